@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# `sudo make run` and `sudo make test` do all set-up on a bare Debian 12 or 13; `make help` lists the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON := /usr/bin/python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+# What has to be there to build and run, and on top of it what the tests run pipelines with.
+PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
+	python3 python3-venv
+TEST_PACKAGES := busybox-static dash gawk gzip mawk procps strace time util-linux xz-utils zsh
+
+MACHINE := $(shell uname -m)
+BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
+CLANG ?= clang
+LLVM_STRIP ?= llvm-strip
+BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
+	-Ibpf -idirafter /usr/include/$(MACHINE)-linux-gnu
+BPF_OBJECT := daemon/pipelined/bpf/pipelined.bpf.o
+
+PROGRAM_SOURCES := $(wildcard tests/kernel/programs/*.c)
+PROGRAMS := $(patsubst tests/kernel/programs/%.c,tests/kernel/programs/build/%,$(PROGRAM_SOURCES))
+PROGRAM_CFLAGS := -g -O2 -Wall -Wextra -Werror -pthread
+
+INSTALLED := $(VENV)/installed
+
+# promtool and prometheus: the host's, else unpacked here, because the package starts a service.
+TOOLS := build/tools
+UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
+export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
+
+TESTS := $(wildcard tests/unit tests/kernel tests/e2e)
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o APT::Sandbox::User=root -o Dpkg::Use-Pty=0 \
+	-o DPkg::Lock::Timeout=120
+
+# Files made under sudo go to the owner of the checkout, so that `make` works without sudo later.
+define give_back
+	@if [ "$$(id -u)" = 0 ] && [ "$$(stat -c %u Makefile)" != 0 ]; then \
+		find . -path ./.git -prune -o -uid 0 -exec chown -h --reference=Makefile {} +; \
+	fi
+endef
+
+# $(call need,PACKAGES): install those that are missing; say what to type when not root.
+define need
+	@if command -v dpkg-query >/dev/null; then \
+		missing=""; \
+		for package in $(1); do \
+			state=$$(dpkg-query -W -f '$${db:Status-Status}' "$$package" 2>/dev/null || true); \
+			[ "$$state" = installed ] || missing="$$missing $$package"; \
+		done; \
+		if [ -n "$$missing" ] && [ "$$(id -u)" != 0 ]; then \
+			echo "missing packages; run: sudo apt-get install$$missing" >&2; exit 1; \
+		elif [ -n "$$missing" ]; then \
+			echo "installing$$missing"; \
+			$(APT) update; \
+			$(APT) install -y --no-install-recommends $$missing >/dev/null; \
+		fi; \
+	fi
+endef
+
+.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test lint format demo bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: setup ## Start the daemon in the foreground (sudo make run ARGS='--web.listen-address :9905')
+	@exec $(BIN)/pipelined serve $(ARGS)
+
+test: test-setup lint ## Check style and types, then run all tests (sudo make test ARGS='-k shapes')
+	$(BIN)/pytest -W error $(ARGS) $(TESTS)
+	$(give_back)
+
+lint: $(INSTALLED) ## Check style and types
+	$(BIN)/ruff format --check daemon tests
+	$(BIN)/ruff check daemon tests
+	$(BIN)/mypy
+	$(give_back)
+
+format: $(INSTALLED) ## Put the source into the agreed format
+	$(BIN)/ruff format daemon tests
+	$(BIN)/ruff check --fix daemon tests
+
+demo: setup ## Run three pipelines over a made-up file; print their reports and metrics
+	@deploy/demo.sh
+
+bench: test-setup ## Measure what observation costs, on and off in turn
+	@tests/bench/run.sh $(ARGS)
+
+setup: packages bpf $(INSTALLED) ## Install packages, build, and leave the program at .venv/bin/pipelined
+	$(give_back)
+
+test-setup: setup test-packages programs $(UNPACKED)
+	$(give_back)
+
+packages:
+	$(call need,$(PACKAGES))
+
+test-packages:
+	$(call need,$(TEST_PACKAGES))
+
+bpf: $(BPF_OBJECT)
+
+programs: $(PROGRAMS)
+
+# The one object includes every file of bpf/. Stripping debug information leaves BTF in place.
+$(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile | packages
+	@mkdir -p $(@D) build
+	$(CLANG) $(BPF_CFLAGS) -c $< -o build/pipelined.bpf.o
+	$(LLVM_STRIP) -g build/pipelined.bpf.o
+	@install -m 0644 build/pipelined.bpf.o $@
+
+tests/kernel/programs/build/%: tests/kernel/programs/%.c Makefile | packages
+	@mkdir -p $(@D)
+	$(CC) $(PROGRAM_CFLAGS) $< -o $@
+
+# Another Python on the host (after an upgrade), or a moved checkout, makes a new environment.
+$(VENV)/made-for: FORCE | packages
+	@made_for="$$(readlink -f $(PYTHON)) $(CURDIR)"; \
+	if [ "$$(cat $@ 2>/dev/null || true)" != "$$made_for" ]; then \
+		echo "making $(VENV)"; \
+		$(PYTHON) -m venv --clear $(VENV); \
+		echo "$$made_for" > $@; \
+	fi
+
+FORCE:
+
+$(INSTALLED): pyproject.toml $(VENV)/made-for
+	PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet \
+		install --editable '.[dev]'
+	@touch $@
+
+# Newer suites have promtool in a package of its own.
+$(TOOLS)/unpacked: | packages
+	@rm -rf $(TOOLS) && mkdir -p $(TOOLS)
+	@echo "unpacking prometheus into $(TOOLS)"
+	@cd $(TOOLS) && $(APT) update && \
+		$(APT) download prometheus $$(apt-cache --names-only search '^promtool$$' | cut -d ' ' -f 1) && \
+		for package in *.deb; do dpkg -x "$$package" . && rm "$$package"; done && \
+		test -x usr/bin/promtool && test -x usr/bin/prometheus
+	@touch $@
+
+clean: ## Remove everything that make built
+	rm -rf $(VENV) build daemon/*.egg-info daemon/pipelined/bpf/*.o tests/kernel/programs/build \
+		.mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find daemon tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Accounts time: every thread's states, and how many stages of a pipeline are on
+ * CPU or wait for disk. Owns the hot fields of `tasks`, `stages` and `pipelines`.
+ * Called from every hook. All sums telescope: a transition exchanges one time
+ * stamp and credits the difference, so nothing is lost or counted twice whatever
+ * two CPUs do at once. What two transitions within the same nanoseconds can do is
+ * credit one interval to the neighbouring level.
+ */
+#ifndef PIPELINED_ACCOUNTING_H
+#define PIPELINED_ACCOUNTING_H
+
+#include "maps.h"
+
+#define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
+#define MAX_ALIASES 8	/* merges in a chain */
+
+/* Verified once, not at each place of call: keeps every program within the verifier's bound. */
+#define GLOBAL __attribute__((noinline))
+
+/* Such a function cannot take a typed task: it gets the address and reads it guardedly. */
+#define TASK(address) ((struct task_struct *)(address))
+
+#define CLOCK_STATE_SHIFT 60
+#define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
+
+static __always_inline u64 clock_pack(u32 state, u64 now)
+{
+	return (u64)state << CLOCK_STATE_SHIFT | now;
+}
+
+/* What a thread in `state` adds to the word of its stage. */
+static __always_inline u64 state_counts(u32 state)
+{
+	return state == STATE_CPU ? WORD_CPU : state == STATE_DISK ? WORD_DISK : 0;
+}
+
+/* What a stage with these counts adds to its enclosing stage: a stage that has a
+ * thread on CPU is on CPU, else it waits for disk if any thread does. */
+static __always_inline u64 stage_counts(u64 word)
+{
+	return word & WORD_CPU_MASK ? WORD_CPU : word & WORD_DISK_MASK ? WORD_DISK : 0;
+}
+
+/* The same in the units of a pipeline's word. */
+static __always_inline u64 pipeline_counts(u64 counts)
+{
+	return counts == WORD_CPU ? PIPELINE_CPU : counts == WORD_DISK ? PIPELINE_DISK : 0;
+}
+
+/*
+ * Adds `change` to a pipeline's word and credits the time since its last change.
+ * A merged pipeline hands all it is given to the one it was merged into: whoever
+ * comes second, this or the merge, sees what the other did, as both are atomic.
+ */
+GLOBAL int pipeline_add(u32 index, u64 change, u64 now)
+{
+	for (int i = 0; i < MAX_ALIASES; i++) {
+		struct pipeline *pipeline = pipeline_at(index);
+		u64 word, before;
+		u32 level;
+
+		if (!pipeline)
+			return 0;
+		word = __sync_fetch_and_add(&pipeline->word, change);
+		if (pipeline->alias) {
+			change = __sync_lock_test_and_set(&pipeline->word, 0);
+			index = pipeline->alias;
+			continue;
+		}
+		before = __sync_lock_test_and_set(&pipeline->clock_ns, now);
+		level = word & 0xffff;
+		if (level > LEVEL_COUNT - 1)
+			level = LEVEL_COUNT - 1;
+		__sync_fetch_and_add(&pipeline->time_ns[level][!!(word >> 16 & 0xffff)],
+				     now - before);
+		/* live stages reached 0 with this change */
+		if (!((word + change) >> 32))
+			pipeline->end_ns = now;
+		return 0;
+	}
+	count_lost(LOST_UPDATES);
+	return 0;
+}
+
+/*
+ * Adds `change` to the word of stage `index`; what that alters of the stage's
+ * being on CPU or waiting for disk goes on to its pipeline and enclosing stages.
+ */
+GLOBAL int stage_add(u32 index, u64 change, u64 now)
+{
+	for (int i = 0; i < MAX_DEPTH && change; i++) {
+		struct stage *stage = stage_at(index);
+		u64 word, before, after;
+
+		if (!stage)
+			return 0;
+		word = __sync_fetch_and_add(&stage->word, change);
+		before = stage_counts(word);
+		after = stage_counts(word + change);
+		if (before == after)
+			return 0;
+		pipeline_add(word_pipeline(word),
+			     pipeline_counts(after) - pipeline_counts(before), now);
+		change = after - before;
+		index = word_outer(word);
+		if (!index)
+			return 0;
+	}
+	return 0;
+}
+
+/* Credits `elapsed` in `state` to stage `index` and those that enclose it. */
+GLOBAL int stage_credit(u32 index, u32 state, u64 elapsed)
+{
+	for (int i = 0; i < MAX_DEPTH; i++) {
+		struct stage *stage = stage_at(index);
+
+		if (!stage || state >= STATES)
+			return 0;
+		__sync_fetch_and_add(&stage->time_ns[state], elapsed);
+		index = word_outer(stage->word);
+		if (!index)
+			return 0;
+	}
+	return 0;
+}
+
+/* Credits sleep on a pipe to the end slept on: stage << 3 | slot. */
+static __always_inline void end_credit(u32 end, u64 elapsed)
+{
+	struct stage *stage = stage_at(end >> 3);
+
+	if (stage)
+		__sync_fetch_and_add(&stage->ends[end & (STAGE_ENDS - 1)].asleep_ns, elapsed);
+}
+
+static __always_inline void task_credit(struct task_state *task, u64 clock, u64 now)
+{
+	u32 state = clock >> CLOCK_STATE_SHIFT;
+	u64 elapsed = now - (clock & CLOCK_NS_MASK);
+
+	if (state >= STATES)
+		return;
+	if (task->born_ns)
+		task->young_ns[state] += elapsed;
+	if (task->stage)
+		stage_credit(task->stage, state, elapsed);
+	if (task->slept_on)
+		end_credit(task->slept_on - 1, elapsed);
+}
+
+/* A followed task goes over to `state`. Only called where its own events run. */
+static __always_inline void transition(struct task_state *task, u32 state, u64 now)
+{
+	u64 clock = __sync_lock_test_and_set(&task->clock, clock_pack(state, now));
+	u64 change = state_counts(state);
+
+	if (clock) {
+		change -= state_counts(clock >> CLOCK_STATE_SHIFT);
+		task_credit(task, clock, now);
+		task->slept_on = 0;
+	}
+	if (task->stage && change)
+		stage_add(task->stage, change, now);
+}
+
+/* Credits a task's time up to now; its state stays. May run beside its own events. */
+static __always_inline void bring_up_to_date(struct task_state *task, u64 now)
+{
+	u64 clock = task->clock;
+
+	if (!clock || now <= (clock & CLOCK_NS_MASK))
+		return;
+	if (__sync_val_compare_and_swap(&task->clock, clock,
+					clock_pack(clock >> CLOCK_STATE_SHIFT, now)) == clock)
+		task_credit(task, clock, now);
+}
+
+/* The kernel's own counters of a task, as growth since they were last taken. */
+struct usage {
+	u64 user_ns, system_ns, read_bytes, written_bytes, read_calls, write_calls;
+};
+
+static __always_inline u64 growth(u64 *credited, u64 value)
+{
+	return value - __sync_lock_test_and_set(credited, value);
+}
+
+static __always_inline void take_usage(u64 p, struct task_state *task, struct usage *usage)
+{
+	usage->user_ns = growth(&task->user_ns, BPF_CORE_READ(TASK(p), utime));
+	usage->system_ns = growth(&task->system_ns, BPF_CORE_READ(TASK(p), stime));
+	usage->read_bytes = growth(&task->read_bytes, BPF_CORE_READ(TASK(p), ioac.rchar));
+	usage->written_bytes = growth(&task->written_bytes, BPF_CORE_READ(TASK(p), ioac.wchar));
+	usage->read_calls = growth(&task->read_calls, BPF_CORE_READ(TASK(p), ioac.syscr));
+	usage->write_calls = growth(&task->write_calls, BPF_CORE_READ(TASK(p), ioac.syscw));
+}
+
+static __always_inline void add_usage(struct stage *stage, const struct usage *usage)
+{
+	__sync_fetch_and_add(&stage->user_ns, usage->user_ns);
+	__sync_fetch_and_add(&stage->system_ns, usage->system_ns);
+	__sync_fetch_and_add(&stage->read_bytes, usage->read_bytes);
+	__sync_fetch_and_add(&stage->written_bytes, usage->written_bytes);
+	__sync_fetch_and_add(&stage->read_calls, usage->read_calls);
+	__sync_fetch_and_add(&stage->write_calls, usage->write_calls);
+}
+
+/* Credits a task's growth in CPU modes, bytes and calls to its stages. */
+GLOBAL int credit_usage(u64 p, struct task_state *task)
+{
+	struct usage usage;
+	u32 index;
+
+	if (!task)
+		return 0;
+	index = task->stage;
+	take_usage(p, task, &usage);
+	for (int i = 0; i < MAX_DEPTH; i++) {
+		struct stage *stage = stage_at(index);
+
+		if (!stage)
+			return 0;
+		add_usage(stage, &usage);
+		index = word_outer(stage->word);
+		if (!index)
+			return 0;
+	}
+	return 0;
+}
+
+#endif

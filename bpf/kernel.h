@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The few kernel types that are read, reduced to the fields that are read.
+ * libbpf relocates every access to the running kernel (CO-RE), so the object
+ * builds without kernel headers and without the BTF of any one kernel.
+ */
+#ifndef PIPELINED_KERNEL_H
+#define PIPELINED_KERNEL_H
+
+typedef signed char __s8;
+typedef unsigned char __u8;
+typedef short __s16;
+typedef unsigned short __u16;
+typedef int __s32;
+typedef unsigned int __u32;
+typedef long long __s64;
+typedef unsigned long long __u64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+typedef __u16 __sum16;
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __s64 s64;
+typedef __u64 u64;
+typedef _Bool bool;
+enum { false = 0, true = 1 };
+#define NULL ((void *)0)
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_STACK = 23,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+enum { BPF_NOEXIST = 1 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+#if defined(__TARGET_ARCH_x86)
+struct thread_info {
+	u32 status;
+};
+struct pt_regs {
+	unsigned long r10, r9, r8, dx, si, di, orig_ax, bx, cx, bp;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct thread_info {
+	unsigned long flags;
+};
+struct user_pt_regs {
+	u64 regs[31];
+};
+struct pt_regs {
+	u64 regs[31];
+	u64 orig_x0;
+	s32 syscallno;
+};
+#else
+#error "x86-64 and arm64 only"
+#endif
+
+struct super_block {
+	u32 s_dev;
+	unsigned long s_magic;
+};
+struct pipe_inode_info {
+	unsigned int head, tail;
+};
+struct inode {
+	u16 i_mode;
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	struct pipe_inode_info *i_pipe;
+};
+struct file {
+	unsigned int f_mode;
+	struct inode *f_inode;
+};
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+struct files_struct {
+	struct fdtable *fdt;
+};
+struct list_head {
+	struct list_head *next;
+};
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+struct task_io_accounting {
+	u64 rchar, wchar, syscr, syscw;
+};
+typedef struct {
+	int counter;
+} atomic_t;
+struct signal_struct {
+	atomic_t live;
+	unsigned long long sum_sched_runtime;
+};
+struct kernfs_node {
+	u64 id;
+};
+struct cgroup {
+	struct kernfs_node *kn;
+};
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
+	unsigned int flags;
+	int on_cpu;
+	struct sched_entity se;
+	unsigned in_iowait : 1;
+	int pid;
+	int tgid;
+	struct task_struct *real_parent;
+	struct list_head children;
+	struct task_struct *group_leader;
+	u64 utime;
+	u64 stime;
+	u64 start_time;
+	char comm[16];
+	struct files_struct *files;
+	struct signal_struct *signal;
+	struct task_io_accounting ioac;
+	struct css_set *cgroups;
+};
+struct linux_binprm;
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+/* include/linux/sched.h; stable since 4.14 but for TASK_FROZEN (6.1, f5d39b020809) */
+#define TASK_UNINTERRUPTIBLE 0x02
+#define TASK_STOPPED_OR_TRACED (0x04 | 0x08)
+#define TASK_DEAD 0x80
+#define TASK_FROZEN 0x8000
+#define PF_FORKNOEXEC 0x40
+#define PF_KTHREAD 0x200000
+
+/* include/uapi/linux/stat.h */
+#define S_IFMT 0170000
+#define S_IFIFO 0010000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
+#define S_IFSOCK 0140000
+
+/* include/linux/fs.h */
+#define FMODE_READ 1
+#define FMODE_WRITE 2
+
+#define PIPEFS_MAGIC 0x50495045	/* include/uapi/linux/magic.h */
+
+#define NS_PER_S 1000000000ULL
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Every map. The daemon sets max_entries of those marked (sized) before loading;
+ * what does not fit is counted in `lost`. Arrays are mapped by the daemon, so a
+ * sweep reads them without system calls; index 0 is never used.
+ */
+#ifndef PIPELINED_MAPS_H
+#define PIPELINED_MAPS_H
+
+#include "pipelined.h"
+
+/* A task that has not exec'd yet is watched this long before it costs nothing again. */
+#define YOUNG_NS (2 * NS_PER_S)
+
+struct task_state {
+	u64 clock;	/* state << 60 | ns of the last transition; 0: not followed */
+	u64 born_ns;	/* fork seen at; 0 = older than the daemon, or no longer young */
+	u64 exec_ns;	/* last exec of this process */
+	u32 stage;	/* innermost stage, 0 = none */
+	u32 pending;	/* stage given by another task, taken up at the next event */
+	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */
+	u32 unused;
+	u64 user_ns, system_ns;			/* of the kernel's counters, what */
+	u64 read_bytes, written_bytes;		/* has been credited already */
+	u64 read_calls, write_calls;
+	u64 young_ns[STATES];	/* states since the fork, while young */
+};
+
+#define STAGE_DEAD 0xffffffffU	/* task_state.stage after the last switch-out */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_state);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 16385);	/* (sized) --max-stages + 1 */
+	__type(key, u32);
+	__type(value, struct stage);
+} stages SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 16385);	/* (sized) as stages: each begins with one of its own */
+	__type(key, u32);
+	__type(value, struct pipeline);
+} pipelines SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 16384);	/* (sized) indexes of free records, the lowest on top */
+	__type(value, u32);
+} free_stages SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 16384);	/* (sized) */
+	__type(value, u32);
+} free_pipelines SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);	/* (sized) --max-pipes */
+	__type(key, struct pipe_key);
+	__type(value, struct pipe);
+} pipes SEC(".maps");
+
+struct command {
+	char name[COMM_LEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);	/* config: interpreters and wrappers */
+	__type(key, struct command);
+	__type(value, u32);
+} commands SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LOST_KINDS);
+	__type(key, u32);
+	__type(value, u64);
+} lost SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct control);
+} control SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);	/* wake-ups only, never data */
+} wakeups SEC(".maps");
+
+static __always_inline void count_lost(u32 kind)
+{
+	u64 *counter = bpf_map_lookup_elem(&lost, &kind);
+
+	if (counter)
+		__sync_fetch_and_add(counter, 1);
+}
+
+static __always_inline struct stage *stage_at(u32 index)
+{
+	return bpf_map_lookup_elem(&stages, &index);
+}
+
+static __always_inline struct pipeline *pipeline_at(u32 index)
+{
+	return bpf_map_lookup_elem(&pipelines, &index);
+}
+
+static __always_inline u32 word_pipeline(u64 word)
+{
+	return word >> WORD_PIPELINE_SHIFT & INDEX_MASK;
+}
+
+static __always_inline u32 word_outer(u64 word)
+{
+	return word >> WORD_OUTER_SHIFT;
+}
+
+#endif

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The programs of the `sched` tier: each unpacks its arguments and calls a handler.
+ * Hooks: sched_switch, sched_wakeup, sched_process_fork, _exec, _exit (tp_btf), and
+ * a task iterator that the sweep runs. Costs are in docs/BENCHMARKS.md.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#include "meeting.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* What a file's kind says of a sleep in a read-like or write-like call on it. */
+static __always_inline u32 file_state(u32 mode, u32 io_sleep)
+{
+	if (mode == S_IFSOCK)
+		return STATE_NET;
+	if (mode == S_IFREG || mode == S_IFBLK)
+		return STATE_DISK;
+	return io_sleep ? STATE_DISK : STATE_OTHER;
+}
+
+/* Which FIFO a sleeping call waits on: *fd and *fifo, or 0. */
+static __always_inline int slept_fifo(u64 p, const struct call *call, u32 *fd,
+				      struct fifo *fifo)
+{
+	u32 in = call->args[0], out = call->args[0];
+	struct pipe_inode_info *pipe;
+
+	if (call->kind == CALL_SPLICE)
+		out = call->args[2];
+	else if (call->kind == CALL_TEE)
+		out = call->args[1];
+	else if (call->kind == CALL_SENDFILE)
+		in = call->args[1];
+	*fd = in;
+	if (fifo_at(p, in, fifo)) {
+		if (call->kind == CALL_READ)
+			fifo->side = SIDE_READ;
+		else if (call->kind == CALL_WRITE)
+			fifo->side = SIDE_WRITE;
+		/* from a pipe that has something in it: the wait is for the other file */
+		pipe = fifo->pipe;
+		if (in == out || BPF_CORE_READ(pipe, head) == BPF_CORE_READ(pipe, tail))
+			return 1;
+	}
+	if (in == out)
+		return 0;
+	*fd = out;
+	return fifo_at(p, out, fifo);
+}
+
+struct sleep {
+	u64 address;	/* of the task, as a number */
+	u32 state;
+	u32 on_fifo;
+	u32 fd;
+	u32 unused;
+	struct fifo fifo;
+};
+
+/* Why a task that is about to leave its CPU, or is off it, does not run. */
+static __noinline int why_asleep(struct task_struct *task, struct sleep *sleep)
+{
+	u32 io_sleep = task->__state & TASK_UNINTERRUPTIBLE;
+	struct call call = {};
+
+	sleep->on_fifo = 0;
+	if (task->__state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN)) {
+		sleep->state = STATE_STOPPED;
+		return 0;
+	}
+	if (BPF_CORE_READ_BITFIELD(task, in_iowait)) {
+		sleep->state = STATE_DISK;
+		return 0;
+	}
+	saved_call(task, &call);
+	switch (call.kind) {
+	case CALL_READ:
+	case CALL_WRITE:
+	case CALL_SPLICE:
+	case CALL_TEE:
+	case CALL_SENDFILE:
+		sleep->on_fifo = slept_fifo(sleep->address, &call, &sleep->fd, &sleep->fifo);
+		if (sleep->on_fifo)
+			sleep->state = sleep->fifo.side == SIDE_READ ? STATE_PIPE_EMPTY :
+								       STATE_PIPE_FULL;
+		else
+			sleep->state = file_state(sleep->fifo.mode, io_sleep);
+		break;
+	case CALL_FILE:
+	case CALL_FAULT:
+		sleep->state = io_sleep ? STATE_DISK : STATE_OTHER;
+		break;
+	case CALL_WAIT:
+		sleep->state = STATE_CHILD;
+		break;
+	case CALL_LOCK:
+		sleep->state = STATE_LOCK;
+		break;
+	case CALL_POLL:
+		sleep->state = STATE_POLL;
+		break;
+	case CALL_NET:
+		sleep->state = STATE_NET;
+		break;
+	case CALL_SLEEP:
+		sleep->state = STATE_SLEEP;
+		break;
+	default:
+		sleep->state = STATE_OTHER;
+	}
+	return 0;
+}
+
+/* Counts a sleep on a pipe for the end and for every stage around the task. */
+GLOBAL int count_sleep(struct task_state *task, struct fifo *fifo)
+{
+	struct stage *stage;
+	u32 index, end;
+
+	if (!task || !fifo)
+		return 0;
+	index = task->stage;
+	end = known_end(index, &fifo->key, fifo->side);
+	task->slept_on = end;
+	if (end) {
+		stage = stage_at((end - 1) >> 3);
+		if (stage)
+			__sync_fetch_and_add(&stage->ends[(end - 1) & 7].sleeps, 1);
+	}
+	for (int i = 0; i < MAX_DEPTH && index; i++) {
+		stage = stage_at(index);
+		if (!stage)
+			return 0;
+		if (fifo->side == SIDE_READ)
+			__sync_fetch_and_add(&stage->sleeps_empty, 1);
+		else
+			__sync_fetch_and_add(&stage->sleeps_full, 1);
+		index = word_outer(stage->word);
+	}
+	return 0;
+}
+
+/* The thread is gone: its time ends with its last switch-out, when exit_mm is behind it. */
+static __always_inline void end_task(struct task_struct *p, struct task_state *task, u64 now)
+{
+	u64 clock;
+	u32 index;
+
+	take_up_pending(task, now);
+	if (task->stage)
+		credit_usage(bpf_get_current_task(), task);
+	clock = __sync_lock_test_and_set(&task->clock, 0);
+	if (clock)
+		task_credit(task, clock, now);
+	index = __sync_lock_test_and_set(&task->stage, STAGE_DEAD);
+	if (!index || index == STAGE_DEAD)
+		return;
+	if (clock)
+		stage_add(index, -state_counts(clock >> CLOCK_STATE_SHIFT), now);
+	stage_put(index, now);
+}
+
+static __always_inline int is_young(struct task_struct *p, struct task_state *task, u64 now)
+{
+	if (!task->born_ns)
+		return 0;
+	if (now - task->born_ns < YOUNG_NS)
+		return 1;
+	task->born_ns = 0;
+	if (!task->stage)
+		task->clock = 0;
+	return 0;
+}
+
+static __always_inline void asleep(struct task_struct *p, struct task_state *task, u64 now)
+{
+	struct sleep sleep = { .address = bpf_get_current_task() };
+
+	why_asleep(p, &sleep);
+	if (sleep.on_fifo) {
+		if (!now)
+			now = bpf_ktime_get_ns();
+		if (!task->stage || !known_end(task->stage, &sleep.fifo.key, sleep.fifo.side))
+			meet_sleeper(sleep.address, task, &sleep.fifo, sleep.fd, now);
+		if (task->stage && sleep.fd < 2)
+			meet_self(p, task, 1, now);
+	}
+	if (task->clock) {
+		transition(task, sleep.state, now);
+		if (sleep.on_fifo && task->stage)
+			count_sleep(task, &sleep.fifo);
+	}
+}
+
+static __always_inline void switch_out(struct task_struct *p, struct task_state *task,
+				       bool preempt, u64 *clock)
+{
+	u32 state = p->__state;
+	u64 now = 0;
+
+	if (task->clock || task->pending) {
+		now = *clock = bpf_ktime_get_ns();
+		take_up_pending(task, now);
+	}
+	if (state & TASK_DEAD) {
+		end_task(p, task, now);
+		return;
+	}
+	if (now && p->flags & PF_FORKNOEXEC && is_young(p, task, now))
+		meet_self(p, task, 0, now);
+	if (preempt || !state) {
+		if (task->clock)
+			transition(task, STATE_RUNQUEUE, now);
+		return;
+	}
+	asleep(p, task, now);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	struct task_state *task;
+	u64 now = 0;
+
+	if (!(prev->flags & PF_KTHREAD)) {
+		task = state_of(prev);
+		if (task)
+			switch_out(prev, task, preempt, &now);
+	}
+	if (!(next->flags & PF_KTHREAD)) {
+		task = state_of(next);
+		if (task && (task->clock || task->pending)) {
+			if (!now)
+				now = bpf_ktime_get_ns();
+			take_up_pending(task, now);
+			transition(task, STATE_CPU, now);
+		}
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *p)
+{
+	struct task_state *task;
+	u32 state;
+
+	if (p->flags & PF_KTHREAD)
+		return 0;
+	task = state_of(p);
+	if (!task || !task->clock)
+		return 0;
+	state = task->clock >> CLOCK_STATE_SHIFT;
+	/* woken before it had left its CPU: it never slept */
+	if (state != STATE_CPU && state != STATE_RUNQUEUE)
+		transition(task, STATE_RUNQUEUE, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* Adds to a counter of each stage around `index` but those whose root is process `except`. */
+#define for_each_stage(stage, index)                                                \
+	for (int depth = 0; depth < MAX_DEPTH && (index) && (stage = stage_at(index)); \
+	     depth++, index = word_outer(stage->word))
+
+static __always_inline void count_fork(u32 index)
+{
+	struct stage *stage;
+
+	for_each_stage(stage, index)
+		__sync_fetch_and_add(&stage->forks, 1);
+}
+
+/* Outside the process tree that `pipelined run` watches? Its tasks get no storage. */
+static __always_inline int is_unwatched(u32 tgid)
+{
+	u32 zero = 0;
+	struct control *page = bpf_map_lookup_elem(&control, &zero);
+
+	return page && page->watch_pid && page->watch_pid != tgid;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct task_state *task = state_of(parent), *born;
+	int process = child->tgid != parent->tgid;
+	u64 now;
+
+	if (child->flags & PF_KTHREAD || (!task && is_unwatched(parent->tgid)))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (task) {
+		take_up_pending(task, now);
+		/* a subshell about to have children: they inherit what it is a stage of */
+		if (process && parent->flags & PF_FORKNOEXEC)
+			meet_self(parent, task, 0, now);
+	}
+	born = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!born) {
+		count_lost(LOST_TASKS);
+		return 0;
+	}
+	if (process)
+		born->born_ns = now;
+	if (task && task->stage && task->stage != STAGE_DEAD) {
+		born->stage = task->stage;
+		stage_hold(born->stage);
+	}
+	if (process || born->stage)
+		born->clock = clock_pack(STATE_RUNQUEUE, now);
+	if (process && born->stage)
+		count_fork(born->stage);
+	return 0;
+}
+
+/* The latest exec of its root names a stage; a wrapper lends its place to its child. */
+GLOBAL int rename_stage(u64 p, u32 index, u64 now)
+{
+	struct stage *stage;
+	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
+	u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
+	u32 above = BPF_CORE_READ(TASK(p), real_parent, real_parent, tgid);
+
+	for_each_stage(stage, index) {
+		__sync_fetch_and_add(&stage->execs, 1);
+		if (stage->pid == tgid)
+			stage->exec_ns = now;
+		if (stage->name_pid == tgid) {
+			name_stage(stage, p);
+		} else if (stage->flags & STAGE_WRAPPER &&
+			   (stage->name_pid == parent || stage->name_pid == above)) {
+			stage->name_pid = tgid;
+			name_stage(stage, p);
+		}
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *p)
+{
+	struct task_state *task = state_of(p);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!task)
+		return 0;
+	take_up_pending(task, now);
+	task->exec_ns = now;
+	meet_self(p, task, 0, now);
+	rename_stage(bpf_get_current_task(), task->stage, now);
+	if (has_children(p))
+		meet_children(bpf_get_current_task(), task, now);
+	task->born_ns = 0;
+	if (!task->stage)
+		task->clock = 0;
+	return 0;
+}
+
+static __always_inline void count_exit(struct task_struct *p, u32 index, u64 now)
+{
+	u64 cpu = p->signal->sum_sched_runtime + p->se.sum_exec_runtime;
+	u64 life = now - p->group_leader->start_time;
+	struct stage *stage;
+
+	for_each_stage(stage, index) {
+		if (stage->pid == p->tgid)
+			continue;
+		__sync_fetch_and_add(&stage->exited_children, 1);
+		__sync_fetch_and_add(&stage->children_cpu_ns, cpu);
+		__sync_fetch_and_add(&stage->children_life_ns, life);
+	}
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *p)
+{
+	struct task_state *task;
+	u64 now;
+
+	if (p->flags & PF_KTHREAD || p->signal->live.counter)
+		return 0;
+	task = state_of(p);
+	if (!task)
+		return 0;
+	now = bpf_ktime_get_ns();
+	take_up_pending(task, now);
+	/* the last look, its files are still open: it may have exec'd and slept never */
+	meet_self(p, task, 0, now);
+	if (task->stage != STAGE_DEAD)
+		count_exit(p, task->stage, now);
+	return 0;
+}
+
+static __always_inline u32 present_state(struct task_struct *p, struct sleep *sleep)
+{
+	if (p->on_cpu)
+		return STATE_CPU;
+	if (!p->__state)
+		return STATE_RUNQUEUE;
+	why_asleep(p, sleep);
+	return sleep->state;
+}
+
+/* A task that is in no stage: was it running before the daemon, or missed so far? */
+static __noinline int pick_up(struct task_struct *p, struct task_state *task, u64 address, u64 now)
+{
+	struct task_struct *leader = p->group_leader;
+	struct task_state *above;
+	struct meeting meeting = {
+		.address = address, .now = now, .flags = STAGE_PARTIAL, .eager = 1
+	};
+	struct sleep sleep = { .address = address };
+	struct usage unused;
+	u32 state;
+
+	if (p->tgid == p->pid)
+		leader = p->real_parent->group_leader;
+	above = state_of(leader);
+	if (above && above->stage != STAGE_DEAD &&
+	    (p->tgid != p->pid || p->start_time >= above->exec_ns))
+		meeting.stage = above->stage;
+	if (p->tgid == p->pid)
+		meet(p, NULL, &meeting);
+	if (meeting.stage) {
+		take_usage(address, task, &unused);
+		state = present_state(p, &sleep);
+		adopt(task, meeting.stage, state, now);
+	}
+	if (meeting.held)
+		stage_put(meeting.held, now);
+	return 0;
+}
+
+/* Brings the clocks of every pipeline around a stage up to now. */
+static __always_inline void tick_pipelines(u32 index, u64 now)
+{
+	struct stage *stage;
+
+	for_each_stage(stage, index)
+		pipeline_add(word_pipeline(stage->word), 0, now);
+}
+
+/* The sweep: every task of every stage is credited up to now. */
+SEC("iter/task")
+int sweep_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct task_state *task;
+	u64 address = 0;
+	u64 now;
+
+	if (!p || p->flags & PF_KTHREAD || p->__state & TASK_DEAD)
+		return 0;
+	bpf_probe_read_kernel(&address, sizeof(address), &ctx->task);
+	task = bpf_task_storage_get(&tasks, p, 0,
+				    is_unwatched(0) ? 0 : BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!task && is_unwatched(0))
+		return 0;
+	if (!task) {
+		count_lost(LOST_TASKS);
+		return 0;
+	}
+	if (task->stage == STAGE_DEAD)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (!task->stage && !task->clock)
+		pick_up(p, task, address, now);
+	if (!task->stage)
+		return 0;
+	bring_up_to_date(task, now);
+	credit_usage(address, task);
+	tick_pipelines(task->stage, now);
+	return 0;
+}
+
+/* Optional: tells failed execs, which leave no trace in the scheduler. */
+static __always_inline int exec_failed(long result)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_state *task;
+	struct stage *stage;
+	u32 index;
+
+	if (result >= 0)
+		return 0;
+	task = state_of(p);
+	if (!task || task->stage == STAGE_DEAD)
+		return 0;
+	index = task->stage;
+	for_each_stage(stage, index)
+		__sync_fetch_and_add(&stage->exec_failures, 1);
+	return 0;
+}
+
+struct sys_exit_args {
+	u64 common;
+	s64 nr;
+	s64 result;
+};
+
+SEC("?tracepoint/syscalls/sys_exit_execve")
+int on_execve_return(struct sys_exit_args *ctx)
+{
+	return exec_failed(ctx->result);
+}
+
+SEC("?tracepoint/syscalls/sys_exit_execveat")
+int on_execveat_return(struct sys_exit_args *ctx)
+{
+	return exec_failed(ctx->result);
+}
+
+#if defined(__TARGET_ARCH_x86)
+#define EXECVE "__x64_sys_execve"
+#else
+#define EXECVE "__arm64_sys_execve"
+#endif
+
+SEC("?fexit/" EXECVE)
+int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
+{
+	return exec_failed(result);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the kernel side and the daemon share: the layout of the map records.
+ * daemon/pipelined/records.py reads these very bytes; tests/kernel/test_layout.py
+ * compares both through the BTF of the built object.
+ */
+#ifndef PIPELINED_H
+#define PIPELINED_H
+
+/* States of a thread; their nanoseconds add up to its lifetime. */
+enum thread_state {
+	STATE_CPU,
+	STATE_RUNQUEUE,
+	STATE_PIPE_EMPTY,
+	STATE_PIPE_FULL,
+	STATE_DISK,
+	STATE_CHILD,
+	STATE_LOCK,
+	STATE_POLL,
+	STATE_NET,
+	STATE_SLEEP,
+	STATE_STOPPED,
+	STATE_OTHER,
+	STATES,
+};
+
+enum pipe_side { SIDE_READ, SIDE_WRITE };
+
+/* What could not be recorded, by kind; index into the `lost` map. */
+enum lost_kind {
+	LOST_TASKS,	/* no task storage: a thread was not followed */
+	LOST_STAGES,	/* no free stage record */
+	LOST_PIPELINES,	/* no free pipeline record */
+	LOST_PIPES,	/* pipe map full: an edge may have been missed */
+	LOST_ENDS,	/* a stage or a pipe had more ends than slots */
+	LOST_UPDATES,	/* contended topology update given up */
+	LOST_KINDS,
+};
+
+/* Properties of a command name; value in the `commands` map. */
+enum command_flag {
+	COMMAND_INTERPRETER = 1,	/* a stage even when it reads from its child */
+	COMMAND_WRAPPER = 2,		/* lends its place to its child's name */
+};
+
+enum stage_flag {
+	STAGE_PARTIAL = 1,	/* was running when observation began */
+	STAGE_INTERPRETER = 2,
+	STAGE_WRAPPER = 4,	/* name_pid is still a wrapper */
+};
+
+#define END_SIDE_MASK 3
+#define END_JOINED 4	/* this end makes an edge */
+
+#define COMM_LEN 16
+#define STAGE_ENDS 8	/* pipe ends remembered per stage */
+#define PIPE_SLOTS 8	/* stages remembered per side of a pipe */
+#define LEVEL_COUNT 9	/* 0 … 7, 8+ */
+
+/*
+ * The word of a stage: everything that must change together.
+ *   bits  0-11  threads on CPU, and inner stages that are on CPU
+ *   bits 12-27  threads waiting for disk, and inner stages that do
+ *   bits 28-45  pipeline index (an alias is resolved on use)
+ *   bits 46-63  enclosing stage, 0 = none
+ */
+#define WORD_CPU 1ULL
+#define WORD_CPU_MASK 0xfffULL
+#define WORD_DISK (1ULL << 12)
+#define WORD_DISK_MASK (0xffffULL << 12)
+#define WORD_COUNTS_MASK (WORD_CPU_MASK | WORD_DISK_MASK)
+#define WORD_PIPELINE_SHIFT 28
+#define WORD_OUTER_SHIFT 46
+#define INDEX_MASK 0x3ffffULL
+#define GENERATION_SHIFT 18	/* a reference is generation << 18 | index */
+
+/*
+ * The word of a pipeline: bits 0-15 stages on CPU, 16-31 stages waiting for
+ * disk, 32-63 live stages.
+ */
+#define PIPELINE_CPU 1ULL
+#define PIPELINE_DISK (1ULL << 16)
+#define PIPELINE_LIVE (1ULL << 32)
+
+struct pipe_key {
+	__u64 inode;
+	__u32 device;
+	__u32 pad;
+};
+
+struct pipe_end {
+	struct pipe_key key;	/* inode 0: free slot; pad: enum pipe_side + 1, END_JOINED */
+	__u64 sleeps;
+	__u64 asleep_ns;
+};
+
+/* One place in a pipeline: a root process and its descendants. */
+struct stage {
+	__u64 word;
+	__u64 time_ns[STATES];
+	__u64 user_ns;		/* as the kernel's tick accounting has it, unscaled */
+	__u64 system_ns;
+	__u64 read_bytes;
+	__u64 written_bytes;
+	__u64 read_calls;
+	__u64 write_calls;
+	__u64 sleeps_empty;
+	__u64 sleeps_full;
+	__u64 forks;
+	__u64 execs;
+	__u64 exec_failures;
+	__u64 exited_children;
+	__u64 children_cpu_ns;
+	__u64 children_life_ns;
+	__u64 start_ns;		/* CLOCK_MONOTONIC */
+	__u64 end_ns;		/* 0 while any thread or inner stage lives */
+	__u64 exec_ns;		/* last exec of the root, 0 = none seen */
+	__u64 root_start_ns;
+	__u64 parent_start_ns;
+	__u64 cgroup;
+	__u32 live;		/* threads and inner stages */
+	__u32 generation;
+	__u32 pid;		/* root process */
+	__u32 parent_pid;
+	__u32 name_pid;		/* the process that names the stage */
+	__u32 flags;
+	char comm[COMM_LEN];
+	struct pipe_end ends[STAGE_ENDS];
+};
+
+/* Stages joined by pipes, and the clock that says how many ran at once. */
+struct pipeline {
+	__u64 word;
+	__u64 clock_ns;		/* time of the last transition */
+	__u64 time_ns[LEVEL_COUNT][2];	/* by level and by "any waiting for disk" */
+	__u64 start_ns;
+	__u64 end_ns;		/* when the last live stage ended; valid while live == 0 */
+	__u32 alias;		/* merged into this one, 0 = root */
+	__u32 generation;
+	__u32 in_use;
+	__u32 pad;
+};
+
+/* A pipe with the stages seen at its ends; slots hold references, 0 = free. */
+struct pipe {
+	__u32 stages[2][PIPE_SLOTS];	/* by enum pipe_side */
+	__u32 self;		/* one stage uses both ends: no edge */
+	__u32 endpoint_pid;	/* the other end, when it is no stage */
+	__u32 endpoint_side;
+	__u32 named;
+	char endpoint[COMM_LEN];
+};
+
+/* Shared with the daemon through one mapped page. */
+struct control {
+	__u64 ended;		/* pipelines and lone stages that ended, ever */
+	__u64 wake_at;		/* value of `ended` at which to wake the daemon */
+	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host */
+	__u32 pad;
+};
+
+#endif

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Finds stages, the pipes between them and the pipelines that these make. Owns
+ * `pipes`, `commands` and the cold fields of `stages`. Called at fork, exec and
+ * exit, when a task sleeps on a pipe that its stage does not know yet, and by the
+ * sweep. About 1 us for a new stage, nothing per switch of a known one.
+ * Cannot see: a process that uses a pipe only through descriptors other than 0
+ * and 1 and never sleeps on it.
+ *
+ * A stage and a pipeline of its own begin as soon as a process holds a FIFO as
+ * stdin or stdout; pipelines become one when an edge joins their stages.
+ */
+#ifndef PIPELINED_TOPOLOGY_H
+#define PIPELINED_TOPOLOGY_H
+
+#include "accounting.h"
+#include "fifo.h"
+
+#define MAX_CLIMB 5	/* processes from a pipe's holder up to its stage's root */
+#define RETRIES 8
+
+static __always_inline struct stage *stage_referred(u32 reference)
+{
+	struct stage *stage = stage_at(reference & INDEX_MASK);
+
+	if (!reference || !stage ||
+	    (stage->generation << GENERATION_SHIFT | (reference & INDEX_MASK)) != reference)
+		return NULL;
+	return stage;
+}
+
+static __always_inline void stage_hold(u32 index)
+{
+	struct stage *stage = stage_at(index);
+
+	if (index && stage)
+		__sync_fetch_and_add(&stage->live, 1);
+}
+
+static __always_inline void count_ended(void)
+{
+	u32 zero = 0;
+	struct control *page = bpf_map_lookup_elem(&control, &zero);
+	u64 ended;
+
+	if (!page)
+		return;
+	ended = __sync_fetch_and_add(&page->ended, 1) + 1;
+	if (ended == page->wake_at)
+		bpf_ringbuf_output(&wakeups, &ended, sizeof(ended), 0);
+}
+
+/* Gives up one hold on a stage; the last one ends it, and with it maybe those around it. */
+GLOBAL int stage_put(u32 index, u64 now)
+{
+	for (int i = 0; i < MAX_DEPTH && index; i++) {
+		struct stage *stage = stage_at(index);
+
+		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
+			return 0;
+		stage->end_ns = now;
+		pipeline_add(word_pipeline(stage->word), -PIPELINE_LIVE, now);
+		count_ended();
+		index = word_outer(stage->word);
+	}
+	return 0;
+}
+
+/* Moves a stage, with what it now counts for, into another enclosing stage. */
+static __always_inline void set_outer(u32 index, u32 outer, u64 now)
+{
+	struct stage *stage = stage_at(index);
+
+	if (!stage || outer == index)
+		return;
+	stage_hold(outer);
+	for (int i = 0; i < RETRIES; i++) {
+		u64 word = stage->word, counts = stage_counts(word);
+		u32 old = word_outer(word);
+		u64 moved = (word & ((1ULL << WORD_OUTER_SHIFT) - 1)) |
+			    (u64)outer << WORD_OUTER_SHIFT;
+
+		if (__sync_val_compare_and_swap(&stage->word, word, moved) != word)
+			continue;
+		if (outer && counts)
+			stage_add(outer, counts, now);
+		if (old && counts)
+			stage_add(old, -counts, now);
+		stage_put(old, now);
+		return;
+	}
+	stage_put(outer, now);
+	count_lost(LOST_UPDATES);
+}
+
+static __always_inline u32 pipeline_root(u32 index)
+{
+	for (int i = 0; i < MAX_ALIASES; i++) {
+		struct pipeline *pipeline = pipeline_at(index);
+
+		if (!pipeline || !pipeline->alias)
+			break;
+		index = pipeline->alias;
+	}
+	return index;
+}
+
+static __always_inline int older(const struct pipeline *a, u32 ai, const struct pipeline *b, u32 bi)
+{
+	return a->start_ns != b->start_ns ? a->start_ns < b->start_ns : ai < bi;
+}
+
+/* Makes two pipelines one: the younger becomes an alias of the older. 0: try again. */
+GLOBAL int merge(u32 a, u32 b, u64 now)
+{
+	u32 ra = pipeline_root(a), rb = pipeline_root(b), winner, loser;
+	struct pipeline *pa = pipeline_at(ra), *pb = pipeline_at(rb);
+
+	if (ra == rb || !pa || !pb)
+		return 1;
+	winner = older(pa, ra, pb, rb) ? ra : rb;
+	loser = winner == ra ? rb : ra;
+	pb = pipeline_at(loser);
+	if (!pb || __sync_val_compare_and_swap(&pb->alias, 0, winner) != 0)
+		return 0;
+	pipeline_add(loser, 0, now);	/* hands over what it holds */
+	return 1;
+}
+
+/* An edge: both stages now belong to one pipeline, side by side. */
+GLOBAL int join(u32 a, u32 b, u64 now)
+{
+	struct stage *sa = stage_at(a), *sb = stage_at(b);
+
+	if (!sa || !sb)
+		return 0;
+	if (!merge(word_pipeline(sa->word), word_pipeline(sb->word), now) &&
+	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now) &&
+	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now))
+		count_lost(LOST_UPDATES);
+	if (word_outer(sa->word) == b)
+		set_outer(a, word_outer(sb->word), now);
+	else if (word_outer(sb->word) == a)
+		set_outer(b, word_outer(sa->word), now);
+	return 0;
+}
+
+/* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
+static __always_inline int is_edge(const struct stage *writer, const struct stage *reader, u32 named)
+{
+	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
+		return 0;
+	if (named)
+		return 1;
+	if (writer->parent_pid == reader->parent_pid &&
+	    writer->parent_start_ns == reader->parent_start_ns)
+		return 1;
+	if (reader->parent_pid == writer->pid)
+		return 1;
+	if (writer->parent_pid == reader->pid)
+		return writer->root_start_ns < reader->exec_ns ||
+		       reader->flags & STAGE_INTERPRETER;
+	return 0;
+}
+
+/* Slot of this end in a stage, or -1. */
+static __always_inline int find_end(struct stage *stage, const struct pipe_key *key, u32 side)
+{
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &stage->ends[i];
+
+		if (end->key.inode == key->inode && end->key.device == key->device &&
+		    (end->key.pad & END_SIDE_MASK) == side + 1)
+			return i;
+	}
+	return -1;
+}
+
+static __always_inline void mark_joined(struct stage *stage, const struct pipe_key *key, u32 side)
+{
+	int slot = find_end(stage, key, side);
+
+	if (slot >= 0)
+		stage->ends[slot & (STAGE_ENDS - 1)].key.pad = (side + 1) | END_JOINED;
+}
+
+/* Joins a stage with whoever is known at the other side of its pipe. */
+static __always_inline void meet_partners(u32 index, struct stage *stage, struct pipe *pipe,
+					  const struct pipe_key *key, u32 side, u64 now)
+{
+	u32 self = stage->generation << GENERATION_SHIFT | index;
+
+	for (int i = 0; i < PIPE_SLOTS; i++)
+		if (pipe->stages[side == SIDE_READ][i] == self)
+			pipe->self = 1;
+	if (pipe->self)
+		return;
+	for (int i = 0; i < PIPE_SLOTS; i++) {
+		u32 reference = pipe->stages[side == SIDE_READ][i];
+		struct stage *other = stage_referred(reference);
+
+		if (!other)
+			continue;
+		if (!(side == SIDE_WRITE ? is_edge(stage, other, pipe->named) :
+					   is_edge(other, stage, pipe->named)))
+			continue;
+		mark_joined(stage, key, side);
+		mark_joined(other, key, side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
+		join(index, reference & INDEX_MASK, now);
+	}
+}
+
+static __always_inline void add_end(struct stage *stage, const struct fifo *fifo)
+{
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &stage->ends[i];
+
+		if (end->key.inode ||
+		    __sync_val_compare_and_swap(&end->key.inode, 0, fifo->key.inode))
+			continue;
+		end->key.device = fifo->key.device;
+		end->key.pad = fifo->side + 1;
+		return;
+	}
+	count_lost(LOST_ENDS);
+}
+
+static __always_inline void add_slot(struct pipe *pipe, u32 side, u32 reference)
+{
+	for (int i = 0; i < PIPE_SLOTS; i++) {
+		u32 *slot = &pipe->stages[side & 1][i];
+		u32 old = *slot;
+
+		if (old == reference)
+			return;
+		if ((!old || !stage_referred(old)) &&
+		    __sync_val_compare_and_swap(slot, old, reference) == old)
+			return;
+	}
+	count_lost(LOST_ENDS);
+}
+
+/* Records that a stage holds one end of a pipe, and joins it with the other end's stages. */
+GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
+{
+	static const struct pipe none;
+	struct stage *stage = stage_at(index);
+	struct pipe *pipe;
+	struct pipe_key key;
+
+	if (!index || !stage || !fifo || fifo->both)
+		return 0;
+	key = fifo->key;
+	if (find_end(stage, &key, fifo->side) < 0)
+		add_end(stage, fifo);
+	pipe = bpf_map_lookup_elem(&pipes, &key);
+	if (!pipe) {
+		bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
+		pipe = bpf_map_lookup_elem(&pipes, &key);
+		if (!pipe) {
+			count_lost(LOST_PIPES);
+			return 0;
+		}
+	}
+	if (fifo->named)
+		pipe->named = 1;
+	add_slot(pipe, fifo->side, stage->generation << GENERATION_SHIFT | index);
+	meet_partners(index, stage, pipe, &key, fifo->side, now);
+	return 0;
+}
+
+/* Stage << 3 | slot, plus 1, of this end among the stages around `index`; 0 = unknown. */
+GLOBAL u32 known_end(u32 index, const struct pipe_key *key, u32 side)
+{
+	if (!key)
+		return 0;
+	for (int i = 0; i < MAX_DEPTH && index; i++) {
+		struct stage *stage = stage_at(index);
+		int slot;
+
+		if (!stage)
+			return 0;
+		slot = find_end(stage, key, side);
+		if (slot >= 0)
+			return (index << 3 | slot) + 1;
+		index = word_outer(stage->word);
+	}
+	return 0;
+}
+
+/* Flags of a command name; a version at its end does not count (python3.11). */
+GLOBAL u32 command_flags(const struct command *name)
+{
+	struct command command = {};
+	u32 length = 0, *flags;
+
+	if (!name)
+		return 0;
+	for (u32 i = 0; i < COMM_LEN && name->name[i]; i++)
+		if ((name->name[i] < '0' || name->name[i] > '9') && name->name[i] != '.')
+			length = i + 1;
+	for (u32 i = 0; i < COMM_LEN; i++)
+		command.name[i] = i < length ? name->name[i] : 0;
+	flags = bpf_map_lookup_elem(&commands, &command);
+	return flags ? *flags : 0;
+}
+
+static __always_inline void command_of(u64 p, struct command *command)
+{
+	BPF_CORE_READ_STR_INTO(&command->name, TASK(p), comm);
+}
+
+/* The stage takes the name of the process that just exec'd. */
+static __always_inline void name_stage(struct stage *stage, u64 p)
+{
+	struct command command = {};
+	u32 flags, properties;
+
+	command_of(p, &command);
+	properties = command_flags(&command);
+	flags = stage->flags & STAGE_PARTIAL;
+	if (properties & COMMAND_INTERPRETER)
+		flags |= STAGE_INTERPRETER;
+	if (properties & COMMAND_WRAPPER)
+		flags |= STAGE_WRAPPER;
+	stage->flags = flags;
+	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
+}
+
+/*
+ * A new stage whose root is `p`, inside stage `outer`, with a pipeline of its own.
+ * `task` is the root's state when its life so far counts, else NULL. The caller
+ * holds it. 0 when there is no room.
+ */
+GLOBAL u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
+{
+	u64 start = now, cpu = 0;
+	struct pipeline *pipeline;
+	struct stage *stage;
+	u32 index, own;
+
+	if (bpf_map_pop_elem(&free_stages, &index)) {
+		count_lost(LOST_STAGES);
+		return 0;
+	}
+	if (bpf_map_pop_elem(&free_pipelines, &own)) {
+		bpf_map_push_elem(&free_stages, &index, 0);
+		count_lost(LOST_PIPELINES);
+		return 0;
+	}
+	stage = stage_at(index);
+	pipeline = pipeline_at(own);
+	if (!stage || !pipeline)
+		return 0;
+	if (task && task->born_ns) {
+		start = task->born_ns;
+		cpu = task->young_ns[STATE_CPU];
+		for (int i = 0; i < STATES; i++)
+			stage->time_ns[i] = task->young_ns[i];
+		stage->user_ns = task->user_ns;
+		stage->system_ns = task->system_ns;
+		stage->read_bytes = task->read_bytes;
+		stage->written_bytes = task->written_bytes;
+		stage->read_calls = task->read_calls;
+		stage->write_calls = task->write_calls;
+	}
+	stage->pid = stage->name_pid = BPF_CORE_READ(TASK(p), tgid);
+	stage->root_start_ns = BPF_CORE_READ(TASK(p), group_leader, start_time);
+	stage->parent_pid = BPF_CORE_READ(TASK(p), real_parent, tgid);
+	stage->parent_start_ns = BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
+	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
+	stage->start_ns = start;
+	stage->flags = flags;
+	stage->live = 1;
+	name_stage(stage, p);
+	pipeline->clock_ns = now;
+	pipeline->start_ns = start;
+	pipeline->time_ns[0][0] = now - start - cpu;
+	pipeline->time_ns[1][0] = cpu;
+	pipeline->in_use = 1;
+	pipeline->word = PIPELINE_LIVE;
+	stage_hold(outer);
+	stage->word = (u64)own << WORD_PIPELINE_SHIFT | (u64)outer << WORD_OUTER_SHIFT;
+	return index;
+}
+
+/* The task's own context: it goes over to stage `index`, whatever state it is in. */
+GLOBAL int enter_stage(struct task_state *task, u32 index, u64 now)
+{
+	u64 counts;
+	u32 old;
+
+	if (!task)
+		return 0;
+	old = task->stage;
+	if (!index || index == old || old == STAGE_DEAD)
+		return 0;
+	if (task->clock)
+		bring_up_to_date(task, now);
+	else
+		task->clock = clock_pack(STATE_CPU, now);
+	counts = state_counts(task->clock >> CLOCK_STATE_SHIFT);
+	stage_hold(index);
+	/* another CPU may just have adopted this task into a stage of its process */
+	if (__sync_val_compare_and_swap(&task->stage, old, index) != old) {
+		stage_put(index, now);
+		return 0;
+	}
+	stage_add(index, counts, now);
+	if (old) {
+		stage_add(old, -counts, now);
+		stage_put(old, now);
+	}
+	return 0;
+}
+
+/* Not the task's own context: takes a task that is in no stage into one. */
+static __always_inline int adopt(struct task_state *task, u32 index, u32 state, u64 now)
+{
+	u64 counts = state_counts(state);
+
+	stage_hold(index);
+	if (__sync_val_compare_and_swap(&task->stage, 0, index) != 0) {
+		stage_put(index, now);
+		return 0;
+	}
+	stage_add(index, counts, now);
+	/* a task that is followed, or had an event meanwhile, has counted itself or will */
+	if (__sync_val_compare_and_swap(&task->clock, 0, clock_pack(state, now)) != 0)
+		stage_add(index, -counts, now);
+	return 1;
+}
+
+static __always_inline void take_up_pending(struct task_state *task, u64 now)
+{
+	u32 index = task->pending;
+
+	if (!index)
+		return;
+	task->pending = 0;
+	enter_stage(task, index, now);
+	stage_put(index, now);	/* the hold that was pending */
+}
+
+static __always_inline struct task_state *state_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+/* Does the process name a stage it is in: its root, or a wrapper's child? */
+static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
+{
+	struct stage *stage = task->stage ? stage_at(task->stage) : NULL;
+
+	return stage && stage->pid == tgid ? task->stage : 0;
+}
+
+/* The stage of which another process is the root, made when there is none. The caller holds it. */
+GLOBAL u32 stage_of_other(u64 p, struct task_state *task, u32 state, u32 flags, u64 now)
+{
+	u32 index, pending;
+
+	if (!task || task->stage == STAGE_DEAD)
+		return 0;
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (index) {
+		stage_hold(index);
+		return index;
+	}
+	pending = task->pending;
+	if (pending) {
+		stage_hold(pending);
+		return pending;
+	}
+	index = create_stage(p, NULL, task->stage, flags, now);
+	if (!index)
+		return 0;
+	if (task->stage == 0 && task->clock == 0 && adopt(task, index, state, now))
+		return index;
+	stage_hold(index);
+	if (__sync_val_compare_and_swap(&task->pending, 0, index) != 0)
+		stage_put(index, now);
+	return index;
+}
+
+#endif

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which systemd unit, or which kind of cgroup, a task belongs to: the label `unit`.
+
+Session numbers, instances, container ids and the like are taken out of the name, so that the
+label has as many values as there are kinds of jobs on the host, not as there were jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+__all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "normalise_unit"]
+
+NO_UNIT = "-"
+"""The label where there is no unit, or none is known."""
+
+_UNIT_SUFFIXES = (".service", ".scope", ".socket", ".mount", ".swap")
+_UUID = re.compile(
+    r"(?<![0-9a-f])[0-9a-f]{8}([-_])[0-9a-f]{4}(\1[0-9a-f]{4}){2}\1[0-9a-f]{12}(?![0-9a-f])", re.I
+)
+# One part of a name, between dashes or underscores: a number (also :1.42, 10.0.0.1), or hex.
+_ID = re.compile(r"[0-9.:,@]*[0-9][0-9.:,@]*|[0-9a-f]{8,}", re.I)
+# What systemd and logind put before a number of their own: c2, u42, p123, i456, r<hex>.
+_LETTERED_ID = re.compile(r"[a-z]?[0-9]+|r[0-9a-f]+", re.I)
+_ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
+
+
+def normalise_unit(path: str) -> str:
+    """The unit that a cgroup path lies in, without what tells one instance from the next.
+
+    >>> normalise_unit("/system.slice/nightly.service")
+    'nightly.service'
+    >>> normalise_unit("/user.slice/user-1000.slice/session-12.scope")
+    'session.scope'
+    >>> normalise_unit("/system.slice/system-backup.slice/backup@sda.service")
+    'backup@.service'
+
+    Outside systemd it is the outermost name, which is the container runtime's or the job
+    scheduler's own (``/kubepods/burstable/pod…`` is ``kubepods``). The root is ``-``.
+    """
+    parts = [part for part in path.removesuffix(" (deleted)").split("/") if part]
+    units = [part for part in parts if part.endswith(_UNIT_SUFFIXES)]
+    # A user's manager and a container have an init.scope of their own; say whose it is.
+    while units and units[-1] == "init.scope" and parts[0] != "init.scope":
+        units.pop()
+    for unit in reversed(units):
+        stem, _, suffix = unit.rpartition(".")
+        if name := _unit_stem(stem):
+            return f"{name}.{suffix}"
+    for part in parts:
+        if not part.endswith((*_UNIT_SUFFIXES, ".slice")) and (name := _plain_name(part)):
+            return name
+    for part in reversed(parts):
+        if part.endswith(".slice") and (name := _unit_stem(part.removesuffix(".slice"))):
+            return f"{name}.slice"
+    return NO_UNIT
+
+
+def _unit_stem(stem: str) -> str:
+    """A unit's name before its type: ``backup@sda`` is ``backup@``, ``run-u42`` is ``run``."""
+    template, at, _ = _unescape(stem).partition("@")
+    lettered = re.match(r"(run|session)-", template) is not None
+    name = _without_ids(template, _LETTERED_ID if lettered else None)
+    return name + at if name else ""
+
+
+def _plain_name(part: str) -> str:
+    """A cgroup that is no unit: numbers at its end count instances too (``web12`` is ``web``)."""
+    return _without_ids(_unescape(part), None).rstrip("0123456789-_.:@")
+
+
+def _without_ids(name: str, also: re.Pattern[str] | None) -> str:
+    pieces = re.split(r"([-_])", _UUID.sub("", name))
+    kept = ""
+    for index in range(0, len(pieces), 2):
+        piece = pieces[index]
+        if not piece or _ID.fullmatch(piece):
+            continue
+        if also is not None and kept and also.fullmatch(piece):
+            continue
+        separator = pieces[index - 1] if index else ""
+        kept += separator + piece if kept else piece
+    return kept
+
+
+def _unescape(name: str) -> str:
+    """systemd writes ``\\x2d`` for a dash inside a name."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name).replace("\x7f", "")
+
+
+def find_cgroup2(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
+    """Where cgroup v2 is mounted, None if it isn't. Raises OSError if mounts can't be read."""
+    for line in mounts.read_text(errors="surrogateescape").splitlines():
+        fields = line.split(" ")
+        if len(fields) >= 3 and fields[2] == "cgroup2":
+            # The kernel writes blanks and backslashes in paths as \ooo.
+            return Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1]))
+    return None
+
+
+class CgroupNames:
+    """Units by cgroup id, the inode number of the cgroup's directory.
+
+    Reads the directories when an id is not known yet, at most once in `interval` seconds.
+    A cgroup that has been seen keeps its name after it is gone; ids are never used again.
+    One that came and went between two readings stays unknown, and so does one outside the
+    cgroup namespace. Not thread safe.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        *,
+        interval: float = 1.0,
+        limit: int = 65536,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`root` is the mount of cgroup v2 (`find_cgroup2`), None on a host without it."""
+        self._root = root
+        self._interval = interval
+        self._limit = limit
+        self._clock = clock
+        self._next_scan = float("-inf")
+        self._paths: dict[int, str] = {}
+        self._units: dict[int, str] = {}
+
+    def path(self, cgroup_id: int) -> str | None:
+        """The path under the mount, ``/`` for its root; None if unknown."""
+        if cgroup_id not in self._paths:
+            now = self._clock()
+            if now >= self._next_scan:
+                self._next_scan = now + self._interval
+                self.scan()
+        return self._paths.get(cgroup_id)
+
+    def unit(self, cgroup_id: int) -> str:
+        """The normalised unit; ``-`` if there is none or the cgroup is unknown."""
+        known = self._units.get(cgroup_id)
+        if known is not None:
+            return known
+        path = self.path(cgroup_id)
+        if path is None:
+            return NO_UNIT
+        return self._units.setdefault(cgroup_id, normalise_unit(path))
+
+    def scan(self) -> None:
+        """Read all directories now, some microseconds for each."""
+        if self._root is None:
+            return
+        seen = dict(_directories(self._root))
+        if len(self._paths) + len(seen) > self._limit:
+            self._paths.clear()
+            self._units.clear()
+        self._paths.update(seen)
+
+
+def _directories(root: Path) -> Iterator[tuple[int, str]]:
+    """Inode and path of the root and of every directory under it that can be read."""
+    try:
+        yield root.stat().st_ino, "/"
+    except OSError:
+        return
+    pending = [""]
+    while pending:
+        above = pending.pop()
+        try:
+            with os.scandir(f"{root}{above}") as entries:
+                found = [
+                    (entry.inode(), f"{above}/{entry.name}")
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False)
+                ]
+        except OSError:  # It went away meanwhile.
+            continue
+        yield from found
+        pending.extend(path for _, path in found)

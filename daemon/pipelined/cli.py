@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands at the prompt: `pipelined serve`, `run`, `top`, `doctor`, `completion`.
+
+Everything a command needs is imported when it runs, so that `--help` and completion are
+quick. What goes wrong is one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
+130 interrupted; `run` passes on the status of the command that it ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from pipelined import __version__
+from pipelined.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelined.config import Option
+    from pipelined.runs import Run
+
+__all__ = ["cli", "main"]
+
+PROGRAM = "pipelined"
+DEFAULT_URL = "http://127.0.0.1:9905"
+#: Set (to anything) it brings the log of everything and the tracebacks of our own faults.
+DEBUG_VARIABLE = "PIPELINED_DEBUG"
+#: Columns of a report that does not go to a terminal.
+FILE_WIDTH = 100
+#: Seconds to wait for an answer of the daemon.
+ANSWER_TIMEOUT = 5.0
+#: How many runs `top` asks for.
+TOP_LIVE = 500
+TOP_FINISHED = 50
+
+
+
+def main() -> None:
+    """Run the command that the arguments name, and exit with its status."""
+    sys.exit(_guarded(sys.argv[1:]))
+
+
+def _guarded(arguments: list[str]) -> int:
+    """The exit status; whatever goes wrong becomes one line on stderr."""
+    try:
+        status = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except click.UsageError as error:
+        return _complain(_usage(error), error.exit_code)
+    except click.ClickException as error:
+        return _complain(error.format_message(), error.exit_code)
+    except UserError as error:
+        return _complain(str(error), getattr(error, "exit_status", 1))
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has had enough: nothing to complain about, nobody to tell.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        hint = f"set {DEBUG_VARIABLE}=1, run it again, and report what it prints"
+        return _complain(f"internal error: {what}; {hint}", 1)
+    return status if isinstance(status, int) else 0
+
+
+def _complain(message: str, status: int) -> int:
+    with contextlib.suppress(OSError):
+        click.echo(f"{PROGRAM}: {' '.join(message.split())}", err=True)
+    return status
+
+
+def _usage(error: click.UsageError) -> str:
+    """What is wrong with the arguments, and where to read on."""
+    message = error.format_message().rstrip(".")
+    # Names of options and files stay as they are typed.
+    if message[:1].isupper() and message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    if "--help" in message:
+        return message
+    return f"{message}; see {error.ctx.command_path if error.ctx else PROGRAM} --help"
+
+
+def _log_to_stderr(level: str) -> None:
+    """Send log records of `level` and above to stderr."""
+    import logging
+
+    if os.environ.get(DEBUG_VARIABLE):
+        level = "debug"
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+
+
+class _Serve(click.Command):
+    """The command whose flags are the daemon's options (`config.OPTIONS`)."""
+
+    _made: list[click.Parameter] | None = None
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if self._made is None:
+            from pipelined.config import OPTIONS
+
+            self._made = [_flag(option) for option in OPTIONS]
+        inherited = super().get_params(ctx)
+        # `--config` first, `--help` last.
+        return [*inherited[:-1], *self._made, *inherited[-1:]]
+
+
+def _flag(option: Option) -> click.Option:
+    """A daemon option as a flag; not given, it is None, so that the file can say it."""
+    default = f" [default: {option.default}]" if option.default else ""
+    described = option.help + default
+    if option.is_switch:
+        return click.Option(
+            [f"{option.flag}/--no-{option.name}", option.field], default=None, help=described
+        )
+    kind: click.ParamType[Any] = click.Path() if option.metavar == "FILE" else click.STRING
+    return click.Option(
+        [option.flag, option.field], type=kind, metavar=option.metavar, help=described
+    )
+
+
+class _Run(click.Command):
+    """The command that ends its own options at the first word of another command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        words = len(ctx.params.get("command") or ())
+        # Behind `--` stand a command and its arguments, even if it is one word with blanks.
+        ctx.meta["direct"] = words < len(given) and given[-words - 1] == "--"
+        return rest
+
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+_color = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="When to use colours. auto: on a terminal, unless NO_COLOR is set.",
+)
+
+
+@click.group(
+    context_settings=_CONTEXT,
+    epilog="""\b
+Examples:
+  sudo pipelined run 'zcat access.log.gz | sort | uniq -c'
+  sudo pipelined serve
+  pipelined top
+
+Watching needs root. Each command has a --help of its own.""",
+)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Is your pipeline actually pipelined?
+
+    Watches shell pipelines with eBPF and says how many stages really ran at once, where each
+    one's time went, and which stage holds the others back.
+    """
+
+
+@cli.command(
+    cls=_Serve,
+    epilog="""\b
+Examples:
+  sudo pipelined serve
+  sudo pipelined serve --web.listen-address :9905
+  sudo pipelined serve --config /etc/pipelined.toml --log.level debug
+
+\b
+The file says the same things as the flags, and the flags win:
+  max-signatures = 200
+  [web]
+  listen-address = "[::1]:9905"
+
+SIGTERM and Ctrl-C detach everything within a second.""",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="TOML file with these options.",
+)
+def serve(config_file: str | None, **flags: object) -> int:
+    """Watch every pipeline on this host; serve metrics, an API and a page.
+
+    Runs in the foreground until it is told to stop, and logs to stderr.
+    """
+    from pipelined import config as options
+
+    config = options.load(Path(config_file)) if config_file is not None else options.Config()
+    try:
+        config = options.merge(config, **flags)
+    except UserError as error:
+        raise click.UsageError(str(error)) from None
+    _log_to_stderr(config.log_level)
+    from pipelined.serve import serve as run_daemon
+
+    run_daemon(config, sys.stdout)
+    return 0
+
+
+@cli.command(
+    cls=_Run,
+    context_settings={"allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  sudo pipelined run 'cat big.log | awk "{ print \\$1 }" | sort | uniq -c'
+  sudo pipelined run -o report.txt 'zcat f.gz | wc -l' > count
+  sudo pipelined run --shell zsh 'sort a b |& tee log'
+  sudo pipelined run --json -o run.json -- ./nightly.sh --full
+
+Quote a pipeline, or your own shell takes it apart and only its first command is seen. One
+string is run by bash, or by sh where there is no bash; several words are run as they are.""",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the report to FILE instead of stderr.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+@click.option(
+    "--shell",
+    metavar="SHELL",
+    help="The shell that runs a one-string command. [default: bash, else sh]",
+)
+@_color
+@click.argument("command", nargs=-1, required=True)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    command: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    shell: str | None,
+    color: str,
+) -> int:
+    """Run a command and report how its pipelines ran.
+
+    The command's input, output and exit status are its own; the report goes to stderr when
+    it has ended. Signals sent to pipelined reach the command.
+    """
+    from pipelined import profile
+
+    if shell is not None and (ctx.meta["direct"] or len(command) > 1):
+        raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
+    arguments = profile.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
+    _log_to_stderr("critical")
+    with _report_file(output) as file:
+        found = profile.profile(arguments)
+        # Whatever becomes of the report, the status is the command's.
+        with contextlib.suppress(BrokenPipeError):
+            try:
+                if as_json:
+                    profile.write_json(found, file)
+                else:
+                    profile.write_report(found, _console(file, color))
+                file.flush()
+            except OSError as error:
+                if output is None:
+                    raise
+                _complain(f"cannot write {output}: {_reason(error)}", 1)
+    return found.status
+
+
+@contextlib.contextmanager
+def _report_file(output: str | None) -> Iterator[IO[str]]:
+    """Where the report goes; opened before the command runs, so that a wrong name fails first."""
+    if output is None:
+        yield sys.stderr
+        return
+    try:
+        file = open(output, "w", encoding="utf-8")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {output}: {_reason(error)}", "give -o a file that can be written"
+        ) from None
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # told when it was written
+            file.close()
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  pipelined top
+  pipelined top --url http://host1:9905 --interval 5
+  pipelined top --once
+
+Needs no root, only a daemon that answers: sudo pipelined serve. q or Ctrl-C leaves.""",
+)
+@click.option(
+    "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Where the daemon serves."
+)
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    help="Time between refreshes.",
+)
+@click.option("--once", is_flag=True, help="Print one picture, plain, and leave.")
+@_color
+def top(url: str, interval: float, once: bool, color: str) -> None:
+    """Show the pipelines that run now, refreshed in place."""
+    from urllib.parse import urlsplit
+
+    from pipelined.top import run_top
+
+    base = _base_url(url)
+    host = urlsplit(base).hostname or ""
+    run_top(
+        lambda: _fetch(base),
+        _console(sys.stdout, color),
+        interval,
+        once,
+        host=None if _is_this_host(host) else host,
+    )
+
+
+def _base_url(url: str) -> str:
+    """`url` without a path; `host:port` is enough."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+    except ValueError:
+        valid = None
+    if not valid or parts.path.strip("/") or parts.query:
+        raise click.UsageError(f"--url must be like {DEFAULT_URL}, not {url}")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _is_this_host(name: str) -> bool:
+    return name in ("localhost", "::1") or name.startswith("127.")
+
+
+def _fetch(base: str) -> list[Run]:
+    """Live and recent runs of the daemon at `base`; UserError when there is no proper answer."""
+    from pipelined.schema import run_from_dict
+
+    live = _get(base, f"live=true&limit={TOP_LIVE}")
+    finished = _get(base, f"live=false&limit={TOP_FINISHED}")
+    try:
+        # A run that ended between the two answers is in both: the later one counts.
+        runs = {run.id: run for run in map(run_from_dict, [*live["runs"], *finished["runs"]])}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(
+            f"{base} answers, but not as pipelined {__version__} does",
+            "give the daemon's address with --url, and use the same version on both sides",
+        ) from None
+    return list(runs.values())
+
+
+def _get(base: str, query: str) -> Any:
+    import http.client
+    import json
+    from urllib.error import HTTPError, URLError
+    from urllib.parse import urlsplit
+    from urllib.request import ProxyHandler, build_opener
+
+    # A proxy for the web has no way to this host's own addresses.
+    near = _is_this_host(urlsplit(base).hostname or "")
+    opener = build_opener(*([ProxyHandler({})] if near else []))
+    try:
+        with opener.open(f"{base}/api/v1/pipelines?{query}", timeout=ANSWER_TIMEOUT) as answer:
+            return json.load(answer)
+    except HTTPError as error:
+        error.close()
+        raise UserError(
+            f"{base} answers with HTTP status {error.code}",
+            "it starts, or it is no pipelined daemon: see its log, or give --url",
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        told = _reason(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
+        raise UserError(
+            f"no daemon answers at {base}: {told}",
+            "start it with: sudo pipelined serve"
+            if near
+            else "start it there with --web.listen-address :9905, or give another --url",
+        ) from None
+    except ValueError:
+        raise UserError(
+            f"{base} does not answer in JSON", "give the daemon's address with --url"
+        ) from None
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  sudo pipelined doctor
+  sudo pipelined doctor && sudo pipelined serve""",
+)
+@_color
+def doctor(color: str) -> int:
+    """Check whether this host can be watched, and say what to mend.
+
+    Attaches every hook once and lets it go. Exit code 0 only if the daemon would work.
+    """
+    from pipelined import loader
+    from pipelined.doctor import checks, exit_code, render
+
+    _log_to_stderr("critical")
+    found = checks(bpf_object=loader.default_object(), probe_hooks=loader.probe_hooks)
+    render(found, _console(sys.stdout, color))
+    return exit_code(found)
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  pipelined completion bash > ~/.local/share/bash-completion/completions/pipelined
+  pipelined completion zsh > "${fpath[1]}/_pipelined"
+  pipelined completion fish > ~/.config/fish/completions/pipelined.fish""",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell."""
+    from click.shell_completion import get_completion_class
+
+    completer = get_completion_class(shell)
+    assert completer is not None, shell
+    script = completer(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
+    # Not `source()`, which starts a bash to ask for its version.
+    click.echo(script.source_template % script.source_vars())
+
+
+def _console(file: IO[str], color: str) -> Console:
+    """A console on `file`; `auto` leaves colours to rich, which honours NO_COLOR."""
+    from rich.console import Console
+
+    width = None
+    if not file.isatty():
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdigit() and int(columns) > 0 else FILE_WIDTH
+    if color == "always":
+        return Console(
+            file=file, width=width, color_system="standard", force_terminal=True, no_color=False
+        )
+    if color == "never":
+        return Console(file=file, width=width, color_system=None)
+    # FORCE_COLOR is for terminals: a file given with -o stays plain.
+    return Console(file=file, width=width, force_terminal=None if file.isatty() else False)
+
+

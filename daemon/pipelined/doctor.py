@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this host offers the daemon, what is missing, and how to mend it.
+
+Everything is read, nothing is changed; files are looked up under a root directory that tests
+replace. Only attaching the hooks is a trial, and the loader does it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipelined.cgroups import find_cgroup2
+from pipelined.errors import UserError
+
+__all__ = ["Check", "Hook", "Status", "checks", "exit_code", "libbpf_version", "render"]
+
+Status = Literal["ok", "off", "missing", "unknown"]
+
+
+class Hook(Protocol):
+    """What the loader says of one hook after it tried to attach it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tier(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def attached(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    status: Status
+    detail: str
+    """What was found, one line."""
+    mend: str = ""
+    """What to do about it; empty when all is well or nothing can be done."""
+    required: bool = False
+    """True when the daemon does not work unless the status is ``ok``."""
+
+    @property
+    def failed(self) -> bool:
+        return self.required and self.status != "ok"
+
+
+def checks(
+    root: Path = Path("/"),
+    *,
+    bpf_object: Path | None = None,
+    probe_hooks: Callable[[], Iterable[Hook]] | None = None,
+    libbpf: Callable[[], str] | None = None,
+    machine: str | None = None,
+) -> list[Check]:
+    """Look at everything, in the order in which things fail.
+
+    `bpf_object` is the file that the daemon would load; `probe_hooks` attaches the hooks, lets
+    them go, and raises UserError when the daemon could not start. It is not called when an
+    earlier check says that it must fail. `libbpf` returns the library's version or raises
+    OSError, `machine` is the architecture; both default to the real ones.
+    """
+    found = [
+        _kernel(root),
+        _architecture(machine or platform.machine()),
+        _btf(root),
+        _helpers(root),
+        _lockdown(root),
+        _capabilities(root),
+        _memory_lock(root),
+        _libbpf(libbpf or libbpf_version),
+        _object(bpf_object),
+        _pid_namespace(root),
+        _accounting(root),
+        _schedstat(root),
+        _cgroup2(root),
+        _kprobes(root),
+    ]
+    found.extend(_hooks(probe_hooks, [check for check in found if check.failed]))
+    return found
+
+
+def exit_code(found: Iterable[Check]) -> int:
+    """0 only if the daemon would work, else 1."""
+    return int(any(check.failed for check in found))
+
+
+def render(found: Sequence[Check], console: Console) -> None:
+    """Print a table of the checks, and under it the one line that matters."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in found:
+        detail = Text(check.detail)
+        if check.mend and check.status != "ok":
+            detail.append(f"\n→ {check.mend}", style="bold" if check.failed else "")
+        table.add_row(Text(check.name), Text(check.status, style=_style(check)), detail)
+    console.print(table)
+    console.print()
+    console.print(_closing_line(found), soft_wrap=True)
+
+
+def libbpf_version() -> str:
+    """The version of the system's libbpf, ``1.1``. Raises OSError if there is none."""
+    library = ctypes.CDLL("libbpf.so.1")
+    library.libbpf_version_string.restype = ctypes.c_char_p
+    text: bytes = library.libbpf_version_string()
+    return text.decode().removeprefix("v")
+
+
+_STYLES: dict[Status, str] = {
+    "ok": "green",
+    "off": "yellow",
+    "missing": "yellow",
+    "unknown": "dim",
+}
+
+
+def _style(check: Check) -> str:
+    return "bold red" if check.failed else _STYLES[check.status]
+
+
+def _closing_line(found: Sequence[Check]) -> Text:
+    failed = [check for check in found if check.failed]
+    if failed:
+        first = failed[0]
+        known = any(check.status != "unknown" for check in failed)
+        verdict = (
+            "pipelined would not work here" if known else "cannot tell if pipelined works here"
+        )
+        line = f"{verdict}: {first.name}: {first.detail}"
+        return Text(f"{line}; {first.mend}" if first.mend else line, style="bold red")
+    lacking = [check.name for check in found if check.status in ("off", "missing")]
+    if lacking:
+        return Text(f"pipelined works here, without: {', '.join(lacking)}.", style="bold green")
+    return Text("pipelined works here.", style="bold green")
+
+
+# Bits of capability sets, from linux/capability.h.
+_CAP_SYS_ADMIN = 21
+_CAP_SYS_RESOURCE = 24
+_CAP_PERFMON = 38
+_CAP_BPF = 39
+
+# Inodes of the namespaces that the kernel starts with, from linux/proc_ns.h.
+_FIRST_USER_NAMESPACE = 0xEFFFFFFD
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
+_OLDEST_KERNEL = (5, 15)
+_OLDEST_LIBBPF = (1, 1)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else ()
+
+
+def _kernel(root: Path) -> Check:
+    """Only told: what counts is what the kernel can do, and vendors backport."""
+    release = (_read(root / "proc/sys/kernel/osrelease") or "").strip()
+    if not release:
+        return Check("kernel", "unknown", "no /proc/sys/kernel/osrelease")
+    if _numbers(release) < _OLDEST_KERNEL:
+        return Check(
+            "kernel",
+            "unknown",
+            f"Linux {release}, older than any kernel this is made for",
+            "use Linux 5.15 or newer",
+        )
+    return Check("kernel", "ok", f"Linux {release}")
+
+
+def _architecture(machine: str) -> Check:
+    if machine in ("x86_64", "aarch64"):
+        return Check("architecture", "ok", machine, required=True)
+    return Check(
+        "architecture", "missing", f"{machine} is not supported", "use x86-64 or arm64", True
+    )
+
+
+def _btf(root: Path) -> Check:
+    path = root / "sys/kernel/btf/vmlinux"
+    if not path.exists():
+        return Check(
+            "BTF",
+            "missing",
+            "no /sys/kernel/btf/vmlinux",
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are",
+            True,
+        )
+    try:
+        with path.open("rb") as file:
+            magic = file.read(2)
+        size = path.stat().st_size
+    except OSError as error:
+        return Check(
+            "BTF", "missing", f"/sys/kernel/btf/vmlinux: {error.strerror}", "run it as root", True
+        )
+    if magic not in (b"\x9f\xeb", b"\xeb\x9f"):
+        return Check(
+            "BTF", "missing", "/sys/kernel/btf/vmlinux is not BTF", "use another kernel", True
+        )
+    return Check("BTF", "ok", f"/sys/kernel/btf/vmlinux, {size / 1e6:.1f} MB", required=True)
+
+
+def _helpers(root: Path) -> Check:
+    """The helpers without which no state can be told; their names stand in the kernel's BTF.
+
+    Not required by itself: where this and the hooks disagree, the hooks are right.
+    """
+    needed = ("task_pt_regs", "get_current_task_btf", "task_storage_get")
+    try:
+        with (
+            (root / "sys/kernel/btf/vmlinux").open("rb") as file,
+            _mapped(file.fileno()) as btf,
+        ):
+            lacking = [name for name in needed if btf.find(f"BPF_FUNC_{name}\0".encode()) < 0]
+    except (OSError, ValueError):
+        return Check("BPF helpers", "unknown", "the kernel's BTF cannot be read")
+    if lacking:
+        return Check(
+            "BPF helpers",
+            "missing",
+            "this kernel has no " + ", ".join(f"bpf_{name}" for name in lacking),
+            "use Linux 5.15 or newer",
+        )
+    return Check("BPF helpers", "ok", ", ".join(f"bpf_{name}" for name in needed))
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+
+
+def _lockdown(root: Path) -> Check:
+    text = _read(root / "sys/kernel/security/lockdown")
+    match = re.search(r"\[(\w+)\]", text or "")
+    if match is None:
+        return Check("lockdown", "unknown", "/sys/kernel/security/lockdown is not there")
+    if match[1] == "confidentiality":
+        return Check(
+            "lockdown",
+            "off",
+            "confidentiality: BPF may not read kernel memory",
+            "boot with lockdown=integrity or none",
+            True,
+        )
+    return Check("lockdown", "ok", match[1])
+
+
+def _capability_set(root: Path) -> int | None:
+    match = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", _read(root / "proc/self/status") or "", re.M)
+    return int(match[1], 16) if match else None
+
+
+def _has(capabilities: int | None, *bits: int) -> bool:
+    return capabilities is not None and all(capabilities >> bit & 1 for bit in bits)
+
+
+def _capabilities(root: Path) -> Check:
+    held = _capability_set(root)
+    if held is None:
+        return Check("capabilities", "unknown", "no CapEff in /proc/self/status", required=True)
+    user_namespace = _namespace(root, "user")
+    if user_namespace is not None and user_namespace != _FIRST_USER_NAMESPACE:
+        return Check(
+            "capabilities",
+            "missing",
+            "they count only inside a user namespace",
+            "start it as the host's root, not in a rootless container",
+            True,
+        )
+    if _has(held, _CAP_SYS_ADMIN):
+        return Check("capabilities", "ok", "CAP_SYS_ADMIN", required=True)
+    if _has(held, _CAP_BPF, _CAP_PERFMON):
+        return Check("capabilities", "ok", "CAP_BPF and CAP_PERFMON", required=True)
+    lacking = [
+        name
+        for name, bit in (("CAP_BPF", _CAP_BPF), ("CAP_PERFMON", _CAP_PERFMON))
+        if not _has(held, bit)
+    ]
+    return Check(
+        "capabilities",
+        "missing",
+        "no " + " and no ".join(lacking),
+        "run it with sudo, or give it CAP_BPF and CAP_PERFMON",
+        True,
+    )
+
+
+def _memory_lock(root: Path) -> Check:
+    name = "memory lock"
+    match = re.search(r"^Max locked memory\s+(\S+)", _read(root / "proc/self/limits") or "", re.M)
+    if match is None:
+        return Check(name, "unknown", "no limit in /proc/self/limits")
+    if match[1] == "unlimited":
+        return Check(name, "ok", "unlimited")
+    limit = f"{int(match[1]) // 1024} KiB"
+    if _has(_capability_set(root), _CAP_SYS_RESOURCE):
+        return Check(name, "ok", f"{limit}; may be raised (CAP_SYS_RESOURCE)")
+    return Check(
+        name,
+        "unknown",
+        f"{limit} and no CAP_SYS_RESOURCE; kernels since 5.11 do not count BPF maps here",
+        "if maps are refused, run: ulimit -l unlimited",
+    )
+
+
+def _libbpf(version: Callable[[], str]) -> Check:
+    try:
+        found = version()
+    except (OSError, AttributeError):
+        return Check(
+            "libbpf", "missing", "no libbpf.so.1", "run: sudo apt-get install libbpf1", True
+        )
+    if _numbers(found) < _OLDEST_LIBBPF:
+        return Check(
+            "libbpf", "missing", f"{found} is too old", "install libbpf 1.1 or newer", True
+        )
+    return Check("libbpf", "ok", found, required=True)
+
+
+def _object(path: Path | None) -> Check:
+    name = "BPF object"
+    if path is None:
+        return Check(name, "unknown", "not looked for")
+    try:
+        with path.open("rb") as file:
+            start = file.read(20)
+        size = path.stat().st_size
+    except OSError as error:
+        return Check(
+            name, "missing", f"{path}: {error.strerror}", "run make setup in the checkout", True
+        )
+    # An ELF file whose machine is BPF (247), in the byte order that its sixth byte names.
+    order: Literal["little", "big"] = "big" if start[5:6] == b"\x02" else "little"
+    if start[:4] != b"\x7fELF" or int.from_bytes(start[18:20], order) != 247:
+        return Check(
+            name, "missing", f"{path} is no BPF object", "run make setup in the checkout", True
+        )
+    return Check(name, "ok", f"{path}, {size / 1024:.0f} KiB", required=True)
+
+
+def _namespace(root: Path, kind: str) -> int | None:
+    try:
+        target = os.readlink(root / "proc/self/ns" / kind)
+    except OSError:
+        return None
+    match = re.fullmatch(rf"{kind}:\[(\d+)\]", target)
+    return int(match[1]) if match else None
+
+
+def _pid_namespace(root: Path) -> Check:
+    name = "PID namespace"
+    inode = _namespace(root, "pid")
+    if inode is None:
+        return Check(name, "unknown", "no /proc/self/ns/pid")
+    if inode == _FIRST_PID_NAMESPACE:
+        return Check(name, "ok", "the host's")
+    return Check(
+        name,
+        "off",
+        "a container's own: the host's processes have other ids there",
+        "start the container with --pid=host",
+    )
+
+
+def _accounting(root: Path) -> Check:
+    if (root / "proc/self/io").exists():
+        return Check("I/O accounting", "ok", "/proc/PID/io")
+    return Check(
+        "I/O accounting",
+        "off",
+        "no /proc/PID/io: bytes and calls of stages stay unknown",
+        "use a kernel built with CONFIG_TASK_IO_ACCOUNTING=y",
+    )
+
+
+def _schedstat(root: Path) -> Check:
+    if (root / "proc/self/schedstat").exists():
+        return Check("schedstat", "ok", "/proc/PID/schedstat")
+    return Check(
+        "schedstat",
+        "off",
+        "no /proc/PID/schedstat: times cannot be compared with the kernel's own",
+        "use a kernel built with CONFIG_SCHED_INFO=y",
+    )
+
+
+def _cgroup2(root: Path) -> Check:
+    try:
+        mount = find_cgroup2(root / "proc/self/mounts")
+    except OSError:
+        return Check("cgroup v2", "unknown", "no /proc/self/mounts")
+    if mount is None:
+        return Check(
+            "cgroup v2",
+            "off",
+            "not mounted: the label unit is always -",
+            "run: mount -t cgroup2 none /sys/fs/cgroup",
+        )
+    return Check("cgroup v2", "ok", str(mount))
+
+
+def _kprobes(root: Path) -> Check:
+    if (root / "sys/bus/event_source/devices/kprobe").exists():
+        return Check("kprobes", "ok", "for function hooks; the scheduler hooks do without")
+    return Check(
+        "kprobes",
+        "off",
+        "only function hooks would use them; the scheduler hooks do without",
+        "for function hooks use a kernel built with CONFIG_KPROBE_EVENTS=y",
+    )
+
+
+def _hooks(probe: Callable[[], Iterable[Hook]] | None, failed: Sequence[Check]) -> Iterator[Check]:
+    if probe is None or failed:
+        why = f"not tried: {failed[0].name} comes first" if failed else "not tried"
+        yield Check("hooks", "unknown", why, required=True)
+        return
+    try:
+        hooks = list(probe())
+    except UserError as error:
+        yield Check("hooks", "missing", error.message, error.hint, True)
+        return
+    for hook in hooks:
+        if hook.attached:
+            yield Check(f"hook {hook.name}", "ok", f"{hook.tier}, {hook.method}")
+        else:
+            yield Check(f"hook {hook.name}", "off", f"{hook.tier}, {hook.method}: {hook.reason}")
+    # Whether it could start at all was for the probe to say; without any hook it is no use.
+    if not any(hook.attached and hook.tier == "sched" for hook in hooks):
+        yield Check("hooks", "missing", "no hook of the sched tier could be attached", "", True)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one kind of error that a user can cause and mend."""
+
+from __future__ import annotations
+
+__all__ = ["UserError"]
+
+
+class UserError(Exception):
+    """What went wrong and why, with the mend; printed as one line, exit code 1.
+
+    >>> str(UserError("cannot load BPF programs: not root", "run it with sudo"))
+    'cannot load BPF programs: not root; run it with sudo'
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+        self.message = message
+        self.hint = hint

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Load the prebuilt BPF object through the system's libbpf.so.1 and attach its programs.
+
+A loader yields map file descriptors and the iterator link; the sweep needs nothing
+else, so another loader is one more module with a `load` of this shape. libbpf's own
+messages go to the log at debug level; a failure is raised as one `UserError` with the
+line that matters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import errno
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from .errors import UserError
+
+__all__ = ["Hook", "Loaded", "default_object", "load", "probe_hooks"]
+
+log = logging.getLogger(__name__)
+
+_LIBBPF_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+#: Program of the object -> the kernel hook it is attached to.
+_HOOKS = {
+    "on_switch": "sched_switch",
+    "on_wakeup": "sched_wakeup",
+    "on_fork": "sched_process_fork",
+    "on_exec": "sched_process_exec",
+    "on_exit": "sched_process_exit",
+    "sweep_tasks": "iter/task",
+}
+_EXEC_FAILURES = {
+    "on_execve_exit": "sys_execve",
+}
+_EXEC_FAILURES_BY_TRACEPOINT = {
+    "on_execve_return": "sys_exit_execve",
+    "on_execveat_return": "sys_exit_execveat",
+}
+_ITERATOR = "sweep_tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A place in the kernel where a program is, or could not be, attached."""
+
+    name: str
+    tier: str
+    method: str
+    attached: bool
+    reason: str = ""
+
+
+def default_object() -> Path:
+    """The object that was built with the package."""
+    return Path(__file__).parent / "bpf" / "pipelined.bpf.o"
+
+
+class _Libbpf:
+    """The dozen libbpf functions that are used, with their argument types."""
+
+    def __init__(self) -> None:
+        try:
+            lib = ctypes.CDLL("libbpf.so.1", use_errno=True)
+            libc = ctypes.CDLL(None)
+        except OSError as error:
+            raise UserError(
+                f"libbpf.so.1 cannot be loaded ({error})", "install it: apt-get install libbpf1"
+            ) from None
+        pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+        self._libc_vsnprintf = libc.vsnprintf
+        self._libc_vsnprintf.argtypes = [text, ctypes.c_size_t, text, pointer]
+        self._libc_vsnprintf.restype = number
+        for name, result, arguments in (
+            ("bpf_object__open_file", pointer, [text, pointer]),
+            ("bpf_object__load", number, [pointer]),
+            ("bpf_object__close", None, [pointer]),
+            ("bpf_object__find_map_by_name", pointer, [pointer, text]),
+            ("bpf_object__find_program_by_name", pointer, [pointer, text]),
+            ("bpf_map__fd", number, [pointer]),
+            ("bpf_map__set_max_entries", number, [pointer, ctypes.c_uint32]),
+            ("bpf_program__set_autoload", number, [pointer, ctypes.c_bool]),
+            ("bpf_program__attach", pointer, [pointer]),
+            ("bpf_link__destroy", number, [pointer]),
+            ("bpf_link__fd", number, [pointer]),
+            ("bpf_iter_create", number, [number]),
+            ("bpf_map_update_elem", number, [number, pointer, pointer, ctypes.c_uint64]),
+            ("bpf_map_lookup_elem", number, [number, pointer, pointer]),
+            ("bpf_map_delete_elem", number, [number, pointer]),
+            ("bpf_map_get_next_key", number, [number, pointer, pointer]),
+            ("libbpf_set_print", pointer, [_LIBBPF_PRINT]),
+        ):
+            function = getattr(lib, name)
+            function.restype = result
+            function.argtypes = arguments
+            setattr(self, name, function)
+        self.messages: list[str] = []
+        self._print = _LIBBPF_PRINT(self._on_message)
+        self.libbpf_set_print(self._print)
+
+    # set from the table above
+    bpf_object__open_file: ctypes._NamedFuncPointer
+    bpf_object__load: ctypes._NamedFuncPointer
+    bpf_object__close: ctypes._NamedFuncPointer
+    bpf_object__find_map_by_name: ctypes._NamedFuncPointer
+    bpf_object__find_program_by_name: ctypes._NamedFuncPointer
+    bpf_map__fd: ctypes._NamedFuncPointer
+    bpf_map__set_max_entries: ctypes._NamedFuncPointer
+    bpf_program__set_autoload: ctypes._NamedFuncPointer
+    bpf_program__attach: ctypes._NamedFuncPointer
+    bpf_link__destroy: ctypes._NamedFuncPointer
+    bpf_link__fd: ctypes._NamedFuncPointer
+    bpf_iter_create: ctypes._NamedFuncPointer
+    bpf_map_update_elem: ctypes._NamedFuncPointer
+    bpf_map_lookup_elem: ctypes._NamedFuncPointer
+    bpf_map_delete_elem: ctypes._NamedFuncPointer
+    bpf_map_get_next_key: ctypes._NamedFuncPointer
+    libbpf_set_print: ctypes._NamedFuncPointer
+
+    def _on_message(self, level: int, form: bytes, arguments: int) -> int:
+        # A va_list parameter is a pointer on x86-64 and on arm64 alike.
+        buffer = ctypes.create_string_buffer(65536)
+        self._libc_vsnprintf(buffer, len(buffer), form, arguments)
+        message = buffer.value.decode(errors="replace").rstrip()
+        self.messages.append(message)
+        log.debug("%s", message)
+        return 0
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Programs and maps in the kernel; `close` takes all of them out again."""
+
+    maps: Mapping[str, int]
+    """Map name -> file descriptor."""
+    hooks: tuple[Hook, ...]
+    _lib: _Libbpf
+    _object: int
+    _links: list[int] = field(default_factory=list)
+    _iterator_link: int = -1
+
+    def iterate(self) -> None:
+        """Run the sweep's program over every task; returns when it has seen the last one."""
+        fd = self._lib.bpf_iter_create(self._iterator_link)
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), "bpf_iter_create")
+        try:
+            while True:
+                try:
+                    if not os.read(fd, 4096):
+                        return
+                except OSError as error:  # a million tasks seen: carry on from there
+                    if error.errno != errno.EAGAIN:
+                        raise
+        finally:
+            os.close(fd)
+
+    def put(self, name: str, key: bytes | None, value: bytes) -> bool:
+        """Update one element; key None pushes to a queue. False when the kernel refuses."""
+        result: int = self._lib.bpf_map_update_elem(self.maps[name], key, value, 0)
+        return result == 0
+
+    def get(self, name: str, key: bytes, size: int) -> bytes | None:
+        """One element's value, or None."""
+        value = ctypes.create_string_buffer(size)
+        found: int = self._lib.bpf_map_lookup_elem(self.maps[name], key, value)
+        return value.raw if found == 0 else None
+
+    def delete(self, name: str, key: bytes) -> None:
+        """Delete one element; not an error when it is gone."""
+        self._lib.bpf_map_delete_elem(self.maps[name], key)
+
+    def close(self) -> None:
+        """Detach and unload everything."""
+        for link in self._links:
+            self._lib.bpf_link__destroy(link)
+        self._links.clear()
+        if self._object:
+            self._lib.bpf_object__close(self._object)
+            self._object = 0
+
+    def __enter__(self) -> Loaded:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load(
+    path: Path,
+    sizes: Mapping[str, int],
+    *,
+    trace_exec_failures: bool = False,
+) -> Loaded:
+    """Load the object at `path` with maps of `sizes` entries and attach its programs.
+
+    Failed execs are told where the kernel allows fexit; `trace_exec_failures` permits
+    the system call tracepoints instead, which cost every system call of the host.
+    Raises `UserError` when a program or a map cannot be had; nothing stays attached.
+    """
+    if not path.is_file():
+        raise UserError(f"BPF object {path} is missing", "build it: make setup")
+    lib = _Libbpf()
+    optional = dict(_EXEC_FAILURES_BY_TRACEPOINT if trace_exec_failures else _EXEC_FAILURES)
+    try:
+        return _load(lib, path, sizes, optional)
+    except _OptionalRefused as refused:
+        return _load(lib, path, sizes, {}, refused.reason)
+
+
+class _OptionalRefused(Exception):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _load(
+    lib: _Libbpf,
+    path: Path,
+    sizes: Mapping[str, int],
+    optional: Mapping[str, str],
+    refused: str = "",
+) -> Loaded:
+    lib.messages.clear()
+    opened = lib.bpf_object__open_file(os.fsencode(path), None)
+    if not opened:
+        raise _failure(lib, f"cannot open BPF object {path}", ctypes.get_errno())
+    loaded = Loaded(maps={}, hooks=(), _lib=lib, _object=opened)
+    try:
+        for name, entries in sizes.items():
+            found = lib.bpf_object__find_map_by_name(opened, name.encode())
+            lib.bpf_map__set_max_entries(found, entries)
+        for name in optional:
+            program = lib.bpf_object__find_program_by_name(opened, name.encode())
+            lib.bpf_program__set_autoload(program, True)
+        result = lib.bpf_object__load(opened)
+        if result < 0:
+            if optional:
+                raise _OptionalRefused(_line_that_matters(lib) or os.strerror(-result))
+            raise _failure(lib, "the kernel refuses the BPF programs", -result)
+        hooks = []
+        for name, hook in {**_HOOKS, **optional}.items():
+            program = lib.bpf_object__find_program_by_name(opened, name.encode())
+            link = lib.bpf_program__attach(program)
+            if not link:
+                raise _failure(lib, f"cannot attach to {hook}", ctypes.get_errno())
+            loaded._links.append(link)
+            if name == _ITERATOR:
+                loaded._iterator_link = lib.bpf_link__fd(link)
+            hooks.append(Hook(hook, "sched", _method(name), True))
+        if refused:
+            hooks += [
+                Hook(hook, "sched", _method(name), False, refused)
+                for name, hook in _EXEC_FAILURES.items()
+            ]
+        loaded.hooks = tuple(hooks)
+        loaded.maps = {
+            name: lib.bpf_map__fd(lib.bpf_object__find_map_by_name(opened, name.encode()))
+            for name in (*sizes, "tasks", "commands", "lost", "control", "wakeups")
+        }
+    except BaseException:
+        loaded.close()
+        raise
+    return loaded
+
+
+def _method(program: str) -> str:
+    if program == _ITERATOR:
+        return "iterator"
+    if program in _EXEC_FAILURES:
+        return "fexit"
+    return "tracepoint" if program in _EXEC_FAILURES_BY_TRACEPOINT else "tp_btf"
+
+
+def _line_that_matters(lib: _Libbpf) -> str:
+    """The verifier's verdict, or libbpf's first complaint, without its prefixes."""
+    text = "\n".join(lib.messages)
+    log_end = re.search(r"^processed \d+ insns", text, re.M)
+    if log_end:
+        before = text[: log_end.start()].rstrip().splitlines()
+        verdicts = [
+            line
+            for line in before
+            if not re.match(r"\d+: |;|mark_precise|verification time|stack depth|from ", line)
+        ]
+        program = re.search(r"prog '(\w+)'", text)
+        if verdicts:
+            return f"program {program.group(1) if program else '?'}: {verdicts[-1].strip()}"
+    for message in lib.messages:
+        if message.startswith("libbpf: ") and ("fail" in message or "rror" in message):
+            return message.removeprefix("libbpf: ").splitlines()[0]
+    return ""
+
+
+def _failure(lib: _Libbpf, what: str, code: int) -> UserError:
+    code = abs(code)
+    reason = _line_that_matters(lib) or os.strerror(code)
+    hints = {
+        errno.EPERM: "run as root, or with CAP_BPF and CAP_PERFMON; `pipelined doctor` says more",
+        errno.EACCES: "run as root, or with CAP_BPF and CAP_PERFMON; `pipelined doctor` says more",
+        errno.ENOMEM: "lower --max-stages and --max-pipes, or allow more memory",
+        errno.E2BIG: "lower --max-stages and --max-pipes",
+    }
+    return UserError(
+        f"{what}: {reason} ({os.strerror(code)})",
+        hints.get(code, "see `pipelined doctor` and the log with --log.level=debug"),
+    )
+
+
+def probe_hooks() -> list[Hook]:
+    """Load and attach everything once, with small maps, and take it out again.
+
+    Raises `UserError` when the daemon could not start.
+    """
+    sizes = dict.fromkeys(("stages", "pipelines", "free_stages", "free_pipelines", "pipes"), 64)
+    with load(default_object(), sizes) as loaded:
+        return list(loaded.hooks)

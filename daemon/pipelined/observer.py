@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The running whole: programs in the kernel, the sweep, the model, and who asks them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from .cgroups import CgroupNames, find_cgroup2
+from .config import Config
+from .loader import Hook, default_object, load
+from .model import Model, Totals
+from .runs import Run, Series
+from .sweep import MapUse, Sweep, monotonic_to_unix
+
+__all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
+
+log = logging.getLogger(__name__)
+
+#: The sweep may take this share of one core; past it, sweeps come less often.
+_SWEEP_SHARE = 0.05
+
+
+@dataclass(slots=True)
+class SweepStats:
+    """What sweeping cost so far."""
+
+    count: int = 0
+    seconds_total: float = 0.0
+    last_seconds: float = 0.0
+    last_time: float = 0.0
+    failures: int = 0
+
+
+class Observer:
+    """Watches pipelines from `open` to `close`. Every method may be called from any thread."""
+
+    def __init__(self, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float):
+        self._sweep = sweep
+        self._model = model
+        self._hooks = hooks
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._stop = os.eventfd(0)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._reason: str | None = "the first sweep is not done yet"
+        self._unix = monotonic_to_unix()
+        self.sweep_stats = SweepStats()
+
+    @classmethod
+    def open(cls, config: Config, *, watch_pid: int | None = None) -> Observer:
+        """Load and attach the programs; `UserError` when that can't be done.
+
+        With `watch_pid` only processes are followed that this process forks from now on.
+        """
+        stages = config.max_stages
+        loaded = load(
+            config.object or default_object(),
+            {
+                "stages": stages + 1,
+                "pipelines": stages + 1,
+                "free_stages": stages,
+                "free_pipelines": stages,
+                "pipes": config.max_pipes,
+            },
+            trace_exec_failures=config.trace_exec_failures,
+        )
+        try:
+            sweep = Sweep(
+                loaded,
+                max_stages=stages,
+                max_pipes=config.max_pipes,
+                interpreters=config.interpreters,
+                wrappers=config.wrappers,
+                watch_pid=watch_pid,
+            )
+        except BaseException:
+            loaded.close()
+            raise
+        model = Model(
+            max_signatures=config.max_signatures,
+            recent_runs=config.recent_runs,
+            unit_of=CgroupNames(find_cgroup2()).unit,
+            arguments_of=_arguments_of if config.show_arguments else lambda pid: None,
+            exec_failures=any(
+                "execve" in hook.name and hook.attached for hook in loaded.hooks
+            ),
+        )
+        observer = cls(sweep, model, loaded.hooks, config.sweep_interval)
+        observer.sweep()
+        return observer
+
+    def start(self) -> None:
+        """Sweep from now on, by the clock and when the kernel side asks for it."""
+        self._thread = threading.Thread(target=self._work, name="sweep", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Detach everything; the runs and totals known so far can still be asked for."""
+        if self._closed:
+            return
+        os.eventfd_write(self._stop, 1)
+        if self._thread:
+            self._thread.join()
+        with self._lock:
+            self._closed = True
+            self._reason = "the daemon is stopping"
+            self._sweep.close()
+        os.close(self._stop)
+
+    def sweep(self) -> None:
+        """Bring runs and totals up to now."""
+        self._update(None)
+
+    def settle(self) -> None:
+        """A sweep that counts every run as finished whose processes are all gone."""
+        self._update(0.0)
+
+    def totals(self) -> Mapping[Series, Totals]:
+        with self._lock:
+            return self._model.totals()
+
+    def runs(self) -> list[Run]:
+        with self._lock:
+            return self._model.runs()
+
+    def hooks(self) -> list[Hook]:
+        return list(self._hooks)
+
+    def lost(self) -> Mapping[str, int]:
+        with self._lock:
+            return {} if self._closed else self._sweep.lost()
+
+    def maps(self) -> list[MapUse]:
+        with self._lock:
+            return self._sweep.maps()
+
+    def ready(self) -> str | None:
+        """None when the numbers are current, else why not."""
+        return self._reason
+
+    def _update(self, grace: float | None) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            began = time.monotonic()
+            try:
+                groups = self._sweep.take()
+                over = self._model.update(groups, time.monotonic(), self._unix, grace=grace)
+                self._sweep.free(over)
+            except Exception:
+                self.sweep_stats.failures += 1
+                self._reason = "the last sweep failed; see the log"
+                raise
+            self._reason = None
+            took = time.monotonic() - began
+            stats = self.sweep_stats
+            stats.count += 1
+            stats.seconds_total += took
+            stats.last_seconds = took
+            stats.last_time = time.time()
+
+    def _work(self) -> None:
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        poll.register(self._sweep.fileno(), select.POLLIN)
+        while True:
+            wait = max(self._interval, self.sweep_stats.last_seconds / _SWEEP_SHARE)
+            ready = poll.poll(wait * 1000)
+            if any(fd == self._stop for fd, _ in ready):
+                return
+            try:
+                self.sweep()
+            except Exception:
+                log.exception("sweep failed")
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _arguments_of(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            raw = file.read()
+    except OSError:  # gone, or not ours to see
+        return None
+    return raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="backslashreplace") or None

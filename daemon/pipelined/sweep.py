@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the kernel side's maps: the only module that does.
+
+A sweep runs the task iterator, which credits every live task up to now, and then reads
+the mapped arrays. Records of stages that ended stay until `free` gives them back.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from . import records
+from .errors import UserError
+from .loader import Loaded
+from .records import Group, PipelineRecord, StageRecord
+from .runs import Endpoint
+
+__all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
+
+_CHUNK = 256
+_GENERATION_MASK = 0x3FFF
+_COMM = 15
+
+_INTERPRETER, _WRAPPER = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class MapUse:
+    """How full a map is."""
+
+    name: str
+    entries: int
+    capacity: int
+
+
+class Sweep:
+    """The maps of one loaded object, from filling them to the last reading."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        max_stages: int,
+        max_pipes: int,
+        interpreters: Iterable[str],
+        wrappers: Iterable[str],
+        watch_pid: int | None = None,
+    ) -> None:
+        """Fill the free lists and command names. Nothing is recorded before this is done."""
+        self._loaded = loaded
+        self._max_stages = max_stages
+        self._max_pipes = max_pipes
+        self._stages = self._map("stages", records.STAGE.size * (max_stages + 1))
+        self._pipelines = self._map("pipelines", records.PIPELINE.size * (max_stages + 1))
+        self._lost = self._map("lost", 8 * len(records.LOST_KINDS))
+        self._control = self._map("control", records.CONTROL.size)
+        self._wakeups = _Wakeups(loaded.maps["wakeups"])
+        self._in_use: list[int] = []
+        self._pipes: set[bytes] = set()
+        self._endpoints: dict[bytes, Endpoint | None] = {}
+        self._commands = 0
+        self._name_commands(interpreters, wrappers)
+        struct.pack_into("=I", self._control, 16, watch_pid or 0)
+        self._wake_later()
+        for index in range(max_stages, 0, -1):
+            self._push("free_pipelines", index)
+            self._push("free_stages", index)
+
+    def take(self) -> list[Group]:
+        """Bring every clock up to now and read all that is in use."""
+        self._loaded.iterate()
+        self._wakeups.clear()
+        self._wake_later()
+        members: dict[int, list[StageRecord]] = {}
+        clocks: dict[int, PipelineRecord] = {}
+        self._in_use = self._find_in_use()
+        for index in self._in_use:
+            stage = records.decode_stage(self._stages, index)
+            if not stage.pipeline:
+                continue  # being made right now
+            root, clock = self._root(stage.pipeline)
+            clocks[root] = clock
+            members.setdefault(root, []).append(stage)
+        return [
+            Group(root, clocks[root], tuple(stages), self._endpoints_of(stages))
+            for root, stages in members.items()
+        ]
+
+    def free(self, stages: Collection[StageRecord]) -> None:
+        """Give back the records of stages that ended; their pipes are forgotten."""
+        if not stages:
+            return
+        freed = {stage.index for stage in stages}
+        kept = {
+            _pipe_key(end)
+            for index in self._in_use
+            if index not in freed
+            for end in records.decode_stage(self._stages, index).ends
+        }
+        for stage in stages:
+            for end in stage.ends:
+                key = _pipe_key(end)
+                if key not in kept:
+                    self._loaded.delete("pipes", key)
+                    self._pipes.discard(key)
+                    self._endpoints.pop(key, None)
+            offset = stage.index * records.STAGE.size
+            blank = bytearray(records.STAGE.size)
+            generation = (stage.generation + 1) & _GENERATION_MASK
+            struct.pack_into("=I", blank, _GENERATION_OFFSET, generation)
+            self._stages[offset : offset + len(blank)] = bytes(blank)
+            offset = stage.pipeline * records.PIPELINE.size
+            self._pipelines[offset : offset + records.PIPELINE.size] = bytes(records.PIPELINE.size)
+            self._push("free_pipelines", stage.pipeline)
+            self._push("free_stages", stage.index)
+
+    def lost(self) -> dict[str, int]:
+        """What could not be recorded since the start, by kind."""
+        counts = struct.unpack_from(f"={len(records.LOST_KINDS)}Q", self._lost)
+        return dict(zip(records.LOST_KINDS, counts, strict=True))
+
+    def maps(self) -> list[MapUse]:
+        """How full the bounded maps were at the last reading."""
+        used = len(self._in_use)
+        return [
+            MapUse("stages", used, self._max_stages),
+            MapUse("pipelines", used, self._max_stages),
+            MapUse("pipes", len(self._pipes), self._max_pipes),
+            MapUse("commands", self._commands, 256),
+        ]
+
+    def fileno(self) -> int:
+        """Readable when the kernel side asks for a sweep."""
+        return self._loaded.maps["wakeups"]
+
+    def close(self) -> None:
+        """Detach the programs and unmap everything."""
+        self._loaded.close()
+        self._wakeups.close()
+        for mapped in (self._stages, self._pipelines, self._lost, self._control):
+            mapped.close()
+
+    def _map(self, name: str, size: int) -> mmap.mmap:
+        page = mmap.PAGESIZE
+        return mmap.mmap(self._loaded.maps[name], (size + page - 1) // page * page)
+
+    def _push(self, name: str, index: int) -> None:
+        if not self._loaded.put(name, None, struct.pack("=I", index)):
+            raise RuntimeError(f"{name} has no room for record {index}: freed twice")
+
+    def _name_commands(self, interpreters: Iterable[str], wrappers: Iterable[str]) -> None:
+        flags: dict[bytes, int] = {}
+        for names, flag in ((interpreters, _INTERPRETER), (wrappers, _WRAPPER)):
+            for name in names:
+                # the kernel side leaves out a version at the end, too
+                key = os.fsencode(name)[:_COMM].rstrip(b"0123456789.")
+                flags[key] = flags.get(key, 0) | flag
+        for key, value in flags.items():
+            if not self._loaded.put("commands", key.ljust(16, b"\0"), struct.pack("=I", value)):
+                raise UserError(
+                    f"too many command names: {len(flags)} interpreters and wrappers",
+                    "name at most 256",
+                )
+        self._commands = len(flags)
+
+    def _wake_later(self) -> None:
+        ended = struct.unpack_from("=Q", self._control)[0]
+        struct.pack_into("=Q", self._control, 8, ended + max(1, self._max_stages // 8))
+
+    def _find_in_use(self) -> list[int]:
+        """Indexes of used records. Free ones are taken lowest first, so the rest is untouched."""
+        found: list[int] = []
+        size = records.STAGE.size
+        start_at, generation_at = _START_OFFSET, _GENERATION_OFFSET
+        for first in range(1, self._max_stages + 1, _CHUNK):
+            ever = False
+            for index in range(first, min(first + _CHUNK, self._max_stages + 1)):
+                base = index * size
+                if any(self._stages[base + start_at : base + start_at + 8]):
+                    found.append(index)
+                    ever = True
+                elif not ever:
+                    ever = any(self._stages[base + generation_at : base + generation_at + 4])
+            if not ever:
+                break
+        return found
+
+    def _root(self, index: int) -> tuple[int, PipelineRecord]:
+        clock = records.decode_pipeline(self._pipelines, index)
+        while clock.alias:
+            index = clock.alias
+            clock = records.decode_pipeline(self._pipelines, index)
+        return index, clock
+
+    def _endpoints_of(self, stages: list[StageRecord]) -> tuple[Endpoint, ...]:
+        found: list[Endpoint] = []
+        for stage in stages:
+            for end in stage.ends:
+                key = _pipe_key(end)
+                self._pipes.add(key)
+                if end.joined or len(stages) < 2:
+                    continue
+                if self._endpoints.get(key) is None:
+                    self._endpoints[key] = self._endpoint(key)
+                endpoint = self._endpoints[key]
+                if endpoint and endpoint not in found:
+                    found.append(endpoint)
+        return tuple(found)
+
+    def _endpoint(self, key: bytes) -> Endpoint | None:
+        value = self._loaded.get("pipes", key, records.PIPE.size)
+        if value is None:
+            return None
+        *_, pid, side, _, command = records.PIPE.unpack(value)
+        if not pid:
+            return None
+        name = command.split(b"\0", 1)[0].decode(errors="backslashreplace")
+        return Endpoint(name, "write" if side else "read")
+
+
+_START_OFFSET = 8 * (1 + 12 + 14)
+_GENERATION_OFFSET = _START_OFFSET + 8 * 6 + 4
+
+
+def _pipe_key(end: records.EndRecord) -> bytes:
+    return records.PIPE_KEY.pack(end.inode, end.device, 0)
+
+
+class _Wakeups:
+    """The ring buffer that carries no data: its arrival is the message."""
+
+    def __init__(self, fd: int) -> None:
+        page = mmap.PAGESIZE
+        self._consumer = mmap.mmap(fd, page)
+        self._producer = mmap.mmap(fd, page, prot=mmap.PROT_READ, offset=page)
+
+    def clear(self) -> None:
+        self._consumer[:8] = self._producer[:8]
+
+    def close(self) -> None:
+        self._consumer.close()
+        self._producer.close()
+
+
+def monotonic_to_unix() -> float:
+    """What to add to a CLOCK_MONOTONIC stamp to get Unix time."""
+    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the options accept, from a file and from flags, and what they say when they don't."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelined.config import (
+    OPTIONS,
+    Address,
+    Config,
+    is_listed,
+    load,
+    merge,
+    parse_listen_address,
+)
+from pipelined.errors import UserError
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write_file(text: str | bytes) -> Path:
+        path = tmp_path / "pipelined.toml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write_file
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(f"{path}:", "FILE:").replace(str(path), "FILE")
+
+
+# Defaults and the table
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    config = Config()
+
+    assert config.web_listen_address == Address("127.0.0.1", 9905)
+    assert (config.max_signatures, config.sweep_interval, config.recent_runs) == (500, 1.0, 200)
+    assert (config.max_stages, config.max_pipes) == (16384, 16384)
+    assert config.show_arguments is False
+    assert config.object is None
+
+
+def test_every_field_is_an_option_named_after_its_flag() -> None:
+    assert [option.field for option in OPTIONS] == [f.name for f in dataclasses.fields(Config)]
+    assert [option.flag for option in OPTIONS][:2] == ["--web.listen-address", "--log.level"]
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_the_default_shown_in_help_is_the_default(option) -> None:
+    default = getattr(Config(), option.field)
+
+    if option.is_switch:
+        assert (option.default, default) == ("off", False)
+    elif default is None:
+        assert option.default == ""
+    else:
+        assert option.parse(option.default) == default
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_the_example_of_an_option_is_accepted_in_a_file(option, write) -> None:
+    config = load(write(f"{option.name} = {option.example}\n"))
+
+    assert isinstance(config, Config)
+
+
+# Files
+
+
+def test_a_file_says_the_same_things_as_the_flags(write) -> None:
+    config = load(
+        write(
+            """
+            max-signatures = 20
+            sweep-interval = "250ms"
+            show-arguments = true
+            wrappers = ["timeout", "retry"]
+            object = "/opt/pipelined.bpf.o"
+            [web]
+            listen-address = "[::1]:0"
+            [log]
+            level = "warn"
+            """
+        )
+    )
+
+    assert config == merge(
+        Config(),
+        max_signatures="20",
+        sweep_interval="0.25",
+        show_arguments=True,
+        wrappers="timeout, retry",
+        object="/opt/pipelined.bpf.o",
+        web_listen_address="[::1]:0",
+        log_level="warning",
+    )
+
+
+def test_an_empty_file_changes_nothing(write) -> None:
+    assert load(write("# nothing yet\n")) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "\n# a comment\nmax-signature = 5\n",
+            "FILE:3: unknown key max-signature; did you mean max-signatures?",
+        ),
+        (
+            'max_pipes = 5\nrecent-runs = "x"\n',
+            "FILE:1: unknown key max_pipes; did you mean max-pipes?",
+        ),
+        (
+            'recent-runs = 1\nlisten-address = ":1"\n',
+            "FILE:2: unknown key listen-address; did you mean listen-address under [web]?",
+        ),
+        (
+            '[web]\nlistn-address = ":1"\n',
+            "FILE:2: unknown key web.listn-address; did you mean listen-address under [web]?",
+        ),
+        (
+            '[wbe]\nlisten-address = ":1"\n',
+            "FILE:1: unknown table [wbe]; did you mean [web]?",
+        ),
+        ("log = 3\n", "FILE:1: log is a table, not a value; write [log] and the keys under it"),
+        (
+            "zzz = 1\n",
+            "FILE:1: unknown key zzz; the keys are those of pipelined serve --help",
+        ),
+        (
+            'max-stages = "many"\n',
+            "FILE:1: max-stages must be a whole number from 1 to 1048576, "
+            'not "many"; for example max-stages = 16384',
+        ),
+        (
+            "max-stages = true\n",
+            "FILE:1: max-stages must be a whole number from 1 to 1048576, "
+            "not true; for example max-stages = 16384",
+        ),
+        (
+            "max-pipes = 0\n",
+            "FILE:1: max-pipes must be a whole number from 1 to 1048576, "
+            "not 0; for example max-pipes = 16384",
+        ),
+        (
+            "show-arguments = 1\n",
+            "FILE:1: show-arguments must be true or false, not 1; "
+            "for example show-arguments = true",
+        ),
+        (
+            'interpreters = [\n  "python",\n  "/usr/bin/perl",\n]\n',
+            "FILE:1: interpreters must be a list of command names without paths, arguments or "
+            'blanks, not a list; for example interpreters = ["python", "perl"]',
+        ),
+        (
+            '[log]\n\nlevel = "loud"\n',
+            "FILE:3: log.level must be one of debug, info, warning, error, "
+            'not "loud"; for example level = "info"',
+        ),
+        (
+            'wrappers = [\n  "a",\n]\nsweep-interval = "1 fortnight"\n',
+            "FILE:4: sweep-interval must be a duration from 0.05 to 60 seconds such as 500ms, "
+            '1s or 2m, not "1 fortnight"; for example sweep-interval = "1s"',
+        ),
+        (
+            'web.listen-address = "localhost"\n',
+            "FILE:1: web.listen-address must be HOST:PORT, [IPV6]:PORT or :PORT, "
+            'not "localhost"; for example listen-address = "127.0.0.1:9905"',
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_its_line(text: str, message: str, write) -> None:
+    assert refusal(write(text)) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("max-pipes = 1\nmax-pipes =\n", "FILE:2:12: not TOML: invalid value"),
+        ("max-pipes = 1\nmax-pipes = 2\n", "FILE:2:"),
+        ('x = """\nnever closed\n', "FILE:2: not TOML: "),
+        (b"max-pipes = 1\n# caf\xe9\n", "FILE:2: not UTF-8"),
+    ],
+)
+def test_what_is_no_toml_is_named_with_its_line(text: str | bytes, start: str, write) -> None:
+    assert refusal(write(text)).startswith(start)
+
+
+def test_the_line_is_right_after_a_string_with_keys_in_it(write) -> None:
+    text = 'object = """\nrecent-runs = -1\n"""\r\nrecent-runs = -1\n'
+
+    assert refusal(write(text)).startswith("FILE:4: recent-runs must be ")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none.toml").startswith("cannot read FILE: no such file")
+    assert refusal(tmp_path).startswith("cannot read FILE: is a directory")
+
+
+@given(text=st.text())
+def test_any_text_is_a_config_or_one_line_of_refusal(
+    text: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        assert isinstance(load(path), Config)
+    except UserError as error:
+        assert str(path) in str(error)
+
+
+# Flags
+
+
+def test_flags_win_over_the_file_and_flags_not_given_do_not(write) -> None:
+    config = load(write("max-signatures = 20\nrecent-runs = 7\n"))
+
+    config = merge(config, max_signatures=30, recent_runs=None)
+
+    assert (config.max_signatures, config.recent_runs) == (30, 7)
+
+
+def test_a_wrong_flag_is_named() -> None:
+    with pytest.raises(UserError, match=r"^--sweep-interval must be a duration .*, not soon; see"):
+        merge(Config(), sweep_interval="soon")
+
+
+def test_a_flag_that_does_not_exist_is_a_programming_error() -> None:
+    with pytest.raises(KeyError):
+        merge(Config(), nonsense=1)
+
+
+def test_a_default_survives_a_round_through_toml() -> None:
+    for option in OPTIONS:
+        value = tomllib.loads(f"x = {option.example}")["x"]
+        option.parse(value)
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9905", Address("127.0.0.1", 9905)),
+        ("localhost:0", Address("localhost", 0)),
+        (":9905", Address("0.0.0.0", 9905)),
+        ("[::1]:9905", Address("::1", 9905)),
+        ("[::]:65535", Address("::", 65535)),
+    ],
+)
+def test_listen_addresses(text: str, address: Address) -> None:
+    assert parse_listen_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "9905",
+        "::1:9905",
+        "[::1]",
+        "[::1]9905",
+        "[localhost]:1",
+        "h:65536",
+        "h:-1",
+        "h:x",
+        "a b:1",
+    ],
+)
+def test_what_is_no_listen_address_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"must be HOST:PORT, \[IPV6\]:PORT or :PORT"):
+        parse_listen_address(text)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:9905", "[::1]:9905", "[fe80::1%eth0]:1"])
+def test_an_address_reads_as_it_was_written(text: str) -> None:
+    assert str(parse_listen_address(text)) == text
+
+
+# Lists of commands
+
+
+@pytest.mark.parametrize("command", ["python", "python3", "python3.11", "perl5.36.0", "mawk"])
+def test_an_interpreter_is_known_in_any_version(command: str) -> None:
+    assert is_listed(command, Config().interpreters)
+
+
+@pytest.mark.parametrize("command", ["", "3", "bash", "pythonic", "python3-config", "awkward"])
+def test_other_commands_are_no_interpreters(command: str) -> None:
+    assert not is_listed(command, Config().interpreters)
+
+
+def test_a_name_is_known_by_the_15_bytes_that_the_kernel_keeps() -> None:
+    assert is_listed("dbus-run-sessio", Config().wrappers)

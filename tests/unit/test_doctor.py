@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What doctor says of hosts that lack something, each a directory made up for the test."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipelined.doctor import Check, checks, exit_code, render
+from pipelined.errors import UserError
+
+ROOT_CAPABILITIES = "000001ffffffffff"
+BPF_AND_PERFMON = f"{1 << 39 | 1 << 38:016x}"
+BTF = b"\x9f\xeb\0BPF_FUNC_task_pt_regs\0BPF_FUNC_get_current_task_btf\0BPF_FUNC_task_storage_get\0"
+ELF_OF_BPF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\xf7\x00" + bytes(100)
+
+
+@dataclass(frozen=True)
+class FakeHook:
+    name: str
+    tier: str = "sched"
+    method: str = "tp_btf"
+    attached: bool = True
+    reason: str = ""
+
+
+HOOKS = [FakeHook("sched_switch"), FakeHook("sched_process_exec")]
+
+
+class Host:
+    """A root directory on which everything is as it should be."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.object = root / "pipelined.bpf.o"
+        self.object.write_bytes(ELF_OF_BPF)
+        self.hooks: Callable[[], Iterable[FakeHook]] | None = lambda: HOOKS
+        self.libbpf: Callable[[], str] = lambda: "1.1"
+        self.machine = "x86_64"
+        self.write("proc/sys/kernel/osrelease", "6.1.0-56-amd64\n")
+        self.write("sys/kernel/btf/vmlinux", BTF)
+        self.write("sys/kernel/security/lockdown", "[none] integrity confidentiality\n")
+        self.write("proc/self/status", f"Name:\tx\nCapEff:\t{ROOT_CAPABILITIES}\n")
+        self.write("proc/self/limits", limits("unlimited"))
+        self.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+        self.write("proc/self/io", "")
+        self.write("proc/self/schedstat", "1 2 3\n")
+        (root / "sys/bus/event_source/devices/kprobe").mkdir(parents=True)
+        self.namespace("pid", 4026531836)
+        self.namespace("user", 4026531837)
+
+    def write(self, path: str, content: str | bytes) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    def namespace(self, kind: str, inode: int) -> None:
+        link = self.root / "proc/self/ns" / kind
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"{kind}:[{inode}]")
+
+    def remove(self, path: str) -> None:
+        (self.root / path).unlink()
+
+    def checks(self) -> list[Check]:
+        return checks(
+            self.root,
+            bpf_object=self.object,
+            probe_hooks=self.hooks,
+            libbpf=self.libbpf,
+            machine=self.machine,
+        )
+
+    def check(self, name: str) -> Check:
+        return next(check for check in self.checks() if check.name == name)
+
+    def text(self, width: int = 200) -> str:
+        out = io.StringIO()
+        render(self.checks(), Console(file=out, width=width))
+        return out.getvalue()
+
+
+def limits(soft: str) -> str:
+    return (
+        "Limit                     Soft Limit           Hard Limit           Units     \n"
+        f"Max locked memory         {soft:<20} unlimited            bytes     \n"
+    )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_a_good_host_is_ok_in_every_check(host: Host) -> None:
+    assert [check for check in host.checks() if check.status != "ok"] == []
+    assert exit_code(host.checks()) == 0
+    assert host.text().endswith("\npipelined works here.\n")
+
+
+def test_each_hook_is_told(host: Host) -> None:
+    assert host.check("hook sched_switch").detail == "sched, tp_btf"
+
+
+# What makes the daemon impossible
+
+FATAL = {
+    "architecture": (
+        lambda host: setattr(host, "machine", "riscv64"),
+        "architecture: riscv64 is not supported; use x86-64 or arm64",
+    ),
+    "no BTF": (
+        lambda host: host.remove("sys/kernel/btf/vmlinux"),
+        "BTF: no /sys/kernel/btf/vmlinux; use a kernel built with CONFIG_DEBUG_INFO_BTF=y; "
+        "Debian's and Ubuntu's are",
+    ),
+    "locked down": (
+        lambda host: host.write(
+            "sys/kernel/security/lockdown", "none integrity [confidentiality]\n"
+        ),
+        "lockdown: confidentiality: BPF may not read kernel memory; "
+        "boot with lockdown=integrity or none",
+    ),
+    "not root": (
+        lambda host: host.write("proc/self/status", "CapEff:\t0000000000000000\n"),
+        "capabilities: no CAP_BPF and no CAP_PERFMON; "
+        "run it with sudo, or give it CAP_BPF and CAP_PERFMON",
+    ),
+    "half the capabilities": (
+        lambda host: host.write("proc/self/status", f"CapEff:\t{1 << 39:016x}\n"),
+        "capabilities: no CAP_PERFMON; run it with sudo, or give it CAP_BPF and CAP_PERFMON",
+    ),
+    "rootless container": (
+        lambda host: host.namespace("user", 4026532201),
+        "capabilities: they count only inside a user namespace; "
+        "start it as the host's root, not in a rootless container",
+    ),
+    "no libbpf": (
+        lambda host: setattr(host, "libbpf", no_library),
+        "libbpf: no libbpf.so.1; run: sudo apt-get install libbpf1",
+    ),
+    "old libbpf": (
+        lambda host: setattr(host, "libbpf", lambda: "1.0"),
+        "libbpf: 1.0 is too old; install libbpf 1.1 or newer",
+    ),
+}
+
+
+def no_library() -> str:
+    raise OSError("libbpf.so.1: cannot open shared object file")
+
+
+@pytest.mark.parametrize(("break_it", "line"), FATAL.values(), ids=FATAL.keys())
+def test_what_is_missing_is_the_closing_line_with_its_mend(
+    host: Host, break_it: Callable[[Host], None], line: str
+) -> None:
+    break_it(host)
+
+    assert exit_code(host.checks()) == 1
+    assert host.text().splitlines()[-1] == f"pipelined would not work here: {line}"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + bytes(30)])
+def test_a_missing_or_wrong_object_is_named(host: Host, content: bytes | None) -> None:
+    host.object.unlink()
+    if content is not None:
+        host.object.write_bytes(content)
+
+    check = host.check("BPF object")
+
+    assert check.failed
+    assert str(host.object) in check.detail
+    assert check.mend == "run make setup in the checkout"
+
+
+def test_hooks_that_cannot_be_attached_say_why(host: Host) -> None:
+    def refused() -> Iterable[FakeHook]:
+        raise UserError("the kernel refused program sched_switch", "look into the log")
+
+    host.hooks = refused
+
+    assert exit_code(host.checks()) == 1
+    assert host.text().endswith(
+        "hooks: the kernel refused program sched_switch; look into the log\n"
+    )
+
+
+def test_no_attached_hook_at_all_is_no_daemon(host: Host) -> None:
+    host.hooks = lambda: [FakeHook("sched_switch", attached=False, reason="refused")]
+
+    assert exit_code(host.checks()) == 1
+
+
+def test_hooks_are_not_tried_when_something_else_is_missing(host: Host) -> None:
+    tried: list[bool] = []
+    host.hooks = lambda: tried.append(True) or HOOKS
+    host.remove("sys/kernel/btf/vmlinux")
+
+    assert host.check("hooks").detail == "not tried: BTF comes first"
+    assert tried == []
+
+
+def test_hooks_not_tried_are_no_promise(host: Host) -> None:
+    host.hooks = None
+
+    assert exit_code(host.checks()) == 1
+    assert host.text().endswith("cannot tell if pipelined works here: hooks: not tried\n")
+
+
+# What the daemon can do without
+
+
+def test_two_capabilities_are_enough(host: Host) -> None:
+    host.write("proc/self/status", f"CapEff:\t{BPF_AND_PERFMON}\n")
+
+    assert host.check("capabilities").detail == "CAP_BPF and CAP_PERFMON"
+    assert exit_code(host.checks()) == 0
+
+
+def test_a_low_memory_lock_is_told_but_not_fatal(host: Host) -> None:
+    host.write("proc/self/status", f"CapEff:\t{BPF_AND_PERFMON}\n")
+    host.write("proc/self/limits", limits("65536"))
+
+    check = host.check("memory lock")
+
+    assert (check.status, check.failed) == ("unknown", False)
+    assert check.detail.startswith("64 KiB and no CAP_SYS_RESOURCE")
+
+
+def test_an_old_kernel_is_named_and_so_are_the_helpers_it_lacks(host: Host) -> None:
+    host.write("proc/sys/kernel/osrelease", "5.10.0-32-amd64\n")
+    host.write("sys/kernel/btf/vmlinux", b"\x9f\xebBPF_FUNC_task_storage_get\0")
+
+    assert host.check("kernel").mend == "use Linux 5.15 or newer"
+    assert host.check("BPF helpers").detail == (
+        "this kernel has no bpf_task_pt_regs, bpf_get_current_task_btf"
+    )
+
+
+def test_integrity_lockdown_is_fine(host: Host) -> None:
+    host.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+
+    assert host.check("lockdown") == Check("lockdown", "ok", "integrity")
+
+
+OPTIONAL = {
+    "PID namespace": lambda host: host.namespace("pid", 4026532300),
+    "I/O accounting": lambda host: host.remove("proc/self/io"),
+    "schedstat": lambda host: host.remove("proc/self/schedstat"),
+    "cgroup v2": lambda host: host.write("proc/self/mounts", "tmpfs / tmpfs rw 0 0\n"),
+    "kprobes": lambda host: (host.root / "sys/bus/event_source/devices/kprobe").rmdir(),
+}
+
+
+@pytest.mark.parametrize(("name", "take_away"), OPTIONAL.items(), ids=OPTIONAL.keys())
+def test_what_is_off_is_told_with_its_mend_and_does_not_fail(
+    host: Host, name: str, take_away: Callable[[Host], None]
+) -> None:
+    take_away(host)
+
+    check = host.check(name)
+
+    assert check.status == "off"
+    assert check.mend
+    assert exit_code(host.checks()) == 0
+    assert host.text().endswith(f"pipelined works here, without: {name}.\n")
+
+
+def test_a_detached_hook_is_off_with_its_reason(host: Host) -> None:
+    host.hooks = lambda: [*HOOKS, FakeHook("pipe_write", "functions", "kprobe", False, "no symbol")]
+
+    check = host.check("hook pipe_write")
+
+    assert (check.status, check.detail) == ("off", "functions, kprobe: no symbol")
+    assert exit_code(host.checks()) == 0
+
+
+def test_an_empty_root_is_unknown_or_missing_and_never_a_traceback(tmp_path: Path) -> None:
+    found = checks(tmp_path, bpf_object=tmp_path / "none.o", libbpf=no_library, machine="x86_64")
+
+    assert exit_code(found) == 1
+    assert {check.status for check in found} <= {"ok", "off", "missing", "unknown"}
+
+
+# The table
+
+
+def test_a_narrow_terminal_gets_every_word(host: Host) -> None:
+    host.namespace("pid", 4026532300)
+
+    words = " ".join(host.text(width=50).split())
+
+    assert "start the container with --pid=host" in words
+
+
+def test_text_that_looks_like_markup_is_printed_as_it_is(host: Host) -> None:
+    host.hooks = lambda: [*HOOKS, FakeHook("x", attached=False, reason="[bold]refused[/bold]")]
+
+    assert "[bold]refused[/bold]" in host.text()
+
+
+def test_this_host_can_be_examined() -> None:
+    found = checks()
+
+    assert [check.name for check in found][:3] == ["kernel", "architecture", "BTF"]

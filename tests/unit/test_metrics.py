@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics: names, labels, values, formats, and what happens when a collector fails."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from pipelined import __version__
+from pipelined.metrics import GuardedCollectors, Metrics
+from pipelined.runs import STATES, Series
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+
+@dataclass(frozen=True)
+class FakeStage:
+    states: dict[str, float] = field(
+        default_factory=lambda: {state: 0.5 + n for n, state in enumerate(STATES)}
+    )
+    user_seconds: float = 0.25
+    system_seconds: float = 0.125
+    read_bytes: int = 4096
+    written_bytes: int = 1 << 53
+    read_calls: int = 3
+    write_calls: int = 0
+    sleeps_empty: int = 7
+    sleeps_full: int = 8
+    forks: int = 2
+    execs: int = 1
+    exec_failures: int | None = 5
+    exited_children: int = 9
+    children_cpu_seconds: float = 1.5
+    children_lifetime_seconds: float = 2.5
+
+
+@dataclass(frozen=True)
+class FakeTotals:
+    runs: int = 2
+    active: int = 1
+    run_seconds: float = 12.5
+    last_run_seconds: float | None = 3.5
+    last_run_end: float | None = 1_700_000_000.25
+    levels: tuple[float, ...] = (1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5)
+    disk_overlapped_seconds: float = 0.75
+    disk_alone_seconds: float = 0.5
+    stages: dict[tuple[int, str], FakeStage] = field(
+        default_factory=lambda: {(1, "cat"): FakeStage(), (2, "awk"): FakeStage()}
+    )
+
+
+@dataclass(frozen=True)
+class FakeHook:
+    name: str
+    tier: str
+    method: str
+    attached: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class FakeMap:
+    name: str
+    entries: int
+    capacity: int
+
+
+@dataclass
+class FakeStats:
+    count: int = 0
+    seconds_total: float = 0.0
+    last_seconds: float = 0.0
+    last_time: float = 0.0
+    failures: int = 0
+
+
+class FakeObserver:
+    """Stands in for the running sweep and model; totals appear only once swept."""
+
+    def __init__(self, totals: dict[Series, FakeTotals] | None = None) -> None:
+        self._found = {CAT_AWK: FakeTotals()} if totals is None else totals
+        self._seen: dict[Series, FakeTotals] = {}
+        self.sweep_stats = FakeStats(seconds_total=0.5)
+        self.totals_taken = 0
+
+    def sweep(self) -> None:
+        self.sweep_stats.count += 1
+        self._seen = self._found
+
+    def totals(self) -> dict[Series, FakeTotals]:
+        self.totals_taken += 1
+        return self._seen
+
+    def hooks(self) -> list[FakeHook]:
+        return [
+            FakeHook("sched_switch", "sched", "tp_btf", True),
+            FakeHook("pipe_write", "functions", "fentry", False, "no BTF for pipe_write"),
+        ]
+
+    def lost(self) -> dict[str, int]:
+        return {"stages": 0, "pipelines": 4}
+
+    def maps(self) -> list[FakeMap]:
+        return [FakeMap("stages", 12, 4096), FakeMap("pipes", 3, 8192)]
+
+
+CAT_AWK = Series("cat|awk", nested=False, unit="session.scope")
+KEYS = {"pipeline": "cat|awk", "nested": "false", "unit": "session.scope"}
+AWK = {**KEYS, "position": "2", "command": "awk"}
+
+
+def scrape(observer: Any) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """One scrape, parsed back from the text that Prometheus would read."""
+    text, _ = Metrics(observer).render()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in parse_text(text.decode())
+        for sample in family.samples
+    }
+
+
+def value(samples: dict[Any, float], name: str, /, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+def names(samples: dict[Any, float]) -> set[str]:
+    return {name for name, _ in samples}
+
+
+def several_series() -> dict[Series, FakeTotals]:
+    never_ended = replace(FakeTotals(), runs=0, last_run_seconds=None, last_run_end=None)
+    no_exec_hook = replace(FakeTotals(), stages={(1, "sh"): FakeStage(exec_failures=None)})
+    return {
+        CAT_AWK: FakeTotals(),
+        replace(CAT_AWK, nested=True): never_ended,
+        Series("tee|(gzip,wc)", nested=False, unit="-"): no_exec_hook,
+        Series('a"b\\|c\n|naïve|\udcff', nested=False, unit="cron.service"): FakeTotals(
+            stages={(1, 'a"b\\'): FakeStage(), (2, "c\n"): FakeStage(), (4, "\udcff"): FakeStage()}
+        ),
+        Series("(other)", nested=False, unit="-"): FakeTotals(stages={}),
+    }
+
+
+def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("promtool")
+    assert program, "promtool is missing: run make setup (Debian: apt-get install prometheus)"
+    return subprocess.run(
+        [program, "check", "metrics"], input=text, capture_output=True, check=False, timeout=60
+    )
+
+
+# -- values and labels
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "expected"),
+    [
+        ("pipelined_runs_total", KEYS, 2),
+        ("pipelined_runs_active", KEYS, 1),
+        ("pipelined_run_seconds_total", KEYS, 12.5),
+        ("pipelined_last_run_seconds", KEYS, 3.5),
+        ("pipelined_last_run_end_timestamp_seconds", KEYS, 1_700_000_000.25),
+        ("pipelined_level_seconds_total", {**KEYS, "level": "0"}, 1.0),
+        ("pipelined_level_seconds_total", {**KEYS, "level": "2"}, 3.0),
+        ("pipelined_level_seconds_total", {**KEYS, "level": "8+"}, 0.5),
+        ("pipelined_disk_wait_seconds_total", {**KEYS, "overlapped": "true"}, 0.75),
+        ("pipelined_disk_wait_seconds_total", {**KEYS, "overlapped": "false"}, 0.5),
+        ("pipelined_state_seconds_total", {**AWK, "state": "cpu"}, 0.5),
+        ("pipelined_state_seconds_total", {**AWK, "state": "pipe_empty"}, 2.5),
+        ("pipelined_cpu_seconds_total", {**AWK, "mode": "user"}, 0.25),
+        ("pipelined_cpu_seconds_total", {**AWK, "mode": "system"}, 0.125),
+        ("pipelined_read_bytes_total", AWK, 4096),
+        ("pipelined_written_bytes_total", AWK, 1 << 53),
+        ("pipelined_read_calls_total", AWK, 3),
+        ("pipelined_write_calls_total", AWK, 0),
+        ("pipelined_pipe_sleeps_total", {**AWK, "side": "empty"}, 7),
+        ("pipelined_pipe_sleeps_total", {**AWK, "side": "full"}, 8),
+        ("pipelined_forks_total", AWK, 2),
+        ("pipelined_execs_total", AWK, 1),
+        ("pipelined_exec_failures_total", AWK, 5),
+        ("pipelined_exited_children_total", AWK, 9),
+        ("pipelined_exited_children_cpu_seconds_total", AWK, 1.5),
+        ("pipelined_exited_children_lifetime_seconds_total", AWK, 2.5),
+        (
+            "pipelined_hook_attached",
+            {"hook": "sched_switch", "tier": "sched", "method": "tp_btf"},
+            1,
+        ),
+        (
+            "pipelined_hook_attached",
+            {"hook": "pipe_write", "tier": "functions", "method": "fentry"},
+            0,
+        ),
+        ("pipelined_lost_total", {"what": "stages"}, 0),
+        ("pipelined_lost_total", {"what": "pipelines"}, 4),
+        ("pipelined_map_entries", {"map": "stages"}, 12),
+        ("pipelined_map_capacity", {"map": "stages"}, 4096),
+        ("pipelined_sweep_seconds_count", {}, 1),
+        ("pipelined_sweep_seconds_sum", {}, 0.5),
+        ("pipelined_sweep_failures_total", {}, 0),
+        ("pipelined_collector_success", {"collector": "stages"}, 1),
+    ],
+)
+def test_sample_has_the_value_the_observer_gave(
+    name: str, labels: dict[str, str], expected: float
+) -> None:
+    assert value(scrape(FakeObserver()), name, **labels) == expected
+
+
+def test_every_state_of_a_stage_has_a_series() -> None:
+    states = {
+        dict(labels)["state"]
+        for name, labels in scrape(FakeObserver())
+        if name == "pipelined_state_seconds_total"
+    }
+    assert states == set(STATES)
+
+
+def test_build_info_names_the_version() -> None:
+    labels = next(
+        dict(labels) for name, labels in scrape(FakeObserver()) if name == "pipelined_build_info"
+    )
+    assert labels["version"] == __version__
+
+
+def test_process_metrics_are_on_our_own_registry() -> None:
+    samples = scrape(FakeObserver())
+    assert value(samples, "process_resident_memory_bytes") > 0
+    assert "python_info" not in names(samples)
+
+
+def test_nested_pipeline_is_a_series_of_its_own() -> None:
+    samples = scrape(FakeObserver(several_series()))
+    assert value(samples, "pipelined_runs_total", **KEYS) == 2
+    assert value(samples, "pipelined_runs_total", **{**KEYS, "nested": "true"}) == 0
+
+
+# -- what is absent
+
+
+def test_exec_failures_are_absent_where_no_hook_sees_them() -> None:
+    unseen = FakeTotals(stages={(1, "sh"): FakeStage(exec_failures=None)})
+    assert "pipelined_exec_failures_total" not in names(scrape(FakeObserver({CAT_AWK: unseen})))
+
+
+def test_last_run_is_absent_until_a_run_has_ended() -> None:
+    first = replace(FakeTotals(), last_run_seconds=None, last_run_end=None)
+    found = names(scrape(FakeObserver({CAT_AWK: first})))
+    assert not {name for name in found if name.startswith("pipelined_last_run")}
+
+
+def test_host_without_pipelines_reports_itself_only() -> None:
+    found = names(scrape(FakeObserver({})))
+    assert "pipelined_hook_attached" in found
+    assert "pipelined_runs_total" not in found
+
+
+# -- one scrape
+
+
+def test_scrape_sweeps_once_and_takes_the_totals_once() -> None:
+    observer = FakeObserver()
+    Metrics(observer).render()  # type: ignore[arg-type]
+    assert (observer.sweep_stats.count, observer.totals_taken) == (1, 1)
+
+
+def test_failing_sweep_leaves_the_last_known_totals(caplog: pytest.LogCaptureFixture) -> None:
+    observer = FakeObserver()
+    metrics = Metrics(observer)  # type: ignore[arg-type]
+    metrics.render()
+
+    def fail() -> None:
+        raise OSError("map is gone")
+
+    observer.sweep = fail  # type: ignore[method-assign]
+    text = metrics.render()[0].decode()
+    assert 'pipelined_collector_success{collector="sweep"} 0.0' in text
+    assert "pipelined_runs_total{" in text
+    assert "map is gone" in caplog.text
+
+
+class Breaks:
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("half", "Reported before the failure.", value=1)
+        raise RuntimeError("no such map")
+
+
+class Works:
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("whole", "Fine.", value=1)
+
+
+def test_failing_collector_takes_nothing_else_down(caplog: pytest.LogCaptureFixture) -> None:
+    ticks = count()
+    guarded = GuardedCollectors(
+        {"breaks": Breaks(), "works": Works()}, clock=lambda: float(next(ticks))
+    )
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in guarded.collect()
+        for sample in family.samples
+    }
+    assert samples == {
+        ("whole",): 1,
+        ("pipelined_collector_success", "breaks"): 0,
+        ("pipelined_collector_success", "works"): 1,
+        ("pipelined_collector_duration_seconds", "breaks"): 1.0,
+        ("pipelined_collector_duration_seconds", "works"): 1.0,
+    }
+    assert "no such map" in caplog.text
+
+
+# -- formats
+
+
+@pytest.mark.parametrize(
+    "totals", [{}, {CAT_AWK: FakeTotals()}, several_series()], ids=["none", "one", "several"]
+)
+def test_promtool_has_nothing_to_say(totals: dict[Series, FakeTotals]) -> None:
+    text, _ = Metrics(FakeObserver(totals)).render()  # type: ignore[arg-type]
+    checked = promtool(text)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_promtool_check_is_able_to_fail() -> None:
+    assert promtool(b"# TYPE wrong_total gauge\nwrong_total 1\n").returncode != 0
+
+
+def test_plain_text_is_the_default() -> None:
+    _, content_type = Metrics(FakeObserver()).render()  # type: ignore[arg-type]
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_openmetrics_on_request_parses_to_the_same_samples() -> None:
+    metrics = Metrics(FakeObserver(several_series()))  # type: ignore[arg-type]
+    text, content_type = metrics.render(OPENMETRICS)
+    parsed = {
+        (sample.name, frozenset(sample.labels.items()))
+        for family in parse_openmetrics(text.decode())
+        for sample in family.samples
+    }
+    assert content_type.startswith("application/openmetrics-text")
+    assert parsed == set(scrape(FakeObserver(several_series())))
+
+
+def test_senseless_accept_header_is_answered_all_the_same() -> None:
+    metrics = Metrics(FakeObserver())  # type: ignore[arg-type]
+    text, _ = metrics.render("application/openmetrics-text;version=latest")
+    assert b"pipelined_runs_total{" in text
+
+
+def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text()
+    documented = set(re.findall(r"^### `(\w+)`", page, re.MULTILINE))
+    exposed = {
+        re.sub(r"(?<=sweep_seconds)_(sum|count)$", "", name)
+        for name in names(scrape(FakeObserver(several_series())))
+        if name.startswith("pipelined_")
+    }
+    assert documented == exposed

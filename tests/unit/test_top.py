@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live view: what a frame says, how it fits, and how the terminal gets back."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import signal
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TextIO
+
+import pytest
+from rich.console import Console
+
+from pipelined.errors import UserError
+from pipelined.runs import STATES, Run, Series, Stage
+from pipelined.top import Snapshot, difference, frame, run_top
+
+START = 1_700_000_000.0
+
+
+def make_stage(position: int, command: str, **states: float) -> Stage:
+    return Stage(
+        position=position,
+        command=command,
+        pid=100 + position,
+        start=START,
+        end=None,
+        states={state: states.get(state, 0.0) for state in STATES},
+        user_seconds=states.get("cpu", 0.0),
+        system_seconds=0.0,
+        read_bytes=0,
+        written_bytes=0,
+        read_calls=0,
+        write_calls=0,
+        sleeps_empty=0,
+        sleeps_full=0,
+        forks=0,
+        execs=1,
+        exec_failures=None,
+        exited_children=0,
+        children_cpu_seconds=0.0,
+        children_lifetime_seconds=0.0,
+    )
+
+
+def make_run(name: str, wall: float, *stages: Stage, end: float | None = None) -> Run:
+    busy = min(wall, sum(stage.cpu_seconds for stage in stages))
+    return Run(
+        id=name,
+        series=Series("|".join(stage.command for stage in stages), False, "cron.service"),
+        start=START,
+        end=end,
+        wall_seconds=wall,
+        partial=False,
+        levels=(wall - busy, busy, 0, 0, 0, 0, 0, 0, 0),
+        disk_overlapped_seconds=0.0,
+        disk_alone_seconds=0.0,
+        stages=stages,
+        edges=tuple((index, index + 1) for index in range(len(stages) - 1)),
+    )
+
+
+@pytest.fixture
+def then() -> Run:
+    """After 10 s: cat was busy and awk waited for it."""
+    return make_run(
+        "1", 10.0, make_stage(1, "cat", cpu=9, disk=1), make_stage(2, "awk", cpu=1, pipe_empty=9)
+    )
+
+
+@pytest.fixture
+def now() -> Run:
+    """2 s later: awk is busy and cat waits for it."""
+    return make_run(
+        "1",
+        12.0,
+        make_stage(1, "cat", cpu=9.2, disk=1, pipe_full=1.8),
+        make_stage(2, "awk", cpu=3, pipe_empty=9),
+    )
+
+
+def ended(name: str, command: str, ago: float) -> Run:
+    return make_run(
+        name,
+        3.0,
+        make_stage(1, "cat", cpu=0.3, pipe_full=2.7),
+        make_stage(2, command, cpu=3),
+        end=START + 12 - ago,
+    )
+
+
+def text_of(
+    runs: list[Run],
+    before: list[Run] | None = None,
+    *,
+    width: int = 100,
+    height: int | None = None,
+    problem: str = "",
+    ascii_only: bool = False,
+) -> str:
+    latest = Snapshot(runs, START + 12, problem)
+    previous = Snapshot(runs if before is None else before, START + 10)
+    shown = frame(latest, previous, "host1", width, height, ascii_only=ascii_only)
+    return "\n".join(line.plain for line in shown)
+
+
+def test_the_difference_of_two_fetches_covers_the_interval(then: Run, now: Run) -> None:
+    recent = difference(now, then)
+    assert recent is not None
+    assert recent.wall_seconds == pytest.approx(2.0)
+    assert recent.cores_used == pytest.approx(1.1)
+    assert recent.stages[0].states["pipe_full"] == pytest.approx(1.8)
+
+
+def test_a_stage_that_is_new_counts_in_full(then: Run, now: Run) -> None:
+    grown = replace(now, stages=(*now.stages, make_stage(3, "wc", cpu=0.5)))
+    recent = difference(grown, then)
+    assert recent is not None and recent.stages[2].cpu_seconds == 0.5
+
+
+@pytest.mark.parametrize("change", [{"id": "2"}, {"wall_seconds": 10.0}])
+def test_no_difference_without_time_or_across_runs(
+    then: Run, now: Run, change: dict[str, str | float]
+) -> None:
+    assert difference(replace(now, **change), then) is None  # type: ignore[arg-type]
+
+
+def test_the_header_counts_live_and_finished_runs(now: Run) -> None:
+    first = text_of([now, ended("2", "gzip", 5)]).splitlines()[0]
+    assert first.startswith("pipelined top   host1   1 live   1 finished lately")
+
+
+def test_a_live_run_shows_cores_of_the_interval_and_of_the_whole_run(then: Run, now: Run) -> None:
+    row = next(line for line in text_of([now], [then]).splitlines() if line.startswith("cat|awk"))
+    assert row.split()[1:5] == ["12.0", "s", "1.1", "1.0"]
+
+
+def test_without_an_earlier_fetch_the_interval_is_unknown(now: Run) -> None:
+    row = next(line for line in text_of([now], []).splitlines() if line.startswith("cat|awk"))
+    assert row.split()[3] == "-"
+
+
+def test_the_bottleneck_is_that_of_the_interval(then: Run, now: Run) -> None:
+    assert "awk: CPU 100 %" in text_of([now], [then])
+
+
+def test_the_bottleneck_is_marked_where_its_column_does_not_fit(then: Run, now: Run) -> None:
+    assert ">awk █" in text_of([now], [then], width=60)
+
+
+def test_the_busiest_run_comes_first(then: Run, now: Run) -> None:
+    idle = make_run("9", 12.0, make_stage(1, "tail", poll=12), make_stage(2, "less", poll=12))
+    text = text_of([idle, now], [then])
+    assert text.index("cat|awk") < text.index("tail|less")
+
+
+def test_finished_runs_come_latest_first_with_their_age(now: Run) -> None:
+    text = text_of([now, ended("2", "gzip", 8), ended("3", "xz", 3)])
+    assert text.index("cat|xz") < text.index("cat|gzip")
+    assert "3 s ago" in text and "8 s ago" in text
+
+
+def test_nothing_live_is_said(now: Run) -> None:
+    assert "No pipeline is running." in text_of([])
+
+
+def test_a_failed_fetch_is_told_above_the_last_answer(now: Run) -> None:
+    text = text_of([now], problem="cannot reach the daemon")
+    assert "No answer since" in text and "cannot reach the daemon" in text and "cat|awk" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+@pytest.mark.parametrize("height", [8, 12, 24, 50])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_a_frame_fits_the_terminal(
+    then: Run, now: Run, width: int, height: int, ascii_only: bool
+) -> None:
+    live = [replace(now, id=str(n)) for n in range(30)]
+    done = [ended(f"f{n}", "a-rather-long-command", n) for n in range(30)]
+    previous = [replace(then, id=str(n)) for n in range(30)]
+    text = text_of([*live, *done], previous, width=width, height=height, ascii_only=ascii_only)
+    assert len(text.splitlines()) <= height
+    assert max(map(len, text.splitlines())) <= width
+    assert text.isascii() or not ascii_only
+
+
+def test_runs_that_do_not_fit_are_counted(now: Run) -> None:
+    text = text_of([replace(now, id=str(n)) for n in range(30)], height=20)
+    shown = sum(line.startswith("cat|awk") for line in text.splitlines())
+    assert f"… {30 - shown} more" in text and shown > 3
+
+
+def test_many_live_runs_leave_room_for_finished_ones(now: Run) -> None:
+    live = [replace(now, id=str(n)) for n in range(30)]
+    assert "cat|gzip" in text_of([*live, ended("2", "gzip", 5)], height=24)
+
+
+def test_parallel_branches_share_a_small_bar() -> None:
+    filters = [replace(make_stage(2, "bash", cpu=10), pid=n) for n in range(12)]
+    run = make_run("1", 10.0, make_stage(1, "split", pipe_full=10), *filters)
+    assert "bash×12 ████████████" in text_of([run], width=100)
+
+
+def test_names_cannot_send_control_codes(now: Run) -> None:
+    evil = replace(now, stages=(replace(now.stages[0], command="x\x1b[2J"), now.stages[1]))
+    assert "\x1b" not in text_of([evil])
+
+
+def test_once_prints_one_frame_without_control_codes(then: Run, now: Run) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100)
+    answers = iter([[then], [now]])
+    run_top(lambda: next(answers), console, 0.01, once=True, host="host1")
+    assert "\x1b" not in file.getvalue() and "awk: CPU 100 %" in file.getvalue()
+
+
+def test_a_console_that_is_no_terminal_gets_one_frame(now: Run) -> None:
+    file = io.StringIO()
+    run_top(lambda: [now], Console(file=file, width=100), 0.01)
+    assert file.getvalue().count("pipelined top") == 1
+
+
+def test_a_first_fetch_that_fails_goes_to_the_caller() -> None:
+    def fetch() -> list[Run]:
+        raise UserError("cannot reach the daemon", "start it: pipelined serve")
+
+    with pytest.raises(UserError):
+        run_top(fetch, Console(file=io.StringIO()), 0.01, once=True)
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, TextIO]]:
+    """A pseudo terminal: (our end, the program's end). What is drawn is thrown away."""
+    ours, theirs = pty.openpty()
+
+    def drain() -> None:
+        while True:
+            try:
+                if not os.read(ours, 65536):
+                    return
+            except OSError:
+                return
+
+    reader = threading.Thread(target=drain, daemon=True)
+    reader.start()
+    with open(theirs, "w", encoding="utf-8") as file:
+        yield ours, file
+    reader.join(5)
+    os.close(ours)
+
+
+def view(file: TextIO, now: Run) -> list[Run]:
+    console = Console(file=file, force_terminal=True, width=80, height=24)
+    fetched: list[Run] = []
+
+    def fetch() -> list[Run]:
+        fetched.append(now)
+        return [now]
+
+    run_top(fetch, console, 0.05, keys=file)
+    return fetched
+
+
+def test_q_ends_the_view_and_restores_the_terminal(terminal: tuple[int, TextIO], now: Run) -> None:
+    ours, file = terminal
+    before = termios.tcgetattr(file.fileno())
+    threading.Timer(0.4, os.write, (ours, b"q")).start()
+    assert len(view(file, now)) > 2
+    assert termios.tcgetattr(file.fileno()) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_the_view_and_restore_the_terminal(
+    terminal: tuple[int, TextIO], now: Run, number: signal.Signals
+) -> None:
+    _, file = terminal
+    before = termios.tcgetattr(file.fileno())
+    handler = signal.getsignal(number)
+    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+    view(file, now)
+    assert termios.tcgetattr(file.fileno()) == before
+    assert signal.getsignal(number) == handler
+
+
+def test_a_later_fetch_that_fails_is_tried_again(terminal: tuple[int, TextIO], now: Run) -> None:
+    ours, file = terminal
+    calls = 0
+
+    def fetch() -> list[Run]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise UserError("cannot reach the daemon")
+        if calls == 4:
+            os.write(ours, b"q")
+        return [now]
+
+    run_top(fetch, Console(file=file, force_terminal=True), 0.02, keys=file)
+    assert calls >= 4
+
+
+def test_the_view_is_quick_to_leave(terminal: tuple[int, TextIO], now: Run) -> None:
+    ours, file = terminal
+    console = Console(file=file, force_terminal=True)
+    threading.Timer(0.2, os.write, (ours, b"q")).start()
+    started = time.monotonic()
+    run_top(lambda: [now], console, 60.0, keys=file)
+    assert time.monotonic() - started < 2.0
