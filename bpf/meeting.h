@@ -59,18 +59,20 @@ static __noinline int meet_parent(struct task_struct *p, const struct fifo *fifo
 	struct pipe *pipe;
 	u32 found;
 
-	if (!holds_anywhere(parent, &key, side))
+	pipe = bpf_map_lookup_elem(&pipes, &key);
+	if (!pipe)
 		return 0;
 	command_of(parent, &command);
-	if (side == SIDE_READ && !(command_flags(&command) & COMMAND_INTERPRETER)) {
-		pipe = bpf_map_lookup_elem(&pipes, &key);
-		if (pipe && !pipe->endpoint_pid) {
-			__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
-			pipe->endpoint_side = side;
-			pipe->endpoint_pid = BPF_CORE_READ(TASK(parent), tgid);
-		}
-		return 0;
+	if (holds_anywhere(parent, &key, side)) {
+		__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
+		pipe->endpoint_side = side;
+		pipe->endpoint_pid = BPF_CORE_READ(TASK(parent), tgid);
+	} else if (pipe->endpoint_side != side ||
+		   pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid)) {
+		return 0;	/* it never held it; one that did may have closed it by now */
 	}
+	if (side == SIDE_READ && !(command_flags(&command) & COMMAND_INTERPRETER))
+		return 0;
 	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
 	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE))
 		return 0;

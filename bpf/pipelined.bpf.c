@@ -13,6 +13,43 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+/* Adds to a counter of each stage around `index`. */
+#define for_each_stage(stage, index)                                                \
+	for (int depth = 0; depth < MAX_DEPTH && (index) && (stage = stage_at(index)); \
+	     depth++, index = word_outer(stage->word))
+
+/* Optional: tells failed execs, which leave no trace in the scheduler. */
+static __always_inline int exec_failed(long result)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_state *task;
+	struct stage *stage;
+	u32 index;
+
+	if (result >= 0)
+		return 0;
+	task = state_of(p);
+	if (!task || task->stage == STAGE_DEAD)
+		return 0;
+	index = task->stage;
+	for_each_stage(stage, index)
+		__sync_fetch_and_add(&stage->exec_failures, 1);
+	return 0;
+}
+
+/* Stands first: libbpf loads in this order, and a host that forbids fexit says so at once. */
+#if defined(__TARGET_ARCH_x86)
+#define EXECVE "__x64_sys_execve"
+#else
+#define EXECVE "__arm64_sys_execve"
+#endif
+
+SEC("?fexit/" EXECVE)
+int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
+{
+	return exec_failed(result);
+}
+
 /* What a file's kind says of a sleep in a read-like or write-like call on it. */
 static __always_inline u32 file_state(u32 mode, u32 io_sleep)
 {
@@ -54,7 +91,6 @@ static __always_inline int slept_fifo(u64 p, const struct call *call, u32 *fd,
 }
 
 struct sleep {
-	u64 address;	/* of the task, as a number */
 	u32 state;
 	u32 on_fifo;
 	u32 fd;
@@ -63,57 +99,67 @@ struct sleep {
 };
 
 /* Why a task that is about to leave its CPU, or is off it, does not run. */
-static __noinline int why_asleep(struct task_struct *task, struct sleep *sleep)
+GLOBAL int why_asleep(u64 p, const struct call *call, struct sleep *sleep)
 {
-	u32 io_sleep = task->__state & TASK_UNINTERRUPTIBLE;
-	struct call call = {};
+	u32 state, io_sleep;
 
-	sleep->on_fifo = 0;
-	if (task->__state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN)) {
-		sleep->state = STATE_STOPPED;
+	if (!call || !sleep)
 		return 0;
-	}
-	if (BPF_CORE_READ_BITFIELD(task, in_iowait)) {
-		sleep->state = STATE_DISK;
-		return 0;
-	}
-	saved_call(task, &call);
-	switch (call.kind) {
+	io_sleep = call->task_state & TASK_UNINTERRUPTIBLE;
+	switch (call->kind) {
 	case CALL_READ:
 	case CALL_WRITE:
 	case CALL_SPLICE:
 	case CALL_TEE:
 	case CALL_SENDFILE:
-		sleep->on_fifo = slept_fifo(sleep->address, &call, &sleep->fd, &sleep->fifo);
+		sleep->on_fifo = slept_fifo(p, call, &sleep->fd, &sleep->fifo);
 		if (sleep->on_fifo)
-			sleep->state = sleep->fifo.side == SIDE_READ ? STATE_PIPE_EMPTY :
-								       STATE_PIPE_FULL;
+			state = sleep->fifo.side == SIDE_READ ? STATE_PIPE_EMPTY : STATE_PIPE_FULL;
 		else
-			sleep->state = file_state(sleep->fifo.mode, io_sleep);
+			state = file_state(sleep->fifo.mode, io_sleep);
 		break;
 	case CALL_FILE:
 	case CALL_FAULT:
-		sleep->state = io_sleep ? STATE_DISK : STATE_OTHER;
+		state = io_sleep ? STATE_DISK : STATE_OTHER;
 		break;
 	case CALL_WAIT:
-		sleep->state = STATE_CHILD;
+		state = STATE_CHILD;
 		break;
 	case CALL_LOCK:
-		sleep->state = STATE_LOCK;
+		state = STATE_LOCK;
 		break;
 	case CALL_POLL:
-		sleep->state = STATE_POLL;
+		state = STATE_POLL;
 		break;
 	case CALL_NET:
-		sleep->state = STATE_NET;
+		state = STATE_NET;
 		break;
 	case CALL_SLEEP:
-		sleep->state = STATE_SLEEP;
+		state = STATE_SLEEP;
 		break;
 	default:
-		sleep->state = STATE_OTHER;
+		state = STATE_OTHER;
 	}
+	if (call->iowait) {
+		state = STATE_DISK;
+		sleep->on_fifo = 0;
+	}
+	if (call->task_state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN)) {
+		state = STATE_STOPPED;
+		sleep->on_fifo = 0;
+	}
+	sleep->state = state;
 	return 0;
+}
+
+static __always_inline void look_asleep(struct task_struct *task, u64 address, struct sleep *sleep)
+{
+	struct call call = {};
+
+	saved_call(task, &call);
+	call.task_state = task->__state;
+	call.iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
+	why_asleep(address, &call, sleep);
 }
 
 /* Counts a sleep on a pipe for the end and for every stage around the task. */
@@ -177,48 +223,63 @@ static __always_inline int is_young(struct task_struct *p, struct task_state *ta
 	return 0;
 }
 
-static __always_inline void asleep(struct task_struct *p, struct task_state *task, u64 now)
-{
-	struct sleep sleep = { .address = bpf_get_current_task() };
+#define UNJOINED_LOOKS 4	/* sleeps on a pipe without partner that are worth a look */
 
-	why_asleep(p, &sleep);
-	if (sleep.on_fifo) {
-		if (!now)
-			now = bpf_ktime_get_ns();
-		if (!task->stage || !known_end(task->stage, &sleep.fifo.key, sleep.fifo.side))
-			meet_sleeper(sleep.address, task, &sleep.fifo, sleep.fd, now);
-		if (task->stage && sleep.fd < 2)
-			meet_self(p, task, 1, now);
-	}
-	if (task->clock) {
-		transition(task, sleep.state, now);
-		if (sleep.on_fifo && task->stage)
-			count_sleep(task, &sleep.fifo);
-	}
+/* Is it worth looking for who is at the other end of the pipe slept on? */
+GLOBAL int is_unjoined(u32 index, const struct fifo *fifo)
+{
+	struct stage *stage;
+	struct pipe_end *end;
+	u32 known;
+
+	if (!fifo)
+		return 0;
+	known = known_end(index, &fifo->key, fifo->side);
+	if (!known)
+		return 1;
+	stage = stage_at((known - 1) >> 3);
+	if (!stage)
+		return 0;
+	end = &stage->ends[(known - 1) & (STAGE_ENDS - 1)];
+	return !(end->key.pad & END_JOINED) && end->sleeps < UNJOINED_LOOKS;
 }
 
 static __always_inline void switch_out(struct task_struct *p, struct task_state *task,
 				       bool preempt, u64 *clock)
 {
-	u32 state = p->__state;
+	int runnable = preempt || !p->__state;
+	struct sleep sleep = {};
 	u64 now = 0;
+	int look;
 
 	if (task->clock || task->pending) {
 		now = *clock = bpf_ktime_get_ns();
 		take_up_pending(task, now);
 	}
-	if (state & TASK_DEAD) {
+	if (p->__state & TASK_DEAD) {
 		end_task(p, task, now);
 		return;
 	}
-	if (now && p->flags & PF_FORKNOEXEC && is_young(p, task, now))
-		meet_self(p, task, 0, now);
-	if (preempt || !state) {
-		if (task->clock)
-			transition(task, STATE_RUNQUEUE, now);
-		return;
+	if (runnable)
+		sleep.state = STATE_RUNQUEUE;
+	else
+		look_asleep(p, bpf_get_current_task(), &sleep);
+	look = now && p->flags & PF_FORKNOEXEC && is_young(p, task, now);
+	if (sleep.on_fifo && is_unjoined(task->stage, &sleep.fifo)) {
+		if (!now)
+			now = bpf_ktime_get_ns();
+		if (sleep.fd < 2)
+			look = 1;
+		else
+			meet_sleeper(bpf_get_current_task(), task, &sleep.fifo, sleep.fd, now);
 	}
-	asleep(p, task, now);
+	if (look)
+		meet_self(p, task, sleep.on_fifo, now);
+	if (!task->clock)
+		return;
+	transition(task, sleep.state, now);
+	if (sleep.on_fifo)
+		count_sleep(task, &sleep.fifo);
 }
 
 SEC("tp_btf/sched_switch")
@@ -261,11 +322,6 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 		transition(task, STATE_RUNQUEUE, bpf_ktime_get_ns());
 	return 0;
 }
-
-/* Adds to a counter of each stage around `index` but those whose root is process `except`. */
-#define for_each_stage(stage, index)                                                \
-	for (int depth = 0; depth < MAX_DEPTH && (index) && (stage = stage_at(index)); \
-	     depth++, index = word_outer(stage->word))
 
 static __always_inline void count_fork(u32 index)
 {
@@ -396,13 +452,13 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	return 0;
 }
 
-static __always_inline u32 present_state(struct task_struct *p, struct sleep *sleep)
+static __always_inline u32 present_state(struct task_struct *p, u64 address, struct sleep *sleep)
 {
 	if (p->on_cpu)
 		return STATE_CPU;
 	if (!p->__state)
 		return STATE_RUNQUEUE;
-	why_asleep(p, sleep);
+	look_asleep(p, address, sleep);
 	return sleep->state;
 }
 
@@ -414,7 +470,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	struct meeting meeting = {
 		.address = address, .now = now, .flags = STAGE_PARTIAL, .eager = 1
 	};
-	struct sleep sleep = { .address = address };
+	struct sleep sleep = {};
 	struct usage unused;
 	u32 state;
 
@@ -428,7 +484,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 		meet(p, NULL, &meeting);
 	if (meeting.stage) {
 		take_usage(address, task, &unused);
-		state = present_state(p, &sleep);
+		state = present_state(p, address, &sleep);
 		adopt(task, meeting.stage, state, now);
 	}
 	if (meeting.held)
@@ -478,25 +534,6 @@ int sweep_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Optional: tells failed execs, which leave no trace in the scheduler. */
-static __always_inline int exec_failed(long result)
-{
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct task_state *task;
-	struct stage *stage;
-	u32 index;
-
-	if (result >= 0)
-		return 0;
-	task = state_of(p);
-	if (!task || task->stage == STAGE_DEAD)
-		return 0;
-	index = task->stage;
-	for_each_stage(stage, index)
-		__sync_fetch_and_add(&stage->exec_failures, 1);
-	return 0;
-}
-
 struct sys_exit_args {
 	u64 common;
 	s64 nr;
@@ -513,16 +550,4 @@ SEC("?tracepoint/syscalls/sys_exit_execveat")
 int on_execveat_return(struct sys_exit_args *ctx)
 {
 	return exec_failed(ctx->result);
-}
-
-#if defined(__TARGET_ARCH_x86)
-#define EXECVE "__x64_sys_execve"
-#else
-#define EXECVE "__arm64_sys_execve"
-#endif
-
-SEC("?fexit/" EXECVE)
-int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
-{
-	return exec_failed(result);
 }

@@ -8,6 +8,8 @@
 #ifndef PIPELINED_SYSCALLS_H
 #define PIPELINED_SYSCALLS_H
 
+#include "accounting.h"
+
 enum call_kind {
 	CALL_OTHER,
 	CALL_READ,	/* fd in argument 0 */
@@ -26,7 +28,7 @@ enum call_kind {
 
 #if defined(__TARGET_ARCH_x86)
 
-static __always_inline enum call_kind call_kind_64(long nr)
+GLOBAL int call_kind_64(long nr)
 {
 	switch (nr) {
 	case 0: case 17: case 19: case 295: case 327:	/* read pread64 readv preadv preadv2 */
@@ -60,7 +62,7 @@ static __always_inline enum call_kind call_kind_64(long nr)
 }
 
 /* arch/x86/entry/syscalls/syscall_32.tbl */
-static __always_inline enum call_kind call_kind_32(long nr)
+GLOBAL int call_kind_32(long nr)
 {
 	switch (nr) {
 	case 3: case 145: case 180: case 333: case 378:
@@ -95,8 +97,10 @@ static __always_inline enum call_kind call_kind_32(long nr)
 #define TS_COMPAT 0x0002	/* arch/x86/include/asm/thread_info.h */
 
 struct call {
-	enum call_kind kind;
+	u32 kind;
 	u32 args[3];
+	u32 task_state;	/* __state */
+	u32 iowait;
 };
 
 static __always_inline void saved_call(struct task_struct *task, struct call *call)
@@ -124,7 +128,7 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 #elif defined(__TARGET_ARCH_arm64)
 
 /* include/uapi/asm-generic/unistd.h; 32-bit tasks are not told apart */
-static __always_inline enum call_kind call_kind_64(long nr)
+GLOBAL int call_kind_64(long nr)
 {
 	switch (nr) {
 	case 63: case 65: case 67: case 69: case 286:
@@ -157,8 +161,10 @@ static __always_inline enum call_kind call_kind_64(long nr)
 }
 
 struct call {
-	enum call_kind kind;
+	u32 kind;
 	u32 args[3];
+	u32 task_state;	/* __state */
+	u32 iowait;
 };
 
 static __always_inline void saved_call(struct task_struct *task, struct call *call)

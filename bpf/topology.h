@@ -127,8 +127,24 @@ GLOBAL int merge(u32 a, u32 b, u64 now)
 	return 1;
 }
 
+/* A stage that has left the one around it takes along what it had credited there. */
+static __always_inline void take_back(struct stage *outer, const struct stage *left)
+{
+	for (int i = 0; i < STATES; i++)
+		__sync_fetch_and_add(&outer->time_ns[i], -left->time_ns[i]);
+	__sync_fetch_and_add(&outer->user_ns, -left->user_ns);
+	__sync_fetch_and_add(&outer->system_ns, -left->system_ns);
+	__sync_fetch_and_add(&outer->read_bytes, -left->read_bytes);
+	__sync_fetch_and_add(&outer->written_bytes, -left->written_bytes);
+	__sync_fetch_and_add(&outer->read_calls, -left->read_calls);
+	__sync_fetch_and_add(&outer->write_calls, -left->write_calls);
+	__sync_fetch_and_add(&outer->sleeps_empty, -left->sleeps_empty);
+	__sync_fetch_and_add(&outer->sleeps_full, -left->sleeps_full);
+	__sync_fetch_and_add(&outer->execs, -left->execs);
+}
+
 /* An edge: both stages now belong to one pipeline, side by side. */
-GLOBAL int join(u32 a, u32 b, u64 now)
+static __always_inline int join(u32 a, u32 b, u64 now)
 {
 	struct stage *sa = stage_at(a), *sb = stage_at(b);
 
@@ -138,10 +154,13 @@ GLOBAL int join(u32 a, u32 b, u64 now)
 	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now) &&
 	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now))
 		count_lost(LOST_UPDATES);
-	if (word_outer(sa->word) == b)
+	if (word_outer(sa->word) == b) {
 		set_outer(a, word_outer(sb->word), now);
-	else if (word_outer(sb->word) == a)
+		take_back(sb, sa);
+	} else if (word_outer(sb->word) == a) {
 		set_outer(b, word_outer(sa->word), now);
+		take_back(sa, sb);
+	}
 	return 0;
 }
 
@@ -160,12 +179,18 @@ static __always_inline int is_edge(const struct stage *writer, const struct stag
 	if (writer->parent_pid == reader->pid)
 		return writer->root_start_ns < reader->exec_ns ||
 		       reader->flags & STAGE_INTERPRETER;
-	return 0;
+	/* tee's child by rule 3 writes to tee's reader: both are stages here already */
+	return pipeline_root(word_pipeline(writer->word)) ==
+	       pipeline_root(word_pipeline(reader->word));
 }
 
 /* Slot of this end in a stage, or -1. */
-static __always_inline int find_end(struct stage *stage, const struct pipe_key *key, u32 side)
+GLOBAL int find_end(u32 index, const struct pipe_key *key, u32 side)
 {
+	struct stage *stage = stage_at(index);
+
+	if (!stage || !key)
+		return -1;
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
@@ -176,38 +201,31 @@ static __always_inline int find_end(struct stage *stage, const struct pipe_key *
 	return -1;
 }
 
-static __always_inline void mark_joined(struct stage *stage, const struct pipe_key *key, u32 side)
+static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u32 side)
 {
-	int slot = find_end(stage, key, side);
+	struct stage *stage = stage_at(index);
+	int slot = find_end(index, key, side);
 
-	if (slot >= 0)
+	if (stage && slot >= 0)
 		stage->ends[slot & (STAGE_ENDS - 1)].key.pad = (side + 1) | END_JOINED;
 }
 
-/* Joins a stage with whoever is known at the other side of its pipe. */
-static __always_inline void meet_partners(u32 index, struct stage *stage, struct pipe *pipe,
-					  const struct pipe_key *key, u32 side, u64 now)
+/* Joins a stage with one that was seen at the other side of its pipe, if that is an edge. */
+GLOBAL int meet_partner(u32 index, u32 reference, const struct fifo *fifo, u64 now)
 {
-	u32 self = stage->generation << GENERATION_SHIFT | index;
+	struct stage *stage = stage_at(index), *other = stage_referred(reference);
+	u32 found = reference & INDEX_MASK;
+	struct pipe_key key;
 
-	for (int i = 0; i < PIPE_SLOTS; i++)
-		if (pipe->stages[side == SIDE_READ][i] == self)
-			pipe->self = 1;
-	if (pipe->self)
-		return;
-	for (int i = 0; i < PIPE_SLOTS; i++) {
-		u32 reference = pipe->stages[side == SIDE_READ][i];
-		struct stage *other = stage_referred(reference);
-
-		if (!other)
-			continue;
-		if (!(side == SIDE_WRITE ? is_edge(stage, other, pipe->named) :
-					   is_edge(other, stage, pipe->named)))
-			continue;
-		mark_joined(stage, key, side);
-		mark_joined(other, key, side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
-		join(index, reference & INDEX_MASK, now);
-	}
+	if (!stage || !other || !fifo)
+		return 0;
+	if (!(fifo->side == SIDE_WRITE ? is_edge(stage, other, fifo->named) :
+					 is_edge(other, stage, fifo->named)))
+		return 0;
+	key = fifo->key;
+	mark_joined(index, &key, fifo->side);
+	mark_joined(found, &key, fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
+	return join(index, found, now);
 }
 
 static __always_inline void add_end(struct stage *stage, const struct fifo *fifo)
@@ -240,6 +258,17 @@ static __always_inline void add_slot(struct pipe *pipe, u32 side, u32 reference)
 	count_lost(LOST_ENDS);
 }
 
+static __always_inline int stage_uses_both(const struct stage *stage, u32 index,
+					   const struct pipe *pipe, u32 side)
+{
+	u32 self = stage->generation << GENERATION_SHIFT | index;
+
+	for (int i = 0; i < PIPE_SLOTS; i++)
+		if (pipe->stages[side == SIDE_READ][i] == self)
+			return 1;
+	return 0;
+}
+
 /* Records that a stage holds one end of a pipe, and joins it with the other end's stages. */
 GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
 {
@@ -251,7 +280,7 @@ GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
 	if (!index || !stage || !fifo || fifo->both)
 		return 0;
 	key = fifo->key;
-	if (find_end(stage, &key, fifo->side) < 0)
+	if (find_end(index, &key, fifo->side) < 0)
 		add_end(stage, fifo);
 	pipe = bpf_map_lookup_elem(&pipes, &key);
 	if (!pipe) {
@@ -265,7 +294,16 @@ GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
 	if (fifo->named)
 		pipe->named = 1;
 	add_slot(pipe, fifo->side, stage->generation << GENERATION_SHIFT | index);
-	meet_partners(index, stage, pipe, &key, fifo->side, now);
+	if (stage_uses_both(stage, index, pipe, fifo->side))
+		pipe->self = 1;
+	if (pipe->self)
+		return 0;
+	for (int i = 0; i < PIPE_SLOTS; i++) {
+		u32 reference = pipe->stages[fifo->side == SIDE_READ][i];
+
+		if (reference)
+			meet_partner(index, reference, fifo, now);
+	}
 	return 0;
 }
 
@@ -280,7 +318,7 @@ GLOBAL u32 known_end(u32 index, const struct pipe_key *key, u32 side)
 
 		if (!stage)
 			return 0;
-		slot = find_end(stage, key, side);
+		slot = find_end(index, key, side);
 		if (slot >= 0)
 			return (index << 3 | slot) + 1;
 		index = word_outer(stage->word);
@@ -292,15 +330,18 @@ GLOBAL u32 known_end(u32 index, const struct pipe_key *key, u32 side)
 GLOBAL u32 command_flags(const struct command *name)
 {
 	struct command command = {};
-	u32 length = 0, *flags;
+	u32 *flags;
+	u8 keep = 0;
 
 	if (!name)
 		return 0;
-	for (u32 i = 0; i < COMM_LEN && name->name[i]; i++)
-		if ((name->name[i] < '0' || name->name[i] > '9') && name->name[i] != '.')
-			length = i + 1;
-	for (u32 i = 0; i < COMM_LEN; i++)
-		command.name[i] = i < length ? name->name[i] : 0;
+	for (int i = COMM_LEN - 1; i >= 0; i--) {
+		u8 letter = name->name[i];
+
+		if (letter && letter != '.' && (u8)(letter - '0') > 9)
+			keep = 0xff;
+		command.name[i] = letter & keep;
+	}
 	flags = bpf_map_lookup_elem(&commands, &command);
 	return flags ? *flags : 0;
 }

@@ -41,7 +41,6 @@ TOP_LIVE = 500
 TOP_FINISHED = 50
 
 
-
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
     sys.exit(_guarded(sys.argv[1:]))
@@ -200,9 +199,9 @@ SIGTERM and Ctrl-C detach everything within a second.""",
     help="TOML file with these options.",
 )
 def serve(config_file: str | None, **flags: object) -> int:
-    """Watch every pipeline on this host; serve metrics, an API and a page.
+    """Watch every pipeline; serve metrics and a page.
 
-    Runs in the foreground until it is told to stop, and logs to stderr.
+    All of this host's pipelines, as Prometheus metrics, as JSON, and as a page to look at. Runs in the foreground until it is told to stop, and logs to stderr.
     """
     from pipelined import config as options
 
@@ -223,7 +222,7 @@ def serve(config_file: str | None, **flags: object) -> int:
     context_settings={"allow_interspersed_args": False},
     epilog="""\b
 Examples:
-  sudo pipelined run 'cat big.log | awk "{ print \\$1 }" | sort | uniq -c'
+  sudo pipelined run 'cat big.log | cut -d " " -f 1 | sort | uniq -c'
   sudo pipelined run -o report.txt 'zcat f.gz | wc -l' > count
   sudo pipelined run --shell zsh 'sort a b |& tee log'
   sudo pipelined run --json -o run.json -- ./nightly.sh --full
@@ -340,7 +339,7 @@ def top(url: str, interval: float, once: bool, color: str) -> None:
         lambda: _fetch(base),
         _console(sys.stdout, color),
         interval,
-        once,
+        once or not sys.stdout.isatty(),
         host=None if _is_this_host(host) else host,
     )
 
@@ -470,5 +469,3 @@ def _console(file: IO[str], color: str) -> Console:
         return Console(file=file, width=width, color_system=None)
     # FORCE_COLOR is for terminals: a file given with -o stays plain.
     return Console(file=file, width=width, force_terminal=None if file.isatty() else False)
-
-

@@ -8,11 +8,12 @@ describes every key. Keys are only ever added to this version of the schema.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from pipelined.runs import LEVELS, STATES, Run, Stage
+from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series, Stage
 
-__all__ = ["run_as_dict"]
+__all__ = ["run_as_dict", "run_from_dict"]
 
 
 def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
@@ -82,3 +83,58 @@ def _stage_as_dict(stage: Stage, show_arguments: bool) -> dict[str, Any]:
     if show_arguments:
         described["arguments"] = stage.arguments
     return described
+
+
+def run_from_dict(described: Mapping[str, Any]) -> Run:
+    """The run that `run_as_dict` described, also after a way through JSON.
+
+    Keys that this version does not know are passed over. Raises KeyError, TypeError or
+    ValueError for what is no such description.
+    """
+    levels, waits = described["level_seconds"], described["disk_wait_seconds"]
+    return Run(
+        id=described["id"],
+        series=Series(described["pipeline"], described["nested"], described["unit"]),
+        start=described["start_timestamp_seconds"],
+        end=described["end_timestamp_seconds"],
+        wall_seconds=described["wall_seconds"],
+        partial=described["partial"],
+        levels=tuple(levels[level] for level in LEVELS),
+        disk_overlapped_seconds=waits["overlapped"],
+        disk_alone_seconds=waits["alone"],
+        stages=tuple(_stage_from_dict(stage) for stage in described["stages"]),
+        endpoints=tuple(Endpoint(end["command"], end["side"]) for end in described["endpoints"]),
+        parent=described["parent"],
+        edges=tuple((edge["writer"], edge["reader"]) for edge in described["edges"]),
+    )
+
+
+def _stage_from_dict(described: Mapping[str, Any]) -> Stage:
+    states, sleeps = described["state_seconds"], described["pipe_sleeps"]
+    return Stage(
+        position=described["position"],
+        command=described["command"],
+        pid=described["pid"],
+        start=described["start_timestamp_seconds"],
+        end=described["end_timestamp_seconds"],
+        states={state: states[state] for state in STATES},
+        user_seconds=described["user_seconds"],
+        system_seconds=described["system_seconds"],
+        read_bytes=described["read_bytes"],
+        written_bytes=described["written_bytes"],
+        read_calls=described["read_calls"],
+        write_calls=described["write_calls"],
+        sleeps_empty=sleeps["empty"],
+        sleeps_full=sleeps["full"],
+        forks=described["forks"],
+        execs=described["execs"],
+        exec_failures=described["exec_failures"],
+        exited_children=described["exited_children"],
+        children_cpu_seconds=described["exited_children_cpu_seconds"],
+        children_lifetime_seconds=described["exited_children_lifetime_seconds"],
+        ends=tuple(
+            PipeEnd(end["pipe"], end["side"], end["sleeps"], end["sleep_seconds"])
+            for end in described["pipe_ends"]
+        ),
+        arguments=described.get("arguments"),
+    )

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined serve`: the daemon in the foreground, from the first hook to a clean stop.
+
+The port is bound before a hook is attached: where it is taken nothing else happens. Until
+the hooks are attached every path but /healthz is answered with 503.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING
+
+from flask import Flask, Response, jsonify, request
+
+from pipelined import __version__
+from pipelined.config import Address, Config
+from pipelined.web import HttpServer, create_app
+
+if TYPE_CHECKING:
+    from pipelined.observer import Hook, Observer
+
+__all__ = ["announcement", "serve"]
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+log = logging.getLogger(__name__)
+
+
+def serve(
+    config: Config, out: IO[str], *, open_observer: Callable[[Config], Observer] | None = None
+) -> None:
+    """Observe and serve until SIGTERM, SIGINT or SIGHUP; then detach everything and return.
+
+    What was attached and where to look goes to `out`. Raises UserError when the port or the
+    hooks cannot be had; nothing is left attached then.
+    """
+    address = config.web_listen_address
+    front = _create_front()
+    server = HttpServer(front, address.host, address.port)
+    with _stop_requests() as requests, server:
+        with (open_observer or _open)(config) as observer:
+            observer.start()
+            app = create_app(observer, show_arguments=config.show_arguments)
+            front.wsgi_app = app.wsgi_app  # type: ignore[method-assign]  # from now on it answers
+            for hook in observer.hooks():
+                if not hook.attached:
+                    log.warning("hook %s is not attached: %s", hook.name, hook.reason)
+            out.write(announcement(observer.hooks(), Address(address.host, server.port)))
+            out.flush()
+            number = requests.get()
+            log.info("%s: stopping", signal.Signals(number).name)
+            # No request may see an observer that is closed.
+            server.stop()
+        log.info("every hook is detached")
+
+
+def _open(config: Config) -> Observer:
+    from pipelined.observer import Observer
+
+    return Observer.open(config)
+
+
+def _create_front() -> Flask:
+    """What answers until there is something to show."""
+    front = Flask("pipelined", static_folder=None)
+
+    @front.before_request
+    def answer() -> Response:
+        if request.path == "/healthz":
+            return jsonify(status="alive")
+        response = jsonify(error={"status": 503, "message": "starting: hooks are being attached"})
+        response.status_code = 503
+        response.headers["Retry-After"] = "1"
+        return response
+
+    return front
+
+
+@contextmanager
+def _stop_requests() -> Iterator[SimpleQueue[int]]:
+    """Signals that ask for a stop, in a queue; one that is ignored (nohup) stays ignored."""
+    requests: SimpleQueue[int] = SimpleQueue()
+    before = {}
+    for number in _STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGTERM:
+            before[number] = signal.signal(number, lambda sent, _: requests.put(sent))
+    try:
+        yield requests
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def announcement(hooks: Sequence[Hook], address: Address) -> str:
+    """What was attached, tier by tier, and where to look."""
+    tiers: dict[str, list[Hook]] = {}
+    for hook in hooks:
+        tiers.setdefault(hook.tier, []).append(hook)
+    lines = [f"pipelined {__version__} watches every pipeline on this host."]
+    for tier, members in tiers.items():
+        attached = sum(hook.attached for hook in members)
+        state = "ok" if attached == len(members) else "ok, in part" if attached else "off"
+        names = ", ".join(hook.name for hook in members if hook.attached)
+        lines.append(f"  {tier:<10} {state}: {attached} of {len(members)} hooks attached")
+        if names:
+            lines.append(f"  {'':<10} {names}")
+        lines += [
+            f"  {'':<10} off: {hook.name}: {hook.reason}" for hook in members if not hook.attached
+        ]
+    # An address that means every interface is none to type into a browser.
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    url = f"http://{Address(near, address.port)}"
+    lines += [
+        f"  {'page':<10} {url}/",
+        f"  {'metrics':<10} {url}/metrics",
+        f"  {'API':<10} {url}/api/v1/pipelines",
+        "Ctrl-C stops it.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One observer on real BPF for the whole session, and the means to run pipelines under it.
+
+Needs root and BPF; without them these tests are skipped, or fail when PIPELINED_REQUIRE_BPF=1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipelined.config import Config
+from pipelined.errors import UserError
+from pipelined.observer import Observer
+from pipelined.runs import STATES, Run, Stage
+
+PROGRAMS = Path(__file__).parent / "programs" / "build"
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "loses: the test makes the observer lose records on purpose")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What came of one command, and the runs that were seen of it."""
+
+    runs: list[Run]
+    """Runs newly finished, oldest first; outer ones before the inner ones that they began."""
+    returncode: int
+    stdout: str
+    stderr: str
+    rusage: resource.struct_rusage
+    """Of the command and the children that it waited for."""
+    wall_seconds: float
+
+    def only(self, pipeline: str) -> Run:
+        """The one run of this signature."""
+        found = [run for run in self.runs if run.pipeline == pipeline]
+        seen = [run.pipeline for run in self.runs]
+        assert len(found) == 1, f"expected one {pipeline}, saw {seen}"
+        return found[0]
+
+
+class Started:
+    """A command that goes on. `finish` waits for it and all that it left behind."""
+
+    def __init__(self, watch: Watch, arguments: Sequence[str], environment: Mapping[str, str]):
+        self._watch = watch
+        self._stdout = watch.directory / "stdout"
+        self._stderr = watch.directory / "stderr"
+        self._began = time.monotonic()
+        with open(self._stdout, "wb") as stdout, open(self._stderr, "wb") as stderr:
+            self._process = subprocess.Popen(
+                list(arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=watch.directory,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def kill(self) -> None:
+        """End everything that the command started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def finish(self, timeout: float = 60) -> Observed:
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self.kill()
+
+        timer = threading.Timer(timeout, give_up)
+        timer.start()
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            wall = time.monotonic() - self._began
+            while True:  # orphans of the command come to us, their subreaper
+                try:
+                    os.waitpid(-self.pid, 0)
+                except ChildProcessError:
+                    break
+        finally:
+            timer.cancel()
+            timer.join()
+        assert not late.is_set(), f"not over after {timeout} s, killed: {self._process.args}"
+        self._watch.observer.settle()
+        return Observed(
+            runs=self._watch.take_new(),
+            returncode=self._process.returncode,
+            stdout=self._stdout.read_text(errors="replace"),
+            stderr=self._stderr.read_text(errors="replace"),
+            rusage=usage,
+            wall_seconds=wall,
+        )
+
+
+class Watch:
+    """Runs commands under the session's observer."""
+
+    def __init__(self, observer: Observer, directory: Path) -> None:
+        self.observer = observer
+        self.directory = directory
+        self._known = {run.id for run in observer.runs()}
+
+    def start(
+        self, script: str, shell: str = "bash", environment: Mapping[str, str] | None = None
+    ) -> Started:
+        """Start a shell script in an empty directory, without any pipe of the test's own."""
+        return self.start_command([*shell.split(), "-c", script], environment)
+
+    def start_command(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> Started:
+        base = {
+            "PATH": f"{PROGRAMS}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "LC_ALL": "C",
+            "SHELL": "/bin/bash",
+            "HOME": str(self.directory),
+            "TMPDIR": str(self.directory),
+        }
+        return Started(self, arguments, base | dict(environment or {}))
+
+    def run(
+        self,
+        script: str,
+        shell: str = "bash",
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 60,
+    ) -> Observed:
+        """Run a shell script to its end and see what was observed of it."""
+        return self.start(script, shell, environment).finish(timeout)
+
+    def run_command(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 60,
+    ) -> Observed:
+        """Run a program, without a shell, to its end and see what was observed of it."""
+        return self.start_command(arguments, environment).finish(timeout)
+
+    def live(self, pipeline: str, seconds: float = 5) -> Run:
+        """The live run of this signature, waited for."""
+        end = time.monotonic() + seconds
+        while True:
+            self.observer.sweep()
+            live = [run for run in self.observer.runs() if run.live]
+            for run in live:
+                if run.pipeline == pipeline:
+                    return run
+            seen = [run.pipeline for run in live]
+            assert time.monotonic() < end, f"no live {pipeline} after {seconds} s, only {seen}"
+            time.sleep(0.01)
+
+    def take_new(self) -> list[Run]:
+        """Finished runs not handed out before."""
+        new = [run for run in self.observer.runs() if not run.live and run.id not in self._known]
+        self._known.update(run.id for run in new)
+        return sorted(new, key=lambda run: (run.start, run.series.nested, run.id))
+
+
+def close_to(share: float, seconds: float) -> Callable[[float, float], bool]:
+    """Whether two durations agree within a share of the second and some seconds."""
+    return lambda seen, true: abs(seen - true) <= share * abs(true) + seconds
+
+
+def check_conservation(run: Run) -> None:
+    """Every second of a run is in one level, every second of a thread in one state."""
+    same = close_to(0.005, 0.002)
+    name = f"{run.pipeline} (run {run.id})"
+    levels = sum(run.levels)
+    assert same(levels, run.wall_seconds), f"{name}: levels {levels}, wall {run.wall_seconds}"
+    assert min(run.levels) >= 0, f"{name}: levels {run.levels}"
+    assert run.disk_overlapped_seconds >= 0 and run.disk_alone_seconds >= 0, name
+    assert run.disk_wait_seconds <= run.wall_seconds * 1.005 + 0.002, name
+    if run.end is not None:
+        lived = run.end - run.start
+        assert same(run.wall_seconds, lived), f"{name}: wall {run.wall_seconds}, lived {lived}"
+    for stage in run.stages:
+        _check_stage(f"{name}, stage {stage.position} {stage.command}", run, stage)
+
+
+def _check_stage(name: str, run: Run, stage: Stage) -> None:
+    assert set(stage.states) == set(STATES), name
+    assert min(stage.states.values()) >= 0, f"{name}: {dict(stage.states)}"
+    same = close_to(0.01, 0.002)
+    mode = stage.user_seconds + stage.system_seconds
+    # user and system time are what the scheduler's clock or its ticks say
+    assert same(mode, stage.cpu_seconds) or abs(mode - stage.cpu_seconds) <= 0.02 + (
+        0.2 * stage.cpu_seconds
+    ), f"{name}: user + system {mode}, on CPU {stage.cpu_seconds}"
+    assert stage.start >= run.start - 0.002, f"{name}: began {run.start - stage.start} s early"
+    for counter in (
+        stage.read_bytes,
+        stage.written_bytes,
+        stage.read_calls,
+        stage.write_calls,
+        stage.sleeps_empty,
+        stage.sleeps_full,
+        stage.forks,
+        stage.execs,
+        stage.exited_children,
+    ):
+        assert counter >= 0, name
+    if stage.end is not None:
+        assert stage.end >= stage.start, name
+        # the root's thread is there from the stage's start, maybe not to its end
+        if not stage.forks and not run.partial:
+            lived = stage.end - stage.start
+            total = stage.lifetime_seconds
+            allowed = 0.005 * lived + 0.002
+            assert total >= lived - allowed, f"{name}: states {total}, lived {lived}"
+
+
+@pytest.fixture(scope="session")
+def observer() -> Iterator[Observer]:
+    """An observer of what this test session starts, and of nothing else on the host."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        opened = Observer.open(Config(recent_runs=1000), watch_pid=os.getpid())
+    except UserError as error:
+        if os.environ.get("PIPELINED_REQUIRE_BPF") == "1":
+            pytest.fail(f"PIPELINED_REQUIRE_BPF=1, but BPF cannot be used: {error}")
+        pytest.skip(f"BPF cannot be used: {error}")
+    with opened:
+        opened.start()
+        yield opened
+
+
+@pytest.fixture
+def watch(observer: Observer, tmp_path: Path) -> Watch:
+    """Runs commands in an empty directory under observation."""
+    return Watch(observer, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def conserved(request: pytest.FixtureRequest, observer: Observer) -> Iterator[None]:
+    """After every test: no second missing or counted twice, nothing lost, no failed sweep."""
+    known = {run.id for run in observer.runs() if not run.live}
+    lost = dict(observer.lost())
+    failures = observer.sweep_stats.failures
+    yield
+    observer.settle()
+    for run in observer.runs():
+        if run.id not in known:
+            check_conservation(run)
+    assert observer.sweep_stats.failures == failures
+    if not request.node.get_closest_marker("loses"):
+        assert dict(observer.lost()) == lost
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A file of 2,000 short lines, unsorted."""
+    path = tmp_path / "lines"
+    path.write_text("".join(f"{i * 7919 % 2003} some words of text\n" for i in range(2000)))
+    return path

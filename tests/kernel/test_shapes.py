@@ -1,0 +1,663 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each shape gives exactly the pipelines that the rules name: order, names, nesting, endpoints."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from pipelined.config import Config
+from pipelined.observer import Observer
+from pipelined.runs import Run
+
+if TYPE_CHECKING:
+    from kernel.conftest import Watch
+
+PYTHON = "/usr/bin/python3"
+
+#: A race that one run in some wins is still a wrong answer.
+REPEATS = 3
+
+
+class Pipeline(NamedTuple):
+    """What must be known of one run."""
+
+    signature: str
+    nested: bool
+    stages: tuple[tuple[int, str], ...]
+    endpoints: tuple[tuple[str, str], ...]
+
+
+def pipeline(
+    signature: str,
+    *,
+    nested: bool = False,
+    times: Mapping[str, int] | None = None,
+    endpoints: tuple[tuple[str, str], ...] = (),
+) -> Pipeline:
+    """Positions follow from the signature; `times` says how many branches bear a name."""
+    stages: list[tuple[int, str]] = []
+    for position, name in enumerate(re.findall(r"[^|(),]+", signature), start=1):
+        stages += [(position, name)] * (times or {}).get(name, 1)
+    return Pipeline(signature, nested, tuple(stages), endpoints)
+
+
+def seen(run: Run) -> Pipeline:
+    return Pipeline(
+        run.pipeline,
+        run.series.nested,
+        tuple((stage.position, stage.command) for stage in run.stages),
+        tuple(sorted((end.command, end.side) for end in run.endpoints)),
+    )
+
+
+@dataclass(frozen=True)
+class Shape:
+    name: str
+    script: str
+    expected: tuple[Pipeline, ...]
+    shell: str = "bash"
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Made in the directory first, executable."""
+    status: int = 0
+    silent: bool = True
+    """Nothing on stderr, with and without observation."""
+
+
+def shape(name: str, script: str, *expected: Pipeline | str, **more: object) -> Shape:
+    pipelines = tuple(pipeline(item) if isinstance(item, str) else item for item in expected)
+    return Shape(name, script, pipelines, **more)  # type: ignore[arg-type]
+
+
+LONG = ("cat lines", "tr a b", "sed s/x/y/", "sort", "uniq -c", "cut -c 1-30", "cat", "wc -l")
+
+
+def of_length(count: int) -> Shape:
+    commands = LONG[: count - 1] + LONG[-1:]
+    names = "|".join(command.split()[0] for command in commands)
+    return shape(f"{count} stages", " | ".join(commands), names)
+
+
+STAGES = [of_length(count) for count in range(2, 9)]
+
+SHELL = [
+    shape("subshell stage", "cat lines | (sort; true) | wc -l", "cat|bash|wc"),
+    shape("group stage", "cat lines | { sort; echo end; } | wc -l", "cat|bash|wc"),
+    shape("group at the start", "{ cat lines; echo end; } | wc -l", "bash|wc"),
+    shape("group of builtins", "{ echo a; echo b; } | { read -r x; echo $x; }", "bash|bash"),
+    shape(
+        "while read in the middle",
+        "seq 50 | while read -r x; do echo $x; done | wc -l",
+        "seq|bash|wc",
+    ),
+    shape("while read at the end", "seq 50 | while read -r x; do y=$x; done", "seq|bash"),
+    shape(
+        "while read that forks",
+        "seq 5 | while read -r x; do expr $x + 1; done | sort",
+        "seq|bash|sort",
+    ),
+    shape(
+        "while read around a pipeline",
+        "seq 2 | while read -r x; do cat lines | wc -l; done",
+        "seq|bash",
+        pipeline("cat|wc", nested=True),
+        pipeline("cat|wc", nested=True),
+    ),
+    shape("for loop as a stage", "for i in 1 2 3; do cat lines; done | wc -l", "bash|wc"),
+    shape("function", "f() { sed s/a/b/; true; }; cat lines | f | wc -l", "cat|bash|wc"),
+    shape(
+        "function with a pipeline",
+        "f() { sed s/a/b/ | sort; true; }; cat lines | f | wc -l",
+        "cat|bash|wc",
+        pipeline("sed|sort", nested=True),
+    ),
+    shape("builtin at the start", "echo hello | cat", "bash|cat"),
+    shape("list, then pipeline", "sleep 0.01; cat lines | wc -l", "cat|wc"),
+    shape("pipeline, then list", "cat lines | wc -l; sleep 0.01; true", "cat|wc"),
+    shape(
+        "two pipelines in turn",
+        "cat lines | wc -l; sort lines | uniq | wc -l",
+        "cat|wc",
+        "sort|uniq|wc",
+    ),
+    shape(
+        "two pipelines at once",
+        "cat lines | sort | wc -l & sort lines | uniq & wait",
+        "cat|sort|wc",
+        "sort|uniq",
+    ),
+    shape("no pipe", "sort lines > sorted; wc -l < sorted"),
+    shape("stderr too", "ls nothing lines |& sort", "ls|sort", silent=True),
+    shape("stderr is no edge", "ls nothing 2> >(sort); true"),
+    shape("background", "cat lines | sort > sorted & wait", "cat|sort"),
+    shape("in a subshell", "(cat lines | wc -l)", "cat|wc"),
+    shape("negated", "! cat lines | grep -q nothing-like-it", "cat|grep"),
+    shape("pipefail", "set -o pipefail; cat lines | wc -l", "cat|wc"),
+    shape(
+        "lastpipe",
+        "shopt -s lastpipe; seq 9 | sort | while read -r x; do y=$x; done; true",
+        pipeline("seq|sort", endpoints=(("bash", "read"),)),
+    ),
+]
+
+NESTED = [
+    shape(
+        "script into tee",
+        "./job.sh | tee log",
+        "job.sh|tee",
+        pipeline("cat|sort|wc", nested=True),
+        files={"job.sh": "#!/bin/bash\ncat lines | sort | wc -l\necho end\n"},
+    ),
+    shape(
+        "script into tee, two levels",
+        "./outer.sh | tee log",
+        "outer.sh|tee",
+        pipeline("job.sh|cat", nested=True),
+        pipeline("cat|sort|wc", nested=True),
+        files={
+            "outer.sh": "#!/bin/bash\n./job.sh | cat\necho end\n",
+            "job.sh": "#!/bin/bash\ncat lines | sort | wc -l\necho end\n",
+        },
+    ),
+    shape(
+        "script without pipes into tee",
+        "./job.sh | tee log",
+        "job.sh|tee",
+        files={"job.sh": "#!/bin/sh\nsort lines\nwc -l lines\n"},
+    ),
+    shape(
+        "script that ends by exec",
+        "./job.sh | tee log",
+        "sort|tee",
+        files={"job.sh": "#!/bin/sh\nexec sort lines\n"},
+    ),
+    shape(
+        "command substitution",
+        "x=$(cat lines | wc -l); echo $x",
+        pipeline("cat|wc", endpoints=(("bash", "read"),)),
+    ),
+    shape("command substitution of one command", "x=$(wc -l lines); echo $x"),
+    shape(
+        "command substitution in a stage",
+        "{ echo $(cat lines | wc -l); } | cat",
+        "bash|cat",
+        pipeline("cat|wc", nested=True, endpoints=(("bash", "read"),)),
+    ),
+]
+
+SUBSTITUTION = [
+    shape(
+        "two inputs",
+        "diff <(sort lines) <(sort lines)",
+        pipeline("sort|diff", times={"sort": 2}),
+    ),
+    shape(
+        "two inputs, the shell stays",
+        "diff <(sort lines) <(sort lines); true",
+        pipeline("sort|diff", times={"sort": 2}),
+    ),
+    shape(
+        "two inputs of other names",
+        "paste <(sort lines) <(cat lines) > pasted",
+        "(cat,sort)|paste",
+    ),
+    shape(
+        "pipelines as inputs",
+        "paste <(cat lines | sort) <(cat lines | uniq) > pasted; true",
+        pipeline("cat|(sort,uniq)|paste", times={"cat": 2}),
+    ),
+    shape("input into a pipeline", "cat <(sort lines) | wc -l", "sort|cat|wc"),
+    shape(
+        "input of a loop",
+        "while read -r x; do y=$x; done < <(cat lines | sort)",
+        pipeline("cat|sort", endpoints=(("bash", "read"),)),
+    ),
+    shape(
+        "two outputs",
+        "cat lines | tee >(gzip > z) >(wc -l > n) > copy",
+        "cat|tee|(gzip,wc)",
+    ),
+    shape(
+        "outputs into the next stage",
+        "seq 2000 | tee >(sort) >(wc -l) | sed s/a/b/ > out",
+        "seq|tee|(sort,wc)|sed",
+    ),
+    shape("output by redirection", "cat lines > >(wc -l > n)", "cat|wc"),
+    shape(
+        "zsh, two inputs",
+        "diff <(sort lines) <(sort lines)",
+        pipeline("sort|diff", times={"sort": 2}),
+        shell="zsh -f",
+    ),
+]
+
+FIFOS = [
+    shape(
+        "two shells",
+        "mkfifo f; bash -c 'cat lines > f; true' & bash -c 'wc -l < f; true'; wait",
+        "cat|wc",
+    ),
+    shape(
+        "two shells that become the commands",
+        "mkfifo f; bash -c 'cat lines > f' & bash -c 'wc -l < f'; wait",
+        "cat|wc",
+    ),
+    shape(
+        "two pipelines joined",
+        "mkfifo f; cat lines | sort > f & uniq < f | wc -l; wait",
+        "cat|sort|uniq|wc",
+    ),
+    shape(
+        "by name as an argument",
+        "mkfifo f; cat lines > f & sort f | wc -l; wait",
+        "cat|sort|wc",
+    ),
+]
+
+WRAPPERS = [
+    shape("timeout", "cat lines | timeout 10 sort | wc -l", "cat|sort|wc"),
+    shape("timeout at the start", "timeout 10 cat lines | wc -l", "cat|wc"),
+    shape("timeout at the end", "cat lines | timeout 10 wc -l", "cat|wc"),
+    shape("nice", "cat lines | nice -n 5 sort | wc -l", "cat|sort|wc"),
+    shape("env", "cat lines | env X=1 sort | wc -l", "cat|sort|wc"),
+    shape("nohup", "cat lines | nohup sort | wc -l", "cat|sort|wc"),
+    shape("stdbuf", "cat lines | stdbuf -oL sort | wc -l", "cat|sort|wc"),
+    shape("time", "cat lines | /usr/bin/time -o t sort | wc -l", "cat|sort|wc"),
+    shape("flock", "cat lines | flock lock sort | wc -l", "cat|sort|wc"),
+    shape("setsid", "cat lines | setsid -w sort | wc -l", "cat|sort|wc"),
+    shape("sh -c", "cat lines | sh -c sort | wc -l", "cat|sort|wc"),
+    shape("sh -c that stays", "cat lines | sh -c 'sort; true' | wc -l", "cat|sh|wc"),
+    shape(
+        "timeout of nice of env",
+        "cat lines | timeout 10 nice env X=1 sort | wc -l",
+        "cat|sort|wc",
+    ),
+    shape("timeout of timeout", "cat lines | timeout 9 timeout 8 sort | wc -l", "cat|sort|wc"),
+    shape(
+        "timeout of a shell",
+        "cat lines | timeout 10 sh -c 'sort; true' | wc -l",
+        "cat|sh|wc",
+    ),
+    shape(
+        "timeout of a pipeline",
+        "timeout 10 sh -c 'cat lines | sort' | wc -l",
+        "sh|wc",
+        pipeline("cat|sort", nested=True),
+    ),
+]
+
+SHELLS = (
+    [
+        shape(f"{shell.split()[0]}: {name}", script, *expected, shell=shell)
+        for shell in ("dash", "zsh -f", "busybox sh", "sh")
+        for name, script, *expected in (
+            ("three stages", "cat lines | sort | wc -l", "cat|sort|wc"),
+            ("three stages, then more", "cat lines | sort | wc -l; true", "cat|sort|wc"),
+            (
+                "command substitution",
+                "x=$(cat lines | wc -l); echo $x",
+                pipeline("cat|wc", endpoints=((shell.split()[0], "read"),)),
+            ),
+        )
+    ]
+    + [
+        shape(
+            f"{shell.split()[0]}: while read",
+            "seq 50 | while read -r x; do echo $x; done | sort",
+            f"seq|{shell.split()[0]}|sort",
+            shell=shell,
+        )
+        for shell in ("dash", "zsh -f", "busybox sh")
+    ]
+    + [
+        shape(
+            "zsh: the last loop runs in the shell itself",
+            "seq 50 | sort | while read -r x; do y=$x; done; true",
+            pipeline("seq|sort", endpoints=(("zsh", "read"),)),
+            shell="zsh -f",
+        ),
+    ]
+)
+
+CHAIN = """
+import subprocess
+from subprocess import PIPE
+cat = subprocess.Popen(["cat", "lines"], stdout=PIPE)
+sort = subprocess.Popen(["sort"], stdin=cat.stdout, stdout=PIPE)
+cat.stdout.close()
+wc = subprocess.Popen(["wc", "-l"], stdin=sort.stdout)
+sort.stdout.close()
+for process in (cat, sort, wc):
+    process.wait()
+"""
+READS = """
+import subprocess
+with subprocess.Popen(["zcat", "lines.gz"], stdout=subprocess.PIPE) as zcat:
+    print(sum(len(line) for line in zcat.stdout))
+"""
+CHECK_OUTPUT = """
+import subprocess
+print(len(subprocess.check_output("cat lines | sort", shell=True)))
+"""
+WRITES = """
+import subprocess
+with subprocess.Popen(["sort"], stdin=subprocess.PIPE, text=True) as sort:
+    for i in range(20000):
+        print(i, file=sort.stdin)
+"""
+BOTH_WAYS = """
+import subprocess
+print(len(subprocess.run(["sort"], input=b"b\\na\\n" * 50000, stdout=subprocess.PIPE).stdout))
+"""
+SILENT_CHILDREN = """
+import subprocess
+for _ in range(3):
+    subprocess.run(["sort", "-o", "sorted", "lines"], check=True)
+"""
+
+PROGRAMS = [
+    shape("python: chain", f"{PYTHON} chain.py; true", "cat|sort|wc", files={"chain.py": CHAIN}),
+    # Debian's zcat is a script that becomes gzip
+    shape(
+        "python: for line in zcat",
+        f"gzip -k lines; {PYTHON} reads.py; true",
+        "gzip|python3",
+        files={"reads.py": READS},
+    ),
+    shape(
+        "python: check_output of a shell's pipeline",
+        f"{PYTHON} check.py; true",
+        "sh|python3",
+        pipeline("cat|sort", nested=True),
+        files={"check.py": CHECK_OUTPUT},
+    ),
+    shape(
+        "python: writes to a child",
+        f"{PYTHON} writes.py",
+        "python3|sort",
+        files={"writes.py": WRITES},
+    ),
+    shape(
+        "python: writes and reads",
+        f"{PYTHON} both.py",
+        "python3|sort",
+        files={"both.py": BOTH_WAYS},
+    ),
+    shape(
+        "python: children without pipes",
+        f"{PYTHON} silent.py",
+        files={"silent.py": SILENT_CHILDREN},
+    ),
+    shape(
+        "python: a stage that starts children",
+        f"{PYTHON} silent.py | cat",
+        "python3|cat",
+        files={"silent.py": SILENT_CHILDREN},
+    ),
+    shape(
+        "perl: reads a child",
+        """perl -e 'open(F, "-|", "cat", "lines"); $n++ while <F>; print $n'""",
+        "cat|perl",
+    ),
+    shape(
+        "mawk: print | sort",
+        """mawk '{ print $1 | "sort" }' lines > out""",
+        "mawk|sort",
+    ),
+    shape("gawk: print | sort", """gawk '{ print $1 | "sort" }' lines > out""", "gawk|sort"),
+    shape("awk: print | sort", """awk '{ print $1 | "sort" }' lines > out""", "awk|sort"),
+    shape(
+        "mawk: getline from a command",
+        """mawk 'BEGIN { while (("cat lines" | getline x) > 0) n++; print n }'""",
+        "cat|mawk",
+    ),
+    shape(
+        "mawk: print | sort inside a pipeline",
+        """cat lines | mawk '{ print $1 | "sort" }' | wc -l""",
+        "cat|mawk|sort|wc",
+    ),
+    shape(
+        "coproc",
+        'coproc sort; cat lines >&"${COPROC[1]}"; exec {COPROC[1]}>&-; '
+        'while read -r x <&"${COPROC[0]}"; do y=$x; done 2> /dev/null; true',
+        "cat|sort",
+        silent=False,
+    ),
+    shape(
+        "coproc written to by the shell",
+        'coproc sort; for i in $(seq 100); do echo $i; done >&"${COPROC[1]}"; '
+        'exec {COPROC[1]}>&-; read -r x <&"${COPROC[0]}"; true',
+        "bash|sort",
+        silent=False,
+    ),
+    shape(
+        "xargs -P",
+        "seq 8 | xargs -P 4 -I{} sh -c 'echo {}' | wc -l",
+        "seq|xargs|wc",
+    ),
+    shape(
+        "xargs of pipelines",
+        "seq 2 | xargs -P 2 -I{} sh -c 'cat lines | wc -l'",
+        "seq|xargs",
+        pipeline("cat|wc", nested=True),
+        pipeline("cat|wc", nested=True),
+    ),
+    shape(
+        "split --filter",
+        "seq 3 | split -u -n r/2 --filter 'while read -r x; do y=$x; done'",
+        pipeline("seq|split|bash", times={"bash": 2}),
+    ),
+    shape(
+        "split --filter with many filters",
+        "seq 100 | split -u -n r/12 --filter 'while read -r x; do y=$x; done'",
+        pipeline("seq|split|bash", times={"bash": 12}),
+    ),
+    shape(
+        "split --filter whose filters become commands",
+        "seq 100 | split -u -n r/3 --filter 'sort > $FILE'",
+        pipeline("seq|split|sort", times={"sort": 3}),
+    ),
+    shape(
+        "split --filter inside a pipeline",
+        "seq 100 | split -u -n r/2 --filter 'sort; true' | wc -l",
+        pipeline("seq|split|bash|wc", times={"bash": 2}),
+    ),
+    shape("find -exec", "find . -name lines -exec cat {} + | wc -l", "find|wc"),
+    shape(
+        "make -j",
+        "make -s -j4",
+        files={"Makefile": "all: a b c d\na b c d:\n\tsleep 0.02; cat lines > /dev/null\n"},
+    ),
+    shape(
+        "make -j with makes inside",
+        "make -s -j4 all",
+        files={
+            "Makefile": "all: x y\nx y:\n\t+$(MAKE) -s a b\n"
+            "a b:\n\tsleep 0.02; cat lines > /dev/null\n"
+        },
+    ),
+    shape(
+        "make -j with a pipeline in a recipe",
+        "make -s -j2",
+        "cat|wc",
+        files={"Makefile": "all:\n\tcat lines | wc -l\n"},
+    ),
+    shape(
+        "make -j as a stage",
+        "make -s -j2 | cat",
+        "make|cat",
+        files={"Makefile": "all: a b\na b:\n\tsleep 0.02; cat lines\n"},
+    ),
+    shape("self-pipe", "selfpipe"),
+    shape("self-pipe in a stage", "selfpipe | cat", "selfpipe|cat"),
+]
+
+DEATHS = [
+    shape("SIGPIPE", "yes | head -1", "yes|head"),
+    shape("SIGPIPE in the middle", "yes | tr y n | head -1", "yes|tr|head"),
+    shape("SIGKILL of the last", "yes | sh -c 'read x; kill -9 $$'", "yes|sh", status=137),
+    shape(
+        "SIGKILL in the middle",
+        "yes | { head -100; kill -9 $BASHPID; } | wc -l",
+        "yes|bash|wc",
+    ),
+    shape(
+        "SIGKILL of a sleeper",
+        "sleep 30 | cat & sleep 0.05; kill -9 $(jobs -p) $!; wait 2> /dev/null; true",
+        "sleep|cat",
+        silent=False,
+    ),
+    shape("failing stage", "cat nothing 2> /dev/null | sort | wc -l", "cat|sort|wc"),
+    shape(
+        "command not found",
+        "cat lines | no-such-command 2> /dev/null | wc -l",
+        "cat|bash|wc",
+    ),
+]
+
+ALL = [
+    *STAGES,
+    *SHELL,
+    *NESTED,
+    *SUBSTITUTION,
+    *FIFOS,
+    *WRAPPERS,
+    *SHELLS,
+    *PROGRAMS,
+    *DEATHS,
+]
+
+
+@pytest.mark.parametrize("item", ALL, ids=lambda item: item.name)
+def test_a_shape_gives_exactly_the_pipelines_that_the_rules_name(
+    item: Shape, watch: Watch, lines: Path
+) -> None:
+    for name, text in item.files.items():
+        path = lines.parent / name
+        path.write_text(text)
+        path.chmod(0o755)
+    kept = {"lines", *item.files}
+    for attempt in range(REPEATS):
+        for path in lines.parent.iterdir():
+            if path.name not in kept:
+                path.unlink()
+        observed = watch.run(item.script, item.shell)
+        assert observed.returncode == item.status, observed.stderr
+        if item.silent:
+            assert observed.stderr == ""
+        assert sorted(map(seen, observed.runs)) == sorted(item.expected), f"attempt {attempt}"
+        assert not any(run.partial for run in observed.runs)
+
+
+def test_an_inner_run_names_the_run_it_lies_in(watch: Watch, lines: Path) -> None:
+    job = lines.parent / "job.sh"
+    job.write_text("#!/bin/bash\ncat lines | sort | wc -l\necho end\n")
+    job.chmod(0o755)
+    observed = watch.run("./job.sh | tee log")
+    outer = observed.only("job.sh|tee")
+    inner = observed.only("cat|sort|wc")
+    assert (outer.parent, inner.parent) == (None, outer.id)
+
+
+def test_an_outer_stage_holds_the_time_of_the_runs_inside(watch: Watch) -> None:
+    observed = watch.run("bash -c 'burn 100 | burn 100; true' | cat")
+    outer, inner = observed.only("bash|cat"), observed.only("burn|burn")
+    assert outer.stages[0].cpu_seconds >= inner.cpu_seconds
+
+
+def test_edges_join_writers_and_readers(watch: Watch, lines: Path) -> None:
+    run = watch.run("cat lines | tee >(gzip > z) >(wc -l > n) > copy").only("cat|tee|(gzip,wc)")
+    names = [stage.command for stage in run.stages]
+    edges = sorted((names[writer], names[reader]) for writer, reader in run.edges)
+    assert edges == [("cat", "tee"), ("tee", "gzip"), ("tee", "wc")]
+
+
+def test_a_hundred_pipelines_at_once_are_a_hundred_runs(watch: Watch) -> None:
+    observed = watch.run("for i in {1..100}; do seq 100 | { sleep 1; sort; } | wc -l & done; wait")
+    assert observed.stdout.split() == ["100"] * 100
+    assert [run.pipeline for run in observed.runs] == ["seq|bash|wc"] * 100
+    assert max(run.start for run in observed.runs) < min(run.end or 0 for run in observed.runs)
+
+
+def test_runs_of_other_processes_are_not_seen(watch: Watch) -> None:
+    observed = watch.run("true")
+    assert observed.runs == []
+
+
+def test_output_is_the_same_under_observation(watch: Watch, lines: Path) -> None:
+    script = "cat lines | sort | awk '{ n += $1 } END { print n }' | sed s/^/sum=/"
+    assert watch.run(script).stdout == f"sum={sum(i * 7919 % 2003 for i in range(2000))}\n"
+
+
+@pytest.fixture
+def latecomer() -> Iterator[Observer]:
+    """An observer of the whole host that is opened after the pipeline began."""
+    with Observer.open(Config()) as observer:
+        yield observer
+
+
+@pytest.mark.parametrize(
+    ("script", "signature"),
+    [
+        ("yes | tr y n | wc -c", "yes|tr|wc"),
+        ("sleep 30 | cat | wc -c", "sleep|cat|wc"),
+        ("yes | while read -r x; do echo $x; done | wc -c", "yes|bash|wc"),
+        ("diff <(yes) <(yes)", "yes|diff"),
+        ("yes | sh -c 'timeout 30 sort; true'", "yes|sh"),
+    ],
+)
+def test_pipelines_older_than_the_observer_are_partial(
+    watch: Watch, request: pytest.FixtureRequest, script: str, signature: str
+) -> None:
+    started = watch.start(script)
+    try:
+        pids = {stage.pid for stage in watch.live(signature).stages}
+        time.sleep(0.2)
+        late: Observer = request.getfixturevalue("latecomer")
+        late.sweep()
+        time.sleep(0.2)
+        late.sweep()
+        live = [run for run in late.runs() if pids & {stage.pid for stage in run.stages}]
+    finally:
+        started.kill()
+        started.finish()
+    late.settle()
+    ended = [run for run in late.runs() if pids & {stage.pid for stage in run.stages}]
+    assert [(run.pipeline, run.partial, run.live) for run in live] == [(signature, True, True)]
+    assert [(run.pipeline, run.partial, run.live) for run in ended] == [(signature, True, False)]
+    assert ended[0].wall_seconds >= 0.2
+    assert {stage.pid for stage in ended[0].stages} == pids
+
+
+def test_pipelines_younger_than_the_observer_are_whole(
+    watch: Watch, latecomer: Observer, lines: Path
+) -> None:
+    pids = {stage.pid for stage in watch.run("cat lines | sort | wc -l").runs[0].stages}
+    latecomer.settle()
+    mine = [run for run in latecomer.runs() if pids & {stage.pid for stage in run.stages}]
+    assert [(run.pipeline, run.partial) for run in mine] == [("cat|sort|wc", False)]
+
+
+def test_a_stopped_stage_is_stopped(watch: Watch) -> None:
+    started = watch.start("sleep 0.4 | cat")
+    run = watch.live("sleep|cat")
+    pid = run.stages[1].pid
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGCONT)
+    cat = started.finish().only("sleep|cat").stages[1]
+    assert cat.states["stopped"] > 0.15
+
+
+def test_every_shell_and_tool_of_the_table_is_here() -> None:
+    needed = ("bash", "dash", "zsh", "busybox", "mawk", "gawk", "perl", "make", "flock", "gzip")
+    assert [tool for tool in needed if not shutil.which(tool)] == []

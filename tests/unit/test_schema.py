@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run goes through JSON and comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series, Stage
+from pipelined.schema import run_as_dict, run_from_dict
+
+seconds = st.floats(0, 1e9)
+moments = st.floats(0, 4e9)
+counts = st.integers(0, 2**63 - 1)
+# What the kernel gives: any bytes of a name, undecodable ones as surrogates.
+names = st.text(st.characters(), max_size=15) | st.binary(max_size=15).map(
+    lambda raw: raw.decode("utf-8", "surrogateescape")
+)
+sides = st.sampled_from(["read", "write"])
+
+stages = st.builds(
+    Stage,
+    position=st.integers(1, 99),
+    command=names,
+    pid=st.integers(1, 2**22),
+    start=moments,
+    end=st.none() | moments,
+    states=st.fixed_dictionaries({state: seconds for state in STATES}),
+    user_seconds=seconds,
+    system_seconds=seconds,
+    read_bytes=counts,
+    written_bytes=counts,
+    read_calls=counts,
+    write_calls=counts,
+    sleeps_empty=counts,
+    sleeps_full=counts,
+    forks=counts,
+    execs=counts,
+    exec_failures=st.none() | counts,
+    exited_children=counts,
+    children_cpu_seconds=seconds,
+    children_lifetime_seconds=seconds,
+    ends=st.lists(st.builds(PipeEnd, names, sides, counts, seconds), max_size=3).map(tuple),
+    arguments=st.none() | names,
+)
+runs = st.builds(
+    Run,
+    id=names,
+    series=st.builds(Series, names, st.booleans(), names),
+    start=moments,
+    end=st.none() | moments,
+    wall_seconds=seconds,
+    partial=st.booleans(),
+    levels=st.tuples(*[seconds] * len(LEVELS)),
+    disk_overlapped_seconds=seconds,
+    disk_alone_seconds=seconds,
+    stages=st.lists(stages, max_size=4).map(tuple),
+    endpoints=st.lists(st.builds(Endpoint, names, sides), max_size=2).map(tuple),
+    parent=st.none() | names,
+    edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple),
+)
+
+
+def through_json(described: dict[str, Any]) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(json.dumps(described))
+    return read
+
+
+@given(runs)
+def test_a_run_comes_back_from_json_as_it_was(run: Run) -> None:
+    assert run_from_dict(through_json(run_as_dict(run, show_arguments=True))) == run
+
+
+@given(runs)
+def test_without_arguments_only_they_are_missing(run: Run) -> None:
+    bare = replace(run, stages=tuple(replace(stage, arguments=None) for stage in run.stages))
+    assert run_from_dict(through_json(run_as_dict(run))) == bare
+
+
+@given(runs)
+def test_keys_of_a_later_version_are_passed_over(run: Run) -> None:
+    described = run_as_dict(run, show_arguments=True)
+    described["colour_of_the_moon"] = "grey"
+    for stage in described["stages"]:
+        stage["colour_of_the_moon"] = "grey"
+    assert run_from_dict(described) == run
+
+
+@pytest.mark.parametrize("described", [{}, {"level_seconds": None, "disk_wait_seconds": 1}])
+def test_what_is_no_run_is_refused(described: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        run_from_dict(described)
