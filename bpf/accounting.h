@@ -21,6 +21,9 @@
 /* Such a function cannot take a typed task: it gets the address and reads it guardedly. */
 #define TASK(address) ((struct task_struct *)(address))
 
+/* Keeps clang from indexing with a copy that the verifier has not seen bounded. */
+#define OPAQUE(index) asm volatile("" : "+r"(index))
+
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
 
@@ -52,77 +55,93 @@ static __always_inline u64 pipeline_counts(u64 counts)
  * Adds `change` to a pipeline's word and credits the time since its last change.
  * A merged pipeline hands all it is given to the one it was merged into: whoever
  * comes second, this or the merge, sees what the other did, as both are atomic.
+ * Returns that one's index, or 0 when all is done; *change is then what is handed on.
  */
+static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now)
+{
+	struct pipeline *pipeline = pipeline_at(index);
+	u64 word, before;
+	u64 level;
+
+	if (!pipeline)
+		return 0;
+	word = __sync_fetch_and_add(&pipeline->word, *change);
+	if (pipeline->alias) {
+		*change = __sync_lock_test_and_set(&pipeline->word, 0);
+		return pipeline->alias;
+	}
+	before = __sync_lock_test_and_set(&pipeline->clock_ns, now);
+	level = word & 0xffff;
+	if (level > LEVEL_COUNT - 1)
+		level = LEVEL_COUNT - 1;
+	OPAQUE(level);
+	if (level > LEVEL_COUNT - 1)
+		return 0;
+	__sync_fetch_and_add(&pipeline->time_ns[level][!!(word >> 16 & 0xffff)], now - before);
+	if (!((word + *change) >> 32))
+		pipeline->end_ns = now;	/* the last live stage has ended */
+	return 0;
+}
+
 GLOBAL int pipeline_add(u32 index, u64 change, u64 now)
 {
-	for (int i = 0; i < MAX_ALIASES; i++) {
-		struct pipeline *pipeline = pipeline_at(index);
-		u64 word, before;
-		u32 level;
-
-		if (!pipeline)
-			return 0;
-		word = __sync_fetch_and_add(&pipeline->word, change);
-		if (pipeline->alias) {
-			change = __sync_lock_test_and_set(&pipeline->word, 0);
-			index = pipeline->alias;
-			continue;
-		}
-		before = __sync_lock_test_and_set(&pipeline->clock_ns, now);
-		level = word & 0xffff;
-		if (level > LEVEL_COUNT - 1)
-			level = LEVEL_COUNT - 1;
-		__sync_fetch_and_add(&pipeline->time_ns[level][!!(word >> 16 & 0xffff)],
-				     now - before);
-		/* live stages reached 0 with this change */
-		if (!((word + change) >> 32))
-			pipeline->end_ns = now;
-		return 0;
-	}
-	count_lost(LOST_UPDATES);
+	for (int i = 0; i < MAX_ALIASES && index; i++)
+		index = pipeline_add_once(index, &change, now);
+	if (index)
+		count_lost(LOST_UPDATES);
 	return 0;
 }
 
 /*
- * Adds `change` to the word of stage `index`; what that alters of the stage's
- * being on CPU or waiting for disk goes on to its pipeline and enclosing stages.
+ * Adds `change` to the word of stage `index`, and to its pipeline what that alters
+ * of the stage's being on CPU or waiting for disk. Returns the enclosing stage if
+ * *change is to go on to it, else 0.
  */
+static __always_inline u32 stage_add_once(u32 index, u64 *change, u64 now)
+{
+	struct stage *stage = stage_at(index);
+	u64 word, before, after, counts;
+	u32 alias;
+
+	if (!stage)
+		return 0;
+	word = __sync_fetch_and_add(&stage->word, *change);
+	before = stage_counts(word);
+	after = stage_counts(word + *change);
+	if (before == after)
+		return 0;
+	counts = pipeline_counts(after) - pipeline_counts(before);
+	alias = pipeline_add_once(word_pipeline(word), &counts, now);
+	if (alias)
+		pipeline_add(alias, counts, now);
+	*change = after - before;
+	return word_outer(word);
+}
+
 GLOBAL int stage_add(u32 index, u64 change, u64 now)
 {
-	for (int i = 0; i < MAX_DEPTH && change; i++) {
-		struct stage *stage = stage_at(index);
-		u64 word, before, after;
-
-		if (!stage)
-			return 0;
-		word = __sync_fetch_and_add(&stage->word, change);
-		before = stage_counts(word);
-		after = stage_counts(word + change);
-		if (before == after)
-			return 0;
-		pipeline_add(word_pipeline(word),
-			     pipeline_counts(after) - pipeline_counts(before), now);
-		change = after - before;
-		index = word_outer(word);
-		if (!index)
-			return 0;
-	}
+	for (int i = 0; i < MAX_DEPTH && index; i++)
+		index = stage_add_once(index, &change, now);
 	return 0;
 }
 
-/* Credits `elapsed` in `state` to stage `index` and those that enclose it. */
+/* Credits `elapsed` in `state` to stage `index`; returns the one that encloses it, or 0. */
+static __always_inline u32 stage_credit_once(u32 index, u32 state, u64 elapsed)
+{
+	struct stage *stage = stage_at(index);
+	u64 at = state;
+
+	OPAQUE(at);
+	if (!stage || at >= STATES)
+		return 0;
+	__sync_fetch_and_add(&stage->time_ns[at], elapsed);
+	return word_outer(stage->word);
+}
+
 GLOBAL int stage_credit(u32 index, u32 state, u64 elapsed)
 {
-	for (int i = 0; i < MAX_DEPTH; i++) {
-		struct stage *stage = stage_at(index);
-
-		if (!stage || state >= STATES)
-			return 0;
-		__sync_fetch_and_add(&stage->time_ns[state], elapsed);
-		index = word_outer(stage->word);
-		if (!index)
-			return 0;
-	}
+	for (int i = 0; i < MAX_DEPTH && index; i++)
+		index = stage_credit_once(index, state, elapsed);
 	return 0;
 }
 
@@ -137,15 +156,18 @@ static __always_inline void end_credit(u32 end, u64 elapsed)
 
 static __always_inline void task_credit(struct task_state *task, u64 clock, u64 now)
 {
-	u32 state = clock >> CLOCK_STATE_SHIFT;
+	u32 state = clock >> CLOCK_STATE_SHIFT, outer;
 	u64 elapsed = now - (clock & CLOCK_NS_MASK);
 
 	if (state >= STATES)
 		return;
 	if (task->born_ns)
 		task->young_ns[state] += elapsed;
-	if (task->stage)
-		stage_credit(task->stage, state, elapsed);
+	if (task->stage) {
+		outer = stage_credit_once(task->stage, state, elapsed);
+		if (outer)
+			stage_credit(outer, state, elapsed);
+	}
 	if (task->slept_on)
 		end_credit(task->slept_on - 1, elapsed);
 }
@@ -161,8 +183,12 @@ static __always_inline void transition(struct task_state *task, u32 state, u64 n
 		task_credit(task, clock, now);
 		task->slept_on = 0;
 	}
-	if (task->stage && change)
-		stage_add(task->stage, change, now);
+	if (task->stage && change) {
+		u32 outer = stage_add_once(task->stage, &change, now);
+
+		if (outer)
+			stage_add(outer, change, now);
+	}
 }
 
 /* Credits a task's time up to now; its state stays. May run beside its own events. */

@@ -32,6 +32,7 @@ enum { false = 0, true = 1 };
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_STACK = 23,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -89,9 +90,6 @@ struct fdtable {
 struct files_struct {
 	struct fdtable *fdt;
 };
-struct list_head {
-	struct list_head *next;
-};
 struct sched_entity {
 	u64 sum_exec_runtime;
 };
@@ -114,7 +112,11 @@ struct cgroup {
 struct css_set {
 	struct cgroup *dfl_cgrp;
 };
+struct mm_struct {
+	unsigned long arg_start, arg_end;
+};
 struct task_struct {
+	struct mm_struct *mm;
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
@@ -124,7 +126,6 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
-	struct list_head children;
 	struct task_struct *group_leader;
 	u64 utime;
 	u64 stime;

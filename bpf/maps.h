@@ -19,7 +19,11 @@ struct task_state {
 	u32 stage;	/* innermost stage, 0 = none */
 	u32 pending;	/* stage given by another task, taken up at the next event */
 	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */
-	u32 unused;
+	u32 looks;	/* spaces out the looks at what it holds and why it sleeps */
+	/* the pipe end slept on last; holds while the descriptor's file is the same */
+	u64 cached_file;
+	u32 cached_fd;
+	u32 cached_end;
 	u64 user_ns, system_ns;			/* of the kernel's counters, what */
 	u64 read_bytes, written_bytes;		/* has been credited already */
 	u64 read_calls, write_calls;
@@ -101,6 +105,20 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);	/* wake-ups only, never data */
 } wakeups SEC(".maps");
+
+#define ARGUMENTS_LEN 512	/* of a command line that are searched for /dev/fd/N */
+
+struct scratch {
+	u64 files[64];
+	char arguments[2 * ARGUMENTS_LEN + 8];	/* the second half stays zero */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
 
 static __always_inline void count_lost(u32 kind)
 {

@@ -27,11 +27,6 @@ static __always_inline void stage_exec(u32 index, u64 now)
 	}
 }
 
-static __always_inline int has_children(struct task_struct *p)
-{
-	return (void *)p->children.next != (void *)&p->children;
-}
-
 /* What a look at a process starts from and comes to. */
 struct meeting {
 	u64 address;	/* of the process's task, as a number */
@@ -57,13 +52,19 @@ static __noinline int meet_parent(struct task_struct *p, const struct fifo *fifo
 	struct command command = {};
 	struct fifo other = *fifo;
 	struct pipe *pipe;
-	u32 found;
+	u32 found, properties, holds;
 
 	pipe = bpf_map_lookup_elem(&pipes, &key);
 	if (!pipe)
 		return 0;
 	command_of(parent, &command);
-	if (holds_anywhere(parent, &key, side)) {
+	properties = command_flags(&command);
+	/* a shell holds its children's pipes; it uses what is its stdout, or what it sleeps on */
+	if (side == SIDE_WRITE && properties & COMMAND_SHELL)
+		holds = holds_as_stdio(parent, &key, side);
+	else
+		holds = holds_anywhere(parent, &key, side);
+	if (holds) {
 		__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
 		pipe->endpoint_side = side;
 		pipe->endpoint_pid = BPF_CORE_READ(TASK(parent), tgid);
@@ -71,7 +72,7 @@ static __noinline int meet_parent(struct task_struct *p, const struct fifo *fifo
 		   pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid)) {
 		return 0;	/* it never held it; one that did may have closed it by now */
 	}
-	if (side == SIDE_READ && !(command_flags(&command) & COMMAND_INTERPRETER))
+	if (side == SIDE_READ && !(properties & COMMAND_INTERPRETER))
 		return 0;
 	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
 	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE))
@@ -147,7 +148,7 @@ static __always_inline void climb(struct task_struct *p, const struct fifo *fifo
 static __noinline int meet_end(struct task_struct *p, struct task_state *task, struct fifo *fifo,
 			       struct meeting *meeting)
 {
-	struct stage *stage;
+	struct stage *stage, *own;
 	struct root root;
 	u32 index;
 
@@ -158,6 +159,13 @@ static __noinline int meet_end(struct task_struct *p, struct task_state *task, s
 		stage = index ? stage_at(index) : NULL;
 		if (!stage)
 			return 0;
+		own = meeting->stage ? stage_at(meeting->stage) : NULL;
+		/* a child that its parent feeds stands beside it, and so does its stdout */
+		if (own && own->pid == p->tgid && word_outer(own->word) != index) {
+			register_end(meeting->stage, fifo, meeting->now);
+			stage_put(index, meeting->now);
+			return 0;
+		}
 		register_end(index, fifo, meeting->now);
 		/* a descendant belongs to it, unless it is deeper already */
 		if (meeting->stage == word_outer(stage->word))
@@ -221,29 +229,43 @@ static __noinline int meet_self(struct task_struct *p, struct task_state *task, 
 	return 0;
 }
 
-/* A process that exec'd after forking children holds their pipes at any descriptor (rule 3). */
-GLOBAL int meet_children(u64 p, struct task_state *task, u64 now)
+/* The current task's command line names this descriptor: if it is a FIFO, it will be used. */
+GLOBAL int meet_descriptor(u64 p, struct task_state *task, u32 fd, u64 now)
 {
-	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
+	struct fifo fifo = {};
+	u32 index;
 
-	if (!task)
+	if (!task || fd < 3 || !fifo_at(p, fd, &fifo) || fifo.both)
 		return 0;
-	for (u32 fd = 2; fd < MAX_FDS; fd++) {
-		struct fifo fifo = {};
-		u32 index;
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (!index) {
+		index = create_stage(p, task, task->stage, 0, now);
+		if (!index)
+			return 0;
+		enter_stage(task, index, now);
+		stage_put(index, now);
+		stage_exec(index, now);
+	}
+	return register_end(index, &fifo, now);
+}
 
-		if (!fifo_at(p, fd, &fifo) || fifo.both)
-			continue;
-		index = own_stage(task, tgid);
-		if (!index) {
-			index = create_stage(p, task, task->stage, 0, now);
-			if (!index)
-				return 0;
-			enter_stage(task, index, now);
-			stage_put(index, now);
-			stage_exec(index, now);
-		}
-		register_end(index, &fifo, now);
+/*
+ * Process substitution (rule 3): the arguments name descriptors as /dev/fd/N, or as
+ * /proc/self/fd/N, that were made before this exec.
+ */
+GLOBAL int meet_arguments(u64 p, struct task_state *task, u64 now)
+{
+	u32 zero = 0;
+	struct scratch *page = bpf_map_lookup_elem(&scratch, &zero);
+	int at = -1;
+
+	if (!task || !page || !holds_above_stdio(p, page) || !read_arguments(p, page))
+		return 0;
+	for (int i = 0; i < MAX_NAMED; i++) {
+		at = next_named(at + 1);
+		if (at < 0)
+			break;
+		meet_descriptor(p, task, named_descriptor(at), now);
 	}
 	return 0;
 }
@@ -265,7 +287,8 @@ GLOBAL int meet_sleeper(u64 p, struct task_state *task, struct fifo *fifo, u32 f
 		return 0;
 	index = own_stage(task, tgid);
 	if (fd > 1 && !fifo->named && !(BPF_CORE_READ(TASK(p), flags) & PF_FORKNOEXEC)) {
-		u32 partner = 0;
+		u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid), partner = 0;
+		u32 child = 0;
 		struct command command = {};
 
 		key = fifo->key;
@@ -276,14 +299,16 @@ GLOBAL int meet_sleeper(u64 p, struct task_state *task, struct fifo *fifo, u32 f
 			struct stage *other = stage_referred(
 				pipe->stages[fifo->side == SIDE_READ][i]);
 
-			if (other && (other->parent_pid == tgid ||
-				      other->pid == BPF_CORE_READ(TASK(p), real_parent, tgid)))
+			if (other && (other->parent_pid == tgid || other->pid == parent ||
+				      other->parent_pid == parent))
 				partner = 1;
+			if (other && other->parent_pid == tgid)
+				child = 1;
 		}
 		if (!partner)
 			return 0;
 		command_of(p, &command);
-		if (!index && fifo->side == SIDE_READ &&
+		if (child && !index && fifo->side == SIDE_READ &&
 		    !(command_flags(&command) & COMMAND_INTERPRETER)) {
 			__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
 			pipe->endpoint_side = SIDE_READ;

@@ -152,43 +152,45 @@ GLOBAL int why_asleep(u64 p, const struct call *call, struct sleep *sleep)
 	return 0;
 }
 
-static __always_inline void look_asleep(struct task_struct *task, u64 address, struct sleep *sleep)
+static __always_inline void look_asleep(struct task_struct *task, u64 address,
+					struct call *call, struct sleep *sleep)
 {
-	struct call call = {};
-
-	saved_call(task, &call);
-	call.task_state = task->__state;
-	call.iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
-	why_asleep(address, &call, sleep);
+	call->task_state = task->__state;
+	call->iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
+	why_asleep(address, call, sleep);
 }
 
-/* Counts a sleep on a pipe for the end and for every stage around the task. */
-GLOBAL int count_sleep(struct task_state *task, struct fifo *fifo)
+/* Counts a sleep on a pipe for stage `index` and those around it. */
+GLOBAL int add_sleep(u32 index, u32 side)
 {
 	struct stage *stage;
-	u32 index, end;
+
+	for_each_stage(stage, index) {
+		if (side == SIDE_READ)
+			__sync_fetch_and_add(&stage->sleeps_empty, 1);
+		else
+			__sync_fetch_and_add(&stage->sleeps_full, 1);
+	}
+	return 0;
+}
+
+/* Counts a sleep for the end slept on, and for every stage around the task. */
+GLOBAL u32 count_sleep(struct task_state *task, struct fifo *fifo)
+{
+	struct stage *stage;
+	u32 end;
 
 	if (!task || !fifo)
 		return 0;
-	index = task->stage;
-	end = known_end(index, &fifo->key, fifo->side);
+	end = known_end(task->stage, &fifo->key, fifo->side);
 	task->slept_on = end;
 	if (end) {
 		stage = stage_at((end - 1) >> 3);
 		if (stage)
-			__sync_fetch_and_add(&stage->ends[(end - 1) & 7].sleeps, 1);
+			__sync_fetch_and_add(&stage->ends[(end - 1) & (STAGE_ENDS - 1)].sleeps, 1);
 	}
-	for (int i = 0; i < MAX_DEPTH && index; i++) {
-		stage = stage_at(index);
-		if (!stage)
-			return 0;
-		if (fifo->side == SIDE_READ)
-			__sync_fetch_and_add(&stage->sleeps_empty, 1);
-		else
-			__sync_fetch_and_add(&stage->sleeps_full, 1);
-		index = word_outer(stage->word);
-	}
-	return 0;
+	add_sleep(task->stage, fifo->side);
+	return end;
 }
 
 /* The thread is gone: its time ends with its last switch-out, when exit_mm is behind it. */
@@ -226,6 +228,13 @@ static __always_inline int is_young(struct task_struct *p, struct task_state *ta
 #define UNJOINED_LOOKS 4	/* sleeps on a pipe without partner that are worth a look */
 
 /* Is it worth looking for who is at the other end of the pipe slept on? */
+static __always_inline int is_joined(u32 end)
+{
+	struct stage *stage = stage_at(end >> 3);
+
+	return stage && stage->ends[end & (STAGE_ENDS - 1)].key.pad & END_JOINED;
+}
+
 GLOBAL int is_unjoined(u32 index, const struct fifo *fifo)
 {
 	struct stage *stage;
@@ -244,42 +253,114 @@ GLOBAL int is_unjoined(u32 index, const struct fifo *fifo)
 	return !(end->key.pad & END_JOINED) && end->sleeps < UNJOINED_LOOKS;
 }
 
-static __always_inline void switch_out(struct task_struct *p, struct task_state *task,
-				       bool preempt, u64 *clock)
-{
-	int runnable = preempt || !p->__state;
-	struct sleep sleep = {};
-	u64 now = 0;
-	int look;
+#define FIRST_LOOKS 32		/* looks at a task that is in no stage, or young, one by one, */
+#define LOOK_INTERVAL 16	/* and from then on; the sweep looks at every sleeper as well */
 
-	if (task->clock || task->pending) {
-		now = *clock = bpf_ktime_get_ns();
-		take_up_pending(task, now);
-	}
-	if (p->__state & TASK_DEAD) {
-		end_task(p, task, now);
-		return;
-	}
-	if (runnable)
-		sleep.state = STATE_RUNQUEUE;
+static __always_inline int worth_a_look(struct task_state *task)
+{
+	u32 looks = task->looks++;
+
+	return looks < FIRST_LOOKS || looks % LOOK_INTERVAL == 0;
+}
+
+static __always_inline u64 file_at(struct task_struct *p, u32 fd)
+{
+	struct fdtable *fdt = p->files->fdt;
+	u64 file = 0;
+
+	if (fd < fdt->max_fds)
+		bpf_probe_read_kernel(&file, sizeof(file), fdt->fd + fd);
+	return file;
+}
+
+/* The common case: a member sleeps on the same end of the same pipe as the time before. */
+static __always_inline int sleep_again(struct task_struct *p, struct task_state *task,
+				       const struct call *call, u64 now)
+{
+	u32 end = task->cached_end - 1;
+	struct stage *stage;
+
+	if (!task->cached_end || call->args[0] != task->cached_fd ||
+	    (call->kind != CALL_READ && call->kind != CALL_WRITE) ||
+	    p->__state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN) ||
+	    file_at(p, call->args[0]) != task->cached_file)
+		return 0;
+	stage = stage_at(end >> 3);
+	if (!stage)
+		return 0;
+	transition(task, call->kind == CALL_READ ? STATE_PIPE_EMPTY : STATE_PIPE_FULL, now);
+	task->slept_on = end + 1;
+	__sync_fetch_and_add(&stage->ends[end & (STAGE_ENDS - 1)].sleeps, 1);
+	if (call->kind == CALL_READ)
+		__sync_fetch_and_add(&stage->sleeps_empty, 1);
 	else
-		look_asleep(p, bpf_get_current_task(), &sleep);
-	look = now && p->flags & PF_FORKNOEXEC && is_young(p, task, now);
+		__sync_fetch_and_add(&stage->sleeps_full, 1);
+	if (word_outer(stage->word))
+		add_sleep(word_outer(stage->word), call->kind == CALL_READ ? SIDE_READ : SIDE_WRITE);
+	return 1;
+}
+
+/* Everything else: finds out why, meets new pipes, and remembers a joined end. */
+static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task,
+				       struct call *call, int look, u64 now)
+{
+	u64 address = bpf_get_current_task();
+	struct sleep sleep = {};
+	u32 known;
+
+	look_asleep(p, address, call, &sleep);
+	task->cached_end = 0;
 	if (sleep.on_fifo && is_unjoined(task->stage, &sleep.fifo)) {
-		if (!now)
-			now = bpf_ktime_get_ns();
 		if (sleep.fd < 2)
 			look = 1;
 		else
-			meet_sleeper(bpf_get_current_task(), task, &sleep.fifo, sleep.fd, now);
+			meet_sleeper(address, task, &sleep.fifo, sleep.fd, now);
 	}
 	if (look)
 		meet_self(p, task, sleep.on_fifo, now);
 	if (!task->clock)
 		return;
 	transition(task, sleep.state, now);
-	if (sleep.on_fifo)
-		count_sleep(task, &sleep.fifo);
+	if (!sleep.on_fifo)
+		return;
+	known = count_sleep(task, &sleep.fifo);
+	/* in one stage, at its own end of a joined pipe: next time is quick */
+	if (known && (known - 1) >> 3 == task->stage && is_joined(known - 1) &&
+	    (call->kind == CALL_READ || call->kind == CALL_WRITE)) {
+		task->cached_fd = sleep.fd;
+		task->cached_file = file_at(p, sleep.fd);
+		task->cached_end = known;
+	}
+}
+
+static __always_inline void switch_out(struct task_struct *p, struct task_state *task,
+				       bool preempt, u64 *clock)
+{
+	int runnable = preempt || !p->__state, look;
+	struct call call = {};
+	u64 now;
+
+	if (!task->clock && !task->pending && (runnable || !worth_a_look(task)) &&
+	    !(p->__state & TASK_DEAD))
+		return;
+	now = *clock = bpf_ktime_get_ns();
+	take_up_pending(task, now);
+	if (p->__state & TASK_DEAD) {
+		end_task(p, task, now);
+		return;
+	}
+	look = p->flags & PF_FORKNOEXEC && is_young(p, task, now) && worth_a_look(task);
+	if (runnable) {
+		if (look)
+			meet_self(p, task, 0, now);
+		if (task->clock)
+			transition(task, STATE_RUNQUEUE, now);
+		return;
+	}
+	saved_call(p, &call);
+	if (!look && sleep_again(p, task, &call, now))
+		return;
+	sleep_anew(p, task, &call, look, now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -407,10 +488,10 @@ int BPF_PROG(on_exec, struct task_struct *p)
 		return 0;
 	take_up_pending(task, now);
 	task->exec_ns = now;
+	task->cached_end = 0;
 	meet_self(p, task, 0, now);
 	rename_stage(bpf_get_current_task(), task->stage, now);
-	if (has_children(p))
-		meet_children(bpf_get_current_task(), task, now);
+	meet_arguments(bpf_get_current_task(), task, now);
 	task->born_ns = 0;
 	if (!task->stage)
 		task->clock = 0;
@@ -447,19 +528,25 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	take_up_pending(task, now);
 	/* the last look, its files are still open: it may have exec'd and slept never */
 	meet_self(p, task, 0, now);
-	if (task->stage != STAGE_DEAD)
-		count_exit(p, task->stage, now);
+	if (task->stage == STAGE_DEAD)
+		return 0;
+	name_again(bpf_get_current_task(), task->stage);
+	count_exit(p, task->stage, now);
 	return 0;
 }
 
-static __always_inline u32 present_state(struct task_struct *p, u64 address, struct sleep *sleep)
+static __noinline u32 present_state(struct task_struct *p, u64 address)
 {
+	struct sleep sleep = {};
+	struct call call = {};
+
 	if (p->on_cpu)
 		return STATE_CPU;
 	if (!p->__state)
 		return STATE_RUNQUEUE;
-	look_asleep(p, address, sleep);
-	return sleep->state;
+	saved_call(p, &call);
+	look_asleep(p, address, &call, &sleep);
+	return sleep.state;
 }
 
 /* A task that is in no stage: was it running before the daemon, or missed so far? */
@@ -470,7 +557,6 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	struct meeting meeting = {
 		.address = address, .now = now, .flags = STAGE_PARTIAL, .eager = 1
 	};
-	struct sleep sleep = {};
 	struct usage unused;
 	u32 state;
 
@@ -484,7 +570,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 		meet(p, NULL, &meeting);
 	if (meeting.stage) {
 		take_usage(address, task, &unused);
-		state = present_state(p, address, &sleep);
+		state = present_state(p, address);
 		adopt(task, meeting.stage, state, now);
 	}
 	if (meeting.held)
@@ -530,6 +616,7 @@ int sweep_tasks(struct bpf_iter__task *ctx)
 		return 0;
 	bring_up_to_date(task, now);
 	credit_usage(address, task);
+	name_again(address, task->stage);
 	tick_pipelines(task->stage, now);
 	return 0;
 }

@@ -41,6 +41,7 @@ enum lost_kind {
 enum command_flag {
 	COMMAND_INTERPRETER = 1,	/* a stage even when it reads from its child */
 	COMMAND_WRAPPER = 2,		/* lends its place to its child's name */
+	COMMAND_SHELL = 4,		/* holds pipes for its children without using them */
 };
 
 enum stage_flag {

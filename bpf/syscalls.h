@@ -28,7 +28,7 @@ enum call_kind {
 
 #if defined(__TARGET_ARCH_x86)
 
-GLOBAL int call_kind_64(long nr)
+static __always_inline int call_kind_64(long nr)
 {
 	switch (nr) {
 	case 0: case 17: case 19: case 295: case 327:	/* read pread64 readv preadv preadv2 */
@@ -128,7 +128,7 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 #elif defined(__TARGET_ARCH_arm64)
 
 /* include/uapi/asm-generic/unistd.h; 32-bit tasks are not told apart */
-GLOBAL int call_kind_64(long nr)
+static __always_inline int call_kind_64(long nr)
 {
 	switch (nr) {
 	case 63: case 65: case 67: case 69: case 286:

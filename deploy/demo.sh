@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Starts the daemon, runs three real pipelines over a made-up log of 60 MB, prints their reports and
-# the metrics that came of them, and stops. Called by `sudo make demo`.
+# Starts the daemon on a free port, runs three real pipelines over a made-up log of 60 MB, prints
+# their reports and the metrics that came of them, and stops. Called by `sudo make demo`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +9,7 @@ pipelined=$PWD/.venv/bin/pipelined
 python=$PWD/.venv/bin/python
 directory=$(mktemp -d)
 daemon=
+
 stop() {
     status=$?
     trap - EXIT
@@ -20,46 +21,71 @@ stop() {
     exit "$status"
 }
 trap stop EXIT
-trap 'exit 130' INT TERM
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
-get() { # PATH of the daemon's pages
-    "$python" -c 'import sys, urllib.request as r; sys.stdout.write(r.urlopen(sys.argv[1], timeout=5).read().decode())' \
-        "http://127.0.0.1:$port$1"
+die() {
+    echo "demo: $1" >&2
+    cat "$directory/daemon.log" >&2
+    exit 1
 }
 
-log=$directory/access.log
-echo "Making a log of 60 MB …"
+get() { # URL
+    "$python" -c 'if True:
+        import sys, urllib.request as r
+        opener = r.build_opener(r.ProxyHandler({}))
+        sys.stdout.write(opener.open(sys.argv[1], timeout=5).read().decode())' "$1"
+}
+
+: > "$directory/daemon.out"
+# Port 0: the kernel chooses a free one, and the daemon says which.
+"$pipelined" serve --web.listen-address 127.0.0.1:0 > "$directory/daemon.out" 2> "$directory/daemon.log" &
+daemon=$!
+for _ in {1..300}; do
+    grep -q 'Ctrl-C stops it' "$directory/daemon.out" && break
+    kill -0 "$daemon" 2>/dev/null || die "the daemon does not start"
+    sleep 0.1
+done
+grep -q 'Ctrl-C stops it' "$directory/daemon.out" || die "the daemon is not ready after 30 s"
+grep -v 'Ctrl-C stops it' "$directory/daemon.out"
+metrics=$(awk '$1 == "metrics" { print $2 }' "$directory/daemon.out")
+
+printf '\nMaking a log of 60 MB …\n'
+export log=$directory/access.log
 awk 'BEGIN {
     srand(1)
     for (i = 0; i < 1000000; i++)
-        printf "10.0.%d.%d GET /page/%d %d %d milliseconds of work\n", rand() * 256, rand() * 256, rand() * 5000,
-            rand() < .9 ? 200 : 404, rand() * 90000
+        printf "10.0.%d.%d GET /page/%d %d %d milliseconds of work\n",
+            rand() * 256, rand() * 256, rand() * 5000, rand() < .9 ? 200 : 404, 10000 + rand() * 90000
 }' > "$log"
+gzip -1 -k "$log"
 
-port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-"$pipelined" serve --web.listen-address "127.0.0.1:$port" > "$directory/daemon.log" 2>&1 &
-daemon=$!
-for _ in {1..100}; do
-    get /readyz > /dev/null 2>&1 && break
-    if ! kill -0 "$daemon" 2>/dev/null; then
-        cat "$directory/daemon.log" >&2
-        exit 1
-    fi
-    sleep 0.1
-done
-get /readyz > /dev/null || { cat "$directory/daemon.log" >&2; exit 1; }
-
-profile() {
-    printf '\n$ %s\n' "$1"
-    "$pipelined" run "$1" > /dev/null
+profile() { # A pipeline; its own output is of no interest here, its report is.
+    printf "\n\$ pipelined run '%s'\n\n" "$1"
+    "$pipelined" run "$1" 2>&1 > /dev/null
 }
-export log
 # shellcheck disable=SC2016 # the shell that runs the pipeline expands $log
 {
-    profile 'cat "$log" | awk '\''$4 == 404 { print $3 }'\'' | sort | uniq -c'
-    profile 'sed "s/GET/get/" "$log" | tr a-z A-Z | gzip -1'
-    profile 'dd if="$log" bs=4k status=none | awk '\''{ bytes += $5 } END { print bytes }'\'
+    # One busy stage: the writer waits at a full pipe.
+    profile 'cat "$log" | awk "{ bytes += \$5 } END { print bytes }"'
+    # A barrier: nothing after sort runs before sort has read everything.
+    profile 'zcat "$log.gz" | sort | awk "{ print \$3 }" | uniq -c'
+    # Large blocks: see the mean write, and how often dd sleeps.
+    profile 'dd if="$log" bs=1M status=none | awk "\$4 == 404"'
 }
 
-printf '\n$ curl -s http://127.0.0.1:%s/metrics | grep -E …\n' "$port"
-get /metrics | grep -E '^pipelined_(runs_total|level_seconds_total|cpu_seconds_total|pipe_sleeps_total|read_bytes_total)\{.*pipeline="(cat\|awk\|sort\|uniq|sed\|tr\|gzip|dd\|awk)"'
+# A run counts as ended a second after its last process: a stage might still join it.
+for _ in {1..100}; do
+    ended=$(get "$metrics" | awk '
+        /^pipelined_runs_total\{.*pipeline="(cat\|awk|zcat\|sort\|awk\|uniq|gzip\|sort\|awk\|uniq|dd\|awk)"/ { runs += $NF }
+        END { print runs + 0 }')
+    [ "$ended" -ge 3 ] && break
+    sleep 0.1
+done
+
+printf '\n$ curl -s %s     (what is not zero of some metrics)\n\n' "$metrics"
+get "$metrics" | awk '
+    / 0(\.0)?$/ { next }
+    /^pipelined_(runs|level_seconds|cpu_seconds|written_bytes)_total\{/ &&
+    /pipeline="(cat\|awk|zcat\|sort\|awk\|uniq|gzip\|sort\|awk\|uniq|dd\|awk)"/'

@@ -43,6 +43,9 @@ TOP_FINISHED = 50
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
+    # Python has None for a stream that came closed. The command of `run` still gets it closed.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (open until the end)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(_guarded(sys.argv[1:]))
 
 
@@ -158,6 +161,7 @@ _color = click.option(
 
 @click.group(
     context_settings=_CONTEXT,
+    invoke_without_command=True,
     epilog="""\b
 Examples:
   sudo pipelined run 'zcat access.log.gz | sort | uniq -c'
@@ -167,12 +171,17 @@ Examples:
 Watching needs root. Each command has a --help of its own.""",
 )
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> int | None:
     """Is your pipeline actually pipelined?
 
     Watches shell pipelines with eBPF and says how many stages really ran at once, where each
     one's time went, and which stage holds the others back.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        return 2
+    return None
 
 
 @cli.command(
@@ -201,7 +210,8 @@ SIGTERM and Ctrl-C detach everything within a second.""",
 def serve(config_file: str | None, **flags: object) -> int:
     """Watch every pipeline; serve metrics and a page.
 
-    All of this host's pipelines, as Prometheus metrics, as JSON, and as a page to look at. Runs in the foreground until it is told to stop, and logs to stderr.
+    All pipelines of this host, as Prometheus metrics, as JSON, and as a page to look at.
+    Runs in the foreground until it is told to stop, and logs to stderr.
     """
     from pipelined import config as options
 

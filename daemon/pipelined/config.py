@@ -301,6 +301,7 @@ _INTERPRETERS = (
 )
 # Those that stay as the parent of what they start. The ones that exec (nice, env, nohup,
 # stdbuf, taskset …) become their command and need no entry.
+_SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "yash", "fish", "busybox")
 _WRAPPERS = (
     "timeout",
     "time",
@@ -414,6 +415,15 @@ class Config:
         _commands,
         '["timeout", "sudo"]',
         "Commands whose stage goes by the name of the command that they run.",
+    )
+    shells: tuple[str, ...] = _option(
+        "shells",
+        _SHELLS,
+        ",".join(_SHELLS),
+        "NAME,…",
+        _commands,
+        '["bash", "sh"]',
+        "Commands that hold their children's pipes without using them.",
     )
     show_arguments: bool = _option(
         "show-arguments",

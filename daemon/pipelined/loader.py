@@ -217,7 +217,8 @@ def load(
     try:
         return _load(lib, path, sizes, optional)
     except _OptionalRefused as refused:
-        return _load(lib, path, sizes, {}, refused.reason)
+        reason = refused.reason
+    return _load(lib, path, sizes, {}, reason)
 
 
 class _OptionalRefused(Exception):

@@ -182,7 +182,7 @@ class Model:
         self, group: Group, by_stage: Mapping[int, Group], unix: float, finished: bool
     ) -> Run:
         records = sorted(group.stages, key=lambda stage: (stage.start, stage.index))
-        edges = _edges(records)
+        edges = _edges(records, group.slot_edges)
         order = arrange([stage.command for stage in records], edges)
         stages = tuple(
             self._stage(records[i], position, unix)
@@ -361,14 +361,19 @@ def _grow(before: list[float], now: Sequence[float]) -> list[float]:
     return grown
 
 
-def _edges(stages: Sequence[StageRecord]) -> list[tuple[int, int]]:
+def _edges(
+    stages: Sequence[StageRecord], slot_edges: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
     ends: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
     for i, stage in enumerate(stages):
         for end in stage.ends:
             if end.joined:
                 sides = ends.setdefault((end.inode, end.device), ([], []))
                 sides[end.side == "read"].append(i)
-    return [(a, b) for writers, readers in ends.values() for a in writers for b in readers if a != b]
+    place = {stage.index: i for i, stage in enumerate(stages)}
+    edges = {(place[a], place[b]) for a, b in slot_edges}
+    edges.update((a, b) for writers, readers in ends.values() for a in writers for b in readers)
+    return sorted((a, b) for a, b in edges if a != b)
 
 
 def _run_id(group: Group, unix: float) -> str:

@@ -79,6 +79,7 @@ class Observer:
                 max_pipes=config.max_pipes,
                 interpreters=config.interpreters,
                 wrappers=config.wrappers,
+                shells=config.shells,
                 watch_pid=watch_pid,
             )
         except BaseException:

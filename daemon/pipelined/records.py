@@ -109,7 +109,9 @@ class Group:
     root: int
     clock: PipelineRecord
     stages: tuple[StageRecord, ...]
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[Endpoint, ...] = ()
+    slot_edges: tuple[tuple[int, int], ...] = ()
+    """(writer, reader) record indexes of edges that the stages' own ends do not tell."""
 
     @property
     def joined(self) -> bool:

@@ -11,7 +11,6 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING
 
 from flask import Flask, Response, jsonify, request
@@ -41,7 +40,7 @@ def serve(
     address = config.web_listen_address
     front = _create_front()
     server = HttpServer(front, address.host, address.port)
-    with _stop_requests() as requests, server:
+    with _stop_signals() as signals, server:
         with (open_observer or _open)(config) as observer:
             observer.start()
             app = create_app(observer, show_arguments=config.show_arguments)
@@ -51,7 +50,7 @@ def serve(
                     log.warning("hook %s is not attached: %s", hook.name, hook.reason)
             out.write(announcement(observer.hooks(), Address(address.host, server.port)))
             out.flush()
-            number = requests.get()
+            number = signal.sigwaitinfo(signals).si_signo
             log.info("%s: stopping", signal.Signals(number).name)
             # No request may see an observer that is closed.
             server.stop()
@@ -81,18 +80,25 @@ def _create_front() -> Flask:
 
 
 @contextmanager
-def _stop_requests() -> Iterator[SimpleQueue[int]]:
-    """Signals that ask for a stop, in a queue; one that is ignored (nohup) stays ignored."""
-    requests: SimpleQueue[int] = SimpleQueue()
-    before = {}
-    for number in _STOPPING:
-        if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGTERM:
-            before[number] = signal.signal(number, lambda sent, _: requests.put(sent))
+def _stop_signals() -> Iterator[set[signal.Signals]]:
+    """The signals that ask for a stop, blocked so that they can be waited for.
+
+    A handler would not do: a signal that arrives just before the main thread falls asleep does
+    not wake it. Threads started meanwhile have them blocked too. SIGHUP and SIGINT stay ignored
+    where they were (nohup, a background job).
+    """
+    signals = {
+        number
+        for number in _STOPPING
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        yield requests
+        yield signals
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        while signal.sigtimedwait(signals, 0) is not None:
+            pass  # asked again while stopping
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def announcement(hooks: Sequence[Hook], address: Address) -> str:

@@ -26,7 +26,7 @@ _CHUNK = 256
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
 
-_INTERPRETER, _WRAPPER = 1, 2
+_INTERPRETER, _WRAPPER, _SHELL = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Sweep:
         max_pipes: int,
         interpreters: Iterable[str],
         wrappers: Iterable[str],
+        shells: Iterable[str],
         watch_pid: int | None = None,
     ) -> None:
         """Fill the free lists and command names. Nothing is recorded before this is done."""
@@ -64,7 +65,9 @@ class Sweep:
         self._pipes: set[bytes] = set()
         self._endpoints: dict[bytes, Endpoint | None] = {}
         self._commands = 0
-        self._name_commands(interpreters, wrappers)
+        self._name_commands(
+            ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL))
+        )
         struct.pack_into("=I", self._control, 16, watch_pid or 0)
         self._wake_later()
         for index in range(max_stages, 0, -1):
@@ -86,10 +89,28 @@ class Sweep:
             root, clock = self._root(stage.pipeline)
             clocks[root] = clock
             members.setdefault(root, []).append(stage)
-        return [
-            Group(root, clocks[root], tuple(stages), self._endpoints_of(stages))
-            for root, stages in members.items()
-        ]
+        by_index = {stage.index: stage for stages in members.values() for stage in stages}
+        alone = {stages[0].index for stages in members.values() if len(stages) == 1}
+        groups = []
+        for root, stages in members.items():
+            for stage in stages:
+                self._pipes.update(_pipe_key(end) for end in stage.ends)
+            if len(stages) == 1:
+                groups.append(Group(root, clocks[root], tuple(stages), (), ()))
+                continue
+            outer = stages[0].outer
+            # the subshell of $(a | b) holds the pipe to the shell that b writes to
+            around = [by_index[outer]] if outer in alone else []
+            groups.append(
+                Group(
+                    root,
+                    clocks[root],
+                    tuple(stages),
+                    self._endpoints_of([*stages, *around]),
+                    self._slot_edges(stages),
+                )
+            )
+        return groups
 
     def free(self, stages: Collection[StageRecord]) -> None:
         """Give back the records of stages that ended; their pipes are forgotten."""
@@ -153,9 +174,9 @@ class Sweep:
         if not self._loaded.put(name, None, struct.pack("=I", index)):
             raise RuntimeError(f"{name} has no room for record {index}: freed twice")
 
-    def _name_commands(self, interpreters: Iterable[str], wrappers: Iterable[str]) -> None:
+    def _name_commands(self, listed: Iterable[tuple[Iterable[str], int]]) -> None:
         flags: dict[bytes, int] = {}
-        for names, flag in ((interpreters, _INTERPRETER), (wrappers, _WRAPPER)):
+        for names, flag in listed:
             for name in names:
                 # the kernel side leaves out a version at the end, too
                 key = os.fsencode(name)[:_COMM].rstrip(b"0123456789.")
@@ -163,7 +184,7 @@ class Sweep:
         for key, value in flags.items():
             if not self._loaded.put("commands", key.ljust(16, b"\0"), struct.pack("=I", value)):
                 raise UserError(
-                    f"too many command names: {len(flags)} interpreters and wrappers",
+                    f"too many command names: {len(flags)} interpreters, wrappers and shells",
                     "name at most 256",
                 )
         self._commands = len(flags)
@@ -201,16 +222,36 @@ class Sweep:
         found: list[Endpoint] = []
         for stage in stages:
             for end in stage.ends:
-                key = _pipe_key(end)
-                self._pipes.add(key)
-                if end.joined or len(stages) < 2:
+                if end.joined:
                     continue
+                key = _pipe_key(end)
                 if self._endpoints.get(key) is None:
                     self._endpoints[key] = self._endpoint(key)
                 endpoint = self._endpoints[key]
                 if endpoint and endpoint not in found:
                     found.append(endpoint)
         return tuple(found)
+
+    def _slot_edges(self, stages: list[StageRecord]) -> tuple[tuple[int, int], ...]:
+        """Edges of stages that have more pipes than they can remember, from the pipes."""
+        seen: dict[bytes, set[str]] = {}
+        for stage in stages:
+            for end in stage.ends:
+                if end.joined:
+                    seen.setdefault(_pipe_key(end), set()).add(end.side)
+        members = {(stage.generation << 18 | stage.index): stage.index for stage in stages}
+        edges = []
+        for key, sides in seen.items():
+            if len(sides) == 2:
+                continue
+            value = self._loaded.get("pipes", key, records.PIPE.size)
+            if value is None:
+                continue
+            slots = records.PIPE.unpack(value)[:16]
+            readers = [members[slot] for slot in slots[:8] if slot in members]
+            writers = [members[slot] for slot in slots[8:] if slot in members]
+            edges += [(writer, reader) for writer in writers for reader in readers]
+        return tuple(edges)
 
     def _endpoint(self, key: bytes) -> Endpoint | None:
         value = self._loaded.get("pipes", key, records.PIPE.size)

@@ -269,6 +269,22 @@ def conserved(request: pytest.FixtureRequest, observer: Observer) -> Iterator[No
 
 
 @pytest.fixture
+def entries_left() -> Callable[[Observer], dict[str, int]]:
+    """Entries by map once the records of what is over were given back, or after 3 s."""
+
+    def wait(observer: Observer) -> dict[str, int]:
+        end = time.monotonic() + 3
+        while True:
+            observer.settle()
+            left = {use.name: use.entries for use in observer.maps() if use.name != "commands"}
+            if not any(left.values()) or time.monotonic() > end:
+                return left
+            time.sleep(0.1)
+
+    return wait
+
+
+@pytest.fixture
 def lines(tmp_path: Path) -> Path:
     """A file of 2,000 short lines, unsorted."""
     path = tmp_path / "lines"

@@ -274,7 +274,7 @@ WRAPPERS = [
     shape("time", "cat lines | /usr/bin/time -o t sort | wc -l", "cat|sort|wc"),
     shape("flock", "cat lines | flock lock sort | wc -l", "cat|sort|wc"),
     shape("setsid", "cat lines | setsid -w sort | wc -l", "cat|sort|wc"),
-    shape("sh -c", "cat lines | sh -c sort | wc -l", "cat|sort|wc"),
+    shape("sh -c that becomes the command", "cat lines | sh -c 'exec sort' | wc -l", "cat|sort|wc"),
     shape("sh -c that stays", "cat lines | sh -c 'sort; true' | wc -l", "cat|sh|wc"),
     shape(
         "timeout of nice of env",
@@ -289,7 +289,7 @@ WRAPPERS = [
     ),
     shape(
         "timeout of a pipeline",
-        "timeout 10 sh -c 'cat lines | sort' | wc -l",
+        "timeout 10 sh -c 'cat lines | sort; true' | wc -l",
         "sh|wc",
         pipeline("cat|sort", nested=True),
     ),
@@ -364,6 +364,7 @@ for _ in range(3):
     subprocess.run(["sort", "-o", "sorted", "lines"], check=True)
 """
 
+# `sh -c command` may become the command or stay as its parent, by the version of dash: `exec`.
 PROGRAMS = [
     shape("python: chain", f"{PYTHON} chain.py; true", "cat|sort|wc", files={"chain.py": CHAIN}),
     # Debian's zcat is a script that becomes gzip
@@ -410,19 +411,24 @@ PROGRAMS = [
     ),
     shape(
         "mawk: print | sort",
-        """mawk '{ print $1 | "sort" }' lines > out""",
+        """mawk '{ print $1 | "exec sort" }' lines > out""",
         "mawk|sort",
     ),
-    shape("gawk: print | sort", """gawk '{ print $1 | "sort" }' lines > out""", "gawk|sort"),
-    shape("awk: print | sort", """awk '{ print $1 | "sort" }' lines > out""", "awk|sort"),
+    shape("gawk: print | sort", """gawk '{ print $1 | "exec sort" }' lines > out""", "gawk|sort"),
+    shape("awk: print | sort", """awk '{ print $1 | "exec sort" }' lines > out""", "awk|sort"),
+    shape(
+        "awk: print to a shell that stays",
+        """awk '{ print $1 | "sort; true" }' lines > out""",
+        "awk|sh",
+    ),
     shape(
         "mawk: getline from a command",
-        """mawk 'BEGIN { while (("cat lines" | getline x) > 0) n++; print n }'""",
+        """mawk 'BEGIN { while (("exec cat lines" | getline x) > 0) n++; print n }'""",
         "cat|mawk",
     ),
     shape(
         "mawk: print | sort inside a pipeline",
-        """cat lines | mawk '{ print $1 | "sort" }' | wc -l""",
+        """cat lines | mawk '{ print $1 | "exec sort" }' | wc -l""",
         "cat|mawk|sort|wc",
     ),
     shape(
@@ -463,7 +469,7 @@ PROGRAMS = [
     ),
     shape(
         "split --filter whose filters become commands",
-        "seq 100 | split -u -n r/3 --filter 'sort > $FILE'",
+        "seq 100 | split -u -n r/3 --filter 'exec sort > $FILE'",
         pipeline("seq|split|sort", times={"sort": 3}),
     ),
     shape(
@@ -504,7 +510,13 @@ PROGRAMS = [
 DEATHS = [
     shape("SIGPIPE", "yes | head -1", "yes|head"),
     shape("SIGPIPE in the middle", "yes | tr y n | head -1", "yes|tr|head"),
-    shape("SIGKILL of the last", "yes | sh -c 'read x; kill -9 $$'", "yes|sh", status=137),
+    shape(
+        "SIGKILL of the last",
+        "yes | sh -c 'read x; kill -9 $$'",
+        "yes|sh",
+        status=137,
+        silent=False,
+    ),
     shape(
         "SIGKILL in the middle",
         "yes | { head -100; kill -9 $BASHPID; } | wc -l",
@@ -612,7 +624,7 @@ def latecomer() -> Iterator[Observer]:
         ("sleep 30 | cat | wc -c", "sleep|cat|wc"),
         ("yes | while read -r x; do echo $x; done | wc -c", "yes|bash|wc"),
         ("diff <(yes) <(yes)", "yes|diff"),
-        ("yes | sh -c 'timeout 30 sort; true'", "yes|sh"),
+        ("yes | sh -c 'timeout --foreground 30 cat; true'", "yes|sh"),
     ],
 )
 def test_pipelines_older_than_the_observer_are_partial(

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Two stages that never compute at the same time: alternate ROUNDS MILLISECONDS. They hand a
- * token to and fro through two pipes; only the one that has it burns CPU.
+ * token to and fro through two pipes; only the one that has it burns CPU, before
+ * the rest of the host.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -30,12 +31,14 @@ static void burn(double seconds)
 
 static int stage(int cpu, int in, int out, int first, int rounds, double seconds)
 {
+	struct sched_param priority = { .sched_priority = 1 };
 	cpu_set_t set;
 	char token = 't';
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	sched_setaffinity(0, sizeof(set), &set);
+	sched_setscheduler(0, SCHED_RR, &priority);
 	dup2(in, 0);
 	dup2(out, 1);
 	for (int fd = 3; fd < 16; fd++)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot work: one line with the mend, the right exit code, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.conftest import StartDaemon
+
+Done = subprocess.CompletedProcess[str]
+Program = Callable[..., Done]
+
+
+@pytest.fixture
+def pipelined(program: str) -> Program:
+    """Runs the program with the given words to its end."""
+
+    def run(*words: str, wrapper: tuple[str, ...] = (), **options: Any) -> Done:
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **options.pop("env", {})}
+        return subprocess.run(
+            [*wrapper, program, *words],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=environment,
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def unprivileged(program: str) -> tuple[str, ...]:
+    """Runs what follows as a user who may not load BPF programs."""
+    if os.geteuid() != 0:
+        return ()
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    if subprocess.run([*nobody, program, "--version"], capture_output=True).returncode == 0:
+        return nobody
+    # Where nobody may not read this checkout: root without any capability.
+    return ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+
+
+def complaint(done: Done, status: int) -> str:
+    """The one line on stderr of a program that failed with this status."""
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("pipelined: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+# -- without privileges
+
+
+def test_serve_without_privileges(pipelined: Program, unprivileged: tuple[str, ...]) -> None:
+    done = pipelined("serve", "--web.listen-address", "127.0.0.1:0", wrapper=unprivileged)
+    assert "root" in complaint(done, 1)
+
+
+def test_run_without_privileges_does_not_start_the_command(
+    pipelined: Program, unprivileged: tuple[str, ...], tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    tmp_path.chmod(0o777)
+    done = pipelined("run", f"touch {started}", wrapper=unprivileged)
+    assert "root" in complaint(done, 1)
+    assert not started.exists()
+
+
+def test_doctor_without_privileges(pipelined: Program, unprivileged: tuple[str, ...]) -> None:
+    done = pipelined("doctor", wrapper=unprivileged)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert "run it with sudo" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("serve", "--help")])
+def test_help_needs_no_privileges(
+    pipelined: Program, unprivileged: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert pipelined(*words, wrapper=unprivileged).returncode == 0
+
+
+# -- the port
+
+
+def test_a_taken_port(pipelined: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        began = time.monotonic()
+        done = pipelined("serve", "--web.listen-address", f"127.0.0.1:{port}")
+        took = time.monotonic() - began
+    line = complaint(done, 1)
+    assert f"cannot listen on 127.0.0.1:{port}: the port is taken" in line
+    assert "--web.listen-address" in line
+    assert took < 2
+
+
+def test_a_second_daemon_on_the_same_port(pipelined: Program, start_daemon: StartDaemon) -> None:
+    first = start_daemon()
+    address = first.url.removeprefix("http://")
+    assert "the port is taken" in complaint(pipelined("serve", "--web.listen-address", address), 1)
+    assert '"ready"' in first.get("/readyz")
+
+
+def test_an_address_that_is_not_ours(pipelined: Program) -> None:
+    done = pipelined("serve", "--web.listen-address", "192.0.2.1:9905")
+    assert "no such address" in complaint(done, 1)
+
+
+# -- flags and the file
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--no-such-flag"], "--no-such-flag"),
+        (["--max-signatures", "many"], "--max-signatures must be a whole number"),
+        (["--web.listen-address", "9905"], "--web.listen-address must be HOST:PORT"),
+        (["--log.level", "loud"], "--log.level must be one of debug, info, warning, error"),
+        (["extra"], "extra"),
+    ],
+)
+def test_a_bad_flag(pipelined: Program, words: list[str], told: str) -> None:
+    line = complaint(pipelined("serve", *words), 2)
+    assert told in line
+    assert "pipelined serve --help" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("max-signatures = 5\nmax-signature = 6\n", 2, "unknown key max-signature"),
+        ("[web]\n\nlisten-address = 9905\n", 3, "web.listen-address must be HOST:PORT"),
+        ("\nrecent-runs = -1\n", 2, "recent-runs must be a whole number from 0"),
+        ("show-arguments = 'yes'\n", 1, "show-arguments must be true or false"),
+        ("max-signatures = \n", 1, "not TOML"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_line(
+    pipelined: Program, tmp_path: Path, text: str, line: int, told: str
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(text)
+    said = complaint(pipelined("serve", "--config", str(file)), 1)
+    assert f"{file}:{line}:" in said
+    assert told in said
+
+
+def test_a_file_that_is_not_there(pipelined: Program) -> None:
+    said = complaint(pipelined("serve", "--config", "/no/such/file.toml"), 1)
+    assert "cannot read /no/such/file.toml: no such file or directory" in said
+
+
+# -- what is loaded
+
+
+@pytest.mark.usefixtures("bpf")
+def test_an_object_that_is_not_there(pipelined: Program) -> None:
+    done = pipelined(
+        "serve", "--web.listen-address", "127.0.0.1:0", "--object", "/no/such/object.o"
+    )
+    assert "/no/such/object.o" in complaint(done, 1)
+
+
+@pytest.mark.usefixtures("bpf")
+@pytest.mark.parametrize("content", [b"", b"no object at all", b"\x7fELF" + bytes(200)])
+def test_an_object_that_is_none(pipelined: Program, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "object.o"
+    file.write_bytes(content)
+    done = pipelined("serve", "--web.listen-address", "127.0.0.1:0", "--object", str(file))
+    assert str(file) in complaint(done, 1)
+
+
+@pytest.mark.usefixtures("bpf")
+def test_an_object_of_another_program(pipelined: Program, tmp_path: Path) -> None:
+    # A proper ELF file of this host, but no BPF.
+    done = pipelined("serve", "--web.listen-address", "127.0.0.1:0", "--object", "/bin/true")
+    assert "/bin/true" in complaint(done, 1)
+
+
+def test_a_library_that_cannot_be_loaded(pipelined: Program, tmp_path: Path) -> None:
+    (tmp_path / "libbpf.so.1").write_bytes(b"")
+    done = pipelined("run", "true | true", env={"LD_LIBRARY_PATH": str(tmp_path)})
+    line = complaint(done, 1)
+    assert "libbpf" in line
+    assert "apt-get install libbpf1" in line
+
+
+# -- the other commands
+
+
+def test_top_without_a_daemon(pipelined: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    line = complaint(pipelined("top", "--url", f"http://127.0.0.1:{port}"), 1)
+    assert "start it with: sudo pipelined serve" in line
+
+
+@pytest.mark.usefixtures("bpf")
+@pytest.mark.parametrize(
+    ("words", "status"), [(["no-such-command", "-x"], 127), (["/etc/passwd", "-x"], 126)]
+)
+def test_a_command_that_cannot_be_run(pipelined: Program, words: list[str], status: int) -> None:
+    assert f"cannot run {words[0]}: " in complaint(pipelined("run", "--", *words), status)
+
+
+def test_a_reader_that_has_enough_is_no_error(program: str) -> None:
+    done = subprocess.run(
+        f"'{program}' serve --help | head -n 1", shell=True, capture_output=True, text=True
+    )
+    assert done.stdout == "Usage: pipelined serve [OPTIONS]\n"
+    assert done.stderr == ""

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined run` on real pipelines: the command is left alone, and the report is true."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("bpf")
+
+Tool = Callable[[str], str]
+Done = subprocess.CompletedProcess[str]
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(program: str) -> Run:
+    """`pipelined run` with the given words, to its end."""
+
+    def run(*words: str, **options: Any) -> Done:
+        return subprocess.run(
+            [program, "run", *words], capture_output=True, text=True, timeout=60, **options
+        )
+
+    return run
+
+
+@pytest.fixture
+def runs(run: Run, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """The runs of a command, as its JSON report has them; nothing may be lost."""
+
+    def see(*words: str) -> list[dict[str, Any]]:
+        file = tmp_path / "report.json"
+        done = run("--json", "-o", str(file), *words)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(file.read_text())
+        assert set(document["lost"].values()) == {0}
+        found: list[dict[str, Any]] = document["runs"]
+        return found
+
+    return see
+
+
+def names(found: list[dict[str, Any]]) -> list[str]:
+    return [run["pipeline"] for run in found]
+
+
+# -- the command is left alone
+
+
+def test_output_and_complaints_pass_through(run: Run) -> None:
+    done = run("seq 3 | sed s/2/two/; echo complaint >&2", "--")
+    assert done.returncode != 0  # a word after the string is another word of a command
+    done = run("seq 3 | sed s/2/two/; echo complaint >&2")
+    assert done.stdout == "1\ntwo\n3\n"
+    assert done.stderr.startswith("complaint\n")
+
+
+def test_binary_output_is_untouched(program: str) -> None:
+    done = subprocess.run(
+        [program, "run", "head -c 1000000 /dev/zero | cat"], capture_output=True, timeout=60
+    )
+    assert done.stdout == bytes(1_000_000)
+
+
+def test_input_passes_through(run: Run) -> None:
+    assert run("tr a-z A-Z | rev", input="abc\n").stdout == "CBA\n"
+
+
+def test_arguments_are_not_taken_apart(run: Run) -> None:
+    assert run("--", "printf", "<%s>", "a  b", "$HOME", "-o").stdout == "<a  b><$HOME><-o>"
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("true | true", 0),
+        ("true | (exit 3)", 3),
+        ("set -o pipefail; false | cat", 1),
+        ("seq 9 | cat; kill -KILL $$", 137),
+        ("no-such-command-at-all | cat; exit 9", 9),
+        ("yes | head -n 1 > /dev/null; exit ${PIPESTATUS[0]}", 141),
+    ],
+)
+def test_the_exit_status_passes_through(run: Run, script: str, status: int) -> None:
+    assert run(script).returncode == status
+
+
+def test_the_environment_and_directory_are_the_same(run: Run, tmp_path: Path) -> None:
+    done = run("pwd | cat; env", cwd=tmp_path, env={**os.environ, "MARK": "4711"})
+    assert done.stdout.splitlines()[0] == str(tmp_path)
+    assert "MARK=4711" in done.stdout.splitlines()
+
+
+def test_no_descriptor_of_ours_reaches_the_command(run: Run) -> None:
+    # `ls` itself opens the directory as the fourth.
+    assert run("--", "ls", "/proc/self/fd").stdout.split() == ["0", "1", "2", "3"]
+
+
+def test_nothing_stays_attached(
+    program: str, attached: Callable[[set[int]], set[int]], tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    with subprocess.Popen(
+        [program, "run", f"touch {ready}; sleep 0.5 | cat"], stderr=subprocess.PIPE
+    ) as process:
+        while not ready.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        links = set()
+        for file in Path(f"/proc/{process.pid}/fdinfo").iterdir():
+            for line in file.read_text().splitlines():
+                if line.startswith("link_id:"):
+                    links.add(int(line.split()[1]))
+        assert attached(links) == links != set()
+        process.communicate()
+    deadline = time.monotonic() + 2
+    while attached(links) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert attached(links) == set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_reaches_the_command_and_the_report_still_comes(
+    program: str, number: signal.Signals
+) -> None:
+    name = number.name.removeprefix("SIG")
+    script = f"trap 'echo got {name}; exit 5' {name}; echo ready; yes | grep no & wait; exit 6"
+    with subprocess.Popen(
+        [program, "run", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        process.send_signal(number)
+        assert process.stdout.readline() == f"got {name}\n"
+        try:
+            assert process.wait(20) == 5
+        finally:
+            # The pipeline in the background is nobody's any more.
+            subprocess.run(["kill", "-KILL", "--", f"-{process.pid}"], stderr=subprocess.DEVNULL)
+        assert process.stderr is not None
+        assert process.stderr.read().startswith("yes|grep   ")
+
+
+def test_a_pipeline_that_is_killed_from_the_terminal_is_reported(program: str) -> None:
+    with subprocess.Popen(
+        [program, "run", "echo ready; yes | grep no"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)  # what the terminal does at Ctrl-C
+        _, report = process.communicate(timeout=20)
+        assert process.returncode == 128 + signal.SIGINT
+        assert report.startswith("yes|grep   ")
+        assert " wall " in report.splitlines()[0]
+
+
+# -- the report is true
+
+
+def test_the_report_names_the_bottleneck(run: Run, log_file: Path) -> None:
+    script = (
+        f"cat {log_file} {log_file} | awk '{{ for (i = 0; i < 20; i++) s += length($0) }}"
+        " END { print s }'"
+    )
+    done = run(script)
+    head, _, verdict = done.stderr.splitlines()[:3]
+    assert head.startswith("cat|awk   ")
+    assert head.endswith("0 lost")
+    assert verdict.strip().startswith("awk is the bottleneck: on CPU")
+
+
+def test_bytes_are_exact(runs: Callable[..., Any], log_file: Path) -> None:
+    (run,) = runs(f"cat {log_file} | tr a-z A-Z | wc -c")
+    cat, tr, wc = run["stages"]
+    assert run["pipeline"] == "cat|tr|wc"
+    assert (cat["written_bytes"], tr["written_bytes"], wc["written_bytes"]) == (
+        3_000_000,
+        3_000_000,
+        8,
+    )
+    assert run["edges"] == [{"writer": 0, "reader": 1}, {"writer": 1, "reader": 2}]
+
+
+def test_times_add_up(runs: Callable[..., Any], log_file: Path) -> None:
+    (run,) = runs(f"cat {log_file} {log_file} | sort | tail -n 1")
+    wall = run["end_timestamp_seconds"] - run["start_timestamp_seconds"]
+    assert sum(run["level_seconds"].values()) == pytest.approx(wall, rel=0.005, abs=0.002)
+    assert run["wall_seconds"] == pytest.approx(wall, rel=0.005, abs=0.002)
+
+
+def test_only_what_the_command_started_is_seen(runs: Callable[..., Any], tool: Tool) -> None:
+    yes, grep = tool("yes"), tool("grep")
+    with subprocess.Popen(["bash", "-c", f"{yes} | {grep} no"], start_new_session=True) as other:
+        try:
+            assert names(runs("seq 1000000 | wc -l")) == ["seq|wc"]
+        finally:
+            subprocess.run(["kill", "--", f"-{other.pid}"], check=True)
+
+
+def test_the_reader_of_our_own_output_is_no_stage(program: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    subprocess.run(
+        f"'{program}' run --json -o {file} 'seq 100000 | sort -n' | tail -n 1",
+        shell=True,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    assert names(json.loads(file.read_text())["runs"]) == ["seq|sort"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])
+def test_the_shell_can_be_chosen(runs: Callable[..., Any], shell: str) -> None:
+    assert names(runs("--shell", shell, "seq 100000 | sort -n | tail -n 1")) == ["seq|sort|tail"]
+
+
+def test_a_script_can_be_run_as_it_is(runs: Callable[..., Any], tmp_path: Path) -> None:
+    script = tmp_path / "nightly.sh"
+    script.write_text("#!/bin/sh\nseq 100000 | sort -n | tail -n $1\n")
+    script.chmod(0o755)
+    assert names(runs("--", str(script), "1")) == ["seq|sort|tail"]
+
+
+def test_a_nested_pipeline_comes_after_the_one_around_it(
+    runs: Callable[..., Any], tmp_path: Path
+) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/bash\nseq 300000 | sort -n | tail -n 5\necho done\n")
+    script.chmod(0o755)
+    outer, inner = runs(f"{script} | tee {tmp_path}/log")
+    assert (outer["pipeline"], outer["nested"]) == ("job.sh|tee", False)
+    assert (inner["pipeline"], inner["nested"]) == ("seq|sort|tail", True)
+    assert inner["parent"] == outer["id"]
+
+
+def test_many_runs_are_counted_not_printed(run: Run) -> None:
+    done = run("for i in $(seq 200); do seq 10 | wc -l; done > /dev/null")
+    assert "199 more runs" in done.stderr
+    assert len(done.stderr.splitlines()) < 25
+
+
+def test_a_stage_that_outlives_the_command_is_waited_for(
+    runs: Callable[..., Any], tmp_path: Path
+) -> None:
+    (run,) = runs(f"seq 300000 > >(sort -n > {tmp_path}/sorted)")
+    assert run["pipeline"] == "seq|sort"
+    assert run["live"] is False
+
+
+def test_a_command_without_a_pipe_is_told_so(run: Run) -> None:
+    done = run("true")
+    assert done.returncode == 0
+    assert done.stderr.startswith("pipelined: no pipeline seen: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_report_in_a_file_leaves_stderr_alone(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "report"
+    done = run("-o", str(file), "seq 1000 | wc -l")
+    assert (done.stdout, done.stderr) == ("1000\n", "")
+    assert file.read_text().startswith("seq|wc   ")
+
+
+def test_two_at_once_see_their_own(program: str, tmp_path: Path) -> None:
+    files = [tmp_path / "first", tmp_path / "second"]
+    scripts = ["seq 1000000 | sort -n | tail -n 1", "seq 2000000 | wc -l"]
+    started = [
+        subprocess.Popen(
+            [program, "run", "--json", "-o", str(file), script], stdout=subprocess.DEVNULL
+        )
+        for file, script in zip(files, scripts, strict=True)
+    ]
+    assert [process.wait(60) for process in started] == [0, 0]
+    seen = [names(json.loads(file.read_text())["runs"]) for file in files]
+    assert seen == [["seq|sort|tail"], ["seq|wc"]]
+
+
+def test_a_busy_host_neither_shows_in_the_report_nor_loses_anything(
+    runs: Callable[..., Any],
+) -> None:
+    busy = "while :; do seq 3 | wc > /dev/null; done"
+    others = [subprocess.Popen(["bash", "-c", busy], start_new_session=True) for _ in range(2)]
+    try:
+        for _ in range(3):
+            assert names(runs("yes | head -n 1 > /dev/null")) == ["yes|head"]
+    finally:
+        for other in others:
+            os.killpg(other.pid, signal.SIGTERM)
+            other.wait()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_not_change_the_status(program: str, closed: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"'{program}' run 'seq 100 | wc -l > /dev/null; exit 7' {closed}"],
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 7
+
+
+# -- top beside a daemon
+
+
+def test_top_shows_what_the_daemon_sees(program: str, daemon: Any, tool: Tool) -> None:
+    seq, wc = tool("seq"), tool("wc")
+    subprocess.run(["bash", "-c", f"{seq} 100 | {wc}"], check=True, stdout=subprocess.DEVNULL)
+    name = f"{Path(seq).name}|{Path(wc).name}"
+    daemon.wait_for_runs(name, 1)
+    shown = subprocess.run(
+        [program, "top", "--once", "--interval", "0.1", "--url", daemon.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "FINISHED" in shown.stdout

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon watching real pipelines: what it says, what it counts, how it stops."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.conftest import Daemon, StartDaemon
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+Tool = Callable[[str], str]
+
+
+def shell(script: str) -> str:
+    """What a pipeline prints; it must not fail nor complain."""
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def signature(*commands: str) -> str:
+    return "|".join(Path(command).name for command in commands)
+
+
+# -- what it says
+
+
+def test_it_says_what_it_attached_and_where_to_look(daemon: Daemon) -> None:
+    assert "sched_switch" in daemon.announced
+    assert "hooks attached" in daemon.announced
+    assert ":0/" not in daemon.announced
+    assert "pipelined" in daemon.get("/")
+
+
+def test_it_is_ready_when_it_says_so(daemon: Daemon) -> None:
+    assert '"ready"' in daemon.get("/readyz")
+
+
+def test_promtool_has_nothing_to_say(daemon: Daemon, tool: Tool) -> None:
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"{seq} 1000 | {wc}")
+    daemon.wait_for_runs(signature(seq, wc), 1)
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed; make test brings it")
+    checked = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=daemon.get("/metrics"),
+        capture_output=True,
+        text=True,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+# -- what it counts
+
+
+def test_bytes_are_those_that_went_through_the_pipe(
+    daemon: Daemon, tool: Tool, log_file: Path
+) -> None:
+    cat, wc = tool("cat"), tool("wc")
+    assert shell(f"{cat} {log_file} | {wc} -c") == "3000000\n"
+    daemon.wait_for_runs(signature(cat, wc), 1)
+    written = daemon.value("pipelined_written_bytes_total", command=Path(cat).name)
+    read = daemon.value("pipelined_read_bytes_total", command=Path(wc).name)
+    assert written == 3_000_000
+    # The reader also read the libraries that it is linked to.
+    assert read is not None
+    assert 3_000_000 <= read < 3_100_000
+
+
+def test_every_short_run_is_counted(daemon: Daemon, tool: Tool) -> None:
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"for i in $(seq 100); do {seq} 10 | {wc} > /dev/null; done")
+    runs = daemon.wait_for_runs(signature(seq, wc), 100)
+    assert len(runs) == 100
+    assert daemon.value("pipelined_runs_total", pipeline=signature(seq, wc)) == 100
+    assert daemon.value("pipelined_runs_active", pipeline=signature(seq, wc)) == 0
+
+
+METRIC_OF = {
+    "read_bytes": "pipelined_read_bytes_total",
+    "written_bytes": "pipelined_written_bytes_total",
+    "read_calls": "pipelined_read_calls_total",
+    "write_calls": "pipelined_write_calls_total",
+    "forks": "pipelined_forks_total",
+    "execs": "pipelined_execs_total",
+    "exited_children": "pipelined_exited_children_total",
+}
+
+
+def test_the_counters_are_the_sums_of_the_runs(daemon: Daemon, tool: Tool, log_file: Path) -> None:
+    cat, awk, sort = tool("cat"), tool("awk"), tool("sort")
+    name = signature(cat, awk, sort)
+    for _ in range(3):
+        shell(f"{cat} {log_file} | {awk} '{{ print $3 }}' | {sort} -u > /dev/null")
+    runs = daemon.wait_for_runs(name, 3)
+    samples = daemon.samples()
+
+    def metric(metric_name: str, **labels: str) -> float:
+        found = [
+            value
+            for (sample, has), value in samples.items()
+            if sample == metric_name and has >= {("pipeline", name), *labels.items()}
+        ]
+        assert len(found) == 1, (metric_name, labels, found)
+        return found[0]
+
+    assert metric("pipelined_run_seconds_total") == pytest.approx(
+        sum(run["wall_seconds"] for run in runs)
+    )
+    for level in ("0", "1", "2", "3"):
+        assert metric("pipelined_level_seconds_total", level=level) == pytest.approx(
+            sum(run["level_seconds"][level] for run in runs), abs=1e-9
+        )
+    for index, command in enumerate((cat, awk, sort)):
+        stages = [run["stages"][index] for run in runs]
+        labels = {"command": Path(command).name, "position": str(index + 1)}
+        for key, metric_name in METRIC_OF.items():
+            assert metric(metric_name, **labels) == sum(stage[key] for stage in stages), key
+        for mode in ("user", "system"):
+            assert metric("pipelined_cpu_seconds_total", mode=mode, **labels) == pytest.approx(
+                sum(stage[f"{mode}_seconds"] for stage in stages), abs=1e-9
+            )
+        for state in ("cpu", "runqueue", "pipe_empty", "pipe_full", "disk", "other"):
+            assert metric("pipelined_state_seconds_total", state=state, **labels) == pytest.approx(
+                sum(stage["state_seconds"][state] for stage in stages), abs=1e-9
+            )
+        for side in ("empty", "full"):
+            assert metric("pipelined_pipe_sleeps_total", side=side, **labels) == sum(
+                stage["pipe_sleeps"][side] for stage in stages
+            )
+
+
+def test_both_formats_say_the_same(daemon: Daemon, tool: Tool) -> None:
+    seq, wc = tool("seq"), tool("wc")
+    name = signature(seq, wc)
+    shell(f"{seq} 100000 | {wc} -l")
+    daemon.wait_for_runs(name, 1)
+
+    def of_this(accept: str) -> dict[Any, float]:
+        return {
+            key: value
+            for key, value in daemon.samples(accept).items()
+            if ("pipeline", name) in key[1]
+        }
+
+    text = of_this("")
+    assert len(text) > 50
+    assert of_this(OPENMETRICS) == text
+
+
+def test_times_add_up(daemon: Daemon, tool: Tool, log_file: Path) -> None:
+    cat, sort, tail = tool("cat"), tool("sort"), tool("tail")
+    shell(f"{cat} {log_file} {log_file} | {sort} -r | {tail} -n 1 > /dev/null")
+    (run,) = daemon.wait_for_runs(signature(cat, sort, tail), 1)
+    wall = run["end_timestamp_seconds"] - run["start_timestamp_seconds"]
+    assert sum(run["level_seconds"].values()) == pytest.approx(wall, rel=0.005, abs=0.002)
+    for stage in run["stages"]:
+        lived = stage["end_timestamp_seconds"] - stage["start_timestamp_seconds"]
+        # sort may have threads, which live for themselves.
+        assert stage["lifetime_seconds"] >= lived * 0.995 - 0.002
+
+
+def test_counters_never_go_back(daemon: Daemon, tool: Tool, log_file: Path) -> None:
+    cat, gzip, wc = tool("cat"), tool("gzip"), tool("wc")
+    name = signature(cat, gzip, wc)
+    script = f"for i in 1 2 3 4 5 6; do {cat} {log_file} | {gzip} | {wc} -c > /dev/null; done"
+    latest: dict[Any, float] = {}
+    with subprocess.Popen(["bash", "-c", script]) as job:
+        while job.poll() is None or daemon.value("pipelined_runs_total", pipeline=name) != 6:
+            now = {
+                key: value
+                for key, value in daemon.samples().items()
+                if ("pipeline", name) in key[1] and key[0].endswith("_total")
+            }
+            assert {key for key in latest if now[key] < latest[key]} == set()
+            latest = now
+    assert latest
+
+
+def test_a_live_run_is_shown_and_ends(
+    daemon: Daemon, tool: Tool, wait_until: Callable[..., Any]
+) -> None:
+    sleep, cat = tool("sleep"), tool("cat")
+    name = signature(sleep, cat)
+    with subprocess.Popen(["bash", "-c", f"{sleep} 30 | {cat}"], start_new_session=True) as job:
+        try:
+            (run,) = wait_until(lambda: daemon.runs(name, "&live=true"), "the live run")
+            assert run["end_timestamp_seconds"] is None
+            assert daemon.value("pipelined_runs_active", pipeline=name) == 1
+            again = daemon.runs(name, "&live=true")[0]
+            assert again["wall_seconds"] > run["wall_seconds"]
+        finally:
+            subprocess.run(["kill", "--", f"-{job.pid}"], check=True)
+    daemon.wait_for_runs(name, 1)
+    assert daemon.value("pipelined_runs_active", pipeline=name) == 0
+
+
+def test_a_pipeline_that_ran_before_the_daemon_is_partial(
+    start_daemon: StartDaemon, tool: Tool, wait_until: Callable[..., Any]
+) -> None:
+    yes, grep = tool("yes"), tool("grep")
+    script = f"{yes} | {grep} no"
+    with subprocess.Popen(["bash", "-c", script], start_new_session=True) as job:
+        try:
+            time.sleep(0.3)
+            daemon = start_daemon()
+            (run,) = wait_until(
+                lambda: daemon.runs(signature(yes, grep)), "the run that was there before"
+            )
+            assert run["partial"] is True
+        finally:
+            subprocess.run(["kill", "--", f"-{job.pid}"], check=True)
+
+
+def test_past_the_bound_pipelines_are_counted_as_other(
+    start_daemon: StartDaemon, tool: Tool, wait_until: Callable[..., Any]
+) -> None:
+    seq, wc, cat = tool("seq"), tool("wc"), tool("cat")
+    daemon = start_daemon("--max-signatures", "1")
+    shell(f"{seq} 10 | {wc} > /dev/null; {seq} 10 | {cat} > /dev/null; {seq} 9 | {cat} | {wc}")
+    wait_until(
+        lambda: (daemon.value("pipelined_runs_total", pipeline="(other)") or 0) >= 2, "(other)"
+    )
+
+
+# -- secrets
+
+
+def test_command_lines_are_not_shown(daemon: Daemon, tool: Tool) -> None:
+    seq, cat = tool("seq"), tool("cat")
+    shell(f"{seq} -s hunter2 9 | {cat} > /dev/null")
+    (run,) = daemon.wait_for_runs(signature(seq, cat), 1)
+    assert all("arguments" not in stage for stage in run["stages"])
+    assert "hunter2" not in daemon.get("/metrics")
+
+
+def test_command_lines_are_shown_to_the_api_when_asked(
+    start_daemon: StartDaemon, tool: Tool, wait_until: Callable[..., Any], tmp_path: Path
+) -> None:
+    tail, cat = tool("tail"), tool("cat")
+    secret = tmp_path / "hunter2"
+    secret.touch()
+    daemon = start_daemon("--show-arguments")
+    script = f"{tail} -f {secret} | {cat}"
+    with subprocess.Popen(["bash", "-c", script], start_new_session=True) as job:
+        try:
+            (run,) = wait_until(lambda: daemon.runs(signature(tail, cat)), "the live run")
+            assert run["stages"][0]["arguments"] == f"{tail} -f {secret}"
+            assert "hunter2" not in daemon.get("/metrics")
+        finally:
+            subprocess.run(["kill", "--", f"-{job.pid}"], check=True)
+
+
+# -- several, and the file
+
+
+def test_two_daemons_count_the_same(start_daemon: StartDaemon, tool: Tool) -> None:
+    first, second = start_daemon(), start_daemon()
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"for i in 1 2 3; do {seq} 10 | {wc} > /dev/null; done")
+    for daemon in (first, second):
+        assert len(daemon.wait_for_runs(signature(seq, wc), 3)) == 3
+
+
+def test_the_file_is_read_and_flags_win(start_daemon: StartDaemon, tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('recent-runs = 7\nlog.level = "debug"\n[web]\nlisten-address = "[::1]:0"\n')
+    daemon = start_daemon("--config", str(file), "--log.level", "error", address=None)
+    assert daemon.url.startswith("http://[::1]:")
+    assert '"alive"' in daemon.get("/healthz")
+    assert "DEBUG" not in daemon.log.read_text()
+
+
+# -- how it stops
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_within_a_second_and_detaches_everything(
+    start_daemon: StartDaemon,
+    attached: Callable[[set[int]], set[int]],
+    number: signal.Signals,
+) -> None:
+    daemon = start_daemon()
+    links = daemon.links()
+    assert attached(links) == links != set()
+    took = daemon.stop(number)
+    assert daemon.process.returncode == 0
+    assert took < 1
+    # The kernel frees a link a little after its last user has gone.
+    deadline = time.monotonic() + 1
+    while attached(links) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert attached(links) == set()
+    assert "Traceback" not in daemon.log.read_text()
+
+
+def test_it_stops_within_a_second_while_clients_hold_on(start_daemon: StartDaemon) -> None:
+    daemon = start_daemon()
+    host, port = daemon.url.removeprefix("http://").split(":")
+    clients = [socket.create_connection((host, int(port))) for _ in range(20)]
+    for client in clients[:10]:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")  # and never the end of it
+    try:
+        assert daemon.stop() < 1
+        assert daemon.process.returncode == 0
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_it_stops_within_a_second_in_the_middle_of_work(
+    start_daemon: StartDaemon, tool: Tool
+) -> None:
+    daemon = start_daemon()
+    seq, wc = tool("seq"), tool("wc")
+    script = f"while :; do {seq} 10 | {wc} > /dev/null; done"
+    with subprocess.Popen(["bash", "-c", script], start_new_session=True) as job:
+        try:
+            time.sleep(0.5)
+            assert daemon.stop() < 1
+        finally:
+            subprocess.run(["kill", "--", f"-{job.pid}"], check=True)
+    assert daemon.process.returncode == 0
+    assert "Traceback" not in daemon.log.read_text()
+
+
+@pytest.mark.usefixtures("bpf")
+@pytest.mark.parametrize("delay", [0.1, 0.2, 0.3, 0.5, 0.8, 1.2])
+def test_it_stops_however_early_it_is_asked_to(program: str, delay: float, tmp_path: Path) -> None:
+    with (
+        (tmp_path / "log").open("w+") as log,
+        subprocess.Popen(
+            [program, "serve", "--web.listen-address", "127.0.0.1:0"],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        ) as process,
+    ):
+        time.sleep(delay)
+        process.terminate()
+        try:
+            # Before it can listen to the signal, the signal ends it as any process.
+            assert process.wait(10) in (0, -signal.SIGTERM)
+        finally:
+            process.kill()
+        log.seek(0)
+        assert "Traceback" not in log.read()
+
+
+def test_a_daemon_that_is_killed_leaves_nothing_and_harms_no_pipeline(
+    start_daemon: StartDaemon, tool: Tool, attached: Callable[[set[int]], set[int]], log_file: Path
+) -> None:
+    daemon = start_daemon()
+    cat, sort, wc = tool("cat"), tool("sort"), tool("wc")
+    script = f"set -o pipefail; for i in 1 2 3 4; do {cat} {log_file}; done | {sort} | {wc} -l"
+    links = daemon.links()
+    with subprocess.Popen(
+        ["bash", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        time.sleep(0.1)
+        daemon.stop(signal.SIGKILL)
+        assert job.communicate() == ("240000\n", "")
+        assert job.returncode == 0
+    deadline = time.monotonic() + 2
+    while attached(links) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert attached(links) == set()

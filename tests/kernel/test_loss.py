@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maps made tiny on purpose: what does not fit is counted, and nothing else happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelined.config import Config
+from pipelined.observer import Observer
+
+if TYPE_CHECKING:
+    from kernel.conftest import Watch
+
+MANY = "for i in {1..20}; do { sleep 0.3; cat lines; } | sort | wc -l & done; wait"
+ONE = "cat lines | sort | wc -l"
+
+
+@pytest.fixture(params=[{"max_stages": 5}, {"max_pipes": 3}], ids=lambda few: next(iter(few)))
+def cramped(request: pytest.FixtureRequest) -> Iterator[Observer]:
+    """An observer with room for hardly anything."""
+    with Observer.open(Config(**request.param), watch_pid=os.getpid()) as observer:
+        observer.start()
+        yield observer
+
+
+def test_what_does_not_fit_is_counted_as_lost(watch: Watch, cramped: Observer, lines: Path) -> None:
+    assert not any(cramped.lost().values())
+    watch.run(MANY)
+    cramped.settle()
+    assert any(cramped.lost().values())
+
+
+def test_pipelines_do_not_notice(watch: Watch, cramped: Observer, lines: Path) -> None:
+    observed = watch.run(MANY)
+    assert observed.returncode == 0
+    assert observed.stderr == ""
+    assert observed.stdout.split() == ["2000"] * 20
+    assert len(observed.runs) == 20  # the other observer, which has room
+
+
+def test_it_recovers(
+    watch: Watch,
+    cramped: Observer,
+    lines: Path,
+    entries_left: Callable[[Observer], dict[str, int]],
+) -> None:
+    watch.run(MANY)
+    assert not any(entries_left(cramped).values())
+    lost = dict(cramped.lost())
+    known = {run.id for run in cramped.runs()}
+    for _ in range(5):
+        watch.run(ONE)
+        entries_left(cramped)
+    new = [run for run in cramped.runs() if run.id not in known]
+    assert [run.pipeline for run in new] == ["cat|sort|wc"] * 5
+    assert dict(cramped.lost()) == lost
+    assert cramped.ready() is None
+    assert cramped.sweep_stats.failures == 0
+
+
+def test_maps_say_how_full_they_are(
+    watch: Watch,
+    cramped: Observer,
+    lines: Path,
+    entries_left: Callable[[Observer], dict[str, int]],
+) -> None:
+    started = watch.start(MANY)
+    watch.live("bash|sort|wc")
+    cramped.sweep()
+    uses = cramped.maps()
+    started.finish()
+    assert [use for use in uses if use.entries > use.capacity] == []
+    assert any(use.entries == use.capacity for use in uses)
+    assert not any(entries_left(cramped).values())

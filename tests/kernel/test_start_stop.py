@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting, stopping and dying leave nothing attached and no pipeline disturbed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelined.config import Config
+from pipelined.errors import UserError
+from pipelined.observer import Observer
+
+if TYPE_CHECKING:
+    from kernel.conftest import Watch
+
+_SYS_BPF = {"x86_64": 321, "aarch64": 280}
+_BPF_PROG_GET_FD_BY_ID, _BPF_MAP_GET_FD_BY_ID = 13, 14
+
+
+def exists(command: int, number: int) -> bool:
+    """Whether the kernel still has the program or map of this id."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    attributes = (ctypes.c_uint32 * 16)(number)
+    fd = libc.syscall(_SYS_BPF[platform.machine()], command, attributes, ctypes.sizeof(attributes))
+    if fd < 0:
+        return False
+    os.close(fd)
+    return True
+
+
+def held(pid: int, what: str) -> set[int]:
+    """Ids of the programs (`prog_id`) or maps (`map_id`) that a process's descriptors hold."""
+    found: set[int] = set()
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            text = entry.read_text()
+        except OSError:  # closed meanwhile
+            continue
+        found.update(int(number) for number in re.findall(rf"^{what}:\s*(\d+)$", text, re.M))
+    return found
+
+
+def gone(command: int, numbers: set[int], seconds: float = 2) -> bool:
+    end = time.monotonic() + seconds
+    while left := [number for number in numbers if exists(command, number)]:
+        if time.monotonic() > end:
+            print("left:", left)
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_nothing_is_attached_after_close() -> None:
+    before = held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")
+    observer = Observer.open(Config(), watch_pid=os.getpid())
+    programs = held(os.getpid(), "prog_id") - before[0]
+    maps = held(os.getpid(), "map_id") - before[1]
+    assert programs and maps
+    observer.close()
+    assert (held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")) == before
+    assert gone(_BPF_PROG_GET_FD_BY_ID, programs)
+    assert gone(_BPF_MAP_GET_FD_BY_ID, maps)
+
+
+def test_closing_takes_less_than_a_second(watch: Watch) -> None:
+    observer = Observer.open(Config(), watch_pid=os.getpid())
+    observer.start()
+    started = watch.start("for i in {1..20}; do sleep 2 | cat & done; wait")
+    time.sleep(0.3)
+    began = time.monotonic()
+    observer.close()
+    took = time.monotonic() - began
+    started.kill()
+    started.finish()
+    assert took < 1
+
+
+def test_descriptors_and_threads_are_given_back() -> None:
+    def state() -> tuple[int, set[str]]:
+        return len(os.listdir("/proc/self/fd")), {thread.name for thread in threading.enumerate()}
+
+    before = state()
+    for _ in range(5):
+        with Observer.open(Config(), watch_pid=os.getpid()) as observer:
+            observer.start()
+    assert state() == before
+
+
+def test_closing_twice_is_closing_once() -> None:
+    observer = Observer.open(Config(), watch_pid=os.getpid())
+    observer.close()
+    observer.close()
+
+
+def test_it_can_still_be_asked_after_it_was_closed(watch: Watch, lines: Path) -> None:
+    with Observer.open(Config(), watch_pid=os.getpid()) as observer:
+        watch.run("cat lines | sort | wc -l")
+        observer.settle()
+    assert [run.pipeline for run in observer.runs()] == ["cat|sort|wc"]
+    assert observer.ready() is not None
+    observer.sweep()
+    observer.settle()
+    assert observer.lost() is not None
+    assert observer.maps() is not None
+
+
+def test_it_is_ready_in_time() -> None:
+    began = time.monotonic()
+    with Observer.open(Config(), watch_pid=os.getpid()) as observer:
+        took = time.monotonic() - began
+        assert observer.ready() is None
+    assert took < 0.6
+
+
+def test_a_pipeline_outlives_its_observer_unharmed(watch: Watch, lines: Path) -> None:
+    observer = Observer.open(Config(), watch_pid=os.getpid())
+    started = watch.start("{ cat lines; sleep 0.4; cat lines; } | sort | wc -l")
+    time.sleep(0.1)
+    observer.close()
+    observed = started.finish()
+    assert (observed.returncode, observed.stdout, observed.stderr) == (0, "4000\n", "")
+
+
+def test_two_observers_see_the_same(watch: Watch, lines: Path) -> None:
+    with Observer.open(Config(), watch_pid=os.getpid()) as second:
+        observed = watch.run("cat lines | sort | wc -l")
+        second.settle()
+        mine, other = observed.runs[0], second.runs()[0]
+    assert (mine.pipeline, [s.pid for s in mine.stages]) == (
+        other.pipeline,
+        [s.pid for s in other.stages],
+    )
+
+
+OPENS = """
+import os, sys, time
+from pipelined.config import Config
+from pipelined.observer import Observer
+observer = Observer.open(Config(), watch_pid=os.getpid())
+observer.start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_observer_leaves_nothing_attached(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        process = subprocess.Popen([sys.executable, "-c", OPENS], stdout=file)
+    try:
+        end = time.monotonic() + 20
+        while "ready" not in said.read_text():
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.02)
+        programs, maps = held(process.pid, "prog_id"), held(process.pid, "map_id")
+        assert programs and maps
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert gone(_BPF_PROG_GET_FD_BY_ID, programs)
+    assert gone(_BPF_MAP_GET_FD_BY_ID, maps)
+
+
+def test_a_missing_object_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    before = held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")
+    with pytest.raises(UserError) as caught:
+        Observer.open(Config(object=tmp_path / "nothing.bpf.o"), watch_pid=os.getpid())
+    assert "\n" not in str(caught.value)
+    assert "nothing.bpf.o" in str(caught.value)
+    assert (held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")) == before
+
+
+def test_a_broken_object_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "broken.bpf.o"
+    path.write_bytes(b"\x7fELF" + bytes(200))
+    before = held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")
+    with pytest.raises(UserError) as caught:
+        Observer.open(Config(object=path), watch_pid=os.getpid())
+    assert "\n" not in str(caught.value)
+    assert (held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")) == before

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines as fast as this host can start and end them: every one is counted."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelined.observer import Observer
+
+if TYPE_CHECKING:
+    from kernel.conftest import Watch
+
+SECONDS = 10
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def runs_of(observer: Observer, pipeline: str) -> int:
+    return sum(t.runs for series, t in observer.totals().items() if series.pipeline == pipeline)
+
+
+def runs_but(observer: Observer, pipeline: str) -> dict[str, int]:
+    """Runs of every other signature: part of a pipeline must not be counted as one."""
+    return {
+        series.pipeline: totals.runs
+        for series, totals in observer.totals().items()
+        if series.pipeline != pipeline and totals.runs
+    }
+
+
+def storm(watch: Watch, mode: str, seconds: int) -> int:
+    """How many pipelines were made."""
+    workers = str(len(os.sched_getaffinity(0)))
+    observed = watch.run_command("storm", mode, str(seconds), workers, timeout=seconds + 30)
+    assert observed.returncode == 0, observed.stderr
+    return int(observed.stdout)
+
+
+@pytest.mark.parametrize(
+    ("mode", "pipeline"), [("exec", "true|true|true"), ("fork", "storm|storm|storm")]
+)
+def test_every_pipeline_of_a_storm_is_counted(
+    watch: Watch,
+    entries_left: Callable[[Observer], dict[str, int]],
+    mode: str,
+    pipeline: str,
+) -> None:
+    observer = watch.observer
+    storm(watch, mode, 6)  # fills what is bounded
+    before, memory = runs_of(observer, pipeline), resident_bytes()
+    lost = dict(observer.lost())
+    others = runs_but(observer, pipeline)
+
+    made = storm(watch, mode, SECONDS)
+
+    assert made > 100 * SECONDS
+    assert dict(observer.lost()) == lost
+    assert runs_of(observer, pipeline) - before == made
+    assert not any(entries_left(observer).values())
+    assert runs_but(observer, pipeline) == others
+    assert resident_bytes() - memory < 4 << 20
+
+
+def test_seconds_of_a_storm_add_up(watch: Watch) -> None:
+    made = storm(watch, "fork", 2)
+    assert made > 0
+    for series, totals in watch.observer.totals().items():
+        if series.pipeline == "storm|storm|storm":
+            wall = totals.run_seconds
+            assert abs(sum(totals.levels) - wall) <= 0.005 * wall + 0.002
+            assert totals.active == 0

@@ -1,0 +1,974 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands at the prompt, with a made-up observer: words, exit codes, signals."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+from rich.console import Console
+
+import pipelined.observer
+from pipelined import __version__, cli, profile
+from pipelined.config import OPTIONS, Address, Config
+from pipelined.errors import UserError
+from pipelined.profile import NotStarted, Profile, command_line, execute, report_order
+from pipelined.runs import LEVELS, STATES, Run, Series, Stage
+from pipelined.schema import run_from_dict
+from pipelined.serve import announcement, serve
+from pipelined.web import HttpServer, create_app
+
+START = 1_700_000_000.0
+
+Program = Callable[..., int]
+
+
+def make_stage(position: int, command: str) -> Stage:
+    return Stage(
+        position=position,
+        command=command,
+        pid=100 + position,
+        start=START,
+        end=START + 1,
+        states={**dict.fromkeys(STATES, 0.0), "cpu": 0.75, "pipe_empty": 0.25},
+        user_seconds=0.5,
+        system_seconds=0.25,
+        read_bytes=1000,
+        written_bytes=1000,
+        read_calls=10,
+        write_calls=10,
+        sleeps_empty=1,
+        sleeps_full=0,
+        forks=0,
+        execs=1,
+        exec_failures=None,
+        exited_children=0,
+        children_cpu_seconds=0.0,
+        children_lifetime_seconds=0.0,
+    )
+
+
+def make_run(name: str, *commands: str, wall: float = 1.0, parent: str | None = None) -> Run:
+    return Run(
+        id=name,
+        series=Series("|".join(commands), parent is not None, "-"),
+        start=START,
+        end=START + wall,
+        wall_seconds=wall,
+        partial=False,
+        levels=(0.0, wall / 2, wall / 2, *[0.0] * (len(LEVELS) - 3)),
+        disk_overlapped_seconds=0.0,
+        disk_alone_seconds=0.0,
+        stages=tuple(make_stage(n, command) for n, command in enumerate(commands, 1)),
+        edges=tuple((n, n + 1) for n in range(len(commands) - 1)),
+        parent=parent,
+    )
+
+
+class FakeObserver:
+    """Says that the runs it was given are what it saw."""
+
+    def __init__(self, *runs: Run, lost: int = 0) -> None:
+        self.seen = list(runs)
+        self.sweep_stats = SimpleNamespace(last_time=START, count=1, seconds_total=0.0, failures=0)
+        self._lost = lost
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def settle(self) -> None:
+        self.calls.append("settle")
+
+    def sweep(self) -> None:
+        pass
+
+    def runs(self) -> list[Run]:
+        return self.seen
+
+    def totals(self) -> Mapping[Series, Any]:
+        return {}
+
+    def lost(self) -> Mapping[str, int]:
+        return {"stages": self._lost, "pipes": 0}
+
+    def hooks(self) -> list[Any]:
+        return [hook("sched_switch"), hook("sys_execve", attached=False, reason="not here")]
+
+    def maps(self) -> list[Any]:
+        return []
+
+    def ready(self) -> str | None:
+        return None
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def hook(name: str, *, attached: bool = True, reason: str = "", tier: str = "sched") -> Any:
+    return SimpleNamespace(name=name, tier=tier, method="tp_btf", attached=attached, reason=reason)
+
+
+@pytest.fixture(autouse=True)
+def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "PIPELINED_DEBUG", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    # The log of this process is the test runner's.
+    monkeypatch.setattr(cli, "_log_to_stderr", lambda level: None)
+
+
+@pytest.fixture
+def program() -> Program:
+    """Runs `pipelined` with the given words and returns its exit status."""
+    return lambda *words: cli._guarded(list(words))
+
+
+@pytest.fixture
+def observe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeObserver]:
+    """Makes `run` see the given runs."""
+
+    def see(*runs: Run, lost: int = 0) -> FakeObserver:
+        observer = FakeObserver(*runs, lost=lost)
+        opener = SimpleNamespace(open=lambda config, *, watch_pid: observer)
+        monkeypatch.setattr(pipelined.observer, "Observer", opener)
+        return observer
+
+    return see
+
+
+# -- the program as a whole
+
+
+def test_version(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program("--version") == 0
+    assert capsys.readouterr().out == f"pipelined {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "run", "top", "doctor", "completion"])
+def test_help_of_every_command_has_examples(
+    program: Program, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert program(command, "--help") == 0
+    text = capsys.readouterr().out
+    assert "Examples:\n" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_help_of_serve_has_every_option(
+    program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program("serve", "--help")
+    text = capsys.readouterr().out
+    assert [option.flag for option in OPTIONS if f"  {option.flag} " not in text] == []
+
+
+def test_without_a_command_the_help_goes_to_stderr(
+    program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program() == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("Usage: pipelined ")
+
+
+def test_help_loads_neither_server_nor_terminal_library() -> None:
+    code = """
+        import sys
+        from pipelined.cli import _guarded
+        assert _guarded(["--help"]) == 0
+        heavy = {"flask", "cheroot", "rich", "prometheus_client", "asyncio", "ctypes"}
+        sys.exit(f"loaded: {heavy & set(sys.modules)}" if heavy & set(sys.modules) else 0)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run"], "missing argument"),
+        (["serve", "--sweep-intervall", "1s"], "--sweep-intervall"),
+        (["serve", "--sweep-interval", "1 banana"], "--sweep-interval must be a duration"),
+        (["serve", "--web.listen-address", "here"], "--web.listen-address must be HOST:PORT"),
+        (["top", "--interval", "0"], "0"),
+        (["top", "--url", "ftp://host"], "--url must be like http://127.0.0.1:9905"),
+        (["top", "--url", "http://host:port"], "--url must be like http://127.0.0.1:9905"),
+        (["completion", "csh"], "csh"),
+        (["run", "--shell", "zsh", "a", "b"], "one quoted string"),
+        (["run", "--color", "blue", "a"], "blue"),
+        (["watch"], "watch"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(
+    program: Program, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert program(*words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("pipelined: ")
+    assert printed.err.count("\n") == 1
+    assert told in printed.err
+    assert "--help" in printed.err
+
+
+def test_a_wrong_config_file_is_one_line_with_file_and_line(
+    program: Program, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("[web]\nlisten-adress = ':1'\n")
+    assert program("serve", "--config", str(file)) == 1
+    error = capsys.readouterr().err
+    assert error == (
+        f"pipelined: {file}:2: unknown key web.listen-adress;"
+        " did you mean listen-address under [web]?\n"
+    )
+
+
+def test_a_fault_of_ours_is_one_line(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "command_line", lambda *_, **__: 1 / 0)
+    assert program("run", "true") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("pipelined: internal error: ZeroDivisionError: division by zero; set ")
+    assert error.count("\n") == 1
+
+
+def test_a_fault_of_ours_shows_its_traceback_when_asked(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIPELINED_DEBUG", "1")
+    monkeypatch.setattr(profile, "command_line", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        program("run", "true")
+
+
+def test_ctrl_c_leaves_no_traceback(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(profile, "command_line", interrupted)
+    assert program("run", "true") == 130
+    assert capsys.readouterr().err.strip() == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(
+    program: Program, capsys: pytest.CaptureFixture[str], shell: str
+) -> None:
+    assert program("completion", shell) == 0
+    assert "_PIPELINED_COMPLETE" in capsys.readouterr().out
+
+
+def test_the_completion_script_completes_in_bash(
+    program: Program, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program("completion", "bash")
+    script = tmp_path / "completion"
+    script.write_text(capsys.readouterr().out)
+    stub = tmp_path / "pipelined"
+    stub.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom pipelined.cli import main\nsys.exit(main())\n"
+    )
+    stub.chmod(0o755)
+    asked = f"""
+        source {script}
+        COMP_WORDS=(pipelined serve --web.l) COMP_CWORD=2
+        _pipelined_completion pipelined && echo "${{COMPREPLY[@]}}"
+    """
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    answer = subprocess.run(["bash", "-c", asked], env=environment, capture_output=True, text=True)
+    assert answer.stdout.strip() == "--web.listen-address"
+
+
+# -- run: what is executed
+
+
+def test_one_string_goes_to_bash() -> None:
+    assert command_line(["a | b"]) == ("bash", "-c", "a | b")
+
+
+def test_without_bash_one_string_goes_to_sh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert command_line(["a | b"]) == ("sh", "-c", "a | b")
+
+
+def test_a_shell_can_be_named() -> None:
+    assert command_line(["a |& b"], shell="zsh") == ("zsh", "-c", "a |& b")
+
+
+def test_several_words_are_executed_as_they_are(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    observe()
+    assert program("run", "printf", "%s.", "a b", "$HOME", "--json") == 0
+    assert capfd.readouterr().out == "a b.$HOME.--json."
+
+
+def test_one_word_behind_two_dashes_is_executed_as_it_is(
+    program: Program, observe: Callable[..., FakeObserver], tmp_path: Path
+) -> None:
+    observe()
+    script = tmp_path / "my script; exit 1"
+    script.write_text("#!/bin/sh\nexit 7\n")
+    script.chmod(0o755)
+    assert program("run", "--", str(script)) == 7
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -PIPE $$", 141), ("nosuch", 127)],
+)
+def test_the_exit_status_passes_through(
+    program: Program, observe: Callable[..., FakeObserver], command: str, status: int
+) -> None:
+    observe(make_run("1", "cat", "awk"))
+    assert program("run", command) == status
+
+
+def test_a_command_that_is_not_there_is_127(
+    program: Program, observe: Callable[..., FakeObserver], capsys: pytest.CaptureFixture[str]
+) -> None:
+    observer = observe()
+    assert program("run", "--", "no-such-command") == 127
+    assert capsys.readouterr().err == (
+        "pipelined: cannot run no-such-command: not found; check its name and PATH\n"
+    )
+    assert observer.calls[-1] == "close"
+
+
+def test_a_command_that_may_not_run_is_126(
+    program: Program, observe: Callable[..., FakeObserver], tmp_path: Path
+) -> None:
+    observe()
+    file = tmp_path / "data"
+    file.write_text("data")
+    assert program("run", "--", str(file)) == 126
+
+
+def test_without_an_observer_the_command_is_not_started(
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def refuse(config: Config, *, watch_pid: int) -> FakeObserver:
+        raise UserError("cannot load BPF programs: not root", "run it with sudo")
+
+    monkeypatch.setattr(pipelined.observer, "Observer", SimpleNamespace(open=refuse))
+    started = tmp_path / "started"
+    assert program("run", f"touch {started}") == 1
+    assert not started.exists()
+    assert capsys.readouterr().err == (
+        "pipelined: cannot load BPF programs: not root; run it with sudo\n"
+    )
+
+
+def test_a_report_that_cannot_be_written_stops_it_before_the_command(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    observe()
+    started = tmp_path / "started"
+    assert program("run", "-o", str(tmp_path / "no" / "file"), f"touch {started}") == 1
+    assert not started.exists()
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_full_disk_does_not_change_the_exit_status(
+    program: Program, observe: Callable[..., FakeObserver], capsys: pytest.CaptureFixture[str]
+) -> None:
+    observe(make_run("1", "cat", "awk"))
+    assert program("run", "-o", "/dev/full", "exit 5") == 5
+    assert "cannot write /dev/full: no space left on device" in capsys.readouterr().err
+
+
+def test_the_observer_is_private_and_watches_this_process(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = []
+
+    def note(config: Config, *, watch_pid: int) -> FakeObserver:
+        watched.append(watch_pid)
+        return FakeObserver()
+
+    monkeypatch.setattr(pipelined.observer, "Observer", SimpleNamespace(open=note))
+    program("run", "true")
+    assert watched == [os.getpid()]
+
+
+# -- run: what the command is given
+
+
+def run_execute(
+    *arguments: str, wrapper: tuple[str, ...] = (), **popen: Any
+) -> subprocess.Popen[str]:
+    """`execute` in a process of its own, which exits with the status."""
+    code = "import sys; from pipelined.profile import execute; sys.exit(execute(sys.argv[1:]))"
+    return subprocess.Popen(
+        [*wrapper, sys.executable, "-c", code, *arguments],
+        text=True,
+        stdout=subprocess.PIPE,
+        **popen,
+    )
+
+
+def test_input_and_output_are_the_commands_own() -> None:
+    with run_execute("tr", "a-z", "A-Z", stdin=subprocess.PIPE) as process:
+        assert process.communicate("text\n")[0] == "TEXT\n"
+        assert process.returncode == 0
+
+
+def test_descriptors_reach_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "third"
+    wrapper = ("sh", "-c", f'exec 3>{file} && exec "$@"', "sh")
+    with run_execute("sh", "-c", "echo third >&3", wrapper=wrapper) as process:
+        process.communicate()
+    assert file.read_text() == "third\n"
+
+
+def test_the_command_starts_with_no_signal_blocked_or_ignored() -> None:
+    with run_execute("grep", "-E", "Sig(Blk|Ign)", "/proc/self/status") as process:
+        out = process.communicate()[0]
+    assert [signal_set(text) for text in out.split()[1::2]] == [set(), set()]
+
+
+def signal_set(text: str) -> set[int]:
+    """Signals of a line of /proc/PID/status, but for the two that the C library keeps (32, 33)."""
+    return {number for number in range(1, 32) if int(text, 16) >> (number - 1) & 1}
+
+
+def test_a_broken_pipe_kills_the_command_silently() -> None:
+    with run_execute("sh", "-c", "yes | head -n 1", stderr=subprocess.PIPE) as process:
+        assert process.communicate() == ("y\n", "")
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    with run_execute(
+        "grep", "SigIgn", "/proc/self/status", wrapper=("nohup",), stdin=subprocess.DEVNULL
+    ) as process:
+        out = process.communicate()[0]
+    assert signal_set(out.split()[1]) == {signal.SIGHUP}
+
+
+def test_a_parent_that_ignores_its_children_does_not_hide_the_status() -> None:
+    wrapper = (sys.executable, "-c", "import os, signal, sys\n"
+               "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+               "os.execvp(sys.argv[1], sys.argv[1:])")  # fmt: skip
+    with run_execute("sh", "-c", "exit 4", wrapper=wrapper) as process:
+        process.communicate()
+        assert process.returncode == 4
+
+
+COUNT_SIGNALS = """
+trap 'echo {name}' {name}
+echo ready
+end=$((SECONDS + 5))
+while [ "$SECONDS" -lt "$end" ] && ! [ -e "$1" ]; do sleep 0.02; done
+exit 3
+"""
+
+
+@pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2"])
+def test_a_signal_sent_to_us_reaches_the_command_once(name: str, tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    script = COUNT_SIGNALS.format(name=name)
+    with run_execute("bash", "-c", script, "bash", str(stop)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.Signals[f"SIG{name}"])
+        assert process.stdout.readline() == f"{name}\n"
+        stop.touch()
+        assert process.communicate()[0] == ""
+        assert process.returncode == 3
+
+
+def test_a_command_that_dies_of_the_signal_gives_128_and_its_number() -> None:
+    with run_execute("sh", "-c", "echo ready; exec sleep 10") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        process.communicate()
+        assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    child, terminal = pty.fork()
+    if child == 0:
+        code = "import sys; from pipelined.profile import execute; sys.exit(execute(sys.argv[1:]))"
+        script = COUNT_SIGNALS.format(name="INT")
+        command = ["bash", "-c", script, "bash", str(stop)]
+        os.execv(sys.executable, [sys.executable, "-c", code, *command])
+    try:
+        printed = read_until(terminal, b"ready")
+        os.write(terminal, b"\x03")
+        printed += read_until(terminal, b"INT")
+        time.sleep(0.2)  # long enough for another one to show
+        stop.touch()
+        printed += read_until(terminal, None)
+        assert printed.count(b"INT") == 1
+    finally:
+        _, status = os.waitpid(child, 0)
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 3
+
+
+def read_until(descriptor: int, wanted: bytes | None) -> bytes:
+    """What comes up to and with `wanted`, or to the end of the terminal."""
+    read = b""
+    while wanted is None or wanted not in read:
+        try:
+            chunk = os.read(descriptor, 1024)
+        except OSError:
+            break
+        if not chunk:
+            break
+        read += chunk
+    return read
+
+
+def test_after_the_command_our_own_signals_are_as_before() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    execute(["true"])
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_threads_started_meanwhile_never_get_a_signal() -> None:
+    blocked: set[int] = set()
+
+    def note() -> None:
+        blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    execute(["true"], before_start=note)
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD} <= blocked
+
+
+def test_a_missing_program_says_so() -> None:
+    with pytest.raises(NotStarted) as error:
+        execute(["no-such-program"])
+    assert error.value.exit_status == 127
+
+
+# -- run: what is reported
+
+
+def test_the_report_goes_to_stderr_and_nothing_to_stdout(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    observe(make_run("1", "cat", "awk"))
+    program("run", "echo output")
+    printed = capfd.readouterr()
+    assert printed.out == "output\n"
+    assert printed.err.startswith("cat|awk   1.0 s wall")
+
+
+def test_a_report_can_go_to_a_file(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    observe(make_run("1", "cat", "awk"))
+    file = tmp_path / "report"
+    program("run", "-o", str(file), "true")
+    assert file.read_text().startswith("cat|awk   1.0 s wall")
+    assert capfd.readouterr().err == ""
+
+
+def test_json_has_every_run_and_what_was_lost(
+    program: Program, observe: Callable[..., FakeObserver], tmp_path: Path
+) -> None:
+    runs = [make_run(str(n), "cat", "awk", wall=9 - n) for n in range(5)]
+    observe(*runs, lost=2)
+    file = tmp_path / "report.json"
+    program("run", "--json", "-o", str(file), "true")
+    document = json.loads(file.read_text())
+    assert [run_from_dict(run) for run in document["runs"]] == runs
+    assert document["lost"] == {"stages": 2, "pipes": 0}
+
+
+def test_json_without_a_pipeline_is_still_json(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    observe()
+    program("run", "--json", "true")
+    assert json.loads(capfd.readouterr().err)["runs"] == []
+
+
+def test_no_pipeline_is_said_in_one_line_with_the_mend(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    observe()
+    assert program("run", "true") == 0
+    assert capfd.readouterr().err == (
+        "pipelined: no pipeline seen: no two processes of the command were joined by a pipe;"
+        " quote the whole pipeline: pipelined run 'a | b'\n"
+    )
+
+
+def test_no_pipeline_because_of_losses_is_said(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    observe(lost=3)
+    program("run", "a | b")
+    assert "3 events were lost" in capfd.readouterr().err
+
+
+def test_a_few_runs_are_each_reported_in_full(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    observe(make_run("1", "a", "b"), make_run("2", "c", "d", wall=2.0))
+    program("run", "true")
+    report = capfd.readouterr().err
+    assert [line.split()[0] for line in report.splitlines() if " wall " in line] == ["c|d", "a|b"]
+
+
+def test_of_many_runs_the_first_is_reported_and_the_rest_counted(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    inner = [make_run(f"i{n}", "seq", "wc", wall=3.0, parent="0") for n in range(1000)]
+    observe(*inner, make_run("0", "job", "tee", wall=2.0))
+    program("run", "true")
+    report = capfd.readouterr().err
+    assert report.startswith("job|tee   2.0 s wall")
+    assert "1,000 more runs; --json has each of them:" in report
+    assert "1,000 ×  seq|wc  " in report
+    assert len(report.splitlines()) < 20
+
+
+def test_lists_are_bounded_and_keep_to_the_width() -> None:
+    runs = tuple(
+        make_run(str(n), f"command-with-a-name-{n}", "another-long-one", "third")
+        for n in range(100)
+    )
+    out = io.StringIO()
+    profile.write_report(Profile(("sh",), 0, runs, {}), Console(file=out, width=60))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert len(lines) < 40
+    assert lines[-1] == "  79 more pipelines"
+
+
+def test_outer_pipelines_come_before_longer_inner_ones() -> None:
+    inner = make_run("1", "a", "b", wall=9.0, parent="2")
+    outer = make_run("2", "c", "d", wall=1.0)
+    other = make_run("3", "e", "f", wall=2.0)
+    assert report_order([inner, outer, other]) == [other, outer, inner]
+
+
+def test_runs_that_claim_to_lie_in_each_other_are_still_ordered() -> None:
+    runs = [make_run("1", "a", "b", parent="2"), make_run("2", "c", "d", parent="1")]
+    assert len(report_order(runs)) == 2
+
+
+@pytest.mark.parametrize(
+    ("color", "coloured"), [("always", True), ("never", False), ("auto", False)]
+)
+def test_colours_are_as_asked(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capfd: pytest.CaptureFixture[str],
+    color: str,
+    coloured: bool,
+) -> None:
+    observe(make_run("1", "cat", "awk"))
+    program("run", "--color", color, "true")
+    assert ("\x1b[" in capfd.readouterr().err) is coloured
+
+
+def test_stages_that_outlive_the_command_are_waited_for(
+    program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    finished = make_run("1", "cat", "gzip")
+    observer = observe(replace(finished, end=None))
+    settled = []
+
+    def settle() -> None:
+        settled.append(1)
+        if len(settled) == 3:
+            observer.seen = [finished]
+
+    observer.settle = settle  # type: ignore[method-assign]
+    program("run", "true")
+    assert "1.0 s wall" in capfd.readouterr().err
+
+
+def test_stages_that_go_on_are_reported_so_far(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profile, "GRACE", 0.05)
+    observe(replace(make_run("1", "cat", "gzip"), end=None))
+    program("run", "true")
+    assert "1.0 s so far" in capfd.readouterr().err
+
+
+# -- top
+
+
+@pytest.fixture
+def daemon() -> Iterator[str]:
+    """Address of a daemon that knows two runs."""
+    live = replace(make_run("1", "cat", "sort"), end=None)
+    observer: Any = FakeObserver(live, make_run("2", "seq", "wc"))
+    with HttpServer(create_app(observer), "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.port}"
+
+
+def test_top_shows_the_daemons_runs(
+    program: Program, daemon: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program("top", "--once", "--interval", "0.1", "--url", daemon) == 0
+    shown = capsys.readouterr().out
+    assert "1 live   1 finished lately" in shown
+    assert "cat|sort" in shown
+    assert "seq|wc" in shown
+
+
+def test_top_asks_this_host_directly_whatever_proxy_there_is(
+    program: Program, daemon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert program("top", "--once", "--interval", "0.1", "--url", f"http://{daemon}/") == 0
+
+
+def test_top_without_a_daemon_says_how_to_start_one(
+    program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert program("top", "--url", f"http://127.0.0.1:{port}") == 1
+    assert capsys.readouterr().err == (
+        f"pipelined: no daemon answers at http://127.0.0.1:{port}: connection refused;"
+        " start it with: sudo pipelined serve\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ("<html>", 200, "does not answer in JSON"),
+        ("[]", 200, "not as pipelined"),
+        ('{"runs": [{}]}', 200, "not as pipelined"),
+        ("{}", 404, "HTTP status 404"),
+        ("{}", 503, "it starts"),
+    ],
+)
+def test_top_at_something_else_says_so(
+    program: Program, capsys: pytest.CaptureFixture[str], body: str, status: int, told: str
+) -> None:
+    from flask import Flask
+
+    other = Flask("other")
+
+    @other.get("/api/v1/pipelines")
+    def pipelines() -> tuple[str, int]:
+        return body, status
+
+    with HttpServer(other, "127.0.0.1", 0) as server:
+        assert program("top", "--once", "--url", f"127.0.0.1:{server.port}") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert told in error
+
+
+# -- doctor
+
+
+@pytest.mark.parametrize(("attached", "status"), [(True, 0), (False, 1)])
+def test_doctor_is_0_only_if_the_daemon_would_work(
+    program: Program,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    attached: bool,
+    status: int,
+) -> None:
+    import pipelined.doctor
+    import pipelined.loader
+    from pipelined.doctor import Check
+
+    def checks(**given: Any) -> list[Check]:
+        assert given["probe_hooks"] is pipelined.loader.probe_hooks
+        assert given["bpf_object"] == pipelined.loader.default_object()
+        return [Check("hooks", "ok" if attached else "missing", "details", required=True)]
+
+    monkeypatch.setattr(pipelined.doctor, "checks", checks)
+    assert program("doctor") == status
+    assert "hooks" in capsys.readouterr().out
+
+
+# -- serve
+
+
+class Announced(io.StringIO):
+    """Standard output that calls back when the daemon has announced itself."""
+
+    def __init__(self, then: Callable[[str], object]) -> None:
+        super().__init__()
+        self._then = then
+
+    def flush(self) -> None:
+        self._then(self.getvalue())
+
+
+def local(**changed: Any) -> Config:
+    return Config(web_listen_address=Address("127.0.0.1", 0), **changed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_serve_stops_cleanly_at_a_signal(number: signal.Signals) -> None:
+    observer: Any = FakeObserver()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    serve(
+        local(), Announced(lambda _: signal.raise_signal(number)), open_observer=lambda _: observer
+    )
+    assert observer.calls == ["start", "close"]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_stop_asked_for_while_hooks_are_attached_is_not_forgotten() -> None:
+    observer: Any = FakeObserver()
+
+    def open_slowly(config: Config) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        return observer
+
+    serve(local(), io.StringIO(), open_observer=open_slowly)
+    assert observer.calls == ["start", "close"]
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    observer: Any = FakeObserver()
+    seen = []
+
+    def announced(_: str) -> None:
+        seen.append(signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        serve(local(), Announced(announced), open_observer=lambda _: observer)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert seen == [False]
+
+
+def test_serve_answers_where_it_says() -> None:
+    observer: Any = FakeObserver(make_run("1", "cat", "awk"))
+    answers = []
+
+    def ask(text: str) -> None:
+        url = next(word for word in text.split() if word.endswith("/api/v1/pipelines"))
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            answers.append(json.load(answer)["runs"][0]["pipeline"])
+        signal.raise_signal(signal.SIGTERM)
+
+    serve(local(), Announced(ask), open_observer=lambda _: observer)
+    assert answers == ["cat|awk"]
+
+
+def test_a_taken_port_fails_before_anything_is_attached() -> None:
+    def never(config: Config) -> Any:
+        raise AssertionError("opened")
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = Address("127.0.0.1", other.getsockname()[1])
+        with pytest.raises(UserError, match="the port is taken"):
+            serve(Config(web_listen_address=address), io.StringIO(), open_observer=never)
+
+
+def test_what_cannot_be_observed_leaves_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = []
+    start = HttpServer.start
+
+    def note(server: HttpServer) -> None:
+        start(server)
+        servers.append(server.port)
+
+    def refuse(config: Config) -> Any:
+        raise UserError("not root")
+
+    monkeypatch.setattr(HttpServer, "start", note)
+    with pytest.raises(UserError, match="not root"):
+        serve(local(), io.StringIO(), open_observer=refuse)
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", servers[0]), timeout=1)
+
+
+def test_while_hooks_are_attached_the_page_says_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = []
+    start = HttpServer.start
+
+    def note(server: HttpServer) -> None:
+        start(server)
+        ports.append(server.port)
+
+    monkeypatch.setattr(HttpServer, "start", note)
+    answers = []
+
+    def open_slowly(config: Config) -> Any:
+        base = f"http://127.0.0.1:{ports[0]}"
+        with urllib.request.urlopen(f"{base}/healthz", timeout=5) as answer:
+            answers.append(answer.status)
+        for path in ("/readyz", "/metrics"):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(base + path, timeout=5)
+            answers.append(refused.value.code)
+            assert "starting" in json.load(refused.value)["error"]["message"]
+            refused.value.close()
+        return FakeObserver()
+
+    serve(
+        local(),
+        Announced(lambda _: signal.raise_signal(signal.SIGTERM)),
+        open_observer=open_slowly,
+    )
+    assert answers == [200, 503, 503]
+
+
+def test_the_announcement_says_what_is_on_what_is_off_and_where_to_look() -> None:
+    hooks = [
+        hook("sched_switch"),
+        hook("sched_wakeup"),
+        hook("sys_execve", attached=False, reason="fexit is not allowed"),
+        hook("filemap", attached=False, reason="no such function", tier="readahead"),
+    ]
+    text = announcement(hooks, Address("0.0.0.0", 9905))
+    assert "sched      ok, in part: 2 of 3 hooks attached" in text
+    assert "off: sys_execve: fexit is not allowed" in text
+    assert "readahead  off: 0 of 1 hooks attached" in text
+    assert "http://127.0.0.1:9905/metrics" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_an_ipv6_address_is_announced_as_a_url() -> None:
+    assert "http://[::1]:9905/metrics" in announcement([], Address("::", 9905))
