@@ -72,7 +72,7 @@ GLOBAL int holds_as_stdio(u64 p, const struct pipe_key *key, u32 side)
 	return fifo_at(p, 1, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side;
 }
 
-/* Does the task hold this side of this pipe through any descriptor below MAX_FDS? */
+/* Does the task hold this side of this pipe through any descriptor below MAX_FDS but stderr? */
 GLOBAL int holds_anywhere(u64 p, const struct pipe_key *key, u32 side)
 {
 	if (!key)
@@ -80,7 +80,7 @@ GLOBAL int holds_anywhere(u64 p, const struct pipe_key *key, u32 side)
 	for (u32 fd = 0; fd < MAX_FDS; fd++) {
 		struct fifo fifo = {};
 
-		if (fifo_at(p, fd, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side)
+		if (fd != 2 && fifo_at(p, fd, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side)
 			return 1;
 	}
 	return 0;

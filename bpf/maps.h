@@ -14,8 +14,12 @@
 
 struct task_state {
 	u64 clock;	/* state << 60 | ns of the last transition; 0: not followed */
+	u64 ran_ns;	/* the kernel's CPU time of the task at its last switch-out */
 	u64 born_ns;	/* fork seen at; 0 = older than the daemon, or no longer young */
 	u64 exec_ns;	/* last exec of this process */
+	u64 parent_start_ns;	/* of the process that forked it: it may be gone by now */
+	u32 parent_pid;
+	u32 pad;
 	u32 stage;	/* innermost stage, 0 = none */
 	u32 pending;	/* stage given by another task, taken up at the next event */
 	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */
@@ -27,6 +31,8 @@ struct task_state {
 	u64 user_ns, system_ns;			/* of the kernel's counters, what */
 	u64 read_bytes, written_bytes;		/* has been credited already */
 	u64 read_calls, write_calls;
+	/* pipes that the parent could write to when it forked this process: rule 4 */
+	u64 fed_by_parent[2];
 	u64 young_ns[STATES];	/* states since the fork, while young */
 };
 

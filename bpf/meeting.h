@@ -27,6 +27,24 @@ static __always_inline void stage_exec(u32 index, u64 now)
 	}
 }
 
+/* Notes what the parent of a process being forked could write to it; it may close it soon. */
+GLOBAL int note_fed_pipes(u64 parent, struct task_state *born)
+{
+	u32 zero = 0;
+	struct scratch *page = bpf_map_lookup_elem(&scratch, &zero);
+	struct fifo fifo = {};
+
+	if (!born || !page || !holds_above_stdio(parent, page))
+		return 0;
+	for (u32 fd = 3; fd < MAX_FDS; fd++) {
+		if (!page->files[fd] || !fifo_at(parent, fd, &fifo) || fifo.side != SIDE_WRITE)
+			continue;
+		born->fed_by_parent[1] = born->fed_by_parent[0];
+		born->fed_by_parent[0] = fifo.key.inode;
+	}
+	return 0;
+}
+
 /* What a look at a process starts from and comes to. */
 struct meeting {
 	u64 address;	/* of the process's task, as a number */
@@ -34,16 +52,24 @@ struct meeting {
 	u32 stage;	/* in: the innermost stage so far; out: the one found */
 	u32 flags;	/* of stages that are made */
 	u32 held;	/* the caller must put this stage when done */
-	u32 eager;	/* take the parent for the other end of a pipe nobody used yet */
+	u32 eager;	/* asleep on an empty pipe: a parent that can write to it is going to */
 };
+
+/* Could the parent write to this pipe at the fork, and is it the same program still (rule 4)? */
+static __always_inline int fed_by(const struct task_state *parent, const struct task_state *task,
+				  u64 start, u64 inode)
+{
+	return parent && task && parent->exec_ns < start &&
+	       (task->fed_by_parent[0] == inode || task->fed_by_parent[1] == inode);
+}
 
 /*
  * The pipe's other end may be in the hands of the process's own parent: a parent
  * that writes to its child is a stage, one that reads only if it is an
  * interpreter, else an endpoint (rule 4).
  */
-static __noinline int meet_parent(struct task_struct *p, const struct fifo *fifo,
-				  const struct meeting *meeting)
+static __noinline int meet_parent(struct task_struct *p, struct task_state *task,
+				  const struct fifo *fifo, const struct meeting *meeting)
 {
 	u64 self = meeting->address;
 	u64 parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
@@ -52,6 +78,7 @@ static __noinline int meet_parent(struct task_struct *p, const struct fifo *fifo
 	struct command command = {};
 	struct fifo other = *fifo;
 	struct pipe *pipe;
+	struct task_state *above = state_of(p->real_parent->group_leader);
 	u32 found, properties, holds;
 
 	pipe = bpf_map_lookup_elem(&pipes, &key);
@@ -63,7 +90,8 @@ static __noinline int meet_parent(struct task_struct *p, const struct fifo *fifo
 	if (side == SIDE_WRITE && properties & COMMAND_SHELL)
 		holds = holds_as_stdio(parent, &key, side);
 	else
-		holds = holds_anywhere(parent, &key, side);
+		holds = holds_anywhere(parent, &key, side) ||
+			(side == SIDE_WRITE && fed_by(above, task, p->start_time, key.inode));
 	if (holds) {
 		__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
 		pipe->endpoint_side = side;
@@ -77,7 +105,7 @@ static __noinline int meet_parent(struct task_struct *p, const struct fifo *fifo
 	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
 	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE))
 		return 0;
-	found = stage_of_other(parent, state_of(p->real_parent->group_leader), STATE_OTHER,
+	found = stage_of_other(parent, above, STATE_OTHER,
 			       meeting->flags, meeting->now);
 	if (!found)
 		return 0;
@@ -201,7 +229,7 @@ static __noinline int meet(struct task_struct *p, struct task_state *task, struc
 		if (!known_end(meeting->stage, &fifo.key, fifo.side))
 			meet_end(p, task, &fifo, meeting);
 		if (i > 1 && !fifo.named && is_root(meeting->stage, p->tgid) && !has_partner(&fifo))
-			meet_parent(p, &fifo, meeting);
+			meet_parent(p, task, &fifo, meeting);
 	}
 	return 0;
 }

@@ -47,6 +47,7 @@ enum command_flag {
 enum stage_flag {
 	STAGE_PARTIAL = 1,	/* was running when observation began */
 	STAGE_INTERPRETER = 2,
+	STAGE_FROM_NOW = 8,	/* when made: the root's life so far does not count */
 	STAGE_WRAPPER = 4,	/* name_pid is still a wrapper */
 };
 

@@ -365,7 +365,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p)
 		flags |= STAGE_INTERPRETER;
 	if (properties & COMMAND_WRAPPER)
 		flags |= STAGE_WRAPPER;
-	stage->flags = flags;
+	stage->flags = flags & ~STAGE_FROM_NOW;
 	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
 }
 
@@ -394,7 +394,7 @@ GLOBAL u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	pipeline = pipeline_at(own);
 	if (!stage || !pipeline)
 		return 0;
-	if (task && task->born_ns) {
+	if (task && task->born_ns && !(flags & STAGE_FROM_NOW)) {
 		start = task->born_ns;
 		cpu = task->young_ns[STATE_CPU];
 		for (int i = 0; i < STATES; i++)
@@ -408,11 +408,17 @@ GLOBAL u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	}
 	stage->pid = stage->name_pid = BPF_CORE_READ(TASK(p), tgid);
 	stage->root_start_ns = BPF_CORE_READ(TASK(p), group_leader, start_time);
-	stage->parent_pid = BPF_CORE_READ(TASK(p), real_parent, tgid);
-	stage->parent_start_ns = BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
+	if (task && task->parent_pid) {
+		stage->parent_pid = task->parent_pid;
+		stage->parent_start_ns = task->parent_start_ns;
+	} else {
+		stage->parent_pid = BPF_CORE_READ(TASK(p), real_parent, tgid);
+		stage->parent_start_ns =
+			BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
+	}
 	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
 	stage->start_ns = start;
-	stage->flags = flags;
+	stage->flags = flags & ~STAGE_FROM_NOW;
 	stage->live = 1;
 	name_stage(stage, p);
 	pipeline->clock_ns = now;
@@ -526,7 +532,7 @@ GLOBAL u32 stage_of_other(u64 p, struct task_state *task, u32 state, u32 flags, 
 		stage_hold(pending);
 		return pending;
 	}
-	index = create_stage(p, NULL, task->stage, flags, now);
+	index = create_stage(p, task, task->stage, flags | STAGE_FROM_NOW, now);
 	if (!index)
 		return 0;
 	if (task->stage == 0 && task->clock == 0 && adopt(task, index, state, now))

@@ -35,7 +35,7 @@ DEBUG_VARIABLE = "PIPELINED_DEBUG"
 #: Columns of a report that does not go to a terminal.
 FILE_WIDTH = 100
 #: Seconds to wait for an answer of the daemon.
-ANSWER_TIMEOUT = 5.0
+ANSWER_TIMEOUT = 10.0
 #: How many runs `top` asks for.
 TOP_LIVE = 500
 TOP_FINISHED = 50

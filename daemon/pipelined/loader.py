@@ -140,11 +140,31 @@ class Loaded:
 
     maps: Mapping[str, int]
     """Map name -> file descriptor."""
-    hooks: tuple[Hook, ...]
     _lib: _Libbpf
     _object: int
+    _programs: Mapping[str, str] = field(default_factory=dict)
+    _refused: str = ""
     _links: list[int] = field(default_factory=list)
     _iterator_link: int = -1
+
+    def attach(self) -> tuple[Hook, ...]:
+        """Attach the programs, once the maps hold what these need; `UserError` if refused."""
+        hooks = []
+        for name, hook in self._programs.items():
+            program = self._lib.bpf_object__find_program_by_name(self._object, name.encode())
+            link = self._lib.bpf_program__attach(program)
+            if not link:
+                raise _failure(self._lib, f"cannot attach to {hook}", ctypes.get_errno())
+            self._links.append(link)
+            if name == _ITERATOR:
+                self._iterator_link = self._lib.bpf_link__fd(link)
+            hooks.append(Hook(hook, "sched", _method(name), True))
+        if self._refused:
+            hooks += [
+                Hook(hook, "sched", _method(name), False, self._refused)
+                for name, hook in _EXEC_FAILURES.items()
+            ]
+        return tuple(hooks)
 
     def iterate(self) -> None:
         """Run the sweep's program over every task; returns when it has seen the last one."""
@@ -204,7 +224,7 @@ def load(
     *,
     trace_exec_failures: bool = False,
 ) -> Loaded:
-    """Load the object at `path` with maps of `sizes` entries and attach its programs.
+    """Load the object at `path` with maps of `sizes` entries; `attach` starts it.
 
     Failed execs are told where the kernel allows fexit; `trace_exec_failures` permits
     the system call tracepoints instead, which cost every system call of the host.
@@ -238,7 +258,7 @@ def _load(
     opened = lib.bpf_object__open_file(os.fsencode(path), None)
     if not opened:
         raise _failure(lib, f"cannot open BPF object {path}", ctypes.get_errno())
-    loaded = Loaded(maps={}, hooks=(), _lib=lib, _object=opened)
+    loaded = Loaded(maps={}, _lib=lib, _object=opened)
     try:
         for name, entries in sizes.items():
             found = lib.bpf_object__find_map_by_name(opened, name.encode())
@@ -251,25 +271,11 @@ def _load(
             if optional:
                 raise _OptionalRefused(_line_that_matters(lib) or os.strerror(-result))
             raise _failure(lib, "the kernel refuses the BPF programs", -result)
-        hooks = []
-        for name, hook in {**_HOOKS, **optional}.items():
-            program = lib.bpf_object__find_program_by_name(opened, name.encode())
-            link = lib.bpf_program__attach(program)
-            if not link:
-                raise _failure(lib, f"cannot attach to {hook}", ctypes.get_errno())
-            loaded._links.append(link)
-            if name == _ITERATOR:
-                loaded._iterator_link = lib.bpf_link__fd(link)
-            hooks.append(Hook(hook, "sched", _method(name), True))
-        if refused:
-            hooks += [
-                Hook(hook, "sched", _method(name), False, refused)
-                for name, hook in _EXEC_FAILURES.items()
-            ]
-        loaded.hooks = tuple(hooks)
+        loaded._programs = {**_HOOKS, **optional}
+        loaded._refused = refused
         loaded.maps = {
             name: lib.bpf_map__fd(lib.bpf_object__find_map_by_name(opened, name.encode()))
-            for name in (*sizes, "tasks", "commands", "lost", "control", "wakeups")
+            for name in (*sizes, "commands", "lost", "control", "wakeups")
         }
     except BaseException:
         loaded.close()
@@ -327,4 +333,4 @@ def probe_hooks() -> list[Hook]:
     """
     sizes = dict.fromkeys(("stages", "pipelines", "free_stages", "free_pipelines", "pipes"), 64)
     with load(default_object(), sizes) as loaded:
-        return list(loaded.hooks)
+        return list(loaded.attach())

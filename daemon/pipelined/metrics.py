@@ -34,8 +34,8 @@ from pipelined import __version__
 from pipelined.runs import LEVELS, STATES, Series
 
 if TYPE_CHECKING:
-    from pipelined.daemon import Observer
     from pipelined.model import StageTotals, Totals
+    from pipelined.observer import Observer
 
 __all__ = [
     "BuildCollector",

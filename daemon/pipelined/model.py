@@ -178,10 +178,8 @@ class Model:
 
     # -- one run
 
-    def _run(
-        self, group: Group, by_stage: Mapping[int, Group], unix: float, finished: bool
-    ) -> Run:
-        records = sorted(group.stages, key=lambda stage: (stage.start, stage.index))
+    def _run(self, group: Group, by_stage: Mapping[int, Group], unix: float, finished: bool) -> Run:
+        records = sorted(group.stages, key=lambda stage: (stage.root_start, stage.index))
         edges = _edges(records, group.slot_edges)
         order = arrange([stage.command for stage in records], edges)
         stages = tuple(

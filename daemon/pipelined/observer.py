@@ -82,6 +82,7 @@ class Observer:
                 shells=config.shells,
                 watch_pid=watch_pid,
             )
+            hooks = loaded.attach()
         except BaseException:
             loaded.close()
             raise
@@ -90,11 +91,9 @@ class Observer:
             recent_runs=config.recent_runs,
             unit_of=CgroupNames(find_cgroup2()).unit,
             arguments_of=_arguments_of if config.show_arguments else lambda pid: None,
-            exec_failures=any(
-                "execve" in hook.name and hook.attached for hook in loaded.hooks
-            ),
+            exec_failures=any("execve" in hook.name and hook.attached for hook in hooks),
         )
-        observer = cls(sweep, model, loaded.hooks, config.sweep_interval)
+        observer = cls(sweep, model, hooks, config.sweep_interval)
         observer.sweep()
         return observer
 

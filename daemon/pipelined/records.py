@@ -7,6 +7,7 @@ the BTF of the built object.
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from struct import Struct
 
@@ -86,6 +87,8 @@ class StageRecord:
     live: int
     generation: int
     pid: int
+    parent_pid: int
+    root_start: float
     partial: bool
     command: str
     ends: tuple[EndRecord, ...]
@@ -118,13 +121,13 @@ class Group:
         return len(self.stages) > 1
 
 
-def decode_stage(buffer: memoryview | bytes, index: int) -> StageRecord:
+def decode_stage(buffer: mmap.mmap | bytes, index: int) -> StageRecord:
     """The stage record at `index` of the mapped `stages` array."""
     raw = STAGE.unpack_from(buffer, index * STAGE.size)
     word = raw[0]
     usage = raw[1 + _STATES :]
     tail = usage[_USAGE:]
-    live, generation, pid, _, _, flags, comm = tail[6:13]
+    live, generation, pid, parent_pid, _, flags, comm = tail[6:13]
     ends = []
     for i in range(_STAGE_ENDS):
         inode, device, side, sleeps, asleep = tail[13 + 5 * i : 18 + 5 * i]
@@ -164,13 +167,15 @@ def decode_stage(buffer: memoryview | bytes, index: int) -> StageRecord:
         live=live,
         generation=generation,
         pid=pid,
+        parent_pid=parent_pid,
+        root_start=tail[3] * NS,
         partial=bool(flags & STAGE_PARTIAL),
         command=comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
         ends=tuple(ends),
     )
 
 
-def decode_pipeline(buffer: memoryview | bytes, index: int) -> PipelineRecord:
+def decode_pipeline(buffer: mmap.mmap | bytes, index: int) -> PipelineRecord:
     """The pipeline record at `index` of the mapped `pipelines` array."""
     raw = PIPELINE.unpack_from(buffer, index * PIPELINE.size)
     levels = 2 * len(LEVELS)
@@ -178,7 +183,10 @@ def decode_pipeline(buffer: memoryview | bytes, index: int) -> PipelineRecord:
     start, end, alias = raw[2 + levels : 5 + levels]
     return PipelineRecord(
         times=tuple(
-            [(_signed(a) * NS, _signed(b) * NS) for a, b in zip(times[::2], times[1::2])]
+            [
+                (_signed(a) * NS, _signed(b) * NS)
+                for a, b in zip(times[::2], times[1::2], strict=True)
+            ]
         ),
         start=start * NS,
         end=end * NS,

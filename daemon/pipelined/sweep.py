@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from . import records
 from .errors import UserError
 from .loader import Loaded
-from .records import Group, PipelineRecord, StageRecord
+from .records import EndRecord, Group, PipelineRecord, StageRecord
 from .runs import Endpoint
 
 __all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
@@ -61,13 +61,11 @@ class Sweep:
         self._lost = self._map("lost", 8 * len(records.LOST_KINDS))
         self._control = self._map("control", records.CONTROL.size)
         self._wakeups = _Wakeups(loaded.maps["wakeups"])
-        self._in_use: list[int] = []
+        self._in_use: dict[int, StageRecord] = {}
         self._pipes: set[bytes] = set()
-        self._endpoints: dict[bytes, Endpoint | None] = {}
+        self._endpoints: dict[bytes, tuple[int, Endpoint]] = {}
         self._commands = 0
-        self._name_commands(
-            ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL))
-        )
+        self._name_commands(((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL)))
         struct.pack_into("=I", self._control, 16, watch_pid or 0)
         self._wake_later()
         for index in range(max_stages, 0, -1):
@@ -81,15 +79,15 @@ class Sweep:
         self._wake_later()
         members: dict[int, list[StageRecord]] = {}
         clocks: dict[int, PipelineRecord] = {}
-        self._in_use = self._find_in_use()
-        for index in self._in_use:
+        self._in_use = {}
+        for index in self._find_in_use():
             stage = records.decode_stage(self._stages, index)
             if not stage.pipeline:
                 continue  # being made right now
+            self._in_use[index] = stage
             root, clock = self._root(stage.pipeline)
             clocks[root] = clock
             members.setdefault(root, []).append(stage)
-        by_index = {stage.index: stage for stages in members.values() for stage in stages}
         alone = {stages[0].index for stages in members.values() if len(stages) == 1}
         groups = []
         for root, stages in members.items():
@@ -100,13 +98,13 @@ class Sweep:
                 continue
             outer = stages[0].outer
             # the subshell of $(a | b) holds the pipe to the shell that b writes to
-            around = [by_index[outer]] if outer in alone else []
+            around = [self._in_use[outer]] if outer in alone else []
             groups.append(
                 Group(
                     root,
                     clocks[root],
                     tuple(stages),
-                    self._endpoints_of([*stages, *around]),
+                    self._endpoints_of(stages, around),
                     self._slot_edges(stages),
                 )
             )
@@ -119,9 +117,9 @@ class Sweep:
         freed = {stage.index for stage in stages}
         kept = {
             _pipe_key(end)
-            for index in self._in_use
+            for index, stage in self._in_use.items()
             if index not in freed
-            for end in records.decode_stage(self._stages, index).ends
+            for end in stage.ends
         }
         for stage in stages:
             for end in stage.ends:
@@ -196,19 +194,19 @@ class Sweep:
     def _find_in_use(self) -> list[int]:
         """Indexes of used records. Free ones are taken lowest first, so the rest is untouched."""
         found: list[int] = []
-        size = records.STAGE.size
-        start_at, generation_at = _START_OFFSET, _GENERATION_OFFSET
+        words = memoryview(self._stages).cast("I")
+        step = records.STAGE.size // 4
+        start_at, generation_at = _START_OFFSET // 4, _GENERATION_OFFSET // 4
         for first in range(1, self._max_stages + 1, _CHUNK):
-            ever = False
-            for index in range(first, min(first + _CHUNK, self._max_stages + 1)):
-                base = index * size
-                if any(self._stages[base + start_at : base + start_at + 8]):
-                    found.append(index)
-                    ever = True
-                elif not ever:
-                    ever = any(self._stages[base + generation_at : base + generation_at + 4])
-            if not ever:
+            begin, end = first * step, min(first + _CHUNK, self._max_stages + 1) * step
+            starts = words[begin + start_at : end : step].tolist()
+            # the high half, too: the low one may be zero by chance
+            highs = words[begin + start_at + 1 : end : step].tolist()
+            used = [first + i for i, start in enumerate(starts) if start or highs[i]]
+            found += used
+            if not used and not any(words[begin + generation_at : end : step].tolist()):
                 break
+        words.release()
         return found
 
     def _root(self, index: int) -> tuple[int, PipelineRecord]:
@@ -218,18 +216,17 @@ class Sweep:
             clock = records.decode_pipeline(self._pipelines, index)
         return index, clock
 
-    def _endpoints_of(self, stages: list[StageRecord]) -> tuple[Endpoint, ...]:
+    def _endpoints_of(
+        self, stages: list[StageRecord], around: list[StageRecord]
+    ) -> tuple[Endpoint, ...]:
+        """Who is at the other end of pipes that join no stages; `around`: a subshell's."""
+        inside = {stage.pid for stage in stages}
         found: list[Endpoint] = []
-        for stage in stages:
+        for stage in [*stages, *around]:
             for end in stage.ends:
-                if end.joined:
-                    continue
-                key = _pipe_key(end)
-                if self._endpoints.get(key) is None:
-                    self._endpoints[key] = self._endpoint(key)
-                endpoint = self._endpoints[key]
-                if endpoint and endpoint not in found:
-                    found.append(endpoint)
+                endpoint = None if end.joined else self._endpoint(end, inside)
+                if endpoint and endpoint[0] not in inside and endpoint[1] not in found:
+                    found.append(endpoint[1])
         return tuple(found)
 
     def _slot_edges(self, stages: list[StageRecord]) -> tuple[tuple[int, int], ...]:
@@ -253,22 +250,37 @@ class Sweep:
             edges += [(writer, reader) for writer in writers for reader in readers]
         return tuple(edges)
 
-    def _endpoint(self, key: bytes) -> Endpoint | None:
+    def _endpoint(self, end: EndRecord, inside: Collection[int]) -> tuple[int, Endpoint] | None:
+        """Process id and endpoint at the other side of a pipe, once known."""
+        key = _pipe_key(end)
+        if key in self._endpoints:
+            return self._endpoints[key]
         value = self._loaded.get("pipes", key, records.PIPE.size)
         if value is None:
             return None
-        *_, pid, side, _, command = records.PIPE.unpack(value)
-        if not pid:
-            return None
-        name = command.split(b"\0", 1)[0].decode(errors="backslashreplace")
-        return Endpoint(name, "write" if side else "read")
+        *slots, _, pid, side, _, command = records.PIPE.unpack(value)
+        other = "write" if end.side == "read" else "read"
+        found = None
+        if pid and ("write" if side else "read") == other:
+            found = (pid, Endpoint(_text(command), other))
+        for slot in slots[:8] if other == "read" else slots[8:]:
+            stage = self._in_use.get(slot & 0x3FFFF)
+            if stage and stage.generation == slot >> 18 and stage.parent_pid not in inside:
+                found = (stage.pid, Endpoint(stage.command, other))
+        if found:
+            self._endpoints[key] = found
+        return found
+
+
+def _text(comm: bytes) -> str:
+    return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")
 
 
 _START_OFFSET = 8 * (1 + 12 + 14)
 _GENERATION_OFFSET = _START_OFFSET + 8 * 6 + 4
 
 
-def _pipe_key(end: records.EndRecord) -> bytes:
+def _pipe_key(end: EndRecord) -> bytes:
     return records.PIPE_KEY.pack(end.inode, end.device, 0)
 
 

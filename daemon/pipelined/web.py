@@ -34,7 +34,7 @@ from pipelined.metrics import Metrics
 from pipelined.schema import run_as_dict
 
 if TYPE_CHECKING:
-    from pipelined.daemon import Observer
+    from pipelined.observer import Observer
 
 __all__ = ["HttpServer", "create_app", "serve"]
 

@@ -213,7 +213,10 @@ SUBSTITUTION = [
     shape(
         "pipelines as inputs",
         "paste <(cat lines | sort) <(cat lines | uniq) > pasted; true",
-        pipeline("cat|(sort,uniq)|paste", times={"cat": 2}),
+        # each <(…) is a subshell that lives on: the stage; its pipeline lies inside it
+        pipeline("bash|paste", times={"bash": 2}),
+        pipeline("cat|sort", nested=True),
+        pipeline("cat|uniq", nested=True),
     ),
     shape("input into a pipeline", "cat <(sort lines) | wc -l", "sort|cat|wc"),
     shape(
@@ -435,7 +438,7 @@ PROGRAMS = [
         "coproc",
         'coproc sort; cat lines >&"${COPROC[1]}"; exec {COPROC[1]}>&-; '
         'while read -r x <&"${COPROC[0]}"; do y=$x; done 2> /dev/null; true',
-        "cat|sort",
+        pipeline("cat|sort", endpoints=(("bash", "read"),)),  # rule 4: it reads its child
         silent=False,
     ),
     shape(
