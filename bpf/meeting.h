@@ -7,7 +7,7 @@
 #ifndef PIPELINED_MEETING_H
 #define PIPELINED_MEETING_H
 
-#include "syscalls.h"
+#include "sleep.h"
 #include "topology.h"
 
 static __always_inline int is_root(u32 index, u32 tgid)
@@ -86,8 +86,12 @@ static __noinline int meet_parent(struct task_struct *p, struct task_state *task
 		return 0;
 	command_of(parent, &command);
 	properties = command_flags(&command);
-	/* a shell holds its children's pipes; it uses what is its stdout, or what it sleeps on */
-	if (side == SIDE_WRITE && properties & COMMAND_SHELL)
+	/*
+	 * A shell holds its children's pipes; it uses what is its stdout, or what it sleeps
+	 * on. So does a command that the shell became after forking (its arguments tell more).
+	 */
+	if (side == SIDE_WRITE &&
+	    (properties & COMMAND_SHELL || (above && above->exec_ns > p->start_time)))
 		holds = holds_as_stdio(parent, &key, side);
 	else
 		holds = holds_anywhere(parent, &key, side) ||
@@ -103,7 +107,8 @@ static __noinline int meet_parent(struct task_struct *p, struct task_state *task
 	if (side == SIDE_READ && !(properties & COMMAND_INTERPRETER))
 		return 0;
 	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
-	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE))
+	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE) &&
+	    !sleeps_on(p->real_parent->group_leader, parent, &key))
 		return 0;
 	found = stage_of_other(parent, above, STATE_OTHER,
 			       meeting->flags, meeting->now);
@@ -254,6 +259,33 @@ static __noinline int meet_self(struct task_struct *p, struct task_state *task, 
 	enter_stage(task, meeting.stage, now);
 	if (meeting.held)
 		stage_put(meeting.held, now);
+	return 0;
+}
+
+/* The current process exits and has closed its stdin: a pipe there that it used, then. */
+static __noinline int meet_feeding_parent(struct task_struct *p, struct task_state *task, u64 now)
+{
+	struct meeting meeting = {
+		.address = bpf_get_current_task(),
+		.now = now,
+		.stage = task->stage,
+		.eager = 1,
+	};
+	struct stage *stage = stage_at(task->stage);
+	struct fifo fifo = {};
+	struct pipe_end *end;
+
+	if (!stage || !is_root(task->stage, p->tgid))
+		return 0;
+	end = &stage->ends[0];	/* stdin is looked at first */
+	if (end->key.pad != SIDE_READ + 1 || fifo_at(meeting.address, 0, &fifo))
+		return 0;
+	fifo.key = end->key;
+	fifo.key.pad = 0;
+	fifo.side = SIDE_READ;
+	fifo.pipe = NULL;
+	if (!has_partner(&fifo))
+		meet_parent(p, task, &fifo, &meeting);
 	return 0;
 }
 

@@ -50,116 +50,6 @@ int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
 	return exec_failed(result);
 }
 
-/* What a file's kind says of a sleep in a read-like or write-like call on it. */
-static __always_inline u32 file_state(u32 mode, u32 io_sleep)
-{
-	if (mode == S_IFSOCK)
-		return STATE_NET;
-	if (mode == S_IFREG || mode == S_IFBLK)
-		return STATE_DISK;
-	return io_sleep ? STATE_DISK : STATE_OTHER;
-}
-
-/* Which FIFO a sleeping call waits on: *fd and *fifo, or 0. */
-static __always_inline int slept_fifo(u64 p, const struct call *call, u32 *fd,
-				      struct fifo *fifo)
-{
-	u32 in = call->args[0], out = call->args[0];
-	struct pipe_inode_info *pipe;
-
-	if (call->kind == CALL_SPLICE)
-		out = call->args[2];
-	else if (call->kind == CALL_TEE)
-		out = call->args[1];
-	else if (call->kind == CALL_SENDFILE)
-		in = call->args[1];
-	*fd = in;
-	if (fifo_at(p, in, fifo)) {
-		if (call->kind == CALL_READ)
-			fifo->side = SIDE_READ;
-		else if (call->kind == CALL_WRITE)
-			fifo->side = SIDE_WRITE;
-		/* from a pipe that has something in it: the wait is for the other file */
-		pipe = fifo->pipe;
-		if (in == out || BPF_CORE_READ(pipe, head) == BPF_CORE_READ(pipe, tail))
-			return 1;
-	}
-	if (in == out)
-		return 0;
-	*fd = out;
-	return fifo_at(p, out, fifo);
-}
-
-struct sleep {
-	u32 state;
-	u32 on_fifo;
-	u32 fd;
-	u32 unused;
-	struct fifo fifo;
-};
-
-/* Why a task that is about to leave its CPU, or is off it, does not run. */
-GLOBAL int why_asleep(u64 p, const struct call *call, struct sleep *sleep)
-{
-	u32 state, io_sleep;
-
-	if (!call || !sleep)
-		return 0;
-	io_sleep = call->task_state & TASK_UNINTERRUPTIBLE;
-	switch (call->kind) {
-	case CALL_READ:
-	case CALL_WRITE:
-	case CALL_SPLICE:
-	case CALL_TEE:
-	case CALL_SENDFILE:
-		sleep->on_fifo = slept_fifo(p, call, &sleep->fd, &sleep->fifo);
-		if (sleep->on_fifo)
-			state = sleep->fifo.side == SIDE_READ ? STATE_PIPE_EMPTY : STATE_PIPE_FULL;
-		else
-			state = file_state(sleep->fifo.mode, io_sleep);
-		break;
-	case CALL_FILE:
-	case CALL_FAULT:
-		state = io_sleep ? STATE_DISK : STATE_OTHER;
-		break;
-	case CALL_WAIT:
-		state = STATE_CHILD;
-		break;
-	case CALL_LOCK:
-		state = STATE_LOCK;
-		break;
-	case CALL_POLL:
-		state = STATE_POLL;
-		break;
-	case CALL_NET:
-		state = STATE_NET;
-		break;
-	case CALL_SLEEP:
-		state = STATE_SLEEP;
-		break;
-	default:
-		state = STATE_OTHER;
-	}
-	if (call->iowait) {
-		state = STATE_DISK;
-		sleep->on_fifo = 0;
-	}
-	if (call->task_state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN)) {
-		state = STATE_STOPPED;
-		sleep->on_fifo = 0;
-	}
-	sleep->state = state;
-	return 0;
-}
-
-static __always_inline void look_asleep(struct task_struct *task, u64 address,
-					struct call *call, struct sleep *sleep)
-{
-	call->task_state = task->__state;
-	call->iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
-	why_asleep(address, call, sleep);
-}
-
 /* Counts a sleep on a pipe for stage `index` and those around it. */
 GLOBAL int add_sleep(u32 index, u32 side)
 {
@@ -193,14 +83,17 @@ GLOBAL u32 count_sleep(struct task_state *task, struct fifo *fifo)
 	return end;
 }
 
-/* CPU time of a thread that ended, for the stages of which its process was not the root. */
-GLOBAL int credit_child(u32 index, u32 tgid, u64 cpu)
+/* A thread ended: its CPU time and, of a main thread, its life, for stages it is not the root of. */
+GLOBAL int credit_child(u32 index, u32 tgid, u64 cpu, u64 life)
 {
 	struct stage *stage;
 
-	for_each_stage(stage, index)
-		if (stage->pid != tgid)
-			__sync_fetch_and_add(&stage->children_cpu_ns, cpu);
+	for_each_stage(stage, index) {
+		if (stage->pid == tgid)
+			continue;
+		__sync_fetch_and_add(&stage->children_cpu_ns, cpu);
+		__sync_fetch_and_add(&stage->children_life_ns, life);
+	}
 	return 0;
 }
 
@@ -212,7 +105,8 @@ static __always_inline void end_task(struct task_struct *p, struct task_state *t
 
 	if (task->stage && task->stage != STAGE_DEAD) {
 		credit_usage(bpf_get_current_task(), task);
-		credit_child(task->stage, p->tgid, p->se.sum_exec_runtime);
+		credit_child(task->stage, p->tgid, p->se.sum_exec_runtime,
+			     p->pid == p->tgid ? now - p->start_time : 0);
 	}
 	clock = __sync_lock_test_and_set(&task->clock, 0);
 	if (clock)
@@ -535,17 +429,13 @@ int BPF_PROG(on_exec, struct task_struct *p)
 	return 0;
 }
 
-static __always_inline void count_exit(struct task_struct *p, u32 index, u64 now)
+static __always_inline void count_exit(u32 tgid, u32 index)
 {
-	u64 life = now - p->group_leader->start_time;
 	struct stage *stage;
 
-	for_each_stage(stage, index) {
-		if (stage->pid == p->tgid)
-			continue;
-		__sync_fetch_and_add(&stage->exited_children, 1);
-		__sync_fetch_and_add(&stage->children_life_ns, life);
-	}
+	for_each_stage(stage, index)
+		if (stage->pid != tgid)
+			__sync_fetch_and_add(&stage->exited_children, 1);
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -565,8 +455,10 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	meet_self(p, task, 0, now);
 	if (task->stage == STAGE_DEAD)
 		return 0;
+	if (task->stage)
+		meet_feeding_parent(p, task, now);
 	name_again(bpf_get_current_task(), task->stage);
-	count_exit(p, task->stage, now);
+	count_exit(p->tgid, task->stage);
 	return 0;
 }
 

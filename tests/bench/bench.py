@@ -1,0 +1,713 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What observation costs, as ratios: with and without the daemon, in turn, in one run.
+
+Needs root. Prints every budget of the scheduler tier with what was measured, and what other
+tools cost on the same pipeline. `run.sh` builds the programs and starts this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import http.client
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["main"]
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE / "build"
+DAEMON = HERE.parents[1] / ".venv" / "bin" / "pipelined"
+STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
+
+PARTS = ("cost", "switch", "idle", "many", "storm", "peers")
+
+
+class Failed(Exception):
+    """Something the benchmark needs did not work; the message says what."""
+
+
+@dataclass
+class Table:
+    """Rows of the result, printed as they come and together at the end."""
+
+    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+    def add(self, what: str, budget: str, measured: str, met: bool | None) -> None:
+        row = (what, budget, measured, "" if met is None else "yes" if met else "NO")
+        self.rows.append(row)
+        note(f"{what}: {measured}" + (f" (budget {budget})" if budget else ""))
+
+    def print(self) -> None:
+        rows = [("what", "budget", "measured", "met"), *self.rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        print()
+        for number, row in enumerate(rows):
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            print("| " + " | ".join(cells) + " |")
+            if number == 0:
+                print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+        missed = sum(row[3] == "NO" for row in self.rows)
+        print(f"\n{missed} of {sum(bool(row[3]) for row in self.rows)} budgets missed")
+
+
+def note(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+# --- the daemon ----------------------------------------------------------------------------
+
+
+class Daemon:
+    """The real daemon as a process of its own, from start to a clean stop."""
+
+    def __init__(self, directory: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        log = directory / "daemon.log"
+        began = time.monotonic()
+        with open(log, "wb") as out:
+            self._process = subprocess.Popen(
+                [DAEMON, "serve", "--web.listen-address", f"127.0.0.1:{self.port}"],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        try:
+            while self.status("/readyz") != 200:
+                if self._process.poll() is not None:
+                    raise Failed(f"the daemon does not start:\n{log.read_text()}")
+                if time.monotonic() - began > 30:
+                    raise Failed(f"the daemon is not ready after 30 s:\n{log.read_text()}")
+                time.sleep(0.002)
+        except BaseException:
+            self.stop()
+            raise
+        self.ready_seconds = time.monotonic() - began
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def status(self, path: str) -> int:
+        try:
+            return self.get(path)[0]
+        except OSError:
+            return 0
+
+    def metric(self, name: str, *labels: str) -> float:
+        """The sum of a metric's series that carry all of `labels` (as in `mode="user"`)."""
+        total = 0.0
+        for line in self.get("/metrics")[1].decode().splitlines():
+            if line.startswith((name + "{", name + " ")) and all(part in line for part in labels):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all its threads, those that ended too."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # the kernel's MAKE_PROCESS_CPUCLOCK, SCHED
+
+    def resident_mb(self) -> float:
+        text = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) * 1024 / 1e6
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+# --- workloads -----------------------------------------------------------------------------
+
+
+def start(
+    arguments: Sequence[str | Path], *, stdout: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start in a session of its own, without any pipe of ours unless `stdout` asks for one."""
+    return subprocess.Popen(
+        [str(argument) for argument in arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def run(arguments: Sequence[str | Path]) -> float:
+    """Seconds of wall time."""
+    began = time.perf_counter()
+    code = start(arguments).wait()
+    took = time.perf_counter() - began
+    if code:
+        raise Failed(f"{' '.join(map(str, arguments))}: exit status {code}")
+    return took
+
+
+def output(arguments: Sequence[str | Path]) -> tuple[str, resource.struct_rusage]:
+    """What it printed, by way of a file, and its and its children's resource usage."""
+    with tempfile.TemporaryFile() as file:
+        process = start(arguments, stdout=file.fileno())
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if status:
+            raise Failed(f"{' '.join(map(str, arguments))}: exit status {process.returncode}")
+        file.seek(0)
+        return file.read().decode(), usage
+
+
+def dd(block: int, count: int) -> list[str]:
+    return [
+        "bash",
+        "-c",
+        f"dd if=/dev/zero bs={block} count={count} 2>/dev/null | dd of=/dev/null bs={block} 2>&1",
+    ]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`run(count)` gives seconds; `label` is its pipeline in the metrics, if it is one."""
+
+    name: str
+    run: Callable[[int], float]
+    label: str
+    budget: float
+
+
+def workloads(cpu: int) -> list[Workload]:
+    def dd_of(block: int) -> Callable[[int], float]:
+        return lambda count: run(dd(block, count))
+
+    def pingpong(channel: str) -> Callable[[int], float]:
+        program = BUILD / "pingpong"
+        return lambda count: float(output([program, channel, str(count), str(cpu)])[0])
+
+    return [
+        Workload("dd | dd, 64 KiB blocks", dd_of(65536), "dd|dd", 1.02),
+        Workload("dd | dd, 4 KiB blocks", dd_of(4096), "dd|dd", 1.02),
+        Workload("dd | dd, 512 B blocks", dd_of(512), "dd|dd", 1.02),
+        Workload("one byte to and fro, two pipes", pingpong("pipe"), "pingpong|pingpong", 1.08),
+        Workload("one byte to and fro, socket pair (no member)", pingpong("socket"), "", 1.08),
+    ]
+
+
+def sized(workload: Workload, seconds: float) -> int:
+    """The count that takes about that long."""
+    count = 1000
+    while True:
+        took = workload.run(count)
+        if took > seconds / 10:
+            return max(1, int(count * seconds / took))
+        count *= 4
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{min(values):.3f} to {max(values):.3f}"
+
+
+def measure_cost(table: Table, directory: Path, rounds: int, seconds: float, cpu: int) -> None:
+    ready = []
+    for workload in workloads(cpu):
+        count = sized(workload, seconds)
+        times: dict[bool, list[float]] = {False: [], True: []}
+        for number in range(rounds):
+            for on in (False, True) if number % 2 == 0 else (True, False):
+                if not on:
+                    times[on].append(workload.run(count))
+                    continue
+                with Daemon(directory) as daemon:
+                    ready.append(daemon.ready_seconds)
+                    times[on].append(workload.run(count))
+                    if workload.label and not daemon.metric(
+                        "pipelined_runs_total", f'pipeline="{workload.label}"'
+                    ):
+                        time.sleep(1.5)  # a run is finished once its stages are seen to be gone
+                        if not daemon.metric(
+                            "pipelined_runs_total", f'pipeline="{workload.label}"'
+                        ):
+                            note(f"warning: the daemon did not see {workload.label}")
+        off, on_ = statistics.median(times[False]), statistics.median(times[True])
+        pairs = [b / a for a, b in zip(times[False], times[True], strict=True)]
+        ratio = on_ / off
+        table.add(
+            workload.name,
+            f"<= {workload.budget:.2f} x",
+            f"{ratio:.3f} x (off {off:.2f} s, pairs {spread(pairs)})",
+            ratio <= workload.budget,
+        )
+    value = statistics.median(ready)
+    table.add(
+        "start to /readyz 200",
+        "<= 0.6 s",
+        f"{value:.2f} s ({len(ready)} starts, {spread(ready)})",
+        value <= 0.6,
+    )
+
+
+# --- time of the programs ------------------------------------------------------------------
+
+
+@dataclass
+class ProgramTime:
+    """Time (ns) and number of runs."""
+
+    nanoseconds: int = 0
+    runs: int = 0
+
+
+_BPF_SYSCALL = {"x86_64": 321, "aarch64": 280}
+_PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD = 13, 15
+
+
+def _bpf(command: int, attributes: bytes) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(attributes, 128)
+    result: int = libc.syscall(_BPF_SYSCALL[platform.machine()], command, buffer, 128)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def _program(number: int) -> tuple[str, ProgramTime]:
+    """Name and time of a program by its id (struct bpf_prog_info)."""
+    fd = _bpf(_PROG_GET_FD_BY_ID, number.to_bytes(4, sys.byteorder))
+    try:
+        info = ctypes.create_string_buffer(232)
+        head = fd.to_bytes(4, sys.byteorder) + len(info).to_bytes(4, sys.byteorder)
+        _bpf(_OBJ_GET_INFO_BY_FD, head + ctypes.addressof(info).to_bytes(8, sys.byteorder))
+    finally:
+        os.close(fd)
+    name = info.raw[64:80].split(b"\0", 1)[0].decode()
+    nanoseconds, runs = (int.from_bytes(info.raw[at : at + 8], sys.byteorder) for at in (192, 200))
+    return name, ProgramTime(nanoseconds, runs)
+
+
+def programs_of(pid: int) -> dict[str, ProgramTime]:
+    """The programs that a process holds open, by name."""
+    found = {}
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        match = re.search(r"^prog_id:\s+(\d+)", entry.read_text(), re.M)
+        if match:
+            name, spent = _program(int(match.group(1)))
+            found[name] = spent
+    return found
+
+
+@contextlib.contextmanager
+def program_timing() -> Iterator[None]:
+    """kernel.bpf_stats_enabled, and back to what it was."""
+    before = STATS.read_text()
+    STATS.write_text("1")
+    try:
+        yield
+    finally:
+        STATS.write_text(before)
+
+
+@contextlib.contextmanager
+def empty_program() -> Iterator[int]:
+    """Attach the program that does nothing; gives the process id that holds it."""
+    process = subprocess.Popen(
+        [BUILD / "empty", BUILD / "empty.bpf.o"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin and process.stdout
+    try:
+        if process.stdout.readline() != b"ready\n":
+            raise Failed("the empty program cannot be attached")
+        yield process.pid
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+@dataclass(frozen=True)
+class SwitchCost:
+    """Nanoseconds a run, net of an empty program's, which is `clock`."""
+
+    switch: float
+    wakeup: float
+    clock: float
+    wakeups_per_switch: float
+
+    @property
+    def all(self) -> float:
+        return self.switch + self.wakeup * self.wakeups_per_switch
+
+    def __str__(self) -> str:
+        return (
+            f"{self.all:.0f} ns (switch {self.switch:.0f} + "
+            f"{self.wakeups_per_switch:.2f} wake-ups of {self.wakeup:.0f}; "
+            f"empty program's {self.clock:.0f} taken off)"
+        )
+
+
+def switch_cost(daemon: Daemon, work: Callable[[], object]) -> SwitchCost:
+    with empty_program() as holder, program_timing():
+        before, base = programs_of(daemon.pid), programs_of(holder)["bench_empty"]
+        work()
+        after, floor = programs_of(daemon.pid), programs_of(holder)["bench_empty"]
+
+    def mean(old: ProgramTime, new: ProgramTime) -> float:
+        return (new.nanoseconds - old.nanoseconds) / max(1, new.runs - old.runs)
+
+    clock = mean(base, floor)
+    names = ("on_switch", "on_wakeup")
+    switch, wakeup = (mean(before[name], after[name]) - clock for name in names)
+    runs = [after[name].runs - before[name].runs for name in names]
+    return SwitchCost(switch, wakeup, clock, runs[1] / max(1, runs[0]))
+
+
+def median_cost(daemon: Daemon, work: Callable[[], object], times: int) -> SwitchCost:
+    found = sorted((switch_cost(daemon, work) for _ in range(times)), key=lambda cost: cost.all)
+    return found[len(found) // 2]
+
+
+def measure_switches(
+    table: Table, directory: Path, seconds: float, times: int, cpu: int
+) -> SwitchCost:
+    """ns a switch; gives a member's, to compare with when there are many pipelines."""
+    chosen = [item for item in workloads(cpu) if "fro" in item.name]
+    costs = []
+    for workload, limit, who in zip(chosen, (200, 60), ("a member", "any other"), strict=True):
+        count = sized(workload, seconds)
+
+        def work(workload: Workload = workload, count: int = count) -> float:
+            return workload.run(count)
+
+        with Daemon(directory) as daemon:
+            cost = median_cost(daemon, work, times)
+        costs.append(cost)
+        table.add(
+            f"programs' time a switch with its wake-up, {who}",
+            f"<= {limit} ns",
+            str(cost),
+            cost.all <= limit,
+        )
+    return costs[0]
+
+
+# --- the daemon itself ---------------------------------------------------------------------
+
+
+def measure_idle(table: Table, directory: Path, seconds: float) -> None:
+    with Daemon(directory) as daemon:
+        time.sleep(1)
+        began, before = time.monotonic(), daemon.cpu_seconds()
+        time.sleep(seconds)
+        share = (daemon.cpu_seconds() - before) / (time.monotonic() - began)
+        resident = daemon.resident_mb()
+        daemon.get("/metrics")
+        scraped = daemon.resident_mb()
+    table.add(
+        "daemon, idle: share of a core", "<= 0.3 %", f"{share:.2%} over {seconds:.0f} s",
+        share <= 0.003,
+    )  # fmt: skip
+    table.add(
+        "daemon, idle: resident",
+        "<= 45 MB",
+        f"{resident:.1f} MB ({scraped:.1f} MB after a scrape)",
+        max(resident, scraped) <= 45,
+    )
+    code = (
+        "import time; a = time.monotonic()\n"
+        "from pipelined.observer import Observer; from pipelined.config import Config\n"
+        "b = time.monotonic(); o = Observer.open(Config())\n"
+        "c = time.monotonic(); o.close(); print(b - a, c - b, time.monotonic() - c)"
+    )
+    python = DAEMON.with_name("python")
+    times = [[float(x) for x in output([python, "-c", code])[0].split()] for _ in range(3)]
+    imports, opens, closes = (statistics.median(column) for column in zip(*times, strict=True))
+    table.add(
+        "of the start: imports; open (load, attach, first sweep); close",
+        "",
+        f"{imports:.2f} s; {opens:.2f} s; {closes:.2f} s",
+        None,
+    )
+
+
+@contextlib.contextmanager
+def many_pipelines(count: int) -> Iterator[None]:
+    with tempfile.NamedTemporaryFile() as file:
+        process = start([BUILD / "many", str(count)], stdout=file.fileno())
+        try:
+            end = time.monotonic() + 30
+            while Path(file.name).read_bytes() != b"ready\n":
+                if process.poll() is not None or time.monotonic() > end:
+                    raise Failed(f"{count} pipelines cannot be started")
+                time.sleep(0.01)
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def measure_many(
+    table: Table, directory: Path, counts: Sequence[int], seconds: float, member: SwitchCost | None,
+    cpu: int,
+) -> None:  # fmt: skip
+    for count in counts:
+        with Daemon(directory) as daemon, many_pipelines(count):
+            time.sleep(1.5)
+            active = daemon.metric("pipelined_runs_active", 'pipeline="sleep|cat|cat"')
+            if active != count:
+                note(f"warning: {count} pipelines live, the daemon counts {active:.0f}")
+            scrapes, sizes = [], []
+            for _ in range(7):
+                began = time.perf_counter()
+                sizes.append(len(daemon.get("/metrics")[1]))
+                scrapes.append(time.perf_counter() - began)
+                time.sleep(0.05)
+            began, before = time.monotonic(), daemon.cpu_seconds()
+            daemon.get("/metrics")  # one scrape in the window
+            time.sleep(seconds)
+            share = (daemon.cpu_seconds() - before) / (time.monotonic() - began)
+            growth = ""
+            if member:
+                pingpong = next(w for w in workloads(cpu) if "two pipes" in w.name)
+                rounds = sized(pingpong, 0.3)
+                growth = str(median_cost(daemon, lambda: pingpong.run(rounds), 3))  # noqa: B023
+        took = statistics.median(scrapes)
+        judged = count >= 1000
+        table.add(
+            f"{count:,} live pipelines: sweep + scrape",
+            "<= 100 ms" if judged else "",
+            f"{took * 1e3:.0f} ms ({active:.0f} counted, {statistics.median(sizes) / 1e3:.0f} kB)",
+            took <= 0.1 if judged else None,
+        )
+        table.add(
+            f"{count:,} live pipelines: share of a core",
+            "<= 5 %" if judged else "",
+            f"{share:.1%} (one scrape in {seconds:.0f} s)",
+            share <= 0.05 if judged else None,
+        )
+        if growth:
+            table.add(f"{count:,} live pipelines: a member's switch", "no growth", growth, None)
+
+
+def measure_storm(table: Table, directory: Path, seconds: float) -> None:
+    workers = str(len(os.sched_getaffinity(0)))
+    for mode, label in (("exec", "true|true|true"), ("fork", "storm|storm|storm")):
+        command = [BUILD / "storm", mode, f"{seconds:g}", workers]
+        off = int(output(command)[0])
+        with Daemon(directory) as daemon:
+            before = daemon.cpu_seconds()
+            text, usage = output(command)
+            made = int(text)
+            end = time.monotonic() + 5
+            while True:
+                counted = daemon.metric("pipelined_runs_total", f'pipeline="{label}"')
+                if counted >= made or time.monotonic() > end:
+                    break
+                time.sleep(0.5)
+            spent = daemon.cpu_seconds() - before
+            lost = daemon.metric("pipelined_lost_total")
+        cost = usage.ru_utime + usage.ru_stime
+        table.add(
+            f"storm ({mode}): runs counted",
+            "all",
+            f"{counted:.0f} of {made} in {seconds:g} s ({off} without the daemon), {lost:.0f} lost",
+            counted == made and lost == 0,
+        )
+        table.add(
+            f"storm ({mode}): daemon's CPU of that of making them",
+            "<= 15 %",
+            f"{spent / cost:.1%} ({spent:.2f} s of {cost:.2f} s)",
+            spent / cost <= 0.15,
+        )
+
+
+# --- other tools ---------------------------------------------------------------------------
+
+_BPFTRACE = """
+BEGIN { printf("ready\\n"); }
+tracepoint:sched:sched_switch
+{
+    if (@on[args->prev_pid]) {
+        @cpu[args->prev_comm] = sum(nsecs - @on[args->prev_pid]);
+        delete(@on[args->prev_pid]);
+    }
+    @off[args->prev_pid] = nsecs;
+    if (@off[args->next_pid]) {
+        @slept[args->next_comm] = sum(nsecs - @off[args->next_pid]);
+        delete(@off[args->next_pid]);
+    }
+    @on[args->next_pid] = nsecs;
+}
+"""
+
+
+@contextlib.contextmanager
+def _bpftrace(directory: Path) -> Iterator[None]:
+    log = directory / "bpftrace.log"
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            ["bpftrace", "-e", _BPFTRACE],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        end = time.monotonic() + 20
+        while b"ready" not in log.read_bytes():
+            if process.poll() is not None or time.monotonic() > end:
+                raise Failed(f"bpftrace does not start: {log.read_text()[-300:]}")
+            time.sleep(0.05)
+        time.sleep(0.5)
+        yield
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def measure_peers(table: Table, directory: Path, rounds: int, seconds: float) -> None:
+    name = "dd | dd, 4 KiB blocks"
+    workload = next(item for item in workloads(0) if item.name == name)
+    command = dd(4096, sized(workload, seconds))
+
+    def none() -> float:
+        return run(command)
+
+    def ours() -> float:
+        with Daemon(directory):
+            return run(command)
+
+    def traced() -> float:
+        with _bpftrace(directory):
+            return run(command)
+
+    def under(*prefix: str) -> Callable[[], float]:
+        return lambda: run([*prefix, *command])
+
+    peers: list[tuple[str, str, Callable[[], float]]] = [
+        ("pipelined", "", ours),
+        ("bpftrace, on sched_switch", "bpftrace", traced),
+        ("perf sched record", "perf",
+         under("perf", "sched", "record", "-o", str(directory / "perf.data"))),
+        ("perf trace -s", "perf", under("perf", "trace", "-s", "-o", str(directory / "trace"))),
+        ("strace -f -c", "strace", under("strace", "-f", "-c", "-o", str(directory / "strace"))),
+    ]  # fmt: skip
+    for peer, program, work in peers:
+        if program and not shutil.which(program):
+            note(f"{peer}: skipped, {program} is not installed")
+            continue
+        off, on = [], []
+        try:
+            for _ in range(rounds):
+                off.append(none())
+                on.append(work())
+        except (Failed, OSError) as error:
+            note(f"{peer}: skipped: {error}")
+            continue
+        ratio = statistics.median(on) / statistics.median(off)
+        table.add(f"{name}, under {peer}", "", f"{ratio:.2f} x", None)
+
+
+# --- the whole -----------------------------------------------------------------------------
+
+
+def describe() -> None:
+    model = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    cpus = len(os.sched_getaffinity(0))
+    print(f"Linux {platform.release()} {platform.machine()}, {cpus} CPUs, {''.join(model[:1])}")
+    print(f"load average at the start {os.getloadavg()[0]:.2f}")
+    others = 0
+    for entry in Path("/proc").glob("[0-9]*/fdinfo"):
+        with contextlib.suppress(OSError):
+            others += "on_switch" in programs_of(int(entry.parent.name))
+    if others:
+        print(f"warning: {others} other observers are attached; ratios and times suffer")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="about a minute, less exact")
+    parser.add_argument("--rounds", type=int, help="on/off rounds (5; quick: 3)")
+    parser.add_argument("--only", help=f"parts, with commas: {','.join(PARTS)}")
+    options = parser.parse_args()
+    parts = options.only.split(",") if options.only else list(PARTS)
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"unknown part: {', '.join(sorted(unknown))}")
+    if os.geteuid():
+        print("bench: needs root: sudo make bench", file=sys.stderr)
+        return 1
+    quick = options.quick
+    rounds = options.rounds or (3 if quick else 5)
+    seconds = 0.3 if quick else 1.0
+    cpu = max(os.sched_getaffinity(0))
+    describe()
+    table = Table()
+    member = None
+    with tempfile.TemporaryDirectory(prefix="pipelined-bench-") as name:
+        directory = Path(name)
+        try:
+            if "cost" in parts:
+                measure_cost(table, directory, rounds, seconds, cpu)
+            if "switch" in parts:
+                member = measure_switches(table, directory, seconds / 2, 3 if quick else 5, cpu)
+            if "idle" in parts:
+                measure_idle(table, directory, 4 if quick else 10)
+            if "many" in parts:
+                counts = (1000,) if quick else (300, 1000)
+                measure_many(table, directory, counts, 4 if quick else 10, member, cpu)
+            if "storm" in parts:
+                measure_storm(table, directory, 1.5 if quick else 5)
+            if "peers" in parts:
+                measure_peers(table, directory, 1 if quick else 3, seconds)
+        except Failed as error:
+            table.print()
+            print(f"bench: {error}", file=sys.stderr)
+            return 1
+    print(f"load average at the end {os.getloadavg()[0]:.2f}")
+    table.print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/* empty OBJECT: attach the program that does nothing until stdin ends. Prints "ready". */
+#include <bpf/libbpf.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+	struct bpf_object *object = argc == 2 ? bpf_object__open_file(argv[1], NULL) : NULL;
+	struct bpf_program *program;
+	char byte;
+
+	if (!object || bpf_object__load(object))
+		return 1;
+	program = bpf_object__find_program_by_name(object, "bench_empty");
+	if (!program || !bpf_program__attach(program))
+		return 1;
+	puts("ready");
+	fflush(stdout);
+	while (read(0, &byte, 1) > 0)
+		;
+	return 0;
+}

@@ -1,0 +1,23 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Build what the benchmarks run, then measure: tests/bench/run.sh [--quick] [--rounds N] [--only NAME,…]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+here=tests/bench
+build=$here/build
+mkdir -p "$build"
+for source in "$here"/programs/*.c tests/kernel/programs/storm.c; do
+	name=$(basename "$source" .c)
+	libraries=()
+	case $name in
+	*.bpf)
+		clang -g -O2 -target bpf -mcpu=v3 -idirafter "/usr/include/$(uname -m)-linux-gnu" \
+			-c "$source" -o "$build/$name.o"
+		continue
+		;;
+	empty) libraries=(-lbpf) ;;
+	esac
+	"${CC:-cc}" -g -O2 -Wall -Wextra "$source" -o "$build/$name" "${libraries[@]}"
+done
+exec .venv/bin/python "$here/bench.py" "$@"
