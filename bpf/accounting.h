@@ -243,7 +243,7 @@ GLOBAL int credit_usage(u64 p, struct task_state *task)
 		return 0;
 	index = task->stage;
 	take_usage(p, task, &usage);
-	for (int i = 0; i < MAX_DEPTH; i++) {
+	for (int i = 0; i < MAX_DEPTH && index; i++) {
 		struct stage *stage = stage_at(index);
 
 		if (!stage)

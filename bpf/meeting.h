@@ -48,6 +48,7 @@ GLOBAL int note_fed_pipes(u64 parent, struct task_state *born)
 /* What a look at a process starts from and comes to. */
 struct meeting {
 	u64 address;	/* of the process's task, as a number */
+	u64 root;	/* the same of the stage's root, when that is another process */
 	u64 now;
 	u32 stage;	/* in: the innermost stage so far; out: the one found */
 	u32 flags;	/* of stages that are made */
@@ -61,63 +62,6 @@ static __always_inline int fed_by(const struct task_state *parent, const struct 
 {
 	return parent && task && parent->exec_ns < start &&
 	       (task->fed_by_parent[0] == inode || task->fed_by_parent[1] == inode);
-}
-
-/*
- * The pipe's other end may be in the hands of the process's own parent: a parent
- * that writes to its child is a stage, one that reads only if it is an
- * interpreter, else an endpoint (rule 4).
- */
-static __noinline int meet_parent(struct task_struct *p, struct task_state *task,
-				  const struct fifo *fifo, const struct meeting *meeting)
-{
-	u64 self = meeting->address;
-	u64 parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
-	u32 side = fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
-	struct pipe_key key = fifo->key;
-	struct command command = {};
-	struct fifo other = *fifo;
-	struct pipe *pipe;
-	struct task_state *above = state_of(p->real_parent->group_leader);
-	u32 found, properties, holds;
-
-	pipe = bpf_map_lookup_elem(&pipes, &key);
-	if (!pipe)
-		return 0;
-	command_of(parent, &command);
-	properties = command_flags(&command);
-	/*
-	 * A shell holds its children's pipes; it uses what is its stdout, or what it sleeps
-	 * on. So does a command that the shell became after forking (its arguments tell more).
-	 */
-	if (side == SIDE_WRITE &&
-	    (properties & COMMAND_SHELL || (above && above->exec_ns > p->start_time)))
-		holds = holds_as_stdio(parent, &key, side);
-	else
-		holds = holds_anywhere(parent, &key, side) ||
-			(side == SIDE_WRITE && fed_by(above, task, p->start_time, key.inode));
-	if (holds) {
-		__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
-		pipe->endpoint_side = side;
-		pipe->endpoint_pid = BPF_CORE_READ(TASK(parent), tgid);
-	} else if (pipe->endpoint_side != side ||
-		   pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid)) {
-		return 0;	/* it never held it; one that did may have closed it by now */
-	}
-	if (side == SIDE_READ && !(properties & COMMAND_INTERPRETER))
-		return 0;
-	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
-	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE) &&
-	    !sleeps_on(p->real_parent->group_leader, parent, &key))
-		return 0;
-	found = stage_of_other(parent, above, STATE_OTHER,
-			       meeting->flags, meeting->now);
-	if (!found)
-		return 0;
-	other.side = side;
-	register_end(found, &other, meeting->now);
-	stage_put(found, meeting->now);
-	return 0;
 }
 
 /* Has a stage been seen at the other side of this pipe? */
@@ -138,6 +82,77 @@ GLOBAL int has_partner(const struct fifo *fifo)
 	return 0;
 }
 
+/*
+ * The pipe's other end may be in the hands of the process's own parent: a parent
+ * that writes to its child is a stage, one that reads only if it is an
+ * interpreter, else an endpoint (rule 4). `above` is the parent's state, `call`
+ * what it has saved.
+ */
+GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
+		       const struct meeting *meeting, struct task_state *above,
+		       const struct call *call)
+{
+	u32 side, found, properties, pid;
+	struct command command = {};
+	struct pipe_key key;
+	struct pipe *pipe;
+	u64 self, parent, start;
+	int holds;
+
+	if (!task || !fifo || !meeting || !above || !call)
+		return 0;
+	side = fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
+	key = fifo->key;
+	pipe = bpf_map_lookup_elem(&pipes, &key);
+	if (!pipe)
+		return 0;
+	self = meeting->address;
+	start = BPF_CORE_READ(TASK(self), start_time);
+	parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
+	pid = BPF_CORE_READ(TASK(parent), tgid);
+	command_of(parent, &command);
+	properties = command_flags(&command);
+	/*
+	 * A shell holds its children's pipes; it uses what is its stdout, or what it sleeps
+	 * on. So does a command that the shell became after forking (its arguments tell more).
+	 */
+	if (side == SIDE_WRITE && (properties & COMMAND_SHELL || above->exec_ns > start))
+		holds = holds_as_stdio(parent, &key, side);
+	else
+		holds = holds_anywhere(parent, &key, side) ||
+			(side == SIDE_WRITE && fed_by(above, task, start, key.inode));
+	if (holds) {
+		__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
+		pipe->endpoint_side = side;
+		pipe->endpoint_pid = pid;
+	} else if (pipe->endpoint_side != side || pipe->endpoint_pid != pid) {
+		return 0;	/* it never held it; one that did may have closed it by now */
+	}
+	if (side == SIDE_READ && !(properties & COMMAND_INTERPRETER))
+		return 0;
+	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
+	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE) &&
+	    !reads_asleep(parent, call, &key))
+		return 0;
+	found = stage_of_other(parent, above, STATE_OTHER, meeting->flags, meeting->now);
+	if (!found)
+		return 0;
+	fifo->side = side;
+	register_end(found, fifo, meeting->now);
+	stage_put(found, meeting->now);
+	return 0;
+}
+
+static __always_inline void ask_parent(struct task_struct *p, struct task_state *task,
+				       struct fifo *fifo, const struct meeting *meeting)
+{
+	struct task_struct *parent = p->real_parent->group_leader;
+	struct call call = { .task_state = parent->__state };
+
+	saved_call(parent, &call);
+	meet_parent(task, fifo, meeting, state_of(parent), &call);
+}
+
 static __always_inline void found_stage(struct meeting *meeting, u32 index)
 {
 	if (meeting->held)
@@ -146,78 +161,76 @@ static __always_inline void found_stage(struct meeting *meeting, u32 index)
 	meeting->stage = index;
 }
 
-struct root {
-	u64 address;
-	struct task_state *task;	/* NULL: the process itself */
-};
-
-/* Rule 5: the root of the stage that holds this pipe end, by climbing from `p`. */
-static __always_inline void climb(struct task_struct *p, const struct fifo *fifo,
-				  const struct meeting *meeting, struct root *root)
+/* Rule 5: the root of the stage that holds this pipe end, by climbing; NULL: the process itself. */
+static __always_inline struct task_state *climb(struct task_struct *p, const struct fifo *fifo,
+						struct meeting *meeting)
 {
 	struct task_struct *at = p->group_leader;
+	struct task_state *root = NULL;
 	u64 address = meeting->address;
 
 	address = (u64)BPF_CORE_READ(TASK(address), group_leader);
-	root->address = address;
-	root->task = NULL;
 #pragma unroll
 	for (int i = 0; i < MAX_CLIMB; i++) {
-		u64 above = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
+		struct task_state *above;
 		u64 start = at->start_time;
-		struct task_state *task;
 
+		address = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
+		if (!holds_as_stdio(address, &fifo->key, fifo->side))
+			break;
 		at = at->real_parent->group_leader;
-		task = state_of(at);
-		if (!task || start < task->exec_ns ||
-		    !holds_as_stdio(above, &fifo->key, fifo->side))
-			return;
-		root->address = address = above;
-		root->task = task;
+		above = state_of(at);
+		if (!above || start < above->exec_ns)
+			break;
+		meeting->root = address;
+		root = above;
 	}
+	return root;
 }
 
-/* Stdin or stdout is this FIFO end: registers it with its stage, made when there is none. */
-static __noinline int meet_end(struct task_struct *p, struct task_state *task, struct fifo *fifo,
-			       struct meeting *meeting)
+/* Registers a FIFO that is stdin or stdout with its stage, made when there is none. */
+GLOBAL int meet_end(struct task_state *task, struct fifo *fifo, struct meeting *meeting,
+		    struct task_state *root)
 {
-	struct stage *stage, *own;
-	struct root root;
-	u32 index;
+	struct stage *stage;
+	u32 index, tgid;
+	u64 self;
 
-	climb(p, fifo, meeting, &root);
-	if (root.task) {
-		index = stage_of_other(root.address, root.task, STATE_OTHER, meeting->flags,
+	if (!task || !fifo || !meeting)
+		return 0;
+	self = meeting->address;
+	tgid = BPF_CORE_READ(TASK(self), tgid);
+	stage = meeting->stage ? stage_at(meeting->stage) : NULL;
+	if (root) {
+		index = stage_of_other(meeting->root, root, STATE_OTHER, meeting->flags,
 				       meeting->now);
-		stage = index ? stage_at(index) : NULL;
-		if (!stage)
+		if (!index)
 			return 0;
-		own = meeting->stage ? stage_at(meeting->stage) : NULL;
 		/* a child that its parent feeds stands beside it, and so does its stdout */
-		if (own && own->pid == p->tgid && word_outer(own->word) != index) {
+		if (stage && stage->pid == tgid && word_outer(stage->word) != index) {
 			register_end(meeting->stage, fifo, meeting->now);
 			stage_put(index, meeting->now);
 			return 0;
 		}
 		register_end(index, fifo, meeting->now);
+		stage = stage_at(index);
 		/* a descendant belongs to it, unless it is deeper already */
-		if (meeting->stage == word_outer(stage->word))
+		if (stage && meeting->stage == word_outer(stage->word))
 			found_stage(meeting, index);
 		else
 			stage_put(index, meeting->now);
 		return 0;
 	}
-	if (is_root(meeting->stage, p->tgid)) {
+	if (stage && stage->pid == tgid) {
 		register_end(meeting->stage, fifo, meeting->now);
 		return 0;
 	}
-	index = create_stage(meeting->address, task, meeting->stage, meeting->flags, meeting->now);
+	index = create_stage(self, task, meeting->stage, meeting->flags, meeting->now);
 	stage = index ? stage_at(index) : NULL;
 	if (!stage)
 		return 0;
 	found_stage(meeting, index);
-	if (task)
-		stage->exec_ns = task->exec_ns;
+	stage->exec_ns = task->exec_ns;
 	register_end(index, fifo, meeting->now);
 	return 0;
 }
@@ -225,16 +238,26 @@ static __noinline int meet_end(struct task_struct *p, struct task_state *task, s
 /* Looks at a process's stdin and stdout. */
 static __noinline int meet(struct task_struct *p, struct task_state *task, struct meeting *meeting)
 {
-	/* twice: a first end may have freed the process from its parent's stage */
-	for (u32 i = 0; i < 4; i++) {
+	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
 
-		if (!fifo_at(meeting->address, i & 1, &fifo) || fifo.both)
-			continue;
-		if (!known_end(meeting->stage, &fifo.key, fifo.side))
-			meet_end(p, task, &fifo, meeting);
-		if (i > 1 && !fifo.named && is_root(meeting->stage, p->tgid) && !has_partner(&fifo))
-			meet_parent(p, task, &fifo, meeting);
+		if (fifo_at(meeting->address, fd, &fifo) && !fifo.both &&
+		    !known_end(meeting->stage, &fifo.key, fifo.side))
+			meet_end(task, &fifo, meeting, climb(p, &fifo, meeting));
+	}
+	return 0;
+}
+
+/* Asks for ends of its own at which nobody else was seen whether the parent is there. */
+static __noinline int meet_parents(struct task_struct *p, struct task_state *task,
+				   struct meeting *meeting)
+{
+	for (u32 fd = 0; fd < 2; fd++) {
+		struct fifo fifo = {};
+
+		if (is_root(meeting->stage, p->tgid) && fifo_at(meeting->address, fd, &fifo) &&
+		    !fifo.both && !fifo.named && !has_partner(&fifo))
+			ask_parent(p, task, &fifo, meeting);
 	}
 	return 0;
 }
@@ -255,6 +278,9 @@ static __noinline int meet_self(struct task_struct *p, struct task_state *task, 
 		bring_up_to_date(task, now);
 	if (task->born_ns)
 		credit_usage(meeting.address, task);
+	meet(p, task, &meeting);
+	meet_parents(p, task, &meeting);
+	/* a first end may have freed the process from its parent's stage */
 	meet(p, task, &meeting);
 	enter_stage(task, meeting.stage, now);
 	if (meeting.held)
@@ -285,7 +311,7 @@ static __noinline int meet_feeding_parent(struct task_struct *p, struct task_sta
 	fifo.side = SIDE_READ;
 	fifo.pipe = NULL;
 	if (!has_partner(&fifo))
-		meet_parent(p, task, &fifo, &meeting);
+		ask_parent(p, task, &fifo, &meeting);
 	return 0;
 }
 

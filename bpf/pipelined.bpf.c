@@ -484,7 +484,6 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	struct meeting meeting = {
 		.address = address, .now = now, .flags = STAGE_PARTIAL | STAGE_FROM_NOW, .eager = 1
 	};
-	struct usage unused;
 	u32 state;
 
 	if (p->tgid == p->pid)
@@ -496,7 +495,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	if (p->tgid == p->pid)
 		meet(p, task, &meeting);
 	if (meeting.stage) {
-		take_usage(address, task, &unused);
+		credit_usage(address, task);	/* from now on only what is new */
 		state = present_state(p, address);
 		adopt(task, meeting.stage, state, now);
 	}

@@ -122,17 +122,13 @@ static __always_inline void look_asleep(struct task_struct *task, u64 address,
 	why_asleep(address, call, sleep);
 }
 
-/* Is this task asleep on this pipe right now? */
-static __noinline int sleeps_on(struct task_struct *p, u64 address, const struct pipe_key *key)
+/* Is this task, that has saved this call, asleep in a read of this pipe? */
+GLOBAL int reads_asleep(u64 p, const struct call *call, const struct pipe_key *key)
 {
-	struct sleep sleep = {};
-	struct call call = {};
+	struct fifo fifo = {};
 
-	if (!p->__state)
-		return 0;
-	saved_call(p, &call);
-	look_asleep(p, address, &call, &sleep);
-	return sleep.on_fifo && same_pipe(&sleep.fifo.key, key);
+	return call && key && call->task_state && call->kind == CALL_READ &&
+	       fifo_at(p, call->args[0], &fifo) && same_pipe(&fifo.key, key);
 }
 
 #endif

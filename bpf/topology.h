@@ -16,7 +16,7 @@
 #include "accounting.h"
 #include "fifo.h"
 
-#define MAX_CLIMB 5	/* processes from a pipe's holder up to its stage's root */
+#define MAX_CLIMB 4	/* processes from a pipe's holder up to its stage's root */
 #define RETRIES 8
 
 static __always_inline struct stage *stage_referred(u32 reference)
@@ -128,8 +128,12 @@ GLOBAL int merge(u32 a, u32 b, u64 now)
 }
 
 /* A stage that has left the one around it takes along what it had credited there. */
-static __always_inline void take_back(struct stage *outer, const struct stage *left)
+GLOBAL int take_back(u32 outer_index, u32 left_index)
 {
+	struct stage *outer = stage_at(outer_index), *left = stage_at(left_index);
+
+	if (!outer || !left)
+		return 0;
 	for (int i = 0; i < STATES; i++)
 		__sync_fetch_and_add(&outer->time_ns[i], -left->time_ns[i]);
 	__sync_fetch_and_add(&outer->user_ns, -left->user_ns);
@@ -141,12 +145,14 @@ static __always_inline void take_back(struct stage *outer, const struct stage *l
 	__sync_fetch_and_add(&outer->sleeps_empty, -left->sleeps_empty);
 	__sync_fetch_and_add(&outer->sleeps_full, -left->sleeps_full);
 	__sync_fetch_and_add(&outer->execs, -left->execs);
+	return 0;
 }
 
 /* An edge: both stages now belong to one pipeline, side by side. */
 static __always_inline int join(u32 a, u32 b, u64 now)
 {
 	struct stage *sa = stage_at(a), *sb = stage_at(b);
+	u32 inner = 0;
 
 	if (!sa || !sb)
 		return 0;
@@ -154,12 +160,15 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now) &&
 	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now))
 		count_lost(LOST_UPDATES);
-	if (word_outer(sa->word) == b) {
-		set_outer(a, word_outer(sb->word), now);
-		take_back(sb, sa);
-	} else if (word_outer(sb->word) == a) {
-		set_outer(b, word_outer(sa->word), now);
-		take_back(sa, sb);
+	if (word_outer(sa->word) == b)
+		inner = a;
+	else if (word_outer(sb->word) == a)
+		inner = b;
+	if (inner) {
+		u32 around = inner == a ? b : a;
+
+		set_outer(inner, word_outer((inner == a ? sb : sa)->word), now);
+		take_back(around, inner);
 	}
 	return 0;
 }
@@ -374,7 +383,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p)
  * `task` is the root's state when its life so far counts, else NULL. The caller
  * holds it. 0 when there is no room.
  */
-GLOBAL u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
+GLOBAL u32 fill_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
 {
 	u64 start = now, cpu = 0;
 	struct pipeline *pipeline;
@@ -430,6 +439,14 @@ GLOBAL u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	stage_hold(outer);
 	stage->word = (u64)own << WORD_PIPELINE_SHIFT | (u64)outer << WORD_OUTER_SHIFT;
 	return index;
+}
+
+static __always_inline u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags,
+					u64 now)
+{
+	if (!task->born_ns || flags & STAGE_FROM_NOW)
+		credit_usage(p, task);	/* what it did before is not this stage's */
+	return fill_stage(p, task, outer, flags, now);
 }
 
 /* The task's own context: it goes over to stage `index`, whatever state it is in. */

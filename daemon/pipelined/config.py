@@ -385,7 +385,7 @@ class Config:
         16384,
         "16384",
         "COUNT",
-        _whole_number(1, 1 << 20),
+        _whole_number(1, (1 << 18) - 1),
         "16384",
         "How many stages can be followed at once; more are counted in pipelined_lost_total.",
     )
@@ -394,7 +394,7 @@ class Config:
         16384,
         "16384",
         "COUNT",
-        _whole_number(1, 1 << 20),
+        _whole_number(1, (1 << 18) - 1),
         "16384",
         "How many pipes can be followed at once; more are counted in pipelined_lost_total.",
     )

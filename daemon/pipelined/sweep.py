@@ -149,7 +149,7 @@ class Sweep:
         return [
             MapUse("stages", used, self._max_stages),
             MapUse("pipelines", used, self._max_stages),
-            MapUse("pipes", len(self._pipes), self._max_pipes),
+            MapUse("pipes", min(len(self._pipes), self._max_pipes), self._max_pipes),
             MapUse("commands", self._commands, 256),
         ]
 

@@ -31,6 +31,7 @@ __all__ = ["main"]
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
+OBJECT = HERE.parents[1] / "daemon" / "pipelined" / "bpf" / "pipelined.bpf.o"
 DAEMON = HERE.parents[1] / ".venv" / "bin" / "pipelined"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
@@ -76,6 +77,7 @@ class Daemon:
     """The real daemon as a process of its own, from start to a clean stop."""
 
     def __init__(self, directory: Path) -> None:
+        """`directory` holds a copy of the object, so that a build meanwhile changes nothing."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -83,7 +85,12 @@ class Daemon:
         began = time.monotonic()
         with open(log, "wb") as out:
             self._process = subprocess.Popen(
-                [DAEMON, "serve", "--web.listen-address", f"127.0.0.1:{self.port}"],
+                [
+                    DAEMON,
+                    "serve",
+                    *("--web.listen-address", f"127.0.0.1:{self.port}"),
+                    *("--object", directory / OBJECT.name),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -138,9 +145,9 @@ class Daemon:
         """CPU time of all its threads, those that ended too."""
         return time.clock_gettime(~self.pid << 3 | 2)  # the kernel's MAKE_PROCESS_CPUCLOCK, SCHED
 
-    def resident_mb(self) -> float:
+    def resident_mb(self, kind: str = "VmRSS") -> float:
         text = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) * 1024 / 1e6
+        return int(re.findall(rf"{kind}:\s+(\d+)", text)[0]) * 1024 / 1e6
 
     def __enter__(self) -> Daemon:
         return self
@@ -227,9 +234,9 @@ def sized(workload: Workload, seconds: float) -> int:
     count = 1000
     while True:
         took = workload.run(count)
-        if took > seconds / 10:
-            return max(1, int(count * seconds / took))
-        count *= 4
+        if took > seconds / 3:
+            return max(1, int(count * seconds / min(took, workload.run(count))))
+        count *= 3
 
 
 def spread(values: Sequence[float]) -> str:
@@ -433,7 +440,7 @@ def measure_idle(table: Table, directory: Path, seconds: float) -> None:
         share = (daemon.cpu_seconds() - before) / (time.monotonic() - began)
         resident = daemon.resident_mb()
         daemon.get("/metrics")
-        scraped = daemon.resident_mb()
+        scraped, own = daemon.resident_mb(), daemon.resident_mb("RssAnon")
     table.add(
         "daemon, idle: share of a core", "<= 0.3 %", f"{share:.2%} over {seconds:.0f} s",
         share <= 0.003,
@@ -441,17 +448,20 @@ def measure_idle(table: Table, directory: Path, seconds: float) -> None:
     table.add(
         "daemon, idle: resident",
         "<= 45 MB",
-        f"{resident:.1f} MB ({scraped:.1f} MB after a scrape)",
+        f"{resident:.1f} MB ({scraped:.1f} MB after a scrape, {own:.1f} MB anonymous)",
         max(resident, scraped) <= 45,
     )
     code = (
-        "import time; a = time.monotonic()\n"
+        "import sys, time; from pathlib import Path; a = time.monotonic()\n"
         "from pipelined.observer import Observer; from pipelined.config import Config\n"
-        "b = time.monotonic(); o = Observer.open(Config())\n"
+        "b = time.monotonic(); o = Observer.open(Config(object=Path(sys.argv[1])))\n"
         "c = time.monotonic(); o.close(); print(b - a, c - b, time.monotonic() - c)"
     )
     python = DAEMON.with_name("python")
-    times = [[float(x) for x in output([python, "-c", code])[0].split()] for _ in range(3)]
+    times = [
+        [float(x) for x in output([python, "-c", code, directory / OBJECT.name])[0].split()]
+        for _ in range(3)
+    ]
     imports, opens, closes = (statistics.median(column) for column in zip(*times, strict=True))
     table.add(
         "of the start: imports; open (load, attach, first sweep); close",
@@ -528,7 +538,7 @@ def measure_many(
 def measure_storm(table: Table, directory: Path, seconds: float) -> None:
     workers = str(len(os.sched_getaffinity(0)))
     for mode, label in (("exec", "true|true|true"), ("fork", "storm|storm|storm")):
-        command = [BUILD / "storm", mode, f"{seconds:g}", workers]
+        command: list[str | Path] = [BUILD / "storm", mode, f"{seconds:g}", workers]
         off = int(output(command)[0])
         with Daemon(directory) as daemon:
             before = daemon.cpu_seconds()
@@ -542,6 +552,10 @@ def measure_storm(table: Table, directory: Path, seconds: float) -> None:
                 time.sleep(0.5)
             spent = daemon.cpu_seconds() - before
             lost = daemon.metric("pipelined_lost_total")
+            if counted != made:
+                every = daemon.metric("pipelined_runs_total")
+                active = daemon.metric("pipelined_runs_active")
+                note(f"warning: {every:.0f} runs of any signature, {active:.0f} active")
         cost = usage.ru_utime + usage.ru_stime
         table.add(
             f"storm ({mode}): runs counted",
@@ -642,6 +656,8 @@ def measure_peers(table: Table, directory: Path, rounds: int, seconds: float) ->
             for _ in range(rounds):
                 off.append(none())
                 on.append(work())
+                if on[-1] > 20 * seconds:
+                    break  # clear enough
         except (Failed, OSError) as error:
             note(f"{peer}: skipped: {error}")
             continue
@@ -669,6 +685,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="about a minute, less exact")
     parser.add_argument("--rounds", type=int, help="on/off rounds (5; quick: 3)")
+    parser.add_argument("--object", type=Path, default=OBJECT, help="the BPF object to measure")
     parser.add_argument("--only", help=f"parts, with commas: {','.join(PARTS)}")
     options = parser.parse_args()
     parts = options.only.split(",") if options.only else list(PARTS)
@@ -686,6 +703,7 @@ def main() -> int:
     member = None
     with tempfile.TemporaryDirectory(prefix="pipelined-bench-") as name:
         directory = Path(name)
+        shutil.copy(options.object, directory / OBJECT.name)
         try:
             if "cost" in parts:
                 measure_cost(table, directory, rounds, seconds, cpu)
@@ -699,7 +717,7 @@ def main() -> int:
             if "storm" in parts:
                 measure_storm(table, directory, 1.5 if quick else 5)
             if "peers" in parts:
-                measure_peers(table, directory, 1 if quick else 3, seconds)
+                measure_peers(table, directory, 1 if quick else 3, seconds / 4)
         except Failed as error:
             table.print()
             print(f"bench: {error}", file=sys.stderr)

@@ -84,13 +84,13 @@ int main(int argc, char **argv)
 		fro[0] = to[0];
 		fro[1] = to[1];
 		result = dup(1);
-		start("/proc/self/exe", "first", argv[2], to[0], to[0], result);
-		start("/proc/self/exe", "second", argv[2], to[1], to[1], result);
+		start(argv[0], "first", argv[2], to[0], to[0], result);
+		start(argv[0], "second", argv[2], to[1], to[1], result);
 		goto wait;
 	}
 	result = dup(1);
-	start("/proc/self/exe", "first", argv[2], fro[0], to[1], result);
-	start("/proc/self/exe", "second", argv[2], to[0], fro[1], result);
+	start(argv[0], "first", argv[2], fro[0], to[1], result);
+	start(argv[0], "second", argv[2], to[0], fro[1], result);
 wait:
 	close(to[0]);
 	close(to[1]);
