@@ -2,7 +2,7 @@
 /*
  * What the kernel side and the daemon share: the layout of the map records.
  * daemon/pipelined/records.py reads these very bytes; tests/kernel/test_layout.py
- * compares both through the BTF of the built object.
+ * compares both.
  */
 #ifndef PIPELINED_H
 #define PIPELINED_H

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decode the kernel side's map records; nanoseconds end here.
 
-The layouts are those of bpf/pipelined.h. tests/kernel/test_layout.py compares them with
-the BTF of the built object.
+The layouts are those of bpf/pipelined.h. tests/kernel/test_layout.py compares them.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ __all__ = [
     "LOST_KINDS",
     "PIPE",
     "PIPELINE",
+    "PIPE_END",
     "PIPE_KEY",
     "STAGE",
     "Group",
@@ -39,6 +39,7 @@ _USAGE = 14  # user_ns … children_life_ns
 STAGE = Struct(f"={1 + _STATES + _USAGE + 6}Q6I16s" + "QIIQQ" * _STAGE_ENDS)
 PIPELINE = Struct(f"=2Q{2 * len(LEVELS)}Q2Q4I")
 PIPE_KEY = Struct("=QII")
+PIPE_END = Struct("=QIIQQ")
 PIPE = Struct("=16I4I16s")
 CONTROL = Struct("=QQII")
 

@@ -23,6 +23,12 @@ from .runs import Endpoint
 __all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
 
 _CHUNK = 256
+
+#: Offsets of fields that are read or written alone (bpf/pipelined.h).
+START_OFFSET = 8 * (1 + 12 + 14)
+GENERATION_OFFSET = START_OFFSET + 8 * 6 + 4
+WATCH_PID_OFFSET = 16
+
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
 
@@ -66,7 +72,7 @@ class Sweep:
         self._endpoints: dict[bytes, tuple[int, Endpoint]] = {}
         self._commands = 0
         self._name_commands(((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL)))
-        struct.pack_into("=I", self._control, 16, watch_pid or 0)
+        struct.pack_into("=I", self._control, WATCH_PID_OFFSET, watch_pid or 0)
         self._wake_later()
         for index in range(max_stages, 0, -1):
             self._push("free_pipelines", index)
@@ -131,7 +137,7 @@ class Sweep:
             offset = stage.index * records.STAGE.size
             blank = bytearray(records.STAGE.size)
             generation = (stage.generation + 1) & _GENERATION_MASK
-            struct.pack_into("=I", blank, _GENERATION_OFFSET, generation)
+            struct.pack_into("=I", blank, GENERATION_OFFSET, generation)
             self._stages[offset : offset + len(blank)] = bytes(blank)
             offset = stage.pipeline * records.PIPELINE.size
             self._pipelines[offset : offset + records.PIPELINE.size] = bytes(records.PIPELINE.size)
@@ -196,7 +202,7 @@ class Sweep:
         found: list[int] = []
         words = memoryview(self._stages).cast("I")
         step = records.STAGE.size // 4
-        start_at, generation_at = _START_OFFSET // 4, _GENERATION_OFFSET // 4
+        start_at, generation_at = START_OFFSET // 4, GENERATION_OFFSET // 4
         for first in range(1, self._max_stages + 1, _CHUNK):
             begin, end = first * step, min(first + _CHUNK, self._max_stages + 1) * step
             starts = words[begin + start_at : end : step].tolist()
@@ -274,10 +280,6 @@ class Sweep:
 
 def _text(comm: bytes) -> str:
     return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")
-
-
-_START_OFFSET = 8 * (1 + 12 + 14)
-_GENERATION_OFFSET = _START_OFFSET + 8 * 6 + 4
 
 
 def _pipe_key(end: EndRecord) -> bytes:
