@@ -45,6 +45,13 @@ GLOBAL int note_fed_pipes(u64 parent, struct task_state *born)
 	return 0;
 }
 
+/* Whether the parent may be taken for the other end of a pipe. */
+enum ask {
+	ASK_NOT,	/* too early: whoever forks a whole pipeline holds its pipes for a while */
+	ASK_USED,	/* if the pipe has been used */
+	ASK_EAGERLY,	/* asleep on it again: a parent that can write to it is who wrote */
+};
+
 /* What a look at a process starts from and comes to. */
 struct meeting {
 	u64 address;	/* of the process's task, as a number */
@@ -53,7 +60,7 @@ struct meeting {
 	u32 stage;	/* in: the innermost stage so far; out: the one found */
 	u32 flags;	/* of stages that are made */
 	u32 held;	/* the caller must put this stage when done */
-	u32 eager;	/* asleep on an empty pipe: a parent that can write to it is going to */
+	u32 ask;	/* enum ask */
 };
 
 /* Could the parent write to this pipe at the fork, and is it the same program still (rule 4)? */
@@ -131,7 +138,7 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	if (side == SIDE_READ && !(properties & COMMAND_INTERPRETER))
 		return 0;
 	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
-	if (!was_used(fifo, side) && !(meeting->eager && side == SIDE_WRITE) &&
+	if (!was_used(fifo, side) && !(meeting->ask == ASK_EAGERLY && side == SIDE_WRITE) &&
 	    !reads_asleep(parent, call, &key))
 		return 0;
 	found = stage_of_other(parent, above, STATE_OTHER, meeting->flags, meeting->now);
@@ -263,13 +270,13 @@ static __noinline int meet_parents(struct task_struct *p, struct task_state *tas
 }
 
 /* The current task looks at its own stdin and stdout and enters the stage it finds. */
-static __noinline int meet_self(struct task_struct *p, struct task_state *task, u32 eager, u64 now)
+static __noinline int meet_self(struct task_struct *p, struct task_state *task, u32 ask, u64 now)
 {
 	struct meeting meeting = {
 		.address = bpf_get_current_task(),
 		.now = now,
 		.stage = task->stage,
-		.eager = eager,
+		.ask = ask,
 	};
 
 	if (task->stage == STAGE_DEAD)
@@ -279,9 +286,11 @@ static __noinline int meet_self(struct task_struct *p, struct task_state *task, 
 	if (task->born_ns)
 		credit_usage(meeting.address, task);
 	meet(p, task, &meeting);
-	meet_parents(p, task, &meeting);
-	/* a first end may have freed the process from its parent's stage */
-	meet(p, task, &meeting);
+	if (ask != ASK_NOT) {
+		meet_parents(p, task, &meeting);
+		/* an end may have freed the process from its parent's stage */
+		meet(p, task, &meeting);
+	}
 	enter_stage(task, meeting.stage, now);
 	if (meeting.held)
 		stage_put(meeting.held, now);
@@ -295,7 +304,7 @@ static __noinline int meet_feeding_parent(struct task_struct *p, struct task_sta
 		.address = bpf_get_current_task(),
 		.now = now,
 		.stage = task->stage,
-		.eager = 1,
+		.ask = ASK_EAGERLY,
 	};
 	struct stage *stage = stage_at(task->stage);
 	struct fifo fifo = {};

@@ -133,7 +133,6 @@ static __always_inline int is_young(struct task_struct *p, struct task_state *ta
 
 #define UNJOINED_LOOKS 4	/* sleeps on a pipe without partner that are worth a look */
 
-/* Is it worth looking for who is at the other end of the pipe slept on? */
 static __always_inline int is_joined(u32 end)
 {
 	struct stage *stage = stage_at(end >> 3);
@@ -141,22 +140,25 @@ static __always_inline int is_joined(u32 end)
 	return stage && stage->ends[end & (STAGE_ENDS - 1)].key.pad & END_JOINED;
 }
 
-GLOBAL int is_unjoined(u32 index, const struct fifo *fifo)
+/* Whether to look for who is at the other end of the pipe slept on: -1, or enum ask. */
+GLOBAL int is_unjoined(u32 index, const struct fifo *fifo, u32 no_exec)
 {
 	struct stage *stage;
 	struct pipe_end *end;
 	u32 known;
 
 	if (!fifo)
-		return 0;
+		return -1;
 	known = known_end(index, &fifo->key, fifo->side);
 	if (!known)
-		return 1;
+		return no_exec ? ASK_NOT : ASK_USED;
 	stage = stage_at((known - 1) >> 3);
 	if (!stage)
-		return 0;
+		return -1;
 	end = &stage->ends[(known - 1) & (STAGE_ENDS - 1)];
-	return !(end->key.pad & END_JOINED) && end->sleeps < UNJOINED_LOOKS;
+	if (end->key.pad & END_JOINED || end->sleeps >= UNJOINED_LOOKS)
+		return -1;
+	return end->sleeps ? ASK_EAGERLY : no_exec ? ASK_NOT : ASK_USED;
 }
 
 #define FIRST_LOOKS 32		/* looks at a task that is in no stage, or young, one by one, */
@@ -213,17 +215,19 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 	u64 address = bpf_get_current_task();
 	struct sleep sleep = {};
 	u32 known;
+	int ask;
 
 	look_asleep(p, address, call, &sleep);
 	task->cached_end = 0;
-	if (sleep.on_fifo && is_unjoined(task->stage, &sleep.fifo)) {
+	ask = sleep.on_fifo ? is_unjoined(task->stage, &sleep.fifo, p->flags & PF_FORKNOEXEC) : -1;
+	if (ask >= 0) {
 		if (sleep.fd < 2)
 			look = 1;
 		else
 			meet_sleeper(address, task, &sleep.fifo, sleep.fd, now);
 	}
 	if (look)
-		meet_self(p, task, sleep.on_fifo, now);
+		meet_self(p, task, ask > 0 ? ask : ASK_NOT, now);
 	if (!task->clock)
 		return;
 	transition(task, sleep.state, now);
@@ -277,7 +281,7 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 	look = p->flags & PF_FORKNOEXEC && is_young(p, task, now) && worth_a_look(task);
 	if (runnable) {
 		if (look)
-			meet_self(p, task, 0, now);
+			meet_self(p, task, ASK_NOT, now);
 		if (task->clock)
 			transition(task, STATE_RUNQUEUE, now);
 		return;
@@ -360,7 +364,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		take_up_pending(task, now);
 		/* a subshell about to have children: they inherit what it is a stage of */
 		if (parent->flags & PF_FORKNOEXEC)
-			meet_self(parent, task, 0, now);
+			meet_self(parent, task, ASK_NOT, now);
 	}
 	born = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!born) {
@@ -420,7 +424,7 @@ int BPF_PROG(on_exec, struct task_struct *p)
 	take_up_pending(task, now);
 	task->exec_ns = now;
 	task->cached_end = 0;
-	meet_self(p, task, 0, now);
+	meet_self(p, task, ASK_USED, now);
 	rename_stage(bpf_get_current_task(), task->stage, now);
 	meet_arguments(bpf_get_current_task(), task, now);
 	task->born_ns = 0;
@@ -452,7 +456,7 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	now = bpf_ktime_get_ns();
 	take_up_pending(task, now);
 	/* the last look, its files are still open: it may never have exec'd nor slept */
-	meet_self(p, task, 0, now);
+	meet_self(p, task, ASK_USED, now);
 	if (task->stage == STAGE_DEAD)
 		return 0;
 	if (task->stage)
@@ -482,7 +486,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	struct task_struct *leader = p->group_leader;
 	struct task_state *above;
 	struct meeting meeting = {
-		.address = address, .now = now, .flags = STAGE_PARTIAL | STAGE_FROM_NOW, .eager = 1
+		.address = address, .now = now, .flags = STAGE_PARTIAL | STAGE_FROM_NOW
 	};
 	u32 state;
 

@@ -18,6 +18,7 @@ import resource
 import shutil
 import signal
 import socket
+import stat
 import statistics
 import subprocess
 import sys
@@ -345,22 +346,23 @@ def program_timing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def empty_program() -> Iterator[int]:
-    """Attach the program that does nothing; gives the process id that holds it."""
-    process = subprocess.Popen(
-        [BUILD / "empty", BUILD / "empty.bpf.o"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdin and process.stdout
-    try:
-        if process.stdout.readline() != b"ready\n":
-            raise Failed("the empty program cannot be attached")
-        yield process.pid
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
+    """Attach the program that does nothing; gives the process id that holds it.
+
+    Without pipes: an interpreter that reads from its child is a stage, and so would be all that
+    it starts.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        process = start([BUILD / "empty", BUILD / "empty.bpf.o"], stdout=file.fileno())
+        try:
+            end = time.monotonic() + 10
+            while Path(file.name).read_bytes() != b"ready\n":
+                if process.poll() is not None or time.monotonic() > end:
+                    raise Failed("the empty program cannot be attached")
+                time.sleep(0.01)
+            yield process.pid
+        finally:
+            process.kill()
+            process.wait()
 
 
 @dataclass(frozen=True)
@@ -673,6 +675,10 @@ def describe() -> None:
     cpus = len(os.sched_getaffinity(0))
     print(f"Linux {platform.release()} {platform.machine()}, {cpus} CPUs, {''.join(model[:1])}")
     print(f"load average at the start {os.getloadavg()[0]:.2f}")
+    for fd in (0, 1):
+        with contextlib.suppress(OSError):
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                print("warning: in a pipe the benchmark is a stage itself; write to a file instead")
     others = 0
     for entry in Path("/proc").glob("[0-9]*/fdinfo"):
         with contextlib.suppress(OSError):
@@ -698,6 +704,9 @@ def main() -> int:
     rounds = options.rounds or (3 if quick else 5)
     seconds = 0.3 if quick else 1.0
     cpu = max(os.sched_getaffinity(0))
+    # a stop ends what was started and restores the setting
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     describe()
     table = Table()
     member = None

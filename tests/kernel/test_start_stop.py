@@ -115,14 +115,6 @@ def test_it_can_still_be_asked_after_it_was_closed(watch: Watch, lines: Path) ->
     assert observer.maps() is not None
 
 
-def test_it_is_ready_in_time() -> None:
-    began = time.monotonic()
-    with Observer.open(Config(), watch_pid=os.getpid()) as observer:
-        took = time.monotonic() - began
-        assert observer.ready() is None
-    assert took < 0.6
-
-
 def test_a_pipeline_outlives_its_observer_unharmed(watch: Watch, lines: Path) -> None:
     observer = Observer.open(Config(), watch_pid=os.getpid())
     started = watch.start("{ cat lines; sleep 0.4; cat lines; } | sort | wc -l")

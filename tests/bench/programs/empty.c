@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* empty OBJECT: attach the program that does nothing until stdin ends. Prints "ready". */
+/* empty OBJECT: attach the program that does nothing until it is killed. Prints "ready". */
 #include <bpf/libbpf.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -8,7 +8,6 @@ int main(int argc, char **argv)
 {
 	struct bpf_object *object = argc == 2 ? bpf_object__open_file(argv[1], NULL) : NULL;
 	struct bpf_program *program;
-	char byte;
 
 	if (!object || bpf_object__load(object))
 		return 1;
@@ -17,7 +16,6 @@ int main(int argc, char **argv)
 		return 1;
 	puts("ready");
 	fflush(stdout);
-	while (read(0, &byte, 1) > 0)
-		;
-	return 0;
+	for (;;)
+		pause();
 }
