@@ -148,6 +148,6 @@ $(TOOLS)/unpacked: | packages
 	@touch $@
 
 clean: ## Remove everything that make built
-	rm -rf $(VENV) build daemon/*.egg-info daemon/pipelined/bpf/*.o tests/kernel/programs/build \
+	rm -rf $(VENV) build daemon/*.egg-info daemon/pipelined/bpf/*.o tests/kernel/programs/build tests/bench/build \
 		.mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +

@@ -144,17 +144,17 @@ def test_an_empty_file_changes_nothing(write) -> None:
         ),
         (
             'max-stages = "many"\n',
-            "FILE:1: max-stages must be a whole number from 1 to 1048576, "
+            "FILE:1: max-stages must be a whole number from 1 to 262143, "
             'not "many"; for example max-stages = 16384',
         ),
         (
             "max-stages = true\n",
-            "FILE:1: max-stages must be a whole number from 1 to 1048576, "
+            "FILE:1: max-stages must be a whole number from 1 to 262143, "
             "not true; for example max-stages = 16384",
         ),
         (
             "max-pipes = 0\n",
-            "FILE:1: max-pipes must be a whole number from 1 to 1048576, "
+            "FILE:1: max-pipes must be a whole number from 1 to 262143, "
             "not 0; for example max-pipes = 16384",
         ),
         (
