@@ -120,12 +120,10 @@ class Model:
         self._exec_failures = exec_failures
         self._grace = grace
         self._sums: dict[Series, _Sums] = {}
-        self._signatures: set[str] = set()
         self._runs: dict[int, _Seen] = {}
         self._stages: dict[tuple[int, int], _Seen] = {}
         self._modes: dict[tuple[int, int], tuple[float, float]] = {}
         self._arguments: dict[tuple[int, int], str | None] = {}
-        self._units: dict[int, str] = {}
         self._live: list[Run] = []
         self._recent: deque[Run] = deque(maxlen=recent_runs)
 
@@ -190,9 +188,7 @@ class Model:
         parent = self._parent(group, by_stage)
         end = max(stage.end for stage in records) if finished else None
         levels = tuple(max(0.0, alone + disk) for alone, disk in group.clock.times)
-        series = Series(
-            order.signature, parent is not None, self._unit(records[0].cgroup, records[0].index)
-        )
+        series = Series(order.signature, parent is not None, self._unit_of(records[0].cgroup))
         return Run(
             id=_run_id(group, unix),
             series=self._bounded(series),
@@ -268,9 +264,6 @@ class Model:
                 return around
             outer = next(stage.outer for stage in around.stages if stage.index == outer)
         return None
-
-    def _unit(self, cgroup: int, index: int) -> str:
-        return self._unit_of(cgroup)
 
     def _bounded(self, series: Series) -> Series:
         if series in self._sums:
