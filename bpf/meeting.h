@@ -21,7 +21,7 @@ static __always_inline void stage_exec(u32 index, u64 now)
 {
 	struct stage *stage = stage_at(index);
 
-	if (stage) {
+	if (index && stage) {
 		stage->exec_ns = now;
 		stage->execs = 1;
 	}
@@ -324,6 +324,18 @@ static __noinline int meet_feeding_parent(struct task_struct *p, struct task_sta
 	return 0;
 }
 
+/* The current process becomes the root of a new stage; 0 when there is no room. */
+static __always_inline u32 become_stage(u64 p, struct task_state *task, u64 now)
+{
+	u32 index = create_stage(p, task, task->stage, 0, now);
+
+	if (!index)
+		return 0;
+	enter_stage(task, index, now);
+	stage_put(index, now);
+	return index;
+}
+
 /* The current task's command line names this descriptor: if it is a FIFO, it will be used. */
 GLOBAL int meet_descriptor(u64 p, struct task_state *task, u32 fd, u64 now)
 {
@@ -334,11 +346,7 @@ GLOBAL int meet_descriptor(u64 p, struct task_state *task, u32 fd, u64 now)
 		return 0;
 	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
 	if (!index) {
-		index = create_stage(p, task, task->stage, 0, now);
-		if (!index)
-			return 0;
-		enter_stage(task, index, now);
-		stage_put(index, now);
+		index = become_stage(p, task, now);
 		stage_exec(index, now);
 	}
 	return register_end(index, &fifo, now);
@@ -411,15 +419,9 @@ GLOBAL int meet_sleeper(u64 p, struct task_state *task, struct fifo *fifo, u32 f
 			return 0;
 		}
 	}
-	if (!index) {
-		index = create_stage(p, task, task->stage, 0, now);
-		if (!index)
-			return 0;
-		enter_stage(task, index, now);
-		stage_put(index, now);
-	}
-	register_end(index, fifo, now);
-	return 0;
+	if (!index)
+		index = become_stage(p, task, now);
+	return register_end(index, fifo, now);
 }
 
 #endif

@@ -32,7 +32,7 @@ enum lost_kind {
 	LOST_STAGES,	/* no free stage record */
 	LOST_PIPELINES,	/* no free pipeline record */
 	LOST_PIPES,	/* pipe map full: an edge may have been missed */
-	LOST_ENDS,	/* a stage or a pipe had more ends than slots */
+	LOST_ENDS,	/* more stages at one side of a pipe than it has slots */
 	LOST_UPDATES,	/* contended topology update given up */
 	LOST_KINDS,
 };
@@ -139,8 +139,7 @@ struct pipeline {
 	__u64 end_ns;		/* when the last live stage ended; valid while live == 0 */
 	__u32 alias;		/* merged into this one, 0 = root */
 	__u32 generation;
-	__u32 in_use;
-	__u32 pad;
+	__u32 pad[2];
 };
 
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */

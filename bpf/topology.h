@@ -434,7 +434,6 @@ GLOBAL u32 fill_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 
 	pipeline->start_ns = start;
 	pipeline->time_ns[0][0] = now - start - cpu;
 	pipeline->time_ns[1][0] = cpu;
-	pipeline->in_use = 1;
 	pipeline->word = PIPELINE_LIVE;
 	stage_hold(outer);
 	stage->word = (u64)own << WORD_PIPELINE_SHIFT | (u64)outer << WORD_OUTER_SHIFT;
