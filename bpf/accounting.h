@@ -53,18 +53,18 @@ static __always_inline u64 pipeline_counts(u64 counts)
 
 /*
  * Adds `change` to a pipeline's word and credits the time since its last change.
- * A merged pipeline hands all it is given to the one it was merged into: whoever
- * comes second, this or the merge, sees what the other did, as both are atomic.
- * Returns that one's index, or 0 when all is done; *change is then what is handed on.
+ * One that was merged hands everything on to the pipeline it was merged into. When
+ * both happen at once, whoever comes second, this or the merge, sees what the other
+ * did, as both are atomic. Returns the stage of that pipeline, *change is then what
+ * to hand on; 0 when all is done.
  */
-static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now)
+static __always_inline u32 pipeline_add_once(struct pipeline *pipeline, u64 *change, u64 now)
 {
-	struct pipeline *pipeline = pipeline_at(index);
 	u64 word, before;
 	u64 level;
 
-	if (!pipeline)
-		return 0;
+	if (pipeline->alias)
+		return pipeline->alias;
 	word = __sync_fetch_and_add(&pipeline->word, *change);
 	if (pipeline->alias) {
 		*change = __sync_lock_test_and_set(&pipeline->word, 0);
@@ -83,10 +83,16 @@ static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now)
 	return 0;
 }
 
+/* The same for the pipeline of stage `index`, whatever it was merged into. */
 GLOBAL int pipeline_add(u32 index, u64 change, u64 now)
 {
-	for (int i = 0; i < MAX_ALIASES && index; i++)
-		index = pipeline_add_once(index, &change, now);
+	for (int i = 0; i < MAX_ALIASES && index; i++) {
+		struct pipeline *pipeline = pipeline_at(index);
+
+		if (!pipeline)
+			return 0;
+		index = pipeline_add_once(pipeline, &change, now);
+	}
 	if (index)
 		count_lost(LOST_UPDATES);
 	return 0;
@@ -101,6 +107,7 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, u64 now)
 {
 	struct stage *stage = stage_at(index);
 	u64 word, before, after, counts;
+	struct pipeline *pipeline;
 	u32 alias;
 
 	if (!stage)
@@ -111,7 +118,10 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, u64 now)
 	if (before == after)
 		return 0;
 	counts = pipeline_counts(after) - pipeline_counts(before);
-	alias = pipeline_add_once(word_pipeline(word), &counts, now);
+	pipeline = &stage->pipeline;
+	if (pipeline->alias)	/* one hop without a call: the common case of two */
+		pipeline = pipeline_at(pipeline->alias);
+	alias = pipeline ? pipeline_add_once(pipeline, &counts, now) : 0;
 	if (alias)
 		pipeline_add(alias, counts, now);
 	*change = after - before;
@@ -125,23 +135,34 @@ GLOBAL int stage_add(u32 index, u64 change, u64 now)
 	return 0;
 }
 
-/* Credits `elapsed` in `state` to stage `index`; returns the one that encloses it, or 0. */
-static __always_inline u32 stage_credit_once(u32 index, u32 state, u64 elapsed)
+/* Time to credit: `elapsed` in `state`, then `queued` on the run queue. */
+struct credit {
+	u64 elapsed, queued;
+	u32 state;
+	u32 unused;
+};
+
+/* Credits stage `index`; returns the one that encloses it, or 0. */
+static __always_inline u32 stage_credit_once(u32 index, const struct credit *credit)
 {
 	struct stage *stage = stage_at(index);
-	u64 at = state;
+	u64 at = credit->state;
 
 	OPAQUE(at);
 	if (!stage || at >= STATES)
 		return 0;
-	__sync_fetch_and_add(&stage->time_ns[at], elapsed);
+	__sync_fetch_and_add(&stage->time_ns[at], credit->elapsed);
+	if (credit->queued)
+		__sync_fetch_and_add(&stage->time_ns[STATE_RUNQUEUE], credit->queued);
 	return word_outer(stage->word);
 }
 
-GLOBAL int stage_credit(u32 index, u32 state, u64 elapsed)
+GLOBAL int stage_credit(u32 index, const struct credit *credit)
 {
+	if (!credit)
+		return 0;
 	for (int i = 0; i < MAX_DEPTH && index; i++)
-		index = stage_credit_once(index, state, elapsed);
+		index = stage_credit_once(index, credit);
 	return 0;
 }
 
@@ -154,22 +175,38 @@ static __always_inline void end_credit(u32 end, u64 elapsed)
 		__sync_fetch_and_add(&stage->ends[end & (STAGE_ENDS - 1)].asleep_ns, elapsed);
 }
 
+/* Did the sleep end, and the wait for a CPU begin, since this clock was set? */
+static __always_inline int was_woken(const struct task_state *task, u64 clock)
+{
+	return clock >> CLOCK_STATE_SHIFT > STATE_RUNQUEUE &&
+	       task->woken_ns > (clock & CLOCK_NS_MASK);
+}
+
 static __always_inline void task_credit(struct task_state *task, u64 clock, u64 now)
 {
-	u32 state = clock >> CLOCK_STATE_SHIFT, outer;
-	u64 elapsed = now - (clock & CLOCK_NS_MASK);
+	struct credit credit = {
+		.elapsed = now - (clock & CLOCK_NS_MASK),
+		.state = clock >> CLOCK_STATE_SHIFT,
+	};
+	u32 outer;
 
-	if (state >= STATES)
+	if (credit.state >= STATES)
 		return;
-	if (task->born_ns)
-		task->young_ns[state] += elapsed;
+	if (was_woken(task, clock) && task->woken_ns < now) {
+		credit.queued = now - task->woken_ns;
+		credit.elapsed -= credit.queued;
+	}
+	if (task->born_ns) {
+		task->young_ns[credit.state] += credit.elapsed;
+		task->young_ns[STATE_RUNQUEUE] += credit.queued;
+	}
 	if (task->stage) {
-		outer = stage_credit_once(task->stage, state, elapsed);
+		outer = stage_credit_once(task->stage, &credit);
 		if (outer)
-			stage_credit(outer, state, elapsed);
+			stage_credit(outer, &credit);
 	}
 	if (task->slept_on)
-		end_credit(task->slept_on - 1, elapsed);
+		end_credit(task->slept_on - 1, credit.elapsed);
 }
 
 /* A followed task goes over to `state`. Only called where its own events run. */
@@ -189,6 +226,14 @@ static __always_inline void transition(struct task_state *task, u32 state, u64 n
 		if (outer)
 			stage_add(outer, change, now);
 	}
+}
+
+/* The same off the hot path: verified once. */
+GLOBAL int change_state(struct task_state *task, u32 state, u64 now)
+{
+	if (task)
+		transition(task, state, now);
+	return 0;
 }
 
 /* Credits a task's time up to now; its state stays. May run beside its own events. */

@@ -88,11 +88,24 @@ struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
 };
+#define NR_OPEN_DEFAULT 64	/* BITS_PER_LONG: descriptors of a table that never grew */
 struct files_struct {
 	struct fdtable *fdt;
+	struct file *fd_array[NR_OPEN_DEFAULT];
+};
+struct rq {
+	u64 clock;
+};
+struct cfs_rq {
+	struct rq *rq;
 };
 struct sched_entity {
 	u64 sum_exec_runtime;
+	struct cfs_rq *cfs_rq;
+};
+struct sched_info {
+	unsigned long long run_delay;
+	unsigned long long last_queued;
 };
 struct task_io_accounting {
 	u64 rchar, wchar, syscr, syscw;
@@ -123,6 +136,7 @@ struct task_struct {
 	unsigned int flags;
 	int on_cpu;
 	struct sched_entity se;
+	struct sched_info sched_info;
 	unsigned in_iowait : 1;
 	int pid;
 	int tgid;

@@ -14,6 +14,8 @@
 
 struct task_state {
 	u64 clock;	/* state << 60 | ns of the last transition; 0: not followed */
+	u64 woken_ns;	/* end of its last sleep: on the run queue from then on */
+	u64 delay_ns;	/* the kernel's run queue time of the task at its last switch-out */
 	u64 ran_ns;	/* the kernel's CPU time of the task at its last switch-out */
 	u64 born_ns;	/* fork seen at; 0 = older than the daemon, or no longer young */
 	u64 exec_ns;	/* last exec of this process */
@@ -54,24 +56,10 @@ struct {
 } stages SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 16385);	/* (sized) as stages: each begins with one of its own */
-	__type(key, u32);
-	__type(value, struct pipeline);
-} pipelines SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_STACK);
 	__uint(max_entries, 16384);	/* (sized) indexes of free records, the lowest on top */
 	__type(value, u32);
 } free_stages SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK);
-	__uint(max_entries, 16384);	/* (sized) */
-	__type(value, u32);
-} free_pipelines SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -141,12 +129,9 @@ static __always_inline struct stage *stage_at(u32 index)
 
 static __always_inline struct pipeline *pipeline_at(u32 index)
 {
-	return bpf_map_lookup_elem(&pipelines, &index);
-}
+	struct stage *stage = stage_at(index);
 
-static __always_inline u32 word_pipeline(u64 word)
-{
-	return word >> WORD_PIPELINE_SHIFT & INDEX_MASK;
+	return stage ? &stage->pipeline : NULL;
 }
 
 static __always_inline u32 word_outer(u64 word)

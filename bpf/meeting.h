@@ -270,17 +270,18 @@ static __noinline int meet_parents(struct task_struct *p, struct task_state *tas
 }
 
 /* The current task looks at its own stdin and stdout and enters the stage it finds. */
-static __noinline int meet_self(struct task_struct *p, struct task_state *task, u32 ask, u64 now)
+GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
 {
+	struct task_struct *p = bpf_get_current_task_btf();
 	struct meeting meeting = {
 		.address = bpf_get_current_task(),
 		.now = now,
-		.stage = task->stage,
 		.ask = ask,
 	};
 
-	if (task->stage == STAGE_DEAD)
+	if (!task || task->stage == STAGE_DEAD)
 		return 0;
+	meeting.stage = task->stage;
 	if (task->clock)
 		bring_up_to_date(task, now);
 	if (task->born_ns)

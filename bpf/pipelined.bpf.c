@@ -50,7 +50,7 @@ int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
 	return exec_failed(result);
 }
 
-/* Counts a sleep on a pipe for stage `index` and those around it. */
+/* Counts a sleep on a pipe that is none of their own for stage `index` and those around it. */
 GLOBAL int add_sleep(u32 index, u32 side)
 {
 	struct stage *stage;
@@ -64,22 +64,25 @@ GLOBAL int add_sleep(u32 index, u32 side)
 	return 0;
 }
 
-/* Counts a sleep for the end slept on, and for every stage around the task. */
+/* Counts a sleep: for the end slept on, and for every other stage around the task. */
 GLOBAL u32 count_sleep(struct task_state *task, struct fifo *fifo)
 {
 	struct stage *stage;
-	u32 end;
+	u32 end, index;
 
 	if (!task || !fifo)
 		return 0;
 	end = known_end(task->stage, &fifo->key, fifo->side);
 	task->slept_on = end;
-	if (end) {
-		stage = stage_at((end - 1) >> 3);
-		if (stage)
+	index = task->stage;
+	for_each_stage(stage, index) {
+		if (end && index == (end - 1) >> 3)
 			__sync_fetch_and_add(&stage->ends[(end - 1) & (STAGE_ENDS - 1)].sleeps, 1);
+		else if (fifo->side == SIDE_READ)
+			__sync_fetch_and_add(&stage->sleeps_empty, 1);
+		else
+			__sync_fetch_and_add(&stage->sleeps_full, 1);
 	}
-	add_sleep(task->stage, fifo->side);
 	return end;
 }
 
@@ -162,7 +165,7 @@ GLOBAL int is_unjoined(u32 index, const struct fifo *fifo, u32 no_exec)
 }
 
 #define FIRST_LOOKS 32		/* looks at a task that is in no stage, or young, one by one, */
-#define LOOK_INTERVAL 16	/* and from then on; the sweep looks at every sleeper as well */
+#define LOOK_INTERVAL 64	/* and from then on; the sweep looks at every sleeper as well */
 
 static __always_inline int worth_a_look(struct task_state *task)
 {
@@ -173,9 +176,13 @@ static __always_inline int worth_a_look(struct task_state *task)
 
 static __always_inline u64 file_at(struct task_struct *p, u32 fd)
 {
-	struct fdtable *fdt = p->files->fdt;
+	struct files_struct *files = p->files;
+	struct fdtable *fdt = files->fdt;
 	u64 file = 0;
 
+	/* no call at all for the first two of a table that never grew */
+	if (fdt->max_fds == NR_OPEN_DEFAULT && fd < 2)
+		return fd ? (u64)files->fd_array[1] : (u64)files->fd_array[0];
 	if (fd < fdt->max_fds)
 		bpf_probe_read_kernel(&file, sizeof(file), fdt->fd + fd);
 	return file;
@@ -191,7 +198,7 @@ static __always_inline int sleep_again(struct task_struct *p, struct task_state 
 	if (!task->cached_end || call->args[0] != task->cached_fd ||
 	    (call->kind != CALL_READ && call->kind != CALL_WRITE) ||
 	    p->__state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN) ||
-	    file_at(p, call->args[0]) != task->cached_file)
+	    file_at(p, task->cached_fd) != task->cached_file)
 		return 0;
 	stage = stage_at(end >> 3);
 	if (!stage)
@@ -199,10 +206,6 @@ static __always_inline int sleep_again(struct task_struct *p, struct task_state 
 	transition(task, call->kind == CALL_READ ? STATE_PIPE_EMPTY : STATE_PIPE_FULL, now);
 	task->slept_on = end + 1;
 	__sync_fetch_and_add(&stage->ends[end & (STAGE_ENDS - 1)].sleeps, 1);
-	if (call->kind == CALL_READ)
-		__sync_fetch_and_add(&stage->sleeps_empty, 1);
-	else
-		__sync_fetch_and_add(&stage->sleeps_full, 1);
 	if (word_outer(stage->word))
 		add_sleep(word_outer(stage->word), call->kind == CALL_READ ? SIDE_READ : SIDE_WRITE);
 	return 1;
@@ -227,10 +230,10 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 			meet_sleeper(address, task, &sleep.fifo, sleep.fd, now);
 	}
 	if (look)
-		meet_self(p, task, ask > 0 ? ask : ASK_NOT, now);
+		meet_self(task, ask > 0 ? ask : ASK_NOT, now);
 	if (!task->clock)
 		return;
-	transition(task, sleep.state, now);
+	change_state(task, sleep.state, now);
 	if (!sleep.on_fifo)
 		return;
 	known = count_sleep(task, &sleep.fifo);
@@ -244,7 +247,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 }
 
 /*
- * A task that leaves its CPU was on it, but some kernels do not trace every switch
+ * Notes the kernel's own times of a task that leaves its CPU. It was on it, but some kernels do not trace every switch
  * (seen on a 6.18 guest: none away from one host thread), so its coming may have
  * been missed. The kernel's own CPU time then says how long ago that was.
  */
@@ -252,13 +255,16 @@ static __always_inline void mend_missed_switch(struct task_struct *p, struct tas
 					       u64 now)
 {
 	u64 total = p->se.sum_exec_runtime, ran = total - task->ran_ns, clock = task->clock;
+	u64 delay = p->sched_info.run_delay - task->delay_ns;
 
 	task->ran_ns = total;
+	task->delay_ns += delay;
 	if (!clock || clock >> CLOCK_STATE_SHIFT == STATE_CPU)
 		return;
 	if (ran > now - (clock & CLOCK_NS_MASK))
 		ran = now - (clock & CLOCK_NS_MASK);
-	transition(task, STATE_CPU, now - ran);
+	task->woken_ns = now - ran - delay;
+	change_state(task, STATE_CPU, now - ran);
 }
 
 static __always_inline void switch_out(struct task_struct *p, struct task_state *task,
@@ -281,7 +287,7 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 	look = p->flags & PF_FORKNOEXEC && is_young(p, task, now) && worth_a_look(task);
 	if (runnable) {
 		if (look)
-			meet_self(p, task, ASK_NOT, now);
+			meet_self(task, ASK_NOT, now);
 		if (task->clock)
 			transition(task, STATE_RUNQUEUE, now);
 		return;
@@ -290,6 +296,22 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 	if (!look && sleep_again(p, task, &call, now))
 		return;
 	sleep_anew(p, task, &call, look, now);
+}
+
+/*
+ * How long the task that gets the CPU has waited for it, by the kernel's own account
+ * (kernel/sched/stats.h): what it waited on run queues that it was moved away from since
+ * its last switch-out is in run_delay already, the rest runs since last_queued. Every
+ * task has a cfs_rq, whatever its class. Spares a program at each wake-up of the host.
+ */
+static __always_inline u64 queued_ns(struct task_struct *p, const struct task_state *task)
+{
+	u64 delay = p->sched_info.run_delay - task->delay_ns;
+	u64 since = p->sched_info.last_queued;
+
+	if (since)
+		delay += p->se.cfs_rq->rq->clock - since;
+	return delay;
 }
 
 SEC("tp_btf/sched_switch")
@@ -308,6 +330,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		if (task && (task->clock || task->pending)) {
 			if (!now)
 				now = bpf_ktime_get_ns();
+			if (task->clock >> CLOCK_STATE_SHIFT > STATE_RUNQUEUE)
+				task->woken_ns = now - queued_ns(next, task);
 			take_up_pending(task, now);
 			transition(task, STATE_CPU, now);
 		}
@@ -315,21 +339,21 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
+/*
+ * Ends a wait for disk: levels must not show one while the sleeper waits for its CPU.
+ * Sleeps of other kinds are told apart when the task runs again (queued_ns).
+ */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *p)
 {
 	struct task_state *task;
-	u32 state;
 
-	if (p->flags & PF_KTHREAD)
+	if (!waits_for_io(p) || p->flags & PF_KTHREAD)
 		return 0;
 	task = state_of(p);
-	if (!task || !task->clock)
-		return 0;
-	state = task->clock >> CLOCK_STATE_SHIFT;
-	/* woken before it had left its CPU: it never slept */
-	if (state != STATE_CPU && state != STATE_RUNQUEUE)
-		transition(task, STATE_RUNQUEUE, bpf_ktime_get_ns());
+	/* else it is not followed, or was woken before it had left its CPU: it never slept */
+	if (task && task->clock >> CLOCK_STATE_SHIFT == STATE_DISK)
+		change_state(task, STATE_RUNQUEUE, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -364,7 +388,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		take_up_pending(task, now);
 		/* a subshell about to have children: they inherit what it is a stage of */
 		if (parent->flags & PF_FORKNOEXEC)
-			meet_self(parent, task, ASK_NOT, now);
+			meet_self(task, ASK_NOT, now);
 	}
 	born = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!born) {
@@ -424,7 +448,7 @@ int BPF_PROG(on_exec, struct task_struct *p)
 	take_up_pending(task, now);
 	task->exec_ns = now;
 	task->cached_end = 0;
-	meet_self(p, task, ASK_USED, now);
+	meet_self(task, ASK_USED, now);
 	rename_stage(bpf_get_current_task(), task->stage, now);
 	meet_arguments(bpf_get_current_task(), task, now);
 	task->born_ns = 0;
@@ -456,7 +480,7 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	now = bpf_ktime_get_ns();
 	take_up_pending(task, now);
 	/* the last look, its files are still open: it may never have exec'd nor slept */
-	meet_self(p, task, ASK_USED, now);
+	meet_self(task, ASK_USED, now);
 	if (task->stage == STAGE_DEAD)
 		return 0;
 	if (task->stage)
@@ -514,7 +538,7 @@ static __always_inline void tick_pipelines(u32 index, u64 now)
 	struct stage *stage;
 
 	for_each_stage(stage, index)
-		pipeline_add(word_pipeline(stage->word), 0, now);
+		pipeline_add(index, 0, now);
 }
 
 /* The sweep: every task of every stage is credited up to now. */

@@ -30,7 +30,6 @@ enum pipe_side { SIDE_READ, SIDE_WRITE };
 enum lost_kind {
 	LOST_TASKS,	/* no task storage: a thread was not followed */
 	LOST_STAGES,	/* no free stage record */
-	LOST_PIPELINES,	/* no free pipeline record */
 	LOST_PIPES,	/* pipe map full: an edge may have been missed */
 	LOST_ENDS,	/* more stages at one side of a pipe than it has slots */
 	LOST_UPDATES,	/* contended topology update given up */
@@ -61,18 +60,15 @@ enum stage_flag {
 
 /*
  * The word of a stage: everything that must change together.
- *   bits  0-11  threads on CPU, and inner stages that are on CPU
- *   bits 12-27  threads waiting for disk, and inner stages that do
- *   bits 28-45  pipeline index (an alias is resolved on use)
- *   bits 46-63  enclosing stage, 0 = none
+ *   bits  0-15  threads on CPU, and inner stages that are on CPU
+ *   bits 16-31  threads waiting for disk, and inner stages that do
+ *   bits 32-63  enclosing stage, 0 = none
  */
 #define WORD_CPU 1ULL
-#define WORD_CPU_MASK 0xfffULL
-#define WORD_DISK (1ULL << 12)
-#define WORD_DISK_MASK (0xffffULL << 12)
-#define WORD_COUNTS_MASK (WORD_CPU_MASK | WORD_DISK_MASK)
-#define WORD_PIPELINE_SHIFT 28
-#define WORD_OUTER_SHIFT 46
+#define WORD_CPU_MASK 0xffffULL
+#define WORD_DISK (1ULL << 16)
+#define WORD_DISK_MASK (0xffffULL << 16)
+#define WORD_OUTER_SHIFT 32
 #define INDEX_MASK 0x3ffffULL
 #define GENERATION_SHIFT 18	/* a reference is generation << 18 | index */
 
@@ -96,9 +92,24 @@ struct pipe_end {
 	__u64 asleep_ns;
 };
 
+/*
+ * Stages joined by pipes, and the clock that says how many ran at once. Each stage
+ * begins with one of its own; joined stages use that of the oldest.
+ */
+struct pipeline {
+	__u64 word;
+	__u64 clock_ns;		/* time of the last transition */
+	__u32 alias;		/* the stage into whose pipeline this one was merged, 0 = none */
+	__u32 pad;
+	__u64 time_ns[LEVEL_COUNT][2];	/* by level and by "any waiting for disk" */
+	__u64 start_ns;
+	__u64 end_ns;		/* when the last live stage ended; valid while live == 0 */
+};
+
 /* One place in a pipeline: a root process and its descendants. */
 struct stage {
 	__u64 word;
+	struct pipeline pipeline;
 	__u64 time_ns[STATES];
 	__u64 user_ns;		/* as the kernel's tick accounting has it, unscaled */
 	__u64 system_ns;
@@ -106,7 +117,7 @@ struct stage {
 	__u64 written_bytes;
 	__u64 read_calls;
 	__u64 write_calls;
-	__u64 sleeps_empty;
+	__u64 sleeps_empty;	/* on pipes that are none of `ends` */
 	__u64 sleeps_full;
 	__u64 forks;
 	__u64 execs;
@@ -114,7 +125,7 @@ struct stage {
 	__u64 exited_children;
 	__u64 children_cpu_ns;
 	__u64 children_life_ns;
-	__u64 start_ns;		/* CLOCK_MONOTONIC */
+	__u64 start_ns;		/* CLOCK_MONOTONIC; 0: the record is free, or being made */
 	__u64 end_ns;		/* 0 while any thread or inner stage lives */
 	__u64 exec_ns;		/* last exec of the root, 0 = none seen */
 	__u64 root_start_ns;
@@ -128,18 +139,6 @@ struct stage {
 	__u32 flags;
 	char comm[COMM_LEN];
 	struct pipe_end ends[STAGE_ENDS];
-};
-
-/* Stages joined by pipes, and the clock that says how many ran at once. */
-struct pipeline {
-	__u64 word;
-	__u64 clock_ns;		/* time of the last transition */
-	__u64 time_ns[LEVEL_COUNT][2];	/* by level and by "any waiting for disk" */
-	__u64 start_ns;
-	__u64 end_ns;		/* when the last live stage ended; valid while live == 0 */
-	__u32 alias;		/* merged into this one, 0 = root */
-	__u32 generation;
-	__u32 pad[2];
 };
 
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */

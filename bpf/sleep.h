@@ -114,11 +114,16 @@ GLOBAL int why_asleep(u64 p, const struct call *call, struct sleep *sleep)
 	return 0;
 }
 
+static __always_inline int waits_for_io(struct task_struct *task)
+{
+	return BPF_CORE_READ_BITFIELD(task, in_iowait);
+}
+
 static __always_inline void look_asleep(struct task_struct *task, u64 address,
 					struct call *call, struct sleep *sleep)
 {
 	call->task_state = task->__state;
-	call->iowait = BPF_CORE_READ_BITFIELD(task, in_iowait);
+	call->iowait = waits_for_io(task);
 	why_asleep(address, call, sleep);
 }
 

@@ -59,7 +59,7 @@ GLOBAL int stage_put(u32 index, u64 now)
 		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
 			return 0;
 		stage->end_ns = now;
-		pipeline_add(word_pipeline(stage->word), -PIPELINE_LIVE, now);
+		pipeline_add(index, -PIPELINE_LIVE, now);
 		count_ended();
 		index = word_outer(stage->word);
 	}
@@ -123,7 +123,7 @@ GLOBAL int merge(u32 a, u32 b, u64 now)
 	pb = pipeline_at(loser);
 	if (!pb || __sync_val_compare_and_swap(&pb->alias, 0, winner) != 0)
 		return 0;
-	pipeline_add(loser, 0, now);	/* hands over what it holds */
+	pipeline_add(winner, __sync_lock_test_and_set(&pb->word, 0), now);
 	return 1;
 }
 
@@ -145,6 +145,15 @@ GLOBAL int take_back(u32 outer_index, u32 left_index)
 	__sync_fetch_and_add(&outer->sleeps_empty, -left->sleeps_empty);
 	__sync_fetch_and_add(&outer->sleeps_full, -left->sleeps_full);
 	__sync_fetch_and_add(&outer->execs, -left->execs);
+	/* sleeps at an inner stage's ends are in its own slots, and in the sums of those around it */
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &left->ends[i];
+
+		if ((end->key.pad & END_SIDE_MASK) == SIDE_READ + 1)
+			__sync_fetch_and_add(&outer->sleeps_empty, -end->sleeps);
+		else
+			__sync_fetch_and_add(&outer->sleeps_full, -end->sleeps);
+	}
 	return 0;
 }
 
@@ -156,9 +165,7 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 
 	if (!sa || !sb)
 		return 0;
-	if (!merge(word_pipeline(sa->word), word_pipeline(sb->word), now) &&
-	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now) &&
-	    !merge(word_pipeline(sa->word), word_pipeline(sb->word), now))
+	if (!merge(a, b, now) && !merge(a, b, now) && !merge(a, b, now))
 		count_lost(LOST_UPDATES);
 	if (word_outer(sa->word) == b)
 		inner = a;
@@ -174,8 +181,12 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 }
 
 /* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
-static __always_inline int is_edge(const struct stage *writer, const struct stage *reader, u32 named)
+static __always_inline int is_edge(u32 writer_index, u32 reader_index, u32 named)
 {
+	struct stage *writer = stage_at(writer_index), *reader = stage_at(reader_index);
+
+	if (!writer || !reader)
+		return 0;
 	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
 		return 0;
 	if (named)	/* the next job may use the same FIFO: their stages must have met */
@@ -190,8 +201,7 @@ static __always_inline int is_edge(const struct stage *writer, const struct stag
 		return writer->root_start_ns < reader->exec_ns ||
 		       reader->flags & STAGE_INTERPRETER;
 	/* tee's child by rule 3 writes to tee's reader: both are stages here already */
-	return pipeline_root(word_pipeline(writer->word)) ==
-	       pipeline_root(word_pipeline(reader->word));
+	return pipeline_root(writer_index) == pipeline_root(reader_index);
 }
 
 /* Slot of this end in a stage, or -1. */
@@ -229,8 +239,8 @@ GLOBAL int meet_partner(u32 index, u32 reference, const struct fifo *fifo, u64 n
 
 	if (!stage || !other || !fifo)
 		return 0;
-	if (!(fifo->side == SIDE_WRITE ? is_edge(stage, other, fifo->named) :
-					 is_edge(other, stage, fifo->named)))
+	if (!(fifo->side == SIDE_WRITE ? is_edge(index, found, fifo->named) :
+					 is_edge(found, index, fifo->named)))
 		return 0;
 	key = fifo->key;
 	mark_joined(index, &key, fifo->side);
@@ -388,21 +398,16 @@ GLOBAL u32 fill_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 
 	u64 start = now, cpu = 0;
 	struct pipeline *pipeline;
 	struct stage *stage;
-	u32 index, own;
+	u32 index;
 
 	if (bpf_map_pop_elem(&free_stages, &index)) {
 		count_lost(LOST_STAGES);
 		return 0;
 	}
-	if (bpf_map_pop_elem(&free_pipelines, &own)) {
-		bpf_map_push_elem(&free_stages, &index, 0);
-		count_lost(LOST_PIPELINES);
-		return 0;
-	}
 	stage = stage_at(index);
-	pipeline = pipeline_at(own);
-	if (!stage || !pipeline)
+	if (!stage)
 		return 0;
+	pipeline = &stage->pipeline;
 	if (task && task->born_ns && !(flags & STAGE_FROM_NOW)) {
 		start = task->born_ns;
 		cpu = task->young_ns[STATE_CPU];
@@ -426,7 +431,6 @@ GLOBAL u32 fill_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 
 			BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
 	}
 	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
-	stage->start_ns = start;
 	stage->flags = flags & ~STAGE_FROM_NOW;
 	stage->live = 1;
 	name_stage(stage, p);
@@ -436,7 +440,8 @@ GLOBAL u32 fill_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 
 	pipeline->time_ns[1][0] = cpu;
 	pipeline->word = PIPELINE_LIVE;
 	stage_hold(outer);
-	stage->word = (u64)own << WORD_PIPELINE_SHIFT | (u64)outer << WORD_OUTER_SHIFT;
+	stage->word = (u64)outer << WORD_OUTER_SHIFT;
+	stage->start_ns = start;	/* from now on the sweep sees it */
 	return index;
 }
 

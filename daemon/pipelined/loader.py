@@ -331,6 +331,6 @@ def probe_hooks() -> list[Hook]:
 
     Raises `UserError` when the daemon could not start.
     """
-    sizes = dict.fromkeys(("stages", "pipelines", "free_stages", "free_pipelines", "pipes"), 64)
+    sizes = dict.fromkeys(("stages", "free_stages", "pipes"), 64)
     with load(default_object(), sizes) as loaded:
         return list(loaded.attach())

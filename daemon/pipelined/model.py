@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from .records import Group, StageRecord
+from .records import COUNTERS, NS, Group, StageRecord
 from .runs import LEVELS, STATES, PipeEnd, Run, Series, Stage
 from .topology import arrange
 
@@ -21,21 +22,10 @@ __all__ = ["OTHER", "Model", "StageTotals", "Totals"]
 #: Signature, and command, under which everything past the bound is folded.
 OTHER = "(other)"
 
-_COUNTERS = (
-    "user_seconds",
-    "system_seconds",
-    "read_bytes",
-    "written_bytes",
-    "read_calls",
-    "write_calls",
-    "sleeps_empty",
-    "sleeps_full",
-    "forks",
-    "execs",
-    "exited_children",
-    "children_cpu_seconds",
-    "children_lifetime_seconds",
-)
+_COUNTED = len(STATES) + len(COUNTERS)
+
+# Signatures repeat: a host runs the same jobs over and over.
+_arrange = lru_cache(maxsize=1024)(arrange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +65,60 @@ class Totals:
 
 
 @dataclass(slots=True)
+class _StageSums:
+    """What grows under one place in a pipeline, in the units of the records."""
+
+    counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
+    user_ns: int = 0
+    """Of the exact CPU time, as told last; it never goes back, and nor does the rest."""
+    system_ns: int = 0
+
+
+@dataclass(slots=True)
 class _Sums:
-    """What grows under one series."""
+    """What grows under one series; nanoseconds."""
 
     runs: int = 0
     active: int = 0
-    run_seconds: float = 0.0
     last_run_seconds: float | None = None
     last_run_end: float | None = None
-    levels: list[float] = field(default_factory=lambda: [0.0] * len(LEVELS))
-    disk: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    stages: dict[tuple[int, str], list[float]] = field(default_factory=dict)
+    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
+    """By level, while no stage waited for disk; then by level, while one did."""
+    stages: dict[tuple[int, str], _StageSums] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been counted of a run, so that only growth is counted."""
+    """A run as of the sweep before: what has been counted of it, so that only growth is."""
 
-    values: list[float]
+    group: Group | None = None
+    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
     finished: bool = False
+
+
+@dataclass(slots=True)
+class _SeenStage:
+    """The same of a stage, which may move from one run to another when these merge."""
+
+    arguments: str | None
+    counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
+
+
+@dataclass(slots=True, eq=False)
+class _Sighting:
+    """A run as one sweep saw it; made into a `Run` when somebody asks for it."""
+
+    group: Group
+    series: Series
+    edges: tuple[tuple[int, int], ...]
+    """(writer, reader) as indexes into the group's stages by start."""
+    records: tuple[StageRecord, ...]
+    """The group's stages by start."""
+    end_ns: int | None
+    parent: str | None
+    arguments: tuple[str | None, ...]
+    """Of each of `records`."""
+    run: Run | None = None
 
 
 class Model:
@@ -105,165 +130,114 @@ class Model:
         max_signatures: int,
         recent_runs: int,
         unit_of: Callable[[int], str],
-        arguments_of: Callable[[int], str | None] = lambda pid: None,
+        unix: float,
+        arguments_of: Callable[[int], str | None] | None = None,
         exec_failures: bool = False,
         grace: float = 1.0,
     ) -> None:
         """`unit_of` names a cgroup id; `exec_failures`: a hook that tells them is attached.
 
-        A run counts as finished `grace` seconds after its last process ended: a stage
-        that has not been met yet may still join it.
+        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. A run counts as
+        finished `grace` seconds after its last process ended: a stage that has not been
+        met yet may still join it.
         """
         self._max_signatures = max_signatures
         self._unit_of = unit_of
+        self._unix = unix
         self._arguments_of = arguments_of
         self._exec_failures = exec_failures
         self._grace = grace
         self._sums: dict[Series, _Sums] = {}
         self._runs: dict[int, _Seen] = {}
-        self._stages: dict[tuple[int, int], _Seen] = {}
-        self._modes: dict[tuple[int, int], tuple[float, float]] = {}
-        self._arguments: dict[tuple[int, int], str | None] = {}
-        self._live: list[Run] = []
-        self._recent: deque[Run] = deque(maxlen=recent_runs)
+        self._stages: dict[tuple[int, int], _SeenStage] = {}
+        self._live: list[_Sighting] = []
+        self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
 
     def update(
-        self, groups: Sequence[Group], now: float, unix: float, *, grace: float | None = None
+        self, groups: Sequence[Group], now: float, *, grace: float | None = None
     ) -> list[StageRecord]:
-        """Take in a sweep at monotonic time `now`; `unix` turns such times into Unix time.
+        """Take in a sweep at monotonic time `now` (seconds).
 
         Returns the stages that are over and counted: their records can be given back.
         """
         grace = self._grace if grace is None else grace
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
-        live: list[Run] = []
+        self._live = []
         for sums in self._sums.values():
             sums.active = 0
         for group in groups:
-            ended = group.clock.live == 0 and all(not stage.live for stage in group.stages)
-            age = now - max(group.clock.end, *[stage.end for stage in group.stages], 0.0)
+            ended = group.clock.live == 0 and not any(stage.live for stage in group.stages)
+            age = now - NS * max(group.clock.end_ns, *(stage.end_ns for stage in group.stages))
+            if group.joined:
+                self._take_in(group, by_stage, ended and age >= grace)
             if ended and age >= self._grace:
                 over.extend(group.stages)
-            if not group.joined:
-                continue
-            seen = self._runs.setdefault(group.root, _Seen([0.0] * (len(LEVELS) + 3)))
-            if seen.finished:
-                continue
-            finished = ended and age >= grace
-            run = self._run(group, by_stage, unix, finished)
-            self._count(run, group, seen)
-            if finished:
-                seen.finished = True
-                self._recent.append(run)
-            else:
-                live.append(run)
-                self._sums[run.series].active += 1
-        self._live = live
-        self._forget(over, by_stage)
+                self._runs.pop(group.root, None)
+        for stage in over:
+            self._stages.pop((stage.index, stage.generation), None)
+        # what was merged into another run is none of its own any more
+        for root in self._runs.keys() - {group.root for group in groups}:
+            del self._runs[root]
         return over
 
     def runs(self) -> list[Run]:
         """Live runs, then the recent finished ones; newest start first in each."""
         return [
-            *sorted(self._live, key=lambda run: -run.start),
-            *sorted(self._recent, key=lambda run: -run.start),
+            run
+            for sightings in (self._live, self._recent)
+            for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
         ]
 
     def totals(self) -> dict[Series, Totals]:
         """Everything counted so far, by series."""
         return {series: self._totals(sums) for series, sums in self._sums.items()}
 
-    # -- one run
+    # -- counting
 
-    def _run(self, group: Group, by_stage: Mapping[int, Group], unix: float, finished: bool) -> Run:
-        records = sorted(group.stages, key=lambda stage: (stage.root_start, stage.index))
+    def _take_in(self, group: Group, by_stage: Mapping[int, Group], finished: bool) -> None:
+        seen = self._runs.get(group.root)
+        if seen is None:
+            seen = self._runs[group.root] = _Seen()
+        if seen.finished:
+            return
+        records = tuple(sorted(group.stages, key=lambda stage: (stage.root_start_ns, stage.index)))
         edges = _edges(records, group.slot_edges)
-        order = arrange([stage.command for stage in records], edges)
-        stages = tuple(
-            self._stage(records[i], position, unix)
-            for i, position in zip(order.sequence, order.positions, strict=True)
+        order = _arrange(tuple([stage.command for stage in records]), edges)
+        around = _around(group, by_stage)
+        unit = self._unit_of(records[0].cgroup)
+        series = self._bounded(Series(order.signature, around is not None, unit))
+        sums = self._sums[series]
+        stages = [self._seen_stage(stage) for stage in records]
+        if seen.group is not group:
+            _grow(sums.clock, seen.clock, _clock(group))
+            for i, position in zip(order.sequence, order.positions, strict=True):
+                place = (position, records[i].command)
+                if series.pipeline == OTHER:
+                    place = (0, OTHER)
+                total = sums.stages.get(place)
+                if total is None:
+                    total = sums.stages[place] = _StageSums()
+                _grow(total.counted, stages[i].counted, records[i].counted)
+            seen.group = group
+        sighting = _Sighting(
+            group,
+            series,
+            edges,
+            records,
+            max(stage.end_ns for stage in records) if finished else None,
+            None if around is None else self._run_id(around),
+            tuple([stage.arguments for stage in stages]),
         )
-        place = {i: at for at, i in enumerate(order.sequence)}
-        parent = self._parent(group, by_stage)
-        end = max(stage.end for stage in records) if finished else None
-        levels = tuple(max(0.0, alone + disk) for alone, disk in group.clock.times)
-        series = Series(order.signature, parent is not None, self._unit_of(records[0].cgroup))
-        return Run(
-            id=_run_id(group, unix),
-            series=self._bounded(series),
-            start=group.clock.start + unix,
-            end=None if end is None else end + unix,
-            wall_seconds=sum(levels),
-            partial=any(stage.partial for stage in records),
-            levels=levels,
-            disk_overlapped_seconds=max(0.0, sum(disk for _, disk in group.clock.times[1:])),
-            disk_alone_seconds=max(0.0, group.clock.times[0][1]),
-            stages=stages,
-            endpoints=group.endpoints,
-            parent=None if parent is None else _run_id(parent, unix),
-            edges=tuple(sorted((place[a], place[b]) for a, b in edges)),
-        )
-
-    def _stage(self, record: StageRecord, position: int, unix: float) -> Stage:
-        user, system = self._cpu_modes(record)
-        key = (record.index, record.generation)
-        if key not in self._arguments:
-            self._arguments[key] = self._arguments_of(record.pid) if record.live else None
-        return Stage(
-            position=position,
-            command=record.command,
-            pid=record.pid,
-            start=record.start + unix,
-            end=None if record.live else record.end + unix,
-            states={
-                name: max(0.0, seconds) for name, seconds in zip(STATES, record.times, strict=True)
-            },
-            user_seconds=user,
-            system_seconds=system,
-            read_bytes=record.read_bytes,
-            written_bytes=record.written_bytes,
-            read_calls=record.read_calls,
-            write_calls=record.write_calls,
-            sleeps_empty=record.sleeps_empty,
-            sleeps_full=record.sleeps_full,
-            forks=record.forks,
-            execs=record.execs,
-            exec_failures=record.exec_failures if self._exec_failures else None,
-            exited_children=record.exited_children,
-            children_cpu_seconds=record.children_cpu,
-            children_lifetime_seconds=record.children_life,
-            ends=tuple(
-                PipeEnd(f"{end.device:x}:{end.inode}", end.side, end.sleeps, end.seconds)
-                for end in record.ends
-            ),
-            arguments=self._arguments[key],
-        )
-
-    def _cpu_modes(self, record: StageRecord) -> tuple[float, float]:
-        """Split the exact CPU time by the kernel's ticks, as its cputime_adjust does.
-
-        Neither part goes back: kernel/sched/cputime.c, commit 3dc167ba5729 (v5.10).
-        """
-        key = (record.index, record.generation)
-        before_user, before_system = self._modes.get(key, (0.0, 0.0))
-        cpu = max(record.times[0], before_user + before_system)
-        ticks = record.user + record.system
-        system = max(cpu * record.system / ticks if ticks else 0.0, before_system)
-        user = max(cpu - system, before_user)
-        system = cpu - user
-        self._modes[key] = (user, system)
-        return user, system
-
-    def _parent(self, group: Group, by_stage: Mapping[int, Group]) -> Group | None:
-        """The run around this one: of the nearest enclosing stage that is in a pipeline."""
-        outer = group.stages[0].outer
-        while outer and outer in by_stage:
-            around = by_stage[outer]
-            if around.joined and around.root != group.root:
-                return around
-            outer = next(stage.outer for stage in around.stages if stage.index == outer)
-        return None
+        if not finished:
+            sums.active += 1
+            self._live.append(sighting)
+            return
+        seen.finished = True
+        self._recent.append(sighting)
+        sums.runs += 1
+        sums.last_run_seconds = NS * sum(_clock(group))
+        sums.last_run_end = NS * (sighting.end_ns or 0) + self._unix
 
     def _bounded(self, series: Series) -> Series:
         if series in self._sums:
@@ -273,100 +247,165 @@ class Model:
         self._sums.setdefault(series, _Sums())
         return series
 
+    def _seen_stage(self, stage: StageRecord) -> _SeenStage:
+        key = (stage.index, stage.generation)
+        seen = self._stages.get(key)
+        if seen is None:
+            known = self._arguments_of(stage.pid) if self._arguments_of and stage.live else None
+            seen = self._stages[key] = _SeenStage(known)
+        return seen
+
+    # -- one run
+
+    def _run(self, sighting: _Sighting) -> Run:
+        if sighting.run:
+            return sighting.run
+        group, records = sighting.group, sighting.records
+        order = _arrange(tuple(stage.command for stage in records), sighting.edges)
+        place = {i: at for at, i in enumerate(order.sequence)}
+        levels = len(LEVELS)
+        clock = [NS * max(0, ns) for ns in _clock(group)]
+        end = sighting.end_ns
+        sighting.run = Run(
+            id=self._run_id(group),
+            series=sighting.series,
+            start=NS * group.clock.start_ns + self._unix,
+            end=None if end is None else NS * end + self._unix,
+            wall_seconds=sum(clock),
+            partial=any(stage.partial for stage in records),
+            levels=tuple(a + b for a, b in zip(clock[:levels], clock[levels:], strict=True)),
+            disk_overlapped_seconds=sum(clock[levels + 1 :]),
+            disk_alone_seconds=clock[levels],
+            stages=tuple(
+                self._stage(records[i], position, sighting.arguments[i])
+                for i, position in zip(order.sequence, order.positions, strict=True)
+            ),
+            endpoints=group.endpoints,
+            parent=sighting.parent,
+            edges=tuple(sorted((place[a], place[b]) for a, b in sighting.edges)),
+        )
+        return sighting.run
+
+    def _stage(self, record: StageRecord, position: int, arguments: str | None) -> Stage:
+        counters = dict(zip(COUNTERS, record.counted[len(STATES) :], strict=True))
+        cpu = record.counted[0]
+        system = _system_share(cpu, counters["user_ns"], counters["system_ns"])
+        return Stage(
+            position=position,
+            command=record.command,
+            pid=record.pid,
+            start=NS * record.start_ns + self._unix,
+            end=None if record.live else NS * record.end_ns + self._unix,
+            states={
+                state: NS * max(0, ns) for state, ns in zip(STATES, record.counted, strict=False)
+            },
+            user_seconds=NS * (cpu - system),
+            system_seconds=NS * system,
+            read_bytes=counters["read_bytes"],
+            written_bytes=counters["written_bytes"],
+            read_calls=counters["read_calls"],
+            write_calls=counters["write_calls"],
+            sleeps_empty=counters["sleeps_empty"],
+            sleeps_full=counters["sleeps_full"],
+            forks=counters["forks"],
+            execs=counters["execs"],
+            exec_failures=counters["exec_failures"] if self._exec_failures else None,
+            exited_children=counters["exited_children"],
+            children_cpu_seconds=NS * counters["children_cpu_ns"],
+            children_lifetime_seconds=NS * counters["children_life_ns"],
+            ends=tuple(
+                PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
+            ),
+            arguments=arguments,
+        )
+
+    def _run_id(self, group: Group) -> str:
+        first = min(group.stages, key=lambda stage: (stage.start_ns, stage.index))
+        return f"{int((NS * group.clock.start_ns + self._unix) * 1000)}-{first.pid}"
+
     # -- sums
 
-    def _count(self, run: Run, group: Group, seen: _Seen) -> None:
-        sums = self._sums[run.series]
-        now = [*run.levels, run.disk_overlapped_seconds, run.disk_alone_seconds]
-        grown = _grow(seen.values, now)
-        for level in range(len(LEVELS)):
-            sums.levels[level] += grown[level]
-        sums.run_seconds += sum(grown[: len(LEVELS)])
-        sums.disk[0] += grown[-2]
-        sums.disk[1] += grown[-1]
-        if run.end is not None:
-            sums.runs += 1
-            sums.last_run_seconds = run.wall_seconds
-            sums.last_run_end = run.end
-        records = {stage.pid: stage for stage in group.stages}
-        folded = run.series.pipeline == OTHER
-        for stage in run.stages:
-            record = records[stage.pid]
-            key = (0, OTHER) if folded else (stage.position, stage.command)
-            values = [
-                *(stage.states[name] for name in STATES),
-                *(getattr(stage, name) for name in _COUNTERS),
-                record.exec_failures,
-            ]
-            total = sums.stages.setdefault(key, [0.0] * len(values))
-            stage_seen = self._stages.setdefault(
-                (record.index, record.generation), _Seen([0.0] * len(values))
-            )
-            for i, grew in enumerate(_grow(stage_seen.values, values)):
-                total[i] += grew
-
     def _totals(self, sums: _Sums) -> Totals:
+        levels = len(LEVELS)
+        clock = [NS * ns for ns in sums.clock]
         return Totals(
             runs=sums.runs,
             active=sums.active,
-            run_seconds=sums.run_seconds,
+            run_seconds=sum(clock),
             last_run_seconds=sums.last_run_seconds,
             last_run_end=sums.last_run_end,
-            levels=tuple(sums.levels),
-            disk_overlapped_seconds=sums.disk[0],
-            disk_alone_seconds=sums.disk[1],
-            stages={key: self._stage_totals(values) for key, values in sums.stages.items()},
+            levels=tuple(a + b for a, b in zip(clock[:levels], clock[levels:], strict=True)),
+            disk_overlapped_seconds=sum(clock[levels + 1 :]),
+            disk_alone_seconds=clock[levels],
+            stages={place: self._stage_totals(stage) for place, stage in sums.stages.items()},
         )
 
-    def _stage_totals(self, values: Sequence[float]) -> StageTotals:
-        states, counters = values[: len(STATES)], values[len(STATES) :]
-        named: dict[str, float] = dict(zip(_COUNTERS, counters, strict=False))
+    def _stage_totals(self, sums: _StageSums) -> StageTotals:
+        counters = dict(zip(COUNTERS, sums.counted[len(STATES) :], strict=True))
+        cpu = sums.counted[0]
+        # as the kernel's cputime_adjust: neither part goes back (kernel/sched/cputime.c)
+        system = _system_share(cpu, counters["user_ns"], counters["system_ns"])
+        sums.system_ns = min(max(system, sums.system_ns), cpu - sums.user_ns)
+        sums.user_ns = cpu - sums.system_ns
         return StageTotals(
-            states=dict(zip(STATES, states, strict=True)),
-            exec_failures=int(counters[-1]) if self._exec_failures else None,
-            **{
-                name: value if name.endswith("_seconds") else int(value)
-                for name, value in named.items()
-            },  # type: ignore[arg-type]
+            states={state: NS * ns for state, ns in zip(STATES, sums.counted, strict=False)},
+            user_seconds=NS * sums.user_ns,
+            system_seconds=NS * sums.system_ns,
+            read_bytes=counters["read_bytes"],
+            written_bytes=counters["written_bytes"],
+            read_calls=counters["read_calls"],
+            write_calls=counters["write_calls"],
+            sleeps_empty=counters["sleeps_empty"],
+            sleeps_full=counters["sleeps_full"],
+            forks=counters["forks"],
+            execs=counters["execs"],
+            exec_failures=counters["exec_failures"] if self._exec_failures else None,
+            exited_children=counters["exited_children"],
+            children_cpu_seconds=NS * counters["children_cpu_ns"],
+            children_lifetime_seconds=NS * counters["children_life_ns"],
         )
 
-    def _forget(self, over: Iterable[StageRecord], by_stage: Mapping[int, Group]) -> None:
-        for stage in over:
-            key = (stage.index, stage.generation)
-            self._stages.pop(key, None)
-            self._modes.pop(key, None)
-            self._arguments.pop(key, None)
-            self._runs.pop(by_stage[stage.index].root, None)
+
+def _clock(group: Group) -> list[int]:
+    return [*group.clock.alone_ns, *group.clock.disk_ns]
 
 
-def _grow(before: list[float], now: Sequence[float]) -> list[float]:
-    """How much each value exceeds the largest one seen; `before` is brought up to date."""
-    grown = []
-    for i, value in enumerate(now):
-        more = value - before[i]
-        if more > 0:
-            before[i] = value
-            grown.append(more)
-        else:
-            grown.append(0.0)
-    return grown
+def _grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
+    """Add to `total` how much each value exceeds the largest one seen, which is `before`."""
+    for i, (old, new) in enumerate(zip(before, now, strict=True)):
+        if new > old:
+            total[i] += new - old
+            before[i] = new
+
+
+def _system_share(cpu_ns: int, user_ns: int, system_ns: int) -> int:
+    """Of the exact CPU time, the part in the kernel: as its ticks have it (cputime_adjust)."""
+    ticks = user_ns + system_ns
+    return max(0, cpu_ns) * system_ns // ticks if ticks else 0
+
+
+def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
+    """The run around this one: of the nearest enclosing stage that is in a pipeline."""
+    outer = group.stages[0].outer
+    while outer and outer in by_stage:
+        around = by_stage[outer]
+        if around.joined and around.root != group.root:
+            return around
+        outer = next(stage.outer for stage in around.stages if stage.index == outer)
+    return None
 
 
 def _edges(
     stages: Sequence[StageRecord], slot_edges: Iterable[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    ends: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+) -> tuple[tuple[int, int], ...]:
+    writers: dict[bytes, list[int]] = {}
+    readers: dict[bytes, list[int]] = {}
     for i, stage in enumerate(stages):
         for end in stage.ends:
             if end.joined:
-                sides = ends.setdefault((end.inode, end.device), ([], []))
-                sides[end.side == "read"].append(i)
-    place = {stage.index: i for i, stage in enumerate(stages)}
-    edges = {(place[a], place[b]) for a, b in slot_edges}
-    edges.update((a, b) for writers, readers in ends.values() for a in writers for b in readers)
-    return sorted((a, b) for a, b in edges if a != b)
-
-
-def _run_id(group: Group, unix: float) -> str:
-    first = min(group.stages, key=lambda stage: (stage.start, stage.index))
-    return f"{int((group.clock.start + unix) * 1000)}-{first.pid}"
+                (writers if end.side == "write" else readers).setdefault(end.key, []).append(i)
+    edges = {(a, b) for key in writers for a in writers[key] for b in readers.get(key, ())}
+    if slot_edges:
+        place = {stage.index: i for i, stage in enumerate(stages)}
+        edges.update((place[a], place[b]) for a, b in slot_edges)
+    return tuple(sorted((a, b) for a, b in edges if a != b))

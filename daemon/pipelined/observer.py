@@ -51,7 +51,6 @@ class Observer:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._reason: str | None = "the first sweep is not done yet"
-        self._unix = monotonic_to_unix()
         self.sweep_stats = SweepStats()
 
     @classmethod
@@ -65,9 +64,7 @@ class Observer:
             config.object or default_object(),
             {
                 "stages": stages + 1,
-                "pipelines": stages + 1,
                 "free_stages": stages,
-                "free_pipelines": stages,
                 "pipes": config.max_pipes,
             },
             trace_exec_failures=config.trace_exec_failures,
@@ -90,7 +87,8 @@ class Observer:
             max_signatures=config.max_signatures,
             recent_runs=config.recent_runs,
             unit_of=CgroupNames(find_cgroup2()).unit,
-            arguments_of=_arguments_of if config.show_arguments else lambda pid: None,
+            unix=monotonic_to_unix(),
+            arguments_of=_arguments_of if config.show_arguments else None,
             exec_failures=any("execve" in hook.name and hook.attached for hook in hooks),
         )
         observer = cls(sweep, model, hooks, config.sweep_interval)
@@ -153,7 +151,7 @@ class Observer:
             began = time.monotonic()
             try:
                 groups = self._sweep.take()
-                over = self._model.update(groups, time.monotonic(), self._unix, grace=grace)
+                over = self._model.update(groups, time.monotonic(), grace=grace)
                 self._sweep.free(over)
             except Exception:
                 self.sweep_stats.failures += 1

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode the kernel side's map records; nanoseconds end here.
+"""Decode the kernel side's map records.
 
 The layouts are those of bpf/pipelined.h. tests/kernel/test_layout.py compares them.
+Counters stay integers here, in the kernel side's units (nanoseconds, bytes, calls): the
+model adds them up many times before anybody reads one.
 """
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from struct import Struct
 
@@ -14,12 +15,15 @@ from .runs import LEVELS, STATES, Endpoint
 
 __all__ = [
     "CONTROL",
+    "COUNTERS",
     "LOST_KINDS",
+    "NS",
     "PIPE",
     "PIPELINE",
     "PIPE_END",
     "PIPE_KEY",
     "STAGE",
+    "EndRecord",
     "Group",
     "PipelineRecord",
     "StageRecord",
@@ -27,86 +31,105 @@ __all__ = [
     "decode_stage",
 ]
 
+#: Seconds.
 NS = 1e-9
 
 #: What could not be recorded, in the order of `enum lost_kind`.
-LOST_KINDS = ("tasks", "stages", "pipelines", "pipes", "ends", "updates")
+LOST_KINDS = ("tasks", "stages", "pipes", "ends", "updates")
+
+#: What a stage counts after its nanoseconds by state, in the order of `struct stage`.
+COUNTERS = (
+    "user_ns",
+    "system_ns",
+    "read_bytes",
+    "written_bytes",
+    "read_calls",
+    "write_calls",
+    "sleeps_empty",
+    "sleeps_full",
+    "forks",
+    "execs",
+    "exec_failures",
+    "exited_children",
+    "children_cpu_ns",
+    "children_life_ns",
+)
 
 _STAGE_ENDS = 8
-_STATES = len(STATES)
-_USAGE = 14  # user_ns … children_life_ns
+_CLOCKS = 2 * len(LEVELS)
 
-STAGE = Struct(f"={1 + _STATES + _USAGE + 6}Q6I16s" + "QIIQQ" * _STAGE_ENDS)
-PIPELINE = Struct(f"=2Q{2 * len(LEVELS)}Q2Q4I")
-PIPE_KEY = Struct("=QII")
+# Signed: two CPUs may credit a few negative nanoseconds before the positive ones land.
+_COUNTED = f"{len(STATES) + len(COUNTERS)}q"
+PIPELINE = Struct(f"=QQII{_CLOCKS}qQQ")
 PIPE_END = Struct("=QIIQQ")
+STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}6Q6I16s{_STAGE_ENDS * PIPE_END.size}s")
+PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16I4I16s")
 CONTROL = Struct("=QQII")
 
-STAGE_PARTIAL = 1
+_ALIAS = Struct("=16xI")
+_STAGE_PARTIAL = 1
 _END_SIDE_MASK = 3
 _END_JOINED = 4
+_SLEEPS = len(STATES) + COUNTERS.index("sleeps_empty")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class EndRecord:
     """One pipe end of a stage."""
 
-    inode: int
-    device: int
+    key: bytes
+    """Of the pipe, as in the `pipes` map."""
     side: str
     joined: bool
     sleeps: int
-    seconds: float
+    asleep_ns: int
+
+    @property
+    def pipe(self) -> str:
+        inode, device, _ = PIPE_KEY.unpack(self.key)
+        return f"{device:x}:{inode}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class StageRecord:
-    """A stage as the kernel side has it; times in seconds, stamps on CLOCK_MONOTONIC."""
+    """A stage as the kernel side has it; stamps are nanoseconds of CLOCK_MONOTONIC."""
 
     index: int
-    pipeline: int
     outer: int
-    times: tuple[float, ...]
-    user: float
-    system: float
-    read_bytes: int
-    written_bytes: int
-    read_calls: int
-    write_calls: int
-    sleeps_empty: int
-    sleeps_full: int
-    forks: int
-    execs: int
-    exec_failures: int
-    exited_children: int
-    children_cpu: float
-    children_life: float
-    start: float
-    end: float
+    alias: int
+    """Index of the stage into whose pipeline its own was merged, or 0."""
+    counted: list[int]
+    """By state as in `STATES`, then as in `COUNTERS`."""
+    start_ns: int
+    end_ns: int
+    root_start_ns: int
     cgroup: int
     live: int
     generation: int
     pid: int
     parent_pid: int
-    root_start: float
     partial: bool
     command: str
     ends: tuple[EndRecord, ...]
+    raw: bytes = b""
+    """What this was decoded from."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class PipelineRecord:
-    """A pipeline's clock: seconds by level and by "any stage waiting for disk"."""
+    """A pipeline's clock: nanoseconds by level and by "any stage waiting for disk"."""
 
-    times: tuple[tuple[float, float], ...]
-    start: float
-    end: float
+    alone_ns: tuple[int, ...]
+    """By level, while no stage waited for disk."""
+    disk_ns: tuple[int, ...]
+    """By level, while one did."""
+    start_ns: int
+    end_ns: int
     live: int
-    alias: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """Stages that share a pipeline's clock; one stage alone is no pipeline (yet)."""
 
@@ -122,80 +145,42 @@ class Group:
         return len(self.stages) > 1
 
 
-def decode_stage(buffer: mmap.mmap | bytes, index: int) -> StageRecord:
-    """The stage record at `index` of the mapped `stages` array."""
-    raw = STAGE.unpack_from(buffer, index * STAGE.size)
-    word = raw[0]
-    usage = raw[1 + _STATES :]
-    tail = usage[_USAGE:]
-    live, generation, pid, parent_pid, _, flags, comm = tail[6:13]
+def decode_stage(raw: bytes, index: int) -> StageRecord:
+    """The stage record that `raw` holds; `index` is its place in the `stages` array."""
+    word, pipeline, *counted = (fields := STAGE.unpack(raw))[: 2 + len(STATES) + len(COUNTERS)]
+    start, end, _, root_start, _, cgroup = fields[-14:-8]
+    live, generation, pid, parent_pid, _, flags, comm, slots = fields[-8:]
     ends = []
-    for i in range(_STAGE_ENDS):
-        inode, device, side, sleeps, asleep = tail[13 + 5 * i : 18 + 5 * i]
-        if inode and side:
-            ends.append(
-                EndRecord(
-                    inode,
-                    device,
-                    "write" if side & _END_SIDE_MASK == 2 else "read",
-                    bool(side & _END_JOINED),
-                    sleeps,
-                    asleep * NS,
-                )
-            )
+    for inode, device, side, sleeps, asleep in PIPE_END.iter_unpack(slots):
+        if not inode:
+            break
+        if side:
+            key = PIPE_KEY.pack(inode, device, 0)
+            writes = side & _END_SIDE_MASK == 2
+            joined = bool(side & _END_JOINED)
+            ends.append(EndRecord(key, "write" if writes else "read", joined, sleeps, asleep))
+            counted[_SLEEPS + writes] += sleeps
     return StageRecord(
-        index=index,
-        pipeline=word >> 28 & 0x3FFFF,
-        outer=word >> 46,
-        times=tuple([_signed(value) * NS for value in raw[1 : 1 + _STATES]]),
-        user=usage[0] * NS,
-        system=usage[1] * NS,
-        read_bytes=usage[2],
-        written_bytes=usage[3],
-        read_calls=usage[4],
-        write_calls=usage[5],
-        sleeps_empty=usage[6],
-        sleeps_full=usage[7],
-        forks=usage[8],
-        execs=usage[9],
-        exec_failures=usage[10],
-        exited_children=usage[11],
-        children_cpu=usage[12] * NS,
-        children_life=usage[13] * NS,
-        start=tail[0] * NS,
-        end=tail[1] * NS,
-        cgroup=tail[5],
-        live=live,
-        generation=generation,
-        pid=pid,
-        parent_pid=parent_pid,
-        root_start=tail[3] * NS,
-        partial=bool(flags & STAGE_PARTIAL),
-        command=comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
-        ends=tuple(ends),
+        index,
+        word >> 32,
+        _ALIAS.unpack_from(pipeline)[0],
+        counted,
+        start,
+        end,
+        root_start,
+        cgroup,
+        live,
+        generation,
+        pid,
+        parent_pid,
+        bool(flags & _STAGE_PARTIAL),
+        comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
+        tuple(ends),
+        raw,
     )
 
 
-def decode_pipeline(buffer: mmap.mmap | bytes, index: int) -> PipelineRecord:
-    """The pipeline record at `index` of the mapped `pipelines` array."""
-    raw = PIPELINE.unpack_from(buffer, index * PIPELINE.size)
-    levels = 2 * len(LEVELS)
-    times = raw[2 : 2 + levels]
-    start, end, alias = raw[2 + levels : 5 + levels]
-    return PipelineRecord(
-        times=tuple(
-            [
-                (_signed(a) * NS, _signed(b) * NS)
-                for a, b in zip(times[::2], times[1::2], strict=True)
-            ]
-        ),
-        start=start * NS,
-        end=end * NS,
-        live=raw[0] >> 32,
-        alias=alias,
-    )
-
-
-def _signed(value: int) -> int:
-    # Two CPUs may credit a few negative nanoseconds before the positive ones land.
-    return value - (1 << 64) if value >> 63 else value
+def decode_pipeline(stage: bytes) -> PipelineRecord:
+    """The pipeline record inside a raw stage record."""
+    word, _, _, _, *times, start, end = PIPELINE.unpack_from(stage, 8)
+    return PipelineRecord(tuple(times[::2]), tuple(times[1::2]), start, end, word >> 32)

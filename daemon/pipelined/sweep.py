@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -17,15 +18,15 @@ from dataclasses import dataclass
 from . import records
 from .errors import UserError
 from .loader import Loaded
-from .records import EndRecord, Group, PipelineRecord, StageRecord
-from .runs import Endpoint
+from .records import EndRecord, Group, StageRecord
+from .runs import STATES, Endpoint
 
 __all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
 
 _CHUNK = 256
 
 #: Offsets of fields that are read or written alone (bpf/pipelined.h).
-START_OFFSET = 8 * (1 + 12 + 14)
+START_OFFSET = 8 + records.PIPELINE.size + 8 * (len(STATES) + len(records.COUNTERS))
 GENERATION_OFFSET = START_OFFSET + 8 * 6 + 4
 WATCH_PID_OFFSET = 16
 
@@ -63,86 +64,64 @@ class Sweep:
         self._max_stages = max_stages
         self._max_pipes = max_pipes
         self._stages = self._map("stages", records.STAGE.size * (max_stages + 1))
-        self._pipelines = self._map("pipelines", records.PIPELINE.size * (max_stages + 1))
         self._lost = self._map("lost", 8 * len(records.LOST_KINDS))
         self._control = self._map("control", records.CONTROL.size)
         self._wakeups = _Wakeups(loaded.maps["wakeups"])
         self._in_use: dict[int, StageRecord] = {}
-        self._pipes: set[bytes] = set()
+        self._groups: dict[int, Group] = {}
         self._endpoints: dict[bytes, tuple[int, Endpoint]] = {}
         self._commands = 0
         self._name_commands(((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL)))
         struct.pack_into("=I", self._control, WATCH_PID_OFFSET, watch_pid or 0)
         self._wake_later()
         for index in range(max_stages, 0, -1):
-            self._push("free_pipelines", index)
-            self._push("free_stages", index)
+            self._give_back(index)
 
     def take(self) -> list[Group]:
-        """Bring every clock up to now and read all that is in use."""
+        """Bring every clock up to now and read all that is in use.
+
+        What has not changed since the last time comes back as the same objects.
+        """
         self._loaded.iterate()
         self._wakeups.clear()
         self._wake_later()
-        members: dict[int, list[StageRecord]] = {}
-        clocks: dict[int, PipelineRecord] = {}
-        self._in_use = {}
+        before, self._in_use = self._in_use, {}
+        size = records.STAGE.size
         for index in self._find_in_use():
-            stage = records.decode_stage(self._stages, index)
-            if not stage.pipeline:
-                continue  # being made right now
+            raw = self._stages[index * size : (index + 1) * size]
+            stage = before.get(index)
+            if stage is None or stage.raw != raw:
+                stage = records.decode_stage(raw, index)
             self._in_use[index] = stage
-            root, clock = self._root(stage.pipeline)
-            clocks[root] = clock
-            members.setdefault(root, []).append(stage)
+        members: dict[int, list[StageRecord]] = {}
+        for stage in self._in_use.values():
+            members.setdefault(self._root(stage), []).append(stage)
         alone = {stages[0].index for stages in members.values() if len(stages) == 1}
-        groups = []
+        groups, self._groups = self._groups, {}
         for root, stages in members.items():
-            for stage in stages:
-                self._pipes.update(_pipe_key(end) for end in stage.ends)
-            if len(stages) == 1:
-                groups.append(Group(root, clocks[root], tuple(stages), (), ()))
-                continue
-            outer = stages[0].outer
-            # the subshell of $(a | b) holds the pipe to the shell that b writes to
-            around = [self._in_use[outer]] if outer in alone else []
-            groups.append(
-                Group(
-                    root,
-                    clocks[root],
-                    tuple(stages),
-                    self._endpoints_of(stages, around),
-                    self._slot_edges(stages),
-                )
-            )
-        return groups
+            group = groups.get(root)
+            if group is None or group.stages != tuple(stages):
+                group = self._group(root, tuple(stages), alone)
+            self._groups[root] = group
+        return list(self._groups.values())
 
     def free(self, stages: Collection[StageRecord]) -> None:
         """Give back the records of stages that ended; their pipes are forgotten."""
         if not stages:
             return
-        freed = {stage.index for stage in stages}
-        kept = {
-            _pipe_key(end)
-            for index, stage in self._in_use.items()
-            if index not in freed
-            for end in stage.ends
-        }
         for stage in stages:
-            for end in stage.ends:
-                key = _pipe_key(end)
-                if key not in kept:
-                    self._loaded.delete("pipes", key)
-                    self._pipes.discard(key)
-                    self._endpoints.pop(key, None)
+            self._in_use.pop(stage.index, None)
+        kept = {end.key for stage in self._in_use.values() for end in stage.ends}
+        for key in {end.key for stage in stages for end in stage.ends} - kept:
+            self._loaded.delete("pipes", key)
+            self._endpoints.pop(key, None)
+        for stage in stages:
             offset = stage.index * records.STAGE.size
             blank = bytearray(records.STAGE.size)
             generation = (stage.generation + 1) & _GENERATION_MASK
             struct.pack_into("=I", blank, GENERATION_OFFSET, generation)
-            self._stages[offset : offset + len(blank)] = bytes(blank)
-            offset = stage.pipeline * records.PIPELINE.size
-            self._pipelines[offset : offset + records.PIPELINE.size] = bytes(records.PIPELINE.size)
-            self._push("free_pipelines", stage.pipeline)
-            self._push("free_stages", stage.index)
+            self._stages[offset : offset + len(blank)] = blank
+            self._give_back(stage.index)
 
     def lost(self) -> dict[str, int]:
         """What could not be recorded since the start, by kind."""
@@ -151,11 +130,10 @@ class Sweep:
 
     def maps(self) -> list[MapUse]:
         """How full the bounded maps were at the last reading."""
-        used = len(self._in_use)
+        pipes = {end.key for stage in self._in_use.values() for end in stage.ends}
         return [
-            MapUse("stages", used, self._max_stages),
-            MapUse("pipelines", used, self._max_stages),
-            MapUse("pipes", min(len(self._pipes), self._max_pipes), self._max_pipes),
+            MapUse("stages", len(self._in_use), self._max_stages),
+            MapUse("pipes", min(len(pipes), self._max_pipes), self._max_pipes),
             MapUse("commands", self._commands, 256),
         ]
 
@@ -167,16 +145,16 @@ class Sweep:
         """Detach the programs and unmap everything."""
         self._loaded.close()
         self._wakeups.close()
-        for mapped in (self._stages, self._pipelines, self._lost, self._control):
+        for mapped in (self._stages, self._lost, self._control):
             mapped.close()
 
     def _map(self, name: str, size: int) -> mmap.mmap:
         page = mmap.PAGESIZE
         return mmap.mmap(self._loaded.maps[name], (size + page - 1) // page * page)
 
-    def _push(self, name: str, index: int) -> None:
-        if not self._loaded.put(name, None, struct.pack("=I", index)):
-            raise RuntimeError(f"{name} has no room for record {index}: freed twice")
+    def _give_back(self, index: int) -> None:
+        if not self._loaded.put("free_stages", None, index.to_bytes(4, sys.byteorder)):
+            raise RuntimeError(f"no room for record {index} among the free ones: freed twice")
 
     def _name_commands(self, listed: Iterable[tuple[Iterable[str], int]]) -> None:
         flags: dict[bytes, int] = {}
@@ -200,48 +178,54 @@ class Sweep:
     def _find_in_use(self) -> list[int]:
         """Indexes of used records. Free ones are taken lowest first, so the rest is untouched."""
         found: list[int] = []
-        words = memoryview(self._stages).cast("I")
-        step = records.STAGE.size // 4
-        start_at, generation_at = START_OFFSET // 4, GENERATION_OFFSET // 4
+        words = memoryview(self._stages).cast("Q")
+        step = records.STAGE.size // 8
         for first in range(1, self._max_stages + 1, _CHUNK):
             begin, end = first * step, min(first + _CHUNK, self._max_stages + 1) * step
-            starts = words[begin + start_at : end : step].tolist()
-            # the high half, too: the low one may be zero by chance
-            highs = words[begin + start_at + 1 : end : step].tolist()
-            used = [first + i for i, start in enumerate(starts) if start or highs[i]]
+            starts = words[begin + START_OFFSET // 8 : end : step].tolist()
+            used = [first + i for i, start in enumerate(starts) if start]
             found += used
-            if not used and not any(words[begin + generation_at : end : step].tolist()):
+            # a record that was ever used has a generation, beside `live` in its word
+            if not used and not any(words[begin + GENERATION_OFFSET // 8 : end : step].tolist()):
                 break
         words.release()
         return found
 
-    def _root(self, index: int) -> tuple[int, PipelineRecord]:
-        clock = records.decode_pipeline(self._pipelines, index)
-        while clock.alias:
-            index = clock.alias
-            clock = records.decode_pipeline(self._pipelines, index)
-        return index, clock
+    def _root(self, stage: StageRecord) -> int:
+        """Index of the stage whose pipeline this stage uses."""
+        while stage.alias in self._in_use:
+            stage = self._in_use[stage.alias]
+        return stage.index
+
+    def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
+        clock = records.decode_pipeline(self._in_use[root].raw)
+        if len(stages) == 1:
+            return Group(root, clock, stages)
+        outer = stages[0].outer
+        # the subshell of $(a | b) holds the pipe to the shell that b writes to
+        around = [self._in_use[outer]] if outer in alone else []
+        endpoints = self._endpoints_of([*stages, *around], {stage.pid for stage in stages})
+        return Group(root, clock, stages, endpoints, self._slot_edges(stages))
 
     def _endpoints_of(
-        self, stages: list[StageRecord], around: list[StageRecord]
+        self, stages: Iterable[StageRecord], inside: Collection[int]
     ) -> tuple[Endpoint, ...]:
-        """Who is at the other end of pipes that join no stages; `around`: a subshell's."""
-        inside = {stage.pid for stage in stages}
+        """Who, but the processes `inside`, is at the other end of pipes that join no stages."""
         found: list[Endpoint] = []
-        for stage in [*stages, *around]:
+        for stage in stages:
             for end in stage.ends:
                 endpoint = None if end.joined else self._endpoint(end, inside)
                 if endpoint and endpoint[0] not in inside and endpoint[1] not in found:
                     found.append(endpoint[1])
         return tuple(found)
 
-    def _slot_edges(self, stages: list[StageRecord]) -> tuple[tuple[int, int], ...]:
+    def _slot_edges(self, stages: Iterable[StageRecord]) -> tuple[tuple[int, int], ...]:
         """Edges of stages that have more pipes than they can remember, from the pipes."""
         seen: dict[bytes, set[str]] = {}
         for stage in stages:
             for end in stage.ends:
                 if end.joined:
-                    seen.setdefault(_pipe_key(end), set()).add(end.side)
+                    seen.setdefault(end.key, set()).add(end.side)
         members = {(stage.generation << 18 | stage.index): stage.index for stage in stages}
         edges = []
         for key, sides in seen.items():
@@ -258,10 +242,9 @@ class Sweep:
 
     def _endpoint(self, end: EndRecord, inside: Collection[int]) -> tuple[int, Endpoint] | None:
         """Process id and endpoint at the other side of a pipe, once known."""
-        key = _pipe_key(end)
-        if key in self._endpoints:
-            return self._endpoints[key]
-        value = self._loaded.get("pipes", key, records.PIPE.size)
+        if end.key in self._endpoints:
+            return self._endpoints[end.key]
+        value = self._loaded.get("pipes", end.key, records.PIPE.size)
         if value is None:
             return None
         *slots, _, pid, side, _, command = records.PIPE.unpack(value)
@@ -274,16 +257,12 @@ class Sweep:
             if stage and stage.generation == slot >> 18 and stage.parent_pid not in inside:
                 found = (stage.pid, Endpoint(stage.command, other))
         if found:
-            self._endpoints[key] = found
+            self._endpoints[end.key] = found
         return found
 
 
 def _text(comm: bytes) -> str:
     return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")
-
-
-def _pipe_key(end: EndRecord) -> bytes:
-    return records.PIPE_KEY.pack(end.inode, end.device, 0)
 
 
 class _Wakeups:

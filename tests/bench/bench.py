@@ -326,10 +326,11 @@ def programs_of(pid: int) -> dict[str, ProgramTime]:
     """The programs that a process holds open, by name."""
     found = {}
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
-        match = re.search(r"^prog_id:\s+(\d+)", entry.read_text(), re.M)
-        if match:
-            name, spent = _program(int(match.group(1)))
-            found[name] = spent
+        with contextlib.suppress(FileNotFoundError):  # of this very look, when it is our own
+            match = re.search(r"^prog_id:\s+(\d+)", entry.read_text(), re.M)
+            if match:
+                name, spent = _program(int(match.group(1)))
+                found[name] = spent
     return found
 
 

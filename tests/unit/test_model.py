@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from pipelined.model import OTHER, Model
-from pipelined.records import EndRecord, Group, PipelineRecord, StageRecord
+from pipelined.records import (
+    COUNTERS,
+    PIPE_KEY,
+    EndRecord,
+    Group,
+    PipelineRecord,
+    StageRecord,
+)
 from pipelined.runs import LEVELS, STATES
 
 UNIX = 1_000_000.0
@@ -19,48 +26,46 @@ def model(**options: object) -> Model:
         "max_signatures": 500,
         "recent_runs": 10,
         "unit_of": lambda cgroup: "nightly.service" if cgroup == 7 else "-",
+        "unix": UNIX,
     }
     return Model(**(values | options))  # type: ignore[arg-type]
 
 
+def ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
 def stage(index: int, command: str, side: str, *, cpu: float = 1.0, end: float = 0) -> StageRecord:
+    counters = dict.fromkeys(COUNTERS, 0) | {"user_ns": ns(0.03), "system_ns": ns(0.01)}
+    counters |= {"read_bytes": 10 * index, "read_calls": 1, "execs": 1}
     return StageRecord(
         index=index,
-        pipeline=index,
         outer=0,
-        times=(cpu, *[0.0] * (len(STATES) - 1)),
-        user=0.03,
-        system=0.01,
-        read_bytes=10 * index,
-        written_bytes=0,
-        read_calls=1,
-        write_calls=0,
-        sleeps_empty=0,
-        sleeps_full=0,
-        forks=0,
-        execs=1,
-        exec_failures=0,
-        exited_children=0,
-        children_cpu=0.0,
-        children_life=0.0,
-        start=100.0,
-        end=end,
+        alias=0 if index == 1 else 1,
+        counted=[ns(cpu), *[0] * (len(STATES) - 1), *counters.values()],
+        start_ns=ns(100),
+        end_ns=ns(end),
+        root_start_ns=ns(100) + index,
         cgroup=7,
         live=0 if end else 1,
         generation=0,
         pid=1000 + index,
         parent_pid=1,
-        root_start=100.0 + index / 1000,
         partial=False,
         command=command,
-        ends=(EndRecord(55, 13, side, True, 0, 0.0),),
+        ends=(EndRecord(PIPE_KEY.pack(55, 13, 0), side, True, 0, 0),),
     )
 
 
 def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat", "wc")) -> Group:
-    levels = [(0.0, 0.0)] * len(LEVELS)
-    levels[0], levels[1], levels[2] = (0.5, 0.25), (cpu, 0.125), (0.5, 0.0)
-    clock = PipelineRecord(tuple(levels), 100.0, end, 0 if end else 2, 0)
+    idle = (0,) * (len(LEVELS) - 3)
+    clock = PipelineRecord(
+        alone_ns=(ns(0.5), ns(cpu), ns(0.5), *idle),
+        disk_ns=(ns(0.25), ns(0.125), 0, *idle),
+        start_ns=ns(100),
+        end_ns=ns(end),
+        live=0 if end else 2,
+    )
     return Group(
         1,
         clock,
@@ -73,8 +78,8 @@ def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat
 
 def test_a_live_run_is_active_and_counted_as_it_grows() -> None:
     watched = model()
-    watched.update([group(cpu=1.0)], 102.0, UNIX)
-    watched.update([group(cpu=3.0)], 104.0, UNIX)
+    watched.update([group(cpu=1.0)], 102.0)
+    watched.update([group(cpu=3.0)], 104.0)
     ((series, totals),) = watched.totals().items()
     assert (series.pipeline, series.unit, totals.active, totals.runs) == (
         "cat|wc",
@@ -88,7 +93,7 @@ def test_a_live_run_is_active_and_counted_as_it_grows() -> None:
 
 def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
     watched = model()
-    over = watched.update([group(cpu=2.0, end=105.0)], 107.0, UNIX)
+    over = watched.update([group(cpu=2.0, end=105.0)], 107.0)
     (totals,) = watched.totals().values()
     assert [record.index for record in over] == [1, 2]
     assert (totals.runs, totals.active, totals.last_run_end) == (1, 0, 105.0 + UNIX)
@@ -99,46 +104,65 @@ def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
 
 def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
     watched = model()
-    assert watched.update([group(end=105.0)], 105.5, UNIX) == []
+    assert watched.update([group(end=105.0)], 105.5) == []
     assert watched.runs()[0].live
-    watched.update([group(end=105.0)], 105.5, UNIX, grace=0.0)
+    watched.update([group(end=105.0)], 105.5, grace=0.0)
     assert not watched.runs()[0].live
 
 
 def test_a_settled_run_is_counted_once() -> None:
     watched = model()
-    watched.update([group(end=105.0)], 105.1, UNIX, grace=0.0)
-    watched.update([group(end=105.0)], 107.0, UNIX)
+    watched.update([group(end=105.0)], 105.1, grace=0.0)
+    watched.update([group(end=105.0)], 107.0)
     (totals,) = watched.totals().values()
     assert (totals.runs, len(watched.runs())) == (1, 1)
 
 
 def test_totals_never_go_back() -> None:
     watched = model()
-    watched.update([group(cpu=2.0)], 102.0, UNIX)
-    watched.update([group(cpu=1.9)], 103.0, UNIX)
+    watched.update([group(cpu=2.0)], 102.0)
+    watched.update([group(cpu=1.9)], 103.0)
     (totals,) = watched.totals().values()
     assert totals.stages[1, "cat"].states["cpu"] == 2.0
+
+
+def test_a_stage_that_moves_to_another_run_is_not_counted_again() -> None:
+    watched = model()
+    pair = group(cpu=2.0)
+    watched.update([pair], 102.0)
+    third = stage(3, "sort", "read", cpu=1.0)
+    watched.update([replace(pair, root=3, stages=(*pair.stages, third))], 103.0)
+    places = [place for totals in watched.totals().values() for place in totals.stages.items()]
+    assert sum(totals.states["cpu"] for _, totals in places) == 5.0
+
+
+def test_a_run_is_remembered_under_its_root_only_while_it_is_there() -> None:
+    watched = model()
+    watched.update([group(cpu=2.0)], 102.0)
+    watched.update([], 103.0)
+    watched.update([group(cpu=1.0, end=105.0)], 107.0)
+    (totals,) = watched.totals().values()
+    assert (totals.runs, totals.levels[1]) == (1, 2.125 + 1.125)
 
 
 def test_one_stage_alone_is_no_run_and_is_given_back() -> None:
     watched = model()
     alone = replace(group(end=105.0), stages=(stage(1, "cat", "write", end=105.0),))
-    over = watched.update([alone], 107.0, UNIX)
+    over = watched.update([alone], 107.0)
     assert (watched.runs(), watched.totals(), len(over)) == ([], {}, 1)
 
 
 def test_past_the_bound_signatures_are_folded_and_still_counted() -> None:
     watched = model(max_signatures=1)
-    watched.update([group(end=105.0)], 107.0, UNIX)
-    watched.update([group(end=115.0, commands=("seq", "sort"))], 117.0, UNIX)
+    watched.update([group(end=105.0)], 107.0)
+    watched.update([group(end=115.0, commands=("seq", "sort"))], 117.0)
     names = {series.pipeline: totals.runs for series, totals in watched.totals().items()}
     assert names == {"cat|wc": 1, OTHER: 1}
 
 
 def test_cpu_time_is_split_by_ticks_and_adds_up() -> None:
     watched = model()
-    watched.update([group(cpu=2.0)], 102.0, UNIX)
+    watched.update([group(cpu=2.0)], 102.0)
     first = watched.runs()[0].stages[0]
     assert (first.user_seconds, first.system_seconds) == pytest.approx((1.5, 0.5))
 
@@ -146,6 +170,6 @@ def test_cpu_time_is_split_by_ticks_and_adds_up() -> None:
 @pytest.mark.parametrize(("hooked", "failures"), [(False, None), (True, 0)])
 def test_exec_failures_are_unknown_without_their_hook(hooked: bool, failures: int | None) -> None:
     watched = model(exec_failures=hooked)
-    watched.update([group()], 102.0, UNIX)
+    watched.update([group()], 102.0)
     (totals,) = watched.totals().values()
     assert totals.stages[1, "cat"].exec_failures == failures
