@@ -95,6 +95,8 @@ struct files_struct {
 };
 struct rq {
 	u64 clock;
+	unsigned int nr_running;
+	int cpu;
 };
 struct cfs_rq {
 	struct rq *rq;

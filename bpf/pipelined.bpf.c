@@ -247,9 +247,9 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 }
 
 /*
- * Notes the kernel's own times of a task that leaves its CPU. It was on it, but some kernels do not trace every switch
- * (seen on a 6.18 guest: none away from one host thread), so its coming may have
- * been missed. The kernel's own CPU time then says how long ago that was.
+ * Notes the kernel's own times of a task that leaves its CPU. It was on it, but some
+ * kernels do not trace every switch (seen on a 6.18 guest: none away from one host
+ * thread), so its coming may have been missed. These times then say how long ago it was.
  */
 static __always_inline void mend_missed_switch(struct task_struct *p, struct task_state *task,
 					       u64 now)
@@ -330,7 +330,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		if (task && (task->clock || task->pending)) {
 			if (!now)
 				now = bpf_ktime_get_ns();
-			if (task->clock >> CLOCK_STATE_SHIFT > STATE_RUNQUEUE)
+			if (task->clock >> CLOCK_STATE_SHIFT > STATE_RUNQUEUE &&
+			    !was_woken(task, task->clock))
 				task->woken_ns = now - queued_ns(next, task);
 			take_up_pending(task, now);
 			transition(task, STATE_CPU, now);
@@ -340,20 +341,36 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 }
 
 /*
- * Ends a wait for disk: levels must not show one while the sleeper waits for its CPU.
- * Sleeps of other kinds are told apart when the task runs again (queued_ns).
+ * Most sleeps are split from the run queue when the task runs again (queued_ns). Not so
+ * a wait for disk: levels must not show one while the sleeper waits for its CPU. Nor a
+ * wake-up on an idle CPU or on another one: the run queue's clock is not set again
+ * before the switch that it asks for (RQCF_REQ_SKIP), and a virtual CPU takes its time
+ * to come to life or to take the interrupt.
  */
+static __always_inline int clock_stands_still(struct task_struct *p)
+{
+	struct rq *rq = p->se.cfs_rq->rq;
+
+	return rq->nr_running == 1 || rq->cpu != bpf_get_smp_processor_id();
+}
+
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *p)
 {
 	struct task_state *task;
+	u32 state;
 
-	if (!waits_for_io(p) || p->flags & PF_KTHREAD)
+	if (p->flags & PF_KTHREAD || !(waits_for_io(p) || clock_stands_still(p)))
 		return 0;
 	task = state_of(p);
+	if (!task)
+		return 0;
 	/* else it is not followed, or was woken before it had left its CPU: it never slept */
-	if (task && task->clock >> CLOCK_STATE_SHIFT == STATE_DISK)
+	state = task->clock >> CLOCK_STATE_SHIFT;
+	if (state == STATE_DISK)
 		change_state(task, STATE_RUNQUEUE, bpf_ktime_get_ns());
+	else if (state > STATE_RUNQUEUE)
+		task->woken_ns = bpf_ktime_get_ns();
 	return 0;
 }
 

@@ -16,6 +16,9 @@ from pipelined.runs import Run, Stage
 if TYPE_CHECKING:
     from kernel.conftest import Watch
 
+#: Between the kernel's clocks and ours at the two ends of one turn on a CPU; 0.4 us are usual.
+TURN_SECONDS = 3e-6
+
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -28,6 +31,8 @@ class Truth:
     """From its fork until it was waited for, after those before it."""
     cpu_seconds: float
     runqueue_seconds: float
+    turns: int
+    """How often it got a CPU."""
     user_seconds: float
     system_seconds: float
     io: dict[str, int]
@@ -37,7 +42,7 @@ class Truth:
 
 
 def decode(item: dict[str, Any]) -> Truth:
-    cpu, runqueue, _ = item["schedstat"]
+    cpu, runqueue, turns = item["schedstat"]
     words = item["io"]
     assert item["status"] == 0
     return Truth(
@@ -45,6 +50,7 @@ def decode(item: dict[str, Any]) -> Truth:
         seconds=item["seconds"],
         cpu_seconds=int(cpu) * 1e-9,
         runqueue_seconds=int(runqueue) * 1e-9,
+        turns=int(turns),
         user_seconds=item["user"],
         system_seconds=item["system"],
         io={name.rstrip(":"): int(value) for name, value in zip(*[iter(words)] * 2, strict=True)},
@@ -63,13 +69,18 @@ def run_stages(watch: Watch, *stages: str, execs: bool = False) -> tuple[Run, li
     return run, truths
 
 
+def bound(true: float) -> float:
+    return 0.01 * true + 0.002
+
+
 def near(seen: float, true: float) -> bool:
-    return abs(seen - true) <= 0.01 * true + 0.002
+    return abs(seen - true) <= bound(true)
 
 
-# A virtual machine that loses its CPU to others, and a kernel that does not trace every switch,
-# shift a few milliseconds either way now and then; a bound of 2 ms then needs more than one try.
-pytestmark = pytest.mark.flaky(reruns=8, reruns_delay=0.2)
+def steal_seconds() -> float:
+    """What the hypervisor took of all CPUs, as far as it says so."""
+    with open("/proc/stat") as file:
+        return int(file.readline().split()[8]) * TICK
 
 
 # Name: stages. Each makes the scheduler do something else.
@@ -90,50 +101,38 @@ each = pytest.mark.parametrize("name", WORKLOADS)
 
 @both
 @each
-def test_cpu_time_is_what_schedstat_says(watch: Watch, name: str, execs: bool) -> None:
+def test_cpu_and_run_queue_time_are_what_schedstat_says(
+    watch: Watch, name: str, execs: bool
+) -> None:
+    # A woken task's clock starts at the wake-up, not at the switch, when the run queue's clock is
+    # not set again in between (RQCF_REQ_SKIP): schedstat calls CPU time what was waiting for the
+    # CPU to come to life. So the border may lie on one side only, and the sum is the same, but for
+    # the moments between the kernel's reading of its clock and ours at either end of each turn on
+    # a CPU. Steal is in no schedstat (clock_task), but passes between two switches.
+    before = steal_seconds()
     run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
-    pairs = [(s.cpu_seconds, t.cpu_seconds) for s, t in zip(run.stages, truths, strict=True)]
-    assert [pair for pair in pairs if not near(*pair)] == []
-
-
-@both
-@each
-def test_run_queue_time_is_what_schedstat_says(watch: Watch, name: str, execs: bool) -> None:
-    run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
-    pairs = [
-        (stage.states["runqueue"], truth.runqueue_seconds)
-        for stage, truth in zip(run.stages, truths, strict=True)
-    ]
-    assert [pair for pair in pairs if not near(*pair)] == []
-
-
-def test_on_the_way_to_and_from_the_cpu_no_time_is_lost(watch: Watch) -> None:
-    # a thousand wake-ups: the run queue's clock, which schedstat goes by, stands still from a
-    # wake-up to the switch (some us on an idle CPU), so the border between both is not compared
-    run, truths = run_stages(watch, "write=4000000", "copy=1,block=65536", "read=1,burn=300")
-    pairs = [
-        (
-            stage.cpu_seconds + stage.states["runqueue"],
-            truth.cpu_seconds + truth.runqueue_seconds,
-        )
-        for stage, truth in zip(run.stages, truths, strict=True)
-    ]
-    assert [pair for pair in pairs if not near(*pair)] == []
+    stolen = steal_seconds() - before
+    for stage, truth in zip(run.stages, truths, strict=True):
+        cpu, queued = stage.cpu_seconds, stage.states["runqueue"]
+        true_cpu, true_queued = truth.cpu_seconds, truth.runqueue_seconds
+        turns = TURN_SECONDS * truth.turns
+        assert cpu <= true_cpu + stolen + bound(true_cpu) + turns
+        assert queued >= true_queued - bound(true_queued) - turns
+        true = true_cpu + true_queued
+        assert -bound(true) - turns <= cpu + queued - true <= bound(true) + turns + stolen
 
 
 @both
 @each
 def test_user_and_system_time_are_what_rusage_says(watch: Watch, name: str, execs: bool) -> None:
     run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
-    pairs = [
-        pair
-        for stage, truth in zip(run.stages, truths, strict=True)
-        for pair in (
-            (stage.user_seconds, truth.user_seconds),
-            (stage.system_seconds, truth.system_seconds),
-        )
-    ]
-    assert [pair for pair in pairs if abs(pair[0] - pair[1]) > 2 * TICK] == []
+    for stage, truth in zip(run.stages, truths, strict=True):
+        assert stage.user_seconds <= truth.user_seconds + 2 * TICK
+        assert stage.system_seconds <= truth.system_seconds + 2 * TICK
+        assert stage.user_seconds + stage.system_seconds == pytest.approx(stage.cpu_seconds)
+        # rusage's CPU time is schedstat's: what it has more was run queue
+        most = stage.cpu_seconds + stage.states["runqueue"]
+        assert most >= truth.user_seconds + truth.system_seconds - 2 * TICK
 
 
 @each
