@@ -10,7 +10,6 @@ line that matters.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import errno
 import logging
 import os
