@@ -77,6 +77,8 @@ class _Libbpf:
         self._libc_vsnprintf = libc.vsnprintf
         self._libc_vsnprintf.argtypes = [text, ctypes.c_size_t, text, pointer]
         self._libc_vsnprintf.restype = number
+        self.malloc_trim = libc.malloc_trim
+        self.malloc_trim.argtypes = [ctypes.c_size_t]
         for name, result, arguments in (
             ("bpf_object__open_file", pointer, [text, pointer]),
             ("bpf_object__load", number, [pointer]),
@@ -270,6 +272,8 @@ def _load(
             if optional:
                 raise _OptionalRefused(_line_that_matters(lib) or os.strerror(-result))
             raise _failure(lib, "the kernel refuses the BPF programs", -result)
+        # libbpf is done with the kernel's BTF; glibc would keep the 12 MB that it took.
+        lib.malloc_trim(0)
         loaded._programs = {**_HOOKS, **optional}
         loaded._refused = refused
         loaded.maps = {
