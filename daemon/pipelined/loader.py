@@ -25,6 +25,7 @@ __all__ = ["Hook", "Loaded", "default_object", "load", "probe_hooks"]
 
 log = logging.getLogger(__name__)
 
+_LIBBPF_DEBUG = 2
 _LIBBPF_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 #: Program of the object -> the kernel hook it is attached to.
@@ -126,6 +127,8 @@ class _Libbpf:
     libbpf_set_print: ctypes._NamedFuncPointer
 
     def _on_message(self, level: int, form: bytes, arguments: int) -> int:
+        if level == _LIBBPF_DEBUG and not log.isEnabledFor(logging.DEBUG):
+            return 0  # 2,000 lines a load
         # A va_list parameter is a pointer on x86-64 and on arm64 alike.
         buffer = ctypes.create_string_buffer(65536)
         self._libc_vsnprintf(buffer, len(buffer), form, arguments)
