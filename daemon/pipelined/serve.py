@@ -7,6 +7,7 @@ the hooks are attached every path but /healthz is answered with 503.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["announcement", "serve"]
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_M_ARENA_MAX = -8  # malloc.h
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ def serve(
     What was attached and where to look goes to `out`. Raises UserError when the port or the
     hooks cannot be had; nothing is left attached then.
     """
+    # Python lets one thread run at a time. A heap for each would only add to what is kept.
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     address = config.web_listen_address
     front = _create_front()
     server = HttpServer(front, address.host, address.port)
