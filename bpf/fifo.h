@@ -72,7 +72,22 @@ GLOBAL int holds_as_stdio(u64 p, const struct pipe_key *key, u32 side)
 	return fifo_at(p, 1, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side;
 }
 
-/* Does the task hold this side of this pipe through any descriptor below MAX_FDS but stderr? */
+/* How many descriptors, of all processes, share the file at this one. */
+GLOBAL int sharers(u64 p, u32 fd)
+{
+	struct file **table = BPF_CORE_READ(TASK(p), files, fdt, fd);
+	struct file *file = NULL;
+
+	bpf_probe_read_kernel(&file, sizeof(file), table + fd);
+	if (bpf_core_field_exists(struct file___ref, f_ref))
+		return BPF_CORE_READ((struct file___ref *)file, f_ref.refcnt.counter) + 1;
+	return BPF_CORE_READ((struct file___count *)file, f_count.counter);
+}
+
+/*
+ * Does the task hold this side of this pipe through any descriptor below MAX_FDS but stderr?
+ * Gives the number of descriptors that share it, or 0.
+ */
 GLOBAL int holds_anywhere(u64 p, const struct pipe_key *key, u32 side)
 {
 	if (!key)
@@ -81,7 +96,7 @@ GLOBAL int holds_anywhere(u64 p, const struct pipe_key *key, u32 side)
 		struct fifo fifo = {};
 
 		if (fd != 2 && fifo_at(p, fd, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side)
-			return 1;
+			return sharers(p, fd);
 	}
 	return 0;
 }
@@ -153,6 +168,15 @@ static __always_inline int was_used(const struct fifo *fifo, u32 side)
 
 	return side == SIDE_WRITE ? BPF_CORE_READ(pipe, head) != 0 :
 				    BPF_CORE_READ(pipe, tail) != 0;
+}
+
+/* Is this side of the pipe open anywhere? */
+static __always_inline int has_users(const struct fifo *fifo, u32 side)
+{
+	struct pipe_inode_info *pipe = fifo->pipe;
+
+	return side == SIDE_WRITE ? BPF_CORE_READ(pipe, writers) != 0 :
+				    BPF_CORE_READ(pipe, readers) != 0;
 }
 
 #endif

@@ -73,6 +73,7 @@ struct super_block {
 };
 struct pipe_inode_info {
 	unsigned int head, tail;
+	unsigned int readers, writers;
 };
 struct inode {
 	u16 i_mode;
@@ -83,6 +84,19 @@ struct inode {
 struct file {
 	unsigned int f_mode;
 	struct inode *f_inode;
+};
+/* count: f_ref - 1 … since 6.13 (90ee6ed776c0), f_count before */
+struct file___ref {
+	struct {
+		struct {
+			s64 counter;
+		} refcnt;
+	} f_ref;
+};
+struct file___count {
+	struct {
+		s64 counter;
+	} f_count;
 };
 struct fdtable {
 	unsigned int max_fds;

@@ -104,7 +104,7 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	struct pipe_key key;
 	struct pipe *pipe;
 	u64 self, parent, start;
-	int holds;
+	int holds, alone;
 
 	if (!task || !fifo || !meeting || !above || !call)
 		return 0;
@@ -123,11 +123,16 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	 * A shell holds its children's pipes; it uses what is its stdout, or what it sleeps
 	 * on. So does a command that the shell became after forking (its arguments tell more).
 	 */
-	if (side == SIDE_WRITE && (properties & COMMAND_SHELL || above->exec_ns > start))
-		holds = holds_as_stdio(parent, &key, side);
-	else
-		holds = holds_anywhere(parent, &key, side) ||
-			(side == SIDE_WRITE && fed_by(above, task, start, key.inode));
+	alone = holds = holds_as_stdio(parent, &key, side);
+	if (!holds && !(side == SIDE_WRITE &&
+			(properties & COMMAND_SHELL || above->exec_ns > start))) {
+		holds = holds_anywhere(parent, &key, side);
+		alone = holds == 1;
+		if (!holds) {
+			holds = side == SIDE_WRITE && fed_by(above, task, start, key.inode);
+			alone = !has_users(fifo, side);
+		}
+	}
 	if (holds) {
 		__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
 		pipe->endpoint_side = side;
@@ -137,8 +142,11 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	}
 	if (side == SIDE_READ && !(properties & COMMAND_INTERPRETER))
 		return 0;
-	/* to hold a pipe is no proof of using it; a reader asleep on it is one of a writer */
-	if (!was_used(fifo, side) && !(meeting->ask == ASK_EAGERLY && side == SIDE_WRITE) &&
+	/*
+	 * To hold a pipe is no proof of using it: that may have been another child, which has
+	 * not been met yet. A reader asleep on it proves a writer.
+	 */
+	if (!(alone && was_used(fifo, side)) && !(meeting->ask == ASK_EAGERLY && side == SIDE_WRITE) &&
 	    !reads_asleep(parent, call, &key))
 		return 0;
 	found = stage_of_other(parent, above, STATE_OTHER, meeting->flags, meeting->now);

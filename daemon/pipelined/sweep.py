@@ -24,6 +24,8 @@ from .runs import STATES, Endpoint
 __all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
 
 _CHUNK = 256
+#: Records mapped at first: what is mapped counts as our memory, in use or not.
+_MAPPED = 1024
 
 #: Offsets of fields that are read or written alone (bpf/pipelined.h).
 START_OFFSET = 8 + records.PIPELINE.size + 8 * (len(STATES) + len(records.COUNTERS))
@@ -63,7 +65,7 @@ class Sweep:
         self._loaded = loaded
         self._max_stages = max_stages
         self._max_pipes = max_pipes
-        self._stages = self._map("stages", records.STAGE.size * (max_stages + 1))
+        self._map_stages(min(_MAPPED, max_stages))
         self._lost = self._map("lost", 8 * len(records.LOST_KINDS))
         self._control = self._map("control", records.CONTROL.size)
         self._wakeups = _Wakeups(loaded.maps["wakeups"])
@@ -152,6 +154,11 @@ class Sweep:
         page = mmap.PAGESIZE
         return mmap.mmap(self._loaded.maps[name], (size + page - 1) // page * page)
 
+    def _map_stages(self, count: int) -> None:
+        """Map the records up to index `count`."""
+        self._mapped = count
+        self._stages = self._map("stages", records.STAGE.size * (count + 1))
+
     def _give_back(self, index: int) -> None:
         if not self._loaded.put("free_stages", None, index.to_bytes(4, sys.byteorder)):
             raise RuntimeError(f"no room for record {index} among the free ones: freed twice")
@@ -178,17 +185,19 @@ class Sweep:
     def _find_in_use(self) -> list[int]:
         """Indexes of used records. Free ones are taken lowest first, so the rest is untouched."""
         found: list[int] = []
-        words = memoryview(self._stages).cast("Q")
         step = records.STAGE.size // 8
         for first in range(1, self._max_stages + 1, _CHUNK):
-            begin, end = first * step, min(first + _CHUNK, self._max_stages + 1) * step
-            starts = words[begin + START_OFFSET // 8 : end : step].tolist()
-            used = [first + i for i, start in enumerate(starts) if start]
-            found += used
-            # a record that was ever used has a generation, beside `live` in its word
-            if not used and not any(words[begin + GENERATION_OFFSET // 8 : end : step].tolist()):
-                break
-        words.release()
+            last = min(first + _CHUNK - 1, self._max_stages)
+            if last > self._mapped:
+                self._map_stages(min(2 * self._mapped, self._max_stages))
+            begin, end = first * step, (last + 1) * step
+            with memoryview(self._stages) as view, view.cast("Q") as words:
+                starts = words[begin + START_OFFSET // 8 : end : step].tolist()
+                used = [first + i for i, start in enumerate(starts) if start]
+                found += used
+                # a record that was ever used has a generation, beside `live` in its word
+                if not (used or any(words[begin + GENERATION_OFFSET // 8 : end : step].tolist())):
+                    break
         return found
 
     def _root(self, stage: StageRecord) -> int:
