@@ -22,6 +22,10 @@ __all__ = ["OTHER", "Model", "StageTotals", "Totals"]
 #: Signature, and command, under which everything past the bound is folded.
 OTHER = "(other)"
 
+#: Seconds from the end of a pipeline's last process until the run is finished: for one
+#: with a pipe at whose other end nobody has been met, and for one without.
+_GRACE, _GRACE_CLOSED = 1.0, 0.1
+
 _COUNTED = len(STATES) + len(COUNTERS)
 
 # Signatures repeat: a host runs the same jobs over and over.
@@ -133,20 +137,16 @@ class Model:
         unix: float,
         arguments_of: Callable[[int], str | None] | None = None,
         exec_failures: bool = False,
-        grace: float = 1.0,
     ) -> None:
         """`unit_of` names a cgroup id; `exec_failures`: a hook that tells them is attached.
 
-        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. A run counts as
-        finished `grace` seconds after its last process ended: a stage that has not been
-        met yet may still join it.
+        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time.
         """
         self._max_signatures = max_signatures
         self._unit_of = unit_of
         self._unix = unix
         self._arguments_of = arguments_of
         self._exec_failures = exec_failures
-        self._grace = grace
         self._sums: dict[Series, _Sums] = {}
         self._runs: dict[int, _Seen] = {}
         self._stages: dict[tuple[int, int], _SeenStage] = {}
@@ -154,13 +154,14 @@ class Model:
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
 
     def update(
-        self, groups: Sequence[Group], now: float, *, grace: float | None = None
+        self, groups: Sequence[Group], now: float, *, settle: bool = False
     ) -> list[StageRecord]:
         """Take in a sweep at monotonic time `now` (seconds).
 
-        Returns the stages that are over and counted: their records can be given back.
+        A run is finished some time after its last process ended, as a stage that has not
+        been met yet may still join it; with `settle` it is finished at once. Returns the
+        stages that are over and counted: their records can be given back.
         """
-        grace = self._grace if grace is None else grace
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
         self._live = []
@@ -169,9 +170,10 @@ class Model:
         for group in groups:
             ended = group.clock.live == 0 and not any(stage.live for stage in group.stages)
             age = now - NS * max(group.clock.end_ns, *(stage.end_ns for stage in group.stages))
+            over_now = ended and age >= (_GRACE_CLOSED if _is_closed(group) else _GRACE)
             if group.joined:
-                self._take_in(group, by_stage, ended and age >= grace)
-            if ended and age >= self._grace:
+                self._take_in(group, by_stage, over_now or (ended and settle))
+            if over_now:
                 over.extend(group.stages)
                 self._runs.pop(group.root, None)
         for stage in over:
@@ -364,6 +366,10 @@ class Model:
             children_cpu_seconds=NS * counters["children_cpu_ns"],
             children_lifetime_seconds=NS * counters["children_life_ns"],
         )
+
+
+def _is_closed(group: Group) -> bool:
+    return group.joined and all(end.joined for stage in group.stages for end in stage.ends)
 
 
 def _clock(group: Group) -> list[int]:

@@ -115,11 +115,11 @@ class Observer:
 
     def sweep(self) -> None:
         """Bring runs and totals up to now."""
-        self._update(None)
+        self._update()
 
     def settle(self) -> None:
         """A sweep that counts every run as finished whose processes are all gone."""
-        self._update(0.0)
+        self._update(settle=True)
 
     def totals(self) -> Mapping[Series, Totals]:
         with self._lock:
@@ -144,14 +144,14 @@ class Observer:
         """None when the numbers are current, else why not."""
         return self._reason
 
-    def _update(self, grace: float | None) -> None:
+    def _update(self, *, settle: bool = False) -> None:
         with self._lock:
             if self._closed:
                 return
             began = time.monotonic()
             try:
                 groups = self._sweep.take()
-                over = self._model.update(groups, time.monotonic(), grace=grace)
+                over = self._model.update(groups, time.monotonic(), settle=settle)
                 self._sweep.free(over)
             except Exception:
                 self.sweep_stats.failures += 1

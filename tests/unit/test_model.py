@@ -104,15 +104,25 @@ def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
 
 def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
     watched = model()
-    assert watched.update([group(end=105.0)], 105.5) == []
+    open_end = EndRecord(PIPE_KEY.pack(56, 13, 0), "write", False, 0, 0)
+    ended = group(end=105.0)
+    ended.stages[1].ends += (open_end,)
+    assert watched.update([ended], 105.5) == []
     assert watched.runs()[0].live
-    watched.update([group(end=105.0)], 105.5, grace=0.0)
+    watched.update([ended], 105.5, settle=True)
+    assert not watched.runs()[0].live
+
+
+def test_a_run_whose_every_pipe_has_both_ends_is_finished_soon() -> None:
+    watched = model()
+    assert watched.update([group(end=105.0)], 105.05) == []
+    assert len(watched.update([group(end=105.0)], 105.2)) == 2
     assert not watched.runs()[0].live
 
 
 def test_a_settled_run_is_counted_once() -> None:
     watched = model()
-    watched.update([group(end=105.0)], 105.1, grace=0.0)
+    watched.update([group(end=105.0)], 105.05, settle=True)
     watched.update([group(end=105.0)], 107.0)
     (totals,) = watched.totals().values()
     assert (totals.runs, len(watched.runs())) == (1, 1)
