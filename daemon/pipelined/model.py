@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import add, sub
 
 from .records import COUNTERS, NS, Group, StageRecord
 from .runs import LEVELS, STATES, PipeEnd, Run, Series, Stage
@@ -378,10 +379,11 @@ def _clock(group: Group) -> list[int]:
 
 def _grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
     """Add to `total` how much each value exceeds the largest one seen, which is `before`."""
-    for i, (old, new) in enumerate(zip(before, now, strict=True)):
-        if new > old:
-            total[i] += new - old
-            before[i] = new
+    grown = list(map(sub, now, before))
+    if min(grown) < 0:
+        grown = [max(0, growth) for growth in grown]
+    total[:] = map(add, total, grown)
+    before[:] = map(add, before, grown)
 
 
 def _system_share(cpu_ns: int, user_ns: int, system_ns: int) -> int:

@@ -24,7 +24,7 @@ __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 log = logging.getLogger(__name__)
 
 #: The sweep may take this share of one core; past it, sweeps come less often.
-_SWEEP_SHARE = 0.05
+_SWEEP_SHARE = 0.03
 
 
 @dataclass(slots=True)
