@@ -154,6 +154,7 @@ struct task_struct {
 	struct sched_entity se;
 	struct sched_info sched_info;
 	unsigned in_iowait : 1;
+	unsigned in_execve : 1;
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;

@@ -21,7 +21,7 @@ struct task_state {
 	u64 exec_ns;	/* last exec of this process */
 	u64 parent_start_ns;	/* of the process that forked it: it may be gone by now */
 	u32 parent_pid;
-	u32 pad;
+	u32 claimed;	/* somebody makes a stage of this process right now */
 	u32 stage;	/* innermost stage, 0 = none */
 	u32 pending;	/* stage given by another task, taken up at the next event */
 	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */

@@ -164,6 +164,9 @@ static __always_inline void ask_parent(struct task_struct *p, struct task_state 
 	struct task_struct *parent = p->real_parent->group_leader;
 	struct call call = { .task_state = parent->__state };
 
+	/* it has its new name, but not the rest: on_exec comes later */
+	if (BPF_CORE_READ_BITFIELD(parent, in_execve))
+		return;
 	saved_call(parent, &call);
 	meet_parent(task, fifo, meeting, state_of(parent), &call);
 }
@@ -227,6 +230,8 @@ GLOBAL int meet_end(struct task_state *task, struct fifo *fifo, struct meeting *
 			stage_put(index, meeting->now);
 			return 0;
 		}
+		if (stage && stage->pid == tgid)
+			borrow_end(meeting->stage, fifo);
 		register_end(index, fifo, meeting->now);
 		stage = stage_at(index);
 		/* a descendant belongs to it, unless it is deeper already */
@@ -287,8 +292,9 @@ GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
 		.ask = ask,
 	};
 
-	if (!task || task->stage == STAGE_DEAD)
+	if (!task || task->stage == STAGE_DEAD || !claim(task))
 		return 0;
+	take_up_pending(task, now);
 	meeting.stage = task->stage;
 	if (task->clock)
 		bring_up_to_date(task, now);
@@ -301,6 +307,7 @@ GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
 		meet(p, task, &meeting);
 	}
 	enter_stage(task, meeting.stage, now);
+	release(task);
 	if (meeting.held)
 		stage_put(meeting.held, now);
 	return 0;
@@ -336,12 +343,20 @@ static __noinline int meet_feeding_parent(struct task_struct *p, struct task_sta
 /* The current process becomes the root of a new stage; 0 when there is no room. */
 static __always_inline u32 become_stage(u64 p, struct task_state *task, u64 now)
 {
-	u32 index = create_stage(p, task, task->stage, 0, now);
+	u32 index;
 
-	if (!index)
+	if (!claim(task))
 		return 0;
-	enter_stage(task, index, now);
-	stage_put(index, now);
+	take_up_pending(task, now);
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (!index) {
+		index = create_stage(p, task, task->stage, 0, now);
+		if (index) {
+			enter_stage(task, index, now);
+			stage_put(index, now);
+		}
+	}
+	release(task);
 	return index;
 }
 

@@ -502,6 +502,9 @@ int BPF_PROG(on_exit, struct task_struct *p)
 		return 0;
 	if (task->stage)
 		meet_feeding_parent(p, task, now);
+	if (is_root(task->stage, p->tgid))
+		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
+			try_end_again(task->stage, slot, now);
 	name_again(bpf_get_current_task(), task->stage);
 	count_exit(p->tgid, task->stage);
 	return 0;
@@ -537,6 +540,8 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	if (above && above->stage != STAGE_DEAD &&
 	    (p->tgid != p->pid || p->start_time >= above->exec_ns))
 		meeting.stage = above->stage;
+	if (!claim(task))
+		return 0;
 	if (p->tgid == p->pid)
 		meet(p, task, &meeting);
 	if (meeting.stage) {
@@ -544,6 +549,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 		state = present_state(p, address);
 		adopt(task, meeting.stage, state, now);
 	}
+	release(task);
 	if (meeting.held)
 		stage_put(meeting.held, now);
 	return 0;

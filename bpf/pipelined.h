@@ -52,6 +52,8 @@ enum stage_flag {
 
 #define END_SIDE_MASK 3
 #define END_JOINED 4	/* this end makes an edge */
+#define END_BORROWED 8	/* it is the enclosing stage's; its side is in the bits above */
+#define END_BORROWED_SHIFT 4
 
 #define COMM_LEN 16
 #define STAGE_ENDS 8	/* pipe ends remembered per stage */

@@ -248,7 +248,8 @@ GLOBAL int meet_partner(u32 index, u32 reference, const struct fifo *fifo, u64 n
 	return join(index, found, now);
 }
 
-static __always_inline void add_end(struct stage *stage, const struct fifo *fifo)
+/* `properties`: what end->key.pad says. */
+static __always_inline void add_end(struct stage *stage, const struct fifo *fifo, u32 properties)
 {
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
@@ -257,7 +258,7 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 		    __sync_val_compare_and_swap(&end->key.inode, 0, fifo->key.inode))
 			continue;
 		end->key.device = fifo->key.device;
-		end->key.pad = fifo->side + 1;
+		end->key.pad = properties;
 		return;
 	}
 	/* the pipe's own slots still tell the edge; only sleeps on this end are not told apart */
@@ -301,7 +302,7 @@ GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
 		return 0;
 	key = fifo->key;
 	if (find_end(index, &key, fifo->side) < 0)
-		add_end(stage, fifo);
+		add_end(stage, fifo, fifo->side + 1);
 	pipe = bpf_map_lookup_elem(&pipes, &key);
 	if (!pipe) {
 		bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
@@ -311,8 +312,8 @@ GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
 			return 0;
 		}
 	}
-	if (fifo->named)
-		pipe->named = 1;
+	pipe->named |= fifo->named;
+	fifo->named = pipe->named;
 	add_slot(pipe, fifo->side, stage->generation << GENERATION_SHIFT | index);
 	if (stage_uses_both(stage, index, pipe, fifo->side))
 		pipe->self = 1;
@@ -344,6 +345,53 @@ GLOBAL u32 known_end(u32 index, const struct pipe_key *key, u32 side)
 		index = word_outer(stage->word);
 	}
 	return 0;
+}
+
+/*
+ * A stage inside another one uses a pipe that is the outer one's. An edge may free it
+ * from there (tee's child by rule 3): then the pipe is its own as well.
+ */
+GLOBAL int borrow_end(u32 index, const struct fifo *fifo)
+{
+	struct stage *stage = stage_at(index);
+	u32 borrowed;
+
+	if (!stage || !fifo)
+		return 0;
+	borrowed = END_BORROWED | (fifo->side + 1) << END_BORROWED_SHIFT;
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &stage->ends[i];
+
+		if (end->key.inode == fifo->key.inode && end->key.pad == borrowed)
+			return 0;
+	}
+	add_end(stage, fifo, borrowed);
+	return 0;
+}
+
+/* One end of a stage that ends: what kept it from being an edge may be known by now. */
+GLOBAL int try_end_again(u32 index, u32 slot, u64 now)
+{
+	struct stage *stage = stage_at(index);
+	struct fifo fifo = {};
+	struct pipe_end *end;
+	u32 side;
+
+	if (!stage)
+		return 0;
+	end = &stage->ends[slot & (STAGE_ENDS - 1)];
+	if (!end->key.inode || end->key.pad & END_JOINED)
+		return 0;
+	side = end->key.pad & END_BORROWED ? end->key.pad >> END_BORROWED_SHIFT : end->key.pad;
+	fifo.key = end->key;
+	fifo.key.pad = 0;
+	fifo.side = side - 1;
+	if (end->key.pad & END_BORROWED) {
+		if (known_end(word_outer(stage->word), &fifo.key, fifo.side))
+			return 0;
+		end->key.pad = side;
+	}
+	return register_end(index, &fifo, now);
 }
 
 /* Flags of a command name; a version at its end does not count (python3.11). */
@@ -506,19 +554,26 @@ static __always_inline void take_up_pending(struct task_state *task, u64 now)
 
 	if (!index)
 		return;
-	task->pending = 0;
+	/* in this order: whoever asks for its stage finds it in one place or the other */
 	enter_stage(task, index, now);
+	task->pending = 0;
 	stage_put(index, now);	/* the hold that was pending */
 }
 
-/* A name taken from /proc/self/exe (busybox) says nothing; such a program sets one itself. */
+/*
+ * A program that starts itself again under another name (busybox, by /proc/self/exe or
+ * after a mere fork) sets that name itself, when its stage is there already.
+ */
 GLOBAL int name_again(u64 p, u32 index)
 {
 	struct stage *stage = stage_at(index);
+	int unnamed;
 
-	if (index && stage && stage->comm[0] == 'e' && stage->comm[1] == 'x' &&
-	    stage->comm[2] == 'e' && !stage->comm[3] &&
-	    stage->name_pid == BPF_CORE_READ(TASK(p), tgid))
+	if (!index || !stage || stage->name_pid != BPF_CORE_READ(TASK(p), tgid))
+		return 0;
+	unnamed = stage->comm[0] == 'e' && stage->comm[1] == 'x' && stage->comm[2] == 'e' &&
+		  !stage->comm[3];
+	if (unnamed || BPF_CORE_READ(TASK(p), flags) & PF_FORKNOEXEC)
 		name_stage(stage, p);
 	return 0;
 }
@@ -526,6 +581,27 @@ GLOBAL int name_again(u64 p, u32 index)
 static __always_inline struct task_state *state_of(struct task_struct *p)
 {
 	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+#define CLAIM_TRIES 256	/* a stage is made in a few us, these take as long */
+
+/*
+ * A process may be found to be a stage by itself and by a child on another CPU at once:
+ * only one of them makes it. 0: the other one does. Whoever claims releases.
+ */
+GLOBAL int claim(struct task_state *task)
+{
+	if (!task)
+		return 0;
+	for (int i = 0; i < CLAIM_TRIES; i++)
+		if (__sync_val_compare_and_swap(&task->claimed, 0, 1) == 0)
+			return 1;
+	return 0;
+}
+
+static __always_inline void release(struct task_state *task)
+{
+	__sync_lock_test_and_set(&task->claimed, 0);
 }
 
 /* Does the process name a stage it is in: its root, or a wrapper's child? */
@@ -548,19 +624,22 @@ GLOBAL u32 stage_of_other(u64 p, struct task_state *task, u32 state, u32 flags, 
 		stage_hold(index);
 		return index;
 	}
-	pending = task->pending;
-	if (pending) {
-		stage_hold(pending);
-		return pending;
-	}
-	index = create_stage(p, task, task->stage, flags | STAGE_FROM_NOW, now);
-	if (!index)
+	if (!claim(task))
 		return 0;
-	if (task->stage == 0 && task->clock == 0 && adopt(task, index, state, now))
-		return index;
-	stage_hold(index);
-	if (__sync_val_compare_and_swap(&task->pending, 0, index) != 0)
-		stage_put(index, now);
+	pending = task->pending;
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (pending || index) {
+		index = pending ? pending : index;
+		stage_hold(index);
+	} else {
+		index = create_stage(p, task, task->stage, flags | STAGE_FROM_NOW, now);
+		if (index && !(task->stage == 0 && task->clock == 0 &&
+			       adopt(task, index, state, now))) {
+			stage_hold(index);
+			task->pending = index;
+		}
+	}
+	release(task);
 	return index;
 }
 

@@ -171,7 +171,7 @@ class Model:
         for group in groups:
             ended = group.clock.live == 0 and not any(stage.live for stage in group.stages)
             age = now - NS * max(group.clock.end_ns, *(stage.end_ns for stage in group.stages))
-            over_now = ended and age >= (_GRACE_CLOSED if _is_closed(group) else _GRACE)
+            over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
             if group.joined:
                 self._take_in(group, by_stage, over_now or (ended and settle))
             if over_now:
@@ -367,10 +367,6 @@ class Model:
             children_cpu_seconds=NS * counters["children_cpu_ns"],
             children_lifetime_seconds=NS * counters["children_life_ns"],
         )
-
-
-def _is_closed(group: Group) -> bool:
-    return group.joined and all(end.joined for stage in group.stages for end in stage.ends)
 
 
 def _clock(group: Group) -> list[int]:

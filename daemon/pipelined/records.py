@@ -136,6 +136,8 @@ class Group:
     root: int
     clock: PipelineRecord
     stages: tuple[StageRecord, ...]
+    closed: bool = False
+    """Both ends of every pipe are known: nobody else can join."""
     endpoints: tuple[Endpoint, ...] = ()
     slot_edges: tuple[tuple[int, int], ...] = ()
     """(writer, reader) record indexes of edges that the stages' own ends do not tell."""
@@ -154,7 +156,7 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
     for inode, device, side, sleeps, asleep in PIPE_END.iter_unpack(slots):
         if not inode:
             break
-        if side:
+        if side & _END_SIDE_MASK:  # else it is the enclosing stage's
             key = PIPE_KEY.pack(inode, device, 0)
             writes = side & _END_SIDE_MASK == 2
             joined = bool(side & _END_JOINED)

@@ -102,7 +102,7 @@ class Sweep:
         groups, self._groups = self._groups, {}
         for root, stages in members.items():
             group = groups.get(root)
-            if group is None or group.stages != tuple(stages):
+            if group is None or group.stages != tuple(stages) or not group.closed:
                 group = self._group(root, tuple(stages), alone)
             self._groups[root] = group
         return list(self._groups.values())
@@ -214,7 +214,8 @@ class Sweep:
         # the subshell of $(a | b) holds the pipe to the shell that b writes to
         around = [self._in_use[outer]] if outer in alone else []
         endpoints = self._endpoints_of([*stages, *around], {stage.pid for stage in stages})
-        return Group(root, clock, stages, endpoints, self._slot_edges(stages))
+        closed = not around and all(end.joined for stage in stages for end in stage.ends)
+        return Group(root, clock, stages, closed, endpoints, self._slot_edges(stages))
 
     def _endpoints_of(
         self, stages: Iterable[StageRecord], inside: Collection[int]

@@ -315,7 +315,8 @@ SHELLS = (
     + [
         shape(
             f"{shell.split()[0]}: while read",
-            "seq 50 | while read -r x; do echo $x; done | sort",
+            # zsh closes its descriptors before it exits: it is seen when it sleeps at the latest
+            "seq 5 | while read -r x; do sleep 0.01; echo $x; done | sort",
             f"seq|{shell.split()[0]}|sort",
             shell=shell,
         )
@@ -407,9 +408,10 @@ PROGRAMS = [
         "python3|cat",
         files={"silent.py": SILENT_CHILDREN},
     ),
+    # the child is slow enough for its reader to wait: one that never sleeps is not seen
     shape(
         "perl: reads a child",
-        """perl -e 'open(F, "-|", "cat", "lines"); $n++ while <F>; print $n'""",
+        """perl -e 'open(F, "-|", "sleep 0.1; exec cat lines"); $n++ while <F>; print $n'""",
         "cat|perl",
     ),
     shape(
@@ -443,7 +445,7 @@ PROGRAMS = [
     ),
     shape(
         "coproc written to by the shell",
-        'coproc sort; for i in $(seq 100); do echo $i; done >&"${COPROC[1]}"; '
+        'coproc sort; for i in $(seq 5); do echo $i; sleep 0.02; done >&"${COPROC[1]}"; '
         'exec {COPROC[1]}>&-; read -r x <&"${COPROC[0]}"; true',
         "bash|sort",
         silent=False,

@@ -73,6 +73,7 @@ def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat
             stage(1, commands[0], "write", cpu=cpu, end=end),
             stage(2, commands[1], "read", cpu=cpu, end=end),
         ),
+        closed=True,
     )
 
 
@@ -104,9 +105,7 @@ def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
 
 def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
     watched = model()
-    open_end = EndRecord(PIPE_KEY.pack(56, 13, 0), "write", False, 0, 0)
-    ended = group(end=105.0)
-    ended.stages[1].ends += (open_end,)
+    ended = replace(group(end=105.0), closed=False)
     assert watched.update([ended], 105.5) == []
     assert watched.runs()[0].live
     watched.update([ended], 105.5, settle=True)
