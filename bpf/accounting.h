@@ -70,14 +70,18 @@ static __always_inline u32 pipeline_add_once(struct pipeline *pipeline, u64 *cha
 		*change = __sync_lock_test_and_set(&pipeline->word, 0);
 		return pipeline->alias;
 	}
-	before = __sync_lock_test_and_set(&pipeline->clock_ns, now);
 	level = word & 0xffff;
 	if (level > LEVEL_COUNT - 1)
 		level = LEVEL_COUNT - 1;
 	OPAQUE(level);
 	if (level > LEVEL_COUNT - 1)
 		return 0;
-	__sync_fetch_and_add(&pipeline->time_ns[level][!!(word >> 16 & 0xffff)], now - before);
+	/* not back: another CPU may be ahead, or this mends a switch that was missed */
+	if (now > pipeline->clock_ns) {
+		before = __sync_lock_test_and_set(&pipeline->clock_ns, now);
+		__sync_fetch_and_add(&pipeline->time_ns[level][!!(word >> 16 & 0xffff)],
+				     now - before);
+	}
 	if (!((word + *change) >> 32))
 		pipeline->end_ns = now;	/* the last live stage has ended */
 	return 0;
