@@ -136,7 +136,7 @@ static __always_inline struct pipeline *pipeline_at(u32 index)
 
 static __always_inline u32 word_outer(u64 word)
 {
-	return word >> WORD_OUTER_SHIFT;
+	return word >> WORD_OUTER_SHIFT & INDEX_MASK;
 }
 
 #endif

@@ -64,13 +64,15 @@ enum stage_flag {
  * The word of a stage: everything that must change together.
  *   bits  0-15  threads on CPU, and inner stages that are on CPU
  *   bits 16-31  threads waiting for disk, and inner stages that do
- *   bits 32-63  enclosing stage, 0 = none
+ *   bits 32-49  enclosing stage, 0 = none
+ *   bit  63     the stage ended: it holds the enclosing one no more
  */
 #define WORD_CPU 1ULL
 #define WORD_CPU_MASK 0xffffULL
 #define WORD_DISK (1ULL << 16)
 #define WORD_DISK_MASK (0xffffULL << 16)
 #define WORD_OUTER_SHIFT 32
+#define WORD_ENDED (1ULL << 63)
 #define INDEX_MASK 0x3ffffULL
 #define GENERATION_SHIFT 18	/* a reference is generation << 18 | index */
 

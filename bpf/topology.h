@@ -61,7 +61,8 @@ GLOBAL int stage_put(u32 index, u64 now)
 		stage->end_ns = now;
 		pipeline_add(index, -PIPELINE_LIVE, now);
 		count_ended();
-		index = word_outer(stage->word);
+		/* set_outer may be moving it: whoever comes first gives up the hold */
+		index = word_outer(__sync_fetch_and_or(&stage->word, WORD_ENDED));
 	}
 	return 0;
 }
@@ -77,11 +78,15 @@ static __always_inline void set_outer(u32 index, u32 outer, u64 now)
 	for (int i = 0; i < RETRIES; i++) {
 		u64 word = stage->word, counts = stage_counts(word);
 		u32 old = word_outer(word);
-		u64 moved = (word & ((1ULL << WORD_OUTER_SHIFT) - 1)) |
+		u64 moved = (word & ~((u64)INDEX_MASK << WORD_OUTER_SHIFT)) |
 			    (u64)outer << WORD_OUTER_SHIFT;
 
 		if (__sync_val_compare_and_swap(&stage->word, word, moved) != word)
 			continue;
+		if (word & WORD_ENDED) {
+			stage_put(outer, now);
+			return;
+		}
 		if (outer && counts)
 			stage_add(outer, counts, now);
 		if (old && counts)

@@ -164,7 +164,7 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
             counted[_SLEEPS + writes] += sleeps
     return StageRecord(
         index,
-        word >> 32,
+        word >> 32 & 0x3FFFF,
         _ALIAS.unpack_from(pipeline)[0],
         counted,
         start,
