@@ -269,18 +269,30 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 	/* the pipe's own slots still tell the edge; only sleeps on this end are not told apart */
 }
 
+/* Puts a stage into the first slot of its side that `is_free` holds for. */
+#define take_slot(pipe, side, reference, is_free)                                         \
+	for (int i = 0; i < PIPE_SLOTS; i++) {                                            \
+		u32 *slot = &(pipe)->stages[(side) & 1][i];                               \
+		u32 old = *slot;                                                          \
+                                                                                          \
+		if (old == (reference) ||                                                 \
+		    (is_free && __sync_val_compare_and_swap(slot, old, reference) == old)) \
+			return;                                                           \
+	}
+
+static __always_inline int has_ended(u32 reference)
+{
+	struct stage *stage = stage_referred(reference);
+
+	return stage && stage->end_ns;
+}
+
 static __always_inline void add_slot(struct pipe *pipe, u32 side, u32 reference)
 {
-	for (int i = 0; i < PIPE_SLOTS; i++) {
-		u32 *slot = &pipe->stages[side & 1][i];
-		u32 old = *slot;
-
-		if (old == reference)
-			return;
-		if ((!old || !stage_referred(old)) &&
-		    __sync_val_compare_and_swap(slot, old, reference) == old)
-			return;
-	}
+	take_slot(pipe, side, reference, (!old || !stage_referred(old)));
+	/* a FIFO with a name serves job after job, faster than their records are given back */
+	if (pipe->named)
+		take_slot(pipe, side, reference, has_ended(old));
 	count_lost(LOST_ENDS);
 }
 
