@@ -47,7 +47,7 @@ GLOBAL int note_fed_pipes(u64 parent, struct task_state *born)
 
 /* Whether the parent may be taken for the other end of a pipe. */
 enum ask {
-	ASK_NOT,	/* too early: whoever forks a whole pipeline holds its pipes for a while */
+	ASK_NOT,	/* if it is asleep in a read of the pipe; whoever forks a pipeline holds all pipes at first */
 	ASK_USED,	/* if the pipe has been used */
 	ASK_EAGERLY,	/* asleep on it again: a parent that can write to it is who wrote */
 };
@@ -104,7 +104,7 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	struct pipe_key key;
 	struct pipe *pipe;
 	u64 self, parent, start;
-	int holds, alone;
+	int holds, alone, asleep;
 
 	if (!task || !fifo || !meeting || !above || !call)
 		return 0;
@@ -116,6 +116,9 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	self = meeting->address;
 	start = BPF_CORE_READ(TASK(self), start_time);
 	parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
+	asleep = reads_asleep(parent, call, &key);
+	if (meeting->ask == ASK_NOT && !asleep)
+		return 0;
 	pid = BPF_CORE_READ(TASK(parent), tgid);
 	command_of(parent, &command);
 	properties = command_flags(&command);
@@ -147,7 +150,7 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	 * not been met yet. A reader asleep on it proves a writer.
 	 */
 	if (!(alone && was_used(fifo, side)) && !(meeting->ask == ASK_EAGERLY && side == SIDE_WRITE) &&
-	    !reads_asleep(parent, call, &key))
+	    !asleep)
 		return 0;
 	found = stage_of_other(parent, above, STATE_OTHER, meeting->flags, meeting->now);
 	if (!found)
@@ -272,14 +275,18 @@ static __noinline int meet(struct task_struct *p, struct task_state *task, struc
 static __noinline int meet_parents(struct task_struct *p, struct task_state *task,
 				   struct meeting *meeting)
 {
+	int asked = 0;
+
 	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
 
 		if (is_root(meeting->stage, p->tgid) && fifo_at(meeting->address, fd, &fifo) &&
-		    !fifo.both && !fifo.named && !has_partner(&fifo))
+		    !fifo.both && !fifo.named && !has_partner(&fifo)) {
 			ask_parent(p, task, &fifo, meeting);
+			asked = 1;
+		}
 	}
-	return 0;
+	return asked;
 }
 
 /* The current task looks at its own stdin and stdout and enters the stage it finds. */
@@ -301,11 +308,9 @@ GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
 	if (task->born_ns)
 		credit_usage(meeting.address, task);
 	meet(p, task, &meeting);
-	if (ask != ASK_NOT) {
-		meet_parents(p, task, &meeting);
-		/* an end may have freed the process from its parent's stage */
+	/* an end may have freed the process from its parent's stage */
+	if (meet_parents(p, task, &meeting))
 		meet(p, task, &meeting);
-	}
 	enter_stage(task, meeting.stage, now);
 	release(task);
 	if (meeting.held)
