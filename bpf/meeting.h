@@ -263,10 +263,15 @@ static __noinline int meet(struct task_struct *p, struct task_state *task, struc
 {
 	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
+		u32 known;
 
-		if (fifo_at(meeting->address, fd, &fifo) && !fifo.both &&
-		    !known_end(meeting->stage, &fifo.key, fifo.side))
+		if (!fifo_at(meeting->address, fd, &fifo) || fifo.both)
+			continue;
+		known = known_end(meeting->stage, &fifo.key, fifo.side);
+		if (!known)
 			meet_end(task, &fifo, meeting, climb(p, &fifo, meeting));
+		else if ((known - 1) >> 3 != meeting->stage && is_root(meeting->stage, p->tgid))
+			borrow_end(meeting->stage, &fifo);
 	}
 	return 0;
 }

@@ -386,7 +386,10 @@ GLOBAL int borrow_end(u32 index, const struct fifo *fifo)
 	return 0;
 }
 
-/* One end of a stage that ends: what kept it from being an edge may be known by now. */
+/*
+ * One end of a stage that ends: what kept it from being an edge may be known by now (tee's
+ * children by rule 3 are known to be in the pipeline of tee's reader once tee itself is).
+ */
 GLOBAL int try_end_again(u32 index, u32 slot, u64 now)
 {
 	struct stage *stage = stage_at(index);
@@ -397,9 +400,10 @@ GLOBAL int try_end_again(u32 index, u32 slot, u64 now)
 	if (!stage)
 		return 0;
 	end = &stage->ends[slot & (STAGE_ENDS - 1)];
-	if (!end->key.inode || end->key.pad & END_JOINED)
+	if (!end->key.inode)
 		return 0;
-	side = end->key.pad & END_BORROWED ? end->key.pad >> END_BORROWED_SHIFT : end->key.pad;
+	side = end->key.pad & END_BORROWED ? end->key.pad >> END_BORROWED_SHIFT :
+					     end->key.pad & END_SIDE_MASK;
 	fifo.key = end->key;
 	fifo.key.pad = 0;
 	fifo.side = side - 1;
