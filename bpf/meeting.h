@@ -259,7 +259,7 @@ GLOBAL int meet_end(struct task_state *task, struct fifo *fifo, struct meeting *
 }
 
 /* Looks at a process's stdin and stdout. */
-static __noinline int meet(struct task_struct *p, struct task_state *task, struct meeting *meeting)
+static __always_inline int meet(struct task_struct *p, struct task_state *task, struct meeting *meeting)
 {
 	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
@@ -274,6 +274,14 @@ static __noinline int meet(struct task_struct *p, struct task_state *task, struc
 			borrow_end(meeting->stage, &fifo);
 	}
 	return 0;
+}
+
+/* The same of the current task: verified once, where it is called twice. */
+GLOBAL int meet_current(struct task_state *task, struct meeting *meeting)
+{
+	if (!task || !meeting)
+		return 0;
+	return meet(bpf_get_current_task_btf(), task, meeting);
 }
 
 /* Asks for ends of its own at which nobody else was seen whether the parent is there. */
@@ -312,10 +320,10 @@ GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
 		bring_up_to_date(task, now);
 	if (task->born_ns)
 		credit_usage(meeting.address, task);
-	meet(p, task, &meeting);
+	meet_current(task, &meeting);
 	/* an end may have freed the process from its parent's stage */
 	if (meet_parents(p, task, &meeting))
-		meet(p, task, &meeting);
+		meet_current(task, &meeting);
 	enter_stage(task, meeting.stage, now);
 	release(task);
 	if (meeting.held)
