@@ -74,8 +74,7 @@ run: setup ## Start the daemon in the foreground (sudo make run ARGS='--web.list
 	@exec $(BIN)/pipelined serve $(ARGS)
 
 test: test-setup lint ## Check style and types, then run all tests (sudo make test ARGS='-k shapes')
-	@# real processes race on a shared host: a test that fails is run twice more before it counts
-	$(BIN)/pytest -W error --reruns 2 --reruns-delay 1 $(ARGS) $(TESTS)
+	$(BIN)/pytest -W error $(ARGS) $(TESTS)
 	$(give_back)
 
 lint: $(INSTALLED) ## Check style and types

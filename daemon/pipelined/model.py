@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import add, sub
+from typing import NamedTuple
 
 from .records import COUNTERS, NS, Group, StageRecord
 from .runs import LEVELS, STATES, PipeEnd, Run, Series, Stage
@@ -28,6 +29,7 @@ OTHER = "(other)"
 _GRACE, _GRACE_CLOSED = 1.0, 0.1
 
 _COUNTED = len(STATES) + len(COUNTERS)
+_USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "system_ns"))
 
 # Signatures repeat: a host runs the same jobs over and over.
 _arrange = lru_cache(maxsize=1024)(arrange)
@@ -75,7 +77,6 @@ class _StageSums:
 
     counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
     user_ns: int = 0
-    """Of the exact CPU time, as told last; it never goes back, and nor does the rest."""
     system_ns: int = 0
 
 
@@ -107,6 +108,14 @@ class _SeenStage:
 
     arguments: str | None
     counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
+    user_ns: int = 0
+    system_ns: int = 0
+
+
+class _Facts(NamedTuple):
+    user_ns: int
+    system_ns: int
+    arguments: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -121,8 +130,8 @@ class _Sighting:
     """The group's stages by start."""
     end_ns: int | None
     parent: str | None
-    arguments: tuple[str | None, ...]
-    """Of each of `records`."""
+    facts: tuple[_Facts, ...]
+    """About each of `records`, what these alone do not tell."""
     run: Run | None = None
 
 
@@ -222,6 +231,7 @@ class Model:
                 if total is None:
                     total = sums.stages[place] = _StageSums()
                 _grow(total.counted, stages[i].counted, records[i].counted)
+                _grow_modes(total, stages[i])
             seen.group = group
         sighting = _Sighting(
             group,
@@ -230,7 +240,7 @@ class Model:
             records,
             max(stage.end_ns for stage in records) if finished else None,
             None if around is None else self._run_id(around),
-            tuple([stage.arguments for stage in stages]),
+            tuple([_Facts(s.user_ns, s.system_ns, s.arguments) for s in stages]),
         )
         if not finished:
             sums.active += 1
@@ -280,7 +290,7 @@ class Model:
             disk_overlapped_seconds=sum(clock[levels + 1 :]),
             disk_alone_seconds=clock[levels],
             stages=tuple(
-                self._stage(records[i], position, sighting.arguments[i])
+                self._stage(records[i], position, sighting.facts[i])
                 for i, position in zip(order.sequence, order.positions, strict=True)
             ),
             endpoints=group.endpoints,
@@ -289,10 +299,8 @@ class Model:
         )
         return sighting.run
 
-    def _stage(self, record: StageRecord, position: int, arguments: str | None) -> Stage:
+    def _stage(self, record: StageRecord, position: int, facts: _Facts) -> Stage:
         counters = dict(zip(COUNTERS, record.counted[len(STATES) :], strict=True))
-        cpu = record.counted[0]
-        system = _system_share(cpu, counters["user_ns"], counters["system_ns"])
         return Stage(
             position=position,
             command=record.command,
@@ -302,8 +310,8 @@ class Model:
             states={
                 state: NS * max(0, ns) for state, ns in zip(STATES, record.counted, strict=False)
             },
-            user_seconds=NS * (cpu - system),
-            system_seconds=NS * system,
+            user_seconds=NS * facts.user_ns,
+            system_seconds=NS * facts.system_ns,
             read_bytes=counters["read_bytes"],
             written_bytes=counters["written_bytes"],
             read_calls=counters["read_calls"],
@@ -319,7 +327,7 @@ class Model:
             ends=tuple(
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
-            arguments=arguments,
+            arguments=facts.arguments,
         )
 
     def _run_id(self, group: Group) -> str:
@@ -345,11 +353,6 @@ class Model:
 
     def _stage_totals(self, sums: _StageSums) -> StageTotals:
         counters = dict(zip(COUNTERS, sums.counted[len(STATES) :], strict=True))
-        cpu = sums.counted[0]
-        # as the kernel's cputime_adjust: neither part goes back (kernel/sched/cputime.c)
-        system = _system_share(cpu, counters["user_ns"], counters["system_ns"])
-        sums.system_ns = min(max(system, sums.system_ns), cpu - sums.user_ns)
-        sums.user_ns = cpu - sums.system_ns
         return StageTotals(
             states={state: NS * ns for state, ns in zip(STATES, sums.counted, strict=False)},
             user_seconds=NS * sums.user_ns,
@@ -382,10 +385,18 @@ def _grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
     before[:] = map(add, before, grown)
 
 
-def _system_share(cpu_ns: int, user_ns: int, system_ns: int) -> int:
-    """Of the exact CPU time, the part in the kernel: as its ticks have it (cputime_adjust)."""
-    ticks = user_ns + system_ns
-    return max(0, cpu_ns) * system_ns // ticks if ticks else 0
+def _grow_modes(total: _StageSums, seen: _SeenStage) -> None:
+    """Split the exact CPU time of a stage by the kernel's ticks, and add to `total`.
+
+    Neither part goes back: as cputime_adjust in kernel/sched/cputime.c.
+    """
+    cpu = seen.counted[0]
+    ticks_user, ticks_system = seen.counted[_USER], seen.counted[_SYSTEM]
+    share = cpu * ticks_system // (ticks_user + ticks_system) if ticks_system else 0
+    system = min(max(share, seen.system_ns), cpu - seen.user_ns)
+    total.system_ns += system - seen.system_ns
+    total.user_ns += cpu - system - seen.user_ns
+    seen.system_ns, seen.user_ns = system, cpu - system
 
 
 def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
