@@ -166,8 +166,9 @@ class Model:
     def update(
         self, groups: Sequence[Group], now: float, *, settle: bool = False
     ) -> list[StageRecord]:
-        """Take in a sweep at monotonic time `now` (seconds).
+        """Take in a sweep that began at monotonic time `now` (seconds).
 
+        What ended before it began, it has seen whole; not so what ended while it read.
         A run is finished some time after its last process ended, as a stage that has not
         been met yet may still join it; with `settle` it is finished at once. Returns the
         stages that are over and counted: their records can be given back.

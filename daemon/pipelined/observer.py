@@ -151,7 +151,7 @@ class Observer:
             began = time.monotonic()
             try:
                 groups = self._sweep.take()
-                over = self._model.update(groups, time.monotonic(), settle=settle)
+                over = self._model.update(groups, began, settle=settle)
                 self._sweep.free(over)
             except Exception:
                 self.sweep_stats.failures += 1
