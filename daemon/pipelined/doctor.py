@@ -402,12 +402,13 @@ def _accounting(root: Path) -> Check:
 
 def _schedstat(root: Path) -> Check:
     if (root / "proc/self/schedstat").exists():
-        return Check("schedstat", "ok", "/proc/PID/schedstat")
+        return Check("schedstat", "ok", "/proc/PID/schedstat", required=True)
     return Check(
         "schedstat",
-        "off",
-        "no /proc/PID/schedstat: times cannot be compared with the kernel's own",
+        "missing",
+        "no /proc/PID/schedstat: how long tasks wait for a CPU is not known",
         "use a kernel built with CONFIG_SCHED_INFO=y",
+        required=True,
     )
 
 

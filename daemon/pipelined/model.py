@@ -94,15 +94,6 @@ class _Sums:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A run as of the sweep before: what has been counted of it, so that only growth is."""
-
-    group: Group | None = None
-    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
-    finished: bool = False
-
-
-@dataclass(slots=True)
 class _SeenStage:
     """The same of a stage, which may move from one run to another when these merge."""
 
@@ -128,11 +119,21 @@ class _Sighting:
     """(writer, reader) as indexes into the group's stages by start."""
     records: tuple[StageRecord, ...]
     """The group's stages by start."""
-    end_ns: int | None
-    parent: str | None
     facts: tuple[_Facts, ...]
     """About each of `records`, what these alone do not tell."""
+    parent: str | None
+    end_ns: int | None = None
+    """Set when the run is finished."""
     run: Run | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A run as of the sweep before: what has been counted of it, so that only growth is."""
+
+    sighting: _Sighting | None = None
+    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
+    finished: bool = False
 
 
 class Model:
@@ -214,44 +215,45 @@ class Model:
             seen = self._runs[group.root] = _Seen()
         if seen.finished:
             return
-        records = tuple(sorted(group.stages, key=lambda stage: (stage.root_start_ns, stage.index)))
-        edges = _edges(records, group.slot_edges)
-        order = _arrange(tuple([stage.command for stage in records]), edges)
         around = _around(group, by_stage)
-        unit = self._unit_of(records[0].cgroup)
-        series = self._bounded(Series(order.signature, around is not None, unit))
-        sums = self._sums[series]
-        stages = [self._seen_stage(stage) for stage in records]
-        if seen.group is not group:
-            _grow(sums.clock, seen.clock, _clock(group))
-            for i, position in zip(order.sequence, order.positions, strict=True):
-                place = (position, records[i].command)
-                if series.pipeline == OTHER:
-                    place = (0, OTHER)
-                total = sums.stages.get(place)
-                if total is None:
-                    total = sums.stages[place] = _StageSums()
-                _grow(total.counted, stages[i].counted, records[i].counted)
-                _grow_modes(total, stages[i])
-            seen.group = group
-        sighting = _Sighting(
-            group,
-            series,
-            edges,
-            records,
-            max(stage.end_ns for stage in records) if finished else None,
-            None if around is None else self._run_id(around),
-            tuple([_Facts(s.user_ns, s.system_ns, s.arguments) for s in stages]),
-        )
+        parent = None if around is None else self._run_id(around)
+        sighting = seen.sighting
+        if sighting is None or sighting.group is not group or sighting.parent != parent:
+            sighting = seen.sighting = self._sight(group, parent, seen)
+        sums = self._sums[sighting.series]
         if not finished:
             sums.active += 1
             self._live.append(sighting)
             return
         seen.finished = True
+        sighting.end_ns = max(stage.end_ns for stage in group.stages)
+        sighting.run = None
         self._recent.append(sighting)
         sums.runs += 1
         sums.last_run_seconds = NS * sum(_clock(group))
-        sums.last_run_end = NS * (sighting.end_ns or 0) + self._unix
+        sums.last_run_end = NS * sighting.end_ns + self._unix
+
+    def _sight(self, group: Group, parent: str | None, seen: _Seen) -> _Sighting:
+        """Count what a run has grown since it was seen last."""
+        records = tuple(sorted(group.stages, key=lambda stage: (stage.root_start_ns, stage.index)))
+        edges = _edges(records, group.slot_edges)
+        order = _arrange(tuple([stage.command for stage in records]), edges)
+        unit = self._unit_of(records[0].cgroup)
+        series = self._bounded(Series(order.signature, parent is not None, unit))
+        sums = self._sums[series]
+        stages = [self._seen_stage(stage) for stage in records]
+        _grow(sums.clock, seen.clock, _clock(group))
+        for i, position in zip(order.sequence, order.positions, strict=True):
+            place = (position, records[i].command)
+            if series.pipeline == OTHER:
+                place = (0, OTHER)
+            total = sums.stages.get(place)
+            if total is None:
+                total = sums.stages[place] = _StageSums()
+            _grow(total.counted, stages[i].counted, records[i].counted)
+            _grow_modes(total, stages[i])
+        facts = tuple([_Facts(s.user_ns, s.system_ns, s.arguments) for s in stages])
+        return _Sighting(group, series, edges, records, facts, parent)
 
     def _bounded(self, series: Series) -> Series:
         if series in self._sums:

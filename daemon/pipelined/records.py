@@ -23,6 +23,7 @@ __all__ = [
     "PIPE_END",
     "PIPE_KEY",
     "STAGE",
+    "STAGE_ENDS",
     "EndRecord",
     "Group",
     "PipelineRecord",
@@ -55,14 +56,16 @@ COUNTERS = (
     "children_life_ns",
 )
 
-_STAGE_ENDS = 8
+#: Pipe ends that a stage remembers.
+STAGE_ENDS = 8
+
 _CLOCKS = 2 * len(LEVELS)
 
 # Signed: two CPUs may credit a few negative nanoseconds before the positive ones land.
 _COUNTED = f"{len(STATES) + len(COUNTERS)}q"
 PIPELINE = Struct(f"=QQII{_CLOCKS}qQQ")
 PIPE_END = Struct("=QIIQQ")
-STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}6Q6I16s{_STAGE_ENDS * PIPE_END.size}s")
+STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}6Q6I16s{STAGE_ENDS * PIPE_END.size}s")
 PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16I4I16s")
 CONTROL = Struct("=QQII")
@@ -71,6 +74,7 @@ _ALIAS = Struct("=16xI")
 _STAGE_PARTIAL = 1
 _END_SIDE_MASK = 3
 _END_JOINED = 4
+_END_BORROWED = 8
 _SLEEPS = len(STATES) + COUNTERS.index("sleeps_empty")
 
 
@@ -112,6 +116,8 @@ class StageRecord:
     partial: bool
     command: str
     ends: tuple[EndRecord, ...]
+    borrows: bool = False
+    """It uses a pipe of the stage around it."""
     raw: bytes = b""
     """What this was decoded from."""
 
@@ -153,10 +159,12 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
     start, end, _, root_start, _, cgroup = fields[-14:-8]
     live, generation, pid, parent_pid, _, flags, comm, slots = fields[-8:]
     ends = []
+    borrows = False
     for inode, device, side, sleeps, asleep in PIPE_END.iter_unpack(slots):
         if not inode:
             break
-        if side & _END_SIDE_MASK:  # else it is the enclosing stage's
+        borrows |= bool(side & _END_BORROWED)
+        if side & _END_SIDE_MASK:
             key = PIPE_KEY.pack(inode, device, 0)
             writes = side & _END_SIDE_MASK == 2
             joined = bool(side & _END_JOINED)
@@ -178,6 +186,7 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
         bool(flags & _STAGE_PARTIAL),
         comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
         tuple(ends),
+        borrows,
         raw,
     )
 

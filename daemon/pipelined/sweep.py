@@ -212,10 +212,16 @@ class Sweep:
             return Group(root, clock, stages)
         outer = stages[0].outer
         # the subshell of $(a | b) holds the pipe to the shell that b writes to
-        around = [self._in_use[outer]] if outer in alone else []
+        around = (
+            [self._in_use[outer]]
+            if outer in alone and any(stage.borrows for stage in stages)
+            else []
+        )
         endpoints = self._endpoints_of([*stages, *around], {stage.pid for stage in stages})
         closed = not around and all(end.joined for stage in stages for end in stage.ends)
-        return Group(root, clock, stages, closed, endpoints, self._slot_edges(stages))
+        full = any(len(stage.ends) == records.STAGE_ENDS for stage in stages)
+        slot_edges = self._slot_edges(stages) if full else ()
+        return Group(root, clock, stages, closed, endpoints, slot_edges)
 
     def _endpoints_of(
         self, stages: Iterable[StageRecord], inside: Collection[int]

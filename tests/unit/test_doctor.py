@@ -243,6 +243,13 @@ def test_an_old_kernel_is_named_and_so_are_the_helpers_it_lacks(host: Host) -> N
     )
 
 
+def test_without_the_schedulers_own_times_the_daemon_does_not_work(host: Host) -> None:
+    host.remove("proc/self/schedstat")
+
+    assert host.check("schedstat").mend == "use a kernel built with CONFIG_SCHED_INFO=y"
+    assert exit_code(host.checks()) == 1
+
+
 def test_integrity_lockdown_is_fine(host: Host) -> None:
     host.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
 
@@ -252,7 +259,6 @@ def test_integrity_lockdown_is_fine(host: Host) -> None:
 OPTIONAL = {
     "PID namespace": lambda host: host.namespace("pid", 4026532300),
     "I/O accounting": lambda host: host.remove("proc/self/io"),
-    "schedstat": lambda host: host.remove("proc/self/schedstat"),
     "cgroup v2": lambda host: host.write("proc/self/mounts", "tmpfs / tmpfs rw 0 0\n"),
     "kprobes": lambda host: (host.root / "sys/bus/event_source/devices/kprobe").rmdir(),
 }
