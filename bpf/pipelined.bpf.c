@@ -298,6 +298,61 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 	sleep_anew(p, task, &call, look, now);
 }
 
+static __always_inline void count_fork(u32 index)
+{
+	struct stage *stage;
+
+	for_each_stage(stage, index)
+		__sync_fetch_and_add(&stage->forks, 1);
+}
+
+/* Outside the process tree that `pipelined run` watches? Its tasks get no storage. */
+static __always_inline int is_unwatched(u32 tgid)
+{
+	u32 zero = 0;
+	struct control *page = bpf_map_lookup_elem(&control, &zero);
+
+	return page && page->watch_pid && page->watch_pid != tgid;
+}
+
+/*
+ * A new task without storage: another task was stopped on this CPU within the kernel's
+ * own storage code (bpf_task_storage_busy), so none could be had at the fork. Or the
+ * task is older than the daemon, and the first sweep has not come to it yet.
+ */
+static __always_inline struct task_state *born_late(struct task_struct *p)
+{
+	struct task_struct *leader = p->group_leader;
+	struct task_state *born, *above;
+	u64 now;
+
+	if (is_unwatched(0))
+		return NULL;
+	born = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!born) {
+		count_lost(LOST_TASKS);
+		return NULL;
+	}
+	now = bpf_ktime_get_ns();
+	if (now - p->start_time > YOUNG_NS)
+		return born;
+	if (p->tgid == p->pid)
+		leader = p->real_parent->group_leader;
+	above = state_of(leader);
+	if (p->tgid == p->pid) {
+		born->born_ns = p->start_time;
+		born->parent_pid = leader->tgid;
+		born->parent_start_ns = leader->start_time;
+	}
+	if (above && above->stage && above->stage != STAGE_DEAD) {
+		born->stage = above->stage;
+		stage_hold(born->stage);
+	}
+	if (born->born_ns || born->stage)
+		born->clock = clock_pack(STATE_RUNQUEUE, p->start_time);
+	return born;
+}
+
 /*
  * How long the task that gets the CPU has waited for it, by the kernel's own account
  * (kernel/sched/stats.h): what it waited on run queues that it was moved away from since
@@ -327,6 +382,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	}
 	if (!(next->flags & PF_KTHREAD)) {
 		task = state_of(next);
+		if (!task)
+			task = born_late(next);
 		if (task && (task->clock || task->pending)) {
 			if (!now)
 				now = bpf_ktime_get_ns();
@@ -374,23 +431,6 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	return 0;
 }
 
-static __always_inline void count_fork(u32 index)
-{
-	struct stage *stage;
-
-	for_each_stage(stage, index)
-		__sync_fetch_and_add(&stage->forks, 1);
-}
-
-/* Outside the process tree that `pipelined run` watches? Its tasks get no storage. */
-static __always_inline int is_unwatched(u32 tgid)
-{
-	u32 zero = 0;
-	struct control *page = bpf_map_lookup_elem(&control, &zero);
-
-	return page && page->watch_pid && page->watch_pid != tgid;
-}
-
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
@@ -407,8 +447,12 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		if (parent->flags & PF_FORKNOEXEC)
 			meet_self(task, ASK_NOT, now);
 	}
+	if (process && task && task->stage && task->stage != STAGE_DEAD)
+		count_fork(task->stage);
 	born = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!born) {
+		if (!is_unwatched(0))
+			return 0;	/* born_late makes up for it */
 		count_lost(LOST_TASKS);
 		return 0;
 	}
@@ -426,8 +470,6 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	}
 	if (process || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, now);
-	if (process && born->stage)
-		count_fork(born->stage);
 	return 0;
 }
 
@@ -564,6 +606,8 @@ static __always_inline void tick_pipelines(u32 index, u64 now)
 		pipeline_add(index, 0, now);
 }
 
+#define BORN_NS (NS_PER_S / 10)	/* a fork takes no longer, from the list of tasks to its event */
+
 /* The sweep: every task of every stage is credited up to now. */
 SEC("iter/task")
 int sweep_tasks(struct bpf_iter__task *ctx)
@@ -576,17 +620,20 @@ int sweep_tasks(struct bpf_iter__task *ctx)
 	if (!p || p->flags & PF_KTHREAD || p->__state & TASK_DEAD)
 		return 0;
 	bpf_probe_read_kernel(&address, sizeof(address), &ctx->task);
-	task = bpf_task_storage_get(&tasks, p, 0,
-				    is_unwatched(0) ? 0 : BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!task && is_unwatched(0))
-		return 0;
+	now = bpf_ktime_get_ns();
+	task = state_of(p);
 	if (!task) {
-		count_lost(LOST_TASKS);
-		return 0;
+		/* is on_fork about to run for it, on another CPU? */
+		if (is_unwatched(0) || now - p->start_time < BORN_NS)
+			return 0;
+		task = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!task) {
+			count_lost(LOST_TASKS);
+			return 0;
+		}
 	}
 	if (task->stage == STAGE_DEAD)
 		return 0;
-	now = bpf_ktime_get_ns();
 	if (!task->stage && !task->clock)
 		pick_up(p, task, address, now);
 	if (!task->stage)
