@@ -103,16 +103,39 @@ GLOBAL int pipeline_add(u32 index, u64 change, u64 now)
 }
 
 /*
- * Adds `change` to the word of stage `index`, and to its pipeline what that alters
- * of the stage's being on CPU or waiting for disk. Returns the enclosing stage if
- * *change is to go on to it, else 0.
+ * What one context switch changes of a pipeline. When one stage leaves the CPU to
+ * another of its pipeline the changes cancel, and the pipeline need not be touched.
  */
-static __always_inline u32 stage_add_once(u32 index, u64 *change, u64 now)
+struct held {
+	u64 counts;
+	u32 pipeline;
+	u32 unused;
+};
+
+static __always_inline void apply_held(const struct held *held, u64 now)
+{
+	struct pipeline *pipeline;
+	u64 counts = held->counts;
+	u32 alias;
+
+	if (!counts)
+		return;
+	pipeline = pipeline_at(held->pipeline);
+	alias = pipeline ? pipeline_add_once(pipeline, &counts, now) : 0;
+	if (alias)
+		pipeline_add(alias, counts, now);
+}
+
+/*
+ * Adds `change` to the word of stage `index`, and to its pipeline what that alters
+ * of the stage's being on CPU or waiting for disk; into `held`, if that holds nothing
+ * of another pipeline. Returns the enclosing stage if *change is to go on to it, else 0.
+ */
+static __always_inline u32 stage_add_once(u32 index, u64 *change, struct held *held, u64 now)
 {
 	struct stage *stage = stage_at(index);
-	u64 word, before, after, counts;
-	struct pipeline *pipeline;
-	u32 alias;
+	u64 word, before, after;
+	struct held own;
 
 	if (!stage)
 		return 0;
@@ -121,13 +144,14 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, u64 now)
 	after = stage_counts(word + *change);
 	if (before == after)
 		return 0;
-	counts = pipeline_counts(after) - pipeline_counts(before);
-	pipeline = &stage->pipeline;
-	if (pipeline->alias)	/* one hop without a call: the common case of two */
-		pipeline = pipeline_at(pipeline->alias);
-	alias = pipeline ? pipeline_add_once(pipeline, &counts, now) : 0;
-	if (alias)
-		pipeline_add(alias, counts, now);
+	own.counts = pipeline_counts(after) - pipeline_counts(before);
+	own.pipeline = stage->pipeline.alias ? stage->pipeline.alias : index;
+	if (held && (!held->counts || held->pipeline == own.pipeline)) {
+		held->counts += own.counts;
+		held->pipeline = own.pipeline;
+	} else {
+		apply_held(&own, now);
+	}
 	*change = after - before;
 	return word_outer(word);
 }
@@ -135,7 +159,7 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, u64 now)
 GLOBAL int stage_add(u32 index, u64 change, u64 now)
 {
 	for (int i = 0; i < MAX_DEPTH && index; i++)
-		index = stage_add_once(index, &change, now);
+		index = stage_add_once(index, &change, NULL, now);
 	return 0;
 }
 
@@ -214,7 +238,8 @@ static __always_inline void task_credit(struct task_state *task, u64 clock, u64 
 }
 
 /* A followed task goes over to `state`. Only called where its own events run. */
-static __always_inline void transition(struct task_state *task, u32 state, u64 now)
+static __always_inline void transition(struct task_state *task, u32 state, struct held *held,
+				       u64 now)
 {
 	u64 clock = __sync_lock_test_and_set(&task->clock, clock_pack(state, now));
 	u64 change = state_counts(state);
@@ -225,7 +250,7 @@ static __always_inline void transition(struct task_state *task, u32 state, u64 n
 		task->slept_on = 0;
 	}
 	if (task->stage && change) {
-		u32 outer = stage_add_once(task->stage, &change, now);
+		u32 outer = stage_add_once(task->stage, &change, held, now);
 
 		if (outer)
 			stage_add(outer, change, now);
@@ -236,7 +261,7 @@ static __always_inline void transition(struct task_state *task, u32 state, u64 n
 GLOBAL int change_state(struct task_state *task, u32 state, u64 now)
 {
 	if (task)
-		transition(task, state, now);
+		transition(task, state, NULL, now);
 	return 0;
 }
 

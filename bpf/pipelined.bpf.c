@@ -165,7 +165,7 @@ GLOBAL int is_unjoined(u32 index, const struct fifo *fifo, u32 no_exec)
 }
 
 #define FIRST_LOOKS 32		/* looks at a task that is in no stage, or young, one by one, */
-#define LOOK_INTERVAL 64	/* and from then on; the sweep looks at every sleeper as well */
+#define LOOK_INTERVAL 256	/* and from then on; the sweep looks at every sleeper as well */
 
 static __always_inline int worth_a_look(struct task_state *task)
 {
@@ -190,7 +190,7 @@ static __always_inline u64 file_at(struct task_struct *p, u32 fd)
 
 /* The common case: a member sleeps on the same end of the same pipe as the time before. */
 static __always_inline int sleep_again(struct task_struct *p, struct task_state *task,
-				       const struct call *call, u64 now)
+				       const struct call *call, struct held *held, u64 now)
 {
 	u32 end = task->cached_end - 1;
 	struct stage *stage;
@@ -203,7 +203,7 @@ static __always_inline int sleep_again(struct task_struct *p, struct task_state 
 	stage = stage_at(end >> 3);
 	if (!stage)
 		return 0;
-	transition(task, call->kind == CALL_READ ? STATE_PIPE_EMPTY : STATE_PIPE_FULL, now);
+	transition(task, call->kind == CALL_READ ? STATE_PIPE_EMPTY : STATE_PIPE_FULL, held, now);
 	task->slept_on = end + 1;
 	__sync_fetch_and_add(&stage->ends[end & (STAGE_ENDS - 1)].sleeps, 1);
 	if (word_outer(stage->word))
@@ -268,7 +268,7 @@ static __always_inline void mend_missed_switch(struct task_struct *p, struct tas
 }
 
 static __always_inline void switch_out(struct task_struct *p, struct task_state *task,
-				       bool preempt, u64 *clock)
+				       bool preempt, struct held *held, u64 *clock)
 {
 	int runnable = preempt || !p->__state, look;
 	struct call call = {};
@@ -289,11 +289,11 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 		if (look)
 			meet_self(task, ASK_NOT, now);
 		if (task->clock)
-			transition(task, STATE_RUNQUEUE, now);
+			transition(task, STATE_RUNQUEUE, held, now);
 		return;
 	}
 	saved_call(p, &call);
-	if (!look && sleep_again(p, task, &call, now))
+	if (!look && sleep_again(p, task, &call, held, now))
 		return;
 	sleep_anew(p, task, &call, look, now);
 }
@@ -373,12 +373,13 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	struct task_state *task;
+	struct held held = {};
 	u64 now = 0;
 
 	if (!(prev->flags & PF_KTHREAD)) {
 		task = state_of(prev);
 		if (task)
-			switch_out(prev, task, preempt, &now);
+			switch_out(prev, task, preempt, &held, &now);
 	}
 	if (!(next->flags & PF_KTHREAD)) {
 		task = state_of(next);
@@ -391,9 +392,10 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 			    !was_woken(task, task->clock))
 				task->woken_ns = now - queued_ns(next, task);
 			take_up_pending(task, now);
-			transition(task, STATE_CPU, now);
+			transition(task, STATE_CPU, &held, now);
 		}
 	}
+	apply_held(&held, now);
 	return 0;
 }
 
