@@ -22,6 +22,8 @@ struct task_state {
 	u64 parent_start_ns;	/* of the process that forked it: it may be gone by now */
 	u32 parent_pid;
 	u32 claimed;	/* somebody makes a stage of this process right now */
+	u32 noted;	/* counted in the map of that name */
+	u32 pad;
 	u32 stage;	/* innermost stage, 0 = none */
 	u32 pending;	/* stage given by another task, taken up at the next event */
 	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */
@@ -37,6 +39,19 @@ struct task_state {
 	u64 fed_by_parent[2];
 	u64 young_ns[STATES];	/* states since the fork, while young */
 };
+
+#define BUCKETS 32768
+
+/*
+ * How many tasks a switch has anything to do for, by the low bits of their thread ids.
+ * For all others it ends here: an array is read in place, task storage costs a call.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BUCKETS);
+	__type(key, u32);
+	__type(value, u32);
+} noted SEC(".maps");
 
 #define STAGE_DEAD 0xffffffffU	/* task_state.stage after the last switch-out */
 
@@ -120,6 +135,40 @@ static __always_inline void count_lost(u32 kind)
 
 	if (counter)
 		__sync_fetch_and_add(counter, 1);
+}
+
+static __always_inline u32 *bucket_of(u32 pid)
+{
+	u32 at = pid & (BUCKETS - 1);
+
+	return bpf_map_lookup_elem(&noted, &at);
+}
+
+static __always_inline int is_noted(u32 pid)
+{
+	u32 *bucket = bucket_of(pid);
+
+	return bucket && *bucket;
+}
+
+/* From now on the switches and wake-ups of this task are looked at. */
+static __always_inline void note(struct task_state *task, u32 pid)
+{
+	u32 *bucket = bucket_of(pid);
+
+	if (bucket && !__sync_lock_test_and_set(&task->noted, 1))
+		__sync_fetch_and_add(bucket, 1);
+}
+
+/* And no longer; unless another task gives it something to do at this moment. */
+static __always_inline void forget(struct task_state *task, u32 pid)
+{
+	u32 *bucket = bucket_of(pid);
+
+	if (bucket && __sync_lock_test_and_set(&task->noted, 0))
+		__sync_fetch_and_add(bucket, -1);
+	if (task->clock || task->pending)
+		note(task, pid);
 }
 
 static __always_inline struct stage *stage_at(u32 index)

@@ -114,6 +114,7 @@ static __always_inline void end_task(struct task_struct *p, struct task_state *t
 	clock = __sync_lock_test_and_set(&task->clock, 0);
 	if (clock)
 		task_credit(task, clock, now);
+	forget(task, p->pid);
 	index = __sync_lock_test_and_set(&task->stage, STAGE_DEAD);
 	if (!index || index == STAGE_DEAD)
 		return;
@@ -165,7 +166,7 @@ GLOBAL int is_unjoined(u32 index, const struct fifo *fifo, u32 no_exec)
 }
 
 #define FIRST_LOOKS 32		/* looks at a task that is in no stage, or young, one by one, */
-#define LOOK_INTERVAL 256	/* and from then on; the sweep looks at every sleeper as well */
+#define LOOK_INTERVAL 256	/* and from then on, while it is young */
 
 static __always_inline int worth_a_look(struct task_state *task)
 {
@@ -274,9 +275,15 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 	struct call call = {};
 	u64 now;
 
-	if (!task->clock && !task->pending && (runnable || !worth_a_look(task)) &&
-	    !(p->__state & TASK_DEAD))
-		return;
+	if (!task->clock && !task->pending && !(p->__state & TASK_DEAD)) {
+		if (runnable)
+			return;
+		/* in no stage, and no pipe was found: the sweep looks at it from now on */
+		if (task->looks++ >= FIRST_LOOKS) {
+			forget(task, p->pid);
+			return;
+		}
+	}
 	now = *clock = bpf_ktime_get_ns();
 	mend_missed_switch(p, task, now);
 	take_up_pending(task, now);
@@ -326,13 +333,14 @@ static __always_inline struct task_state *born_late(struct task_struct *p)
 	struct task_state *born, *above;
 	u64 now;
 
-	if (is_unwatched(0))
+	if (p->flags & PF_KTHREAD || is_unwatched(0))
 		return NULL;
 	born = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!born) {
 		count_lost(LOST_TASKS);
 		return NULL;
 	}
+	note(born, p->pid);
 	now = bpf_ktime_get_ns();
 	if (now - p->start_time > YOUNG_NS)
 		return born;
@@ -376,12 +384,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct held held = {};
 	u64 now = 0;
 
-	if (!(prev->flags & PF_KTHREAD)) {
+	if (is_noted(prev->pid)) {
 		task = state_of(prev);
 		if (task)
 			switch_out(prev, task, preempt, &held, &now);
 	}
-	if (!(next->flags & PF_KTHREAD)) {
+	if (is_noted(next->pid)) {
 		task = state_of(next);
 		if (!task)
 			task = born_late(next);
@@ -419,7 +427,7 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	struct task_state *task;
 	u32 state;
 
-	if (p->flags & PF_KTHREAD || !(waits_for_io(p) || clock_stands_still(p)))
+	if (!is_noted(p->pid) || !(waits_for_io(p) || clock_stands_still(p)))
 		return 0;
 	task = state_of(p);
 	if (!task)
@@ -431,6 +439,13 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	else if (state > STATE_RUNQUEUE)
 		task->woken_ns = bpf_ktime_get_ns();
 	return 0;
+}
+
+/* What makes new pipes likely makes it worth to look again. */
+static __always_inline void follow_again(struct task_struct *p, struct task_state *task)
+{
+	task->looks = 0;
+	note(task, p->pid);
 }
 
 SEC("tp_btf/sched_process_fork")
@@ -453,18 +468,22 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		count_fork(task->stage);
 	born = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!born) {
-		if (!is_unwatched(0))
-			return 0;	/* born_late makes up for it */
-		count_lost(LOST_TASKS);
+		u32 *bucket = bucket_of(child->pid);
+
+		if (is_unwatched(0))
+			count_lost(LOST_TASKS);
+		else if (bucket)
+			*bucket += 1;	/* born_late makes up for it */
 		return 0;
 	}
+	note(born, child->pid);
 	if (process) {
 		born->born_ns = now;
 		note_fed_pipes(bpf_get_current_task(), born);
 		born->parent_pid = parent->tgid;
 		born->parent_start_ns = parent->group_leader->start_time;
 		if (task)
-			task->looks = 0;	/* a fork makes new pipes likely */
+			follow_again(parent, task);
 	}
 	if (task && task->stage && task->stage != STAGE_DEAD) {
 		born->stage = task->stage;
@@ -515,6 +534,7 @@ int BPF_PROG(on_exec, struct task_struct *p)
 	task->born_ns = 0;
 	if (!task->stage)
 		task->clock = 0;
+	follow_again(p, task);
 	return 0;
 }
 
@@ -549,6 +569,7 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	if (is_root(task->stage, p->tgid))
 		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
 			try_end_again(task->stage, slot, now);
+	note(task, p->pid);
 	name_again(bpf_get_current_task(), task->stage);
 	count_exit(p->tgid, task->stage);
 	return 0;
@@ -589,6 +610,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	if (p->tgid == p->pid)
 		meet(p, task, &meeting);
 	if (meeting.stage) {
+		note(task, p->pid);
 		credit_usage(address, task);	/* from now on only what is new */
 		state = present_state(p, address);
 		adopt(task, meeting.stage, state, now);
@@ -633,6 +655,7 @@ int sweep_tasks(struct bpf_iter__task *ctx)
 			count_lost(LOST_TASKS);
 			return 0;
 		}
+		note(task, p->pid);
 	}
 	if (task->stage == STAGE_DEAD)
 		return 0;

@@ -2,7 +2,7 @@
 /*
  * Tells why a task sleeps, from the registers that it saved and the file it waits
  * on. Owns no map; called when a followed task goes to sleep and has not slept on
- * the same pipe end before, for one sleep in 256 of any other, and by the sweep.
+ * the same pipe end before, for the first sleeps of any other, and by the sweep.
  * About 150 ns when a pipe is found, 40 ns when the call is no file's.
  * Cannot see: what io_uring or restart_syscall wait for (other).
  */

@@ -653,6 +653,7 @@ GLOBAL u32 stage_of_other(u64 p, struct task_state *task, u32 state, u32 flags, 
 		index = pending ? pending : index;
 		stage_hold(index);
 	} else {
+		note(task, BPF_CORE_READ(TASK(p), pid));
 		index = create_stage(p, task, task->stage, flags | STAGE_FROM_NOW, now);
 		if (index && !(task->stage == 0 && task->clock == 0 &&
 			       adopt(task, index, state, now))) {
