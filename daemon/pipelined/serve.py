@@ -8,6 +8,7 @@ the hooks are attached every path but /healthz is answered with 503.
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,9 @@ def serve(
             for hook in observer.hooks():
                 if not hook.attached:
                     log.warning("hook %s is not attached: %s", hook.name, hook.reason)
+            # what is there by now stays, and records come and go without cycles: look rarely
+            gc.freeze()
+            gc.set_threshold(20_000)
             out.write(announcement(observer.hooks(), Address(address.host, server.port)))
             out.flush()
             number = signal.sigwaitinfo(signals).si_signo
