@@ -163,34 +163,25 @@ GLOBAL int stage_add(u32 index, u64 change, u64 now)
 	return 0;
 }
 
-/* Time to credit: `elapsed` in `state`, then `queued` on the run queue. */
-struct credit {
-	u64 elapsed, queued;
-	u32 state;
-	u32 unused;
-};
-
-/* Credits stage `index`; returns the one that encloses it, or 0. */
-static __always_inline u32 stage_credit_once(u32 index, const struct credit *credit)
+/* Credits time in `state`, and on the run queue after it; returns the enclosing stage, or 0. */
+static __always_inline u32 stage_credit_once(u32 index, u32 state, u64 elapsed, u64 queued)
 {
 	struct stage *stage = stage_at(index);
-	u64 at = credit->state;
+	u64 at = state;
 
 	OPAQUE(at);
 	if (!stage || at >= STATES)
 		return 0;
-	__sync_fetch_and_add(&stage->time_ns[at], credit->elapsed);
-	if (credit->queued)
-		__sync_fetch_and_add(&stage->time_ns[STATE_RUNQUEUE], credit->queued);
+	__sync_fetch_and_add(&stage->time_ns[at], elapsed);
+	if (queued)
+		__sync_fetch_and_add(&stage->time_ns[STATE_RUNQUEUE], queued);
 	return word_outer(stage->word);
 }
 
-GLOBAL int stage_credit(u32 index, const struct credit *credit)
+GLOBAL int stage_credit(u32 index, u32 state, u64 elapsed, u64 queued)
 {
-	if (!credit)
-		return 0;
 	for (int i = 0; i < MAX_DEPTH && index; i++)
-		index = stage_credit_once(index, credit);
+		index = stage_credit_once(index, state, elapsed, queued);
 	return 0;
 }
 
@@ -212,29 +203,26 @@ static __always_inline int was_woken(const struct task_state *task, u64 clock)
 
 static __always_inline void task_credit(struct task_state *task, u64 clock, u64 now)
 {
-	struct credit credit = {
-		.elapsed = now - (clock & CLOCK_NS_MASK),
-		.state = clock >> CLOCK_STATE_SHIFT,
-	};
-	u32 outer;
+	u32 state = clock >> CLOCK_STATE_SHIFT, outer;
+	u64 elapsed = now - (clock & CLOCK_NS_MASK), queued = 0;
 
-	if (credit.state >= STATES)
+	if (state >= STATES)
 		return;
 	if (was_woken(task, clock) && task->woken_ns < now) {
-		credit.queued = now - task->woken_ns;
-		credit.elapsed -= credit.queued;
+		queued = now - task->woken_ns;
+		elapsed -= queued;
 	}
 	if (task->born_ns) {
-		task->young_ns[credit.state] += credit.elapsed;
-		task->young_ns[STATE_RUNQUEUE] += credit.queued;
+		task->young_ns[state] += elapsed;
+		task->young_ns[STATE_RUNQUEUE] += queued;
 	}
 	if (task->stage) {
-		outer = stage_credit_once(task->stage, &credit);
+		outer = stage_credit_once(task->stage, state, elapsed, queued);
 		if (outer)
-			stage_credit(outer, &credit);
+			stage_credit(outer, state, elapsed, queued);
 	}
 	if (task->slept_on)
-		end_credit(task->slept_on - 1, credit.elapsed);
+		end_credit(task->slept_on - 1, elapsed);
 }
 
 /* A followed task goes over to `state`. Only called where its own events run. */
@@ -266,15 +254,19 @@ GLOBAL int change_state(struct task_state *task, u32 state, u64 now)
 }
 
 /* Credits a task's time up to now; its state stays. May run beside its own events. */
-static __always_inline void bring_up_to_date(struct task_state *task, u64 now)
+GLOBAL int bring_up_to_date(struct task_state *task, u64 now)
 {
-	u64 clock = task->clock;
+	u64 clock;
 
+	if (!task)
+		return 0;
+	clock = task->clock;
 	if (!clock || now <= (clock & CLOCK_NS_MASK))
-		return;
+		return 0;
 	if (__sync_val_compare_and_swap(&task->clock, clock,
 					clock_pack(clock >> CLOCK_STATE_SHIFT, now)) == clock)
 		task_credit(task, clock, now);
+	return 0;
 }
 
 /* The kernel's own counters of a task, as growth since they were last taken. */

@@ -13,10 +13,11 @@
 struct fifo {
 	struct pipe_key key;
 	struct pipe_inode_info *pipe;
-	u32 side;
-	u32 named;
-	u32 mode;	/* of the inode, also when it is no FIFO */
-	u32 both;	/* one descriptor opened for reading and writing */
+	u16 mode;	/* of the inode, also when it is no FIFO */
+	u8 side;
+	u8 named;
+	u8 both;	/* one descriptor opened for reading and writing */
+	u8 unused[3];
 };
 
 /* 1 and *fifo when descriptor fd of the task is a FIFO; fifo->mode is set for any file. */

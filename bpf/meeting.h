@@ -92,21 +92,21 @@ GLOBAL int has_partner(const struct fifo *fifo)
 /*
  * The pipe's other end may be in the hands of the process's own parent: a parent
  * that writes to its child is a stage, one that reads only if it is an
- * interpreter, else an endpoint (rule 4). `above` is the parent's state, `call`
- * what it has saved.
+ * interpreter, else an endpoint (rule 4). Notes an endpoint, and returns whether the
+ * parent is a stage. `above` is the parent's state, `reading` what it is asleep in.
  */
-GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
-		       const struct meeting *meeting, struct task_state *above,
-		       const struct call *call)
+GLOBAL int parent_is_stage(struct task_state *task, struct fifo *fifo,
+			   const struct meeting *meeting, struct task_state *above,
+			   u32 reading)
 {
-	u32 side, found, properties, pid;
+	u32 side, properties, pid;
 	struct command command = {};
 	struct pipe_key key;
 	struct pipe *pipe;
 	u64 self, parent, start;
 	int holds, alone, asleep;
 
-	if (!task || !fifo || !meeting || !above || !call)
+	if (!task || !fifo || !meeting || !above)
 		return 0;
 	side = fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
 	key = fifo->key;
@@ -116,7 +116,7 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	self = meeting->address;
 	start = BPF_CORE_READ(TASK(self), start_time);
 	parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
-	asleep = reads_asleep(parent, call, &key);
+	asleep = reads_pipe(parent, reading, &key);
 	if (meeting->ask == ASK_NOT && !asleep)
 		return 0;
 	pid = BPF_CORE_READ(TASK(parent), tgid);
@@ -152,26 +152,30 @@ GLOBAL int meet_parent(struct task_state *task, struct fifo *fifo,
 	if (!(alone && was_used(fifo, side)) && !(meeting->ask == ASK_EAGERLY && side == SIDE_WRITE) &&
 	    !asleep)
 		return 0;
-	found = stage_of_other(parent, above, STATE_OTHER, meeting->flags, meeting->now);
-	if (!found)
-		return 0;
-	fifo->side = side;
-	register_end(found, fifo, meeting->now);
-	stage_put(found, meeting->now);
-	return 0;
+	return 1;
 }
 
 static __always_inline void ask_parent(struct task_struct *p, struct task_state *task,
 				       struct fifo *fifo, const struct meeting *meeting)
 {
 	struct task_struct *parent = p->real_parent->group_leader;
-	struct call call = { .task_state = parent->__state };
+	u64 address = meeting->address;
+	struct task_state *above;
+	u32 found;
 
 	/* it has its new name, but not the rest: on_exec comes later */
 	if (BPF_CORE_READ_BITFIELD(parent, in_execve))
 		return;
-	saved_call(parent, &call);
-	meet_parent(task, fifo, meeting, state_of(parent), &call);
+	above = state_of(parent);
+	if (!parent_is_stage(task, fifo, meeting, above, reads_asleep(parent)))
+		return;
+	address = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
+	found = stage_of_other(address, above, STATE_OTHER, meeting->flags, meeting->now);
+	if (!found)
+		return;
+	fifo->side = fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
+	register_end(found, fifo, meeting->now);
+	stage_put(found, meeting->now);
 }
 
 static __always_inline void found_stage(struct meeting *meeting, u32 index)
@@ -210,8 +214,8 @@ static __always_inline struct task_state *climb(struct task_struct *p, const str
 }
 
 /* Registers a FIFO that is stdin or stdout with its stage, made when there is none. */
-GLOBAL int meet_end(struct task_state *task, struct fifo *fifo, struct meeting *meeting,
-		    struct task_state *root)
+static __always_inline int meet_end(struct task_state *task, struct fifo *fifo,
+				    struct meeting *meeting, struct task_state *root)
 {
 	struct stage *stage;
 	u32 index, tgid;

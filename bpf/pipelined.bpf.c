@@ -213,36 +213,42 @@ static __always_inline int sleep_again(struct task_struct *p, struct task_state 
 }
 
 /* Everything else: finds out why, meets new pipes, and remembers a joined end. */
-static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task,
-				       struct call *call, int look, u64 now)
+static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task, int look,
+				       u64 now)
 {
 	u64 address = bpf_get_current_task();
-	struct sleep sleep = {};
-	u32 known;
+	u32 zero = 0, known;
+	struct asleep *page = bpf_map_lookup_elem(&asleep, &zero);
+	struct sleep *sleep;
 	int ask;
 
-	look_asleep(p, address, call, &sleep);
+	if (!page)
+		return;
+	sleep = &page->sleep;
+	__builtin_memset(page, 0, sizeof(*page));
+	saved_call(p, &page->call);
+	look_asleep(p, address, &page->call, sleep);
 	task->cached_end = 0;
-	ask = sleep.on_fifo ? is_unjoined(task->stage, &sleep.fifo, p->flags & PF_FORKNOEXEC) : -1;
+	ask = sleep->on_fifo ? is_unjoined(task->stage, &sleep->fifo, p->flags & PF_FORKNOEXEC) : -1;
 	if (ask >= 0) {
-		if (sleep.fd < 2)
+		if (sleep->fd < 2)
 			look = 1;
 		else
-			meet_sleeper(address, task, &sleep.fifo, sleep.fd, now);
+			meet_sleeper(address, task, &sleep->fifo, sleep->fd, now);
 	}
 	if (look)
 		meet_self(task, ask > 0 ? ask : ASK_NOT, now);
 	if (!task->clock)
 		return;
-	change_state(task, sleep.state, now);
-	if (!sleep.on_fifo)
+	change_state(task, sleep->state, now);
+	if (!sleep->on_fifo)
 		return;
-	known = count_sleep(task, &sleep.fifo);
+	known = count_sleep(task, &sleep->fifo);
 	/* in one stage, at its own end of a joined pipe: next time is quick */
 	if (known && (known - 1) >> 3 == task->stage && is_joined(known - 1) &&
-	    (call->kind == CALL_READ || call->kind == CALL_WRITE)) {
-		task->cached_fd = sleep.fd;
-		task->cached_file = file_at(p, sleep.fd);
+	    (page->call.kind == CALL_READ || page->call.kind == CALL_WRITE)) {
+		task->cached_fd = sleep->fd;
+		task->cached_file = file_at(p, sleep->fd);
 		task->cached_end = known;
 	}
 }
@@ -302,7 +308,7 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 	saved_call(p, &call);
 	if (!look && sleep_again(p, task, &call, held, now))
 		return;
-	sleep_anew(p, task, &call, look, now);
+	sleep_anew(p, task, look, now);
 }
 
 static __always_inline void count_fork(u32 index)
@@ -327,7 +333,7 @@ static __always_inline int is_unwatched(u32 tgid)
  * own storage code (bpf_task_storage_busy), so none could be had at the fork. Or the
  * task is older than the daemon, and the first sweep has not come to it yet.
  */
-static __always_inline struct task_state *born_late(struct task_struct *p)
+static __noinline struct task_state *born_late(struct task_struct *p)
 {
 	struct task_struct *leader = p->group_leader;
 	struct task_state *born, *above;

@@ -60,6 +60,22 @@ struct sleep {
 	struct fifo fifo;
 };
 
+/*
+ * What on_switch finds out, off its stack: before 6.5 the frames of all calls, rounded up
+ * to 32 bytes each, must fit into 512. Interrupts are off there, so nobody else is in it.
+ */
+struct asleep {
+	struct call call;
+	struct sleep sleep;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct asleep);
+} asleep SEC(".maps");
+
 /* Why a task that is about to leave its CPU, or is off it, does not run. */
 GLOBAL int why_asleep(u64 p, const struct call *call, struct sleep *sleep)
 {
@@ -127,13 +143,21 @@ static __always_inline void look_asleep(struct task_struct *task, u64 address,
 	why_asleep(address, call, sleep);
 }
 
-/* Is this task, that has saved this call, asleep in a read of this pipe? */
-GLOBAL int reads_asleep(u64 p, const struct call *call, const struct pipe_key *key)
+/* Is this pipe what the task reads at descriptor `reading` - 1? */
+GLOBAL int reads_pipe(u64 p, u32 reading, const struct pipe_key *key)
 {
 	struct fifo fifo = {};
 
-	return call && key && call->task_state && call->kind == CALL_READ &&
-	       fifo_at(p, call->args[0], &fifo) && same_pipe(&fifo.key, key);
+	return key && reading && fifo_at(p, reading - 1, &fifo) && same_pipe(&fifo.key, key);
+}
+
+/* The descriptor that a task is asleep in a read of, plus 1; 0 if it is not. */
+static __always_inline u32 reads_asleep(struct task_struct *p)
+{
+	struct call call = {};
+
+	saved_call(p, &call);
+	return p->__state && call.kind == CALL_READ ? call.args[0] + 1 : 0;
 }
 
 #endif

@@ -240,16 +240,14 @@ GLOBAL int meet_partner(u32 index, u32 reference, const struct fifo *fifo, u64 n
 {
 	struct stage *stage = stage_at(index), *other = stage_referred(reference);
 	u32 found = reference & INDEX_MASK;
-	struct pipe_key key;
 
 	if (!stage || !other || !fifo)
 		return 0;
 	if (!(fifo->side == SIDE_WRITE ? is_edge(index, found, fifo->named) :
 					 is_edge(found, index, fifo->named)))
 		return 0;
-	key = fifo->key;
-	mark_joined(index, &key, fifo->side);
-	mark_joined(found, &key, fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
+	mark_joined(index, &fifo->key, fifo->side);
+	mark_joined(found, &fifo->key, fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
 	return join(index, found, now);
 }
 
