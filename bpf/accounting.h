@@ -60,7 +60,7 @@ static __always_inline u64 pipeline_counts(u64 counts)
  */
 static __always_inline u32 pipeline_add_once(struct pipeline *pipeline, u64 *change, u64 now)
 {
-	u64 word, before;
+	u64 word, before, *cell;
 	u64 level;
 
 	if (pipeline->alias)
@@ -76,11 +76,18 @@ static __always_inline u32 pipeline_add_once(struct pipeline *pipeline, u64 *cha
 	OPAQUE(level);
 	if (level > LEVEL_COUNT - 1)
 		return 0;
-	/* not back: another CPU may be ahead, or this mends a switch that was missed */
-	if (now > pipeline->clock_ns) {
+	cell = &pipeline->time_ns[level][!!(word >> 16 & 0xffff)];
+	before = pipeline->clock_ns;
+	if (now > before) {
 		before = __sync_lock_test_and_set(&pipeline->clock_ns, now);
-		__sync_fetch_and_add(&pipeline->time_ns[level][!!(word >> 16 & 0xffff)],
-				     now - before);
+		__sync_fetch_and_add(cell, now - before);
+	} else if (*change == PIPELINE_CPU && level < LEVEL_COUNT - 1) {
+		/* behind: a missed switch is mended, and one more was on CPU since then */
+		before -= now;
+		if (before > *cell)
+			before = *cell;
+		__sync_fetch_and_add(cell, -before);
+		__sync_fetch_and_add(cell + 2, before);
 	}
 	if (!((word + *change) >> 32))
 		pipeline->end_ns = now;	/* the last live stage has ended */

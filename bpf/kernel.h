@@ -107,7 +107,9 @@ struct files_struct {
 	struct fdtable *fdt;
 	struct file *fd_array[NR_OPEN_DEFAULT];
 };
+struct task_struct;
 struct rq {
+	struct task_struct *curr;
 	u64 clock;
 	unsigned int nr_running;
 	int cpu;
@@ -150,7 +152,6 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
 	unsigned in_iowait : 1;

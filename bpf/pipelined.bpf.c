@@ -586,7 +586,7 @@ static __noinline u32 present_state(struct task_struct *p, u64 address)
 	struct sleep sleep = {};
 	struct call call = {};
 
-	if (p->on_cpu)
+	if (p->se.cfs_rq->rq->curr->pid == p->pid)	/* task_struct.on_cpu is gone in 7.3 */
 		return STATE_CPU;
 	if (!p->__state)
 		return STATE_RUNQUEUE;
