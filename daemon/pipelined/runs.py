@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["LEVELS", "STATES", "Endpoint", "PipeEnd", "Run", "Series", "Stage"]
+__all__ = ["LEVELS", "STATES", "Endpoint", "PipeEnd", "Run", "Series", "Stage", "StageCounters"]
 
 #: States of a thread, in the order of the kernel side's `enum thread_state`
 #: (bpf/pipelined.h). Their seconds add up to the lifetimes of a stage's threads.
@@ -69,17 +69,10 @@ class Endpoint:
     """What it does with its pipe: ``read`` or ``write``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of one run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCounters:
+    """What is counted of a stage, in one run or over all runs of its place in a pipeline."""
 
-    position: int
-    """From 1; parallel branches of one name share a position."""
-    command: str
-    pid: int
-    """Process id of the stage's root."""
-    start: float
-    end: float | None
     states: Mapping[str, float]
     """Seconds by state (every name of `STATES`), summed over the stage's threads."""
     user_seconds: float
@@ -97,6 +90,19 @@ class Stage:
     exited_children: int
     children_cpu_seconds: float
     children_lifetime_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(StageCounters):
+    """One stage of one run."""
+
+    position: int
+    """From 1; parallel branches of one name share a position."""
+    command: str
+    pid: int
+    """Process id of the stage's root."""
+    start: float
+    end: float | None
     ends: tuple[PipeEnd, ...] = ()
     arguments: str | None = None
     """Command line; only filled when the daemon was started with --show-arguments."""

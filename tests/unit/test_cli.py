@@ -29,54 +29,27 @@ from pipelined import __version__, cli, profile
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.errors import UserError
 from pipelined.profile import NotStarted, Profile, command_line, execute, report_order
-from pipelined.runs import LEVELS, STATES, Run, Series, Stage
+from pipelined.runs import Run, Series
 from pipelined.schema import run_from_dict
 from pipelined.serve import announcement, serve
 from pipelined.web import HttpServer, create_app
-
-START = 1_700_000_000.0
+from unit import invented
+from unit.invented import START
 
 Program = Callable[..., int]
 
 
-def make_stage(position: int, command: str) -> Stage:
-    return Stage(
-        position=position,
-        command=command,
-        pid=100 + position,
-        start=START,
-        end=START + 1,
-        states={**dict.fromkeys(STATES, 0.0), "cpu": 0.75, "pipe_empty": 0.25},
-        user_seconds=0.5,
-        system_seconds=0.25,
-        read_bytes=1000,
-        written_bytes=1000,
-        read_calls=10,
-        write_calls=10,
-        sleeps_empty=1,
-        sleeps_full=0,
-        forks=0,
-        execs=1,
-        exec_failures=None,
-        exited_children=0,
-        children_cpu_seconds=0.0,
-        children_lifetime_seconds=0.0,
-    )
-
-
 def make_run(name: str, *commands: str, wall: float = 1.0, parent: str | None = None) -> Run:
-    return Run(
+    stages = [
+        invented.make_stage(n, command, end=START + 1, cpu=0.75, pipe_empty=0.25)
+        for n, command in enumerate(commands, 1)
+    ]
+    return invented.make_run(
+        stages,
+        wall,
         id=name,
         series=Series("|".join(commands), parent is not None, "-"),
-        start=START,
         end=START + wall,
-        wall_seconds=wall,
-        partial=False,
-        levels=(0.0, wall / 2, wall / 2, *[0.0] * (len(LEVELS) - 3)),
-        disk_overlapped_seconds=0.0,
-        disk_alone_seconds=0.0,
-        stages=tuple(make_stage(n, command) for n, command in enumerate(commands, 1)),
-        edges=tuple((n, n + 1) for n in range(len(commands) - 1)),
         parent=parent,
     )
 

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from pipelined.report import bar, data_size, lines, mean_size, printable, render, shorten
 from pipelined.runs import STATES, Endpoint, Run, Series, Stage
+from unit import invented
+from unit.invented import START
 
-START = 1_700_000_000.0
 MB = 1_000_000
 
 
@@ -23,27 +24,15 @@ def make_stage(
     calls: tuple[int, int] = (0, 0),
     **states: float,
 ) -> Stage:
-    return Stage(
-        position=position,
-        command=command,
-        pid=100 + position,
-        start=START,
+    return invented.make_stage(
+        position,
+        command,
         end=START + sum(states.values()),
-        states={state: states.get(state, 0.0) for state in STATES},
-        user_seconds=states.get("cpu", 0.0),
-        system_seconds=0.0,
         read_bytes=data[0],
         written_bytes=data[1],
         read_calls=calls[0],
         write_calls=calls[1],
-        sleeps_empty=1,
-        sleeps_full=1,
-        forks=0,
-        execs=1,
-        exec_failures=None,
-        exited_children=0,
-        children_cpu_seconds=0.0,
-        children_lifetime_seconds=0.0,
+        **states,
     )
 
 
@@ -60,18 +49,14 @@ def run() -> Run:
         make_stage(3, "awk", (96_900_000, 8_400_000), (1480, 2050), cpu=0.3, pipe_empty=5.3),
         make_stage(4, "uniq", (8_400_000, 200_000), (130, 50), cpu=0.1, pipe_empty=5.5),
     )
-    return Run(
+    return invented.make_run(
+        stages,
+        5.6,
         id="7-1",
-        series=Series("zcat|sort|awk|uniq", False, "-"),
-        start=START,
         end=START + 5.6,
-        wall_seconds=5.6,
-        partial=False,
         levels=(0.34, 4.82, 0.39, 0.05, 0, 0, 0, 0, 0),
         disk_overlapped_seconds=0.4,
         disk_alone_seconds=0.6,
-        stages=stages,
-        edges=((0, 1), (1, 2), (2, 3)),
     )
 
 

@@ -18,52 +18,15 @@ import pytest
 from rich.console import Console
 
 from pipelined.errors import UserError
-from pipelined.runs import STATES, Run, Series, Stage
+from pipelined.runs import Run, Series, Stage
 from pipelined.top import Snapshot, difference, frame, run_top
-
-START = 1_700_000_000.0
-
-
-def make_stage(position: int, command: str, **states: float) -> Stage:
-    return Stage(
-        position=position,
-        command=command,
-        pid=100 + position,
-        start=START,
-        end=None,
-        states={state: states.get(state, 0.0) for state in STATES},
-        user_seconds=states.get("cpu", 0.0),
-        system_seconds=0.0,
-        read_bytes=0,
-        written_bytes=0,
-        read_calls=0,
-        write_calls=0,
-        sleeps_empty=0,
-        sleeps_full=0,
-        forks=0,
-        execs=1,
-        exec_failures=None,
-        exited_children=0,
-        children_cpu_seconds=0.0,
-        children_lifetime_seconds=0.0,
-    )
+from unit import invented
+from unit.invented import START, make_stage
 
 
 def make_run(name: str, wall: float, *stages: Stage, end: float | None = None) -> Run:
-    busy = min(wall, sum(stage.cpu_seconds for stage in stages))
-    return Run(
-        id=name,
-        series=Series("|".join(stage.command for stage in stages), False, "cron.service"),
-        start=START,
-        end=end,
-        wall_seconds=wall,
-        partial=False,
-        levels=(wall - busy, busy, 0, 0, 0, 0, 0, 0, 0),
-        disk_overlapped_seconds=0.0,
-        disk_alone_seconds=0.0,
-        stages=stages,
-        edges=tuple((index, index + 1) for index in range(len(stages) - 1)),
-    )
+    series = Series("|".join(stage.command for stage in stages), False, "cron.service")
+    return invented.make_run(stages, wall, id=name, series=series, end=end)
 
 
 @pytest.fixture

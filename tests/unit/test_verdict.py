@@ -8,39 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from pipelined.runs import STATES, PipeEnd, Run, Series, Stage
+from pipelined.runs import PipeEnd, Run, Stage
 from pipelined.verdict import bottleneck, brief, duration, percent, sentence, share, stage_label
-
-START = 1_700_000_000.0
+from unit import invented
+from unit.invented import START
 
 
 def make_stage(
     position: int, command: str, *, wall: float = 10.0, alive: float | None = None, **states: float
 ) -> Stage:
-    """A stage that lives `alive` seconds from the start; states are given in seconds."""
-    alive = wall if alive is None else alive
-    return Stage(
-        position=position,
-        command=command,
-        pid=100 + position,
-        start=START,
-        end=START + alive,
-        states={state: states.get(state, 0.0) for state in STATES},
-        user_seconds=states.get("cpu", 0.0),
-        system_seconds=0.0,
-        read_bytes=1_000_000,
-        written_bytes=1_000_000,
-        read_calls=100,
-        write_calls=100,
-        sleeps_empty=1,
-        sleeps_full=1,
-        forks=0,
-        execs=1,
-        exec_failures=0,
-        exited_children=0,
-        children_cpu_seconds=0.0,
-        children_lifetime_seconds=0.0,
-    )
+    """A stage that lived `alive` seconds from the start; states are given in seconds."""
+    end = START + (wall if alive is None else alive)
+    return invented.make_stage(position, command, end=end, exec_failures=0, **states)
 
 
 def make_run(
@@ -52,21 +31,14 @@ def make_run(
     partial: bool = False,
     overlapping: float = 0.5,
 ) -> Run:
-    chain = tuple((index, index + 1) for index in range(len(stages) - 1))
-    busy = min(wall, sum(stage.cpu_seconds for stage in stages))
-    levels = [wall - busy, busy * (1 - overlapping), busy * overlapping, *[0.0] * 6]
-    return Run(
-        id="1",
-        series=Series("|".join(stage.command for stage in stages), False, "-"),
-        start=START,
+    given = {} if edges is None else {"edges": edges}
+    return invented.make_run(
+        stages,
+        wall,
+        overlapping=overlapping,
         end=None if live else START + wall,
-        wall_seconds=wall,
         partial=partial,
-        levels=tuple(levels),
-        disk_overlapped_seconds=0.0,
-        disk_alone_seconds=0.0,
-        stages=tuple(stages),
-        edges=chain if edges is None else edges,
+        **given,
     )
 
 

@@ -20,60 +20,38 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.errors import UserError
-from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series, Stage
+from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
 from pipelined.schema import run_as_dict
 from pipelined.web import HttpServer, create_app, serve
+from unit.invented import START, make_run, make_stage
 
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
 )
 
 
-def stage(position: int, command: str, **changed: Any) -> Stage:
-    return replace(
-        Stage(
-            position=position,
-            command=command,
-            pid=4000 + position,
-            start=1_700_000_000.0,
-            end=None,
+def run(number: int, pipeline: str = "cat|awk", *, live: bool = True) -> Run:
+    stages = [
+        make_stage(
+            position,
+            command,
             states=dict.fromkeys(STATES, 0.25),
-            user_seconds=0.2,
-            system_seconds=0.05,
-            read_bytes=10,
-            written_bytes=20,
-            read_calls=1,
-            write_calls=2,
-            sleeps_empty=3,
-            sleeps_full=4,
-            forks=5,
-            execs=6,
-            exec_failures=None,
-            exited_children=7,
-            children_cpu_seconds=0.5,
-            children_lifetime_seconds=1.5,
             ends=(PipeEnd("0:14:123", "write", 4, 0.25),),
             arguments=f"{command} --password=hunter2",
-        ),
-        **changed,
-    )
-
-
-def run(number: int, pipeline: str = "cat|awk", *, live: bool = True) -> Run:
-    first, last = pipeline.split("|")
-    return Run(
+        )
+        for position, command in enumerate(pipeline.split("|"), 1)
+    ]
+    return make_run(
+        stages,
+        10.0,
         id=f"run-{number}",
         series=Series(pipeline, nested=False, unit="session.scope"),
-        start=1_700_000_000.0 + number,
-        end=None if live else 1_700_000_010.0 + number,
-        wall_seconds=10.0,
-        partial=False,
+        start=START + number,
+        end=None if live else START + 10 + number,
         levels=(1.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
         disk_overlapped_seconds=0.5,
         disk_alone_seconds=1.5,
-        stages=(stage(1, first), stage(2, last)),
         endpoints=(Endpoint("bash", "read"),),
-        edges=((0, 1),),
     )
 
 
@@ -101,6 +79,9 @@ class FakeObserver:
 
     def lost(self) -> dict[str, int]:
         return {"stages": 0}
+
+    def missed_switches(self) -> int:
+        return 0
 
     def maps(self) -> list[Any]:
         return []

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invented stages and runs for tests of what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipelined.runs import LEVELS, STATES, Run, Series, Stage
+
+START = 1_700_000_000.0
+
+
+def make_stage(position: int, command: str, **given: Any) -> Stage:
+    """A live stage of which nothing is known but what is given: fields, or seconds by state."""
+    states = {state: given.pop(state, 0.0) for state in STATES}
+    values: dict[str, Any] = {
+        "position": position,
+        "command": command,
+        "pid": 100 + position,
+        "start": START,
+        "end": None,
+        "states": states,
+        "user_seconds": states["cpu"],
+        "system_seconds": 0.0,
+        "read_bytes": 0,
+        "written_bytes": 0,
+        "read_calls": 0,
+        "write_calls": 0,
+        "sleeps_empty": 0,
+        "sleeps_full": 0,
+        "forks": 0,
+        "execs": 1,
+        "exec_failures": None,
+        "exited_children": 0,
+        "children_cpu_seconds": 0.0,
+        "children_lifetime_seconds": 0.0,
+    }
+    return Stage(**values | given)
+
+
+def make_run(stages: Sequence[Stage], wall: float, *, overlapping: float = 0, **given: Any) -> Run:
+    """A live chain of stages, of whose time on CPU the share `overlapping` is at level 2."""
+    busy = min(wall, sum(stage.cpu_seconds for stage in stages))
+    levels = (wall - busy, busy * (1 - overlapping), busy * overlapping)
+    values: dict[str, Any] = {
+        "id": "1",
+        "series": Series("|".join(stage.command for stage in stages), False, "-"),
+        "start": START,
+        "end": None,
+        "wall_seconds": wall,
+        "partial": False,
+        "levels": (*levels, *[0.0] * (len(LEVELS) - len(levels))),
+        "disk_overlapped_seconds": 0.0,
+        "disk_alone_seconds": 0.0,
+        "stages": tuple(stages),
+        "edges": tuple((index, index + 1) for index in range(len(stages) - 1)),
+    }
+    return Run(**values | given)
