@@ -116,7 +116,7 @@ $(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile | pa
 	$(LLVM_STRIP) -g build/pipelined.bpf.o
 	@install -m 0644 build/pipelined.bpf.o $@
 
-tests/kernel/programs/build/%: tests/kernel/programs/%.c Makefile | packages
+tests/kernel/programs/build/%: tests/kernel/programs/%.c bpf/pipelined.h Makefile | packages
 	@mkdir -p $(@D)
 	$(CC) $(PROGRAM_CFLAGS) $< -o $@
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Accounts time: every thread's states, and how many stages of a pipeline are on
- * CPU or wait for disk. Owns the hot fields of `tasks`, `stages` and `pipelines`.
+ * CPU or wait for disk. Owns the hot fields of `tasks` and `stages`.
  * Called from every hook. All sums telescope: a transition exchanges one time
  * stamp and credits the difference, so nothing is lost or counted twice whatever
- * two CPUs do at once. What two transitions within the same nanoseconds can do is
- * credit one interval to the neighbouring level.
+ * two CPUs do at once.
  */
 #ifndef PIPELINED_ACCOUNTING_H
 #define PIPELINED_ACCOUNTING_H
@@ -14,6 +13,7 @@
 
 #define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
 #define MAX_ALIASES 8	/* merges in a chain */
+#define MOMENT_TRIES 8	/* CPUs that change one pipeline within the same few ns */
 
 /* Verified once, not at each place of call: keeps every program within the verifier's bound. */
 #define GLOBAL __attribute__((noinline))
@@ -51,46 +51,62 @@ static __always_inline u64 pipeline_counts(u64 counts)
 	return counts == WORD_CPU ? PIPELINE_CPU : counts == WORD_DISK ? PIPELINE_DISK : 0;
 }
 
+/* The time that was credited to this cell's level since `since` belongs to the level above. */
+static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
+{
+	if (level >= LEVEL_COUNT - 1)
+		return;
+	if (ns > *cell)
+		ns = *cell;
+	__sync_fetch_and_add(cell, -ns);
+	__sync_fetch_and_add(cell + 2, ns);
+}
+
 /*
- * Adds `change` to a pipeline's word and credits the time since its last change.
- * One that was merged hands everything on to the pipeline it was merged into. When
- * both happen at once, whoever comes second, this or the merge, sees what the other
- * did, as both are atomic. Returns the stage of that pipeline, *change is then what
- * to hand on; 0 when all is done.
+ * Adds `change` to what a pipeline's stages do and credits the time since the last
+ * change. A pipeline that was merged hands everything on to the one it was merged into;
+ * when both happen at once, whoever comes second, this or the merge, sees what the other
+ * did, as both are atomic. Returns the stage of that pipeline, *change is then what to
+ * hand on; 0 when all is done.
  */
 static __always_inline u32 pipeline_add_once(struct pipeline *pipeline, u64 *change, u64 now)
 {
-	u64 word, before, *cell;
-	u64 level;
+	u64 moment, elapsed, level, *cell;
+	int behind, i;
 
-	if (pipeline->alias)
-		return pipeline->alias;
-	word = __sync_fetch_and_add(&pipeline->word, *change);
+	for (i = 0; i < MOMENT_TRIES; i++) {
+		u64 after;
+
+		if (pipeline->alias)
+			return pipeline->alias;
+		moment = pipeline->moment;
+		elapsed = (now - moment) & PIPELINE_CLOCK_MASK;
+		behind = elapsed > PIPELINE_CLOCK_MASK / 2;
+		after = moment + *change;
+		if (!behind)
+			after = (after & ~PIPELINE_CLOCK_MASK) | (now & PIPELINE_CLOCK_MASK);
+		if (__sync_val_compare_and_swap(&pipeline->moment, moment, after) == moment)
+			break;
+	}
 	if (pipeline->alias) {
-		*change = __sync_lock_test_and_set(&pipeline->word, 0);
+		*change = __sync_lock_test_and_set(&pipeline->moment, 0) & ~PIPELINE_CLOCK_MASK;
 		return pipeline->alias;
 	}
-	level = word & 0xffff;
+	if (i == MOMENT_TRIES) {	/* the next change credits the time until then */
+		__sync_fetch_and_add(&pipeline->moment, *change);
+		return 0;
+	}
+	level = moment / PIPELINE_CPU & PIPELINE_COUNT_MASK;
 	if (level > LEVEL_COUNT - 1)
 		level = LEVEL_COUNT - 1;
 	OPAQUE(level);
 	if (level > LEVEL_COUNT - 1)
 		return 0;
-	cell = &pipeline->time_ns[level][!!(word >> 16 & 0xffff)];
-	before = pipeline->clock_ns;
-	if (now > before) {
-		before = __sync_lock_test_and_set(&pipeline->clock_ns, now);
-		__sync_fetch_and_add(cell, now - before);
-	} else if (*change == PIPELINE_CPU && level < LEVEL_COUNT - 1) {
-		/* behind: a missed switch is mended, and one more was on CPU since then */
-		before -= now;
-		if (before > *cell)
-			before = *cell;
-		__sync_fetch_and_add(cell, -before);
-		__sync_fetch_and_add(cell + 2, before);
-	}
-	if (!((word + *change) >> 32))
-		pipeline->end_ns = now;	/* the last live stage has ended */
+	cell = &pipeline->time_ns[level][moment >= PIPELINE_DISK];
+	if (!behind)
+		__sync_fetch_and_add(cell, elapsed);
+	else if (*change == PIPELINE_CPU)	/* a missed switch is mended */
+		raise_level(cell, level, -(now - moment) & PIPELINE_CLOCK_MASK);
 	return 0;
 }
 
@@ -260,15 +276,20 @@ GLOBAL int change_state(struct task_state *task, u32 state, u64 now)
 	return 0;
 }
 
-/* Credits a task's time up to now; its state stays. May run beside its own events. */
-GLOBAL int bring_up_to_date(struct task_state *task, u64 now)
+/*
+ * Credits a task's time up to now; its state stays. May run beside its own events. Not
+ * while it is on CPU when its clock says otherwise: its coming is being recorded on
+ * another CPU, or was missed, and then mend_missed_switch needs the whole time.
+ */
+GLOBAL int bring_up_to_date(struct task_state *task, u32 on_cpu, u64 now)
 {
 	u64 clock;
 
 	if (!task)
 		return 0;
 	clock = task->clock;
-	if (!clock || now <= (clock & CLOCK_NS_MASK))
+	if (!clock || now <= (clock & CLOCK_NS_MASK) ||
+	    (on_cpu && clock >> CLOCK_STATE_SHIFT != STATE_CPU))
 		return 0;
 	if (__sync_val_compare_and_swap(&task->clock, clock,
 					clock_pack(clock >> CLOCK_STATE_SHIFT, now)) == clock)

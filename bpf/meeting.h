@@ -321,7 +321,7 @@ GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
 	take_up_pending(task, now);
 	meeting.stage = task->stage;
 	if (task->clock)
-		bring_up_to_date(task, now);
+		bring_up_to_date(task, 1, now);
 	if (task->born_ns)
 		credit_usage(meeting.address, task);
 	meet_current(task, &meeting);

@@ -263,11 +263,16 @@ static __always_inline void mend_missed_switch(struct task_struct *p, struct tas
 {
 	u64 total = p->se.sum_exec_runtime, ran = total - task->ran_ns, clock = task->clock;
 	u64 delay = p->sched_info.run_delay - task->delay_ns;
+	struct control *page;
+	u32 zero = 0;
 
 	task->ran_ns = total;
 	task->delay_ns += delay;
 	if (!clock || clock >> CLOCK_STATE_SHIFT == STATE_CPU)
 		return;
+	page = bpf_map_lookup_elem(&control, &zero);
+	if (page && task->stage)
+		__sync_fetch_and_add(&page->missed_switches, 1);
 	if (ran > now - (clock & CLOCK_NS_MASK))
 		ran = now - (clock & CLOCK_NS_MASK);
 	task->woken_ns = now - ran - delay;
@@ -581,12 +586,17 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	return 0;
 }
 
+static __always_inline int is_on_cpu(struct task_struct *p)
+{
+	return p->se.cfs_rq->rq->curr->pid == p->pid;	/* task_struct.on_cpu is gone in 7.3 */
+}
+
 static __noinline u32 present_state(struct task_struct *p, u64 address)
 {
 	struct sleep sleep = {};
 	struct call call = {};
 
-	if (p->se.cfs_rq->rq->curr->pid == p->pid)	/* task_struct.on_cpu is gone in 7.3 */
+	if (is_on_cpu(p))
 		return STATE_CPU;
 	if (!p->__state)
 		return STATE_RUNQUEUE;
@@ -669,7 +679,7 @@ int sweep_tasks(struct bpf_iter__task *ctx)
 		pick_up(p, task, address, now);
 	if (!task->stage)
 		return 0;
-	bring_up_to_date(task, now);
+	bring_up_to_date(task, is_on_cpu(p), now);
 	credit_usage(address, task);
 	name_again(address, task->stage);
 	tick_pipelines(task->stage, now);

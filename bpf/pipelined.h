@@ -77,12 +77,16 @@ enum stage_flag {
 #define GENERATION_SHIFT 18	/* a reference is generation << 18 | index */
 
 /*
- * The word of a pipeline: bits 0-15 stages on CPU, 16-31 stages waiting for
- * disk, 32-63 live stages.
+ * The moment of a pipeline: how many stages do what, and since when. One word, so that
+ * no time is credited to a level that ended before.
+ *   bits  0-43  time of the last change, in ns modulo 4.9 h: every sweep sets it again
+ *   bits 44-53  stages on CPU
+ *   bits 54-63  stages waiting for disk
  */
-#define PIPELINE_CPU 1ULL
-#define PIPELINE_DISK (1ULL << 16)
-#define PIPELINE_LIVE (1ULL << 32)
+#define PIPELINE_CLOCK_MASK ((1ULL << 44) - 1)
+#define PIPELINE_CPU (1ULL << 44)
+#define PIPELINE_DISK (1ULL << 54)
+#define PIPELINE_COUNT_MASK 0x3ffULL
 
 struct pipe_key {
 	__u64 inode;
@@ -101,13 +105,10 @@ struct pipe_end {
  * begins with one of its own; joined stages use that of the oldest.
  */
 struct pipeline {
-	__u64 word;
-	__u64 clock_ns;		/* time of the last transition */
-	__u32 alias;		/* the stage into whose pipeline this one was merged, 0 = none */
-	__u32 pad;
+	__u64 moment;
+	__u64 alias;		/* the stage into whose pipeline this one was merged, 0 = none */
 	__u64 time_ns[LEVEL_COUNT][2];	/* by level and by "any waiting for disk" */
 	__u64 start_ns;
-	__u64 end_ns;		/* when the last live stage ended; valid while live == 0 */
 };
 
 /* One place in a pipeline: a root process and its descendants. */
@@ -159,6 +160,7 @@ struct pipe {
 struct control {
 	__u64 ended;		/* pipelines and lone stages that ended, ever */
 	__u64 wake_at;		/* value of `ended` at which to wake the daemon */
+	__u64 missed_switches;	/* of threads of stages, to a CPU: not traced by the kernel */
 	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host */
 	__u32 pad;
 };

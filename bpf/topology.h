@@ -58,8 +58,8 @@ GLOBAL int stage_put(u32 index, u64 now)
 
 		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
 			return 0;
-		stage->end_ns = now;
-		pipeline_add(index, -PIPELINE_LIVE, now);
+		pipeline_add(index, 0, now);
+		stage->end_ns = now;	/* last: a sweep that sees it sees all its time */
 		count_ended();
 		/* set_outer may be moving it: whoever comes first gives up the hold */
 		index = word_outer(__sync_fetch_and_or(&stage->word, WORD_ENDED));
@@ -128,7 +128,7 @@ GLOBAL int merge(u32 a, u32 b, u64 now)
 	pb = pipeline_at(loser);
 	if (!pb || __sync_val_compare_and_swap(&pb->alias, 0, winner) != 0)
 		return 0;
-	pipeline_add(winner, __sync_lock_test_and_set(&pb->word, 0), now);
+	pipeline_add(winner, __sync_lock_test_and_set(&pb->moment, 0) & ~PIPELINE_CLOCK_MASK, now);
 	return 1;
 }
 
@@ -501,11 +501,10 @@ GLOBAL u32 fill_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 
 	stage->flags = flags & ~STAGE_FROM_NOW;
 	stage->live = 1;
 	name_stage(stage, p);
-	pipeline->clock_ns = now;
+	pipeline->moment = now & PIPELINE_CLOCK_MASK;
 	pipeline->start_ns = start;
 	pipeline->time_ns[0][0] = now - start - cpu;
 	pipeline->time_ns[1][0] = cpu;
-	pipeline->word = PIPELINE_LIVE;
 	stage_hold(outer);
 	stage->word = (u64)outer << WORD_OUTER_SHIFT;
 	stage->start_ns = start;	/* from now on the sweep sees it */
@@ -532,7 +531,7 @@ GLOBAL int enter_stage(struct task_state *task, u32 index, u64 now)
 	if (!index || index == old || old == STAGE_DEAD)
 		return 0;
 	if (task->clock)
-		bring_up_to_date(task, now);
+		bring_up_to_date(task, 1, now);
 	else
 		task->clock = clock_pack(STATE_CPU, now);
 	counts = state_counts(task->clock >> CLOCK_STATE_SHIFT);

@@ -34,8 +34,9 @@ from pipelined import __version__
 from pipelined.runs import LEVELS, STATES, Series
 
 if TYPE_CHECKING:
-    from pipelined.model import StageTotals, Totals
+    from pipelined.model import Totals
     from pipelined.observer import Observer
+    from pipelined.runs import StageCounters
 
 __all__ = [
     "BuildCollector",
@@ -51,7 +52,7 @@ __all__ = [
 
 Labels = dict[str, str]
 
-#: Counters with no labels beyond the stage's: name, help, field of StageTotals.
+#: Counters with no labels beyond the stage's: name, help, field of StageCounters.
 _STAGE_COUNTERS = (
     (
         "pipelined_read_bytes_total",
@@ -223,7 +224,7 @@ class StageCollector(Collector):
             yield _filled(CounterMetricFamily(name, documentation), name, field, stages)
 
     @staticmethod
-    def _states(stages: Iterable[tuple[Labels, StageTotals]]) -> Metric:
+    def _states(stages: Iterable[tuple[Labels, StageCounters]]) -> Metric:
         name = "pipelined_state_seconds_total"
         family = CounterMetricFamily(name, "Time that the stage's threads spent in this state.")
         for labels, stage in stages:
@@ -237,7 +238,7 @@ class StageCollector(Collector):
         documentation: str,
         label: str,
         fields: Iterable[tuple[str, str]],
-        stages: Iterable[tuple[Labels, StageTotals]],
+        stages: Iterable[tuple[Labels, StageCounters]],
     ) -> Metric:
         """A counter split in two by `label`; `fields` are its values and their sources."""
         family = CounterMetricFamily(name, documentation)
@@ -288,6 +289,12 @@ class LossCollector(Collector):
             entries.add_metric([use.name], use.entries)
             capacity.add_metric([use.name], use.capacity)
         yield lost
+        yield CounterMetricFamily(
+            "pipelined_missed_switches_total",
+            "Switches to threads of stages that the kernel did not trace. States are restored"
+            " from its CPU time, levels only in part.",
+            value=self._observer.missed_switches(),
+        )
         yield entries
         yield capacity
 
@@ -410,7 +417,7 @@ def _filled(
     family: Metric,
     name: str,
     field: str,
-    owners: Iterable[tuple[Labels, Totals]] | Iterable[tuple[Labels, StageTotals]],
+    owners: Iterable[tuple[Labels, Totals]] | Iterable[tuple[Labels, StageCounters]],
 ) -> Metric:
     """The family with a sample from `field` of each owner; None is no sample."""
     value_of = attrgetter(field)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import add, sub
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .records import COUNTERS, NS, Group, StageRecord
-from .runs import LEVELS, STATES, PipeEnd, Run, Series, Stage
+from .runs import LEVELS, STATES, PipeEnd, Run, Series, Stage, StageCounters
 from .topology import arrange
 
-__all__ = ["OTHER", "Model", "StageTotals", "Totals"]
+__all__ = ["OTHER", "Model", "Totals"]
 
 #: Signature, and command, under which everything past the bound is folded.
 OTHER = "(other)"
@@ -28,32 +28,20 @@ OTHER = "(other)"
 #: with a pipe at whose other end nobody has been met, and for one without.
 _GRACE, _GRACE_CLOSED = 1.0, 0.1
 
+#: Seconds from a pipeline's start until its live run is shown and counted. Until then its stages
+#: are forked and exec, and its signature is none that anybody knows it by.
+_STARTING = 0.1
+
 _COUNTED = len(STATES) + len(COUNTERS)
 _USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "system_ns"))
 
+#: Counters that a view shows as they are: bytes, calls, sleeps, processes.
+_PLAIN_COUNTERS = tuple(
+    name for name in COUNTERS if not name.endswith("_ns") and name != "exec_failures"
+)
+
 # Signatures repeat: a host runs the same jobs over and over.
 _arrange = lru_cache(maxsize=1024)(arrange)
-
-
-@dataclass(frozen=True, slots=True)
-class StageTotals:
-    """Sums over all runs of one place in one pipeline; units as in `runs.Stage`."""
-
-    states: Mapping[str, float]
-    user_seconds: float
-    system_seconds: float
-    read_bytes: int
-    written_bytes: int
-    read_calls: int
-    write_calls: int
-    sleeps_empty: int
-    sleeps_full: int
-    forks: int
-    execs: int
-    exec_failures: int | None
-    exited_children: int
-    children_cpu_seconds: float
-    children_lifetime_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +56,7 @@ class Totals:
     levels: tuple[float, ...]
     disk_overlapped_seconds: float
     disk_alone_seconds: float
-    stages: Mapping[tuple[int, str], StageTotals]
+    stages: Mapping[tuple[int, str], StageCounters]
 
 
 @dataclass(slots=True)
@@ -180,11 +168,13 @@ class Model:
         for sums in self._sums.values():
             sums.active = 0
         for group in groups:
-            ended = group.clock.live == 0 and not any(stage.live for stage in group.stages)
-            age = now - NS * max(group.clock.end_ns, *(stage.end_ns for stage in group.stages))
+            ended = all(stage.end_ns and not stage.live for stage in group.stages)
+            age = now - NS * max(stage.end_ns for stage in group.stages)
             over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
-            if group.joined:
-                self._take_in(group, by_stage, over_now or (ended and settle))
+            finished = over_now or (ended and settle)
+            starting = now - NS * group.clock.start_ns < _STARTING
+            if group.joined and (finished or settle or not starting):
+                self._take_in(group, by_stage, finished)
             if over_now:
                 over.extend(group.stages)
                 self._runs.pop(group.root, None)
@@ -303,35 +293,33 @@ class Model:
         return sighting.run
 
     def _stage(self, record: StageRecord, position: int, facts: _Facts) -> Stage:
-        counters = dict(zip(COUNTERS, record.counted[len(STATES) :], strict=True))
+        # two CPUs may credit a few negative nanoseconds before the positive ones land
+        counted = [max(0, value) for value in record.counted]
         return Stage(
             position=position,
             command=record.command,
             pid=record.pid,
             start=NS * record.start_ns + self._unix,
             end=None if record.live else NS * record.end_ns + self._unix,
-            states={
-                state: NS * max(0, ns) for state, ns in zip(STATES, record.counted, strict=False)
-            },
-            user_seconds=NS * facts.user_ns,
-            system_seconds=NS * facts.system_ns,
-            read_bytes=counters["read_bytes"],
-            written_bytes=counters["written_bytes"],
-            read_calls=counters["read_calls"],
-            write_calls=counters["write_calls"],
-            sleeps_empty=counters["sleeps_empty"],
-            sleeps_full=counters["sleeps_full"],
-            forks=counters["forks"],
-            execs=counters["execs"],
-            exec_failures=counters["exec_failures"] if self._exec_failures else None,
-            exited_children=counters["exited_children"],
-            children_cpu_seconds=NS * counters["children_cpu_ns"],
-            children_lifetime_seconds=NS * counters["children_life_ns"],
             ends=tuple(
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
             arguments=facts.arguments,
+            **self._counters(counted, facts.user_ns, facts.system_ns),
         )
+
+    def _counters(self, counted: Sequence[int], user_ns: int, system_ns: int) -> dict[str, Any]:
+        """The fields of `StageCounters`."""
+        values = dict(zip((*STATES, *COUNTERS), counted, strict=True))
+        return {
+            "states": {state: NS * values[state] for state in STATES},
+            "user_seconds": NS * user_ns,
+            "system_seconds": NS * system_ns,
+            "exec_failures": values["exec_failures"] if self._exec_failures else None,
+            "children_cpu_seconds": NS * values["children_cpu_ns"],
+            "children_lifetime_seconds": NS * values["children_life_ns"],
+            **{name: values[name] for name in _PLAIN_COUNTERS},
+        }
 
     def _run_id(self, group: Group) -> str:
         first = min(group.stages, key=lambda stage: (stage.start_ns, stage.index))
@@ -351,27 +339,12 @@ class Model:
             levels=tuple(a + b for a, b in zip(clock[:levels], clock[levels:], strict=True)),
             disk_overlapped_seconds=sum(clock[levels + 1 :]),
             disk_alone_seconds=clock[levels],
-            stages={place: self._stage_totals(stage) for place, stage in sums.stages.items()},
-        )
-
-    def _stage_totals(self, sums: _StageSums) -> StageTotals:
-        counters = dict(zip(COUNTERS, sums.counted[len(STATES) :], strict=True))
-        return StageTotals(
-            states={state: NS * ns for state, ns in zip(STATES, sums.counted, strict=False)},
-            user_seconds=NS * sums.user_ns,
-            system_seconds=NS * sums.system_ns,
-            read_bytes=counters["read_bytes"],
-            written_bytes=counters["written_bytes"],
-            read_calls=counters["read_calls"],
-            write_calls=counters["write_calls"],
-            sleeps_empty=counters["sleeps_empty"],
-            sleeps_full=counters["sleeps_full"],
-            forks=counters["forks"],
-            execs=counters["execs"],
-            exec_failures=counters["exec_failures"] if self._exec_failures else None,
-            exited_children=counters["exited_children"],
-            children_cpu_seconds=NS * counters["children_cpu_ns"],
-            children_lifetime_seconds=NS * counters["children_life_ns"],
+            stages={
+                place: StageCounters(
+                    **self._counters(stage.counted, stage.user_ns, stage.system_ns)
+                )
+                for place, stage in sums.stages.items()
+            },
         )
 
 

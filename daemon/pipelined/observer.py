@@ -136,6 +136,11 @@ class Observer:
         with self._lock:
             return {} if self._closed else self._sweep.lost()
 
+    def missed_switches(self) -> int:
+        """Switches to threads of stages that the kernel did not trace, since the start."""
+        with self._lock:
+            return 0 if self._closed else self._sweep.missed_switches()
+
     def maps(self) -> list[MapUse]:
         with self._lock:
             return self._sweep.maps()

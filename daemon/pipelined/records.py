@@ -63,14 +63,14 @@ _CLOCKS = 2 * len(LEVELS)
 
 # Signed: two CPUs may credit a few negative nanoseconds before the positive ones land.
 _COUNTED = f"{len(STATES) + len(COUNTERS)}q"
-PIPELINE = Struct(f"=QQII{_CLOCKS}qQQ")
+PIPELINE = Struct(f"=QQ{_CLOCKS}qQ")
 PIPE_END = Struct("=QIIQQ")
 STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}6Q6I16s{STAGE_ENDS * PIPE_END.size}s")
 PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16I4I16s")
-CONTROL = Struct("=QQII")
+CONTROL = Struct("=QQQII")
 
-_ALIAS = Struct("=16xI")
+_ALIAS = Struct("=8xQ")
 _STAGE_PARTIAL = 1
 _END_SIDE_MASK = 3
 _END_JOINED = 4
@@ -131,8 +131,6 @@ class PipelineRecord:
     disk_ns: tuple[int, ...]
     """By level, while one did."""
     start_ns: int
-    end_ns: int
-    live: int
 
 
 @dataclass(slots=True, eq=False)
@@ -193,5 +191,5 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
 
 def decode_pipeline(stage: bytes) -> PipelineRecord:
     """The pipeline record inside a raw stage record."""
-    word, _, _, _, *times, start, end = PIPELINE.unpack_from(stage, 8)
-    return PipelineRecord(tuple(times[::2]), tuple(times[1::2]), start, end, word >> 32)
+    _, _, *times, start = PIPELINE.unpack_from(stage, 8)
+    return PipelineRecord(tuple(times[::2]), tuple(times[1::2]), start)

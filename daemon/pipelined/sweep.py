@@ -30,7 +30,8 @@ _MAPPED = 1024
 #: Offsets of fields that are read or written alone (bpf/pipelined.h).
 START_OFFSET = 8 + records.PIPELINE.size + 8 * (len(STATES) + len(records.COUNTERS))
 GENERATION_OFFSET = START_OFFSET + 8 * 6 + 4
-WATCH_PID_OFFSET = 16
+MISSED_SWITCHES_OFFSET = 16
+WATCH_PID_OFFSET = 24
 
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
@@ -88,9 +89,8 @@ class Sweep:
         self._wakeups.clear()
         self._wake_later()
         before, self._in_use = self._in_use, {}
-        size = records.STAGE.size
         for index in self._find_in_use():
-            raw = self._stages[index * size : (index + 1) * size]
+            raw = self._read(index)
             stage = before.get(index)
             if stage is None or stage.raw != raw:
                 stage = records.decode_stage(raw, index)
@@ -130,6 +130,10 @@ class Sweep:
         counts = struct.unpack_from(f"={len(records.LOST_KINDS)}Q", self._lost)
         return dict(zip(records.LOST_KINDS, counts, strict=True))
 
+    def missed_switches(self) -> int:
+        """Switches to threads of stages that the kernel did not trace, since the start."""
+        return int(struct.unpack_from("=Q", self._control, MISSED_SWITCHES_OFFSET)[0])
+
     def maps(self) -> list[MapUse]:
         """How full the bounded maps were at the last reading."""
         pipes = {end.key for stage in self._in_use.values() for end in stage.ends}
@@ -153,6 +157,10 @@ class Sweep:
     def _map(self, name: str, size: int) -> mmap.mmap:
         page = mmap.PAGESIZE
         return mmap.mmap(self._loaded.maps[name], (size + page - 1) // page * page)
+
+    def _read(self, index: int) -> bytes:
+        size = records.STAGE.size
+        return self._stages[index * size : (index + 1) * size]
 
     def _map_stages(self, count: int) -> None:
         """Map the records up to index `count`."""
@@ -207,7 +215,8 @@ class Sweep:
         return stage.index
 
     def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
-        clock = records.decode_pipeline(self._in_use[root].raw)
+        # read again, after the stages: of those that are over it has all their time
+        clock = records.decode_pipeline(self._read(root))
         if len(stages) == 1:
             return Group(root, clock, stages)
         outer = stages[0].outer

@@ -17,21 +17,25 @@ A, B = sorted(os.sched_getaffinity(0))[:2] if len(os.sched_getaffinity(0)) > 1 e
 
 
 def test_two_burners_on_one_cpu_never_overlap(watch: Watch) -> None:
-    run = watch.run(f"exec taskset -c {A} bash -c 'burn 600 | burn 600; true'").only("burn|burn")
+    run = watch.run_traced(f"exec taskset -c {A} bash -c 'burn 600 | burn 600; true'").only(
+        "burn|burn"
+    )
     assert run.overlap == pytest.approx(0, abs=0.002)
     assert run.levels[1] == pytest.approx(1.2, abs=0.06)
     assert sum(run.levels[3:]) == 0
 
 
 def test_two_burners_on_one_cpu_wait_half_of_the_time(watch: Watch) -> None:
-    run = watch.run(f"exec taskset -c {A} bash -c 'burn 600 | burn 600; true'").only("burn|burn")
+    run = watch.run_traced(f"exec taskset -c {A} bash -c 'burn 600 | burn 600; true'").only(
+        "burn|burn"
+    )
     for stage in run.stages:
         awake = stage.lifetime_seconds - stage.states["sleep"]
         assert 0.35 < stage.states["runqueue"] / awake < 0.65
 
 
 def test_two_burners_on_two_cpus_overlap_all_the_time(watch: Watch) -> None:
-    run = watch.run(f"taskset -c {A} burn 600 | taskset -c {B} burn 600").only("burn|burn")
+    run = watch.run_traced(f"taskset -c {A} burn 600 | taskset -c {B} burn 600").only("burn|burn")
     assert run.overlap is not None
     assert run.overlap > 0.93
     assert run.cores_used > 1.5
@@ -39,13 +43,13 @@ def test_two_burners_on_two_cpus_overlap_all_the_time(watch: Watch) -> None:
 
 
 def test_the_longer_burner_ends_alone(watch: Watch) -> None:
-    run = watch.run(f"taskset -c {A} burn 300 | taskset -c {B} burn 600").only("burn|burn")
+    run = watch.run_traced(f"taskset -c {A} burn 300 | taskset -c {B} burn 600").only("burn|burn")
     assert run.levels[2] == pytest.approx(0.3, abs=0.04)
     assert run.levels[1] == pytest.approx(0.3, abs=0.04)
 
 
 def test_stages_that_alternate_by_a_token_do_not_overlap(watch: Watch) -> None:
-    observed = watch.run_command("alternate", "40", "10")
+    observed = watch.run_traced("exec alternate 40 10")
     assert observed.returncode == 0
     run = observed.only("alternate|alternate")
     assert run.overlap is not None
@@ -54,7 +58,7 @@ def test_stages_that_alternate_by_a_token_do_not_overlap(watch: Watch) -> None:
 
 
 def test_the_level_counts_stages_not_threads(watch: Watch) -> None:
-    run = watch.run("burn 500 2 | cat").only("burn|cat")
+    run = watch.run_traced("burn 500 2 | cat").only("burn|cat")
     burner = run.stages[0]
     assert burner.cpu_seconds == pytest.approx(1.0, abs=0.05)
     assert run.levels[1] == pytest.approx(0.5, abs=0.1)
@@ -63,19 +67,19 @@ def test_the_level_counts_stages_not_threads(watch: Watch) -> None:
 
 
 def test_the_level_counts_stages_not_children(watch: Watch) -> None:
-    run = watch.run("{ burn 400 & burn 400; wait; } | cat").only("bash|cat")
+    run = watch.run_traced("{ burn 400 & burn 400; wait; } | cat").only("bash|cat")
     assert run.stages[0].cpu_seconds == pytest.approx(0.8, abs=0.06)
     assert sum(run.levels[2:]) < 0.03
 
 
 def test_two_threaded_stages_reach_level_two_and_not_four(watch: Watch) -> None:
-    run = watch.run("burn 200 2 | burn 200 2").only("burn|burn")
+    run = watch.run_traced("burn 200 2 | burn 200 2").only("burn|burn")
     assert run.levels[2] > 0.1
     assert sum(run.levels[3:]) == 0
 
 
 def test_no_level_is_higher_than_the_cpus(watch: Watch) -> None:
-    run = watch.run("burn 100 | burn 100 | burn 100 | burn 100").only("burn|burn|burn|burn")
+    run = watch.run_traced("burn 100 | burn 100 | burn 100 | burn 100").only("burn|burn|burn|burn")
     count = len(os.sched_getaffinity(0))
     # a stage is off its CPU a moment before the next one is on it
     assert sum(run.levels[count + 1 :]) < 0.002
@@ -85,20 +89,22 @@ def test_no_level_is_higher_than_the_cpus(watch: Watch) -> None:
 
 
 def test_levels_weighted_are_the_cpu_time(watch: Watch) -> None:
-    run = watch.run("seq 300000 | sort | uniq -c | wc -l").only("seq|sort|uniq|wc")
+    run = watch.run_traced("seq 300000 | sort | uniq -c | wc -l").only("seq|sort|uniq|wc")
     weighted = sum(i * seconds for i, seconds in enumerate(run.levels))
     sort_threads = run.cpu_seconds - weighted  # only a stage's second thread is not in a level
     assert -0.005 <= sort_threads <= run.stages[1].cpu_seconds
 
 
 def test_sleepers_are_at_level_zero(watch: Watch) -> None:
-    run = watch.run("sleep 0.5 | cat").only("sleep|cat")
+    run = watch.run_traced("sleep 0.5 | cat").only("sleep|cat")
     assert run.levels[0] == pytest.approx(0.5, abs=0.03)
     assert run.levels[0] > 0.97 * run.wall_seconds
 
 
 def test_an_inner_run_counts_once_in_the_outer_level(watch: Watch) -> None:
-    observed = watch.run(f"bash -c 'taskset -c {A} burn 400 | taskset -c {B} burn 400; true' | cat")
+    observed = watch.run_traced(
+        f"bash -c 'taskset -c {A} burn 400 | taskset -c {B} burn 400; true' | cat"
+    )
     inner, outer = observed.only("burn|burn"), observed.only("bash|cat")
     assert inner.levels[2] == pytest.approx(0.4, abs=0.05)
     assert sum(outer.levels[2:]) < 0.03

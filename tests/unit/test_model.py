@@ -63,8 +63,6 @@ def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat
         alone_ns=(ns(0.5), ns(cpu), ns(0.5), *idle),
         disk_ns=(ns(0.25), ns(0.125), 0, *idle),
         start_ns=ns(100),
-        end_ns=ns(end),
-        live=0 if end else 2,
     )
     return Group(
         1,
