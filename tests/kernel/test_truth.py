@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 #: Between the kernel's clocks and ours at the two ends of one turn on a CPU; 0.4 us are usual.
 TURN_SECONDS = 3e-6
 
+#: The same for a wake-up of another CPU: the kernel sends the interrupt before it traces the wake-up
+#: (ttwu_do_activate), and a virtual machine may be left for as long. 30 us were seen in a nested one.
+INTERRUPT_SECONDS = 40e-6
+
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -116,10 +120,11 @@ def test_cpu_and_run_queue_time_are_what_schedstat_says(
         cpu, queued = stage.cpu_seconds, stage.states["runqueue"]
         true_cpu, true_queued = truth.cpu_seconds, truth.runqueue_seconds
         turns = TURN_SECONDS * truth.turns
+        woken = min(INTERRUPT_SECONDS * truth.turns, 0.01 * stage.lifetime_seconds)
         assert cpu <= true_cpu + stolen + bound(true_cpu) + turns
-        assert queued >= true_queued - bound(true_queued) - turns
+        assert queued >= true_queued - bound(true_queued) - turns - woken
         true = true_cpu + true_queued
-        assert -bound(true) - turns <= cpu + queued - true <= bound(true) + turns + stolen
+        assert -bound(true) - turns - woken <= cpu + queued - true <= bound(true) + turns + stolen
 
 
 @both
