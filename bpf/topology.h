@@ -622,7 +622,7 @@ static __always_inline void release(struct task_state *task)
 	__sync_lock_test_and_set(&task->claimed, 0);
 }
 
-/* Does the process name a stage it is in: its root, or a wrapper's child? */
+/* The innermost stage of a process, if it is the root of that; else 0. */
 static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
 {
 	struct stage *stage = task->stage ? stage_at(task->stage) : NULL;

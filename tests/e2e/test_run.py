@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,9 @@ def test_nothing_stays_attached(
     assert attached(links) == set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_reaches_the_command_and_the_report_still_comes(
-    program: str, number: signal.Signals
-) -> None:
-    name = number.name.removeprefix("SIG")
-    script = f"trap 'echo got {name}; exit 5' {name}; echo ready; yes | grep no & wait; exit 6"
+@contextlib.contextmanager
+def begun(program: str, script: str) -> Iterator[subprocess.Popen[str]]:
+    """`pipelined run` of a script that has said that it is ready, 0.2 s ago."""
     with subprocess.Popen(
         [program, "run", script],
         stdout=subprocess.PIPE,
@@ -144,7 +142,18 @@ def test_a_signal_reaches_the_command_and_the_report_still_comes(
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.2)
+        yield process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_reaches_the_command_and_the_report_still_comes(
+    program: str, number: signal.Signals
+) -> None:
+    name = number.name.removeprefix("SIG")
+    script = f"trap 'echo got {name}; exit 5' {name}; echo ready; yes | grep no & wait; exit 6"
+    with begun(program, script) as process:
         process.send_signal(number)
+        assert process.stdout is not None
         assert process.stdout.readline() == f"got {name}\n"
         try:
             assert process.wait(20) == 5
@@ -156,16 +165,7 @@ def test_a_signal_reaches_the_command_and_the_report_still_comes(
 
 
 def test_a_pipeline_that_is_killed_from_the_terminal_is_reported(program: str) -> None:
-    with subprocess.Popen(
-        [program, "run", "echo ready; yes | grep no"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
+    with begun(program, "echo ready; yes | grep no") as process:
         os.killpg(process.pid, signal.SIGINT)  # what the terminal does at Ctrl-C
         _, report = process.communicate(timeout=20)
         assert process.returncode == 128 + signal.SIGINT

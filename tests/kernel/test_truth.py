@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: Between the kernel's clocks and ours at the two ends of one turn on a CPU; 0.4 us are usual.
 TURN_SECONDS = 3e-6
 
-#: The same for a wake-up of another CPU: the kernel sends the interrupt before it traces the wake-up
-#: (ttwu_do_activate), and a virtual machine may be left for as long. 30 us were seen in a nested one.
+#: The same for a wake-up of another CPU: the kernel sends the interrupt before it traces the
+#: wake-up (ttwu_do_activate), and leaves the virtual machine for it; 30 us in a nested one.
 INTERRUPT_SECONDS = 40e-6
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
