@@ -13,7 +13,7 @@
 
 #define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
 #define MAX_ALIASES 8	/* merges in a chain */
-#define MOMENT_TRIES 8	/* CPUs that change one pipeline within the same few ns */
+#define PIPELINE_TRIES 8	/* the same, and other CPUs that change a pipeline at that moment */
 
 /* Verified once, not at each place of call: keeps every program within the verifier's bound. */
 #define GLOBAL __attribute__((noinline))
@@ -63,38 +63,36 @@ static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 }
 
 /*
- * Adds `change` to what a pipeline's stages do and credits the time since the last
- * change. A pipeline that was merged hands everything on to the one it was merged into;
- * when both happen at once, whoever comes second, this or the merge, sees what the other
- * did, as both are atomic. Returns the stage of that pipeline, *change is then what to
- * hand on; 0 when all is done.
+ * Adds `change` to what the stages of pipeline `index` do and credits the time since the
+ * last change. A pipeline that was merged hands everything on to the one it was merged
+ * into; when both happen at once, whoever comes second, this or the merge, sees what the
+ * other did, as both are atomic. Returns the pipeline to go on with, *change is then what
+ * to hand on: the same one when another CPU changed it meanwhile, or when `now` is behind
+ * its clock and that is not the `slow` way; 0 when all is done.
  */
-static __always_inline u32 pipeline_add_once(struct pipeline *pipeline, u64 *change, u64 now)
+static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, const int slow)
 {
-	u64 moment, elapsed, level, *cell;
-	int behind, i;
+	struct pipeline *pipeline = pipeline_at(index);
+	u64 moment, after, elapsed, level, *cell;
+	int behind;
 
-	for (i = 0; i < MOMENT_TRIES; i++) {
-		u64 after;
-
-		if (pipeline->alias)
-			return pipeline->alias;
-		moment = pipeline->moment;
-		elapsed = (now - moment) & PIPELINE_CLOCK_MASK;
-		behind = elapsed > PIPELINE_CLOCK_MASK / 2;
-		after = moment + *change;
-		if (!behind)
-			after = (after & ~PIPELINE_CLOCK_MASK) | (now & PIPELINE_CLOCK_MASK);
-		if (__sync_val_compare_and_swap(&pipeline->moment, moment, after) == moment)
-			break;
-	}
+	if (!pipeline)
+		return 0;
+	if (pipeline->alias)
+		return pipeline->alias;
+	moment = pipeline->moment;
+	elapsed = (now - moment) & PIPELINE_CLOCK_MASK;
+	behind = elapsed > PIPELINE_CLOCK_MASK / 2;
+	if (behind && !slow)
+		return index;
+	after = moment + *change;
+	if (!behind)
+		after = (after & ~PIPELINE_CLOCK_MASK) | (now & PIPELINE_CLOCK_MASK);
+	if (__sync_val_compare_and_swap(&pipeline->moment, moment, after) != moment)
+		return index;
 	if (pipeline->alias) {
 		*change = __sync_lock_test_and_set(&pipeline->moment, 0) & ~PIPELINE_CLOCK_MASK;
 		return pipeline->alias;
-	}
-	if (i == MOMENT_TRIES) {	/* the next change credits the time until then */
-		__sync_fetch_and_add(&pipeline->moment, *change);
-		return 0;
 	}
 	level = moment / PIPELINE_CPU & PIPELINE_COUNT_MASK;
 	if (level > LEVEL_COUNT - 1)
@@ -106,21 +104,23 @@ static __always_inline u32 pipeline_add_once(struct pipeline *pipeline, u64 *cha
 	if (!behind)
 		__sync_fetch_and_add(cell, elapsed);
 	else if (*change == PIPELINE_CPU)	/* a missed switch is mended */
-		raise_level(cell, level, -(now - moment) & PIPELINE_CLOCK_MASK);
+		raise_level(cell, level, -elapsed & PIPELINE_CLOCK_MASK);
 	return 0;
 }
 
-/* The same for the pipeline of stage `index`, whatever it was merged into. */
+/* The same until it is done, whatever the pipeline was merged into. */
 GLOBAL int pipeline_add(u32 index, u64 change, u64 now)
 {
-	for (int i = 0; i < MAX_ALIASES && index; i++) {
-		struct pipeline *pipeline = pipeline_at(index);
+	struct pipeline *pipeline;
 
-		if (!pipeline)
-			return 0;
-		index = pipeline_add_once(pipeline, &change, now);
-	}
-	if (index)
+	for (int i = 0; i < PIPELINE_TRIES && index; i++)
+		index = pipeline_add_once(index, &change, now, 1);
+	pipeline = index ? pipeline_at(index) : NULL;
+	if (!pipeline)
+		return 0;
+	/* many CPUs at once: the next change credits the time */
+	__sync_fetch_and_add(&pipeline->moment, change);
+	if (pipeline->alias)
 		count_lost(LOST_UPDATES);
 	return 0;
 }
@@ -137,16 +137,14 @@ struct held {
 
 static __always_inline void apply_held(const struct held *held, u64 now)
 {
-	struct pipeline *pipeline;
 	u64 counts = held->counts;
-	u32 alias;
+	u32 index;
 
 	if (!counts)
 		return;
-	pipeline = pipeline_at(held->pipeline);
-	alias = pipeline ? pipeline_add_once(pipeline, &counts, now) : 0;
-	if (alias)
-		pipeline_add(alias, counts, now);
+	index = pipeline_add_once(held->pipeline, &counts, now, 0);
+	if (index)
+		pipeline_add(index, counts, now);
 }
 
 /*
