@@ -156,7 +156,7 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, struct held *h
 {
 	struct stage *stage = stage_at(index);
 	u64 word, before, after;
-	struct held own;
+	u32 pipeline;
 
 	if (!stage)
 		return 0;
@@ -165,13 +165,12 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, struct held *h
 	after = stage_counts(word + *change);
 	if (before == after)
 		return 0;
-	own.counts = pipeline_counts(after) - pipeline_counts(before);
-	own.pipeline = stage->pipeline.alias ? stage->pipeline.alias : index;
-	if (held && (!held->counts || held->pipeline == own.pipeline)) {
-		held->counts += own.counts;
-		held->pipeline = own.pipeline;
+	pipeline = stage->pipeline.alias ? stage->pipeline.alias : index;
+	if (held && (!held->counts || held->pipeline == pipeline)) {
+		held->counts += pipeline_counts(after) - pipeline_counts(before);
+		held->pipeline = pipeline;
 	} else {
-		apply_held(&own, now);
+		pipeline_add(pipeline, pipeline_counts(after) - pipeline_counts(before), now);
 	}
 	*change = after - before;
 	return word_outer(word);
