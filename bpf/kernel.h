@@ -73,6 +73,7 @@ struct super_block {
 };
 struct pipe_inode_info {
 	unsigned int head, tail;
+	unsigned int max_usage;
 	unsigned int readers, writers;
 };
 struct inode {
@@ -84,6 +85,12 @@ struct inode {
 struct file {
 	unsigned int f_mode;
 	struct inode *f_inode;
+};
+struct kiocb {
+	struct file *ki_filp;
+};
+struct iov_iter {
+	unsigned long count;
 };
 /* count: f_ref - 1 … since 6.13 (90ee6ed776c0), f_count before */
 struct file___ref {

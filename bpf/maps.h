@@ -38,6 +38,7 @@ struct task_state {
 	/* pipes that the parent could write to when it forked this process: rule 4 */
 	u64 fed_by_parent[2];
 	u64 young_ns[STATES];	/* states since the fork, while young */
+	u64 read_ns;	/* begin of the read of a file that it is in */
 };
 
 #define BUCKETS 32768
@@ -69,6 +70,14 @@ struct {
 	__type(key, u32);
 	__type(value, struct stage);
 } stages SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);	/* (sized) as `stages`, while the tier is on */
+	__type(key, u32);
+	__type(value, struct functions);
+} functions SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK);

@@ -9,6 +9,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include "functions.h"
 #include "meeting.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -40,14 +41,71 @@ static __always_inline int exec_failed(long result)
 /* Stands first: libbpf loads in this order, and a host that forbids fexit says so at once. */
 #if defined(__TARGET_ARCH_x86)
 #define EXECVE "__x64_sys_execve"
+#define VMSPLICE "__x64_sys_vmsplice"
+#define FIRST_ARGUMENT(regs) ((regs)->di)
 #else
 #define EXECVE "__arm64_sys_execve"
+#define VMSPLICE "__arm64_sys_vmsplice"
+#define FIRST_ARGUMENT(regs) ((regs)->regs[0])
 #endif
 
 SEC("?fexit/" EXECVE)
 int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
 {
 	return exec_failed(result);
+}
+
+/* The daemon sets the targets: pipe_write is anon_pipe_write since 6.15, and where that was backported. */
+
+SEC("?fentry/pipe_write")
+int BPF_PROG(on_pipe_write, struct kiocb *iocb, struct iov_iter *from)
+{
+	pipe_write_began(iocb->ki_filp->f_inode->i_pipe, from->count);
+	return 0;
+}
+
+SEC("?fexit/pipe_read")
+int BPF_PROG(on_pipe_read, struct kiocb *iocb, struct iov_iter *to, long result)
+{
+	pipe_read_ended(result);
+	return 0;
+}
+
+SEC("?fentry/vfs_read")
+int BPF_PROG(on_file_read, struct file *file)
+{
+	file_read_began(file);
+	return 0;
+}
+
+SEC("?fexit/vfs_read")
+int BPF_PROG(on_file_read_end, struct file *file, char *to, u64 count, s64 *position, long result)
+{
+	file_read_ended(file, result);
+	return 0;
+}
+
+SEC("?fexit/do_splice")
+int BPF_PROG(on_splice, struct file *in, s64 *in_at, struct file *out, s64 *out_at, u64 count,
+	     u32 flags, long result)
+{
+	spliced(in, out, result, 1);
+	return 0;
+}
+
+SEC("?fexit/do_tee")
+int BPF_PROG(on_tee, struct file *in, struct file *out, u64 count, u32 flags, long result)
+{
+	spliced(in, out, result, 0);
+	return 0;
+}
+
+/* The system call: what it calls is inlined. */
+SEC("?fexit/" VMSPLICE)
+int BPF_PROG(on_vmsplice, const struct pt_regs *regs, long result)
+{
+	vmspliced(FIRST_ARGUMENT(regs), result);
+	return 0;
 }
 
 /* Counts a sleep on a pipe that is none of their own for stage `index` and those around it. */

@@ -146,6 +146,33 @@ struct stage {
 	struct pipe_end ends[STAGE_ENDS];
 };
 
+#define SIZE_BUCKETS 22	/* up to 1, 2, 4 … bytes to 1 MiB, and more */
+#define TIME_FIRST 10
+#define TIME_BUCKETS 26	/* up to 2^10, 2^11 … 2^34 ns, and more */
+#define FILL_BUCKETS 9	/* up to 0, 1/8 … 8/8 */
+#define FILL_SHIFT 16	/* its sum is in 1/65536 */
+
+struct sizes {
+	__u64 counts[SIZE_BUCKETS];
+	__u64 sum;
+};
+
+/* What the function hooks say of the stage with the same index. */
+struct functions {
+	struct sizes pipe_writes;
+	struct sizes pipe_reads;
+	struct sizes file_reads;
+	struct {
+		__u64 counts[TIME_BUCKETS];
+		__u64 sum;
+	} file_read_time;
+	struct {
+		__u64 counts[FILL_BUCKETS];
+		__u64 sum;
+	} pipe_fill;
+	__u64 pipe_slots;	/* of the pipe written last: pages that it holds */
+};
+
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */
 struct pipe {
 	__u32 stages[2][PIPE_SLOTS];	/* by enum pipe_side */

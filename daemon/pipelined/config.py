@@ -262,6 +262,12 @@ def _log_level(value: object) -> str:
     return value
 
 
+def _tier(value: object) -> str:
+    if value not in ("auto", "on", "off"):
+        raise ValueError("one of auto, on, off")
+    return str(value)
+
+
 def _file(value: object) -> Path:
     if isinstance(value, Path):
         return value
@@ -433,6 +439,16 @@ class Config:
         _switch,
         "true",
         "Show command lines in the API and the page. They may hold secrets. Never in /metrics.",
+    )
+    functions: str = _option(
+        "functions",
+        "auto",
+        "auto",
+        "WHEN",
+        _tier,
+        '"auto"',
+        "Hook pipe_write, pipe_read, vfs_read and splice, for sizes, times of reads, and how full "
+        "pipes are. auto: where the kernel allows it; on: refuse to start where it does not; off.",
     )
     trace_exec_failures: bool = _option(
         "trace-exec-failures",

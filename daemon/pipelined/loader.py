@@ -13,9 +13,10 @@ import ctypes
 import errno
 import logging
 import os
+import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -28,23 +29,56 @@ log = logging.getLogger(__name__)
 _LIBBPF_DEBUG = 2
 _LIBBPF_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
-#: Program of the object -> the kernel hook it is attached to.
+_BTF = Path("/sys/kernel/btf/vmlinux")
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """Where a program of the object is attached."""
+
+    hook: str
+    tier: str = "sched"
+    method: str = "tp_btf"
+    functions: tuple[str, ...] = ()
+    """Of the kernel: the first that this kernel has is the hook."""
+
+
 _HOOKS = {
-    "on_switch": "sched_switch",
-    "on_wakeup": "sched_wakeup",
-    "on_fork": "sched_process_fork",
-    "on_exec": "sched_process_exec",
-    "on_exit": "sched_process_exit",
-    "sweep_tasks": "iter/task",
+    "on_switch": _Program("sched_switch"),
+    "on_wakeup": _Program("sched_wakeup"),
+    "on_fork": _Program("sched_process_fork"),
+    "on_exec": _Program("sched_process_exec"),
+    "on_exit": _Program("sched_process_exit"),
+    "sweep_tasks": _Program("iter/task", method="iterator"),
 }
 _EXEC_FAILURES = {
-    "on_execve_exit": "sys_execve",
+    "on_execve_exit": _Program("sys_execve", method="fexit"),
 }
 _EXEC_FAILURES_BY_TRACEPOINT = {
-    "on_execve_return": "sys_exit_execve",
-    "on_execveat_return": "sys_exit_execveat",
+    "on_execve_return": _Program("sys_exit_execve", method="tracepoint"),
+    "on_execveat_return": _Program("sys_exit_execveat", method="tracepoint"),
 }
 _ITERATOR = "sweep_tasks"
+
+
+_ARCH = "arm64" if platform.machine() == "aarch64" else "x64"
+
+
+def _function(method: str, *names: str) -> _Program:
+    return _Program(names[-1], "functions", method, names)
+
+
+#: Anonymous pipes have functions of their own since 6.15 (a6b8d4cfa3d4, and where that was
+#: backported), which those of FIFOs with names call.
+_FUNCTIONS = {
+    "on_pipe_write": _function("fentry", "anon_pipe_write", "pipe_write"),
+    "on_pipe_read": _function("fexit", "anon_pipe_read", "pipe_read"),
+    "on_file_read": _function("fentry", "vfs_read"),
+    "on_file_read_end": _function("fexit", "vfs_read"),
+    "on_splice": _function("fexit", "do_splice"),
+    "on_tee": _function("fexit", "do_tee"),
+    "on_vmsplice": _function("fexit", f"__{_ARCH}_sys_vmsplice"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +123,7 @@ class _Libbpf:
             ("bpf_map__fd", number, [pointer]),
             ("bpf_map__set_max_entries", number, [pointer, ctypes.c_uint32]),
             ("bpf_program__set_autoload", number, [pointer, ctypes.c_bool]),
+            ("bpf_program__set_attach_target", number, [pointer, number, text]),
             ("bpf_program__attach", pointer, [pointer]),
             ("bpf_link__destroy", number, [pointer]),
             ("bpf_link__fd", number, [pointer]),
@@ -116,6 +151,7 @@ class _Libbpf:
     bpf_map__fd: ctypes._NamedFuncPointer
     bpf_map__set_max_entries: ctypes._NamedFuncPointer
     bpf_program__set_autoload: ctypes._NamedFuncPointer
+    bpf_program__set_attach_target: ctypes._NamedFuncPointer
     bpf_program__attach: ctypes._NamedFuncPointer
     bpf_link__destroy: ctypes._NamedFuncPointer
     bpf_link__fd: ctypes._NamedFuncPointer
@@ -146,29 +182,42 @@ class Loaded:
     """Map name -> file descriptor."""
     _lib: _Libbpf
     _object: int
-    _programs: Mapping[str, str] = field(default_factory=dict)
-    _refused: str = ""
+    _programs: Mapping[str, _Program] = field(default_factory=dict)
+    _refused: Mapping[str, tuple[_Program, str]] = field(default_factory=dict)
+    """Optional programs that are not loaded, and why."""
     _links: list[int] = field(default_factory=list)
     _iterator_link: int = -1
 
     def attach(self) -> tuple[Hook, ...]:
         """Attach the programs, once the maps hold what these need; `UserError` if refused."""
         hooks = []
-        for name, hook in self._programs.items():
-            program = self._lib.bpf_object__find_program_by_name(self._object, name.encode())
-            link = self._lib.bpf_program__attach(program)
+        refused = dict(self._refused)
+        for name, program in self._programs.items():
+            self._lib.messages.clear()
+            found = self._lib.bpf_object__find_program_by_name(self._object, name.encode())
+            link = self._lib.bpf_program__attach(found)
             if not link:
-                raise _failure(self._lib, f"cannot attach to {hook}", ctypes.get_errno())
+                failure = _failure(
+                    self._lib, f"cannot attach to {program.hook}", ctypes.get_errno()
+                )
+                if name in _HOOKS:
+                    raise failure
+                refused[name] = program, failure.message
+                continue
             self._links.append(link)
             if name == _ITERATOR:
                 self._iterator_link = self._lib.bpf_link__fd(link)
-            hooks.append(Hook(hook, "sched", _method(name), True))
-        if self._refused:
-            hooks += [
-                Hook(hook, "sched", _method(name), False, self._refused)
-                for name, hook in _EXEC_FAILURES.items()
-            ]
+            hooks.append(Hook(program.hook, program.tier, program.method, True))
+        hooks += [
+            Hook(program.hook, program.tier, program.method, False, reason)
+            for program, reason in refused.values()
+        ]
         return tuple(hooks)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether any program of the `functions` tier is loaded, and fills its map."""
+        return any(name in _FUNCTIONS for name in self._programs)
 
     def iterate(self) -> None:
         """Run the sweep's program over every task; returns when it has seen the last one."""
@@ -227,36 +276,67 @@ def load(
     sizes: Mapping[str, int],
     *,
     trace_exec_failures: bool = False,
+    functions: bool = True,
 ) -> Loaded:
     """Load the object at `path` with maps of `sizes` entries; `attach` starts it.
 
-    Failed execs are told where the kernel allows fexit; `trace_exec_failures` permits
-    the system call tracepoints instead, which cost every system call of the host.
-    Raises `UserError` when a program or a map cannot be had; nothing stays attached.
+    Programs at functions are optional: those that the kernel lets in are loaded, of the others
+    `attach` says why not. `functions` asks for those of that tier. Failed execs are told where
+    the kernel allows fexit; `trace_exec_failures` permits the system call tracepoints instead,
+    which cost every system call of the host. Raises `UserError` when another program or a map
+    cannot be had; nothing stays attached.
     """
     if not path.is_file():
         raise UserError(f"BPF object {path} is missing", "build it: make setup")
     lib = _Libbpf()
     optional = dict(_EXEC_FAILURES_BY_TRACEPOINT if trace_exec_failures else _EXEC_FAILURES)
+    refused: dict[str, tuple[_Program, str]] = {}
+    if functions:
+        there, missing = _of_this_kernel(_FUNCTIONS)
+        optional |= there
+        refused |= {name: (program, "no such function") for name, program in missing.items()}
+    while True:
+        try:
+            loaded = _load(lib, path, sizes, optional)
+        except _OptionalRefused as error:
+            # one that the host forbids is the first of all that it forbids
+            names = [error.program] if error.program in optional else list(optional)
+            if error.forbidden:
+                names = [name for name, p in optional.items() if p.method in ("fentry", "fexit")]
+            refused |= {name: (optional.pop(name), error.reason) for name in names}
+        else:
+            loaded._refused = refused
+            return loaded
+
+
+def _of_this_kernel(
+    programs: Mapping[str, _Program],
+) -> tuple[dict[str, _Program], dict[str, _Program]]:
+    """The programs with the function that this kernel has, and those of which it has none."""
     try:
-        return _load(lib, path, sizes, optional)
-    except _OptionalRefused as refused:
-        reason = refused.reason
-    return _load(lib, path, sizes, {}, reason)
+        names = _BTF.read_bytes()
+    except OSError:
+        names = b""
+    there, missing = {}, {}
+    for name, program in programs.items():
+        found = [f for f in program.functions if b"\0" + f.encode() + b"\0" in names]
+        if found:
+            there[name] = replace(program, hook=found[0])
+        else:
+            missing[name] = program
+    return there, missing
 
 
 class _OptionalRefused(Exception):
-    def __init__(self, reason: str) -> None:
+    def __init__(self, program: str, reason: str, *, forbidden: bool) -> None:
         super().__init__(reason)
+        self.program = program
         self.reason = reason
+        self.forbidden = forbidden
 
 
 def _load(
-    lib: _Libbpf,
-    path: Path,
-    sizes: Mapping[str, int],
-    optional: Mapping[str, str],
-    refused: str = "",
+    lib: _Libbpf, path: Path, sizes: Mapping[str, int], optional: Mapping[str, _Program]
 ) -> Loaded:
     lib.messages.clear()
     opened = lib.bpf_object__open_file(os.fsencode(path), None)
@@ -265,20 +345,28 @@ def _load(
     loaded = Loaded(maps={}, _lib=lib, _object=opened)
     try:
         for name, entries in sizes.items():
+            if name == "functions" and not any(program in _FUNCTIONS for program in optional):
+                continue
             found = lib.bpf_object__find_map_by_name(opened, name.encode())
             lib.bpf_map__set_max_entries(found, entries)
-        for name in optional:
+        for name, wanted in optional.items():
             program = lib.bpf_object__find_program_by_name(opened, name.encode())
             lib.bpf_program__set_autoload(program, True)
+            if wanted.functions:
+                lib.bpf_program__set_attach_target(program, 0, wanted.hook.encode())
         result = lib.bpf_object__load(opened)
         if result < 0:
             if optional:
-                raise _OptionalRefused(_line_that_matters(lib) or os.strerror(-result))
+                refused = re.search(r"prog '(\w+)': failed to load", "\n".join(lib.messages))
+                raise _OptionalRefused(
+                    refused[1] if refused else "",
+                    _line_that_matters(lib) or os.strerror(-result),
+                    forbidden=-result == errno.EPERM,
+                )
             raise _failure(lib, "the kernel refuses the BPF programs", -result)
         # libbpf is done with the kernel's BTF; glibc would keep the 12 MB that it took.
         lib.malloc_trim(0)
         loaded._programs = {**_HOOKS, **optional}
-        loaded._refused = refused
         loaded.maps = {
             name: lib.bpf_map__fd(lib.bpf_object__find_map_by_name(opened, name.encode()))
             for name in (*sizes, "commands", "lost", "control", "wakeups")
@@ -287,14 +375,6 @@ def _load(
         loaded.close()
         raise
     return loaded
-
-
-def _method(program: str) -> str:
-    if program == _ITERATOR:
-        return "iterator"
-    if program in _EXEC_FAILURES:
-        return "fexit"
-    return "tracepoint" if program in _EXEC_FAILURES_BY_TRACEPOINT else "tp_btf"
 
 
 def _line_that_matters(lib: _Libbpf) -> str:
@@ -337,6 +417,6 @@ def probe_hooks() -> list[Hook]:
 
     Raises `UserError` when the daemon could not start.
     """
-    sizes = dict.fromkeys(("stages", "free_stages", "pipes"), 64)
+    sizes = dict.fromkeys(("stages", "functions", "free_stages", "pipes"), 64)
     with load(default_object(), sizes) as loaded:
         return list(loaded.attach())

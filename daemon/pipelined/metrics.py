@@ -13,7 +13,8 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
     SummaryMetricFamily,
@@ -29,6 +31,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
 
 from pipelined import __version__
 from pipelined.runs import LEVELS, STATES, Series
@@ -36,7 +39,7 @@ from pipelined.runs import LEVELS, STATES, Series
 if TYPE_CHECKING:
     from pipelined.model import Totals
     from pipelined.observer import Observer
-    from pipelined.runs import StageCounters
+    from pipelined.runs import Histogram, StageCounters
 
 __all__ = [
     "BuildCollector",
@@ -51,6 +54,35 @@ __all__ = [
 ]
 
 Labels = dict[str, str]
+
+#: Histograms of the `functions` tier: name, help, field of `runs.Functions`.
+_HISTOGRAMS = (
+    (
+        "pipelined_pipe_write_size_bytes",
+        "Sizes of the stage's writes to pipes, as it asked for them.",
+        "pipe_writes",
+    ),
+    (
+        "pipelined_pipe_read_size_bytes",
+        "Sizes of the stage's reads of pipes, as they returned.",
+        "pipe_reads",
+    ),
+    (
+        "pipelined_file_read_size_bytes",
+        "Sizes of the stage's reads of files, as they returned.",
+        "file_reads",
+    ),
+    (
+        "pipelined_file_read_seconds",
+        "How long the stage's reads of files took.",
+        "file_read_seconds",
+    ),
+    (
+        "pipelined_pipe_fill_ratio",
+        "How full the pipe was when each of the stage's writes to it began.",
+        "pipe_fill",
+    ),
+)
 
 #: Counters with no labels beyond the stage's: name, help, field of StageCounters.
 _STAGE_COUNTERS = (
@@ -222,6 +254,7 @@ class StageCollector(Collector):
         )
         for name, documentation, field in _STAGE_COUNTERS:
             yield _filled(CounterMetricFamily(name, documentation), name, field, stages)
+        yield from self._histograms(stages)
 
     @staticmethod
     def _states(stages: Iterable[tuple[Labels, StageCounters]]) -> Metric:
@@ -246,6 +279,24 @@ class StageCollector(Collector):
             for value, field in fields:
                 _add(family, name, {**labels, label: value}, getattr(stage, field))
         return family
+
+    @staticmethod
+    def _histograms(stages: Sequence[tuple[Labels, StageCounters]]) -> Iterator[Metric]:
+        """Only of stages that have called the function: most have not called most of them."""
+        for name, documentation, field in _HISTOGRAMS:
+            family = HistogramMetricFamily(name, documentation)
+            for labels, stage in stages:
+                if stage.functions:
+                    _add_histogram(family, name, labels, getattr(stage.functions, field))
+            if family.samples:
+                yield family
+        name = "pipelined_pipe_capacity_bytes"
+        capacity = GaugeMetricFamily(name, "What the pipe holds that the stage wrote to last.")
+        for labels, stage in stages:
+            if stage.functions and stage.functions.pipe_capacity_bytes:
+                _add(capacity, name, labels, stage.functions.pipe_capacity_bytes)
+        if capacity.samples:
+            yield capacity
 
 
 class HookCollector(Collector):
@@ -411,6 +462,23 @@ def _text(value: str) -> str:
 def _add(family: Metric, name: str, labels: Labels, value: float) -> None:
     """Append a sample, past the checks of `add_metric`, which would cost as much again."""
     family.samples.append(Sample(name, labels, value))
+
+
+def _add_histogram(family: Metric, name: str, labels: Labels, histogram: Histogram) -> None:
+    if not histogram.count:
+        return
+    below = 0
+    for edge, count in zip(histogram.edges, histogram.counts, strict=False):
+        below += count
+        _add(family, f"{name}_bucket", {**labels, "le": _edge(edge)}, below)
+    _add(family, f"{name}_bucket", {**labels, "le": "+Inf"}, histogram.count)
+    _add(family, f"{name}_count", labels, histogram.count)
+    _add(family, f"{name}_sum", labels, histogram.sum)
+
+
+@cache
+def _edge(value: float) -> str:
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def _filled(

@@ -8,6 +8,7 @@ between two sweeps is in them whole.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ from functools import lru_cache
 from operator import add, sub
 from typing import Any, NamedTuple
 
-from .records import COUNTERS, NS, Group, StageRecord
-from .runs import LEVELS, STATES, PipeEnd, Run, Series, Stage, StageCounters
+from .records import COUNTERS, HISTOGRAMS, NS, Group, StageRecord
+from .runs import LEVELS, STATES, Functions, Histogram, PipeEnd, Run, Series, Stage, StageCounters
 from .topology import arrange
 
 __all__ = ["OTHER", "Model", "Totals"]
@@ -39,6 +40,8 @@ _USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "sy
 _PLAIN_COUNTERS = tuple(
     name for name in COUNTERS if not name.endswith("_ns") and name != "exec_failures"
 )
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # Signatures repeat: a host runs the same jobs over and over.
 _arrange = lru_cache(maxsize=1024)(arrange)
@@ -66,6 +69,8 @@ class _StageSums:
     counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
     user_ns: int = 0
     system_ns: int = 0
+    functions: list[int] = field(default_factory=list)
+    """As in the record; the last value is not a sum, but the pipe written to last."""
 
 
 @dataclass(slots=True)
@@ -89,6 +94,7 @@ class _SeenStage:
     counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
     user_ns: int = 0
     system_ns: int = 0
+    functions: list[int] = field(default_factory=list)
 
 
 class _Facts(NamedTuple):
@@ -242,6 +248,8 @@ class Model:
                 total = sums.stages[place] = _StageSums()
             _grow(total.counted, stages[i].counted, records[i].counted)
             _grow_modes(total, stages[i])
+            if records[i].functions:
+                _grow_functions(total, stages[i], records[i].functions)
         facts = tuple([_Facts(s.user_ns, s.system_ns, s.arguments) for s in stages])
         return _Sighting(group, series, edges, records, facts, parent)
 
@@ -305,10 +313,12 @@ class Model:
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
             arguments=facts.arguments,
-            **self._counters(counted, facts.user_ns, facts.system_ns),
+            **self._counters(counted, facts.user_ns, facts.system_ns, record.functions),
         )
 
-    def _counters(self, counted: Sequence[int], user_ns: int, system_ns: int) -> dict[str, Any]:
+    def _counters(
+        self, counted: Sequence[int], user_ns: int, system_ns: int, functions: Sequence[int]
+    ) -> dict[str, Any]:
         """The fields of `StageCounters`."""
         values = dict(zip((*STATES, *COUNTERS), counted, strict=True))
         return {
@@ -318,6 +328,7 @@ class Model:
             "exec_failures": values["exec_failures"] if self._exec_failures else None,
             "children_cpu_seconds": NS * values["children_cpu_ns"],
             "children_lifetime_seconds": NS * values["children_life_ns"],
+            "functions": _functions(functions) if functions else None,
             **{name: values[name] for name in _PLAIN_COUNTERS},
         }
 
@@ -341,7 +352,7 @@ class Model:
             disk_alone_seconds=clock[levels],
             stages={
                 place: StageCounters(
-                    **self._counters(stage.counted, stage.user_ns, stage.system_ns)
+                    **self._counters(stage.counted, stage.user_ns, stage.system_ns, stage.functions)
                 )
                 for place, stage in sums.stages.items()
             },
@@ -373,6 +384,25 @@ def _grow_modes(total: _StageSums, seen: _SeenStage) -> None:
     total.system_ns += system - seen.system_ns
     total.user_ns += cpu - system - seen.user_ns
     seen.system_ns, seen.user_ns = system, cpu - system
+
+
+def _grow_functions(total: _StageSums, seen: _SeenStage, now: Sequence[int]) -> None:
+    if not seen.functions:
+        seen.functions = [0] * (len(now) - 1)
+    *counted, slots = total.functions or [0] * len(now)
+    _grow(counted, seen.functions, now[:-1])
+    total.functions = [*counted, now[-1] or slots]
+
+
+def _functions(values: Sequence[int]) -> Functions:
+    """`struct functions`, decoded."""
+    histograms = {}
+    at = 0
+    for name, edges, buckets, unit in HISTOGRAMS:
+        counts = tuple(values[at : at + buckets])
+        histograms[name] = Histogram(edges, counts, values[at + buckets] * unit)
+        at += buckets + 1
+    return Functions(**histograms, pipe_capacity_bytes=values[at] * _PAGE or None)
 
 
 def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:

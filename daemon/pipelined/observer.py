@@ -8,12 +8,13 @@ import os
 import select
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
 from .cgroups import CgroupNames, find_cgroup2
 from .config import Config
+from .errors import UserError
 from .loader import Hook, default_object, load
 from .model import Model, Totals
 from .runs import Run, Series
@@ -64,10 +65,12 @@ class Observer:
             config.object or default_object(),
             {
                 "stages": stages + 1,
+                "functions": stages + 1,
                 "free_stages": stages,
                 "pipes": config.max_pipes,
             },
             trace_exec_failures=config.trace_exec_failures,
+            functions=config.functions != "off",
         )
         try:
             sweep = Sweep(
@@ -80,6 +83,8 @@ class Observer:
                 watch_pid=watch_pid,
             )
             hooks = loaded.attach()
+            if config.functions == "on":
+                _require_functions(hooks)
         except BaseException:
             loaded.close()
             raise
@@ -203,3 +208,12 @@ def _arguments_of(pid: int) -> str | None:
     except OSError:  # gone, or not ours to see
         return None
     return raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="backslashreplace") or None
+
+
+def _require_functions(hooks: Sequence[Hook]) -> None:
+    for hook in hooks:
+        if hook.tier == "functions" and not hook.attached:
+            raise UserError(
+                f"--functions=on, but {hook.name} cannot be hooked: {hook.reason}",
+                "use --functions=auto, which goes without; `pipelined doctor` says more",
+            )

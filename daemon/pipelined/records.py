@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from .runs import LEVELS, STATES, Endpoint
+from .runs import FILL_EDGES, LEVELS, SIZE_EDGES, STATES, TIME_EDGES, Endpoint
 
 __all__ = [
     "CONTROL",
     "COUNTERS",
+    "FUNCTIONS",
+    "HISTOGRAMS",
     "LOST_KINDS",
     "NS",
     "PIPE",
@@ -56,6 +58,16 @@ COUNTERS = (
     "children_life_ns",
 )
 
+#: Histograms of `struct functions` in their order: field of `runs.Functions`, edges, number of
+#: buckets, and the value of 1 in the record's sum.
+HISTOGRAMS: tuple[tuple[str, tuple[float, ...], int, float], ...] = (
+    ("pipe_writes", SIZE_EDGES, len(SIZE_EDGES) + 1, 1),
+    ("pipe_reads", SIZE_EDGES, len(SIZE_EDGES) + 1, 1),
+    ("file_reads", SIZE_EDGES, len(SIZE_EDGES) + 1, 1),
+    ("file_read_seconds", TIME_EDGES, len(TIME_EDGES) + 1, NS),
+    ("pipe_fill", FILL_EDGES, len(FILL_EDGES), 2**-16),
+)
+
 #: Pipe ends that a stage remembers.
 STAGE_ENDS = 8
 
@@ -66,6 +78,7 @@ _COUNTED = f"{len(STATES) + len(COUNTERS)}q"
 PIPELINE = Struct(f"=QQ{_CLOCKS}qQ")
 PIPE_END = Struct("=QIIQQ")
 STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}6Q6I16s{STAGE_ENDS * PIPE_END.size}s")
+FUNCTIONS = Struct(f"={sum(buckets + 1 for _, _, buckets, _ in HISTOGRAMS) + 1}Q")
 PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16I4I16s")
 CONTROL = Struct("=QQQII")
@@ -118,6 +131,8 @@ class StageRecord:
     ends: tuple[EndRecord, ...]
     borrows: bool = False
     """It uses a pipe of the stage around it."""
+    functions: tuple[int, ...] = ()
+    """The values of `struct functions`; empty where that tier is off."""
     raw: bytes = b""
     """What this was decoded from."""
 
@@ -152,8 +167,11 @@ class Group:
 
 
 def decode_stage(raw: bytes, index: int) -> StageRecord:
-    """The stage record that `raw` holds; `index` is its place in the `stages` array."""
-    word, pipeline, *counted = (fields := STAGE.unpack(raw))[: 2 + len(STATES) + len(COUNTERS)]
+    """The stage that `raw` holds: its record, and that of its functions where there is one.
+
+    `index` is its place in both arrays.
+    """
+    word, pipeline, *counted = (fields := STAGE.unpack_from(raw))[: 2 + len(STATES) + len(COUNTERS)]
     start, end, _, root_start, _, cgroup = fields[-14:-8]
     live, generation, pid, parent_pid, _, flags, comm, slots = fields[-8:]
     ends = []
@@ -185,6 +203,7 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
         comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
         tuple(ends),
         borrows,
+        FUNCTIONS.unpack_from(raw, STAGE.size) if len(raw) > STAGE.size else (),
         raw,
     )
 

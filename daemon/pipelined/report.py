@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from pipelined.runs import LEVELS, STATES, Run, Stage
+from pipelined.runs import LEVELS, STATES, Histogram, Run, Stage
 from pipelined.verdict import STATE_WORDS, duration, percent, sentence, share
 
 __all__ = [
@@ -367,6 +367,9 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
     """Levels, disk, and where the run belongs."""
     out = _flow(_levels(run, ascii_only), "   ", "  level   ", width)
     out += _fact("disk", _disk(run), width)
+    for name, texts in (("pipes", _pipe_writes(run)), ("files", _file_reads(run))):
+        if texts:
+            out += _fact(name, "; ".join(texts), width)
     sides = []
     for side, word in (("write", "input from"), ("read", "output to")):
         names = [endpoint.command for endpoint in run.endpoints if endpoint.side == side]
@@ -397,6 +400,35 @@ def _levels(run: Run, ascii_only: bool) -> list[Text]:
             entry.append(f" {height}", STYLES["cpu"])
         entries.append(entry.append(f" {percent(part)}", ""))
     return entries
+
+
+def _pipe_writes(run: Run) -> list[str]:
+    """How large each stage's writes to pipes were, and how full the pipe was."""
+    return [
+        f"{stage.command} writes {_half(found.pipe_writes)} into "
+        f"{mean_size(found.pipe_capacity_bytes or 0, 1)}, {percent(found.pipe_fill.mean or 0)} full"
+        for stage in run.stages
+        if (found := stage.functions) and found.pipe_writes.count
+    ]
+
+
+def _file_reads(run: Run) -> list[str]:
+    """How large each stage's reads of files were, and how long they took."""
+    out = []
+    for stage in run.stages:
+        found = stage.functions
+        if found and found.file_reads.count:
+            within = found.file_read_seconds.within(0.99)
+            took = f", 99 % within {duration(within)}" if within else ""
+            out.append(f"{stage.command} reads {_half(found.file_reads)}{took}")
+    return out
+
+
+def _half(sizes: Histogram) -> str:
+    """The size that half of the calls did not exceed."""
+    median = sizes.within(0.5)
+    word, edge = ("over", sizes.edges[-1]) if median is None else ("up to", median)
+    return f"{word} {mean_size(edge, 1)}"
 
 
 def _disk(run: Run) -> str:

@@ -11,7 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["LEVELS", "STATES", "Endpoint", "PipeEnd", "Run", "Series", "Stage", "StageCounters"]
+__all__ = [
+    "FILL_EDGES",
+    "LEVELS",
+    "SIZE_EDGES",
+    "STATES",
+    "TIME_EDGES",
+    "Endpoint",
+    "Functions",
+    "Histogram",
+    "PipeEnd",
+    "Run",
+    "Series",
+    "Stage",
+    "StageCounters",
+]
 
 #: States of a thread, in the order of the kernel side's `enum thread_state`
 #: (bpf/pipelined.h). Their seconds add up to the lifetimes of a stage's threads.
@@ -32,6 +46,12 @@ STATES = (
 
 #: Labels of the levels; the last one gathers everything from 8 on.
 LEVELS = ("0", "1", "2", "3", "4", "5", "6", "7", "8+")
+
+
+#: Upper edges of histograms, inclusive: bytes, seconds (2^10 to 2^34 ns), and how full a pipe was.
+SIZE_EDGES = tuple(2**n for n in range(21))
+TIME_EDGES = tuple(2**n / 1e9 for n in range(10, 35))
+FILL_EDGES = tuple(n / 8 for n in range(9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,50 @@ class Endpoint:
     """What it does with its pipe: ``read`` or ``write``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often a value lay in each bucket, and the sum of all values."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    """By bucket: above the edge before, up to its own; a last one, if any, is past all edges."""
+    sum: float
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        return self.sum / self.count if self.count else None
+
+    def within(self, share: float) -> float | None:
+        """The lowest edge that at least this share of the values does not exceed; None: none."""
+        left = share * self.count
+        for edge, count in zip(self.edges, self.counts, strict=False):
+            left -= count
+            if self.count and left <= 0:
+                return edge
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """What the `functions` tier says of a stage."""
+
+    pipe_writes: Histogram
+    """Bytes of each write to a pipe, as the program asked for them."""
+    pipe_reads: Histogram
+    """Bytes that each read of a pipe returned."""
+    file_reads: Histogram
+    """Bytes that each read of a file returned."""
+    file_read_seconds: Histogram
+    pipe_fill: Histogram
+    """How full the pipe was when each write to it began, 0 to 1."""
+    pipe_capacity_bytes: int | None
+    """Of the pipe written to last; None before the first write."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCounters:
     """What is counted of a stage, in one run or over all runs of its place in a pipeline."""
@@ -90,6 +154,8 @@ class StageCounters:
     exited_children: int
     children_cpu_seconds: float
     children_lifetime_seconds: float
+    functions: Functions | None = None
+    """None where the `functions` tier is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,23 @@ describes every key. Keys are only ever added to this version of the schema.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
-from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series, Stage
+from pipelined.runs import (
+    FILL_EDGES,
+    LEVELS,
+    SIZE_EDGES,
+    STATES,
+    TIME_EDGES,
+    Endpoint,
+    Functions,
+    Histogram,
+    PipeEnd,
+    Run,
+    Series,
+    Stage,
+)
 
 __all__ = ["run_as_dict", "run_from_dict"]
 
@@ -70,6 +84,7 @@ def _stage_as_dict(stage: Stage, show_arguments: bool) -> dict[str, Any]:
         "exited_children": stage.exited_children,
         "exited_children_cpu_seconds": stage.children_cpu_seconds,
         "exited_children_lifetime_seconds": stage.children_lifetime_seconds,
+        "functions": None if stage.functions is None else _functions_as_dict(stage.functions),
         "pipe_ends": [
             {
                 "pipe": end.pipe,
@@ -137,4 +152,43 @@ def _stage_from_dict(described: Mapping[str, Any]) -> Stage:
             for end in described["pipe_ends"]
         ),
         arguments=described.get("arguments"),
+        functions=_functions_from_dict(described.get("functions")),
     )
+
+
+#: Key in the schema, field of `Functions`, edges.
+_HISTOGRAMS = (
+    ("pipe_write_size_bytes", "pipe_writes", SIZE_EDGES),
+    ("pipe_read_size_bytes", "pipe_reads", SIZE_EDGES),
+    ("file_read_size_bytes", "file_reads", SIZE_EDGES),
+    ("file_read_seconds", "file_read_seconds", TIME_EDGES),
+    ("pipe_fill_ratio", "pipe_fill", FILL_EDGES),
+)
+
+
+def _functions_as_dict(functions: Functions) -> dict[str, Any]:
+    described: dict[str, Any] = {"pipe_capacity_bytes": functions.pipe_capacity_bytes}
+    for key, field, _ in _HISTOGRAMS:
+        histogram: Histogram = getattr(functions, field)
+        described[key] = {
+            "count": histogram.count,
+            "sum": histogram.sum,
+            "buckets": [
+                {"le": edge, "count": count}
+                for edge, count in zip_longest(histogram.edges, histogram.counts)
+                if count
+            ],
+        }
+    return described
+
+
+def _functions_from_dict(described: Mapping[str, Any] | None) -> Functions | None:
+    if described is None:
+        return None
+    histograms = {}
+    for key, field, edges in _HISTOGRAMS:
+        found = {bucket["le"]: bucket["count"] for bucket in described[key]["buckets"]}
+        places = edges if edges is FILL_EDGES else (*edges, None)
+        counts = tuple(found.get(edge, 0) for edge in places)
+        histograms[field] = Histogram(edges, counts, described[key]["sum"])
+    return Functions(**histograms, pipe_capacity_bytes=described["pipe_capacity_bytes"])

@@ -66,6 +66,7 @@ class Sweep:
         self._loaded = loaded
         self._max_stages = max_stages
         self._max_pipes = max_pipes
+        self._functions: mmap.mmap | None = None
         self._map_stages(min(_MAPPED, max_stages))
         self._lost = self._map("lost", 8 * len(records.LOST_KINDS))
         self._control = self._map("control", records.CONTROL.size)
@@ -123,6 +124,11 @@ class Sweep:
             generation = (stage.generation + 1) & _GENERATION_MASK
             struct.pack_into("=I", blank, GENERATION_OFFSET, generation)
             self._stages[offset : offset + len(blank)] = blank
+            if self._functions:
+                offset = stage.index * records.FUNCTIONS.size
+                self._functions[offset : offset + records.FUNCTIONS.size] = bytes(
+                    records.FUNCTIONS.size
+                )
             self._give_back(stage.index)
 
     def lost(self) -> dict[str, int]:
@@ -151,8 +157,9 @@ class Sweep:
         """Detach the programs and unmap everything."""
         self._loaded.close()
         self._wakeups.close()
-        for mapped in (self._stages, self._lost, self._control):
-            mapped.close()
+        for mapped in (self._stages, self._functions, self._lost, self._control):
+            if mapped:
+                mapped.close()
 
     def _map(self, name: str, size: int) -> mmap.mmap:
         page = mmap.PAGESIZE
@@ -160,12 +167,18 @@ class Sweep:
 
     def _read(self, index: int) -> bytes:
         size = records.STAGE.size
-        return self._stages[index * size : (index + 1) * size]
+        raw = self._stages[index * size : (index + 1) * size]
+        if self._functions:
+            size = records.FUNCTIONS.size
+            raw += self._functions[index * size : (index + 1) * size]
+        return raw
 
     def _map_stages(self, count: int) -> None:
         """Map the records up to index `count`."""
         self._mapped = count
         self._stages = self._map("stages", records.STAGE.size * (count + 1))
+        if self._loaded.has_functions:
+            self._functions = self._map("functions", records.FUNCTIONS.size * (count + 1))
 
     def _give_back(self, index: int) -> None:
         if not self._loaded.put("free_stages", None, index.to_bytes(4, sys.byteorder)):

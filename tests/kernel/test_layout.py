@@ -19,6 +19,7 @@ def test_records_have_the_layout_of_the_header() -> None:
     assert layout == {
         "stage": records.STAGE.size,
         "pipeline": records.PIPELINE.size,
+        "functions": records.FUNCTIONS.size,
         "pipe": records.PIPE.size,
         "pipe_key": records.PIPE_KEY.size,
         "control": records.CONTROL.size,

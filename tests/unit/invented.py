@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from pipelined.runs import LEVELS, STATES, Run, Series, Stage
+from pipelined.runs import (
+    FILL_EDGES,
+    LEVELS,
+    SIZE_EDGES,
+    STATES,
+    TIME_EDGES,
+    Functions,
+    Histogram,
+    Run,
+    Series,
+    Stage,
+)
 
 START = 1_700_000_000.0
 
@@ -37,6 +49,26 @@ def make_stage(position: int, command: str, **given: Any) -> Stage:
         "children_lifetime_seconds": 0.0,
     }
     return Stage(**values | given)
+
+
+def make_histogram(edges: tuple[float, ...], *values: float, past: bool = True) -> Histogram:
+    """The histogram of these values; `past`: with a bucket for what is over all edges."""
+    counts = [0] * (len(edges) + past)
+    for value in values:
+        counts[bisect_left(edges, value)] += 1
+    return Histogram(edges, tuple(counts), sum(values))
+
+
+def make_functions() -> Functions:
+    """Of a stage that has called every function."""
+    return Functions(
+        pipe_writes=make_histogram(SIZE_EDGES, 1, 4096, 4097, 3_000_000),
+        pipe_reads=make_histogram(SIZE_EDGES, 65536),
+        file_reads=make_histogram(SIZE_EDGES, 100, 131072),
+        file_read_seconds=make_histogram(TIME_EDGES, 2**-20, 0.25),
+        pipe_fill=make_histogram(FILL_EDGES, 0, 0.5, 0.5625, 1, past=False),
+        pipe_capacity_bytes=65536,
+    )
 
 
 def make_run(stages: Sequence[Stage], wall: float, *, overlapping: float = 0, **given: Any) -> Run:

@@ -21,7 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pipelined import __version__
 from pipelined.metrics import GuardedCollectors, Metrics
-from pipelined.runs import STATES, Series
+from pipelined.runs import STATES, Functions, Series
+from unit.invented import make_functions
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -45,6 +46,7 @@ class FakeStage:
     exited_children: int = 9
     children_cpu_seconds: float = 1.5
     children_lifetime_seconds: float = 2.5
+    functions: Functions | None = field(default_factory=make_functions)
 
 
 @dataclass(frozen=True)
@@ -366,11 +368,33 @@ def test_senseless_accept_header_is_answered_all_the_same() -> None:
     assert b"pipelined_runs_total{" in text
 
 
+def test_a_histogram_counts_up_to_each_edge() -> None:
+    samples = scrape(FakeObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): FakeStage()})}))
+    name = "pipelined_pipe_write_size_bytes"
+    found = {
+        dict(labels)["le"]: value
+        for (sample, labels), value in samples.items()
+        if sample == f"{name}_bucket"
+    }
+    assert len(found) == 22
+    assert [found[le] for le in ("1.0", "2048.0", "4096.0", "8192.0")] == [1, 1, 2, 3]
+    assert (found["1.048576e+06"], found["+Inf"]) == (3, 4)
+    (total,) = (value for (sample, _), value in samples.items() if sample == f"{name}_sum")
+    assert total == 1 + 4096 + 4097 + 3_000_000
+
+
+def test_where_functions_cannot_be_hooked_their_series_are_absent() -> None:
+    off = FakeTotals(stages={(1, "cat"): FakeStage(functions=None)})
+    found = names(scrape(FakeObserver({CAT_AWK: off})))
+    assert not [name for name in found if "size_bytes" in name or "fill" in name]
+    assert "pipelined_pipe_capacity_bytes" not in found
+
+
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
     page = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text()
     documented = set(re.findall(r"^### `(\w+)`", page, re.MULTILINE))
     exposed = {
-        re.sub(r"(?<=sweep_seconds)_(sum|count)$", "", name)
+        re.sub(r"_(sum|count|bucket)$", "", name)
         for name in names(scrape(FakeObserver(several_series())))
         if name.startswith("pipelined_")
     }

@@ -12,7 +12,7 @@ from rich.console import Console
 from pipelined.report import bar, data_size, lines, mean_size, printable, render, shorten
 from pipelined.runs import STATES, Endpoint, Run, Series, Stage
 from unit import invented
-from unit.invented import START
+from unit.invented import START, make_functions
 
 MB = 1_000_000
 
@@ -73,6 +73,14 @@ def test_the_first_line_holds_signature_and_headline_figures(run: Run) -> None:
     assert text_of(run).splitlines()[0] == (
         "zcat|sort|awk|uniq   5.6 s wall   0.9 cores used   overlap 8 %   0 lost"
     )
+
+
+def test_pipes_and_files_are_told_where_functions_are_hooked(run: Run) -> None:
+    assert "  pipes" not in text_of(run) and "  files" not in text_of(run)
+    first, *rest = run.stages
+    text = text_of(replace(run, stages=(replace(first, functions=make_functions()), *rest)))
+    assert "pipes   zcat writes up to 4 KiB into 64 KiB, 52 % full" in text
+    assert "files   zcat reads up to 128 B, 99 % within 0.27 s" in text
 
 
 def test_the_verdict_comes_before_the_table(run: Run) -> None:

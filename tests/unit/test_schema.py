@@ -11,7 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series, Stage
+from pipelined.runs import (
+    FILL_EDGES,
+    LEVELS,
+    SIZE_EDGES,
+    STATES,
+    TIME_EDGES,
+    Endpoint,
+    Functions,
+    Histogram,
+    PipeEnd,
+    Run,
+    Series,
+    Stage,
+)
 from pipelined.schema import run_as_dict, run_from_dict
 
 seconds = st.floats(0, 1e9)
@@ -23,6 +36,22 @@ names = st.text(st.characters(), max_size=15) | st.binary(max_size=15).map(
 )
 sides = st.sampled_from(["read", "write"])
 
+
+def histograms(edges: tuple[float, ...], buckets: int) -> st.SearchStrategy[Histogram]:
+    found = st.lists(counts, min_size=buckets, max_size=buckets).map(tuple)
+    return st.builds(Histogram, st.just(edges), found, seconds)
+
+
+sizes = histograms(SIZE_EDGES, len(SIZE_EDGES) + 1)
+functions = st.builds(
+    Functions,
+    pipe_writes=sizes,
+    pipe_reads=sizes,
+    file_reads=sizes,
+    file_read_seconds=histograms(TIME_EDGES, len(TIME_EDGES) + 1),
+    pipe_fill=histograms(FILL_EDGES, len(FILL_EDGES)),
+    pipe_capacity_bytes=st.none() | counts,
+)
 stages = st.builds(
     Stage,
     position=st.integers(1, 99),
@@ -47,6 +76,7 @@ stages = st.builds(
     children_lifetime_seconds=seconds,
     ends=st.lists(st.builds(PipeEnd, names, sides, counts, seconds), max_size=3).map(tuple),
     arguments=st.none() | names,
+    functions=st.none() | functions,
 )
 runs = st.builds(
     Run,

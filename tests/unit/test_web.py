@@ -23,7 +23,7 @@ from pipelined.errors import UserError
 from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
 from pipelined.schema import run_as_dict
 from pipelined.web import HttpServer, create_app, serve
-from unit.invented import START, make_run, make_stage
+from unit.invented import START, make_functions, make_run, make_stage
 
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
@@ -38,6 +38,7 @@ def run(number: int, pipeline: str = "cat|awk", *, live: bool = True) -> Run:
             states=dict.fromkeys(STATES, 0.25),
             ends=(PipeEnd("0:14:123", "write", 4, 0.25),),
             arguments=f"{command} --password=hunter2",
+            functions=make_functions(),
         )
         for position, command in enumerate(pipeline.split("|"), 1)
     ]

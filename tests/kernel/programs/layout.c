@@ -8,16 +8,20 @@
 
 int main(void)
 {
-	printf("{\"stage\": %zu, \"pipeline\": %zu, \"pipe\": %zu, \"pipe_key\": %zu, "
+	printf("{\"stage\": %zu, \"pipeline\": %zu, \"functions\": %zu, "
+	       "\"pipe\": %zu, \"pipe_key\": %zu, "
 	       "\"control\": %zu, \"stage.start_ns\": %zu, \"stage.generation\": %zu, "
 	       "\"stage.comm\": %zu, \"stage.ends\": %zu, \"pipeline.start_ns\": %zu, "
-	       "\"pipeline.alias\": %zu, \"control.missed_switches\": %zu, \"control.watch_pid\": %zu, \"states\": %d, "
+	       "\"pipeline.alias\": %zu, \"control.missed_switches\": %zu, "
+	       "\"control.watch_pid\": %zu, \"states\": %d, "
 	       "\"levels\": %d, \"lost_kinds\": %d}\n",
-	       sizeof(struct stage), sizeof(struct pipeline), sizeof(struct pipe),
+	       sizeof(struct stage), sizeof(struct pipeline),
+	       sizeof(struct functions), sizeof(struct pipe),
 	       sizeof(struct pipe_key), sizeof(struct control), offsetof(struct stage, start_ns),
 	       offsetof(struct stage, generation), offsetof(struct stage, comm),
 	       offsetof(struct stage, ends), offsetof(struct pipeline, start_ns),
-	       offsetof(struct pipeline, alias), offsetof(struct control, missed_switches), offsetof(struct control, watch_pid), STATES,
+	       offsetof(struct pipeline, alias), offsetof(struct control, missed_switches),
+	       offsetof(struct control, watch_pid), STATES,
 	       LEVEL_COUNT, LOST_KINDS);
 	return 0;
 }

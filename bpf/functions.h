@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The `functions` tier: sizes of writes and reads, how full the pipe was, how long reads
+ * of files took, and the bytes that splice moves past the kernel's accounting. Owns the
+ * map `functions`. Called at each call of the hooked functions; a task in no stage ends
+ * at one array look-up.
+ * Cannot see: readv and preadv of files, which do not go through vfs_read, and io_uring.
+ */
+#ifndef PIPELINED_FUNCTIONS_H
+#define PIPELINED_FUNCTIONS_H
+
+#include "topology.h"
+
+static __always_inline struct functions *functions_at(u32 index)
+{
+	return bpf_map_lookup_elem(&functions, &index);
+}
+
+/* The current task's state if it is in a stage, else NULL. */
+static __always_inline struct task_state *member(struct task_struct *p)
+{
+	struct task_state *task;
+
+	if (!is_noted(p->pid))
+		return NULL;
+	task = state_of(p);
+	return task && task->stage && task->stage != STAGE_DEAD ? task : NULL;
+}
+
+/* How many bits `value` has: the least n with value < 2^n. */
+static __always_inline u32 bits(u64 value)
+{
+	u32 found = 0;
+
+	for (u32 half = 32; half; half /= 2) {
+		if (value >> half) {
+			value >>= half;
+			found += half;
+		}
+	}
+	return found + (value != 0);
+}
+
+/* The bucket, of those up to 2^first, 2^(first + 1) …, that holds `value`, which is not 0. */
+static __always_inline u32 bucket_for(u64 value, u32 first, u32 buckets)
+{
+	u32 at = bits(value - 1);
+
+	at = at > first ? at - first : 0;
+	return at < buckets ? at : buckets - 1;
+}
+
+#define HISTOGRAM_ADD(histogram, buckets, at, value)                          \
+	do {                                                                  \
+		u64 bucket_ = (at);                                           \
+		OPAQUE(bucket_);                                              \
+		if (bucket_ < (buckets)) {                                    \
+			__sync_fetch_and_add(&(histogram).counts[bucket_], 1); \
+			__sync_fetch_and_add(&(histogram).sum, value);        \
+		}                                                             \
+	} while (0)
+
+/* For stage `index` and those around it. */
+#define for_each_functions(entry, index)                                                      \
+	for (int depth_ = 0; depth_ < MAX_DEPTH && (index) && (entry = functions_at(index)); \
+	     depth_++, index = outer_of(index))
+
+static __always_inline u32 outer_of(u32 index)
+{
+	struct stage *stage = stage_at(index);
+
+	return stage ? word_outer(stage->word) : 0;
+}
+
+/* A write begins: `size` as the caller asked for, and the pipe as it found it. */
+static __always_inline void pipe_write_began(struct pipe_inode_info *pipe, u64 size)
+{
+	struct task_state *task = member(bpf_get_current_task_btf());
+	u32 index, used, slots;
+	struct functions *entry;
+
+	if (!task || !size)
+		return;
+	slots = pipe->max_usage;
+	used = pipe->head - pipe->tail;
+	if (!slots)
+		return;
+	if (used > slots)
+		used = slots;
+	index = task->stage;
+	for_each_functions(entry, index) {
+		HISTOGRAM_ADD(entry->pipe_writes, SIZE_BUCKETS,
+			      bucket_for(size, 0, SIZE_BUCKETS), size);
+		HISTOGRAM_ADD(entry->pipe_fill, FILL_BUCKETS,
+			      (used * (FILL_BUCKETS - 1) + slots - 1) / slots,
+			      ((u64)used << FILL_SHIFT) / slots);
+		entry->pipe_slots = slots;
+	}
+}
+
+static __always_inline void pipe_read_ended(s64 size)
+{
+	struct task_state *task;
+	struct functions *entry;
+	u32 index;
+
+	if (size <= 0)
+		return;
+	task = member(bpf_get_current_task_btf());
+	if (!task)
+		return;
+	index = task->stage;
+	for_each_functions(entry, index)
+		HISTOGRAM_ADD(entry->pipe_reads, SIZE_BUCKETS,
+			      bucket_for(size, 0, SIZE_BUCKETS), size);
+}
+
+static __always_inline int is_on_disk(struct file *file)
+{
+	u32 type = file->f_inode->i_mode & S_IFMT;
+
+	return type == S_IFREG || type == S_IFBLK;
+}
+
+static __always_inline void file_read_began(struct file *file)
+{
+	struct task_state *task = is_on_disk(file) ? member(bpf_get_current_task_btf()) : NULL;
+
+	if (task)
+		task->read_ns = bpf_ktime_get_ns();
+}
+
+static __always_inline void file_read_ended(struct file *file, s64 size)
+{
+	struct task_state *task = is_on_disk(file) ? member(bpf_get_current_task_btf()) : NULL;
+	struct functions *entry;
+	u64 took;
+	u32 index;
+
+	if (!task || !task->read_ns)
+		return;
+	took = bpf_ktime_get_ns() - task->read_ns;
+	task->read_ns = 0;
+	if (size <= 0)
+		return;
+	index = task->stage;
+	for_each_functions(entry, index) {
+		HISTOGRAM_ADD(entry->file_reads, SIZE_BUCKETS,
+			      bucket_for(size, 0, SIZE_BUCKETS), size);
+		HISTOGRAM_ADD(entry->file_read_time, TIME_BUCKETS,
+			      bucket_for(took, TIME_FIRST, TIME_BUCKETS), took);
+	}
+}
+
+/* Is this file a stage's own: any but a pipe that none of its stages has an end of? */
+static __always_inline int is_own(struct file *file, u32 index, u32 side)
+{
+	struct pipe_key key = {};
+	struct inode *inode = file->f_inode;
+
+	if ((inode->i_mode & S_IFMT) != S_IFIFO)
+		return 1;
+	key.inode = inode->i_ino;
+	key.device = inode->i_sb->s_dev;
+	return known_end(index, &key, side) != 0;
+}
+
+/* Adds what was moved past task->ioac: `from` and `to` are 1 where the stage's own bytes went. */
+GLOBAL int add_spliced(u32 index, u64 size, u32 from, u32 to)
+{
+	struct stage *stage;
+
+	for (int i = 0; i < MAX_DEPTH && index; i++) {
+		stage = stage_at(index);
+		if (!stage)
+			return 0;
+		__sync_fetch_and_add(&stage->read_bytes, from ? size : 0);
+		__sync_fetch_and_add(&stage->read_calls, from);
+		__sync_fetch_and_add(&stage->written_bytes, to ? size : 0);
+		__sync_fetch_and_add(&stage->write_calls, to);
+		index = word_outer(stage->word);
+	}
+	return 0;
+}
+
+/*
+ * Bytes went from one file to another within the kernel. A pipe that the process made for
+ * itself, because splice needs one, is neither read nor written by the stage.
+ */
+static __always_inline void spliced(struct file *in, struct file *out, s64 size, int consumes)
+{
+	struct task_state *task;
+	struct functions *entry;
+	u32 index, from, to;
+
+	if (size <= 0)
+		return;
+	task = member(bpf_get_current_task_btf());
+	if (!task)
+		return;
+	index = task->stage;
+	from = consumes && is_own(in, index, SIDE_READ);
+	to = is_own(out, index, SIDE_WRITE);
+	add_spliced(index, size, from, to);
+	entry = functions_at(index);
+	if (entry && to && (out->f_inode->i_mode & S_IFMT) == S_IFIFO)
+		entry->pipe_slots = out->f_inode->i_pipe->max_usage;
+}
+
+/* Memory was given to the pipe at descriptor `fd`, or taken from it. */
+static __always_inline void vmspliced(u32 fd, s64 size)
+{
+	struct task_state *task;
+	struct fifo fifo = {};
+
+	if (size <= 0)
+		return;
+	task = member(bpf_get_current_task_btf());
+	if (task && fifo_at(bpf_get_current_task(), fd, &fifo) &&
+	    known_end(task->stage, &fifo.key, fifo.side))
+		add_spliced(task->stage, size, fifo.side == SIDE_READ, fifo.side == SIDE_WRITE);
+}
+
+#endif
