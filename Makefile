@@ -31,6 +31,9 @@ PROGRAM_CFLAGS := -g -O2 -Wall -Wextra -Werror -pthread
 
 INSTALLED := $(VENV)/installed
 
+VM_PACKAGES := qemu-system-x86 busybox-static debian-archive-keyring kmod python3-venv
+VNG := build/vm/venv/bin/vng
+
 # promtool and prometheus: the host's, else unpacked here, because the package starts a service.
 TOOLS := build/tools
 UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
@@ -65,7 +68,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test lint format demo bench clean
+.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +92,13 @@ format: $(INSTALLED) ## Put the source into the agreed format
 
 demo: setup ## Run three pipelines over a made-up file; print their reports and metrics
 	@deploy/demo.sh
+
+test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS='--kernel trixie')
+	$(call need,$(VM_PACKAGES))
+	@test -x $(VNG) || { python3 -m venv $(dir $(VNG)).. && \
+		$(dir $(VNG))pip --disable-pip-version-check --quiet install 'virtme-ng>=1.42,<2'; }
+	$(BIN)/python tests/vm/matrix.py --vng $(VNG) $(ARGS)
+	$(give_back)
 
 bench: test-setup ## Measure what observation costs, on and off in turn
 	@tests/bench/run.sh $(ARGS)

@@ -31,6 +31,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real_time: no use where a processor is emulated")
     config.addinivalue_line("markers", "loses: the test makes the observer lose records on purpose")
 
 
@@ -102,7 +103,7 @@ class Started:
             timer.cancel()
             timer.join()
         assert not late.is_set(), f"not over after {timeout} s, killed: {self._process.args}"
-        self._watch.observer.settle()
+        self._watch.settle()
         return Observed(
             runs=self._watch.take_new(),
             returncode=self._process.returncode,
@@ -170,6 +171,18 @@ class Watch:
     ) -> Observed:
         """Run a program, without a shell, to its end and see what was observed of it."""
         return self.start_command(arguments, environment).finish(timeout)
+
+    def settle(self, seconds: float = 0.5) -> None:
+        """Sweep until every run is over, or only such are left as go on.
+
+        A process can be waited for a moment before it leaves its CPU for the last time.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            self.observer.settle()
+            if not any(run.live for run in self.observer.runs()) or time.monotonic() > end:
+                return
+            time.sleep(0.01)
 
     def live(self, pipeline: str, seconds: float = 5) -> Run:
         """The live run of this signature, waited for."""

@@ -598,6 +598,7 @@ def test_edges_join_writers_and_readers(watch: Watch, lines: Path) -> None:
     assert edges == [("cat", "tee"), ("tee", "gzip"), ("tee", "wc")]
 
 
+@pytest.mark.real_time
 def test_a_hundred_pipelines_at_once_are_a_hundred_runs(watch: Watch) -> None:
     observed = watch.run("for i in {1..100}; do seq 100 | { sleep 1; sort; } | wc -l & done; wait")
     assert observed.stdout.split() == ["100"] * 100

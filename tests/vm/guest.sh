@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs in the virtual machine, on the host's own files (read-only, with an overlay on top):
+# what this kernel lets us attach, and what we then count. The last line is the result.
+cd "$(dirname "$0")/../.."
+mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
+mount -t bpf bpf /sys/fs/bpf 2>/dev/null
+export HOME=/tmp PIPELINED_REQUIRE_BPF=1 PIPELINED_REQUIRE_FUNCTIONS=1
+
+echo "guest: Linux $(uname -r)"
+.venv/bin/pipelined doctor | tee /tmp/doctor
+doctor=${PIPESTATUS[0]}
+if grep '^hook' /tmp/doctor | grep -qv ' ok '; then
+    echo "guest: a stock kernel lets every hook attach; this one does not"
+    doctor=1
+fi
+# emulated time is warped: nothing that asserts how long something takes
+.venv/bin/python -B -m pytest -q --color=no --tb=short -p no:cacheprovider --basetemp=/tmp/pytest \
+    -m 'not real_time' \
+    tests/kernel/test_layout.py tests/kernel/test_functions.py tests/kernel/test_shapes.py "$@"
+echo "guest: result doctor=$doctor tests=$?"
