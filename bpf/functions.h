@@ -73,17 +73,13 @@ static __always_inline u32 outer_of(u32 index)
 }
 
 /* A write begins: `size` as the caller asked for, and the pipe as it found it. */
-static __always_inline void pipe_write_began(struct pipe_inode_info *pipe, u64 size)
+static __always_inline void pipe_write_began(struct task_state *task, u64 size, u32 used,
+					     u32 slots)
 {
-	struct task_state *task = member(bpf_get_current_task_btf());
-	u32 index, used, slots;
 	struct functions *entry;
+	u32 index;
 
-	if (!task || !size)
-		return;
-	slots = pipe->max_usage;
-	used = pipe->head - pipe->tail;
-	if (!slots)
+	if (!size || !slots)
 		return;
 	if (used > slots)
 		used = slots;

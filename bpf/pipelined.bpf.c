@@ -43,10 +43,12 @@ static __always_inline int exec_failed(long result)
 #define EXECVE "__x64_sys_execve"
 #define VMSPLICE "__x64_sys_vmsplice"
 #define FIRST_ARGUMENT(regs) ((regs)->di)
+#define SECOND_ARGUMENT(regs) ((regs)->si)
 #else
 #define EXECVE "__arm64_sys_execve"
 #define VMSPLICE "__arm64_sys_vmsplice"
 #define FIRST_ARGUMENT(regs) ((regs)->regs[0])
+#define SECOND_ARGUMENT(regs) ((regs)->regs[1])
 #endif
 
 SEC("?fexit/" EXECVE)
@@ -60,7 +62,29 @@ int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
 SEC("?fentry/pipe_write")
 int BPF_PROG(on_pipe_write, struct kiocb *iocb, struct iov_iter *from)
 {
-	pipe_write_began(iocb->ki_filp->f_inode->i_pipe, from->count);
+	struct task_state *task = member(bpf_get_current_task_btf());
+	struct pipe_inode_info *pipe = iocb->ki_filp->f_inode->i_pipe;
+
+	if (task)
+		pipe_write_began(task, from->count, pipe->head - pipe->tail, pipe->max_usage);
+	return 0;
+}
+
+/* Where there are kprobes but no fentry. Their like at the return loses calls that sleep. */
+SEC("?kprobe")
+int on_pipe_write_kprobe(struct pt_regs *regs)
+{
+	struct task_state *task = member(bpf_get_current_task_btf());
+	struct kiocb *iocb = (struct kiocb *)FIRST_ARGUMENT(regs);
+	struct iov_iter *from = (struct iov_iter *)SECOND_ARGUMENT(regs);
+	struct pipe_inode_info *pipe;
+
+	if (!task)
+		return 0;
+	pipe = BPF_CORE_READ(iocb, ki_filp, f_inode, i_pipe);
+	pipe_write_began(task, BPF_CORE_READ(from, count),
+			 BPF_CORE_READ(pipe, head) - BPF_CORE_READ(pipe, tail),
+			 BPF_CORE_READ(pipe, max_usage));
 	return 0;
 }
 
@@ -663,15 +687,18 @@ static __noinline u32 present_state(struct task_struct *p, u64 address)
 	return sleep.state;
 }
 
-/* A task that is in no stage: was it running before the daemon, or missed so far? */
+/* A task that is in no stage: it was running before the daemon, or not known to use a pipe. */
 static __noinline int pick_up(struct task_struct *p, struct task_state *task, u64 address, u64 now)
 {
 	struct task_struct *leader = p->group_leader;
 	struct task_state *above;
-	struct meeting meeting = {
-		.address = address, .now = now, .flags = STAGE_PARTIAL | STAGE_FROM_NOW
-	};
-	u32 state;
+	struct meeting meeting = { .address = address, .now = now, .flags = STAGE_FROM_NOW };
+	struct control *page;
+	u32 zero = 0, state;
+
+	page = bpf_map_lookup_elem(&control, &zero);
+	if (page && p->start_time < page->began_ns)
+		meeting.flags |= STAGE_PARTIAL;
 
 	if (p->tgid == p->pid)
 		leader = p->real_parent->group_leader;

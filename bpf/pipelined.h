@@ -187,6 +187,7 @@ struct pipe {
 struct control {
 	__u64 ended;		/* pipelines and lone stages that ended, ever */
 	__u64 wake_at;		/* value of `ended` at which to wake the daemon */
+	__u64 began_ns;		/* CLOCK_MONOTONIC: what is older was running before */
 	__u64 missed_switches;	/* of threads of stages, to a CPU: not traced by the kernel */
 	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host */
 	__u32 pad;

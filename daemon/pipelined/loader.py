@@ -81,6 +81,13 @@ _FUNCTIONS = {
 }
 
 
+#: Of those, what a kprobe can do as well. None at a return: those lose calls that sleep.
+_FUNCTIONS_BY_KPROBE = {
+    "on_pipe_write_kprobe": replace(_FUNCTIONS["on_pipe_write"], method="kprobe"),
+}
+_KPROBES = Path("/sys/bus/event_source/devices/kprobe")
+
+
 @dataclass(frozen=True, slots=True)
 class Hook:
     """A place in the kernel where a program is, or could not be, attached."""
@@ -125,6 +132,7 @@ class _Libbpf:
             ("bpf_program__set_autoload", number, [pointer, ctypes.c_bool]),
             ("bpf_program__set_attach_target", number, [pointer, number, text]),
             ("bpf_program__attach", pointer, [pointer]),
+            ("bpf_program__attach_kprobe", pointer, [pointer, ctypes.c_bool, text]),
             ("bpf_link__destroy", number, [pointer]),
             ("bpf_link__fd", number, [pointer]),
             ("bpf_iter_create", number, [number]),
@@ -153,6 +161,7 @@ class _Libbpf:
     bpf_program__set_autoload: ctypes._NamedFuncPointer
     bpf_program__set_attach_target: ctypes._NamedFuncPointer
     bpf_program__attach: ctypes._NamedFuncPointer
+    bpf_program__attach_kprobe: ctypes._NamedFuncPointer
     bpf_link__destroy: ctypes._NamedFuncPointer
     bpf_link__fd: ctypes._NamedFuncPointer
     bpf_iter_create: ctypes._NamedFuncPointer
@@ -195,7 +204,10 @@ class Loaded:
         for name, program in self._programs.items():
             self._lib.messages.clear()
             found = self._lib.bpf_object__find_program_by_name(self._object, name.encode())
-            link = self._lib.bpf_program__attach(found)
+            if program.method == "kprobe":
+                link = self._lib.bpf_program__attach_kprobe(found, False, program.hook.encode())
+            else:
+                link = self._lib.bpf_program__attach(found)
             if not link:
                 failure = _failure(
                     self._lib, f"cannot attach to {program.hook}", ctypes.get_errno()
@@ -217,7 +229,7 @@ class Loaded:
     @property
     def has_functions(self) -> bool:
         """Whether any program of the `functions` tier is loaded, and fills its map."""
-        return any(name in _FUNCTIONS for name in self._programs)
+        return any(program.tier == "functions" for program in self._programs.values())
 
     def iterate(self) -> None:
         """Run the sweep's program over every task; returns when it has seen the last one."""
@@ -300,10 +312,14 @@ def load(
             loaded = _load(lib, path, sizes, optional)
         except _OptionalRefused as error:
             # one that the host forbids is the first of all that it forbids
+            reason = error.reason
             names = [error.program] if error.program in optional else list(optional)
             if error.forbidden:
                 names = [name for name, p in optional.items() if p.method in ("fentry", "fexit")]
-            refused |= {name: (optional.pop(name), error.reason) for name in names}
+                reason = "the kernel forbids fentry and fexit programs (EPERM)"
+            refused |= {name: (optional.pop(name), reason) for name in names}
+            if "on_pipe_write" in names and _KPROBES.exists():
+                optional |= _of_this_kernel(_FUNCTIONS_BY_KPROBE)[0]
         else:
             loaded._refused = refused
             return loaded
@@ -345,14 +361,14 @@ def _load(
     loaded = Loaded(maps={}, _lib=lib, _object=opened)
     try:
         for name, entries in sizes.items():
-            if name == "functions" and not any(program in _FUNCTIONS for program in optional):
+            if name == "functions" and not any(p.tier == name for p in optional.values()):
                 continue
             found = lib.bpf_object__find_map_by_name(opened, name.encode())
             lib.bpf_map__set_max_entries(found, entries)
         for name, wanted in optional.items():
             program = lib.bpf_object__find_program_by_name(opened, name.encode())
             lib.bpf_program__set_autoload(program, True)
-            if wanted.functions:
+            if wanted.method in ("fentry", "fexit") and wanted.functions:
                 lib.bpf_program__set_attach_target(program, 0, wanted.hook.encode())
         result = lib.bpf_object__load(opened)
         if result < 0:

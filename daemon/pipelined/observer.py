@@ -83,6 +83,7 @@ class Observer:
                 watch_pid=watch_pid,
             )
             hooks = loaded.attach()
+            sweep.began()
             if config.functions == "on":
                 _require_functions(hooks)
         except BaseException:

@@ -81,7 +81,7 @@ STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}6Q6I16s{STAGE_ENDS * PIPE_END.size}
 FUNCTIONS = Struct(f"={sum(buckets + 1 for _, _, buckets, _ in HISTOGRAMS) + 1}Q")
 PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16I4I16s")
-CONTROL = Struct("=QQQII")
+CONTROL = Struct("=QQQQII")
 
 _ALIAS = Struct("=8xQ")
 _STAGE_PARTIAL = 1

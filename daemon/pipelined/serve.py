@@ -50,9 +50,6 @@ def serve(
             observer.start()
             app = create_app(observer, show_arguments=config.show_arguments)
             front.wsgi_app = app.wsgi_app  # type: ignore[method-assign]  # from now on it answers
-            for hook in observer.hooks():
-                if not hook.attached:
-                    log.warning("hook %s is not attached: %s", hook.name, hook.reason)
             # what is there by now stays, and records come and go without cycles: look rarely
             gc.freeze()
             gc.set_threshold(20_000)
@@ -118,12 +115,17 @@ def announcement(hooks: Sequence[Hook], address: Address) -> str:
     for tier, members in tiers.items():
         attached = sum(hook.attached for hook in members)
         state = "ok" if attached == len(members) else "ok, in part" if attached else "off"
-        names = ", ".join(hook.name for hook in members if hook.attached)
+        there = ", ".join(hook.name for hook in members if hook.attached)
         lines.append(f"  {tier:<10} {state}: {attached} of {len(members)} hooks attached")
-        if names:
-            lines.append(f"  {'':<10} {names}")
+        if there:
+            lines.append(f"  {'':<10} {there}")
+        off: dict[str, list[str]] = {}
+        for hook in members:
+            if not hook.attached:
+                off.setdefault(hook.reason, []).append(hook.name)
         lines += [
-            f"  {'':<10} off: {hook.name}: {hook.reason}" for hook in members if not hook.attached
+            f"  {'':<10} off: {', '.join(dict.fromkeys(names))}: {reason}"
+            for reason, names in off.items()
         ]
     # An address that means every interface is none to type into a browser.
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)

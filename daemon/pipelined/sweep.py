@@ -30,8 +30,9 @@ _MAPPED = 1024
 #: Offsets of fields that are read or written alone (bpf/pipelined.h).
 START_OFFSET = 8 + records.PIPELINE.size + 8 * (len(STATES) + len(records.COUNTERS))
 GENERATION_OFFSET = START_OFFSET + 8 * 6 + 4
-MISSED_SWITCHES_OFFSET = 16
-WATCH_PID_OFFSET = 24
+BEGAN_OFFSET = 16
+MISSED_SWITCHES_OFFSET = 24
+WATCH_PID_OFFSET = 32
 
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
@@ -80,6 +81,10 @@ class Sweep:
         self._wake_later()
         for index in range(max_stages, 0, -1):
             self._give_back(index)
+
+    def began(self) -> None:
+        """The programs are attached: what is older than this moment was running before."""
+        struct.pack_into("=Q", self._control, BEGAN_OFFSET, time.monotonic_ns())
 
     def take(self) -> list[Group]:
         """Bring every clock up to now and read all that is in use.

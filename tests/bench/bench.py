@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 __all__ = ["main"]
@@ -36,7 +37,7 @@ OBJECT = HERE.parents[1] / "daemon" / "pipelined" / "bpf" / "pipelined.bpf.o"
 DAEMON = HERE.parents[1] / ".venv" / "bin" / "pipelined"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
-PARTS = ("cost", "switch", "idle", "many", "storm", "peers")
+PARTS = ("cost", "functions", "switch", "idle", "many", "storm", "peers")
 
 
 class Failed(Exception):
@@ -77,7 +78,7 @@ def note(text: str) -> None:
 class Daemon:
     """The real daemon as a process of its own, from start to a clean stop."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         """`directory` holds a copy of the object, so that a build meanwhile changes nothing."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -91,6 +92,7 @@ class Daemon:
                     "serve",
                     *("--web.listen-address", f"127.0.0.1:{self.port}"),
                     *("--object", directory / OBJECT.name),
+                    *options,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -217,17 +219,14 @@ class Workload:
 
 
 def workloads(cpu: int) -> list[Workload]:
-    def dd_of(block: int) -> Callable[[int], float]:
-        return lambda count: run(dd(block, count))
-
     def pingpong(channel: str) -> Callable[[int], float]:
         program = BUILD / "pingpong"
         return lambda count: float(output([program, channel, str(count), str(cpu)])[0])
 
     return [
-        Workload("dd | dd on one CPU, 64 KiB blocks", dd_of(65536), "dd|dd", 1.02),
-        Workload("dd | dd on one CPU, 4 KiB blocks", dd_of(4096), "dd|dd", 1.02),
-        Workload("dd | dd on one CPU, 512 B blocks", dd_of(512), "dd|dd", 1.02),
+        Workload("dd | dd on one CPU, 64 KiB blocks", partial(_dd_seconds, 65536), "dd|dd", 1.02),
+        Workload("dd | dd on one CPU, 4 KiB blocks", partial(_dd_seconds, 4096), "dd|dd", 1.02),
+        Workload("dd | dd on one CPU, 512 B blocks", partial(_dd_seconds, 512), "dd|dd", 1.02),
         Workload("one byte to and fro, two pipes", pingpong("pipe"), "pingpong|pingpong", 1.08),
         Workload("one byte to and fro, socket pair (no member)", pingpong("socket"), "", 1.08),
     ]
@@ -247,37 +246,87 @@ def spread(values: Sequence[float]) -> str:
     return f"{min(values):.3f} to {max(values):.3f}"
 
 
+def in_turn(
+    rounds: int, off: Callable[[], float], on: Callable[[], float]
+) -> tuple[list[float], list[float]]:
+    """Seconds without and with, measured off on, on off, …"""
+    without, with_ = [], []
+    for number in range(rounds):
+        if number % 2 == 0:
+            without.append(off())
+        with_.append(on())
+        if number % 2:
+            without.append(off())
+    return without, with_
+
+
+def add_ratio(
+    table: Table, name: str, budget: float, without: Sequence[float], with_: Sequence[float]
+) -> None:
+    off = statistics.median(without)
+    ratio = statistics.median(with_) / off
+    pairs = [b / a for a, b in zip(without, with_, strict=True)]
+    best = min(with_) / min(without)
+    table.add(
+        name,
+        f"<= {budget:.2f} x",
+        f"{ratio:.3f} x (best of each {best:.3f}; off {off:.2f} s, pairs {spread(pairs)})",
+        ratio <= budget,
+    )
+
+
+def measure_functions(table: Table, directory: Path, rounds: int, seconds: float) -> None:
+    """The daemon with the `functions` tier against the daemon without it."""
+    try:
+        Daemon(directory, "--functions=on").stop()
+    except Failed as error:
+        note(f"functions tier: not measured here: {str(error).splitlines()[-1]}")
+        return
+
+    def under(option: str, block: int, count: int) -> float:
+        with Daemon(directory, f"--functions={option}"):
+            return run(dd(block, count))
+
+    chosen = {"dd | dd on one CPU, 64 KiB blocks": (65536, 1.02)}
+    chosen["dd | dd on one CPU, 4 KiB blocks"] = (4096, 1.08)
+    for name, (block, budget) in chosen.items():
+        workload = Workload(name, partial(_dd_seconds, block), "dd|dd", budget)
+        count = sized(workload, seconds)
+        without, with_ = in_turn(
+            rounds, partial(under, "off", block, count), partial(under, "on", block, count)
+        )
+        add_ratio(table, f"functions tier: {name}", budget, without, with_)
+
+
+def _dd_seconds(block: int, count: int) -> float:
+    return run(dd(block, count))
+
+
+def saw(daemon: Daemon, label: str) -> bool:
+    """Whether the daemon has finished a run of this pipeline, now or within 1.5 s."""
+    if daemon.metric("pipelined_runs_total", f'pipeline="{label}"'):
+        return True
+    time.sleep(1.5)  # a run is finished once its stages are seen to be gone
+    return bool(daemon.metric("pipelined_runs_total", f'pipeline="{label}"'))
+
+
 def measure_cost(table: Table, directory: Path, rounds: int, seconds: float, cpu: int) -> None:
     ready = []
+
+    def watched(workload: Workload, count: int) -> float:
+        with Daemon(directory) as daemon:
+            ready.append(daemon.ready_seconds)
+            took = workload.run(count)
+            if workload.label and not saw(daemon, workload.label):
+                note(f"warning: the daemon did not see {workload.label}")
+            return took
+
     for workload in workloads(cpu):
         count = sized(workload, seconds)
-        times: dict[bool, list[float]] = {False: [], True: []}
-        for number in range(rounds):
-            for on in (False, True) if number % 2 == 0 else (True, False):
-                if not on:
-                    times[on].append(workload.run(count))
-                    continue
-                with Daemon(directory) as daemon:
-                    ready.append(daemon.ready_seconds)
-                    times[on].append(workload.run(count))
-                    if workload.label and not daemon.metric(
-                        "pipelined_runs_total", f'pipeline="{workload.label}"'
-                    ):
-                        time.sleep(1.5)  # a run is finished once its stages are seen to be gone
-                        if not daemon.metric(
-                            "pipelined_runs_total", f'pipeline="{workload.label}"'
-                        ):
-                            note(f"warning: the daemon did not see {workload.label}")
-        off, on_ = statistics.median(times[False]), statistics.median(times[True])
-        pairs = [b / a for a, b in zip(times[False], times[True], strict=True)]
-        ratio = on_ / off
-        best = min(times[True]) / min(times[False])
-        table.add(
-            workload.name,
-            f"<= {workload.budget:.2f} x",
-            f"{ratio:.3f} x (best of each {best:.3f}; off {off:.2f} s, pairs {spread(pairs)})",
-            ratio <= workload.budget,
+        without, with_ = in_turn(
+            rounds, partial(workload.run, count), partial(watched, workload, count)
         )
+        add_ratio(table, workload.name, workload.budget, without, with_)
     value = statistics.median(ready)
     table.add(
         "start to /readyz 200",
@@ -721,6 +770,8 @@ def main() -> int:
         try:
             if "cost" in parts:
                 measure_cost(table, directory, rounds, seconds, cpu)
+            if "functions" in parts:
+                measure_functions(table, directory, rounds, seconds)
             if "switch" in parts:
                 member = measure_switches(table, directory, seconds / 2, 3 if quick else 5, cpu)
             if "idle" in parts:

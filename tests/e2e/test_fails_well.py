@@ -222,3 +222,12 @@ def test_a_reader_that_has_enough_is_no_error(program: str) -> None:
     )
     assert done.stdout == "Usage: pipelined serve [OPTIONS]\n"
     assert done.stderr == ""
+
+
+@pytest.mark.usefixtures("bpf")
+def test_functions_that_must_be_hooked_and_cannot_be(pipelined: Program) -> None:
+    verdicts = [line for line in pipelined("doctor").stdout.splitlines() if "vfs_read" in line]
+    if all(" ok " in line for line in verdicts):
+        pytest.skip("this kernel lets programs at its functions: there is nothing to refuse")
+    done = pipelined("serve", "--web.listen-address", "127.0.0.1:0", "--functions=on")
+    assert "--functions=on, but " in complaint(done, 1)

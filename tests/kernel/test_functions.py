@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelined import loader
+from pipelined.config import Config
 from pipelined.observer import Observer
 from pipelined.runs import FILL_EDGES, SIZE_EDGES, Functions, Histogram, Stage
 
@@ -177,6 +179,22 @@ def test_a_stage_around_others_has_what_they_did(watch: Watch) -> None:
     script = "{ moves write:10:3; moves write:100:2; } | moves drain:65536"
     run = watch.run(script).only("bash|moves")
     assert said_of(run.stages[0]).pipe_writes == of([10, 10, 10, 100, 100])
+
+
+@tier
+def test_without_fentry_a_kprobe_tells_of_writes(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "_FUNCTIONS", loader._FUNCTIONS_BY_KPROBE)
+    with Observer.open(Config(), watch_pid=os.getpid()) as second:
+        assert [h.method for h in second.hooks() if h.tier == "functions"] == ["kprobe"]
+        steps = " ".join(f"write:{size}" for size in AT_THE_EDGES)
+        run = type(watch)(second, tmp_path).run(f"moves {steps} | moves drain:65536")
+        writer = said_of(run.only("moves|moves").stages[0])
+    assert writer.pipe_writes == of(AT_THE_EDGES)
+    assert writer.pipe_fill.count == len(AT_THE_EDGES)
+    assert writer.pipe_capacity_bytes == 65536
+    assert writer.file_reads.count == 0
 
 
 def test_the_tier_is_whole_or_its_figures_are_absent(watch: Watch, observer: Observer) -> None:

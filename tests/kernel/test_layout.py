@@ -29,6 +29,7 @@ def test_records_have_the_layout_of_the_header() -> None:
         "stage.ends": ends,
         "pipeline.start_ns": 8 * (2 + 2 * len(LEVELS)),
         "pipeline.alias": 8,
+        "control.began_ns": sweep.BEGAN_OFFSET,
         "control.missed_switches": sweep.MISSED_SWITCHES_OFFSET,
         "control.watch_pid": sweep.WATCH_PID_OFFSET,
         "states": len(STATES),

@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,9 +158,12 @@ def boot(kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
     """Run guest.sh under this kernel, with its output on ours; whether all passed."""
     guest = ["bash", str(_TOP / "tests/vm/guest.sh"), *arguments]
     machine = ["--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "2G", "--verbose"]
+    # with a thread for each CPU, QEMU may run code that the other CPU has just patched: int3 Oops
+    machine += ["--qemu-opts=-accel tcg,thread=single"]
     command = [str(vng), *machine, "--run", str(kernel.image), "--", *guest]
     environment = os.environ | {"PATH": f"{vng.parent}:{os.environ['PATH']}"}
     result = None
+    said = deque[str](maxlen=30)
     # through a pipe: into a file, QEMU would overwrite parts of what it wrote
     with (
         modules_in_place(kernel),
@@ -175,11 +179,13 @@ def boot(kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
     ):
         assert virtual.stdout is not None
         for line in virtual.stdout:
-            if not re.match(r"\[ *\d+\.\d+\]", line):
+            if re.match(r"\[ *\d+\.\d+\]", line):
+                said.append(line)
+            else:
                 print(f"  {line.rstrip()}", flush=True)
             result = re.search(r"guest: result doctor=(\d+) tests=(\d+)", line) or result
     if result is None:
-        print(f"Linux {kernel.version}: no result within {_TIMEOUT} s", flush=True)
+        print(f"Linux {kernel.version}: no result; its last words:\n{''.join(said)}", flush=True)
         return False
     return result.groups() == ("0", "0")
 

@@ -12,7 +12,7 @@ int main(void)
 	       "\"pipe\": %zu, \"pipe_key\": %zu, "
 	       "\"control\": %zu, \"stage.start_ns\": %zu, \"stage.generation\": %zu, "
 	       "\"stage.comm\": %zu, \"stage.ends\": %zu, \"pipeline.start_ns\": %zu, "
-	       "\"pipeline.alias\": %zu, \"control.missed_switches\": %zu, "
+	       "\"pipeline.alias\": %zu, \"control.began_ns\": %zu, \"control.missed_switches\": %zu, "
 	       "\"control.watch_pid\": %zu, \"states\": %d, "
 	       "\"levels\": %d, \"lost_kinds\": %d}\n",
 	       sizeof(struct stage), sizeof(struct pipeline),
@@ -20,7 +20,8 @@ int main(void)
 	       sizeof(struct pipe_key), sizeof(struct control), offsetof(struct stage, start_ns),
 	       offsetof(struct stage, generation), offsetof(struct stage, comm),
 	       offsetof(struct stage, ends), offsetof(struct pipeline, start_ns),
-	       offsetof(struct pipeline, alias), offsetof(struct control, missed_switches),
+	       offsetof(struct pipeline, alias), offsetof(struct control, began_ns),
+	       offsetof(struct control, missed_switches),
 	       offsetof(struct control, watch_pid), STATES,
 	       LEVEL_COUNT, LOST_KINDS);
 	return 0;
