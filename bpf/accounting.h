@@ -51,7 +51,7 @@ static __always_inline u64 pipeline_counts(u64 counts)
 	return counts == WORD_CPU ? PIPELINE_CPU : counts == WORD_DISK ? PIPELINE_DISK : 0;
 }
 
-/* The time that was credited to this cell's level since `since` belongs to the level above. */
+/* Of the time that was credited to this cell, as much as `ns` belongs to the level above. */
 static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 {
 	if (level >= LEVEL_COUNT - 1)
