@@ -250,7 +250,7 @@ class Model:
             _grow_modes(total, stages[i])
             if records[i].functions:
                 _grow_functions(total, stages[i], records[i].functions)
-        facts = tuple([_Facts(s.user_ns, s.system_ns, s.arguments) for s in stages])
+        facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
         return _Sighting(group, series, edges, records, facts, parent)
 
     def _bounded(self, series: Series) -> Series:
@@ -384,6 +384,17 @@ def _grow_modes(total: _StageSums, seen: _SeenStage) -> None:
     total.system_ns += system - seen.system_ns
     total.user_ns += cpu - system - seen.user_ns
     seen.system_ns, seen.user_ns = system, cpu - system
+
+
+def _facts(stage: StageRecord, seen: _SeenStage) -> _Facts:
+    """What a run shows of a stage beside its record.
+
+    Its CPU time may be less than was seen: stages that were inside it have left it, and taken
+    theirs along. Sums over runs keep what they had.
+    """
+    cpu = max(0, stage.counted[0])
+    system = min(seen.system_ns, cpu)
+    return _Facts(cpu - system, system, seen.arguments)
 
 
 def _grow_functions(total: _StageSums, seen: _SeenStage, now: Sequence[int]) -> None:

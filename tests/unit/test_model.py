@@ -75,6 +75,15 @@ def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat
     )
 
 
+def test_user_and_system_time_follow_a_stage_that_others_have_left() -> None:
+    watched = model()
+    watched.update([group(cpu=1.0)], 101)
+    watched.update([group(cpu=0.25)], 102)
+    stage_seen = watched.runs()[0].stages[0]
+    assert stage_seen.cpu_seconds == 0.25
+    assert stage_seen.user_seconds + stage_seen.system_seconds == pytest.approx(0.25)
+
+
 def test_a_live_run_is_active_and_counted_as_it_grows() -> None:
     watched = model()
     watched.update([group(cpu=1.0)], 102.0)
