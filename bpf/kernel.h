@@ -170,6 +170,7 @@ struct task_struct {
 	u64 utime;
 	u64 stime;
 	u64 start_time;
+	u32 self_exec_id;
 	char comm[16];
 	struct files_struct *files;
 	struct signal_struct *signal;

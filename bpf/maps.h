@@ -23,7 +23,7 @@ struct task_state {
 	u32 parent_pid;
 	u32 claimed;	/* somebody makes a stage of this process right now */
 	u32 noted;	/* counted in the map of that name */
-	u32 pad;
+	u32 exec_id;	/* the kernel's count of its execs, when one was last seen */
 	u32 stage;	/* innermost stage, 0 = none */
 	u32 pending;	/* stage given by another task, taken up at the next event */
 	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */

@@ -361,6 +361,61 @@ static __always_inline void mend_missed_switch(struct task_struct *p, struct tas
 	change_state(task, STATE_CPU, now - ran);
 }
 
+/* What makes new pipes likely makes it worth to look again. */
+static __always_inline void follow_again(struct task_struct *p, struct task_state *task)
+{
+	task->looks = 0;
+	note(task, p->pid);
+}
+
+/* The latest exec of its root names a stage; a wrapper lends its place to its child. */
+GLOBAL int rename_stage(u64 p, u32 index, u64 now)
+{
+	struct stage *stage;
+	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
+	u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
+	u32 above = BPF_CORE_READ(TASK(p), real_parent, real_parent, tgid);
+
+	for_each_stage(stage, index) {
+		__sync_fetch_and_add(&stage->execs, 1);
+		if (stage->pid == tgid)
+			stage->exec_ns = now;
+		if (stage->name_pid == tgid) {
+			name_stage(stage, p);
+		} else if (stage->flags & STAGE_WRAPPER &&
+			   (stage->name_pid == parent || stage->name_pid == above)) {
+			stage->name_pid = tgid;
+			name_stage(stage, p);
+		}
+	}
+	return 0;
+}
+
+/* The current process has become another program. */
+static __always_inline void has_execd(struct task_struct *p, struct task_state *task, u64 now)
+{
+	task->exec_id = p->self_exec_id;
+	take_up_pending(task, now);
+	task->exec_ns = now;
+	task->cached_end = 0;
+	meet_self(task, ASK_USED, now);
+	rename_stage(bpf_get_current_task(), task->stage, now);
+	meet_arguments(bpf_get_current_task(), task, now);
+	task->born_ns = 0;
+	if (!task->stage)
+		task->clock = 0;
+	follow_again(p, task);
+}
+
+/*
+ * Where a tracepoint's program can be preempted (seen on 7.3), it does not run for another
+ * task on that CPU meanwhile (bpf_prog.active). in_execve: it will be told yet.
+ */
+static __always_inline int missed_exec(struct task_struct *self, const struct task_state *task)
+{
+	return self->self_exec_id != task->exec_id && !BPF_CORE_READ_BITFIELD(self, in_execve);
+}
+
 static __always_inline void switch_out(struct task_struct *p, struct task_state *task,
 				       bool preempt, struct held *held, u64 *clock)
 {
@@ -384,6 +439,8 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 		end_task(p, task, now);
 		return;
 	}
+	if (missed_exec(p, task))
+		has_execd(p, task, now);
 	look = p->flags & PF_FORKNOEXEC && is_young(p, task, now) && worth_a_look(task);
 	if (runnable) {
 		if (look)
@@ -434,6 +491,7 @@ static __noinline struct task_state *born_late(struct task_struct *p)
 		return NULL;
 	}
 	note(born, p->pid);
+	born->exec_id = p->self_exec_id;
 	now = bpf_ktime_get_ns();
 	if (now - p->start_time > YOUNG_NS)
 		return born;
@@ -534,13 +592,6 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	return 0;
 }
 
-/* What makes new pipes likely makes it worth to look again. */
-static __always_inline void follow_again(struct task_struct *p, struct task_state *task)
-{
-	task->looks = 0;
-	note(task, p->pid);
-}
-
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
@@ -570,6 +621,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	}
 	note(born, child->pid);
+	born->exec_id = child->self_exec_id;
 	if (process) {
 		born->born_ns = now;
 		note_fed_pipes(bpf_get_current_task(), born);
@@ -587,47 +639,13 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* The latest exec of its root names a stage; a wrapper lends its place to its child. */
-GLOBAL int rename_stage(u64 p, u32 index, u64 now)
-{
-	struct stage *stage;
-	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
-	u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
-	u32 above = BPF_CORE_READ(TASK(p), real_parent, real_parent, tgid);
-
-	for_each_stage(stage, index) {
-		__sync_fetch_and_add(&stage->execs, 1);
-		if (stage->pid == tgid)
-			stage->exec_ns = now;
-		if (stage->name_pid == tgid) {
-			name_stage(stage, p);
-		} else if (stage->flags & STAGE_WRAPPER &&
-			   (stage->name_pid == parent || stage->name_pid == above)) {
-			stage->name_pid = tgid;
-			name_stage(stage, p);
-		}
-	}
-	return 0;
-}
-
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *p)
 {
 	struct task_state *task = state_of(p);
-	u64 now = bpf_ktime_get_ns();
 
-	if (!task)
-		return 0;
-	take_up_pending(task, now);
-	task->exec_ns = now;
-	task->cached_end = 0;
-	meet_self(task, ASK_USED, now);
-	rename_stage(bpf_get_current_task(), task->stage, now);
-	meet_arguments(bpf_get_current_task(), task, now);
-	task->born_ns = 0;
-	if (!task->stage)
-		task->clock = 0;
-	follow_again(p, task);
+	if (task)
+		has_execd(p, task, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -652,6 +670,8 @@ int BPF_PROG(on_exit, struct task_struct *p)
 	if (!task)
 		return 0;
 	now = bpf_ktime_get_ns();
+	if (missed_exec(p, task))
+		has_execd(p, task, now);
 	take_up_pending(task, now);
 	/* the last look, its files are still open: it may never have exec'd nor slept */
 	meet_self(task, ASK_USED, now);
@@ -756,6 +776,7 @@ int sweep_tasks(struct bpf_iter__task *ctx)
 			count_lost(LOST_TASKS);
 			return 0;
 		}
+		task->exec_id = p->self_exec_id;
 		note(task, p->pid);
 	}
 	if (task->stage == STAGE_DEAD)
