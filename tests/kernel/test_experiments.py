@@ -56,7 +56,7 @@ def test_equal_stages_share_the_work(watch: Watch, big: Path) -> None:
     watch.run("head -c 8000000 big > some")
     run = watch.run(f"sed '{SLOW}' some | sed '{SLOW}' > /dev/null").only("sed|sed")
     first, second = run.stages
-    # equal work, but a virtual CPU beside a busy neighbour was seen to take 2.4 times as long for it
+    # equal work, but a virtual CPU with a busy neighbour was seen to take 2.4 times as long
     assert 0.25 < first.cpu_seconds / second.cpu_seconds < 4
     assert abs(second.read_bytes - first.written_bytes) <= START
     # neither idles for most of the run
