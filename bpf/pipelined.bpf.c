@@ -408,8 +408,8 @@ static __always_inline void has_execd(struct task_struct *p, struct task_state *
 }
 
 /*
- * Where a tracepoint's program can be preempted (seen on 7.3), it does not run for another
- * task on that CPU meanwhile (bpf_prog.active). in_execve: it will be told yet.
+ * Some execs are not told (seen on 7.3): likely, where a tracepoint's program can be preempted,
+ * it does not run for another task meanwhile (bpf_prog.active). in_execve: it will be told yet.
  */
 static __always_inline int missed_exec(struct task_struct *self, const struct task_state *task)
 {
