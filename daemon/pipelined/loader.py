@@ -68,8 +68,8 @@ def _function(method: str, *names: str) -> _Program:
     return _Program(names[-1], "functions", method, names)
 
 
-#: Anonymous pipes have functions of their own since 6.15 (a6b8d4cfa3d4, and where that was
-#: backported), which those of FIFOs with names call.
+#: Anonymous pipes have functions of their own since 6.15, and where that was backported; those
+#: of FIFOs with names call them.
 _FUNCTIONS = {
     "on_pipe_write": _function("fentry", "anon_pipe_write", "pipe_write"),
     "on_pipe_read": _function("fexit", "anon_pipe_read", "pipe_read"),
@@ -311,11 +311,12 @@ def load(
         try:
             loaded = _load(lib, path, sizes, optional)
         except _OptionalRefused as error:
-            # one that the host forbids is the first of all that it forbids
             reason = error.reason
             names = [error.program] if error.program in optional else list(optional)
-            if error.forbidden:
-                names = [name for name, p in optional.items() if p.method in ("fentry", "fexit")]
+            trampolines = [n for n, p in optional.items() if p.method in ("fentry", "fexit")]
+            if error.forbidden and trampolines:
+                # one that the host forbids is the first of all that it forbids
+                names = trampolines
                 reason = "the kernel forbids fentry and fexit programs (EPERM)"
             refused |= {name: (optional.pop(name), reason) for name in names}
             if "on_pipe_write" in names and _KPROBES.exists():
