@@ -15,7 +15,7 @@ ARGS ?=
 # What has to be there to build and run, and on top of it what the tests run pipelines with.
 PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
 	python3 python3-venv
-TEST_PACKAGES := busybox-static dash gawk gzip mawk procps strace time util-linux xz-utils zsh
+TEST_PACKAGES := busybox-static dash gawk gzip mawk procps python3-bpfcc strace time util-linux xz-utils zsh
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -125,6 +125,7 @@ $(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile | pa
 	$(CLANG) $(BPF_CFLAGS) -c $< -o build/pipelined.bpf.o
 	$(LLVM_STRIP) -g build/pipelined.bpf.o
 	@install -m 0644 build/pipelined.bpf.o $@
+	@rm -rf $(@D)/source && install -m 0644 -D -t $(@D)/source bpf/*.[ch]	# for bcc
 
 tests/kernel/programs/build/%: tests/kernel/programs/%.c bpf/pipelined.h Makefile | packages
 	@mkdir -p $(@D)

@@ -15,9 +15,6 @@
 #define MAX_ALIASES 8	/* merges in a chain */
 #define PIPELINE_TRIES 8	/* the same, and other CPUs that change a pipeline at that moment */
 
-/* Verified once, not at each place of call: keeps every program within the verifier's bound. */
-#define GLOBAL __attribute__((noinline))
-
 /* Such a function cannot take a typed task: it gets the address and reads it guardedly. */
 #define TASK(address) ((struct task_struct *)(address))
 
@@ -109,7 +106,7 @@ static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, co
 }
 
 /* The same until it is done, whatever the pipeline was merged into. */
-GLOBAL int pipeline_add(u32 index, u64 change, u64 now)
+GLOBAL(int, pipeline_add)(u32 index, u64 change, u64 now)
 {
 	struct pipeline *pipeline;
 
@@ -176,7 +173,7 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, struct held *h
 	return word_outer(word);
 }
 
-GLOBAL int stage_add(u32 index, u64 change, u64 now)
+GLOBAL(int, stage_add)(u32 index, u64 change, u64 now)
 {
 	for (int i = 0; i < MAX_DEPTH && index; i++)
 		index = stage_add_once(index, &change, NULL, now);
@@ -198,7 +195,7 @@ static __always_inline u32 stage_credit_once(u32 index, u32 state, u64 elapsed, 
 	return word_outer(stage->word);
 }
 
-GLOBAL int stage_credit(u32 index, u32 state, u64 elapsed, u64 queued)
+GLOBAL(int, stage_credit)(u32 index, u32 state, u64 elapsed, u64 queued)
 {
 	for (int i = 0; i < MAX_DEPTH && index; i++)
 		index = stage_credit_once(index, state, elapsed, queued);
@@ -266,7 +263,7 @@ static __always_inline void transition(struct task_state *task, u32 state, struc
 }
 
 /* The same off the hot path: verified once. */
-GLOBAL int change_state(struct task_state *task, u32 state, u64 now)
+GLOBAL(int, change_state)(struct task_state *task, u32 state, u64 now)
 {
 	if (task)
 		transition(task, state, NULL, now);
@@ -278,7 +275,7 @@ GLOBAL int change_state(struct task_state *task, u32 state, u64 now)
  * while it is on CPU when its clock says otherwise: its coming is being recorded on
  * another CPU, or was missed, and then mend_missed_switch needs the whole time.
  */
-GLOBAL int bring_up_to_date(struct task_state *task, u32 on_cpu, u64 now)
+GLOBAL(int, bring_up_to_date)(struct task_state *task, u32 on_cpu, u64 now)
 {
 	u64 clock;
 
@@ -325,7 +322,7 @@ static __always_inline void add_usage(struct stage *stage, const struct usage *u
 }
 
 /* Credits a task's growth in CPU modes, bytes and calls to its stages. */
-GLOBAL int credit_usage(u64 p, struct task_state *task)
+GLOBAL(int, credit_usage)(u64 p, struct task_state *task)
 {
 	struct usage usage;
 	u32 index;

@@ -21,7 +21,7 @@ struct fifo {
 };
 
 /* 1 and *fifo when descriptor fd of the task is a FIFO; fifo->mode is set for any file. */
-GLOBAL int fifo_at(u64 p, u32 fd, struct fifo *fifo)
+GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 {
 	struct super_block *sb;
 	struct inode *inode;
@@ -62,7 +62,7 @@ static __always_inline int same_pipe(const struct pipe_key *a, const struct pipe
 }
 
 /* Does the task hold this side of this pipe as descriptor 0 or 1? */
-GLOBAL int holds_as_stdio(u64 p, const struct pipe_key *key, u32 side)
+GLOBAL(int, holds_as_stdio)(u64 p, const struct pipe_key *key, u32 side)
 {
 	struct fifo fifo = {};
 
@@ -74,22 +74,20 @@ GLOBAL int holds_as_stdio(u64 p, const struct pipe_key *key, u32 side)
 }
 
 /* How many descriptors, of all processes, share the file at this one. */
-GLOBAL int sharers(u64 p, u32 fd)
+GLOBAL(int, sharers)(u64 p, u32 fd)
 {
 	struct file **table = BPF_CORE_READ(TASK(p), files, fdt, fd);
 	struct file *file = NULL;
 
 	bpf_probe_read_kernel(&file, sizeof(file), table + fd);
-	if (bpf_core_field_exists(struct file___ref, f_ref))
-		return BPF_CORE_READ((struct file___ref *)file, f_ref.refcnt.counter) + 1;
-	return BPF_CORE_READ((struct file___count *)file, f_count.counter);
+	return FILE_REFERENCES(file);
 }
 
 /*
  * Does the task hold this side of this pipe through any descriptor below MAX_FDS but stderr?
  * Gives the number of descriptors that share it, or 0.
  */
-GLOBAL int holds_anywhere(u64 p, const struct pipe_key *key, u32 side)
+GLOBAL(int, holds_anywhere)(u64 p, const struct pipe_key *key, u32 side)
 {
 	if (!key)
 		return 0;
@@ -132,10 +130,10 @@ static __always_inline int read_arguments(u64 p, struct scratch *scratch)
 }
 
 /* Where the arguments next say /fd/ at or after `from`, or -1. */
-GLOBAL int next_named(u32 from)
+GLOBAL(int, next_named)(u32 from)
 {
 	u32 zero = 0;
-	struct scratch *page = bpf_map_lookup_elem(&scratch, &zero);
+	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
 	char *text;
 
 	if (!page)
@@ -150,15 +148,17 @@ GLOBAL int next_named(u32 from)
 }
 
 /* The descriptor that /fd/N names at this place of the arguments, or -1. */
-GLOBAL int named_descriptor(u32 at)
+GLOBAL(int, named_descriptor)(u32 at)
 {
 	u32 zero = 0, tens, ones;
-	struct scratch *page = bpf_map_lookup_elem(&scratch, &zero);
+	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
+	u64 digits = at;
 
-	if (!page || at >= ARGUMENTS_LEN)
+	OPAQUE(digits);
+	if (!page || digits >= ARGUMENTS_LEN)
 		return -1;
-	tens = (u8)(page->arguments[at + 4] - '0');
-	ones = (u8)(page->arguments[at + 5] - '0');
+	tens = (u8)(page->arguments[digits + 4] - '0');
+	ones = (u8)(page->arguments[digits + 5] - '0');
 	return tens > 9 ? -1 : ones > 9 ? tens : tens * 10 + ones;
 }
 

@@ -13,7 +13,7 @@
 
 static __always_inline struct functions *functions_at(u32 index)
 {
-	return bpf_map_lookup_elem(&functions, &index);
+	return bpf_map_lookup_elem(MAP(functions), &index);
 }
 
 /* The current task's state if it is in a stage, else NULL. */
@@ -162,7 +162,7 @@ static __always_inline int is_own(struct file *file, u32 index, u32 side)
 }
 
 /* Adds what was moved past task->ioac: `from` and `to` are 1 where the stage's own bytes went. */
-GLOBAL int add_spliced(u32 index, u64 size, u32 from, u32 to)
+GLOBAL(int, add_spliced)(u32 index, u64 size, u32 from, u32 to)
 {
 	struct stage *stage;
 

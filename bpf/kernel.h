@@ -3,9 +3,12 @@
  * The few kernel types that are read, reduced to the fields that are read.
  * libbpf relocates every access to the running kernel (CO-RE), so the object
  * builds without kernel headers and without the BTF of any one kernel.
+ * Under bcc the types are those of the running kernel: its BTF, written as C.
  */
 #ifndef PIPELINED_KERNEL_H
 #define PIPELINED_KERNEL_H
+
+#ifndef PIPELINED_BCC
 
 typedef signed char __s8;
 typedef unsigned char __u8;
@@ -28,7 +31,6 @@ typedef __s64 s64;
 typedef __u64 u64;
 typedef _Bool bool;
 enum { false = 0, true = 1 };
-#define NULL ((void *)0)
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
@@ -109,10 +111,9 @@ struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
 };
-#define NR_OPEN_DEFAULT 64	/* BITS_PER_LONG: descriptors of a table that never grew */
 struct files_struct {
 	struct fdtable *fdt;
-	struct file *fd_array[NR_OPEN_DEFAULT];
+	struct file *fd_array[64];
 };
 struct task_struct;
 struct rq {
@@ -188,6 +189,11 @@ struct bpf_iter__task {
 };
 
 #pragma clang attribute pop
+
+#endif
+
+#define NULL ((void *)0)
+#define NR_OPEN_DEFAULT 64	/* BITS_PER_LONG: descriptors of a table that never grew */
 
 /* include/linux/sched.h; stable since 4.14 but for TASK_FROZEN (6.1, f5d39b020809) */
 #define TASK_UNINTERRUPTIBLE 0x02

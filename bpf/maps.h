@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Every map. The daemon sets max_entries of those marked (sized) before loading;
- * what does not fit is counted in `lost`. Arrays are mapped by the daemon, so a
- * sweep reads them without system calls; index 0 is never used.
+ * Every map. The daemon says how many entries those have that are SIZED; what does not
+ * fit is counted in `lost`. Shared arrays are mapped by the daemon, so a sweep reads them
+ * without system calls; index 0 is never used.
  */
 #ifndef PIPELINED_MAPS_H
 #define PIPELINED_MAPS_H
@@ -20,11 +20,11 @@ struct task_state {
 	u64 born_ns;	/* fork seen at; 0 = older than the daemon, or no longer young */
 	u64 exec_ns;	/* last exec of this process */
 	u64 parent_start_ns;	/* of the process that forked it: it may be gone by now */
+	u64 claimed;	/* somebody makes a stage of this process right now */
+	u64 noted;	/* counted in the map of that name */
+	u64 stage;	/* innermost stage, 0 = none */
 	u32 parent_pid;
-	u32 claimed;	/* somebody makes a stage of this process right now */
-	u32 noted;	/* counted in the map of that name */
 	u32 exec_id;	/* the kernel's count of its execs, when one was last seen */
-	u32 stage;	/* innermost stage, 0 = none */
 	u32 pending;	/* stage given by another task, taken up at the next event */
 	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */
 	u32 looks;	/* spaces out the looks at what it holds and why it sleeps */
@@ -47,100 +47,39 @@ struct task_state {
  * How many tasks a switch has anything to do for, by the low bits of their thread ids.
  * For all others it ends here: an array is read in place, task storage costs a call.
  */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BUCKETS);
-	__type(key, u32);
-	__type(value, u32);
-} noted SEC(".maps");
+MAP_ARRAY(noted, u32, BUCKETS);
 
 #define STAGE_DEAD 0xffffffffU	/* task_state.stage after the last switch-out */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct task_state);
-} tasks SEC(".maps");
+MAP_TASK_STORAGE(tasks, struct task_state);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 16385);	/* (sized) --max-stages + 1 */
-	__type(key, u32);
-	__type(value, struct stage);
-} stages SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);	/* (sized) as `stages`, while the tier is on */
-	__type(key, u32);
-	__type(value, struct functions);
-} functions SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK);
-	__uint(max_entries, 16384);	/* (sized) indexes of free records, the lowest on top */
-	__type(value, u32);
-} free_stages SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);	/* (sized) --max-pipes */
-	__type(key, struct pipe_key);
-	__type(value, struct pipe);
-} pipes SEC(".maps");
+MAP_SHARED_ARRAY(stages, struct stage, SIZED(stages, 16385));	/* --max-stages + 1 */
+MAP_SHARED_ARRAY(functions, struct functions, SIZED(functions, 1));	/* as `stages`, if the tier is on */
+MAP_STACK(free_stages, u32, SIZED(free_stages, 16384));	/* indexes of free records, the lowest on top */
+MAP_HASH(pipes, struct pipe_key, struct pipe, SIZED(pipes, 16384));	/* --max-pipes */
 
 struct command {
 	char name[COMM_LEN];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);	/* config: interpreters and wrappers */
-	__type(key, struct command);
-	__type(value, u32);
-} commands SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, LOST_KINDS);
-	__type(key, u32);
-	__type(value, u64);
-} lost SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct control);
-} control SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);	/* wake-ups only, never data */
-} wakeups SEC(".maps");
+MAP_HASH(commands, struct command, u32, 256);	/* config: interpreters and wrappers */
+MAP_SHARED_ARRAY(lost, u64, LOST_KINDS);
+MAP_SHARED_ARRAY(control, struct control, 1);
+MAP_RINGBUF(wakeups, 4096);	/* wake-ups only, never data */
 
 #define ARGUMENTS_LEN 512	/* of a command line that are searched for /dev/fd/N */
 
 struct scratch {
 	u64 files[64];
 	char arguments[2 * ARGUMENTS_LEN + 8];	/* the second half stays zero */
+	struct pipe no_pipe;	/* stays zero */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct scratch);
-} scratch SEC(".maps");
+MAP_PERCPU(scratch, struct scratch);
 
 static __always_inline void count_lost(u32 kind)
 {
-	u64 *counter = bpf_map_lookup_elem(&lost, &kind);
+	u64 *counter = bpf_map_lookup_elem(MAP(lost), &kind);
 
 	if (counter)
 		__sync_fetch_and_add(counter, 1);
@@ -150,7 +89,7 @@ static __always_inline u32 *bucket_of(u32 pid)
 {
 	u32 at = pid & (BUCKETS - 1);
 
-	return bpf_map_lookup_elem(&noted, &at);
+	return bpf_map_lookup_elem(MAP(noted), &at);
 }
 
 static __always_inline int is_noted(u32 pid)
@@ -182,7 +121,7 @@ static __always_inline void forget(struct task_state *task, u32 pid)
 
 static __always_inline struct stage *stage_at(u32 index)
 {
-	return bpf_map_lookup_elem(&stages, &index);
+	return bpf_map_lookup_elem(MAP(stages), &index);
 }
 
 static __always_inline struct pipeline *pipeline_at(u32 index)

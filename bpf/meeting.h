@@ -28,10 +28,10 @@ static __always_inline void stage_exec(u32 index, u64 now)
 }
 
 /* Notes what the parent of a process being forked could write to it; it may close it soon. */
-GLOBAL int note_fed_pipes(u64 parent, struct task_state *born)
+GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
 {
 	u32 zero = 0;
-	struct scratch *page = bpf_map_lookup_elem(&scratch, &zero);
+	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
 	struct fifo fifo = {};
 
 	if (!born || !page || !holds_above_stdio(parent, page))
@@ -72,7 +72,7 @@ static __always_inline int fed_by(const struct task_state *parent, const struct 
 }
 
 /* Has a stage been seen at the other side of this pipe? */
-GLOBAL int has_partner(const struct fifo *fifo)
+GLOBAL(int, has_partner)(const struct fifo *fifo)
 {
 	struct pipe_key key;
 	struct pipe *pipe;
@@ -80,7 +80,7 @@ GLOBAL int has_partner(const struct fifo *fifo)
 	if (!fifo)
 		return 0;
 	key = fifo->key;
-	pipe = bpf_map_lookup_elem(&pipes, &key);
+	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
 		return 0;
 	for (int i = 0; i < PIPE_SLOTS; i++)
@@ -95,7 +95,7 @@ GLOBAL int has_partner(const struct fifo *fifo)
  * interpreter, else an endpoint (rule 4). Notes an endpoint, and returns whether the
  * parent is a stage. `above` is the parent's state, `reading` what it is asleep in.
  */
-GLOBAL int parent_is_stage(struct task_state *task, struct fifo *fifo,
+GLOBAL(int, parent_is_stage)(struct task_state *task, struct fifo *fifo,
 			   const struct meeting *meeting, struct task_state *above,
 			   u32 reading)
 {
@@ -110,7 +110,7 @@ GLOBAL int parent_is_stage(struct task_state *task, struct fifo *fifo,
 		return 0;
 	side = fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
 	key = fifo->key;
-	pipe = bpf_map_lookup_elem(&pipes, &key);
+	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
 		return 0;
 	self = meeting->address;
@@ -281,7 +281,7 @@ static __always_inline int meet(struct task_struct *p, struct task_state *task, 
 }
 
 /* The same of the current task: verified once, where it is called twice. */
-GLOBAL int meet_current(struct task_state *task, struct meeting *meeting)
+GLOBAL(int, meet_current)(struct task_state *task, struct meeting *meeting)
 {
 	if (!task || !meeting)
 		return 0;
@@ -289,7 +289,7 @@ GLOBAL int meet_current(struct task_state *task, struct meeting *meeting)
 }
 
 /* Asks for ends of its own at which nobody else was seen whether the parent is there. */
-static __noinline int meet_parents(struct task_struct *p, struct task_state *task,
+LOCAL(int, meet_parents)(struct task_struct *p, struct task_state *task,
 				   struct meeting *meeting)
 {
 	int asked = 0;
@@ -307,7 +307,7 @@ static __noinline int meet_parents(struct task_struct *p, struct task_state *tas
 }
 
 /* The current task looks at its own stdin and stdout and enters the stage it finds. */
-GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
+GLOBAL(int, meet_self)(struct task_state *task, u32 ask, u64 now)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct meeting meeting = {
@@ -336,7 +336,7 @@ GLOBAL int meet_self(struct task_state *task, u32 ask, u64 now)
 }
 
 /* The current process exits and has closed its stdin: a pipe there that it used, then. */
-static __noinline int meet_feeding_parent(struct task_struct *p, struct task_state *task, u64 now)
+LOCAL(int, meet_feeding_parent)(struct task_struct *p, struct task_state *task, u64 now)
 {
 	struct meeting meeting = {
 		.address = bpf_get_current_task(),
@@ -383,7 +383,7 @@ static __always_inline u32 become_stage(u64 p, struct task_state *task, u64 now)
 }
 
 /* The current task's command line names this descriptor: if it is a FIFO, it will be used. */
-GLOBAL int meet_descriptor(u64 p, struct task_state *task, u32 fd, u64 now)
+GLOBAL(int, meet_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now)
 {
 	struct fifo fifo = {};
 	u32 index;
@@ -402,10 +402,10 @@ GLOBAL int meet_descriptor(u64 p, struct task_state *task, u32 fd, u64 now)
  * Process substitution (rule 3): the arguments name descriptors as /dev/fd/N, or as
  * /proc/self/fd/N, that were made before this exec.
  */
-GLOBAL int meet_arguments(u64 p, struct task_state *task, u64 now)
+GLOBAL(int, meet_arguments)(u64 p, struct task_state *task, u64 now)
 {
 	u32 zero = 0;
-	struct scratch *page = bpf_map_lookup_elem(&scratch, &zero);
+	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
 	int at = -1;
 
 	if (!task || !page || !holds_above_stdio(p, page) || !read_arguments(p, page))
@@ -425,7 +425,7 @@ GLOBAL int meet_arguments(u64 p, struct task_state *task, u64 now)
  * a stage. Of anything else the pipe must show a partner that this process is
  * joined with (rule 4); a shell that reads its child's output is an endpoint.
  */
-GLOBAL int meet_sleeper(u64 p, struct task_state *task, struct fifo *fifo, u32 fd, u64 now)
+GLOBAL(int, meet_sleeper)(u64 p, struct task_state *task, struct fifo *fifo, u32 fd, u64 now)
 {
 	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
 	struct pipe_key key;
@@ -441,7 +441,7 @@ GLOBAL int meet_sleeper(u64 p, struct task_state *task, struct fifo *fifo, u32 f
 		struct command command = {};
 
 		key = fifo->key;
-		pipe = bpf_map_lookup_elem(&pipes, &key);
+		pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 		if (!pipe)
 			return 0;
 		for (int i = 0; i < PIPE_SLOTS; i++) {

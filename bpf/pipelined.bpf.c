@@ -4,15 +4,14 @@
  * Hooks: sched_switch, sched_wakeup, sched_process_fork, _exec, _exit (tp_btf), and
  * a task iterator that the sweep runs. Costs are in docs/BENCHMARKS.md.
  */
-#include "kernel.h"
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
-#include <bpf/bpf_core_read.h>
+#ifdef PIPELINED_BCC
+#include "bcc.h"
+#else
+#include "libbpf.h"
+#endif
 
 #include "functions.h"
 #include "meeting.h"
-
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Adds to a counter of each stage around `index`. */
 #define for_each_stage(stage, index)                                                \
@@ -40,26 +39,20 @@ static __always_inline int exec_failed(long result)
 
 /* Stands first: libbpf loads in this order, and a host that forbids fexit says so at once. */
 #if defined(__TARGET_ARCH_x86)
-#define EXECVE "__x64_sys_execve"
-#define VMSPLICE "__x64_sys_vmsplice"
 #define FIRST_ARGUMENT(regs) ((regs)->di)
 #define SECOND_ARGUMENT(regs) ((regs)->si)
 #else
-#define EXECVE "__arm64_sys_execve"
-#define VMSPLICE "__arm64_sys_vmsplice"
 #define FIRST_ARGUMENT(regs) ((regs)->regs[0])
 #define SECOND_ARGUMENT(regs) ((regs)->regs[1])
 #endif
 
-SEC("?fexit/" EXECVE)
+SEC("?fexit")
 int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
 {
 	return exec_failed(result);
 }
 
-/* The daemon sets the targets: pipe_write is anon_pipe_write since 6.15, and where that was backported. */
-
-SEC("?fentry/pipe_write")
+SEC("?fentry")
 int BPF_PROG(on_pipe_write, struct kiocb *iocb, struct iov_iter *from)
 {
 	struct task_state *task = member(bpf_get_current_task_btf());
@@ -72,7 +65,7 @@ int BPF_PROG(on_pipe_write, struct kiocb *iocb, struct iov_iter *from)
 
 /* Where there are kprobes but no fentry. Their like at the return loses calls that sleep. */
 SEC("?kprobe")
-int on_pipe_write_kprobe(struct pt_regs *regs)
+PROGRAM(on_pipe_write_kprobe)(struct pt_regs *regs)
 {
 	struct task_state *task = member(bpf_get_current_task_btf());
 	struct kiocb *iocb = (struct kiocb *)FIRST_ARGUMENT(regs);
@@ -88,28 +81,28 @@ int on_pipe_write_kprobe(struct pt_regs *regs)
 	return 0;
 }
 
-SEC("?fexit/pipe_read")
+SEC("?fexit")
 int BPF_PROG(on_pipe_read, struct kiocb *iocb, struct iov_iter *to, long result)
 {
 	pipe_read_ended(result);
 	return 0;
 }
 
-SEC("?fentry/vfs_read")
+SEC("?fentry")
 int BPF_PROG(on_file_read, struct file *file)
 {
 	file_read_began(file);
 	return 0;
 }
 
-SEC("?fexit/vfs_read")
+SEC("?fexit")
 int BPF_PROG(on_file_read_end, struct file *file, char *to, u64 count, s64 *position, long result)
 {
 	file_read_ended(file, result);
 	return 0;
 }
 
-SEC("?fexit/do_splice")
+SEC("?fexit")
 int BPF_PROG(on_splice, struct file *in, s64 *in_at, struct file *out, s64 *out_at, u64 count,
 	     u32 flags, long result)
 {
@@ -117,7 +110,7 @@ int BPF_PROG(on_splice, struct file *in, s64 *in_at, struct file *out, s64 *out_
 	return 0;
 }
 
-SEC("?fexit/do_tee")
+SEC("?fexit")
 int BPF_PROG(on_tee, struct file *in, struct file *out, u64 count, u32 flags, long result)
 {
 	spliced(in, out, result, 0);
@@ -125,7 +118,7 @@ int BPF_PROG(on_tee, struct file *in, struct file *out, u64 count, u32 flags, lo
 }
 
 /* The system call: what it calls is inlined. */
-SEC("?fexit/" VMSPLICE)
+SEC("?fexit")
 int BPF_PROG(on_vmsplice, const struct pt_regs *regs, long result)
 {
 	vmspliced(FIRST_ARGUMENT(regs), result);
@@ -133,7 +126,7 @@ int BPF_PROG(on_vmsplice, const struct pt_regs *regs, long result)
 }
 
 /* Counts a sleep on a pipe that is none of their own for stage `index` and those around it. */
-GLOBAL int add_sleep(u32 index, u32 side)
+GLOBAL(int, add_sleep)(u32 index, u32 side)
 {
 	struct stage *stage;
 
@@ -147,7 +140,7 @@ GLOBAL int add_sleep(u32 index, u32 side)
 }
 
 /* Counts a sleep: for the end slept on, and for every other stage around the task. */
-GLOBAL u32 count_sleep(struct task_state *task, struct fifo *fifo)
+GLOBAL(u32, count_sleep)(struct task_state *task, struct fifo *fifo)
 {
 	struct stage *stage;
 	u32 end, index;
@@ -169,7 +162,7 @@ GLOBAL u32 count_sleep(struct task_state *task, struct fifo *fifo)
 }
 
 /* A thread ended: its CPU time and, of a main thread, its life, for stages it is not the root of. */
-GLOBAL int credit_child(u32 index, u32 tgid, u64 cpu, u64 life)
+GLOBAL(int, credit_child)(u32 index, u32 tgid, u64 cpu, u64 life)
 {
 	struct stage *stage;
 
@@ -227,7 +220,7 @@ static __always_inline int is_joined(u32 end)
 }
 
 /* Whether to look for who is at the other end of the pipe slept on: -1, or enum ask. */
-GLOBAL int is_unjoined(u32 index, const struct fifo *fifo, u32 no_exec)
+GLOBAL(int, is_unjoined)(u32 index, const struct fifo *fifo, u32 no_exec)
 {
 	struct stage *stage;
 	struct pipe_end *end;
@@ -300,7 +293,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 {
 	u64 address = bpf_get_current_task();
 	u32 zero = 0, known;
-	struct asleep *page = bpf_map_lookup_elem(&asleep, &zero);
+	struct asleep *page = bpf_map_lookup_elem(MAP(asleep), &zero);
 	struct sleep *sleep;
 	int ask;
 
@@ -352,7 +345,7 @@ static __always_inline void mend_missed_switch(struct task_struct *p, struct tas
 	task->delay_ns += delay;
 	if (!clock || clock >> CLOCK_STATE_SHIFT == STATE_CPU)
 		return;
-	page = bpf_map_lookup_elem(&control, &zero);
+	page = bpf_map_lookup_elem(MAP(control), &zero);
 	if (page && task->stage)
 		__sync_fetch_and_add(&page->missed_switches, 1);
 	if (ran > now - (clock & CLOCK_NS_MASK))
@@ -369,7 +362,7 @@ static __always_inline void follow_again(struct task_struct *p, struct task_stat
 }
 
 /* The latest exec of its root names a stage; a wrapper lends its place to its child. */
-GLOBAL int rename_stage(u64 p, u32 index, u64 now)
+GLOBAL(int, rename_stage)(u64 p, u32 index, u64 now)
 {
 	struct stage *stage;
 	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
@@ -467,7 +460,7 @@ static __always_inline void count_fork(u32 index)
 static __always_inline int is_unwatched(u32 tgid)
 {
 	u32 zero = 0;
-	struct control *page = bpf_map_lookup_elem(&control, &zero);
+	struct control *page = bpf_map_lookup_elem(MAP(control), &zero);
 
 	return page && page->watch_pid && page->watch_pid != tgid;
 }
@@ -477,7 +470,7 @@ static __always_inline int is_unwatched(u32 tgid)
  * own storage code (bpf_task_storage_busy), so none could be had at the fork. Or the
  * task is older than the daemon, and the first sweep has not come to it yet.
  */
-static __noinline struct task_state *born_late(struct task_struct *p)
+LOCAL(struct task_state *, born_late)(struct task_struct *p)
 {
 	struct task_struct *leader = p->group_leader;
 	struct task_state *born, *above;
@@ -485,7 +478,7 @@ static __noinline struct task_state *born_late(struct task_struct *p)
 
 	if (p->flags & PF_KTHREAD || is_unwatched(0))
 		return NULL;
-	born = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	born = bpf_task_storage_get(MAP(tasks), p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!born) {
 		count_lost(LOST_TASKS);
 		return NULL;
@@ -610,7 +603,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	}
 	if (process && task && task->stage && task->stage != STAGE_DEAD)
 		count_fork(task->stage);
-	born = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	born = bpf_task_storage_get(MAP(tasks), child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!born) {
 		u32 *bucket = bucket_of(child->pid);
 
@@ -693,7 +686,7 @@ static __always_inline int is_on_cpu(struct task_struct *p)
 	return p->se.cfs_rq->rq->curr->pid == p->pid;	/* task_struct.on_cpu is gone in 7.3 */
 }
 
-static __noinline u32 present_state(struct task_struct *p, u64 address)
+LOCAL(u32, present_state)(struct task_struct *p, u64 address)
 {
 	struct sleep sleep = {};
 	struct call call = {};
@@ -708,7 +701,7 @@ static __noinline u32 present_state(struct task_struct *p, u64 address)
 }
 
 /* A task that is in no stage: it was running before the daemon, or not known to use a pipe. */
-static __noinline int pick_up(struct task_struct *p, struct task_state *task, u64 address, u64 now)
+LOCAL(int, pick_up)(struct task_struct *p, struct task_state *task, u64 address, u64 now)
 {
 	struct task_struct *leader = p->group_leader;
 	struct task_state *above;
@@ -716,7 +709,7 @@ static __noinline int pick_up(struct task_struct *p, struct task_state *task, u6
 	struct control *page;
 	u32 zero = 0, state;
 
-	page = bpf_map_lookup_elem(&control, &zero);
+	page = bpf_map_lookup_elem(MAP(control), &zero);
 	if (page && p->start_time < page->began_ns)
 		meeting.flags |= STAGE_PARTIAL;
 
@@ -755,7 +748,7 @@ static __always_inline void tick_pipelines(u32 index, u64 now)
 
 /* The sweep: every task of every stage is credited up to now. */
 SEC("iter/task")
-int sweep_tasks(struct bpf_iter__task *ctx)
+PROGRAM(sweep_tasks)(struct bpf_iter__task *ctx)
 {
 	struct task_struct *p = ctx->task;
 	struct task_state *task;
@@ -771,7 +764,7 @@ int sweep_tasks(struct bpf_iter__task *ctx)
 		/* is on_fork about to run for it, on another CPU? */
 		if (is_unwatched(0) || now - p->start_time < BORN_NS)
 			return 0;
-		task = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		task = bpf_task_storage_get(MAP(tasks), p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!task) {
 			count_lost(LOST_TASKS);
 			return 0;
@@ -799,13 +792,13 @@ struct sys_exit_args {
 };
 
 SEC("?tracepoint/syscalls/sys_exit_execve")
-int on_execve_return(struct sys_exit_args *ctx)
+PROGRAM(on_execve_return)(struct sys_exit_args *ctx)
 {
 	return exec_failed(ctx->result);
 }
 
 SEC("?tracepoint/syscalls/sys_exit_execveat")
-int on_execveat_return(struct sys_exit_args *ctx)
+PROGRAM(on_execveat_return)(struct sys_exit_args *ctx)
 {
 	return exec_failed(ctx->result);
 }

@@ -2,7 +2,8 @@
 /*
  * What the kernel side and the daemon share: the layout of the map records.
  * daemon/pipelined/records.py reads these very bytes; tests/kernel/test_layout.py
- * compares both.
+ * compares both. Fields that are exchanged or tested by atomic operations have 64 bits:
+ * the code that bcc lets LLVM make has no such operations on 32.
  */
 #ifndef PIPELINED_H
 #define PIPELINED_H
@@ -136,12 +137,13 @@ struct stage {
 	__u64 root_start_ns;
 	__u64 parent_start_ns;
 	__u64 cgroup;
-	__u32 live;		/* threads and inner stages */
+	__u64 live;		/* threads and inner stages */
 	__u32 generation;
 	__u32 pid;		/* root process */
 	__u32 parent_pid;
 	__u32 name_pid;		/* the process that names the stage */
 	__u32 flags;
+	__u32 unused;
 	char comm[COMM_LEN];
 	struct pipe_end ends[STAGE_ENDS];
 };
@@ -175,7 +177,7 @@ struct functions {
 
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */
 struct pipe {
-	__u32 stages[2][PIPE_SLOTS];	/* by enum pipe_side */
+	__u64 stages[2][PIPE_SLOTS];	/* by enum pipe_side */
 	__u32 self;		/* one stage uses both ends: no edge */
 	__u32 endpoint_pid;	/* the other end, when it is no stage */
 	__u32 endpoint_side;

@@ -69,15 +69,10 @@ struct asleep {
 	struct sleep sleep;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct asleep);
-} asleep SEC(".maps");
+MAP_PERCPU(asleep, struct asleep);
 
 /* Why a task that is about to leave its CPU, or is off it, does not run. */
-GLOBAL int why_asleep(u64 p, const struct call *call, struct sleep *sleep)
+GLOBAL(int, why_asleep)(u64 p, const struct call *call, struct sleep *sleep)
 {
 	u32 state, io_sleep;
 
@@ -144,7 +139,7 @@ static __always_inline void look_asleep(struct task_struct *task, u64 address,
 }
 
 /* Is this pipe what the task reads at descriptor `reading` - 1? */
-GLOBAL int reads_pipe(u64 p, u32 reading, const struct pipe_key *key)
+GLOBAL(int, reads_pipe)(u64 p, u32 reading, const struct pipe_key *key)
 {
 	struct fifo fifo = {};
 

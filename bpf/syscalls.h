@@ -62,7 +62,7 @@ static __always_inline int call_kind_64(long nr)
 }
 
 /* arch/x86/entry/syscalls/syscall_32.tbl */
-GLOBAL int call_kind_32(long nr)
+GLOBAL(int, call_kind_32)(long nr)
 {
 	switch (nr) {
 	case 3: case 145: case 180: case 333: case 378:

@@ -40,18 +40,18 @@ static __always_inline void stage_hold(u32 index)
 static __always_inline void count_ended(void)
 {
 	u32 zero = 0;
-	struct control *page = bpf_map_lookup_elem(&control, &zero);
+	struct control *page = bpf_map_lookup_elem(MAP(control), &zero);
 	u64 ended;
 
 	if (!page)
 		return;
 	ended = __sync_fetch_and_add(&page->ended, 1) + 1;
 	if (ended == page->wake_at)
-		bpf_ringbuf_output(&wakeups, &ended, sizeof(ended), 0);
+		bpf_ringbuf_output(MAP(wakeups), &ended, sizeof(ended), 0);
 }
 
 /* Gives up one hold on a stage; the last one ends it, and with it maybe those around it. */
-GLOBAL int stage_put(u32 index, u64 now)
+GLOBAL(int, stage_put)(u32 index, u64 now)
 {
 	for (int i = 0; i < MAX_DEPTH && index; i++) {
 		struct stage *stage = stage_at(index);
@@ -116,7 +116,7 @@ static __always_inline int older(const struct pipeline *a, u32 ai, const struct 
 }
 
 /* Makes two pipelines one: the younger becomes an alias of the older. 0: try again. */
-GLOBAL int merge(u32 a, u32 b, u64 now)
+GLOBAL(int, merge)(u32 a, u32 b, u64 now)
 {
 	u32 ra = pipeline_root(a), rb = pipeline_root(b), winner, loser;
 	struct pipeline *pa = pipeline_at(ra), *pb = pipeline_at(rb);
@@ -133,7 +133,7 @@ GLOBAL int merge(u32 a, u32 b, u64 now)
 }
 
 /* A stage that has left the one around it takes along what it had credited there. */
-GLOBAL int take_back(u32 outer_index, u32 left_index)
+GLOBAL(int, take_back)(u32 outer_index, u32 left_index)
 {
 	struct stage *outer = stage_at(outer_index), *left = stage_at(left_index);
 
@@ -210,7 +210,7 @@ static __always_inline int is_edge(u32 writer_index, u32 reader_index, u32 named
 }
 
 /* Slot of this end in a stage, or -1. */
-GLOBAL int find_end(u32 index, const struct pipe_key *key, u32 side)
+GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 {
 	struct stage *stage = stage_at(index);
 
@@ -236,7 +236,7 @@ static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u
 }
 
 /* Joins a stage with one that was seen at the other side of its pipe, if that is an edge. */
-GLOBAL int meet_partner(u32 index, u32 reference, const struct fifo *fifo, u64 now)
+GLOBAL(int, meet_partner)(u32 index, u32 reference, const struct fifo *fifo, u64 now)
 {
 	struct stage *stage = stage_at(index), *other = stage_referred(reference);
 	u32 found = reference & INDEX_MASK;
@@ -270,8 +270,8 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 /* Puts a stage into the first slot of its side that `is_free` holds for. */
 #define take_slot(pipe, side, reference, is_free)                                         \
 	for (int i = 0; i < PIPE_SLOTS; i++) {                                            \
-		u32 *slot = &(pipe)->stages[(side) & 1][i];                               \
-		u32 old = *slot;                                                          \
+		u64 *slot = &(pipe)->stages[(side) & 1][i];                               \
+		u64 old = *slot;                                                          \
                                                                                           \
 		if (old == (reference) ||                                                 \
 		    (is_free && __sync_val_compare_and_swap(slot, old, reference) == old)) \
@@ -306,22 +306,23 @@ static __always_inline int stage_uses_both(const struct stage *stage, u32 index,
 }
 
 /* Records that a stage holds one end of a pipe, and joins it with the other end's stages. */
-GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
+GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 {
-	static const struct pipe none;
+	u32 zero = 0;
+	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
 	struct stage *stage = stage_at(index);
 	struct pipe *pipe;
 	struct pipe_key key;
 
-	if (!index || !stage || !fifo || fifo->both)
+	if (!index || !stage || !page || !fifo || fifo->both)
 		return 0;
 	key = fifo->key;
 	if (find_end(index, &key, fifo->side) < 0)
 		add_end(stage, fifo, fifo->side + 1);
-	pipe = bpf_map_lookup_elem(&pipes, &key);
+	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe) {
-		bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
-		pipe = bpf_map_lookup_elem(&pipes, &key);
+		bpf_map_update_elem(MAP(pipes), &key, &page->no_pipe, BPF_NOEXIST);
+		pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 		if (!pipe) {
 			count_lost(LOST_PIPES);
 			return 0;
@@ -344,7 +345,7 @@ GLOBAL int register_end(u32 index, struct fifo *fifo, u64 now)
 }
 
 /* Stage << 3 | slot, plus 1, of this end among the stages around `index`; 0 = unknown. */
-GLOBAL u32 known_end(u32 index, const struct pipe_key *key, u32 side)
+GLOBAL(u32, known_end)(u32 index, const struct pipe_key *key, u32 side)
 {
 	if (!key)
 		return 0;
@@ -366,7 +367,7 @@ GLOBAL u32 known_end(u32 index, const struct pipe_key *key, u32 side)
  * A stage inside another one uses a pipe that is the outer one's. An edge may free it
  * from there (tee's child by rule 3): then the pipe is its own as well.
  */
-GLOBAL int borrow_end(u32 index, const struct fifo *fifo)
+GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 {
 	struct stage *stage = stage_at(index);
 	u32 borrowed;
@@ -388,7 +389,7 @@ GLOBAL int borrow_end(u32 index, const struct fifo *fifo)
  * One end of a stage that ends: what kept it from being an edge may be known by now (tee's
  * children by rule 3 are known to be in the pipeline of tee's reader once tee itself is).
  */
-GLOBAL int try_end_again(u32 index, u32 slot, u64 now)
+GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 {
 	struct stage *stage = stage_at(index);
 	struct fifo fifo = {};
@@ -414,7 +415,7 @@ GLOBAL int try_end_again(u32 index, u32 slot, u64 now)
 }
 
 /* Flags of a command name; a version at its end does not count (python3.11). */
-GLOBAL u32 command_flags(const struct command *name)
+GLOBAL(u32, command_flags)(const struct command *name)
 {
 	struct command command = {};
 	u32 *flags;
@@ -429,7 +430,7 @@ GLOBAL u32 command_flags(const struct command *name)
 			keep = 0xff;
 		command.name[i] = letter & keep;
 	}
-	flags = bpf_map_lookup_elem(&commands, &command);
+	flags = bpf_map_lookup_elem(MAP(commands), &command);
 	return flags ? *flags : 0;
 }
 
@@ -460,14 +461,14 @@ static __always_inline void name_stage(struct stage *stage, u64 p)
  * `task` is the root's state when its life so far counts, else NULL. The caller
  * holds it. 0 when there is no room.
  */
-GLOBAL u32 fill_stage(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
+GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
 {
 	u64 start = now, cpu = 0;
 	struct pipeline *pipeline;
 	struct stage *stage;
 	u32 index;
 
-	if (bpf_map_pop_elem(&free_stages, &index)) {
+	if (bpf_map_pop_elem(MAP(free_stages), &index)) {
 		count_lost(LOST_STAGES);
 		return 0;
 	}
@@ -520,7 +521,7 @@ static __always_inline u32 create_stage(u64 p, struct task_state *task, u32 oute
 }
 
 /* The task's own context: it goes over to stage `index`, whatever state it is in. */
-GLOBAL int enter_stage(struct task_state *task, u32 index, u64 now)
+GLOBAL(int, enter_stage)(struct task_state *task, u32 index, u64 now)
 {
 	u64 counts;
 	u32 old;
@@ -582,7 +583,7 @@ static __always_inline void take_up_pending(struct task_state *task, u64 now)
  * A program that starts itself again under another name (busybox, by /proc/self/exe or
  * after a mere fork) sets that name itself, when its stage is there already.
  */
-GLOBAL int name_again(u64 p, u32 index)
+GLOBAL(int, name_again)(u64 p, u32 index)
 {
 	struct stage *stage = stage_at(index);
 	int unnamed;
@@ -598,7 +599,7 @@ GLOBAL int name_again(u64 p, u32 index)
 
 static __always_inline struct task_state *state_of(struct task_struct *p)
 {
-	return bpf_task_storage_get(&tasks, p, 0, 0);
+	return bpf_task_storage_get(MAP(tasks), p, 0, 0);
 }
 
 #define CLAIM_TRIES 256	/* a stage is made in a few us, these take as long */
@@ -607,7 +608,7 @@ static __always_inline struct task_state *state_of(struct task_struct *p)
  * A process may be found to be a stage by itself and by a child on another CPU at once:
  * only one of them makes it. 0: the other one does. Whoever claims releases.
  */
-GLOBAL int claim(struct task_state *task)
+GLOBAL(int, claim)(struct task_state *task)
 {
 	if (!task)
 		return 0;
@@ -631,7 +632,7 @@ static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
 }
 
 /* The stage of which another process is the root, made when there is none. The caller holds it. */
-GLOBAL u32 stage_of_other(u64 p, struct task_state *task, u32 state, u32 flags, u64 now)
+GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags, u64 now)
 {
 	u32 index, pending;
 

@@ -9,6 +9,7 @@ quick. What goes wrong is one line on stderr. Exit codes: 0 done, 1 failed, 2 wr
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -427,19 +428,31 @@ def _get(base: str, query: str) -> Any:
     epilog="""\b
 Examples:
   sudo pipelined doctor
+  sudo pipelined doctor --loader bcc
   sudo pipelined doctor && sudo pipelined serve""",
 )
+@click.option(
+    "--loader",
+    type=click.Choice(["auto", "libbpf", "bcc"]),
+    default="auto",
+    show_default=True,
+    help="Try this one, as the same option of serve.",
+)
 @_color
-def doctor(color: str) -> int:
+def doctor(loader: str, color: str) -> int:
     """Check whether this host can be watched, and say what to mend.
 
     Attaches every hook once and lets it go. Exit code 0 only if the daemon would work.
     """
-    from pipelined import loader
     from pipelined.doctor import checks, exit_code, render
+    from pipelined.loader import default_object, probe_hooks
 
     _log_to_stderr("critical")
-    found = checks(bpf_object=loader.default_object(), probe_hooks=loader.probe_hooks)
+    found = checks(
+        bpf_object=default_object(),
+        loader=loader,
+        probe_hooks=functools.partial(probe_hooks, loader),
+    )
     render(found, _console(sys.stdout, color))
     return exit_code(found)
 

@@ -262,10 +262,13 @@ def _log_level(value: object) -> str:
     return value
 
 
-def _tier(value: object) -> str:
-    if value not in ("auto", "on", "off"):
-        raise ValueError("one of auto, on, off")
-    return str(value)
+def _one_of(*choices: str) -> Parser:
+    def parse(value: object) -> str:
+        if value not in choices:
+            raise ValueError("one of " + ", ".join(choices))
+        return str(value)
+
+    return parse
 
 
 def _file(value: object) -> Path:
@@ -445,7 +448,7 @@ class Config:
         "auto",
         "auto",
         "WHEN",
-        _tier,
+        _one_of("auto", "on", "off"),
         '"auto"',
         "Hook pipe_write, pipe_read, vfs_read and splice, for sizes, times of reads, and how full "
         "pipes are. auto: where the kernel allows it; on: refuse to start where it does not; off.",
@@ -459,6 +462,16 @@ class Config:
         "true",
         "Count failed execs by system call tracepoints where fexit is not allowed. "
         "Every system call of the host then costs some 50 ns more.",
+    )
+    loader: str = _option(
+        "loader",
+        "auto",
+        "auto",
+        "LOADER",
+        _one_of("auto", "libbpf", "bcc"),
+        '"auto"',
+        "libbpf: load the BPF object that came with the program; bcc: compile its source on this "
+        "host (needs python3-bpfcc); auto: bcc where libbpf fails.",
     )
     object: Path | None = _option(
         "object",

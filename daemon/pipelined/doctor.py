@@ -65,17 +65,19 @@ def checks(
     root: Path = Path("/"),
     *,
     bpf_object: Path | None = None,
+    loader: str = "auto",
     probe_hooks: Callable[[], Iterable[Hook]] | None = None,
     libbpf: Callable[[], str] | None = None,
     machine: str | None = None,
 ) -> list[Check]:
     """Look at everything, in the order in which things fail.
 
-    `bpf_object` is the file that the daemon would load; `probe_hooks` attaches the hooks, lets
-    them go, and raises UserError when the daemon could not start. It is not called when an
-    earlier check says that it must fail. `libbpf` returns the library's version or raises
-    OSError, `machine` is the architecture; both default to the real ones.
+    `bpf_object` is the file that the daemon would load with this `loader`; `probe_hooks` attaches
+    the hooks, lets them go, and raises UserError when the daemon could not start. It is not
+    called when an earlier check says that it must fail. `libbpf` returns the library's version
+    or raises OSError, `machine` is the architecture; both default to the real ones.
     """
+    bcc = list(_bcc(root, loader))
     found = [
         _kernel(root),
         _architecture(machine or platform.machine()),
@@ -85,7 +87,8 @@ def checks(
         _capabilities(root),
         _memory_lock(root),
         _libbpf(libbpf or libbpf_version),
-        _object(bpf_object),
+        *([] if loader == "bcc" else [_object(bpf_object, instead=bool(bcc))]),
+        *bcc,
         _pid_namespace(root),
         _accounting(root),
         _schedstat(root),
@@ -336,7 +339,20 @@ def _libbpf(version: Callable[[], str]) -> Check:
     return Check("libbpf", "ok", found, required=True)
 
 
-def _object(path: Path | None) -> Check:
+def _bcc(root: Path, loader: str) -> Iterator[Check]:
+    """Whether bcc is there; nothing where it is neither there nor asked for."""
+    place = "usr/lib/python3/dist-packages/bcc"
+    required = loader == "bcc"
+    if (root / place / "__init__.py").is_file() and loader != "libbpf":
+        version = re.search(r"'([\d.]+)", _read(root / place / "version.py") or "")
+        yield Check("bcc", "ok", version[1] if version else "installed", required=required)
+    elif required:
+        mend = "run: sudo apt-get install python3-bpfcc"
+        yield Check("bcc", "missing", f"no /{place}", mend, required=True)
+
+
+def _object(path: Path | None, *, instead: bool) -> Check:
+    """`instead`: bcc would be asked where this fails."""
     name = "BPF object"
     if path is None:
         return Check(name, "unknown", "not looked for")
@@ -346,15 +362,23 @@ def _object(path: Path | None) -> Check:
         size = path.stat().st_size
     except OSError as error:
         return Check(
-            name, "missing", f"{path}: {error.strerror}", "run make setup in the checkout", True
+            name,
+            "missing",
+            f"{path}: {error.strerror}",
+            "run make setup in the checkout",
+            not instead,
         )
     # An ELF file whose machine is BPF (247), in the byte order that its sixth byte names.
     order: Literal["little", "big"] = "big" if start[5:6] == b"\x02" else "little"
     if start[:4] != b"\x7fELF" or int.from_bytes(start[18:20], order) != 247:
         return Check(
-            name, "missing", f"{path} is no BPF object", "run make setup in the checkout", True
+            name,
+            "missing",
+            f"{path} is no BPF object",
+            "run make setup in the checkout",
+            not instead,
         )
-    return Check(name, "ok", f"{path}, {size / 1024:.0f} KiB", required=True)
+    return Check(name, "ok", f"{path}, {size / 1024:.0f} KiB", required=not instead)
 
 
 def _namespace(root: Path, kind: str) -> int | None:

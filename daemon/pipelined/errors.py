@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-__all__ = ["UserError"]
+__all__ = ["NotPermittedError", "UserError"]
 
 
 class UserError(Exception):
@@ -17,3 +17,7 @@ class UserError(Exception):
         super().__init__(f"{message}; {hint}" if hint else message)
         self.message = message
         self.hint = hint
+
+
+class NotPermittedError(UserError):
+    """The kernel does not let this user do it: another way would fail too."""

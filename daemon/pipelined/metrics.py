@@ -351,16 +351,21 @@ class LossCollector(Collector):
 
 
 class BuildCollector(Collector):
-    """Which build this is."""
+    """Which build this is, and what loaded its programs."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, loader: str) -> None:
         self._version = version
+        self._loader = loader
 
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily(
             "pipelined_build",
-            "Version of pipelined and of the Python it runs on; always 1.",
-            value={"version": self._version, "python": platform.python_version()},
+            "Version of pipelined and of the Python it runs on, and the loader; always 1.",
+            value={
+                "version": self._version,
+                "python": platform.python_version(),
+                "loader": self._loader,
+            },
         )
 
 
@@ -423,7 +428,7 @@ class Metrics:
                     "stages": StageCollector(scrape),
                     "hooks": HookCollector(observer),
                     "losses": LossCollector(observer),
-                    "build": BuildCollector(__version__),
+                    "build": BuildCollector(__version__, observer.loader),
                     "process": ProcessCollector(registry=None),
                 },
                 clock,

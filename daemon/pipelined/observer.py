@@ -15,7 +15,7 @@ from types import TracebackType
 from .cgroups import CgroupNames, find_cgroup2
 from .config import Config
 from .errors import UserError
-from .loader import Hook, default_object, load
+from .loader import Hook, load
 from .model import Model, Totals
 from .runs import Run, Series
 from .sweep import MapUse, Sweep, monotonic_to_unix
@@ -42,7 +42,11 @@ class SweepStats:
 class Observer:
     """Watches pipelines from `open` to `close`. Every method may be called from any thread."""
 
-    def __init__(self, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float):
+    def __init__(
+        self, loader: str, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float
+    ):
+        self.loader = loader
+        """What loaded the programs: libbpf or bcc."""
         self._sweep = sweep
         self._model = model
         self._hooks = hooks
@@ -62,13 +66,14 @@ class Observer:
         """
         stages = config.max_stages
         loaded = load(
-            config.object or default_object(),
             {
                 "stages": stages + 1,
                 "functions": stages + 1,
                 "free_stages": stages,
                 "pipes": config.max_pipes,
             },
+            loader=config.loader,
+            path=config.object,
             trace_exec_failures=config.trace_exec_failures,
             functions=config.functions != "off",
         )
@@ -97,7 +102,7 @@ class Observer:
             arguments_of=_arguments_of if config.show_arguments else None,
             exec_failures=any("execve" in hook.name and hook.attached for hook in hooks),
         )
-        observer = cls(sweep, model, hooks, config.sweep_interval)
+        observer = cls(loaded.loader, sweep, model, hooks, config.sweep_interval)
         observer.sweep()
         return observer
 

@@ -77,10 +77,10 @@ _CLOCKS = 2 * len(LEVELS)
 _COUNTED = f"{len(STATES) + len(COUNTERS)}q"
 PIPELINE = Struct(f"=QQ{_CLOCKS}qQ")
 PIPE_END = Struct("=QIIQQ")
-STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}6Q6I16s{STAGE_ENDS * PIPE_END.size}s")
+STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}7Q6I16s{STAGE_ENDS * PIPE_END.size}s")
 FUNCTIONS = Struct(f"={sum(buckets + 1 for _, _, buckets, _ in HISTOGRAMS) + 1}Q")
 PIPE_KEY = Struct("=QII")
-PIPE = Struct("=16I4I16s")
+PIPE = Struct("=16Q4I16s")
 CONTROL = Struct("=QQQQII")
 
 _ALIAS = Struct("=8xQ")
@@ -172,8 +172,8 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
     `index` is its place in both arrays.
     """
     word, pipeline, *counted = (fields := STAGE.unpack_from(raw))[: 2 + len(STATES) + len(COUNTERS)]
-    start, end, _, root_start, _, cgroup = fields[-14:-8]
-    live, generation, pid, parent_pid, _, flags, comm, slots = fields[-8:]
+    start, end, _, root_start, _, cgroup = fields[-15:-9]
+    live, generation, pid, parent_pid, _, flags, _, comm, slots = fields[-9:]
     ends = []
     borrows = False
     for inode, device, side, sleeps, asleep in PIPE_END.iter_unpack(slots):

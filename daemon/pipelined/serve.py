@@ -53,7 +53,9 @@ def serve(
             # what is there by now stays, and records come and go without cycles: look rarely
             gc.freeze()
             gc.set_threshold(20_000)
-            out.write(announcement(observer.hooks(), Address(address.host, server.port)))
+            out.write(
+                announcement(observer.loader, observer.hooks(), Address(address.host, server.port))
+            )
             out.flush()
             number = signal.sigwaitinfo(signals).si_signo
             log.info("%s: stopping", signal.Signals(number).name)
@@ -106,12 +108,12 @@ def _stop_signals() -> Iterator[set[signal.Signals]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def announcement(hooks: Sequence[Hook], address: Address) -> str:
+def announcement(loader: str, hooks: Sequence[Hook], address: Address) -> str:
     """What was attached, tier by tier, and where to look."""
     tiers: dict[str, list[Hook]] = {}
     for hook in hooks:
         tiers.setdefault(hook.tier, []).append(hook)
-    lines = [f"pipelined {__version__} watches every pipeline on this host."]
+    lines = [f"pipelined {__version__} watches every pipeline on this host (loader {loader})."]
     for tier, members in tiers.items():
         attached = sum(hook.attached for hook in members)
         state = "ok" if attached == len(members) else "ok, in part" if attached else "off"

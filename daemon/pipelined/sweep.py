@@ -29,7 +29,7 @@ _MAPPED = 1024
 
 #: Offsets of fields that are read or written alone (bpf/pipelined.h).
 START_OFFSET = 8 + records.PIPELINE.size + 8 * (len(STATES) + len(records.COUNTERS))
-GENERATION_OFFSET = START_OFFSET + 8 * 6 + 4
+GENERATION_OFFSET = START_OFFSET + 8 * 7
 BEGAN_OFFSET = 16
 MISSED_SWITCHES_OFFSET = 24
 WATCH_PID_OFFSET = 32
@@ -221,7 +221,7 @@ class Sweep:
                 starts = words[begin + START_OFFSET // 8 : end : step].tolist()
                 used = [first + i for i, start in enumerate(starts) if start]
                 found += used
-                # a record that was ever used has a generation, beside `live` in its word
+                # a record that was ever used has a generation, beside the pid in its word
                 if not (used or any(words[begin + GENERATION_OFFSET // 8 : end : step].tolist())):
                     break
         return found

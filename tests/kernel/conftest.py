@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
@@ -257,12 +258,28 @@ def _check_stage(name: str, run: Run, stage: Stage) -> None:
             assert total >= lived - allowed, f"{name}: states {total}, lived {lived}"
 
 
+class Configure(Protocol):
+    """Makes a configuration of these options, for the loader that is being tested."""
+
+    def __call__(self, **options: Any) -> Config: ...
+
+
+@pytest.fixture(scope="session", params=["libbpf", "bcc"])
+def configure(request: pytest.FixtureRequest) -> Configure:
+    """Every test of this directory runs once with each loader: both must agree."""
+
+    def configured(**options: Any) -> Config:
+        return Config(loader=request.param, **options)
+
+    return configured
+
+
 @pytest.fixture(scope="session")
-def observer() -> Iterator[Observer]:
+def observer(configure: Configure) -> Iterator[Observer]:
     """An observer of what this test session starts, and of nothing else on the host."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        opened = Observer.open(Config(recent_runs=1000), watch_pid=os.getpid())
+        opened = Observer.open(configure(recent_runs=1000), watch_pid=os.getpid())
     except UserError as error:
         if os.environ.get("PIPELINED_REQUIRE_BPF") == "1":
             pytest.fail(f"PIPELINED_REQUIRE_BPF=1, but BPF cannot be used: {error}")

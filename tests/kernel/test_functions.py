@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined import loader
-from pipelined.config import Config
+from pipelined import hooks
 from pipelined.observer import Observer
 from pipelined.runs import FILL_EDGES, SIZE_EDGES, Functions, Histogram, Stage
 
 if TYPE_CHECKING:
-    from kernel.conftest import Watch
+    from kernel.conftest import Configure, Watch
 
 
 def is_on(observer: Observer) -> bool:
@@ -183,10 +182,10 @@ def test_a_stage_around_others_has_what_they_did(watch: Watch) -> None:
 
 @tier
 def test_without_fentry_a_kprobe_tells_of_writes(
-    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "_FUNCTIONS", loader._FUNCTIONS_BY_KPROBE)
-    with Observer.open(Config(), watch_pid=os.getpid()) as second:
+    monkeypatch.setattr(hooks, "_FUNCTIONS", hooks._BY_KPROBE)
+    with Observer.open(configure(), watch_pid=os.getpid()) as second:
         assert [h.method for h in second.hooks() if h.tier == "functions"] == ["kprobe"]
         steps = " ".join(f"write:{size}" for size in AT_THE_EDGES)
         run = type(watch)(second, tmp_path).run(f"moves {steps} | moves drain:65536")

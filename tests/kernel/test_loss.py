@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.config import Config
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
-    from kernel.conftest import Watch
+    from kernel.conftest import Configure, Watch
 
 MANY = "for i in {1..20}; do { sleep 0.3; cat lines; } | sort | wc -l & done; wait"
 ONE = "cat lines | sort | wc -l"
 
 
 @pytest.fixture(params=[{"max_stages": 5}, {"max_pipes": 3}], ids=lambda few: next(iter(few)))
-def cramped(request: pytest.FixtureRequest) -> Iterator[Observer]:
+def cramped(request: pytest.FixtureRequest, configure: Configure) -> Iterator[Observer]:
     """An observer with room for hardly anything."""
-    with Observer.open(Config(**request.param), watch_pid=os.getpid()) as observer:
+    with Observer.open(configure(**request.param), watch_pid=os.getpid()) as observer:
         observer.start()
         yield observer
 

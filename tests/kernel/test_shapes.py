@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from pipelined.config import Config
 from pipelined.observer import Observer
 from pipelined.runs import Run
 
 if TYPE_CHECKING:
-    from kernel.conftest import Watch
+    from kernel.conftest import Configure, Watch
 
 PYTHON = "/usr/bin/python3"
 
@@ -617,9 +616,9 @@ def test_output_is_the_same_under_observation(watch: Watch, lines: Path) -> None
 
 
 @pytest.fixture
-def latecomer() -> Iterator[Observer]:
+def latecomer(configure: Configure) -> Iterator[Observer]:
     """An observer of the whole host that is opened after the pipeline began."""
-    with Observer.open(Config()) as observer:
+    with Observer.open(configure()) as observer:
         yield observer
 
 

@@ -22,7 +22,7 @@ from pipelined.errors import UserError
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
-    from kernel.conftest import Watch
+    from kernel.conftest import Configure, Watch
 
 _SYS_BPF = {"x86_64": 321, "aarch64": 280}
 _BPF_PROG_GET_FD_BY_ID, _BPF_MAP_GET_FD_BY_ID = 13, 14
@@ -61,9 +61,9 @@ def gone(command: int, numbers: set[int], seconds: float = 2) -> bool:
     return True
 
 
-def test_nothing_is_attached_after_close() -> None:
+def test_nothing_is_attached_after_close(configure: Configure) -> None:
     before = held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")
-    observer = Observer.open(Config(), watch_pid=os.getpid())
+    observer = Observer.open(configure(), watch_pid=os.getpid())
     programs = held(os.getpid(), "prog_id") - before[0]
     maps = held(os.getpid(), "map_id") - before[1]
     assert programs and maps
@@ -73,8 +73,8 @@ def test_nothing_is_attached_after_close() -> None:
     assert gone(_BPF_MAP_GET_FD_BY_ID, maps)
 
 
-def test_closing_takes_less_than_a_second(watch: Watch) -> None:
-    observer = Observer.open(Config(), watch_pid=os.getpid())
+def test_closing_takes_less_than_a_second(configure: Configure, watch: Watch) -> None:
+    observer = Observer.open(configure(), watch_pid=os.getpid())
     observer.start()
     started = watch.start("for i in {1..20}; do sleep 2 | cat & done; wait")
     time.sleep(0.3)
@@ -86,25 +86,27 @@ def test_closing_takes_less_than_a_second(watch: Watch) -> None:
     assert took < 1
 
 
-def test_descriptors_and_threads_are_given_back() -> None:
+def test_descriptors_and_threads_are_given_back(configure: Configure) -> None:
     def state() -> tuple[int, set[str]]:
         return len(os.listdir("/proc/self/fd")), {thread.name for thread in threading.enumerate()}
 
     before = state()
     for _ in range(5):
-        with Observer.open(Config(), watch_pid=os.getpid()) as observer:
+        with Observer.open(configure(), watch_pid=os.getpid()) as observer:
             observer.start()
     assert state() == before
 
 
-def test_closing_twice_is_closing_once() -> None:
-    observer = Observer.open(Config(), watch_pid=os.getpid())
+def test_closing_twice_is_closing_once(configure: Configure) -> None:
+    observer = Observer.open(configure(), watch_pid=os.getpid())
     observer.close()
     observer.close()
 
 
-def test_it_can_still_be_asked_after_it_was_closed(watch: Watch, lines: Path) -> None:
-    with Observer.open(Config(), watch_pid=os.getpid()) as observer:
+def test_it_can_still_be_asked_after_it_was_closed(
+    configure: Configure, watch: Watch, lines: Path
+) -> None:
+    with Observer.open(configure(), watch_pid=os.getpid()) as observer:
         watch.run("cat lines | sort | wc -l")
         observer.settle()
     assert [run.pipeline for run in observer.runs()] == ["cat|sort|wc"]
@@ -115,8 +117,10 @@ def test_it_can_still_be_asked_after_it_was_closed(watch: Watch, lines: Path) ->
     assert observer.maps() is not None
 
 
-def test_a_pipeline_outlives_its_observer_unharmed(watch: Watch, lines: Path) -> None:
-    observer = Observer.open(Config(), watch_pid=os.getpid())
+def test_a_pipeline_outlives_its_observer_unharmed(
+    configure: Configure, watch: Watch, lines: Path
+) -> None:
+    observer = Observer.open(configure(), watch_pid=os.getpid())
     started = watch.start("{ cat lines; sleep 0.4; cat lines; } | sort | wc -l")
     time.sleep(0.1)
     observer.close()
@@ -124,8 +128,8 @@ def test_a_pipeline_outlives_its_observer_unharmed(watch: Watch, lines: Path) ->
     assert (observed.returncode, observed.stdout, observed.stderr) == (0, "4000\n", "")
 
 
-def test_two_observers_see_the_same(watch: Watch, lines: Path) -> None:
-    with Observer.open(Config(), watch_pid=os.getpid()) as second:
+def test_two_observers_see_the_same(configure: Configure, watch: Watch, lines: Path) -> None:
+    with Observer.open(configure(), watch_pid=os.getpid()) as second:
         observed = watch.run("cat lines | sort | wc -l")
         second.settle()
         mine, other = observed.runs[0], second.runs()[0]
@@ -139,17 +143,17 @@ OPENS = """
 import os, sys, time
 from pipelined.config import Config
 from pipelined.observer import Observer
-observer = Observer.open(Config(), watch_pid=os.getpid())
+observer = Observer.open(Config(loader=sys.argv[1]), watch_pid=os.getpid())
 observer.start()
 print("ready", flush=True)
 time.sleep(60)
 """
 
 
-def test_a_killed_observer_leaves_nothing_attached(tmp_path: Path) -> None:
+def test_a_killed_observer_leaves_nothing_attached(configure: Configure, tmp_path: Path) -> None:
     said = tmp_path / "said"
     with said.open("w") as file:
-        process = subprocess.Popen([sys.executable, "-c", OPENS], stdout=file)
+        process = subprocess.Popen([sys.executable, "-c", OPENS, configure().loader], stdout=file)
     try:
         end = time.monotonic() + 20
         while "ready" not in said.read_text():

@@ -61,6 +61,7 @@ class FakeObserver:
         self.seen = list(runs)
         self.sweep_stats = SimpleNamespace(last_time=START, count=1, seconds_total=0.0, failures=0)
         self._lost = lost
+        self.loader = "libbpf"
         self.calls: list[str] = []
 
     def start(self) -> None:
@@ -789,7 +790,8 @@ def test_doctor_is_0_only_if_the_daemon_would_work(
     from pipelined.doctor import Check
 
     def checks(**given: Any) -> list[Check]:
-        assert given["probe_hooks"] is pipelined.loader.probe_hooks
+        assert given["probe_hooks"].func is pipelined.loader.probe_hooks
+        assert given["loader"] == given["probe_hooks"].args[0] == "auto"
         assert given["bpf_object"] == pipelined.loader.default_object()
         return [Check("hooks", "ok" if attached else "missing", "details", required=True)]
 
@@ -935,7 +937,7 @@ def test_the_announcement_says_what_is_on_what_is_off_and_where_to_look() -> Non
         hook("sys_execve", attached=False, reason="fexit is not allowed"),
         hook("filemap", attached=False, reason="no such function", tier="readahead"),
     ]
-    text = announcement(hooks, Address("0.0.0.0", 9905))
+    text = announcement("libbpf", hooks, Address("0.0.0.0", 9905))
     assert "sched      ok, in part: 2 of 3 hooks attached" in text
     assert "off: sys_execve: fexit is not allowed" in text
     assert "readahead  off: 0 of 1 hooks attached" in text
@@ -944,4 +946,4 @@ def test_the_announcement_says_what_is_on_what_is_off_and_where_to_look() -> Non
 
 
 def test_an_ipv6_address_is_announced_as_a_url() -> None:
-    assert "http://[::1]:9905/metrics" in announcement([], Address("::", 9905))
+    assert "http://[::1]:9905/metrics" in announcement("libbpf", [], Address("::", 9905))

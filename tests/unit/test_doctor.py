@@ -41,6 +41,7 @@ class Host:
         self.object.write_bytes(ELF_OF_BPF)
         self.hooks: Callable[[], Iterable[FakeHook]] | None = lambda: HOOKS
         self.libbpf: Callable[[], str] = lambda: "1.1"
+        self.loader = "auto"
         self.machine = "x86_64"
         self.write("proc/sys/kernel/osrelease", "6.1.0-56-amd64\n")
         self.write("sys/kernel/btf/vmlinux", BTF)
@@ -72,6 +73,7 @@ class Host:
         return checks(
             self.root,
             bpf_object=self.object,
+            loader=self.loader,
             probe_hooks=self.hooks,
             libbpf=self.libbpf,
             machine=self.machine,
@@ -292,6 +294,33 @@ def test_an_empty_root_is_unknown_or_missing_and_never_a_traceback(tmp_path: Pat
 
     assert exit_code(found) == 1
     assert {check.status for check in found} <= {"ok", "off", "missing", "unknown"}
+
+
+# Loaders
+
+
+def install_bcc(host: Host) -> None:
+    place = "usr/lib/python3/dist-packages/bcc"
+    host.write(f"{place}/__init__.py", "")
+    host.write(f"{place}/version.py", "__version__ = '0.31.0'\n")
+
+
+def test_bcc_is_not_needed_unless_asked_for(host: Host) -> None:
+    assert "bcc" not in {check.name for check in host.checks()}
+    host.loader = "bcc"
+    assert host.check("bcc").failed
+    assert "apt-get install python3-bpfcc" in host.check("bcc").mend
+    install_bcc(host)
+    assert (host.check("bcc").status, host.check("bcc").detail) == ("ok", "0.31.0")
+    assert exit_code(host.checks()) == 0
+
+
+@pytest.mark.parametrize(("loader", "code"), [("auto", 0), ("libbpf", 1), ("bcc", 0)])
+def test_bcc_does_without_the_object(host: Host, loader: str, code: int) -> None:
+    install_bcc(host)
+    host.object.unlink()
+    host.loader = loader
+    assert exit_code(host.checks()) == code
 
 
 # The table

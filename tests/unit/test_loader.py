@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which optional programs the loader goes without, and that it comes to an end."""
+"""Which optional programs a loader goes without, which loader comes next, and that it ends."""
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipelined import loader
-from pipelined.errors import UserError
+from pipelined import bcc_loader, hooks, libbpf_loader, loader
+from pipelined.bcc_loader import BccPrograms
+from pipelined.errors import NotPermittedError, UserError
+from pipelined.libbpf import FORBIDDEN, failure, line_that_matters, verdict
+from pipelined.libbpf_loader import LibbpfPrograms
 
 
 @pytest.mark.parametrize("trace_exec_failures", [False, True])
 @pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("kprobes", [False, True])
-def test_where_everything_is_forbidden_it_gives_up(
+def test_where_everything_is_forbidden_libbpf_gives_up(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     trace_exec_failures: bool,
@@ -25,17 +31,158 @@ def test_where_everything_is_forbidden_it_gives_up(
 ) -> None:
     tried: list[frozenset[str]] = []
 
-    def refuse(lib: object, path: Path, sizes: object, optional: Mapping[str, Any]) -> None:
+    def refuse(self: object, path: Path, sizes: object, optional: Mapping[str, Any]) -> None:
         assert frozenset(optional) not in tried, "tried before, in vain"
         tried.append(frozenset(optional))
         if optional:
-            raise loader._OptionalRefused("on_switch", "not permitted", forbidden=True)
+            raise libbpf_loader._OptionalRefused("on_switch", "not permitted", forbidden=True)
         raise UserError("not permitted")
 
-    monkeypatch.setattr(loader, "_load", refuse)
-    monkeypatch.setattr(loader, "_KPROBES", tmp_path if kprobes else tmp_path / "none")
+    monkeypatch.setattr(LibbpfPrograms, "_load", refuse)
+    monkeypatch.setattr(hooks, "_KPROBES", tmp_path if kprobes else tmp_path / "none")
     built = tmp_path / "pipelined.bpf.o"
     built.touch()
     with pytest.raises(UserError, match="not permitted"):
-        loader.load(built, {}, trace_exec_failures=trace_exec_failures, functions=functions)
+        loader.load(
+            {},
+            loader="libbpf",
+            path=built,
+            trace_exec_failures=trace_exec_failures,
+            functions=functions,
+        )
     assert tried[-1] == frozenset()
+
+
+class FakeChild:
+    """Refuses the programs of these methods, and notes what it was asked."""
+
+    def __init__(self, refused: Mapping[str, int]) -> None:
+        self.refused = refused
+        self.asked: list[str] = []
+        self.closed = False
+
+    def ask(self, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[int]]:
+        if "load" in request:
+            self.asked.append(request["load"])
+            if request["method"] in self.refused:
+                code = self.refused[request["method"]]
+                error = failure("refused", code)
+                raise bcc_loader._Forbidden(error.message) if code == errno.EPERM else error
+        return {}, []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def with_bcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bcc").mkdir()
+    (tmp_path / "pipelined.bpf.c").touch()
+    monkeypatch.setattr(bcc_loader, "_DIST_PACKAGES", tmp_path)
+    monkeypatch.setattr(bcc_loader, "_SOURCE", tmp_path)
+
+
+@pytest.mark.parametrize("kprobes", [False, True])
+def test_bcc_goes_without_what_the_host_forbids_after_one_try(
+    with_bcc: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kprobes: bool
+) -> None:
+    child = FakeChild({"fentry": errno.EPERM, "fexit": errno.EPERM})
+    monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
+    monkeypatch.setattr(hooks, "_KPROBES", tmp_path if kprobes else tmp_path / "none")
+    wanted, _ = hooks.optional_programs(functions=True, trace_exec_failures=False)
+    programs = BccPrograms({}, (), wanted)
+    by_kprobe = ["on_pipe_write_kprobe"] if kprobes else []
+    assert child.asked == [*hooks.REQUIRED, "on_execve_exit", *by_kprobe]
+    assert list(programs.programs) == [*hooks.REQUIRED, *by_kprobe]
+    assert {reason for _, reason in programs.refused.values()} == {FORBIDDEN}
+    assert set(programs.refused) == set(wanted)
+
+
+def test_bcc_goes_without_one_that_the_verifier_refuses(
+    with_bcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = FakeChild({"fentry": errno.EINVAL})
+    monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
+    wanted, _ = hooks.optional_programs(functions=True, trace_exec_failures=False)
+    programs = BccPrograms({}, (), wanted)
+    assert set(programs.refused) == {"on_pipe_write", "on_file_read"}
+    assert "on_splice" in programs.programs
+
+
+def test_bcc_lets_everything_go_when_a_required_program_is_refused(
+    with_bcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = FakeChild({"tp_btf": errno.EINVAL})
+    monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
+    with pytest.raises(UserError, match="refused"):
+        BccPrograms({}, (), {})
+    assert child.closed
+
+
+def fail(error: UserError) -> Any:
+    def failing(*_: object) -> None:
+        raise error
+
+    return failing
+
+
+def test_auto_asks_bcc_where_libbpf_fails(
+    with_bcc: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = SimpleNamespace(maps={}, programs={}, refused={}, close=lambda: None)
+    monkeypatch.setattr(loader, "LibbpfPrograms", fail(UserError("the object is broken")))
+    monkeypatch.setattr(loader, "BccPrograms", lambda *_: fake)
+    with caplog.at_level(logging.WARNING):
+        assert loader.load({}).loader == "bcc"
+    assert "the object is broken" in caplog.text
+
+
+def test_when_both_fail_both_say_why(with_bcc: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "LibbpfPrograms", fail(UserError("no object", "build it")))
+    monkeypatch.setattr(loader, "BccPrograms", fail(UserError("no compiler")))
+    with pytest.raises(UserError) as caught:
+        loader.load({})
+    assert str(caught.value) == "no object; with bcc: no compiler; build it"
+
+
+@pytest.mark.parametrize(
+    ("which", "error"), [("libbpf", UserError("no")), ("auto", NotPermittedError("no"))]
+)
+def test_bcc_is_not_asked_when_it_would_not_help(
+    with_bcc: None, monkeypatch: pytest.MonkeyPatch, which: str, error: UserError
+) -> None:
+    monkeypatch.setattr(loader, "LibbpfPrograms", fail(error))
+    monkeypatch.setattr(loader, "BccPrograms", fail(UserError("asked all the same")))
+    with pytest.raises(UserError, match=r"^no$"):
+        loader.load({}, loader=which)
+
+
+def test_without_bcc_its_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bcc_loader, "_DIST_PACKAGES", tmp_path)
+    with pytest.raises(UserError, match="apt-get install python3-bpfcc"):
+        loader.load({}, loader="bcc")
+
+
+def test_an_object_is_of_no_use_to_bcc(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--loader=bcc"):
+        loader.load({}, loader="bcc", path=tmp_path / "my.bpf.o")
+
+
+VERIFIER_LOG = """\
+libbpf: prog 'on_switch': BPF program load failed: Permission denied
+libbpf: prog 'on_switch': -- BEGIN PROG LOAD LOG --
+0: (79) r1 = *(u64 *)(r1 +8)
+; return p->pid; @ a.c:3
+1: (61) r0 = *(u32 *)(r1 +99999)
+access beyond struct task_struct at off 99999 size 4
+processed 2 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0
+-- END PROG LOAD LOG --
+"""
+
+
+def test_the_verifiers_verdict_is_the_line_that_matters() -> None:
+    last_word = "access beyond struct task_struct at off 99999 size 4"
+    assert verdict(VERIFIER_LOG) == last_word
+    assert line_that_matters([VERIFIER_LOG]) == f"program on_switch: {last_word}"
+    error = failure("refused", -errno.EACCES, f"program on_switch: {last_word}")
+    assert "run as root" not in str(error) and not isinstance(error, NotPermittedError)

@@ -97,6 +97,7 @@ class FakeObserver:
         self._seen: dict[Series, FakeTotals] = {}
         self.sweep_stats = FakeStats(seconds_total=0.5)
         self.totals_taken = 0
+        self.loader = "bcc"
 
     def sweep(self) -> None:
         self.sweep_stats.count += 1
@@ -240,6 +241,7 @@ def test_build_info_names_the_version() -> None:
         dict(labels) for name, labels in scrape(FakeObserver()) if name == "pipelined_build_info"
     )
     assert labels["version"] == __version__
+    assert labels["loader"] == "bcc"
 
 
 def test_process_metrics_are_on_our_own_registry() -> None:

@@ -61,6 +61,7 @@ class FakeObserver:
 
     def __init__(self) -> None:
         self.not_ready: str | None = None
+        self.loader = "libbpf"
         self.found = [run(3), run(2, "yes|head", live=False), run(1, live=False)]
         self.sweep_stats = SimpleNamespace(
             count=0, seconds_total=0.0, last_seconds=0.0, last_time=1_700_000_099.5, failures=0
