@@ -65,8 +65,25 @@ _HEADER = """\
 #define LINUX_VERSION_CODE {version}
 #define PAGE_SIZE {page_size}
 #include "{types}"
+{helpers}
 #endif
 """
+
+#: bcc's own header names every helper of its time, older kernels' types do not: the numbers of
+#: include/uapi/linux/bpf.h from this one on (5.16). There are no others: 211 was the last.
+_LATER_HELPERS_FROM = 176
+_LATER_HELPERS = (
+    *("get_branch_snapshot", "trace_vprintk", "skc_to_unix_sock", "kallsyms_lookup_name"),
+    *("find_vma", "loop", "strncmp", "get_func_arg", "get_func_ret", "get_func_arg_cnt"),
+    *("get_retval", "set_retval", "xdp_get_buff_len", "xdp_load_bytes", "xdp_store_bytes"),
+    *("copy_from_user_task", "skb_set_tstamp", "ima_file_hash", "kptr_xchg"),
+    *("map_lookup_percpu_elem", "skc_to_mptcp_sock", "dynptr_from_mem"),
+    *("ringbuf_reserve_dynptr", "ringbuf_submit_dynptr", "ringbuf_discard_dynptr"),
+    *("dynptr_read", "dynptr_write", "dynptr_data", "tcp_raw_gen_syncookie_ipv4"),
+    *("tcp_raw_gen_syncookie_ipv6", "tcp_raw_check_syncookie_ipv4"),
+    *("tcp_raw_check_syncookie_ipv6", "ktime_get_tai_ns", "user_ringbuf_drain"),
+    *("cgrp_storage_get", "cgrp_storage_delete"),
+)
 
 
 class _RefusedError(Exception):
@@ -151,13 +168,24 @@ def _compile(
         directory = Path(name)
         types = directory / "types.h"
         _write_types(lib, types)
-        page_size = os.sysconf("SC_PAGE_SIZE")
+        declared = types.read_text()
+        helpers = [
+            f"#define BPF_FUNC_{helper} {n}"
+            for n, helper in enumerate(_LATER_HELPERS, _LATER_HELPERS_FROM)
+            if not re.search(rf"\bBPF_FUNC_{helper}\b", declared)
+        ]
+        text = _HEADER.format(
+            version=code,
+            page_size=os.sysconf("SC_PAGE_SIZE"),
+            types=types,
+            helpers="\n".join(helpers),
+        )
         for header in _HEADERS:
             path = directory / "include" / f"{header}.h"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_HEADER.format(version=code, page_size=page_size, types=types))
+            path.write_text(text)
         os.environ["BCC_KERNEL_SOURCE"] = name
-        file = re.search(r"^struct file \{.*?^\}", types.read_text(), re.M | re.S)
+        file = re.search(r"^struct file \{.*?^\}", declared, re.M | re.S)
         has_ref = bool(file and re.search(r"\bf_ref;", file[0]))
         lines = ["#define PIPELINED_BCC", f"#define FILE_HAS_REF {int(has_ref)}"]
         lines += [f"#define __TARGET_ARCH_{'arm64' if machine == 'aarch64' else 'x86'}"]

@@ -12,11 +12,11 @@ for source in "$here"/programs/*.c tests/kernel/programs/storm.c; do
 	libraries=()
 	case $name in
 	*.bpf)
-		clang -g -O2 -target bpf -mcpu=v3 -idirafter "/usr/include/$(uname -m)-linux-gnu" \
+		clang -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -idirafter "/usr/include/$(uname -m)-linux-gnu" \
 			-c "$source" -o "$build/$name.o"
 		continue
 		;;
-	empty) libraries=(-lbpf) ;;
+	empty | handlers) libraries=(-lbpf) ;;
 	esac
 	"${CC:-cc}" -g -O2 -Wall -Wextra "$source" -o "$build/$name" "${libraries[@]}"
 done

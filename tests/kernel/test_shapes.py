@@ -626,9 +626,9 @@ def latecomer(configure: Configure) -> Iterator[Observer]:
     ("script", "signature"),
     [
         ("yes | tr y n | wc -c", "yes|tr|wc"),
-        ("sleep 30 | cat | wc -c", "sleep|cat|wc"),
+        ("sleep 300 | cat | wc -c", "sleep|cat|wc"),
         ("yes | while read -r x; do echo $x; done | wc -c", "yes|bash|wc"),
-        ("yes | sh -c 'timeout --foreground 30 cat; true'", "yes|sh"),
+        ("yes | sh -c 'timeout --foreground 300 cat; true'", "yes|sh"),
     ],
 )
 def test_pipelines_older_than_the_observer_are_partial(
