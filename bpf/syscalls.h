@@ -79,11 +79,12 @@ GLOBAL(int, call_kind_32)(long nr)
 		return CALL_FILE;
 	case 7: case 114: case 284: case 120: case 190: case 435:
 		return CALL_WAIT;
-	case 55: case 143: case 221: case 240: case 422: case 449: case 455:
+	case 55: case 143: case 221: case 240: case 420: case 422: case 449: case 455:
 		return CALL_LOCK;
 	case 82: case 142: case 168: case 256: case 308: case 309: case 319: case 413: case 414: case 441:
 		return CALL_POLL;
-	case 102: case 337: case 345: case 361: case 362: case 364: case 369: case 370: case 371: case 372:
+	case 102: case 337: case 345: case 362: case 364: case 369: case 370: case 371: case 372:
+	case 417:
 		return CALL_NET;
 	case 29: case 72: case 162: case 177: case 179: case 267: case 407: case 421:
 		return CALL_SLEEP;

@@ -143,6 +143,6 @@ def failure(what: str, code: int, reason: str = "") -> UserError:
     }
     kind = NotPermittedError if code in (errno.EPERM, errno.EACCES) else UserError
     return kind(
-        f"{what}: {reason or os.strerror(code)} ({os.strerror(code)})",
+        f"{what}: {reason} ({os.strerror(code)})" if reason else f"{what}: {os.strerror(code)}",
         hints.get(code, "see `pipelined doctor` and the log with --log.level=debug"),
     )

@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -280,7 +281,8 @@ def measure_functions(table: Table, directory: Path, rounds: int, seconds: float
     try:
         Daemon(directory, "--functions=on").stop()
     except Failed as error:
-        note(f"functions tier: not measured here: {str(error).splitlines()[-1]}")
+        note(f"functions tier: not attached here: {str(error).splitlines()[-1]}")
+        measure_handlers(table, directory)
         return
 
     def under(option: str, block: int, count: int) -> float:
@@ -296,6 +298,87 @@ def measure_functions(table: Table, directory: Path, rounds: int, seconds: float
             rounds, partial(under, "off", block, count), partial(under, "on", block, count)
         )
         add_ratio(table, f"functions tier: {name}", budget, without, with_)
+    if not shutil.which("bpftrace"):
+        note("bpftrace: skipped, it is not installed")
+        return
+    write, read = (
+        next(hook for hook in (f"anon_pipe_{call}", f"pipe_{call}") if _has_function(hook))
+        for call in ("write", "read")
+    )
+    work = partial(_dd_seconds, 4096)
+    work = partial(work, sized(Workload("", work, "", 0), seconds))
+
+    def traced() -> float:
+        with _bpftrace(directory, _SIZES_BY_BPFTRACE % (write, read)):
+            return work()
+
+    def watched() -> float:
+        with Daemon(directory):
+            return work()
+
+    name = "dd | dd on one CPU, 4 KiB blocks, sizes by"
+    for peer, on in (("bpftrace", traced), ("pipelined, whole", watched)):
+        without, with_ = in_turn(rounds, work, on)
+        ratio = statistics.median(with_) / statistics.median(without)
+        table.add(f"{name} {peer}", "", f"{ratio:.2f} x", None)
+
+
+#: The same sizes by the same means, as a user would ask bpftrace for them.
+_SIZES_BY_BPFTRACE = """
+BEGIN { printf("ready\\n"); }
+kfunc:%s { @writes[pid, comm] = hist(args->from->count); }
+kretfunc:%s /retval > 0/ { @reads[pid, comm] = hist(retval); }
+"""
+
+
+def _has_function(name: str) -> bool:
+    return b"\0" + name.encode() + b"\0" in Path("/sys/kernel/btf/vmlinux").read_bytes()
+
+
+def measure_handlers(table: Table, directory: Path) -> None:
+    """The tier's handlers, called in a loop where no program is let in at functions."""
+    instructions = _instructions(directory / OBJECT.name)
+    results = directory / "handlers"
+    arguments = [str(BUILD / "handlers"), str(BUILD / "handlers.bpf.o")]
+    with Daemon(directory) as daemon, open(__file__) as file:
+
+        def nanoseconds(script: str) -> dict[str, float]:
+            command = shlex.join([*arguments, str(daemon.pid), str(results)])
+            code = subprocess.run(
+                ["bash", "-c", script.format(command)], stdin=file, start_new_session=True
+            ).returncode
+            said = dict(line.split() for line in results.read_text().splitlines())
+            counted = int(said["expected"]) if "|" in script else 0
+            if code or int(said["counted"]) != counted:
+                raise Failed(f"the handlers counted {said['counted']} calls, not {counted}")
+            base = float(said["nothing"])
+            return {name: float(said[name]) - base for name in _HANDLERS}
+
+        member, other = nanoseconds("{} | cat; exit $PIPESTATUS"), nanoseconds("{}")
+    for name, programs in _HANDLERS.items():
+        size = " + ".join(str(instructions[program]) for program in programs)
+        table.add(
+            f"functions tier: handler of {name}, without its trampoline",
+            "",
+            f"{member[name]:.0f} ns for a member, {other[name]:.0f} ns for others; "
+            f"{size} BPF instructions",
+            None,
+        )
+
+
+#: What handlers.bpf.c calls, and the programs whose bodies these are.
+_HANDLERS = {
+    "pipe_write": ("on_pipe_write",),
+    "pipe_read": ("on_pipe_read",),
+    "file_read": ("on_file_read", "on_file_read_end"),
+}
+
+
+def _instructions(path: Path) -> dict[str, int]:
+    """Instructions of each function of a BPF object: as many as there are, not as are run."""
+    text = subprocess.check_output(["readelf", "--syms", "--wide", path], text=True)
+    sizes = re.findall(r"^ *\d+: [0-9a-f]+ +(\d+) FUNC .* (\w+)$", text, re.M)
+    return {name: int(size) // 8 for size, name in sizes}
 
 
 def _dd_seconds(block: int, count: int) -> float:
@@ -648,18 +731,18 @@ tracepoint:sched:sched_switch
 
 
 @contextlib.contextmanager
-def _bpftrace(directory: Path) -> Iterator[None]:
+def _bpftrace(directory: Path, script: str) -> Iterator[None]:
     log = directory / "bpftrace.log"
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            ["bpftrace", "-e", _BPFTRACE],
+            ["bpftrace", "-e", script],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             start_new_session=True,
         )
     try:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120  # it takes a minute on an emulated processor
         while b"ready" not in log.read_bytes():
             if process.poll() is not None or time.monotonic() > end:
                 raise Failed(f"bpftrace does not start: {log.read_text()[-300:]}")
@@ -689,7 +772,7 @@ def measure_peers(table: Table, directory: Path, rounds: int, seconds: float) ->
             return run(command)
 
     def traced() -> float:
-        with _bpftrace(directory):
+        with _bpftrace(directory, _BPFTRACE):
             return run(command)
 
     def under(*prefix: str) -> Callable[[], float]:

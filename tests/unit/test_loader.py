@@ -15,7 +15,7 @@ import pytest
 from pipelined import bcc_loader, hooks, libbpf_loader, loader
 from pipelined.bcc_loader import BccPrograms
 from pipelined.errors import NotPermittedError, UserError
-from pipelined.libbpf import FORBIDDEN, failure, line_that_matters, verdict
+from pipelined.libbpf import FORBIDDEN, Libbpf, failure, line_that_matters, verdict
 from pipelined.libbpf_loader import LibbpfPrograms
 
 
@@ -166,6 +166,46 @@ def test_without_bcc_its_package_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_object_is_of_no_use_to_bcc(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--loader=bcc"):
         loader.load({}, loader="bcc", path=tmp_path / "my.bpf.o")
+
+
+class FakePrograms:
+    """Attaches all but those hooks."""
+
+    maps: Mapping[str, int] = {}
+
+    def __init__(self, *gone: str) -> None:
+        optional, _ = hooks.optional_programs(functions=True, trace_exec_failures=False)
+        self.programs = {**hooks.REQUIRED, **optional}
+        self.refused: dict[str, Any] = {}
+        self.gone = gone
+
+    def attach(self, name: str, program: hooks.Program) -> int:
+        if program.hook in self.gone:
+            raise UserError(f"cannot attach to {program.hook}")
+        return 1
+
+    def all_attached(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def loaded(programs: FakePrograms) -> loader.Loaded:
+    return loader.Loaded(Libbpf(), "libbpf", programs, {})
+
+
+def test_an_optional_hook_that_vanishes_is_done_without() -> None:
+    told = loaded(FakePrograms("do_splice")).attach()
+    assert [(h.name, h.reason) for h in told if not h.attached] == [
+        ("do_splice", "cannot attach to do_splice")
+    ]
+    assert len(told) == len(FakePrograms().programs)
+
+
+def test_a_required_hook_that_vanishes_is_an_error() -> None:
+    with pytest.raises(UserError, match="sched_process_exec"):
+        loaded(FakePrograms("sched_process_exec")).attach()
 
 
 VERIFIER_LOG = """\
