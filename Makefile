@@ -31,7 +31,7 @@ PROGRAM_CFLAGS := -g -O2 -Wall -Wextra -Werror -pthread
 
 INSTALLED := $(VENV)/installed
 
-VM_PACKAGES := qemu-system-x86 busybox-static debian-archive-keyring kmod python3-venv
+VM_PACKAGES := qemu-system-x86 qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross busybox-static debian-archive-keyring kmod python3-venv
 VNG := build/vm/venv/bin/vng
 
 # promtool and prometheus: the host's, else unpacked here, because the package starts a service.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
-from .hooks import REQUIRED, Program, instead_of
+from .hooks import REQUIRED, Program
 from .libbpf import FORBIDDEN, failure
 
 __all__ = ["BccPrograms", "is_installed"]
@@ -96,7 +96,6 @@ class BccPrograms:
         for other, its in refused.items():
             left.pop(other, None)
             self.refused[other] = its, reason
-            left |= instead_of(its)
 
     def attach(self, name: str, program: Program) -> int:
         """Attach one of `programs`; the descriptor of its link, or `UserError`."""

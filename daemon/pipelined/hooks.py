@@ -34,8 +34,8 @@ class Program:
     method: str = "tp_btf"
     functions: tuple[str, ...] = ()
     """Of the kernel: the first that this kernel has is the hook."""
-    otherwise: str | None = None
-    """Name of the program that takes its place where the kernel refuses this one."""
+    instead_of: str | None = None
+    """Name of the program that this one is for: attached only where the kernel refuses that."""
 
     def attached(self) -> Hook:
         return Hook(self.hook, self.tier, self.method, True)
@@ -60,9 +60,9 @@ _ARCH = "arm64" if platform.machine() == "aarch64" else "x64"
 
 
 def _function(
-    method: str, *names: str, tier: str = "functions", otherwise: str | None = None
+    method: str, *names: str, tier: str = "functions", instead_of: str | None = None
 ) -> Program:
-    return Program(names[-1], tier, method, names, otherwise)
+    return Program(names[-1], tier, method, names, instead_of)
 
 
 _EXEC_FAILURES = {
@@ -77,7 +77,7 @@ _EXEC_FAILURES_BY_TRACEPOINT = {
 #: of FIFOs with names call them.
 _PIPE_WRITE = ("anon_pipe_write", "pipe_write")
 _FUNCTIONS = {
-    "on_pipe_write": _function("fentry", *_PIPE_WRITE, otherwise="on_pipe_write_kprobe"),
+    "on_pipe_write": _function("fentry", *_PIPE_WRITE),
     "on_pipe_read": _function("fexit", "anon_pipe_read", "pipe_read"),
     "on_file_read": _function("fentry", "vfs_read"),
     "on_file_read_end": _function("fexit", "vfs_read"),
@@ -87,7 +87,7 @@ _FUNCTIONS = {
 }
 
 #: Of those, what a kprobe can do as well. None at a return: those lose calls that sleep.
-_BY_KPROBE = {"on_pipe_write_kprobe": _function("kprobe", *_PIPE_WRITE)}
+_BY_KPROBE = {"on_pipe_write_kprobe": _function("kprobe", *_PIPE_WRITE, instead_of="on_pipe_write")}
 
 
 def optional_programs(
@@ -103,14 +103,10 @@ def optional_programs(
     asked = dict(_EXEC_FAILURES_BY_TRACEPOINT if trace_exec_failures else _EXEC_FAILURES)
     if functions:
         asked |= _FUNCTIONS
+        # loaded always: arm64 kernels were seen that load a program for fentry, and refuse then
+        if _KPROBES.exists():
+            asked |= _BY_KPROBE
     return _of_this_kernel(asked)
-
-
-def instead_of(program: Program) -> dict[str, Program]:
-    """The program, by name, to try where the kernel refuses this one; none, or one."""
-    if program.otherwise is None or not _KPROBES.exists():
-        return {}
-    return _of_this_kernel({program.otherwise: _BY_KPROBE[program.otherwise]})[0]
 
 
 def _of_this_kernel(

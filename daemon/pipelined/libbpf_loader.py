@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import UserError
-from .hooks import REQUIRED, Program, instead_of
+from .hooks import REQUIRED, Program
 from .libbpf import FORBIDDEN, Libbpf, failure, line_that_matters
 
 __all__ = ["LibbpfPrograms"]
@@ -54,7 +54,6 @@ class LibbpfPrograms:
                 for name in names:
                     program = left.pop(name)
                     self.refused[name] = program, reason
-                    left |= instead_of(program)
         self.programs = {**REQUIRED, **left}
         self.maps = {
             name: lib.bpf_map__fd(lib.bpf_object__find_map_by_name(self._object, name.encode()))

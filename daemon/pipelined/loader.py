@@ -74,13 +74,17 @@ class Loaded:
         self._programs = programs
         self._missing = missing
         self._iterator = -1
+        self.has_functions = False
+        """Whether any program of the `functions` tier is attached, and fills its map."""
 
     def attach(self) -> tuple[Hook, ...]:
         """Attach the programs, once the maps hold what these need; `UserError` if refused."""
-        hooks = []
+        attached: dict[str, Program] = {}
         refused = [program.refused("no such function") for program in self._missing.values()]
         refused += [program.refused(reason) for program, reason in self._programs.refused.values()]
         for name, program in self._programs.programs.items():
+            if program.instead_of in attached:
+                continue
             try:
                 link = self._programs.attach(name, program)
             except UserError as error:
@@ -90,14 +94,10 @@ class Loaded:
                 continue
             if name == ITERATOR:
                 self._iterator = link
-            hooks.append(program.attached())
+            attached[name] = program
         self._programs.all_attached()
-        return (*hooks, *refused)
-
-    @property
-    def has_functions(self) -> bool:
-        """Whether any program of the `functions` tier is loaded, and fills its map."""
-        return any(program.tier == "functions" for program in self._programs.programs.values())
+        self.has_functions = any(program.tier == "functions" for program in attached.values())
+        return (*(program.attached() for program in attached.values()), *refused)
 
     def iterate(self) -> None:
         """Run the sweep's program over every task; returns when it has seen the last one."""

@@ -85,6 +85,7 @@ class Sweep:
     def began(self) -> None:
         """The programs are attached: what is older than this moment was running before."""
         struct.pack_into("=Q", self._control, BEGAN_OFFSET, time.monotonic_ns())
+        self._map_stages(self._mapped)  # by now it is known which maps are filled
 
     def take(self) -> list[Group]:
         """Bring every clock up to now and read all that is in use.

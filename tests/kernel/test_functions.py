@@ -184,7 +184,7 @@ def test_a_stage_around_others_has_what_they_did(watch: Watch) -> None:
 def test_without_fentry_a_kprobe_tells_of_writes(
     watch: Watch, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_FUNCTIONS", hooks._BY_KPROBE)
+    monkeypatch.setattr(hooks, "_FUNCTIONS", {})
     with Observer.open(configure(), watch_pid=os.getpid()) as second:
         assert [h.method for h in second.hooks() if h.tier == "functions"] == ["kprobe"]
         steps = " ".join(f"write:{size}" for size in AT_THE_EDGES)

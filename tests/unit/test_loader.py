@@ -92,10 +92,11 @@ def test_bcc_goes_without_what_the_host_forbids_after_one_try(
     wanted, _ = hooks.optional_programs(functions=True, trace_exec_failures=False)
     programs = BccPrograms({}, (), wanted)
     by_kprobe = ["on_pipe_write_kprobe"] if kprobes else []
+    forbidden = set(wanted) - set(by_kprobe)
     assert child.asked == [*hooks.REQUIRED, "on_execve_exit", *by_kprobe]
     assert list(programs.programs) == [*hooks.REQUIRED, *by_kprobe]
     assert {reason for _, reason in programs.refused.values()} == {FORBIDDEN}
-    assert set(programs.refused) == set(wanted)
+    assert set(programs.refused) == forbidden
 
 
 def test_bcc_goes_without_one_that_the_verifier_refuses(
@@ -180,7 +181,7 @@ class FakePrograms:
         self.gone = gone
 
     def attach(self, name: str, program: hooks.Program) -> int:
-        if program.hook in self.gone:
+        if program.hook in self.gone or f"{program.method} {program.hook}" in self.gone:
             raise UserError(f"cannot attach to {program.hook}")
         return 1
 
@@ -201,6 +202,20 @@ def test_an_optional_hook_that_vanishes_is_done_without() -> None:
         ("do_splice", "cannot attach to do_splice")
     ]
     assert len(told) == len(FakePrograms().programs)
+
+
+def test_a_kprobe_is_attached_only_where_its_function_refuses_fentry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "_KPROBES", tmp_path)
+    write = hooks.optional_programs(functions=True, trace_exec_failures=False)[0]["on_pipe_write"]
+
+    def methods(programs: FakePrograms) -> list[tuple[str, bool]]:
+        told = loaded(programs).attach()
+        return [(hook.method, hook.attached) for hook in told if hook.name == write.hook]
+
+    assert methods(FakePrograms()) == [("fentry", True)]
+    assert methods(FakePrograms(f"fentry {write.hook}")) == [("kprobe", True), ("fentry", False)]
 
 
 def test_a_required_hook_that_vanishes_is_an_error() -> None:

@@ -3,6 +3,9 @@
 
     tests/vm/matrix.py [--kernel bookworm] [--cache build/vm] [ARGUMENTS OF PYTEST]
 
+On an x86-64 host arm64 kernels come too: there a small static program (arm64.c) loads the object
+that was built for arm64, runs a pipeline, and compares.
+
 Kernels come by apt from the Debian mirror that the host uses, with apt's own verification, into
 directories of their own: the host's sources and packages stay as they are. QEMU emulates the
 processor, because a host that is a virtual machine itself often cannot do otherwise; a boot takes
@@ -27,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUITES = ("bookworm", "trixie", "trixie-backports")
+ARM64 = {"arm64-bookworm": "bookworm", "arm64-trixie-backports": "trixie-backports"}
 
 #: Seconds from power on to the result: some 10 s to boot, and the tests at a tenth of the speed.
 _TIMEOUT = 1500
@@ -48,11 +52,12 @@ class Kernel:
 
 
 class Suite:
-    """Packages of one Debian suite, apart from those of the host."""
+    """Packages of one Debian suite and machine, apart from those of the host."""
 
-    def __init__(self, name: str, cache: Path) -> None:
+    def __init__(self, name: str, cache: Path, machine: str) -> None:
         self.name = name
-        self._root = cache / name
+        self._machine = machine
+        self._root = cache / (name if machine == _debian_machine() else f"{machine}-{name}")
         for part in ("lists/partial", "archives/partial", "unpacked"):
             (self._root / part).mkdir(parents=True, exist_ok=True)
         (self._root / "status").touch()
@@ -63,16 +68,8 @@ class Suite:
         """Download and unpack the suite's generic kernel, unless that is done already."""
         self._apt("apt-get", "update")
         packages = self._kernel_packages()
-        self._apt("apt-get", "download", *packages, where=self._root / "archives")
-        unpacked = self._root / "unpacked" / packages[0]
+        unpacked = self._unpack(packages)
         if not (unpacked / "done").exists():
-            shutil.rmtree(unpacked, ignore_errors=True)
-            for package in packages:
-                newest = max(
-                    (self._root / "archives").glob(f"{package}_*.deb"),
-                    key=lambda path: path.stat().st_mtime,
-                )
-                _run("dpkg", "-x", str(newest), str(unpacked))
             if not (unpacked / "lib").exists():
                 (unpacked / "lib").symlink_to("usr/lib")  # since 6.12
             (version,) = os.listdir(unpacked / "lib" / "modules")
@@ -86,10 +83,30 @@ class Suite:
             raise Unavailable(f"{packages[0]} has no vmlinuz")
         return Kernel(version, image, modules)
 
+    def libraries(self) -> Path:
+        """Where libbpf is unpacked with its headers and all that it is linked with."""
+        self._apt("apt-get", "update")
+        return self._unpack(["libbpf-dev", "libelf-dev", "zlib1g-dev", "libzstd-dev"]) / "usr"
+
+    def _unpack(self, packages: list[str]) -> Path:
+        self._apt("apt-get", "download", *packages, where=self._root / "archives")
+        unpacked = self._root / "unpacked" / packages[0]
+        if not unpacked.exists():
+            part = unpacked.with_name(f"{unpacked.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            for package in packages:
+                newest = max(
+                    (self._root / "archives").glob(f"{package}_*.deb"),
+                    key=lambda path: path.stat().st_mtime,
+                )
+                _run("dpkg", "-x", str(newest), str(part))
+            part.rename(unpacked)
+        return unpacked
+
     def _kernel_packages(self) -> list[str]:
         """The image, and the packages with a version in their name that it is split into."""
         found: list[str] = []
-        ask = [f"linux-image-{_debian_machine()}"]
+        ask = [f"linux-image-{self._machine}"]
         while ask:
             package = ask.pop()
             record = self._apt("apt-cache", "show", "--no-all-versions", package)
@@ -111,6 +128,8 @@ class Suite:
             "Dir::State::status": self._root / "status",
             "Dir::Cache": self._root,
             "APT::Sandbox::User": "root",
+            "APT::Architecture": self._machine,
+            "APT::Architectures": self._machine,
             "Acquire::Retries": "3",
             "quiet": "2",
         }
@@ -159,7 +178,7 @@ def modules_in_place(kernel: Kernel) -> Iterator[None]:
 def boot(name: str, kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
     """Run guest.sh under this kernel, with its output on ours after `name`; whether all passed."""
     guest = ["bash", str(_TOP / "tests/vm/guest.sh"), *arguments]
-    machine = ["--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "2G", "--verbose"]
+    machine = ["--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "3G", "--verbose"]
     # with a thread for each CPU, QEMU may run code that the other CPU has just patched: int3 Oops
     machine += ["--qemu-opts=-accel tcg,thread=single"]
     command = [str(vng), *machine, "--run", str(kernel.image), "--", *guest]
@@ -181,9 +200,10 @@ def boot(name: str, kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
     ):
         assert virtual.stdout is not None
         for line in virtual.stdout:
-            if re.match(r"\[ *\d+\.\d+\]", line):
+            of_kernel = re.match(r"\[ *\d+\.\d+\]", line)
+            if of_kernel:
                 said.append(line)
-            else:
+            if not of_kernel or re.search(r"BUG|Oops|Out of memory|invoked oom-killer", line):
                 print(f"{name}: {line.rstrip()}", flush=True)
             result = re.search(r"guest: result doctor=(\d+) tests=(\d+)", line) or result
     if result is None:
@@ -192,23 +212,67 @@ def boot(name: str, kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
     return result.groups() == ("0", "0")
 
 
+def boot_arm64(name: str, kernel: Kernel, libraries: Path, cache: Path) -> bool:
+    """Build arm64.c and the object, boot them as all there is, and compare; whether all agreed."""
+    # arm64 had no fentry in 6.1
+    tier = "kprobe" if kernel.version.startswith("6.1.") else "fentry"
+    root = cache / "boot" / name
+    shutil.rmtree(root, ignore_errors=True)
+    files = root / "files"
+    for directory in ("proc", "sys", "dev"):
+        (files / directory).mkdir(parents=True)
+    _run(
+        *("aarch64-linux-gnu-gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static"),
+        *(f"-I{libraries}/include", str(_TOP / "tests/vm/arm64.c"), "-o", str(files / "init")),
+        *(f"-L{libraries}/lib/aarch64-linux-gnu", "-lbpf", "-lelf", "-lz", "-lzstd"),
+    )
+    _run(
+        *("clang", "-g", "-O2", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_arm64"),
+        *("-idirafter", "/usr/aarch64-linux-gnu/include"),
+        *("-c", str(_TOP / "bpf/pipelined.bpf.c"), "-o", str(files / "pipelined.bpf.o")),
+    )
+    _run("sh", "-c", "find . | busybox cpio -o -H newc > ../files.cpio", where=files)
+    print(f"{name}: Linux {kernel.version}", flush=True)
+    done = subprocess.run(
+        [
+            *("timeout", "300", "qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a57"),
+            *("-smp", "2", "-m", "1G", "-nographic", "-no-reboot", "-kernel", str(kernel.image)),
+            *("-initrd", str(root / "files.cpio")),
+            *("-append", f"console=ttyAMA0 panic=-1 quiet rdinit=/init {tier}"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    print("".join(f"{name}: {line}\n" for line in done.stdout.splitlines()), end="", flush=True)
+    return "guest: result failures=0" in done.stdout
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kernel", action="append", choices=SUITES, help="only this suite's")
+    names = [*(ARM64 if platform.machine() == "x86_64" else ()), *SUITES]
+    parser.add_argument("--kernel", action="append", choices=names, help="only this one")
     parser.add_argument("--cache", type=Path, default=_TOP / "build" / "vm")
     parser.add_argument("--vng", type=Path, required=True, help="the program of virtme-ng")
     options, arguments = parser.parse_known_args()
 
     def passes(name: str) -> bool:
+        cache = options.cache.resolve()
         try:
-            kernel = Suite(name, options.cache.resolve()).newest_kernel()
+            if name in ARM64:
+                kernel = Suite(ARM64[name], cache, "arm64").newest_kernel()
+                libraries = Suite("bookworm", cache, "arm64").libraries()
+                return boot_arm64(name, kernel, libraries, cache)
+            kernel = Suite(name, cache, _debian_machine()).newest_kernel()
+            print(f"{name}: Linux {kernel.version}", flush=True)
+            return boot(name, kernel, options.vng.absolute(), arguments)
         except Unavailable as reason:
-            print(f"{name}: no kernel: {reason}", flush=True)
+            print(f"{name}: not run: {reason}", flush=True)
             return False
-        print(f"{name}: Linux {kernel.version}", flush=True)
-        return boot(name, kernel, options.vng.absolute(), arguments)
 
-    names = options.kernel or SUITES
+    names = options.kernel or names
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         passed = list(pool.map(passes, names))
     failed = [name for name, well in zip(names, passed, strict=True) if not well]
