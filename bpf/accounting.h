@@ -220,9 +220,11 @@ static __always_inline int was_woken(const struct task_state *task, u64 clock)
 
 static __always_inline void task_credit(struct task_state *task, u64 clock, u64 now)
 {
-	u32 state = clock >> CLOCK_STATE_SHIFT, outer;
-	u64 elapsed = now - (clock & CLOCK_NS_MASK), queued = 0;
+	u64 state = clock >> CLOCK_STATE_SHIFT, queued = 0;
+	u64 elapsed = now - (clock & CLOCK_NS_MASK);
+	u32 outer;
 
+	OPAQUE(state);
 	if (state >= STATES)
 		return;
 	if (was_woken(task, clock) && task->woken_ns < now) {

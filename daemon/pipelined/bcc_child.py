@@ -199,6 +199,7 @@ def _compile(
         lines += [f'#include "{source.main}"', ""]
         # bcc takes the host for the target, and LLVM would lay out wide padding as the host does
         flags = ["-target", "bpf", f"-D__{machine}__", f"-I{source.main.parent}"]
+        flags += ["-fcf-protection=none"]  # bcc may ask for what only its host has
         flags += ["-fms-extensions"]  # structures without a name in others: 6.19's own types
         bcc = importlib.import_module("bcc")
         module = bcc.BPF(text="\n".join(lines).encode(), cflags=flags)
