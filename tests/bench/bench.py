@@ -105,8 +105,8 @@ class Daemon:
             while self.status("/readyz") != 200:
                 if self._process.poll() is not None:
                     raise Failed(f"the daemon does not start:\n{log.read_text()}")
-                if time.monotonic() - began > 30:
-                    raise Failed(f"the daemon is not ready after 30 s:\n{log.read_text()}")
+                if time.monotonic() - began > 120:
+                    raise Failed(f"the daemon is not ready after 120 s:\n{log.read_text()}")
                 time.sleep(0.01)  # each answer takes CPU from the start itself
         except BaseException:
             self.stop()
@@ -348,9 +348,10 @@ def measure_handlers(table: Table, directory: Path) -> None:
                 ["bash", "-c", script.format(command)], stdin=file, start_new_session=True
             ).returncode
             said = dict(line.split() for line in results.read_text().splitlines())
-            counted = int(said["expected"]) if "|" in script else 0
-            if code or int(said["counted"]) != counted:
-                raise Failed(f"the handlers counted {said['counted']} calls, not {counted}")
+            counted, expected = int(said["counted"]), int(said["expected"])
+            # once for each stage around it, if the benchmark itself is run in one
+            if code or (not counted or counted % expected if "|" in script else counted):
+                raise Failed(f"the handlers counted {counted} calls of {expected}")
             base = float(said["nothing"])
             return {name: float(said[name]) - base for name in _HANDLERS}
 
