@@ -178,7 +178,7 @@ def test_a_pipeline_that_is_killed_from_the_terminal_is_reported(program: str) -
 
 def test_the_report_names_the_bottleneck(run: Run, log_file: Path) -> None:
     script = (
-        f"cat {log_file} {log_file} | awk '{{ for (i = 0; i < 20; i++) s += length($0) }}"
+        f"cat {log_file} {log_file} | awk '{{ for (i = 0; i < 60; i++) s += length($0) }}"
         " END { print s }'"
     )
     done = run(script)

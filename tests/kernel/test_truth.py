@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,22 @@ def near(seen: float, true: float) -> bool:
     return abs(seen - true) <= bound(true)
 
 
+#: (monotonic time, steal until then)
+steals: list[tuple[float, float]] = []
+
+
+def stolen_since(before: float) -> float:
+    """Seconds that the hypervisor may have taken from us since.
+
+    It tells them in whole ticks: where it has told any lately, some may be untold yet.
+    """
+    now = time.monotonic()
+    steals.append((now, before))
+    told = steal_seconds() - before
+    lately = steal_seconds() - min(steal for when, steal in steals if when > now - 30)
+    return told + 2 * TICK if lately else 0.0
+
+
 def steal_seconds() -> float:
     """What the hypervisor took of all CPUs, as far as it says so."""
     with open("/proc/stat") as file:
@@ -115,14 +132,14 @@ def test_cpu_and_run_queue_time_are_what_schedstat_says(
     # a CPU. Steal is in no schedstat (clock_task), but passes between two switches.
     before = steal_seconds()
     run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
-    stolen = steal_seconds() - before
+    stolen = stolen_since(before)
     for stage, truth in zip(run.stages, truths, strict=True):
         cpu, queued = stage.cpu_seconds, stage.states["runqueue"]
         true_cpu, true_queued = truth.cpu_seconds, truth.runqueue_seconds
         turns = TURN_SECONDS * truth.turns
         woken = min(INTERRUPT_SECONDS * truth.turns, 0.01 * stage.lifetime_seconds)
         assert cpu <= true_cpu + stolen + bound(true_cpu) + turns
-        assert queued >= true_queued - bound(true_queued) - turns - woken
+        assert queued >= true_queued - bound(true_queued) - turns - woken - stolen
         true = true_cpu + true_queued
         assert -bound(true) - turns - woken <= cpu + queued - true <= bound(true) + turns + stolen
 
@@ -130,10 +147,12 @@ def test_cpu_and_run_queue_time_are_what_schedstat_says(
 @both
 @each
 def test_user_and_system_time_are_what_rusage_says(watch: Watch, name: str, execs: bool) -> None:
+    before = steal_seconds()
     run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
+    stolen = stolen_since(before)  # in no rusage
     for stage, truth in zip(run.stages, truths, strict=True):
-        assert stage.user_seconds <= truth.user_seconds + 2 * TICK
-        assert stage.system_seconds <= truth.system_seconds + 2 * TICK
+        assert stage.user_seconds <= truth.user_seconds + stolen + 2 * TICK
+        assert stage.system_seconds <= truth.system_seconds + stolen + 2 * TICK
         assert stage.user_seconds + stage.system_seconds == pytest.approx(stage.cpu_seconds)
         # rusage's CPU time is schedstat's: what it has more was run queue
         most = stage.cpu_seconds + stage.states["runqueue"]
@@ -220,16 +239,20 @@ def test_the_cpu_time_of_children_is_what_rusage_says(watch: Watch) -> None:
 
 
 def test_children_count_in_the_stage(watch: Watch) -> None:
+    before = steal_seconds()
     run, truths = run_stages(watch, "write=1000,forks=40,execs=10", "read=1")
+    stolen = stolen_since(before)
     true = truths[0].cpu_seconds + truths[0].own["children_cpu"]
-    assert abs(run.stages[0].cpu_seconds - true) <= 0.02 * true + 0.003
+    assert (
+        -(0.02 * true + 0.003) <= run.stages[0].cpu_seconds - true <= 0.02 * true + 0.003 + stolen
+    )
     assert counted(run.stages[0]) == from_kernel(truths[0])
 
 
 def test_threads_count_in_the_stage(watch: Watch) -> None:
     before = steal_seconds()
     run, truths = run_stages(watch, "write=1000,threads=4", "read=1")
-    stolen = steal_seconds() - before + 2 * TICK  # told in ticks, and in no rusage
+    stolen = stolen_since(before) + 2 * TICK  # in no rusage
     true = truths[0].user_seconds + truths[0].system_seconds
     assert true >= 0.19
     assert -bound(true) <= run.stages[0].cpu_seconds - true <= bound(true) + stolen
