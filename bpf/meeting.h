@@ -420,6 +420,38 @@ GLOBAL(int, meet_arguments)(u64 p, struct task_state *task, u64 now)
 }
 
 /*
+ * The current process, which just exec'd, has no pipe. By its name, or by what was asked for,
+ * it may be a stage all the same; also within another such, as xargs would be for what it runs.
+ */
+GLOBAL(int, meet_alone)(u64 p, struct task_state *task, u64 now)
+{
+	u32 zero = 0, properties, index;
+	struct control *page = bpf_map_lookup_elem(MAP(control), &zero);
+	struct command command = {};
+	struct stage *stage;
+
+	if (!task || !page || task->stage == STAGE_DEAD)
+		return 0;
+	if (task->stage) {
+		stage = stage_at(task->stage);
+		if (!stage || !(stage->flags & STAGE_ALONE) ||
+		    stage->pid == BPF_CORE_READ(TASK(p), tgid))
+			return 0;
+	}
+	command_of(p, &command);
+	properties = command_flags(&command);
+	if (!(properties & COMMAND_ALONE) && (!page->alone || properties & COMMAND_SHELL))
+		return 0;
+	index = become_stage(p, task, now);
+	stage = stage_at(index);
+	if (!index || !stage)
+		return 0;
+	stage->flags |= STAGE_ALONE;
+	stage_exec(index, now);
+	return 0;
+}
+
+/*
  * A task falls asleep on a pipe end that none of its stages knows. A process that
  * has not exec'd since its fork, a FIFO with a name and a standard descriptor make
  * a stage. Of anything else the pipe must show a partner that this process is

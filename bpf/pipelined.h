@@ -42,6 +42,7 @@ enum command_flag {
 	COMMAND_INTERPRETER = 1,	/* a stage even when it reads from its child */
 	COMMAND_WRAPPER = 2,		/* lends its place to its child's name */
 	COMMAND_SHELL = 4,		/* holds pipes for its children without using them */
+	COMMAND_ALONE = 8,		/* a stage although it is in no pipeline */
 };
 
 enum stage_flag {
@@ -49,6 +50,7 @@ enum stage_flag {
 	STAGE_INTERPRETER = 2,
 	STAGE_FROM_NOW = 8,	/* when made: the root's life so far does not count */
 	STAGE_WRAPPER = 4,	/* name_pid is still a wrapper */
+	STAGE_ALONE = 16,	/* made for its name: no pipe was found */
 };
 
 #define END_SIDE_MASK 3
@@ -192,7 +194,7 @@ struct control {
 	__u64 began_ns;		/* CLOCK_MONOTONIC: what is older was running before */
 	__u64 missed_switches;	/* of threads of stages, to a CPU: not traced by the kernel */
 	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host */
-	__u32 pad;
+	__u32 alone;		/* every program but shells is a stage, in a pipeline or not */
 };
 
 #endif

@@ -447,7 +447,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p)
 
 	command_of(p, &command);
 	properties = command_flags(&command);
-	flags = stage->flags & STAGE_PARTIAL;
+	flags = stage->flags & (STAGE_PARTIAL | STAGE_ALONE);
 	if (properties & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
 	if (properties & COMMAND_WRAPPER)

@@ -434,6 +434,16 @@ class Config:
         '["bash", "sh"]',
         "Commands that hold their children's pipes without using them.",
     )
+    alone: tuple[str, ...] = _option(
+        "alone",
+        (),
+        "",
+        "NAME,…",
+        _commands,
+        '["awk", "sort"]',
+        "Commands that are a pipeline of one stage when they read in no other. "
+        "`pipelined run` takes every program for one.",
+    )
     show_arguments: bool = _option(
         "show-arguments",
         False,

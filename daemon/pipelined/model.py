@@ -179,7 +179,7 @@ class Model:
             over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
             finished = over_now or (ended and settle)
             starting = now - NS * group.clock.start_ns < _STARTING
-            if group.joined and (finished or settle or not starting):
+            if group.is_run and (finished or settle or not starting):
                 self._take_in(group, by_stage, finished)
             if over_now:
                 over.extend(group.stages)
@@ -421,7 +421,7 @@ def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
     outer = group.stages[0].outer
     while outer and outer in by_stage:
         around = by_stage[outer]
-        if around.joined and around.root != group.root:
+        if around.is_run and around.root != group.root:
             return around
         outer = next(stage.outer for stage in around.stages if stage.index == outer)
     return None

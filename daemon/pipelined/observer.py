@@ -59,10 +59,13 @@ class Observer:
         self.sweep_stats = SweepStats()
 
     @classmethod
-    def open(cls, config: Config, *, watch_pid: int | None = None) -> Observer:
+    def open(
+        cls, config: Config, *, watch_pid: int | None = None, all_alone: bool = False
+    ) -> Observer:
         """Load and attach the programs; `UserError` when that can't be done.
 
-        With `watch_pid` only processes are followed that this process forks from now on.
+        With `watch_pid` only processes are followed that this process forks from now on. With
+        `all_alone` programs that read are a pipeline of one stage when they are in no other.
         """
         stages = config.max_stages
         loaded = load(
@@ -85,7 +88,9 @@ class Observer:
                 interpreters=config.interpreters,
                 wrappers=config.wrappers,
                 shells=config.shells,
+                alone=config.alone,
                 watch_pid=watch_pid,
+                all_alone=all_alone,
             )
             hooks = loaded.attach()
             sweep.began()

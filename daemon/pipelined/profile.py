@@ -119,7 +119,7 @@ def _open_private() -> Observer:
     from pipelined.config import Config
     from pipelined.observer import Observer
 
-    return Observer.open(Config(recent_runs=KEPT_RUNS), watch_pid=os.getpid())
+    return Observer.open(Config(recent_runs=KEPT_RUNS), watch_pid=os.getpid(), all_alone=True)
 
 
 def _let_stages_end(observer: Observer) -> None:
@@ -190,7 +190,7 @@ def _wait(child: int, signals: set[signal.Signals]) -> int:
 
 
 def report_order(runs: Iterable[Run]) -> list[Run]:
-    """Outer pipelines before the ones inside them, longer ones before shorter ones."""
+    """Outer pipelines before those inside them, then programs alone; long before short."""
     by_id = {run.id: run for run in runs}
 
     def depth(run: Run) -> int:
@@ -200,7 +200,10 @@ def report_order(runs: Iterable[Run]) -> list[Run]:
             steps += 1
         return steps
 
-    return sorted(by_id.values(), key=lambda run: (depth(run), -run.wall_seconds, run.start))
+    def order(run: Run) -> tuple[int, bool, float, float]:
+        return depth(run), len(run.stages) == 1, -run.wall_seconds, run.start
+
+    return sorted(by_id.values(), key=order)
 
 
 def write_json(found: Profile, file: IO[str]) -> None:
@@ -238,7 +241,7 @@ def write_report(found: Profile, console: Console) -> None:
 def _nothing_seen(found: Profile, lost: int) -> str:
     if lost:
         return f"no pipeline seen, and {lost:,} events were lost; see pipelined doctor"
-    reason = "no two processes of the command were joined by a pipe"
+    reason = "no two processes of the command were joined by a pipe, and none read 64 KiB alone"
     if "|" in found.arguments[-1]:
         return f"no pipeline seen: {reason}, or not long enough to run or wait for anything"
     return f"no pipeline seen: {reason}; quote the whole pipeline: pipelined run 'a | b'"

@@ -85,10 +85,17 @@ CONTROL = Struct("=QQQQII")
 
 _ALIAS = Struct("=8xQ")
 _STAGE_PARTIAL = 1
+_STAGE_ALONE = 16
 _END_SIDE_MASK = 3
 _END_JOINED = 4
 _END_BORROWED = 8
 _SLEEPS = len(STATES) + COUNTERS.index("sleeps_empty")
+_READ_BYTES = len(STATES) + COUNTERS.index("read_bytes")
+_FORKS = len(STATES) + COUNTERS.index("forks")
+
+#: A program in no pipeline counts once its calls have read as much as a pipe holds: the libraries
+#: and settings that most programs begin with are less.
+READS_ALONE = 65536
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +134,8 @@ class StageRecord:
     pid: int
     parent_pid: int
     partial: bool
+    alone: bool
+    """Made for its name, or for `pipelined run`, not for a pipe."""
     command: str
     ends: tuple[EndRecord, ...]
     borrows: bool = False
@@ -150,7 +159,7 @@ class PipelineRecord:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Stages that share a pipeline's clock; one stage alone is no pipeline (yet)."""
+    """Stages that share a pipeline's clock; most of those with one stage are no pipeline (yet)."""
 
     root: int
     clock: PipelineRecord
@@ -162,8 +171,12 @@ class Group:
     """(writer, reader) record indexes of edges that the stages' own ends do not tell."""
 
     @property
-    def joined(self) -> bool:
-        return len(self.stages) > 1
+    def is_run(self) -> bool:
+        """Joined stages, or one that reads by itself and has others do nothing."""
+        stage = self.stages[0]
+        return len(self.stages) > 1 or (
+            stage.alone and stage.counted[_READ_BYTES] >= READS_ALONE and not stage.counted[_FORKS]
+        )
 
 
 def decode_stage(raw: bytes, index: int) -> StageRecord:
@@ -200,6 +213,7 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
         pid,
         parent_pid,
         bool(flags & _STAGE_PARTIAL),
+        bool(flags & _STAGE_ALONE),
         comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
         tuple(ends),
         borrows,

@@ -37,7 +37,7 @@ WATCH_PID_OFFSET = 32
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
 
-_INTERPRETER, _WRAPPER, _SHELL = 1, 2, 4
+_INTERPRETER, _WRAPPER, _SHELL, _ALONE = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,14 @@ class Sweep:
         interpreters: Iterable[str],
         wrappers: Iterable[str],
         shells: Iterable[str],
+        alone: Iterable[str],
         watch_pid: int | None = None,
+        all_alone: bool = False,
     ) -> None:
-        """Fill the free lists and command names. Nothing is recorded before this is done."""
+        """Fill the free lists and command names. Nothing is recorded before this is done.
+
+        With `all_alone` every program but shells is a stage, in a pipeline or not.
+        """
         self._loaded = loaded
         self._max_stages = max_stages
         self._max_pipes = max_pipes
@@ -76,8 +81,10 @@ class Sweep:
         self._groups: dict[int, Group] = {}
         self._endpoints: dict[bytes, tuple[int, Endpoint]] = {}
         self._commands = 0
-        self._name_commands(((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL)))
-        struct.pack_into("=I", self._control, WATCH_PID_OFFSET, watch_pid or 0)
+        self._name_commands(
+            ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL), (alone, _ALONE))
+        )
+        struct.pack_into("=II", self._control, WATCH_PID_OFFSET, watch_pid or 0, all_alone)
         self._wake_later()
         for index in range(max_stages, 0, -1):
             self._give_back(index)
@@ -200,7 +207,8 @@ class Sweep:
         for key, value in flags.items():
             if not self._loaded.put("commands", key.ljust(16, b"\0"), struct.pack("=I", value)):
                 raise UserError(
-                    f"too many command names: {len(flags)} interpreters, wrappers and shells",
+                    f"too many command names: {len(flags)} interpreters, wrappers, shells "
+                    "and commands alone",
                     "name at most 256",
                 )
         self._commands = len(flags)

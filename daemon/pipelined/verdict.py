@@ -285,12 +285,19 @@ def bottleneck(run: Run) -> Bottleneck | None:
 
 
 def brief(run: Run) -> str:
-    """The bottleneck in a few words, for tables: ``awk: CPU 97 %``; ``-`` without one."""
+    """The bottleneck in a few words, for tables: ``awk: CPU 97 %``; ``-`` without one.
+
+    Of a program alone it is where its own time went.
+    """
     found = bottleneck(run)
-    if found is None:
+    if found is not None:
+        members, kind, value = found.stages, found.kind, found.share
+    elif len(run.stages) == 1 and not _too_short(run):
+        members, (kind, value) = (0,), _alone(run)
+    else:
         return "-"
-    word = "CPU" if found.kind == "cpu" else STATE_WORDS.get(found.kind, "outside pipe")
-    return f"{stage_label(run, found.stages)}: {word} {percent(found.share)}"
+    word = "CPU" if kind == "cpu" else STATE_WORDS.get(kind, "outside pipe")
+    return f"{stage_label(run, members)}: {word} {percent(value)}"
 
 
 def sentence(run: Run) -> str:
@@ -306,14 +313,30 @@ def sentence(run: Run) -> str:
 
 def _sentence(run: Run) -> str:
     span = " of the run so far" if run.live else " of the run"
-    if len(run.stages) < 2:
-        return "No verdict: fewer than two stages were seen."
+    if not run.stages:
+        return "No verdict: no stage was seen."
     if _too_short(run):
         return "Too short to say who holds whom back: less than 1 ms on CPU in all."
+    if len(run.stages) == 1:
+        return _alone_sentence(run, span)
     found = bottleneck(run)
     if found is None:
         return _balanced(run, span)
     return _accuse(run, found, span)
+
+
+def _alone(run: Run) -> tuple[str, float]:
+    """The state in which the one stage of a run spends most time, and its share."""
+    return _reason(run, (0,), [_waits(run, 0, _graph(run))])
+
+
+def _alone_sentence(run: Run, span: str) -> str:
+    kind, value = _alone(run)
+    text = f"{stage_label(run, (0,))} runs alone: {_phrase(kind, value, span)}"
+    on_cpu = share(run.stages[0], "cpu", run.wall_seconds)
+    if kind != "cpu" and on_cpu >= NOTABLE:
+        text += f", on CPU {percent(on_cpu)}"
+    return f"{text}."
 
 
 def _accuse(run: Run, found: Bottleneck, span: str) -> str:

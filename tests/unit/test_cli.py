@@ -125,7 +125,7 @@ def observe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeObserver]:
 
     def see(*runs: Run, lost: int = 0) -> FakeObserver:
         observer = FakeObserver(*runs, lost=lost)
-        opener = SimpleNamespace(open=lambda config, *, watch_pid: observer)
+        opener = SimpleNamespace(open=lambda config, *, watch_pid, all_alone: observer)
         monkeypatch.setattr(pipelined.observer, "Observer", opener)
         return observer
 
@@ -349,7 +349,7 @@ def test_without_an_observer_the_command_is_not_started(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    def refuse(config: Config, *, watch_pid: int) -> FakeObserver:
+    def refuse(config: Config, *, watch_pid: int, all_alone: bool) -> FakeObserver:
         raise UserError("cannot load BPF programs: not root", "run it with sudo")
 
     monkeypatch.setattr(pipelined.observer, "Observer", SimpleNamespace(open=refuse))
@@ -387,7 +387,8 @@ def test_the_observer_is_private_and_watches_this_process(
 ) -> None:
     watched = []
 
-    def note(config: Config, *, watch_pid: int) -> FakeObserver:
+    def note(config: Config, *, watch_pid: int, all_alone: bool) -> FakeObserver:
+        assert all_alone
         watched.append(watch_pid)
         return FakeObserver()
 
@@ -601,7 +602,8 @@ def test_no_pipeline_is_said_in_one_line_with_the_mend(
     observe()
     assert program("run", "true") == 0
     assert capfd.readouterr().err == (
-        "pipelined: no pipeline seen: no two processes of the command were joined by a pipe;"
+        "pipelined: no pipeline seen: no two processes of the command were joined by a pipe, and"
+        " none read 64 KiB alone;"
         " quote the whole pipeline: pipelined run 'a | b'\n"
     )
 

@@ -52,6 +52,7 @@ def stage(index: int, command: str, side: str, *, cpu: float = 1.0, end: float =
         pid=1000 + index,
         parent_pid=1,
         partial=False,
+        alone=False,
         command=command,
         ends=(EndRecord(PIPE_KEY.pack(55, 13, 0), side, True, 0, 0),),
     )
@@ -189,3 +190,25 @@ def test_exec_failures_are_unknown_without_their_hook(hooked: bool, failures: in
     watched.update([group()], 102.0)
     (totals,) = watched.totals().values()
     assert totals.stages[1, "cat"].exec_failures == failures
+
+
+@pytest.mark.parametrize(
+    ("alone", "read_bytes", "forks", "counts"),
+    [
+        (True, 65536, 0, True),
+        (True, 65535, 0, False),
+        (True, 65536, 1, False),
+        (False, 65536, 0, False),
+    ],
+)
+def test_a_program_alone_counts_if_it_was_asked_for_and_reads(
+    alone: bool, read_bytes: int, forks: int, counts: bool
+) -> None:
+    record = stage(1, "awk", "read", end=102)
+    record.alone = alone
+    record.counted[len(STATES) + COUNTERS.index("read_bytes")] = read_bytes
+    record.counted[len(STATES) + COUNTERS.index("forks")] = forks
+    clock = PipelineRecord((0, ns(2), *[0] * (len(LEVELS) - 2)), (0,) * len(LEVELS), ns(100))
+    found = model()
+    assert found.update([Group(1, clock, (record,))], 110.0) == [record]
+    assert [run.pipeline for run in found.runs()] == (["awk"] if counts else [])

@@ -188,9 +188,27 @@ def test_a_short_run_gets_no_verdict() -> None:
     assert sentence(run).startswith("Too short to say")
 
 
-@pytest.mark.parametrize("stages", [[], [make_stage(1, "cat", cpu=10)]])
-def test_fewer_than_two_stages_get_no_verdict(stages: list[Stage]) -> None:
-    assert sentence(make_run(stages)).startswith("No verdict")
+def test_without_stages_there_is_no_verdict() -> None:
+    assert sentence(make_run([])).startswith("No verdict")
+
+
+@pytest.mark.parametrize(
+    ("states", "said", "short"),
+    [
+        ({"cpu": 9.7}, "awk runs alone: on CPU 97 % of the run.", "awk: CPU 97 %"),
+        (
+            {"cpu": 2.5, "disk": 7.5},
+            "awk runs alone: waits for disk 75 % of the run, on CPU 25 %.",
+            "awk: disk 75 %",
+        ),
+    ],
+)
+def test_of_a_program_alone_it_is_told_where_its_time_went(
+    states: dict[str, float], said: str, short: str
+) -> None:
+    run = make_run([make_stage(1, "awk", **states)], wall=10.0)
+    assert sentence(run) == said
+    assert brief(run) == short
 
 
 def test_a_zero_wall_time_is_too_short() -> None:
