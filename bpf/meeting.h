@@ -419,9 +419,25 @@ GLOBAL(int, meet_arguments)(u64 p, struct task_state *task, u64 now)
 	return 0;
 }
 
+/* A shell's stage whose pipes, if it has any, lead to nobody that is seen. */
+GLOBAL(int, is_shell_alone)(u32 index)
+{
+	struct stage *stage = stage_at(index);
+	struct command command = {};
+
+	/* a subshell is part of a pipeline, even if its partner has not been met yet */
+	if (!stage || !stage->execs)
+		return 0;
+	for (int i = 0; i < STAGE_ENDS; i++)
+		if (stage->ends[i].key.pad & END_JOINED)
+			return 0;
+	__builtin_memcpy(command.name, stage->comm, COMM_LEN);
+	return command_flags(&command) & COMMAND_SHELL;
+}
+
 /*
- * The current process, which just exec'd, has no pipe. By its name, or by what was asked for,
- * it may be a stage all the same; also within another such, as xargs would be for what it runs.
+ * The current process just exec'd. By its name, or because all was asked for, it is a stage
+ * although no pipe joins it with another; also within another such, as what xargs runs.
  */
 GLOBAL(int, meet_alone)(u64 p, struct task_state *task, u64 now)
 {
@@ -432,22 +448,21 @@ GLOBAL(int, meet_alone)(u64 p, struct task_state *task, u64 now)
 
 	if (!task || !page || task->stage == STAGE_DEAD)
 		return 0;
-	if (task->stage) {
-		stage = stage_at(task->stage);
-		if (!stage || !(stage->flags & STAGE_ALONE) ||
-		    stage->pid == BPF_CORE_READ(TASK(p), tgid))
-			return 0;
-	}
 	command_of(p, &command);
 	properties = command_flags(&command);
 	if (!(properties & COMMAND_ALONE) && (!page->alone || properties & COMMAND_SHELL))
 		return 0;
-	index = become_stage(p, task, now);
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (!index) {
+		stage = task->stage ? stage_at(task->stage) : NULL;
+		if (stage && !(stage->flags & STAGE_ALONE) && !is_shell_alone(task->stage))
+			return 0;
+		index = become_stage(p, task, now);
+		stage_exec(index, now);
+	}
 	stage = stage_at(index);
-	if (!index || !stage)
-		return 0;
-	stage->flags |= STAGE_ALONE;
-	stage_exec(index, now);
+	if (index && stage)
+		stage->flags |= STAGE_ALONE;
 	return 0;
 }
 

@@ -188,8 +188,10 @@ def test_the_report_names_the_bottleneck(run: Run, log_file: Path) -> None:
     assert verdict.strip().startswith("awk is the bottleneck: on CPU")
 
 
-def test_a_program_alone_is_reported_like_a_pipeline(run: Run, log_file: Path) -> None:
-    done = run(f"awk '{{ for (i = 0; i < 60; i++) s += length($0) }} END {{ print s }}' {log_file}")
+@pytest.mark.parametrize("then", ["", "; true"], ids=["instead of the shell", "its child"])
+def test_a_program_alone_is_reported_like_a_pipeline(run: Run, log_file: Path, then: str) -> None:
+    script = f"awk '{{ for (i = 0; i < 60; i++) s += length($0) }} END {{ print s }}' {log_file}"
+    done = run(script + then)
     head, _, verdict = done.stderr.splitlines()[:3]
     assert head.startswith("awk   ")
     assert verdict.strip().startswith("awk runs alone: on CPU")
