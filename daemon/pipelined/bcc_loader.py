@@ -127,7 +127,8 @@ class _Child:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "pipelined.bcc_child"),
+                    # -P: nothing is imported from the directory that we happen to be in
+                    *(sys.executable, "-P", "-m", "pipelined.bcc_child"),
                     *(str(theirs.fileno()), os.fspath(_DIST_PACKAGES)),
                 ],
                 stdin=subprocess.DEVNULL,
