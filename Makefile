@@ -31,7 +31,8 @@ PROGRAM_CFLAGS := -g -O2 -Wall -Wextra -Werror -pthread
 
 INSTALLED := $(VENV)/installed
 
-VM_PACKAGES := qemu-system-x86 qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross busybox-static debian-archive-keyring kmod python3-venv
+VM_PACKAGES := busybox-static debian-archive-keyring gcc-aarch64-linux-gnu kmod libc6-dev-arm64-cross \
+	python3-venv qemu-system-arm qemu-system-x86
 VNG := build/vm/venv/bin/vng
 
 # promtool and prometheus: the host's, else unpacked here, because the package starts a service.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * How maps, programs and global functions are written for bcc, which compiles this
- * source on the host that runs it, with the types of that host's kernel (loader/bcc.py).
+ * source on the host that runs it, with the types of that host's kernel (bcc_child.py).
  * libbpf.h has the same names for the other loader.
  *
  * bcc rewrites only what stands in the file it was given; what that includes is compiled

@@ -37,7 +37,6 @@ static __always_inline int exec_failed(long result)
 	return 0;
 }
 
-/* Stands first: libbpf loads in this order, and a host that forbids fexit says so at once. */
 #if defined(__TARGET_ARCH_x86)
 #define FIRST_ARGUMENT(regs) ((regs)->di)
 #define SECOND_ARGUMENT(regs) ((regs)->si)
@@ -46,6 +45,7 @@ static __always_inline int exec_failed(long result)
 #define SECOND_ARGUMENT(regs) ((regs)->regs[1])
 #endif
 
+/* Stands first: libbpf loads in this order, and a host that forbids fexit says so at once. */
 SEC("?fexit")
 int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
 {

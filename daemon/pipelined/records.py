@@ -135,7 +135,7 @@ class StageRecord:
     parent_pid: int
     partial: bool
     alone: bool
-    """Made for its name, or for `pipelined run`, not for a pipe."""
+    """Made for its name, or for `pipelined run`; its pipes, if any, lead outside."""
     command: str
     ends: tuple[EndRecord, ...]
     borrows: bool = False
