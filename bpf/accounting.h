@@ -9,7 +9,7 @@
 #ifndef PIPELINED_ACCOUNTING_H
 #define PIPELINED_ACCOUNTING_H
 
-#include "maps.h"
+#include "stalls.h"
 
 #define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
 #define MAX_ALIASES 8	/* merges in a chain */
@@ -17,9 +17,6 @@
 
 /* Such a function cannot take a typed task: it gets the address and reads it guardedly. */
 #define TASK(address) ((struct task_struct *)(address))
-
-/* Keeps clang from indexing with a copy that the verifier has not seen bounded. */
-#define OPAQUE(index) asm volatile("" : "+r"(index))
 
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
@@ -242,6 +239,8 @@ static __always_inline void task_credit(struct task_state *task, u64 clock, u64 
 	}
 	if (task->slept_on)
 		end_credit(task->slept_on - 1, elapsed);
+	else if (task->stall.kind)
+		stall_goes_on(task, elapsed, now);
 }
 
 /* A followed task goes over to `state`. Only called where its own events run. */
@@ -255,6 +254,8 @@ static __always_inline void transition(struct task_state *task, u32 state, struc
 		change -= state_counts(clock >> CLOCK_STATE_SHIFT);
 		task_credit(task, clock, now);
 		task->slept_on = 0;
+		if (task->stall.kind)
+			stall_ended(task);
 	}
 	if (task->stage && change) {
 		u32 outer = stage_add_once(task->stage, &change, held, now);

@@ -81,4 +81,11 @@
 #define FILE_REFERENCES(file) BPF_CORE_READ(file, f_count.counter)
 #endif
 
+#if FOLIO_HAS_NR_PAGES
+#define FOLIO_COUNT(folio) BPF_CORE_READ(folio, _nr_pages)
+#else
+#define FOLIO_COUNT(folio) BPF_CORE_READ(folio, _folio_nr_pages)
+#endif
+#define FOLIO_PAGES(folio) (!(*(const u64 *)(folio) & 1ULL << PG_head) ? 1 : FOLIO_COUNT(folio))
+
 #endif

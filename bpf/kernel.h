@@ -80,16 +80,44 @@ struct pipe_inode_info {
 };
 struct inode {
 	u16 i_mode;
+	s64 i_size;
 	struct super_block *i_sb;
 	unsigned long i_ino;
 	struct pipe_inode_info *i_pipe;
 };
+struct address_space {
+	struct inode *host;
+};
 struct file {
 	unsigned int f_mode;
+	unsigned int f_flags;
+	s64 f_pos;
 	struct inode *f_inode;
+	struct address_space *f_mapping;
+};
+struct folio {
+	struct address_space *mapping;
+	unsigned long index;
+};
+/* 6.15 (4996fc547f5b) has a new name for it */
+struct folio___before {
+	unsigned int _folio_nr_pages;
+};
+struct folio___since {
+	unsigned int _nr_pages;
+};
+enum pageflags { PG_head = 6 };
+struct vm_area_struct {
+	struct file *vm_file;
+};
+struct vm_fault {
+	struct vm_area_struct *vma;
+	unsigned long pgoff;
 };
 struct kiocb {
 	struct file *ki_filp;
+	s64 ki_pos;
+	int ki_flags;
 };
 struct iov_iter {
 	unsigned long count;
@@ -213,6 +241,15 @@ struct bpf_iter__task {
 /* include/linux/fs.h */
 #define FMODE_READ 1
 #define FMODE_WRITE 2
+
+#define IOCB_WRITE (1 << 6)
+
+/* include/uapi/asm-generic/fcntl.h, arch/arm64/include/uapi/asm/fcntl.h */
+#if defined(__TARGET_ARCH_arm64)
+#define O_DIRECT 0200000
+#else
+#define O_DIRECT 040000
+#endif
 
 #define PIPEFS_MAGIC 0x50495045	/* include/uapi/linux/magic.h */
 

@@ -56,6 +56,13 @@
 		 BPF_CORE_READ((struct file___ref *)(file), f_ref.refcnt.counter) + 1 :    \
 		 BPF_CORE_READ((struct file___count *)(file), f_count.counter))
 
+/* A folio of one page has no count, and is no head page. Its flags stand first. */
+#define FOLIO_PAGES(folio)                                                                    \
+	(!(*(const u64 *)(folio) & 1ULL << bpf_core_enum_value(enum pageflags, PG_head)) ? 1 :  \
+	 bpf_core_field_exists(struct folio___since, _nr_pages) ?                               \
+		 BPF_CORE_READ((struct folio___since *)(folio), _nr_pages) :                    \
+		 BPF_CORE_READ((struct folio___before *)(folio), _folio_nr_pages))
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #endif

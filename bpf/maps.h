@@ -12,6 +12,55 @@
 /* A task that has not exec'd yet is watched this long before it costs nothing again. */
 #define YOUNG_NS (2 * NS_PER_S)
 
+#define STALL_DEPTH 4	/* stages around a reader that its stalls are counted for */
+
+/* What a read of a file through the page cache has yet to consume. Pages of 4 KiB. */
+struct reading {
+	u64 mapping;	/* address of the address_space, 0 = none */
+	u64 index;
+	u64 last;	/* as the read asked for it */
+	u64 end;	/* the same, or the last page of the file if that is less */
+	u32 missed;	/* of these pages: brought in by this very read */
+	u16 slept;	/* for the page at `index` */
+	u16 asks;	/* told before its pages were looked for, not after */
+};
+
+/* A fault on a file that is mapped into memory. */
+struct fault {
+	u64 mapping;
+	u64 index;
+	u64 first, last;	/* what faults on this file have brought in */
+	u8 missed;	/* the page was brought in by this fault */
+	u8 ahead;	/* by one before it */
+	u8 slept;
+	u8 unused[5];
+};
+
+enum stall_kind {
+	NO_STALL,
+	READ_STALLS,	/* the class is known when the read goes on */
+	FAULT_STALLS,
+	OTHER_STALLS,	/* metadata, direct I/O */
+};
+
+/* A sleep of a reader for disk; all times in ns. */
+struct stall {
+	u64 kind;
+	u64 mapping;
+	u64 ns;
+	u64 idle[STALL_DEPTH];	/* of the pipelines around it, when this was last looked at */
+	u64 covered[STALL_DEPTH];	/* of `ns`, with a stage of theirs on CPU */
+};
+
+/* Stalls whose class is not known yet. */
+struct unclassed {
+	u64 mapping;
+	u64 count;
+	u64 ns;
+	u64 covered_count[STALL_DEPTH];
+	u64 covered_ns[STALL_DEPTH];
+};
+
 struct task_state {
 	u64 clock;	/* state << 60 | ns of the last transition; 0: not followed */
 	u64 woken_ns;	/* end of its last sleep: on the run queue from then on */
@@ -39,6 +88,11 @@ struct task_state {
 	u64 fed_by_parent[2];
 	u64 young_ns[STATES];	/* states since the fork, while young */
 	u64 read_ns;	/* begin of the read of a file that it is in */
+	u64 has_window;	/* pages that it read ahead are outstanding */
+	struct reading reading;	/* while it is off CPU */
+	struct fault fault;
+	struct stall stall;
+	struct unclassed unclassed;
 };
 
 #define BUCKETS 32768
@@ -55,6 +109,7 @@ MAP_TASK_STORAGE(tasks, struct task_state);
 
 MAP_SHARED_ARRAY(stages, struct stage, SIZED(stages, 16385));	/* --max-stages + 1 */
 MAP_SHARED_ARRAY(functions, struct functions, SIZED(functions, 1));	/* as `stages`, if the tier is on */
+MAP_SHARED_ARRAY(readahead, struct readahead, SIZED(readahead, 1));	/* the same */
 MAP_STACK(free_stages, u32, SIZED(free_stages, 16384));	/* indexes of free records, the lowest on top */
 MAP_HASH(pipes, struct pipe_key, struct pipe, SIZED(pipes, 16384));	/* --max-pipes */
 
@@ -77,12 +132,17 @@ struct scratch {
 
 MAP_PERCPU(scratch, struct scratch);
 
-static __always_inline void count_lost(u32 kind)
+static __always_inline void add_lost(u32 kind, u64 count)
 {
 	u64 *counter = bpf_map_lookup_elem(MAP(lost), &kind);
 
 	if (counter)
-		__sync_fetch_and_add(counter, 1);
+		__sync_fetch_and_add(counter, count);
+}
+
+static __always_inline void count_lost(u32 kind)
+{
+	add_lost(kind, 1);
 }
 
 static __always_inline u32 *bucket_of(u32 pid)
@@ -117,6 +177,11 @@ static __always_inline void forget(struct task_state *task, u32 pid)
 		__sync_fetch_and_add(bucket, -1);
 	if (task->clock || task->pending)
 		note(task, pid);
+}
+
+static __always_inline struct readahead *readahead_at(u32 index)
+{
+	return bpf_map_lookup_elem(MAP(readahead), &index);
 }
 
 static __always_inline struct stage *stage_at(u32 index)

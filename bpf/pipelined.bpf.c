@@ -12,6 +12,7 @@
 
 #include "functions.h"
 #include "meeting.h"
+#include "readahead.h"
 
 /* Adds to a counter of each stage around `index`. */
 #define for_each_stage(stage, index)                                                \
@@ -122,6 +123,110 @@ SEC("?fexit")
 int BPF_PROG(on_vmsplice, const struct pt_regs *regs, long result)
 {
 	vmspliced(FIRST_ARGUMENT(regs), result);
+	return 0;
+}
+
+SEC("?tp_btf/mm_filemap_add_to_page_cache")
+int BPF_PROG(on_page_added, struct folio *folio)
+{
+	struct cpu_reads *cpu = this_cpu_reads();
+
+	/* a guarded read makes a number of the pointer, which is what a global function takes */
+	if (cpu && cpu->mode)
+		pages_added((u64)BPF_CORE_READ(folio, mapping), folio->index, FOLIO_PAGES(folio));
+	return 0;
+}
+
+SEC("?tp_btf/mm_filemap_get_pages")
+int BPF_PROG(on_pages_got, struct address_space *mapping, unsigned long index, unsigned long last)
+{
+	struct cpu_reads *cpu = this_cpu_reads();
+
+	if (cpu && cpu->mode)
+		pages_sought(cpu, (u64)mapping, index, last, mapping->host->i_size, 0);
+	return 0;
+}
+
+SEC("?tp_btf/mm_filemap_fault")
+PROGRAM(on_file_fault)(u64 *context)
+{
+	struct cpu_reads *cpu = this_cpu_reads();
+	u64 arguments[2];
+
+	if (!cpu || !cpu->mode)
+		return 0;
+	bpf_probe_read_kernel(arguments, sizeof(arguments), context);
+	return file_fault(arguments[0], arguments[1]);
+}
+
+/* Before those tracepoints: filemap_get_pages is about to look. Since 6.3 it is told a count. */
+static __always_inline int about_to_read(struct kiocb *iocb, u64 iterator_or_count)
+{
+	struct cpu_reads *cpu = this_cpu_reads();
+	struct address_space *mapping;
+	u64 count = iterator_or_count, position;
+
+	if (!cpu || !cpu->mode)
+		return 0;
+	if ((s64)count < 0)
+		count = BPF_CORE_READ((struct iov_iter *)iterator_or_count, count);
+	if (!count)
+		return 0;
+	mapping = BPF_CORE_READ(iocb, ki_filp, f_mapping);
+	position = BPF_CORE_READ(iocb, ki_pos);
+	pages_sought(cpu, (u64)mapping, position >> PAGE_BITS, (position + count - 1) >> PAGE_BITS,
+		     BPF_CORE_READ(mapping, host, i_size), 1);
+	return 0;
+}
+
+SEC("?fentry")
+PROGRAM(on_get_pages)(u64 *context)
+{
+	u64 arguments[2];	/* the second one's type differs by kernel */
+
+	bpf_probe_read_kernel(arguments, sizeof(arguments), context);
+	return about_to_read((struct kiocb *)arguments[0], arguments[1]);
+}
+
+SEC("?kprobe")
+PROGRAM(on_get_pages_kprobe)(struct pt_regs *regs)
+{
+	return about_to_read((struct kiocb *)FIRST_ARGUMENT(regs), SECOND_ARGUMENT(regs));
+}
+
+static __always_inline int about_to_fault(struct vm_fault *fault)
+{
+	struct cpu_reads *cpu = this_cpu_reads();
+
+	if (cpu && cpu->mode)
+		file_fault((u64)BPF_CORE_READ(fault, vma, vm_file, f_mapping),
+			   BPF_CORE_READ(fault, pgoff));
+	return 0;
+}
+
+SEC("?fentry")
+int BPF_PROG(on_filemap_fault, struct vm_fault *fault)
+{
+	return about_to_fault(fault);
+}
+
+SEC("?kprobe")
+PROGRAM(on_filemap_fault_kprobe)(struct pt_regs *regs)
+{
+	return about_to_fault((struct vm_fault *)FIRST_ARGUMENT(regs));
+}
+
+SEC("?tp_btf/sched_process_exit")
+int BPF_PROG(on_reader_exit, struct task_struct *p)
+{
+	return reads_end(p);
+}
+
+SEC("?tp_btf/iomap_dio_complete")
+int BPF_PROG(on_direct_io, struct kiocb *iocb, int error, long result)
+{
+	if (!(iocb->ki_flags & IOCB_WRITE))
+		direct_read(result);
 	return 0;
 }
 
@@ -316,6 +421,8 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 	if (!task->clock)
 		return;
 	change_state(task, sleep->state, now);
+	if (sleep->state == STATE_DISK)
+		reader_sleeps(task, &page->call, now);
 	if (!sleep->on_fifo)
 		return;
 	known = count_sleep(task, &sleep->fifo);
@@ -531,8 +638,10 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 	if (is_noted(prev->pid)) {
 		task = state_of(prev);
-		if (task)
+		if (task) {
+			reads_leave(task);
 			switch_out(prev, task, preempt, &held, &now);
+		}
 	}
 	if (is_noted(next->pid)) {
 		task = state_of(next);
@@ -546,6 +655,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 				task->woken_ns = now - queued_ns(next, task);
 			take_up_pending(task, now);
 			transition(task, STATE_CPU, &held, now);
+			if (task->stage)
+				reads_come();
 		}
 	}
 	apply_held(&held, now);
@@ -638,8 +749,11 @@ int BPF_PROG(on_exec, struct task_struct *p)
 {
 	struct task_state *task = state_of(p);
 
-	if (task)
+	if (task) {
 		has_execd(p, task, bpf_ktime_get_ns());
+		if (task->stage)
+			reads_begin();
+	}
 	return 0;
 }
 

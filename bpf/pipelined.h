@@ -34,6 +34,7 @@ enum lost_kind {
 	LOST_PIPES,	/* pipe map full: an edge may have been missed */
 	LOST_ENDS,	/* more stages at one side of a pipe than it has slots */
 	LOST_UPDATES,	/* contended topology update given up */
+	LOST_READAHEAD,	/* pages read ahead that no place was left to remember */
 	LOST_KINDS,
 };
 
@@ -177,6 +178,29 @@ struct functions {
 	__u64 pipe_slots;	/* of the pipe written last: pages that it holds */
 };
 
+/* What became of the pages that reads of files consumed; but for wasted ones they add up to all. */
+enum page_class {
+	PAGE_WARM,	/* was in the page cache already, or brought in by another task */
+	PAGE_HIT,	/* read ahead by this task, and there in time */
+	PAGE_LATE,	/* read ahead by this task, but the read slept for it */
+	PAGE_MISS,	/* brought in by the very read that asked for it */
+	PAGE_WASTED,	/* read ahead by this task and never consumed */
+	PAGE_CLASSES,
+};
+
+/* What a reader slept for, by the page that ended its wait; and what a fault found. */
+enum stall_class { STALL_MISS, STALL_LATE, STALL_OTHER, STALL_CLASSES };
+
+/* What the `readahead` tier says of the stage with the same index. */
+struct readahead {
+	__u64 pages[PAGE_CLASSES];
+	__u64 inserted;		/* pages read ahead of what the reads asked for */
+	__u64 direct_bytes;	/* read past the page cache */
+	__u64 faults[STALL_CLASSES];
+	__u64 stalls[STALL_CLASSES][2];	/* by "a stage of the pipeline on CPU for most of it" */
+	__u64 stall_ns[STALL_CLASSES][2];	/* by "meanwhile a stage of the pipeline on CPU" */
+};
+
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */
 struct pipe {
 	__u64 stages[2][PIPE_SLOTS];	/* by enum pipe_side */
@@ -195,6 +219,8 @@ struct control {
 	__u64 missed_switches;	/* of threads of stages, to a CPU: not traced by the kernel */
 	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host */
 	__u32 alone;		/* every program but shells is a stage, in a pipeline or not */
+	__u64 windows;		/* tasks whose pages read ahead are remembered now, */
+	__u64 max_windows;	/* and at most */
 };
 
 #endif

@@ -23,6 +23,7 @@ enum call_kind {
 	CALL_POLL,
 	CALL_NET,
 	CALL_SLEEP,
+	CALL_ADVISE,	/* readahead, fadvise, madvise: file in argument 0, or none */
 	CALL_FAULT,	/* no system call: an exception from user space */
 };
 
@@ -44,6 +45,8 @@ static __always_inline int call_kind_64(long nr)
 		return CALL_SENDFILE;
 	case 26: case 74: case 75: case 162: case 277: case 306: case 326:
 		return CALL_FILE;	/* msync fsync fdatasync sync sync_file_range syncfs copy_file_range */
+	case 28: case 187: case 221:
+		return CALL_ADVISE;	/* madvise readahead fadvise64 */
 	case 61: case 247: case 56: case 58: case 435:
 		return CALL_WAIT;	/* wait4 waitid; clone vfork clone3 sleep for a vfork child */
 	case 202: case 449: case 455: case 72: case 73: case 65: case 220:
@@ -77,6 +80,8 @@ GLOBAL(int, call_kind_32)(long nr)
 		return CALL_SENDFILE;
 	case 36: case 118: case 144: case 148: case 314: case 344: case 377:
 		return CALL_FILE;
+	case 219: case 225: case 250: case 272:
+		return CALL_ADVISE;	/* madvise readahead fadvise64 fadvise64_64 */
 	case 7: case 114: case 284: case 120: case 190: case 435:
 		return CALL_WAIT;
 	case 55: case 143: case 221: case 240: case 420: case 422: case 449: case 455:
@@ -117,7 +122,7 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 		return;
 	}
 	call->kind = call_kind_64(nr);
-	if (call->kind < CALL_READ || call->kind > CALL_SENDFILE)
+	if ((call->kind < CALL_READ || call->kind > CALL_SENDFILE) && call->kind != CALL_ADVISE)
 		return;
 	call->args[0] = regs->di;
 	if (call->kind < CALL_SPLICE)
@@ -125,6 +130,17 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 	call->args[1] = regs->si;
 	call->args[2] = regs->dx;
 }
+
+/* Numbers of 64-bit calls that read a file, by where they take their position from. */
+#define CALLS_AT_FILE 0: case 19	/* the file's: read readv */
+#define CALLS_AT_ARGUMENT 17: case 295: case 327	/* argument 3: pread64 preadv preadv2 */
+#define CALL_AT_SPLICE 275	/* argument 1 points to it, or the file's */
+#define CALL_AT_SENDFILE 40	/* argument 2, of the file in argument 1 */
+#define NUMBER(task, regs) ((task)->thread_info.status & TS_COMPAT ? -1 : (int)(regs)->orig_ax)
+#define ARGUMENT_0(regs) ((regs)->di)
+#define ARGUMENT_1(regs) ((regs)->si)
+#define ARGUMENT_2(regs) ((regs)->dx)
+#define ARGUMENT_3(regs) ((regs)->r10)
 
 #elif defined(__TARGET_ARCH_arm64)
 
@@ -144,6 +160,8 @@ static __always_inline int call_kind_64(long nr)
 		return CALL_SENDFILE;
 	case 81: case 82: case 83: case 84: case 227: case 267: case 285:
 		return CALL_FILE;
+	case 213: case 223: case 233:
+		return CALL_ADVISE;	/* readahead fadvise64 madvise */
 	case 95: case 260: case 220: case 435:
 		return CALL_WAIT;
 	case 98: case 449: case 455: case 25: case 32: case 192: case 193:
@@ -177,6 +195,16 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 	call->args[1] = regs->regs[1];
 	call->args[2] = regs->regs[2];
 }
+
+#define CALLS_AT_FILE 63: case 65
+#define CALLS_AT_ARGUMENT 67: case 69: case 286
+#define CALL_AT_SPLICE 76
+#define CALL_AT_SENDFILE 71
+#define NUMBER(task, regs) ((regs)->syscallno)
+#define ARGUMENT_0(regs) ((regs)->regs[0])
+#define ARGUMENT_1(regs) ((regs)->regs[1])
+#define ARGUMENT_2(regs) ((regs)->regs[2])
+#define ARGUMENT_3(regs) ((regs)->regs[3])
 
 #endif
 #endif

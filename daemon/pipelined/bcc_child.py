@@ -157,6 +157,11 @@ def _write_types(lib: ctypes.CDLL, path: Path) -> None:
     libc.fclose(file)
 
 
+def _has_field(declared: str, struct: str, field: str) -> int:
+    found = re.search(rf"^struct {struct} \{{.*?^\}}", declared, re.M | re.S)
+    return int(bool(found and re.search(rf"\b{field};", found[0])))
+
+
 def _compile(
     lib: ctypes.CDLL, source: _Source, sizes: Mapping[str, int], machine: str
 ) -> tuple[Any, Any]:
@@ -185,9 +190,9 @@ def _compile(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         os.environ["BCC_KERNEL_SOURCE"] = name
-        file = re.search(r"^struct file \{.*?^\}", declared, re.M | re.S)
-        has_ref = bool(file and re.search(r"\bf_ref;", file[0]))
-        lines = ["#define PIPELINED_BCC", f"#define FILE_HAS_REF {int(has_ref)}"]
+        lines = ["#define PIPELINED_BCC"]
+        lines += [f"#define FILE_HAS_REF {_has_field(declared, 'file', 'f_ref')}"]
+        lines += [f"#define FOLIO_HAS_NR_PAGES {_has_field(declared, 'folio', '_nr_pages')}"]
         lines += [f"#define __TARGET_ARCH_{'arm64' if machine == 'aarch64' else 'x86'}"]
         lines += [f"#define CALL_MARK {_CALL_MARK}", f"#define MAP_MARK {_MAP_MARK}"]
         lines += ["#define SIZED(map, otherwise) SIZE_##map"]

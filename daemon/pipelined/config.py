@@ -463,6 +463,26 @@ class Config:
         "Hook pipe_write, pipe_read, vfs_read and splice, for sizes, times of reads, and how full "
         "pipes are. auto: where the kernel allows it; on: refuse to start where it does not; off.",
     )
+    readahead: str = _option(
+        "readahead",
+        "auto",
+        "auto",
+        "WHEN",
+        _one_of("auto", "on", "off"),
+        '"auto"',
+        "Tell for each page read from a file whether it was cached, read ahead in time, or waited "
+        "for. auto: where the kernel allows it; on: refuse to start where it does not; off.",
+    )
+    max_readers: int = _option(
+        "max-readers",
+        1024,
+        "1024",
+        "COUNT",
+        _whole_number(1, 1 << 20),
+        "1024",
+        "How many tasks can have pages read ahead at once, 8 KiB of memory each; of more, the "
+        "pages are counted in pipelined_lost_total.",
+    )
     trace_exec_failures: bool = _option(
         "trace-exec-failures",
         False,

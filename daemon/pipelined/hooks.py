@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ class Program:
     tier: str = "sched"
     method: str = "tp_btf"
     functions: tuple[str, ...] = ()
-    """Of the kernel: the first that this kernel has is the hook."""
+    """Of the kernel: the first that this kernel has is the hook. None: it has to be there."""
     instead_of: str | None = None
     """Name of the program that this one is for: attached only where the kernel refuses that."""
 
@@ -90,15 +91,39 @@ _FUNCTIONS = {
 _BY_KPROBE = {"on_pipe_write_kprobe": _function("kprobe", *_PIPE_WRITE, instead_of="on_pipe_write")}
 
 
-def optional_programs(
-    *, functions: bool, trace_exec_failures: bool
-) -> tuple[dict[str, Program], dict[str, Program]]:
-    """Programs to try, in this order, and those of which this kernel has no function.
+def _filemap(tracepoint: str) -> Program:
+    return Program(tracepoint, tier="readahead", functions=(tracepoint,))
 
-    `functions` asks for those of that tier. Failed execs are told where the kernel allows
-    fexit; `trace_exec_failures` permits the system call tracepoints instead, which cost every
-    system call of the host.
+
+#: What the page cache tells. get_pages and fault came with 6.12, that of direct I/O with 6.6.
+_READAHEAD = {
+    "on_page_added": _filemap("mm_filemap_add_to_page_cache"),
+    "on_pages_got": _filemap("mm_filemap_get_pages"),
+    "on_file_fault": _filemap("mm_filemap_fault"),
+    "on_reader_exit": _filemap("sched_process_exit"),
+    "on_direct_io": _filemap("iomap_dio_complete"),
+}
+
+#: Before 6.12: the functions that these tracepoints are in.
+_BEFORE_TRACEPOINTS = {
+    "on_pages_got": ("on_get_pages", "filemap_get_pages"),
+    "on_file_fault": ("on_filemap_fault", "filemap_fault"),
+}
+
+#: The kernel side counts pages of this size.
+_PAGE_SIZE = 4096
+
+
+def optional_programs(
+    *, functions: bool, readahead: bool, trace_exec_failures: bool
+) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
+    """Programs to try, in this order, and those that this kernel has no place for, with why.
+
+    `functions` and `readahead` ask for those of these tiers. Failed execs are told where the
+    kernel allows fexit; `trace_exec_failures` permits the system call tracepoints instead, which
+    cost every system call of the host.
     """
+    names = _kernel_names()
     # that of execve comes first: a host that forbids fexit says so at once
     asked = dict(_EXEC_FAILURES_BY_TRACEPOINT if trace_exec_failures else _EXEC_FAILURES)
     if functions:
@@ -106,24 +131,48 @@ def optional_programs(
         # loaded always: arm64 kernels were seen that load a program for fentry, and refuse then
         if _KPROBES.exists():
             asked |= _BY_KPROBE
-    return _of_this_kernel(asked)
-
-
-def _of_this_kernel(
-    programs: Mapping[str, Program],
-) -> tuple[dict[str, Program], dict[str, Program]]:
-    """The programs with the function that this kernel has, and those of which it has none."""
-    try:
-        names = _BTF.read_bytes()
-    except OSError:
-        names = b""
-    there, missing = {}, {}
-    for name, program in programs.items():
-        found = [f for f in program.functions if b"\0" + f.encode() + b"\0" in names]
-        if found:
+    if readahead:
+        asked |= _readahead(names)
+    there: dict[str, Program] = {}
+    missing: dict[str, tuple[Program, str]] = {}
+    for name, program in asked.items():
+        found = [f for f in program.functions if _is_there(f, program.method, names)]
+        if program.tier == "readahead" and os.sysconf("SC_PAGE_SIZE") != _PAGE_SIZE:
+            missing[name] = program, "the kernel's pages are not of 4 KiB"
+        elif found:
             there[name] = replace(program, hook=found[0])
         elif program.functions:
-            missing[name] = program
+            what = "tracepoint" if program.method == "tp_btf" else "function"
+            missing[name] = program, f"no such {what}"
         else:
             there[name] = program
     return there, missing
+
+
+def _readahead(names: bytes) -> dict[str, Program]:
+    """The programs of the tier: at tracepoints, or at the functions that had none yet."""
+    programs: dict[str, Program] = {}
+    for name, program in _READAHEAD.items():
+        if name not in _BEFORE_TRACEPOINTS or _is_there(program.hook, "tp_btf", names):
+            programs[name] = program
+            continue
+        instead, function = _BEFORE_TRACEPOINTS[name]
+        programs[instead] = _function("fentry", function, tier="readahead")
+        if _KPROBES.exists():
+            programs[f"{instead}_kprobe"] = _function(
+                "kprobe", function, tier="readahead", instead_of=instead
+            )
+    return programs
+
+
+def _kernel_names() -> bytes:
+    """The kernel's BTF, which has the name of each of its functions and tracepoints."""
+    try:
+        return _BTF.read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_there(name: str, method: str, names: bytes) -> bool:
+    prefix = "btf_trace_" if method == "tp_btf" else ""
+    return f"\0{prefix}{name}\0".encode() in names

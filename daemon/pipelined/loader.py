@@ -27,7 +27,24 @@ __all__ = ["Hook", "Loaded", "default_object", "load", "probe_hooks"]
 
 log = logging.getLogger(__name__)
 
-_MAPS = ("stages", "functions", "free_stages", "pipes", "commands", "lost", "control", "wakeups")
+_MAPS = (
+    "stages",
+    "functions",
+    "readahead",
+    "free_stages",
+    "pipes",
+    "commands",
+    "lost",
+    "control",
+    "wakeups",
+)
+
+#: Without these the tier tells nothing; faults and direct I/O come on top.
+_READAHEAD_NEEDS = (
+    ("on_page_added",),
+    ("on_pages_got", "on_get_pages", "on_get_pages_kprobe"),
+    ("on_reader_exit",),
+)
 
 
 def default_object() -> Path:
@@ -64,7 +81,11 @@ class Loaded:
     """Programs and maps in the kernel; `close` takes all of them out again."""
 
     def __init__(
-        self, lib: Libbpf, loader: str, programs: _Programs, missing: Mapping[str, Program]
+        self,
+        lib: Libbpf,
+        loader: str,
+        programs: _Programs,
+        missing: Mapping[str, tuple[Program, str]],
     ) -> None:
         self._lib = lib
         self.loader = loader
@@ -76,11 +97,13 @@ class Loaded:
         self._iterator = -1
         self.has_functions = False
         """Whether any program of the `functions` tier is attached, and fills its map."""
+        self.has_readahead = False
+        """Whether those programs of the `readahead` tier are that it cannot do without."""
 
     def attach(self) -> tuple[Hook, ...]:
         """Attach the programs, once the maps hold what these need; `UserError` if refused."""
         attached: dict[str, Program] = {}
-        refused = [program.refused("no such function") for program in self._missing.values()]
+        refused = [program.refused(reason) for program, reason in self._missing.values()]
         refused += [program.refused(reason) for program, reason in self._programs.refused.values()]
         for name, program in self._programs.programs.items():
             if program.instead_of in attached:
@@ -97,6 +120,9 @@ class Loaded:
             attached[name] = program
         self._programs.all_attached()
         self.has_functions = any(program.tier == "functions" for program in attached.values())
+        self.has_readahead = all(
+            any(name in attached for name in names) for names in _READAHEAD_NEEDS
+        )
         return (*(program.attached() for program in attached.values()), *refused)
 
     def iterate(self) -> None:
@@ -153,13 +179,15 @@ def load(
     path: Path | None = None,
     trace_exec_failures: bool = False,
     functions: bool = True,
+    readahead: bool = True,
 ) -> Loaded:
     """Load the programs with maps of `sizes` entries; `attach` starts them.
 
     `loader`: libbpf loads the object at `path` (by default the one that
     came with the package), bcc compiles the source on this host, auto is bcc where libbpf
     fails. Programs at functions are optional: those that the kernel lets in are loaded, of the
-    others `attach` says why not. `functions` asks for those of that tier, failed execs are told
+    others `attach` says why not. `functions` and `readahead` ask for those of these tiers, failed
+    execs are told
     where the kernel allows it, or with `trace_exec_failures`. Raises `UserError` when another
     program or a map cannot be had; nothing stays attached.
     """
@@ -167,10 +195,13 @@ def load(
         raise UserError(f"--object={path} is of no use to --loader=bcc", "leave one of them out")
     lib = Libbpf()
     optional, missing = optional_programs(
-        functions=functions, trace_exec_failures=trace_exec_failures
+        functions=functions, readahead=readahead, trace_exec_failures=trace_exec_failures
     )
-    if not any(program.tier == "functions" for program in optional.values()):
-        sizes = {**sizes, "functions": 1}
+    tiers = {program.tier for program in optional.values()}
+    sizes = {
+        name: 1 if name in ("functions", "readahead") and name not in tiers else entries
+        for name, entries in sizes.items()
+    }
     if loader != "bcc":
         try:
             prebuilt = LibbpfPrograms(lib, path or default_object(), sizes, _MAPS, optional)
@@ -194,6 +225,6 @@ def probe_hooks(loader: str = "auto") -> list[Hook]:
 
     Raises `UserError` when the daemon could not start.
     """
-    sizes = dict.fromkeys(("stages", "functions", "free_stages", "pipes"), 64)
+    sizes = dict.fromkeys(("stages", "functions", "readahead", "free_stages", "pipes"), 64)
     with load(sizes, loader=loader) as loaded:
         return list(loaded.attach())

@@ -17,7 +17,21 @@ from operator import add, sub
 from typing import Any, NamedTuple
 
 from .records import COUNTERS, HISTOGRAMS, NS, Group, StageRecord
-from .runs import LEVELS, STATES, Functions, Histogram, PipeEnd, Run, Series, Stage, StageCounters
+from .runs import (
+    LEVELS,
+    PAGE_CLASSES,
+    STALL_CLASSES,
+    STATES,
+    Functions,
+    Histogram,
+    PipeEnd,
+    Readahead,
+    Run,
+    Series,
+    Stage,
+    StageCounters,
+    Stalls,
+)
 from .topology import arrange
 
 __all__ = ["OTHER", "Model", "Totals"]
@@ -71,6 +85,7 @@ class _StageSums:
     system_ns: int = 0
     functions: list[int] = field(default_factory=list)
     """As in the record; the last value is not a sum, but the pipe written to last."""
+    readahead: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -95,6 +110,7 @@ class _SeenStage:
     user_ns: int = 0
     system_ns: int = 0
     functions: list[int] = field(default_factory=list)
+    readahead: list[int] = field(default_factory=list)
 
 
 class _Facts(NamedTuple):
@@ -250,6 +266,10 @@ class Model:
             _grow_modes(total, stages[i])
             if records[i].functions:
                 _grow_functions(total, stages[i], records[i].functions)
+            if now := records[i].readahead:
+                total.readahead = total.readahead or [0] * len(now)
+                stages[i].readahead = stages[i].readahead or [0] * len(now)
+                _grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
         return _Sighting(group, series, edges, records, facts, parent)
 
@@ -313,13 +333,17 @@ class Model:
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
             arguments=facts.arguments,
-            **self._counters(counted, facts.user_ns, facts.system_ns, record.functions),
+            **self._counters(counted, facts.user_ns, facts.system_ns, record),
         )
 
     def _counters(
-        self, counted: Sequence[int], user_ns: int, system_ns: int, functions: Sequence[int]
+        self,
+        counted: Sequence[int],
+        user_ns: int,
+        system_ns: int,
+        tiers: StageRecord | _StageSums,
     ) -> dict[str, Any]:
-        """The fields of `StageCounters`."""
+        """The fields of `StageCounters`; `tiers` has what the optional tiers say."""
         values = dict(zip((*STATES, *COUNTERS), counted, strict=True))
         return {
             "states": {state: NS * values[state] for state in STATES},
@@ -328,7 +352,8 @@ class Model:
             "exec_failures": values["exec_failures"] if self._exec_failures else None,
             "children_cpu_seconds": NS * values["children_cpu_ns"],
             "children_lifetime_seconds": NS * values["children_life_ns"],
-            "functions": _functions(functions) if functions else None,
+            "functions": _functions(tiers.functions) if tiers.functions else None,
+            "readahead": _readahead(tiers.readahead) if tiers.readahead else None,
             **{name: values[name] for name in _PLAIN_COUNTERS},
         }
 
@@ -352,7 +377,7 @@ class Model:
             disk_alone_seconds=clock[levels],
             stages={
                 place: StageCounters(
-                    **self._counters(stage.counted, stage.user_ns, stage.system_ns, stage.functions)
+                    **self._counters(stage.counted, stage.user_ns, stage.system_ns, stage)
                 )
                 for place, stage in sums.stages.items()
             },
@@ -414,6 +439,21 @@ def _functions(values: Sequence[int]) -> Functions:
         histograms[name] = Histogram(edges, counts, values[at + buckets] * unit)
         at += buckets + 1
     return Functions(**histograms, pipe_capacity_bytes=values[at] * _PAGE or None)
+
+
+def _readahead(values: Sequence[int]) -> Readahead:
+    """`struct readahead`, decoded."""
+    rest = iter(values)
+    pages = dict(zip(PAGE_CLASSES, rest, strict=False))
+    inserted, direct = next(rest), next(rest)
+    faults = {name: next(rest) for name in STALL_CLASSES}
+    counts = [(next(rest), next(rest)) for _ in STALL_CLASSES]
+    seconds = [(NS * next(rest), NS * next(rest)) for _ in STALL_CLASSES]
+    stalls = {
+        name: Stalls(*count, *second)
+        for name, count, second in zip(STALL_CLASSES, counts, seconds, strict=True)
+    }
+    return Readahead(pages, inserted, direct, faults, stalls)
 
 
 def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:

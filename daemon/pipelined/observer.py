@@ -72,6 +72,7 @@ class Observer:
             {
                 "stages": stages + 1,
                 "functions": stages + 1,
+                "readahead": stages + 1,
                 "free_stages": stages,
                 "pipes": config.max_pipes,
             },
@@ -79,6 +80,7 @@ class Observer:
             path=config.object,
             trace_exec_failures=config.trace_exec_failures,
             functions=config.functions != "off",
+            readahead=config.readahead != "off",
         )
         try:
             sweep = Sweep(
@@ -89,13 +91,15 @@ class Observer:
                 wrappers=config.wrappers,
                 shells=config.shells,
                 alone=config.alone,
+                max_readers=config.max_readers,
                 watch_pid=watch_pid,
                 all_alone=all_alone,
             )
             hooks = loaded.attach()
             sweep.began()
-            if config.functions == "on":
-                _require_functions(hooks)
+            for tier, wanted in (("functions", config.functions), ("readahead", config.readahead)):
+                if wanted == "on":
+                    _require(tier, hooks)
         except BaseException:
             loaded.close()
             raise
@@ -221,10 +225,10 @@ def _arguments_of(pid: int) -> str | None:
     return raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="backslashreplace") or None
 
 
-def _require_functions(hooks: Sequence[Hook]) -> None:
+def _require(tier: str, hooks: Sequence[Hook]) -> None:
     for hook in hooks:
-        if hook.tier == "functions" and not hook.attached:
+        if hook.tier == tier and not hook.attached:
             raise UserError(
-                f"--functions=on, but {hook.name} cannot be hooked: {hook.reason}",
-                "use --functions=auto, which goes without; `pipelined doctor` says more",
+                f"--{tier}=on, but {hook.name} cannot be hooked: {hook.reason}",
+                f"use --{tier}=auto, which goes without; `pipelined doctor` says more",
             )

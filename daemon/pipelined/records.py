@@ -11,7 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from .runs import FILL_EDGES, LEVELS, SIZE_EDGES, STATES, TIME_EDGES, Endpoint
+from .runs import (
+    FILL_EDGES,
+    LEVELS,
+    PAGE_CLASSES,
+    SIZE_EDGES,
+    STALL_CLASSES,
+    STATES,
+    TIME_EDGES,
+    Endpoint,
+)
 
 __all__ = [
     "CONTROL",
@@ -24,6 +33,7 @@ __all__ = [
     "PIPELINE",
     "PIPE_END",
     "PIPE_KEY",
+    "READAHEAD",
     "STAGE",
     "STAGE_ENDS",
     "EndRecord",
@@ -38,7 +48,7 @@ __all__ = [
 NS = 1e-9
 
 #: What could not be recorded, in the order of `enum lost_kind`.
-LOST_KINDS = ("tasks", "stages", "pipes", "ends", "updates")
+LOST_KINDS = ("tasks", "stages", "pipes", "ends", "updates", "readahead")
 
 #: What a stage counts after its nanoseconds by state, in the order of `struct stage`.
 COUNTERS = (
@@ -81,7 +91,8 @@ STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}7Q6I16s{STAGE_ENDS * PIPE_END.size}
 FUNCTIONS = Struct(f"={sum(buckets + 1 for _, _, buckets, _ in HISTOGRAMS) + 1}Q")
 PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16Q4I16s")
-CONTROL = Struct("=QQQQII")
+READAHEAD = Struct(f"={len(PAGE_CLASSES) + 2 + 5 * len(STALL_CLASSES)}Q")
+CONTROL = Struct("=QQQQIIQQ")
 
 _ALIAS = Struct("=8xQ")
 _STAGE_PARTIAL = 1
@@ -142,7 +153,9 @@ class StageRecord:
     """It uses a pipe of the stage around it."""
     functions: tuple[int, ...] = ()
     """The values of `struct functions`; empty where that tier is off."""
-    raw: bytes = b""
+    readahead: tuple[int, ...] = ()
+    """The values of `struct readahead`; empty where that tier is off."""
+    raw: tuple[bytes, ...] = ()
     """What this was decoded from."""
 
 
@@ -179,12 +192,14 @@ class Group:
         )
 
 
-def decode_stage(raw: bytes, index: int) -> StageRecord:
-    """The stage that `raw` holds: its record, and that of its functions where there is one.
+def decode_stage(raw: tuple[bytes, bytes, bytes], index: int) -> StageRecord:
+    """The stage that `raw` holds: its record, those of its functions and of its readahead.
 
-    `index` is its place in both arrays.
+    The latter two are empty where their tiers are off; `index` is its place in all arrays.
     """
-    word, pipeline, *counted = (fields := STAGE.unpack_from(raw))[: 2 + len(STATES) + len(COUNTERS)]
+    record, functions, readahead = raw
+    fields = STAGE.unpack_from(record)
+    word, pipeline, *counted = fields[: 2 + len(STATES) + len(COUNTERS)]
     start, end, _, root_start, _, cgroup = fields[-15:-9]
     live, generation, pid, parent_pid, _, flags, _, comm, slots = fields[-9:]
     ends = []
@@ -217,7 +232,8 @@ def decode_stage(raw: bytes, index: int) -> StageRecord:
         comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
         tuple(ends),
         borrows,
-        FUNCTIONS.unpack_from(raw, STAGE.size) if len(raw) > STAGE.size else (),
+        FUNCTIONS.unpack(functions) if functions else (),
+        READAHEAD.unpack(readahead) if readahead else (),
         raw,
     )
 

@@ -14,17 +14,21 @@ from dataclasses import dataclass, field
 __all__ = [
     "FILL_EDGES",
     "LEVELS",
+    "PAGE_CLASSES",
     "SIZE_EDGES",
+    "STALL_CLASSES",
     "STATES",
     "TIME_EDGES",
     "Endpoint",
     "Functions",
     "Histogram",
     "PipeEnd",
+    "Readahead",
     "Run",
     "Series",
     "Stage",
     "StageCounters",
+    "Stalls",
 ]
 
 #: States of a thread, in the order of the kernel side's `enum thread_state`
@@ -47,6 +51,19 @@ STATES = (
 #: Labels of the levels; the last one gathers everything from 8 on.
 LEVELS = ("0", "1", "2", "3", "4", "5", "6", "7", "8+")
 
+#: What became of pages, in the order of the kernel side's `enum page_class`. All but the last
+#: one add up to the pages that were read.
+PAGE_CLASSES = ("warm", "hit", "late", "miss", "wasted")
+
+#: By the page that ended a wait, or that a fault was for: brought in by that very read or
+#: fault; brought in ahead of it; the rest. In the order of `enum stall_class`.
+STALL_CLASSES = ("miss", "late", "other")
+
+#: Fewer pages than this, which loading a program takes, do not tell the state of the cache.
+_TELLING_PAGES = 64
+
+#: A run in which more than this share of the pages was, or was not, in the cache is of one kind.
+_ONE_KIND = 0.95
 
 #: Upper edges of histograms, inclusive: bytes, seconds (2^10 to 2^34 ns), and how full a pipe was.
 SIZE_EDGES = tuple(2**n for n in range(21))
@@ -133,6 +150,117 @@ class Functions:
     """Of the pipe written to last; None before the first write."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Sleeps of a reader for disk."""
+
+    alone: int
+    """How often, while no stage of the pipeline was on CPU for most of it."""
+    overlapped: int
+    alone_seconds: float
+    """How long, with no stage of the pipeline on CPU."""
+    overlapped_seconds: float
+
+    @property
+    def count(self) -> int:
+        return self.alone + self.overlapped
+
+    @property
+    def seconds(self) -> float:
+        return self.alone_seconds + self.overlapped_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Readahead:
+    """What the `readahead` tier says of a stage: pages of 4 KiB, and what waiting for them cost."""
+
+    pages: Mapping[str, int]
+    """By class (every name of `PAGE_CLASSES`)."""
+    inserted_pages: int
+    """Read ahead of what the stage's reads asked for: what became of them is hit, late, wasted,
+    or not known yet."""
+    direct_bytes: int
+    """Read past the page cache (O_DIRECT)."""
+    faults: Mapping[str, int]
+    """Faults on mapped files by class (every name of `STALL_CLASSES`)."""
+    stalls: Mapping[str, Stalls]
+    """By class (every name of `STALL_CLASSES`)."""
+
+    @property
+    def read_pages(self) -> int:
+        """Pages that reads consumed: all classes but `wasted`."""
+        return sum(self.pages.values()) - self.pages["wasted"]
+
+    @property
+    def stall_seconds(self) -> float:
+        return sum(stalls.seconds for stalls in self.stalls.values())
+
+    @property
+    def overlapped_seconds(self) -> float:
+        """Of the stall seconds, those in which a stage of the pipeline was on CPU."""
+        return sum(stalls.overlapped_seconds for stalls in self.stalls.values())
+
+    @property
+    def stall_count(self) -> int:
+        return sum(stalls.count for stalls in self.stalls.values())
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the pages that had to come from disk which readahead brought in."""
+        return _ratio(self._ahead, self._ahead + self.pages["miss"])
+
+    @property
+    def timeliness(self) -> float | None:
+        """Share of the pages that readahead brought in for use which were there in time."""
+        return _ratio(self.pages["hit"], self._ahead)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the pages that readahead brought in which were used."""
+        return _ratio(self._ahead, self.inserted_pages)
+
+    @property
+    def warm_share(self) -> float | None:
+        """Share of the pages read that were in the cache before; None with too few to tell."""
+        read = self.read_pages
+        return self.pages["warm"] / read if read >= _TELLING_PAGES else None
+
+    @property
+    def cache_state(self) -> str | None:
+        """`cold`, `warm` or `mixed`; None when too little was read to tell."""
+        share = self.warm_share
+        if share is None:
+            return None
+        return "warm" if share > _ONE_KIND else "cold" if share < 1 - _ONE_KIND else "mixed"
+
+    @property
+    def _ahead(self) -> int:
+        return self.pages["hit"] + self.pages["late"]
+
+    def __add__(self, other: Readahead) -> Readahead:
+        return Readahead(
+            {name: self.pages[name] + other.pages[name] for name in PAGE_CLASSES},
+            self.inserted_pages + other.inserted_pages,
+            self.direct_bytes + other.direct_bytes,
+            {name: self.faults[name] + other.faults[name] for name in STALL_CLASSES},
+            {
+                name: Stalls(
+                    a.alone + b.alone,
+                    a.overlapped + b.overlapped,
+                    a.alone_seconds + b.alone_seconds,
+                    a.overlapped_seconds + b.overlapped_seconds,
+                )
+                for name, a, b in (
+                    (name, self.stalls[name], other.stalls[name]) for name in STALL_CLASSES
+                )
+            },
+        )
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCounters:
     """What is counted of a stage, in one run or over all runs of its place in a pipeline."""
@@ -156,6 +284,8 @@ class StageCounters:
     children_lifetime_seconds: float
     functions: Functions | None = None
     """None where the `functions` tier is off."""
+    readahead: Readahead | None = None
+    """None where the `readahead` tier is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +366,12 @@ class Run:
     @property
     def disk_wait_seconds(self) -> float:
         return self.disk_overlapped_seconds + self.disk_alone_seconds
+
+    @property
+    def readahead(self) -> Readahead | None:
+        """The stages' sum; None where the `readahead` tier is off."""
+        found = [stage.readahead for stage in self.stages if stage.readahead]
+        return sum(found[1:], found[0]) if found else None
 
     @property
     def io_overlap(self) -> float | None:

@@ -33,6 +33,8 @@ GENERATION_OFFSET = START_OFFSET + 8 * 7
 BEGAN_OFFSET = 16
 MISSED_SWITCHES_OFFSET = 24
 WATCH_PID_OFFSET = 32
+WINDOWS_OFFSET = 40
+MAX_WINDOWS_OFFSET = 48
 
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
@@ -62,6 +64,7 @@ class Sweep:
         wrappers: Iterable[str],
         shells: Iterable[str],
         alone: Iterable[str],
+        max_readers: int,
         watch_pid: int | None = None,
         all_alone: bool = False,
     ) -> None:
@@ -72,7 +75,9 @@ class Sweep:
         self._loaded = loaded
         self._max_stages = max_stages
         self._max_pipes = max_pipes
+        self._max_readers = max_readers
         self._functions: mmap.mmap | None = None
+        self._readahead: mmap.mmap | None = None
         self._map_stages(min(_MAPPED, max_stages))
         self._lost = self._map("lost", 8 * len(records.LOST_KINDS))
         self._control = self._map("control", records.CONTROL.size)
@@ -85,6 +90,7 @@ class Sweep:
             ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL), (alone, _ALONE))
         )
         struct.pack_into("=II", self._control, WATCH_PID_OFFSET, watch_pid or 0, all_alone)
+        struct.pack_into("=Q", self._control, MAX_WINDOWS_OFFSET, max_readers)
         self._wake_later()
         for index in range(max_stages, 0, -1):
             self._give_back(index)
@@ -137,11 +143,12 @@ class Sweep:
             generation = (stage.generation + 1) & _GENERATION_MASK
             struct.pack_into("=I", blank, GENERATION_OFFSET, generation)
             self._stages[offset : offset + len(blank)] = blank
-            if self._functions:
-                offset = stage.index * records.FUNCTIONS.size
-                self._functions[offset : offset + records.FUNCTIONS.size] = bytes(
-                    records.FUNCTIONS.size
-                )
+            for mapped, size in (
+                (self._functions, records.FUNCTIONS.size),
+                (self._readahead, records.READAHEAD.size),
+            ):
+                if mapped:
+                    mapped[stage.index * size : (stage.index + 1) * size] = bytes(size)
             self._give_back(stage.index)
 
     def lost(self) -> dict[str, int]:
@@ -160,7 +167,11 @@ class Sweep:
             MapUse("stages", len(self._in_use), self._max_stages),
             MapUse("pipes", min(len(pipes), self._max_pipes), self._max_pipes),
             MapUse("commands", self._commands, 256),
+            MapUse("windows", self._readers(), self._max_readers),
         ]
+
+    def _readers(self) -> int:
+        return int(struct.unpack_from("=Q", self._control, WINDOWS_OFFSET)[0])
 
     def fileno(self) -> int:
         """Readable when the kernel side asks for a sweep."""
@@ -170,7 +181,13 @@ class Sweep:
         """Detach the programs and unmap everything."""
         self._loaded.close()
         self._wakeups.close()
-        for mapped in (self._stages, self._functions, self._lost, self._control):
+        for mapped in (
+            self._stages,
+            self._functions,
+            self._readahead,
+            self._lost,
+            self._control,
+        ):
             if mapped:
                 mapped.close()
 
@@ -178,13 +195,12 @@ class Sweep:
         page = mmap.PAGESIZE
         return mmap.mmap(self._loaded.maps[name], (size + page - 1) // page * page)
 
-    def _read(self, index: int) -> bytes:
-        size = records.STAGE.size
-        raw = self._stages[index * size : (index + 1) * size]
-        if self._functions:
-            size = records.FUNCTIONS.size
-            raw += self._functions[index * size : (index + 1) * size]
-        return raw
+    def _read(self, index: int) -> tuple[bytes, bytes, bytes]:
+        return (
+            _slice(self._stages, index, records.STAGE.size),
+            _slice(self._functions, index, records.FUNCTIONS.size),
+            _slice(self._readahead, index, records.READAHEAD.size),
+        )
 
     def _map_stages(self, count: int) -> None:
         """Map the records up to index `count`."""
@@ -192,6 +208,8 @@ class Sweep:
         self._stages = self._map("stages", records.STAGE.size * (count + 1))
         if self._loaded.has_functions:
             self._functions = self._map("functions", records.FUNCTIONS.size * (count + 1))
+        if self._loaded.has_readahead:
+            self._readahead = self._map("readahead", records.READAHEAD.size * (count + 1))
 
     def _give_back(self, index: int) -> None:
         if not self._loaded.put("free_stages", None, index.to_bytes(4, sys.byteorder)):
@@ -243,7 +261,7 @@ class Sweep:
 
     def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
         # read again, after the stages: of those that are over it has all their time
-        clock = records.decode_pipeline(self._read(root))
+        clock = records.decode_pipeline(_slice(self._stages, root, records.STAGE.size))
         if len(stages) == 1:
             return Group(root, clock, stages)
         outer = stages[0].outer
@@ -311,6 +329,11 @@ class Sweep:
         if found:
             self._endpoints[end.key] = found
         return found
+
+
+def _slice(mapped: mmap.mmap | None, index: int, size: int) -> bytes:
+    """Record `index` of an array; empty where its tier is off."""
+    return mapped[index * size : (index + 1) * size] if mapped else b""
 
 
 def _text(comm: bytes) -> str:
