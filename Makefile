@@ -130,7 +130,7 @@ $(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile | pa
 
 tests/kernel/programs/build/%: tests/kernel/programs/%.c bpf/pipelined.h Makefile | packages
 	@mkdir -p $(@D)
-	$(CC) $(PROGRAM_CFLAGS) $(if $(filter moves,$*),-static) $< -o $@
+	$(CC) $(PROGRAM_CFLAGS) $(if $(filter moves reads,$*),-static) $< -o $@
 
 # Another Python on the host (after an upgrade), or a moved checkout, makes a new environment.
 $(VENV)/made-for: FORCE | packages

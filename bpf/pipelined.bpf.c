@@ -639,7 +639,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (is_noted(prev->pid)) {
 		task = state_of(prev);
 		if (task) {
-			reads_leave(task);
+			reads_leave(task, prev->pid);
 			switch_out(prev, task, preempt, &held, &now);
 		}
 	}
@@ -656,7 +656,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 			take_up_pending(task, now);
 			transition(task, STATE_CPU, &held, now);
 			if (task->stage)
-				reads_come();
+				reads_come(next->pid);
 		}
 	}
 	apply_held(&held, now);
@@ -752,7 +752,7 @@ int BPF_PROG(on_exec, struct task_struct *p)
 	if (task) {
 		has_execd(p, task, bpf_ktime_get_ns());
 		if (task->stage)
-			reads_begin();
+			reads_begin(p->pid);
 	}
 	return 0;
 }

@@ -26,6 +26,7 @@
 struct cpu_reads {
 	u64 mode;	/* enum reads_mode */
 	u64 warm;	/* pages that are not credited to its stage yet */
+	u64 pid;	/* whose this is: some kernels do not trace every switch (pipelined.bpf.c) */
 	struct reading reading;
 };
 
@@ -457,16 +458,16 @@ GLOBAL(int, pages_added)(u64 mapping, u64 first, u64 pages)
 	return 0;
 }
 
-/* Pages `from` to `to` of the reading have been consumed. */
+/* The pages of the reading from `from` to before `to` have been consumed. */
 GLOBAL(int, consume)(struct task_state *task, struct window *window, struct reading *reading,
 		     u64 from, u64 to)
 {
-	u64 pages = to - from + 1, ahead = 0, missed;
+	u64 pages = to - from, ahead = 0, missed;
 
-	if (!task || !reading || to < from)
+	if (!task || !reading || to <= from)
 		return 0;
 	if (window)
-		ahead = take_pages(window, file_of(reading->mapping), from, to);
+		ahead = take_pages(window, file_of(reading->mapping), from, to - 1);
 	if (ahead > pages)
 		ahead = pages;
 	pages -= ahead;
@@ -508,24 +509,28 @@ static __always_inline int is_fresh(const struct window *window, u64 index)
 	return found;
 }
 
-/* What was brought in, and slept for, was so for the page at which the reading stands. */
-GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct reading *reading)
+/*
+ * What was brought in since the reads were last told was so for this reading, and what was
+ * slept for is the page at `index`. Returns whether any was.
+ */
+GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct reading *reading,
+		       u64 index)
 {
-	u32 class = STALL_OTHER, file;
+	u32 class = STALL_OTHER, file, slept = 0;
 	u64 taken;
 
 	if (!task || !reading)
 		return 0;
 	if (task->unclassed.count && task->unclassed.mapping == reading->mapping) {
-		if (window && window->mapping == reading->mapping && is_fresh(window, reading->index))
+		if (window && window->mapping == reading->mapping && is_fresh(window, index))
 			class = STALL_MISS;
-		else if (window && is_outstanding(window, file_of(reading->mapping), reading->index))
+		else if (window && is_outstanding(window, file_of(reading->mapping), index))
 			class = STALL_LATE;
-		reading->slept = 1;
+		slept = 1;
 	}
 	class_stalls(task, class);
 	if (!window || !window->fresh_pages)
-		return 0;
+		return slept;
 	file = file_of(reading->mapping);
 	taken = window->mapping == reading->mapping ? take_fresh(window, reading, file) : 0;
 	reading->missed += taken;
@@ -533,7 +538,7 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 		credit_inserted(task->stage, window->fresh_pages - taken);
 	window->fresh_pages = 0;
 	window->freshes = 0;
-	return 0;
+	return slept;
 }
 
 /* Where in its file the task's read began, or no file is as long. */
@@ -605,6 +610,7 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	struct task_state *task = state_of(p);
 	struct reading *reading;
 	struct window *window;
+	u32 slept;
 	u64 start;
 
 	if (!cpu || !next)
@@ -614,34 +620,39 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 		return 0;
 	}
 	reading = &cpu->reading;
+	if (cpu->pid != (u32)p->pid) {
+		cpu->pid = p->pid;
+		cpu->warm = 0;
+		cpu->mode = READS_AWAY;
+	}
 	if (cpu->mode == READS_AWAY)
 		*reading = task->reading;
 	credit_pages(task->stage, PAGE_WARM, __sync_lock_test_and_set(&cpu->warm, 0));
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
 	if (reading->asks)
-		look_back(task, window, reading);
-	if (goes_on(reading, next)) {
-		consume(task, window, reading, reading->index, next->index - 1);
-		reading->index = next->index;
-		reading->slept = 0;
-	} else {
+		reading->slept |= look_back(task, window, reading, reading->index);
+	if (!goes_on(reading, next)) {
 		u32 shared = shares_page(reading, next), missed, slept;
 
 		if (reading->mapping)
-			consume(task, window, reading, reading->index, reading->end - shared);
-		start = next->asks ? next->index : untold_pages(p, reading, next);
+			consume(task, window, reading, reading->index, reading->end + 1 - shared);
 		missed = reading->missed;
 		slept = reading->slept;
+		start = next->asks ? next->index : untold_pages(p, reading, next);
 		*reading = *next;
+		reading->index = start;
 		if (shared) {	/* that page goes over to the next one, as what it was */
 			reading->missed = missed;
 			reading->slept = slept;
 		}
-		if (start < next->index)
-			consume(task, window, reading, start, next->index - 1);
 	}
-	if (!reading->asks)
-		look_back(task, window, reading);
+	slept = reading->asks ? 0 : look_back(task, window, reading, next->index);
+	if (reading->index < next->index) {
+		consume(task, window, reading, reading->index, next->index);
+		reading->index = next->index;
+		reading->slept = 0;
+	}
+	reading->slept |= slept;
 	task->has_window = window && (window->outstanding || reading->missed);
 	cpu->mode = task->has_window ? READS_AHEAD : READS_WARM;
 	return 0;
@@ -705,21 +716,24 @@ GLOBAL(int, file_fault)(u64 mapping, u64 index)
 }
 
 /* A task of a stage gets the CPU. */
-static __always_inline void reads_come(void)
+static __always_inline void reads_come(u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (cpu)
-		cpu->mode = READS_AWAY;
+	if (!cpu)
+		return;
+	cpu->pid = pid;
+	cpu->warm = 0;
+	cpu->mode = READS_AWAY;
 }
 
 /* The current task has exec'd, and is in a stage: perhaps only now. */
-static __always_inline void reads_begin(void)
+static __always_inline void reads_begin(u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (cpu && !cpu->mode)
-		cpu->mode = READS_AWAY;
+	if (cpu && (!cpu->mode || cpu->pid != pid))
+		reads_come(pid);
 }
 
 /* It leaves it: what it reads goes with it. */
@@ -734,13 +748,13 @@ GLOBAL(int, keep_reading)(struct task_state *task)
 	return 0;
 }
 
-static __always_inline void reads_leave(struct task_state *task)
+static __always_inline void reads_leave(struct task_state *task, u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
 	if (!cpu || !cpu->mode)
 		return;
-	if (cpu->mode != READS_AWAY)
+	if (cpu->mode != READS_AWAY && cpu->pid == pid)
 		keep_reading(task);
 	cpu->mode = READS_UNWATCHED;
 }
@@ -755,12 +769,12 @@ static __always_inline int reads_end(struct task_struct *p)
 
 	if (!task || !task->stage || task->stage == STAGE_DEAD)
 		return 0;
-	reads_leave(task);
+	reads_leave(task, p->pid);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
 	if (task->reading.asks)
-		look_back(task, window, &task->reading);
+		task->reading.slept |= look_back(task, window, &task->reading, task->reading.index);
 	if (task->reading.mapping)
-		consume(task, window, &task->reading, task->reading.index, task->reading.end);
+		consume(task, window, &task->reading, task->reading.index, task->reading.end + 1);
 	class_stalls(task, STALL_OTHER);
 	file_fault(0, 0);
 	if (!window)
