@@ -34,7 +34,7 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from pipelined import __version__
-from pipelined.runs import LEVELS, STATES, Series
+from pipelined.runs import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES, Series
 
 if TYPE_CHECKING:
     from pipelined.model import Totals
@@ -83,6 +83,19 @@ _HISTOGRAMS = (
         "pipe_fill",
     ),
 )
+
+#: Counters of the `readahead` tier.
+_READAHEAD = {
+    "pipelined_stall_seconds_total": "Time that the stage's threads slept for disk as readers of"
+    " files, by what ended the wait, and with (overlapped) or without another stage on CPU.",
+    "pipelined_stalls_total": "How often a thread of the stage slept for disk as a reader.",
+    "pipelined_readahead_pages_total": "Pages of files that the stage's reads consumed, by how"
+    " they came to be in the page cache; wasted ones were read ahead and never consumed.",
+    "pipelined_read_pages_total": "Pages of files that the stage's reads consumed.",
+    "pipelined_readahead_inserted_pages_total": "Pages that were read ahead of the stage's reads.",
+    "pipelined_direct_read_bytes_total": "Bytes that the stage read past the page cache.",
+    "pipelined_file_faults_total": "Faults of the stage on pages of mapped files.",
+}
 
 #: Counters with no labels beyond the stage's: name, help, field of StageCounters.
 _STAGE_COUNTERS = (
@@ -255,6 +268,7 @@ class StageCollector(Collector):
         for name, documentation, field in _STAGE_COUNTERS:
             yield _filled(CounterMetricFamily(name, documentation), name, field, stages)
         yield from self._histograms(stages)
+        yield from self._readahead(stages)
 
     @staticmethod
     def _states(stages: Iterable[tuple[Labels, StageCounters]]) -> Metric:
@@ -297,6 +311,41 @@ class StageCollector(Collector):
                 _add(capacity, name, labels, stage.functions.pipe_capacity_bytes)
         if capacity.samples:
             yield capacity
+
+    @staticmethod
+    def _readahead(stages: Sequence[tuple[Labels, StageCounters]]) -> Iterator[Metric]:
+        """Nothing where the tier is off; no stalls and faults of a class that never came."""
+        readers = [(labels, stage.readahead) for labels, stage in stages if stage.readahead]
+        families = {
+            name: CounterMetricFamily(name, documentation)
+            for name, documentation in _READAHEAD.items()
+        }
+
+        def add(name: str, labels: Labels, value: float) -> None:
+            _add(families[name], name, labels, value)
+
+        for labels, found in readers:
+            for page_class in PAGE_CLASSES:
+                key = {**labels, "class": page_class}
+                add("pipelined_readahead_pages_total", key, found.pages[page_class])
+            add("pipelined_read_pages_total", labels, found.read_pages)
+            add("pipelined_readahead_inserted_pages_total", labels, found.inserted_pages)
+            add("pipelined_direct_read_bytes_total", labels, found.direct_bytes)
+            for stall_class in STALL_CLASSES:
+                if found.faults[stall_class]:
+                    key = {**labels, "class": stall_class}
+                    add("pipelined_file_faults_total", key, found.faults[stall_class])
+                stalls = found.stalls[stall_class]
+                if not stalls.count:
+                    continue
+                for overlapped, count, seconds in (
+                    ("true", stalls.overlapped, stalls.overlapped_seconds),
+                    ("false", stalls.alone, stalls.alone_seconds),
+                ):
+                    key = {**labels, "class": stall_class, "overlapped": overlapped}
+                    add("pipelined_stalls_total", key, count)
+                    add("pipelined_stall_seconds_total", key, seconds)
+        yield from families.values()
 
 
 class HookCollector(Collector):

@@ -16,8 +16,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from pipelined.runs import LEVELS, STATES, Histogram, Run, Stage
-from pipelined.verdict import STATE_WORDS, duration, percent, sentence, share
+from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
+from pipelined.verdict import STATE_WORDS, cache, duration, percent, sentence, share, stalls
 
 __all__ = [
     "MIN_WIDTH",
@@ -242,6 +242,8 @@ def _headline(run: Run, lost: int, width: int) -> list[Text]:
     figures.append(f"{run.cores_used:.1f} cores used")
     if run.overlap is not None:
         figures.append(f"overlap {percent(run.overlap)}")
+    if run.readahead and run.readahead.cache_state:
+        figures.append(f"cache {run.readahead.cache_state}")
     if run.partial:
         figures.append("partial")
     figures.append(f"{lost:,} lost")
@@ -367,7 +369,12 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
     """Levels, disk, and where the run belongs."""
     out = _flow(_levels(run, ascii_only), "   ", "  level   ", width)
     out += _fact("disk", _disk(run), width)
-    for name, texts in (("pipes", _pipe_writes(run)), ("files", _file_reads(run))):
+    for name, texts in (
+        ("stalls", _each_reader(run, lambda found: stalls(found, run.wall_seconds))),
+        ("cache", _each_reader(run, cache)),
+        ("pipes", _pipe_writes(run)),
+        ("files", _file_reads(run)),
+    ):
         if texts:
             out += _fact(name, "; ".join(texts), width)
     sides = []
@@ -409,6 +416,15 @@ def _pipe_writes(run: Run) -> list[str]:
         f"{mean_size(found.pipe_capacity_bytes or 0, 1)}, {percent(found.pipe_fill.mean or 0)} full"
         for stage in run.stages
         if (found := stage.functions) and found.pipe_writes.count
+    ]
+
+
+def _each_reader(run: Run, words: Callable[[Readahead], str | None]) -> list[str]:
+    """What there is to say of each stage that read files."""
+    return [
+        f"{stage.command} {said}"
+        for stage in run.stages
+        if stage.readahead and (said := words(stage.readahead))
     ]
 
 

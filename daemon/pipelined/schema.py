@@ -15,16 +15,20 @@ from typing import Any
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
+    PAGE_CLASSES,
     SIZE_EDGES,
+    STALL_CLASSES,
     STATES,
     TIME_EDGES,
     Endpoint,
     Functions,
     Histogram,
     PipeEnd,
+    Readahead,
     Run,
     Series,
     Stage,
+    Stalls,
 )
 
 __all__ = ["run_as_dict", "run_from_dict"]
@@ -56,6 +60,7 @@ def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
             "overlapped": run.disk_overlapped_seconds,
             "alone": run.disk_alone_seconds,
         },
+        "cache_state": run.readahead.cache_state if run.readahead else None,
         "stages": [_stage_as_dict(stage, show_arguments) for stage in run.stages],
         "edges": [{"writer": writer, "reader": reader} for writer, reader in run.edges],
         "endpoints": [{"command": end.command, "side": end.side} for end in run.endpoints],
@@ -85,6 +90,7 @@ def _stage_as_dict(stage: Stage, show_arguments: bool) -> dict[str, Any]:
         "exited_children_cpu_seconds": stage.children_cpu_seconds,
         "exited_children_lifetime_seconds": stage.children_lifetime_seconds,
         "functions": None if stage.functions is None else _functions_as_dict(stage.functions),
+        "readahead": None if stage.readahead is None else _readahead_as_dict(stage.readahead),
         "pipe_ends": [
             {
                 "pipe": end.pipe,
@@ -153,6 +159,51 @@ def _stage_from_dict(described: Mapping[str, Any]) -> Stage:
         ),
         arguments=described.get("arguments"),
         functions=_functions_from_dict(described.get("functions")),
+        readahead=_readahead_from_dict(described.get("readahead")),
+    )
+
+
+def _readahead_as_dict(readahead: Readahead) -> dict[str, Any]:
+    return {
+        "stall_seconds": {
+            name: {"overlapped": stalls.overlapped_seconds, "alone": stalls.alone_seconds}
+            for name, stalls in readahead.stalls.items()
+        },
+        "stalls": {
+            name: {"overlapped": stalls.overlapped, "alone": stalls.alone}
+            for name, stalls in readahead.stalls.items()
+        },
+        "pages": dict(readahead.pages),
+        "read_pages": readahead.read_pages,
+        "inserted_pages": readahead.inserted_pages,
+        "coverage_ratio": readahead.coverage,
+        "timeliness_ratio": readahead.timeliness,
+        "accuracy_ratio": readahead.accuracy,
+        "warm_ratio": readahead.warm_share,
+        "cache_state": readahead.cache_state,
+        "direct_read_bytes": readahead.direct_bytes,
+        "file_faults": dict(readahead.faults),
+    }
+
+
+def _readahead_from_dict(described: Mapping[str, Any] | None) -> Readahead | None:
+    if described is None:
+        return None
+    counts, seconds = described["stalls"], described["stall_seconds"]
+    return Readahead(
+        pages={name: described["pages"][name] for name in PAGE_CLASSES},
+        inserted_pages=described["inserted_pages"],
+        direct_bytes=described["direct_read_bytes"],
+        faults={name: described["file_faults"][name] for name in STALL_CLASSES},
+        stalls={
+            name: Stalls(
+                counts[name]["alone"],
+                counts[name]["overlapped"],
+                seconds[name]["alone"],
+                seconds[name]["overlapped"],
+            )
+            for name in STALL_CLASSES
+        },
     )
 
 

@@ -39,7 +39,7 @@ from pipelined.report import (
     shorten,
 )
 from pipelined.runs import STATES, Run, Stage
-from pipelined.verdict import STATE_WORDS, bottleneck, brief, duration, percent
+from pipelined.verdict import STATE_WORDS, bottleneck, brief, cache, duration, percent
 
 __all__ = ["Snapshot", "difference", "frame", "run_top"]
 
@@ -445,7 +445,17 @@ def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
         if line.cell_len + cell.cell_len + 1 > width:
             return line + Text("…", "dim")
         line = line + cell + Text(" ")
-    return line
+    return line + Text(shorten(_reads(entry.run), max(0, width - line.cell_len - 1)), "dim")
+
+
+def _reads(run: Run) -> str:
+    """The run's stall seconds, and how the pages of its files were come by."""
+    found = run.readahead
+    if found is None:
+        return ""
+    parts = [f"stalled {duration(found.stall_seconds)}"] if found.stall_seconds >= 0.001 else []
+    how = cache(found)
+    return ", ".join([*parts, *([how] if how else [])])
 
 
 def _together(group: Sequence[Stage]) -> Mapping[str, float]:

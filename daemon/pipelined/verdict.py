@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pipelined.runs import Run, Stage
+from pipelined.runs import STALL_CLASSES, Readahead, Run, Stage
 
 __all__ = [
     "STATE_WORDS",
@@ -19,11 +19,13 @@ __all__ = [
     "Waiter",
     "bottleneck",
     "brief",
+    "cache",
     "duration",
     "percent",
     "sentence",
     "share",
     "stage_label",
+    "stalls",
 ]
 
 #: The states of `runs.STATES` in words, as every view prints them.
@@ -309,6 +311,48 @@ def sentence(run: Run) -> str:
     if run.partial:
         text += " Partial: figures since observation began, not since the start of the run."
     return text
+
+
+def stalls(readahead: Readahead, wall: float) -> str | None:
+    """What waiting for disk cost a reader of files; None when it never waited.
+
+    ``0.90 s in 112 stalls (late 0.52 s, miss 0.38 s), 16 % of the run; 40 % of it overlapped``
+    """
+    seconds = readahead.stall_seconds
+    if not readahead.stall_count or seconds < 0.00005:
+        return None
+    parts = {name: readahead.stalls[name].seconds for name in STALL_CLASSES}
+    named = sorted(
+        (name for name in parts if parts[name] >= 0.005 * seconds), key=lambda n: -parts[n]
+    )
+    count = f"{readahead.stall_count:,} stall{'' if readahead.stall_count == 1 else 's'}"
+    classes = ", ".join(f"{name} {duration(parts[name])}" for name in named)
+    text = f"{duration(seconds)} in {count} ({classes})"
+    if wall > 0:
+        text += f", {percent(min(1.0, seconds / wall))} of the run"
+    return f"{text}; {percent(min(1.0, readahead.overlapped_seconds / seconds))} of it overlapped"
+
+
+def cache(readahead: Readahead) -> str | None:
+    """How the pages of a reader's files were come by; None when too few to tell were read.
+
+    ``cold, coverage 100 %, timeliness 98 %, accuracy 97 %``, or ``warm``.
+    """
+    state = readahead.cache_state
+    if state is None:
+        return None
+    words = [state if state != "mixed" else f"mixed ({percent(readahead.warm_share or 0)} warm)"]
+    if state != "warm":
+        words += [
+            f"{name} {percent(value)}"
+            for name, value in (
+                ("coverage", readahead.coverage),
+                ("timeliness", readahead.timeliness),
+                ("accuracy", readahead.accuracy),
+            )
+            if value is not None
+        ]
+    return ", ".join(words)
 
 
 def _sentence(run: Run) -> str:
