@@ -15,9 +15,11 @@ from pipelined.runs import (
     TIME_EDGES,
     Functions,
     Histogram,
+    Readahead,
     Run,
     Series,
     Stage,
+    Stalls,
 )
 
 START = 1_700_000_000.0
@@ -69,6 +71,22 @@ def make_functions() -> Functions:
         pipe_fill=make_histogram(FILL_EDGES, 0, 0.5, 0.5625, 1, past=False),
         pipe_capacity_bytes=65536,
     )
+
+
+def make_readahead(**given: Any) -> Readahead:
+    """Of a stage that read a cold file: 10,000 pages, most of them read ahead."""
+    values: dict[str, Any] = {
+        "pages": {"warm": 100, "hit": 9000, "late": 800, "miss": 100, "wasted": 200},
+        "inserted_pages": 10_000,
+        "direct_bytes": 4096,
+        "faults": {"miss": 1, "late": 2, "other": 3},
+        "stalls": {
+            "miss": Stalls(10, 2, 0.3, 0.08),
+            "late": Stalls(60, 40, 0.4, 0.12),
+            "other": Stalls(0, 0, 0.0, 0.0),
+        },
+    }
+    return Readahead(**values | given)
 
 
 def make_run(stages: Sequence[Stage], wall: float, *, overlapping: float = 0, **given: Any) -> Run:

@@ -15,18 +15,27 @@ import pytest
 from pipelined import bcc_loader, hooks, libbpf_loader, loader
 from pipelined.bcc_loader import BccPrograms
 from pipelined.errors import NotPermittedError, UserError
+from pipelined.hooks import Program
 from pipelined.libbpf import FORBIDDEN, Libbpf, failure, line_that_matters, verdict
 from pipelined.libbpf_loader import LibbpfPrograms
 
 
+def wanted_programs(**tiers: bool) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
+    """Those of the `functions` tier, unless other tiers are given."""
+    given = {"functions": True, "readahead": False, "trace_exec_failures": False} | tiers
+    return hooks.optional_programs(**given)
+
+
 @pytest.mark.parametrize("trace_exec_failures", [False, True])
 @pytest.mark.parametrize("functions", [False, True])
+@pytest.mark.parametrize("readahead", [False, True])
 @pytest.mark.parametrize("kprobes", [False, True])
 def test_where_everything_is_forbidden_libbpf_gives_up(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     trace_exec_failures: bool,
     functions: bool,
+    readahead: bool,
     kprobes: bool,
 ) -> None:
     tried: list[frozenset[str]] = []
@@ -49,6 +58,7 @@ def test_where_everything_is_forbidden_libbpf_gives_up(
             path=built,
             trace_exec_failures=trace_exec_failures,
             functions=functions,
+            readahead=readahead,
         )
     assert tried[-1] == frozenset()
 
@@ -89,7 +99,7 @@ def test_bcc_goes_without_what_the_host_forbids_after_one_try(
     child = FakeChild({"fentry": errno.EPERM, "fexit": errno.EPERM})
     monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
     monkeypatch.setattr(hooks, "_KPROBES", tmp_path if kprobes else tmp_path / "none")
-    wanted, _ = hooks.optional_programs(functions=True, trace_exec_failures=False)
+    wanted, _ = wanted_programs()
     programs = BccPrograms({}, (), wanted)
     by_kprobe = ["on_pipe_write_kprobe"] if kprobes else []
     forbidden = set(wanted) - set(by_kprobe)
@@ -104,7 +114,7 @@ def test_bcc_goes_without_one_that_the_verifier_refuses(
 ) -> None:
     child = FakeChild({"fentry": errno.EINVAL})
     monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
-    wanted, _ = hooks.optional_programs(functions=True, trace_exec_failures=False)
+    wanted, _ = wanted_programs()
     programs = BccPrograms({}, (), wanted)
     assert set(programs.refused) == {"on_pipe_write", "on_file_read"}
     assert "on_splice" in programs.programs
@@ -175,7 +185,7 @@ class FakePrograms:
     maps: Mapping[str, int] = {}
 
     def __init__(self, *gone: str) -> None:
-        optional, _ = hooks.optional_programs(functions=True, trace_exec_failures=False)
+        optional, _ = wanted_programs()
         self.programs = {**hooks.REQUIRED, **optional}
         self.refused: dict[str, Any] = {}
         self.gone = gone
@@ -208,7 +218,7 @@ def test_a_kprobe_is_attached_only_where_its_function_refuses_fentry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "_KPROBES", tmp_path)
-    write = hooks.optional_programs(functions=True, trace_exec_failures=False)[0]["on_pipe_write"]
+    write = wanted_programs()[0]["on_pipe_write"]
 
     def methods(programs: FakePrograms) -> list[tuple[str, bool]]:
         told = loaded(programs).attach()
@@ -221,6 +231,55 @@ def test_a_kprobe_is_attached_only_where_its_function_refuses_fentry(
 def test_a_required_hook_that_vanishes_is_an_error() -> None:
     with pytest.raises(UserError, match="sched_process_exec"):
         loaded(FakePrograms("sched_process_exec")).attach()
+
+
+FILEMAP = ("mm_filemap_add_to_page_cache", "mm_filemap_get_pages", "mm_filemap_fault")
+
+
+def with_names(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """A kernel that has these functions and tracepoints, and one that is in every kernel."""
+    known = ["", *names, "btf_trace_sched_process_exit", ""]
+    monkeypatch.setattr(hooks, "_kernel_names", lambda: "\0".join(known).encode())
+
+
+def tier(programs: Mapping[str, Program]) -> dict[str, tuple[str, str]]:
+    return {n: (p.method, p.hook) for n, p in programs.items() if p.tier == "readahead"}
+
+
+def test_readahead_is_told_by_tracepoints_where_there_are_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_names(monkeypatch, *(f"btf_trace_{name}" for name in FILEMAP), "filemap_get_pages")
+    there, missing = wanted_programs(functions=False, readahead=True)
+    assert tier(there) == {
+        "on_page_added": ("tp_btf", "mm_filemap_add_to_page_cache"),
+        "on_pages_got": ("tp_btf", "mm_filemap_get_pages"),
+        "on_file_fault": ("tp_btf", "mm_filemap_fault"),
+        "on_reader_exit": ("tp_btf", "sched_process_exit"),
+    }
+    assert missing["on_direct_io"][1] == "no such tracepoint"
+
+
+@pytest.mark.parametrize("kprobes", [False, True])
+def test_readahead_is_told_by_functions_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kprobes: bool
+) -> None:
+    monkeypatch.setattr(hooks, "_KPROBES", tmp_path if kprobes else tmp_path / "none")
+    with_names(monkeypatch, f"btf_trace_{FILEMAP[0]}", "filemap_get_pages", "filemap_fault")
+    there = tier(wanted_programs(functions=False, readahead=True)[0])
+    assert there["on_get_pages"] == ("fentry", "filemap_get_pages")
+    assert there["on_filemap_fault"] == ("fentry", "filemap_fault")
+    assert ("on_get_pages_kprobe" in there) == kprobes
+    assert "on_pages_got" not in there
+
+
+def test_readahead_counts_pages_of_4_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", lambda _: 65536)
+    there, missing = wanted_programs(functions=False, readahead=True)
+    assert not tier(there)
+    assert {why for p, why in missing.values() if p.tier == "readahead"} == {
+        "the kernel's pages are not of 4 KiB"
+    }
 
 
 VERIFIER_LOG = """\

@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pipelined import __version__
 from pipelined.metrics import GuardedCollectors, Metrics
-from pipelined.runs import STATES, Functions, Series
-from unit.invented import make_functions
+from pipelined.runs import STATES, Functions, Readahead, Series
+from unit.invented import make_functions, make_readahead
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -47,6 +47,7 @@ class FakeStage:
     children_cpu_seconds: float = 1.5
     children_lifetime_seconds: float = 2.5
     functions: Functions | None = field(default_factory=make_functions)
+    readahead: Readahead | None = field(default_factory=make_readahead)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ EXPECTED = {
     "TEE": "tee",
     "SENDFILE": "sendfile",
     "FILE": "msync fsync fdatasync sync sync_file_range arm_sync_file_range syncfs copy_file_range",
+    "ADVISE": "madvise readahead fadvise",
     "WAIT": "wait4 waitid waitpid clone vfork clone3",
     "LOCK": "futex futex_waitv futex_wait fcntl flock semop semtimedop",
     "POLL": "poll ppoll select _newselect pselect6 epoll_wait epoll_pwait epoll_pwait2",
@@ -77,7 +78,7 @@ def test_every_number_is_of_a_call_that_waits_so(table: str) -> None:
         if number not in named:
             assert number > 450, f"{number} is nothing"  # newer than the header
             continue
-        name = re.sub(r"_?time(64|32)$|64$|_time64|^old", "", named[number])
+        name = re.sub(r"_?time(64|32)$|(64)?_?64$|_time64|^old", "", named[number])
         assert name in EXPECTED[kind].split(), f"{number} is {named[number]}, not {kind}"
 
 
@@ -87,7 +88,7 @@ def test_every_call_that_waits_is_told(table: str) -> None:
     there, told = numbers(header), kinds(part, function)
     for kind, names in EXPECTED.items():
         for name in names.split():
-            for variant in (name, f"{name}64", f"{name}_time64"):
+            for variant in (name, f"{name}64", f"{name}64_64", f"{name}_time64"):
                 if variant in there and there[variant] < 450:
                     assert told.get(there[variant]) == kind, f"{variant}: {there[variant]}"
 
@@ -101,3 +102,23 @@ def test_the_object_builds(architecture: str, tmp_path: Path) -> None:
     command = ["clang", *flags, "-c", str(BPF / "pipelined.bpf.c"), "-o", str(built)]
     subprocess.run(command, check=True)
     assert built.stat().st_size > 100_000
+
+
+#: Where a call that reads a file takes its position from, as the source's macros name it.
+POSITIONS = {
+    "CALLS_AT_FILE": ["read", "readv"],
+    "CALLS_AT_ARGUMENT": ["pread64", "preadv", "preadv2"],
+    "CALL_AT_SPLICE": ["splice"],
+    "CALL_AT_SENDFILE": ["sendfile"],
+}
+
+
+@pytest.mark.parametrize("table", ["x86-64", "arm64"])
+@pytest.mark.parametrize("macro", POSITIONS)
+def test_where_a_call_reads_is_told_by_its_number(table: str, macro: str) -> None:
+    part, _, header = TABLES[table]
+    there = numbers(header)
+    defined = re.search(rf"^#define {macro} (.*?)(?:/\*.*)?$", part, re.M)
+    assert defined
+    found = sorted(map(int, re.findall(r"\d+", defined[1])))
+    assert found == sorted(there[name] for name in POSITIONS[macro])
