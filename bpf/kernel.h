@@ -173,6 +173,7 @@ struct signal_struct {
 };
 struct kernfs_node {
 	u64 id;
+	const char *name;
 };
 struct cgroup {
 	struct kernfs_node *kn;

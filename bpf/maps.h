@@ -118,6 +118,13 @@ struct command {
 };
 
 MAP_HASH(commands, struct command, u32, 256);	/* config: interpreters and wrappers */
+#define UNIT_LEN 64
+
+struct unit {
+	char name[UNIT_LEN];
+};
+
+MAP_HASH(units, struct unit, u32, 256);	/* config: whose programs are stages alone */
 MAP_SHARED_ARRAY(lost, u64, LOST_KINDS);
 MAP_SHARED_ARRAY(control, struct control, 1);
 MAP_RINGBUF(wakeups, 4096);	/* wake-ups only, never data */
@@ -128,6 +135,8 @@ struct scratch {
 	u64 files[64];
 	char arguments[2 * ARGUMENTS_LEN + 8];	/* the second half stays zero */
 	struct pipe no_pipe;	/* stays zero */
+	char cgroup[UNIT_LEN];
+	struct unit unit;
 };
 
 MAP_PERCPU(scratch, struct scratch);

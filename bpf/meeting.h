@@ -435,8 +435,40 @@ GLOBAL(int, is_shell_alone)(u32 index)
 	return command_flags(&command) & COMMAND_SHELL;
 }
 
+#define IS(letter, which) ((u32)(((u32)(letter) ^ (which)) - 1) >> 31)
+
 /*
- * The current process just exec'd. By its name, or because all was asked for, it is a stage
+ * Does a process run in one of the units that config names? In the unit's own cgroup, of
+ * which the instance is left out: backup@sda.service is backup@.service.
+ */
+GLOBAL(int, is_in_named_unit)(u64 p)
+{
+	u32 zero = 0, instance = 0;
+	u64 to = 0;
+	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
+
+	if (!page)
+		return 0;
+	__builtin_memset(page->cgroup, 0, UNIT_LEN);
+	bpf_probe_read_kernel_str(page->cgroup, UNIT_LEN,
+				  BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, name));
+	__builtin_memset(&page->unit, 0, sizeof(page->unit));
+	/* without branches, of which the verifier would try all combinations */
+	for (u32 i = 0; i < UNIT_LEN; i++) {
+		u8 letter = page->cgroup[i];
+
+		instance &= ~IS(letter, '.');
+		OPAQUE(to);
+		to &= UNIT_LEN - 1;
+		page->unit.name[to] = letter;
+		to += 1 - instance;
+		instance |= IS(letter, '@');
+	}
+	return bpf_map_lookup_elem(MAP(units), &page->unit) != NULL;
+}
+
+/*
+ * The current process just exec'd. By its name, its unit, or because all was asked for, it is a stage
  * although no pipe joins it with another; also within another such, as what xargs runs.
  */
 GLOBAL(int, meet_alone)(u64 p, struct task_state *task, u64 now)
@@ -450,7 +482,9 @@ GLOBAL(int, meet_alone)(u64 p, struct task_state *task, u64 now)
 		return 0;
 	command_of(p, &command);
 	properties = command_flags(&command);
-	if (!(properties & COMMAND_ALONE) && (!page->alone || properties & COMMAND_SHELL))
+	if (!(properties & COMMAND_ALONE) &&
+	    (properties & COMMAND_SHELL ||
+	     !(page->alone || (page->units && is_in_named_unit(p)))))
 		return 0;
 	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
 	if (!index) {

@@ -221,6 +221,7 @@ struct control {
 	__u32 alone;		/* every program but shells is a stage, in a pipeline or not */
 	__u64 windows;		/* tasks whose pages read ahead are remembered now, */
 	__u64 max_windows;	/* and at most */
+	__u64 units;		/* names in the map of that name */
 };
 
 #endif

@@ -248,6 +248,20 @@ def _commands(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
+def _units(value: object) -> tuple[str, ...]:
+    must = "a list of unit names, such as nightly.service"
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list | tuple):
+        raise ValueError(must)
+    for item in value:
+        if not isinstance(item, str) or not re.fullmatch(r"[^/\s\x00]+\.[a-z]+", item):
+            raise ValueError(must)
+        if len(item.encode()) >= 64:
+            raise ValueError("unit names of less than 64 bytes")
+    return tuple(dict.fromkeys(value))
+
+
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("true or false")
@@ -443,6 +457,16 @@ class Config:
         '["awk", "sort"]',
         "Commands that are a pipeline of one stage when they read in no other. "
         "`pipelined run` takes every program for one.",
+    )
+    alone_units: tuple[str, ...] = _option(
+        "alone-units",
+        (),
+        "",
+        "NAME,…",
+        _units,
+        '["nightly.service", "backup@.service"]',
+        "The same for every program but shells that runs in these systemd units. An instance "
+        "counts as its template. Needs cgroup v2.",
     )
     show_arguments: bool = _option(
         "show-arguments",

@@ -34,6 +34,7 @@ _MAPS = (
     "free_stages",
     "pipes",
     "commands",
+    "units",
     "lost",
     "control",
     "wakeups",

@@ -91,6 +91,7 @@ class Observer:
                 wrappers=config.wrappers,
                 shells=config.shells,
                 alone=config.alone,
+                alone_units=config.alone_units,
                 max_readers=config.max_readers,
                 watch_pid=watch_pid,
                 all_alone=all_alone,

@@ -92,7 +92,7 @@ FUNCTIONS = Struct(f"={sum(buckets + 1 for _, _, buckets, _ in HISTOGRAMS) + 1}Q
 PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16Q4I16s")
 READAHEAD = Struct(f"={len(PAGE_CLASSES) + 2 + 5 * len(STALL_CLASSES)}Q")
-CONTROL = Struct("=QQQQIIQQ")
+CONTROL = Struct("=QQQQIIQQQ")
 
 _ALIAS = Struct("=8xQ")
 _STAGE_PARTIAL = 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 import sys
 import time
@@ -35,9 +36,11 @@ MISSED_SWITCHES_OFFSET = 24
 WATCH_PID_OFFSET = 32
 WINDOWS_OFFSET = 40
 MAX_WINDOWS_OFFSET = 48
+UNITS_OFFSET = 56
 
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
+_UNIT_LEN = 64
 
 _INTERPRETER, _WRAPPER, _SHELL, _ALONE = 1, 2, 4, 8
 
@@ -64,6 +67,7 @@ class Sweep:
         wrappers: Iterable[str],
         shells: Iterable[str],
         alone: Iterable[str],
+        alone_units: Iterable[str],
         max_readers: int,
         watch_pid: int | None = None,
         all_alone: bool = False,
@@ -89,6 +93,7 @@ class Sweep:
         self._name_commands(
             ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL), (alone, _ALONE))
         )
+        self._name_units(alone_units)
         struct.pack_into("=II", self._control, WATCH_PID_OFFSET, watch_pid or 0, all_alone)
         struct.pack_into("=Q", self._control, MAX_WINDOWS_OFFSET, max_readers)
         self._wake_later()
@@ -230,6 +235,14 @@ class Sweep:
                     "name at most 256",
                 )
         self._commands = len(flags)
+
+    def _name_units(self, names: Iterable[str]) -> None:
+        keys = {re.sub("@.*(?=\\.)", "@", name).encode() for name in names}
+        for key in keys:
+            value = struct.pack("=I", 1)
+            if not self._loaded.put("units", key.ljust(_UNIT_LEN, b"\0"), value):
+                raise UserError(f"too many units alone: {len(keys)}", "name at most 256")
+        struct.pack_into("=Q", self._control, UNITS_OFFSET, len(keys))
 
     def _wake_later(self) -> None:
         ended = struct.unpack_from("=Q", self._control)[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipelined.cgroups import find_cgroup2
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
@@ -84,3 +85,28 @@ def test_nothing_counts_alone_unless_asked_for(watch: Watch, big: Path) -> None:
 def test_one_that_finds_a_fifo_later_joins_its_pipeline(alone: Watch, big: Path) -> None:
     script = "mkfifo f; { sleep 0.2; cat big; } > f & gzip -1 < f > big.gz; wait"
     assert names(alone, script) == ["bash|gzip"]
+
+
+@pytest.fixture
+def unit() -> Iterator[Path]:
+    """A cgroup that goes by the name of an instance of a unit."""
+    root = find_cgroup2()
+    assert root, "no cgroup v2 is mounted"
+    path = root / f"pipelined-test@{os.getpid()}.service"
+    path.mkdir()
+    yield path
+    path.rmdir()
+
+
+def test_programs_of_a_named_unit_count(
+    watch: Watch, configure: Configure, unit: Path, big: Path, tmp_path: Path
+) -> None:
+    named = configure(alone_units=("pipelined-test@.service", "other.service"))
+    with Observer.open(named, watch_pid=os.getpid()) as observer:
+        alone = type(watch)(observer, tmp_path)
+        inside = alone.run(
+            f"echo $$ > {unit}/cgroup.procs; wc -l big; gzip -1 < big > big.gz; true"
+        )
+        assert sorted(run.pipeline for run in inside.runs) == ["gzip", "wc"]
+        assert {run.series.unit for run in inside.runs} == {"pipelined-test@.service"}
+        assert names(alone, "wc -l big") == []

@@ -25,6 +25,9 @@ from .conftest import Configure, Observed, Watch
 PAGE = 4096
 MIB = 1 << 20
 
+#: Of a cold file. Before 6.5 `reads` has to wait 3 ms at each page that is not there.
+COLD = (8 if os.environ.get("PIPELINED_EMULATED") == "1" else 32) * MIB
+
 
 @dataclass(frozen=True)
 class Disk:
@@ -192,12 +195,12 @@ PATTERNS = {
     "backward": ["backward:4096"],
     "two streams": ["streams:4096"],
     "two streams 64k": ["streams:65536"],
-    "a tenth": ["seq:65536:51"],
+    "a tenth": [f"seq:65536:{COLD // 655360}"],
     "vector": ["vector:65536"],
     "splice": ["splice:65536"],
     "sendfile": ["sendfile:65536"],
     "willneed": ["willneed:0:1048576", "seq:4096:512"],
-    "readahead(2)": ["readahead:4194304:65536", "at:4194304:65536", "at:4259840:4096"],
+    "readahead(2)": ["readahead:2097152:65536", "at:2097152:65536", "at:2162688:4096"],
     "again": ["seq:65536:16", "at:0:65536", "at:0:1048576"],
 }
 
@@ -206,7 +209,7 @@ PATTERNS = {
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_pages_of_a_cold_file(watch: Watch, disk: Disk, pattern: str, read_ahead: int) -> None:
     disk.read_ahead(read_ahead)
-    path = disk.file("cold", 32 * MIB)
+    path = disk.file("cold", COLD)
     found = read(watch, path, *PATTERNS[pattern], prepare=lambda: disk.cool(path))
     ahead = found.pages["hit"] + found.pages["late"]
     assert found.inserted_pages == ahead + found.pages["wasted"]
@@ -253,7 +256,8 @@ def test_warm_pages(watch: Watch, disk: Disk, part: str, pattern: str) -> None:
     found = read(watch, path, pattern, prepare=prepare)
     assert found.cache_state == ("warm" if part == "whole" else "mixed")
     if part == "whole":
-        assert found.stall_count == 0 and found.coverage is None
+        assert found.stalls["miss"].count + found.stalls["late"].count == 0
+        assert found.coverage is None
 
 
 def test_many_small_files(watch: Watch, disk: Disk) -> None:
@@ -286,7 +290,6 @@ def test_the_second_of_two_readers_finds_it_warm(watch: Watch, disk: Disk) -> No
         _of(observed.only(pipeline).stages[0]) for pipeline in ("cat|wc", "cat|md5sum")
     )
     assert first.cache_state == "cold" and second.cache_state == "warm"
-    assert first.stalls["miss"].count > 0
     assert second.stalls["miss"].count + second.stalls["late"].count == 0
 
 
