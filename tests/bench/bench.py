@@ -38,7 +38,7 @@ OBJECT = HERE.parents[1] / "daemon" / "pipelined" / "bpf" / "pipelined.bpf.o"
 DAEMON = HERE.parents[1] / ".venv" / "bin" / "pipelined"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
-PARTS = ("cost", "functions", "switch", "idle", "many", "storm", "peers")
+PARTS = ("cost", "functions", "readahead", "switch", "idle", "many", "storm", "peers")
 
 
 class Failed(Exception):
@@ -233,9 +233,9 @@ def workloads(cpu: int) -> list[Workload]:
     ]
 
 
-def sized(workload: Workload, seconds: float) -> int:
-    """The count that takes about that long."""
-    count = 1000
+def sized(workload: Workload, seconds: float, first: int = 1000) -> int:
+    """The count that takes about that long; `first` is tried first."""
+    count = first
     while True:
         took = workload.run(count)
         if took > seconds / 3:
@@ -262,7 +262,7 @@ def in_turn(
 
 
 def add_ratio(
-    table: Table, name: str, budget: float, without: Sequence[float], with_: Sequence[float]
+    table: Table, name: str, budget: float | None, without: Sequence[float], with_: Sequence[float]
 ) -> None:
     off = statistics.median(without)
     ratio = statistics.median(with_) / off
@@ -270,10 +270,69 @@ def add_ratio(
     best = min(with_) / min(without)
     table.add(
         name,
-        f"<= {budget:.2f} x",
+        f"<= {budget:.2f} x" if budget else "",
         f"{ratio:.3f} x (best of each {best:.3f}; off {off:.2f} s, pairs {spread(pairs)})",
-        ratio <= budget,
+        ratio <= budget if budget else None,
     )
+
+
+def readings(path: Path, block: int, count: int, *, member: bool = True) -> list[str]:
+    """Reads a whole file `count` times, on one CPU, by a stage of a pipeline or by none."""
+    loop = f"for ((i = 0; i < {count}; i++)); do dd if={path} of=/dev/null bs={block}; done 2>&1"
+    script = f"({loop}) | cat >/dev/null" if member else f"({loop}) >/dev/null"
+    return ["taskset", "-c", str(max(os.sched_getaffinity(0))), "bash", "-c", script]
+
+
+def measure_readahead(table: Table, directory: Path, rounds: int, seconds: float) -> None:
+    """The daemon with the `readahead` tier against the daemon without it, and its programs."""
+    path = directory / "file"
+    with open(path, "wb") as file:
+        for _ in range(256):
+            file.write(os.urandom(1 << 20))
+        os.fsync(file.fileno())
+
+    def under(option: str, block: int, count: int) -> float:
+        with Daemon(directory, f"--readahead={option}"):
+            return run(readings(path, block, count))
+
+    budgets = {131072: 1.01, 4096: 1.06, 512: None}
+    for block, budget in budgets.items():
+        name = f"readahead tier: warm dd bs={block}"
+        work = partial(_reading_seconds, path, block)
+        count = sized(Workload(name, work, "", 0), seconds, 1)
+        without, with_ = in_turn(
+            rounds, partial(under, "off", block, count), partial(under, "on", block, count)
+        )
+        add_ratio(table, name, budget, without, with_)
+
+    def cool() -> None:
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+    with Daemon(directory, "--readahead=on") as daemon:
+        for name, cold, member in (
+            ("warm, of a member", False, True),
+            ("warm, of others", False, False),
+            ("cold, of a member", True, True),
+        ):
+            arguments = readings(path, 4096, 1, member=member)
+            costs: dict[str, list[float]] = {}
+            for _ in range(rounds):
+                if cold:
+                    cool()
+                spent, clock = program_costs(daemon, partial(run, arguments))
+                for key in ("on_pages_got", "on_get_pages", "on_page_added"):
+                    if key in spent and spent[key].runs > 100:
+                        costs.setdefault(key, []).append(spent[key].mean - clock)
+            for key, found in costs.items():
+                what = f"readahead tier: {key}, dd bs=4096 {name}"
+                cost = f"{statistics.median(found):.0f} ns (net of an empty program's)"
+                table.add(what, "", cost, None)
+
+
+def _reading_seconds(path: Path, block: int, count: int) -> float:
+    return run(readings(path, block, count))
 
 
 def measure_functions(table: Table, directory: Path, rounds: int, seconds: float) -> None:
@@ -430,6 +489,13 @@ class ProgramTime:
     nanoseconds: int = 0
     runs: int = 0
 
+    def since(self, before: ProgramTime) -> ProgramTime:
+        return ProgramTime(self.nanoseconds - before.nanoseconds, self.runs - before.runs)
+
+    @property
+    def mean(self) -> float:
+        return self.nanoseconds / max(1, self.runs)
+
 
 _BPF_SYSCALL = {"x86_64": 321, "aarch64": 280}
 _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD = 13, 15
@@ -525,19 +591,22 @@ class SwitchCost:
 
 
 def switch_cost(daemon: Daemon, work: Callable[[], object]) -> SwitchCost:
+    spent, clock = program_costs(daemon, work)
+    names = ("on_switch", "on_wakeup")
+    switch, wakeup = (spent[name].mean - clock for name in names)
+    return SwitchCost(switch, wakeup, clock, spent[names[1]].runs / max(1, spent[names[0]].runs))
+
+
+def program_costs(
+    daemon: Daemon, work: Callable[[], object]
+) -> tuple[dict[str, ProgramTime], float]:
+    """What each of the daemon's programs took while `work` ran, and ns for a run of an empty one."""
     with empty_program() as holder, program_timing():
         before, base = programs_of(daemon.pid), programs_of(holder)["bench_empty"]
         work()
         after, floor = programs_of(daemon.pid), programs_of(holder)["bench_empty"]
-
-    def mean(old: ProgramTime, new: ProgramTime) -> float:
-        return (new.nanoseconds - old.nanoseconds) / max(1, new.runs - old.runs)
-
-    clock = mean(base, floor)
-    names = ("on_switch", "on_wakeup")
-    switch, wakeup = (mean(before[name], after[name]) - clock for name in names)
-    runs = [after[name].runs - before[name].runs for name in names]
-    return SwitchCost(switch, wakeup, clock, runs[1] / max(1, runs[0]))
+    spent = {name: after[name].since(before[name]) for name in before.keys() & after.keys()}
+    return spent, floor.since(base).mean
 
 
 def median_cost(daemon: Daemon, work: Callable[[], object], times: int) -> SwitchCost:
@@ -856,6 +925,8 @@ def main() -> int:
                 measure_cost(table, directory, rounds, seconds, cpu)
             if "functions" in parts:
                 measure_functions(table, directory, rounds, seconds)
+            if "readahead" in parts:
+                measure_readahead(table, directory, rounds, seconds)
             if "switch" in parts:
                 member = measure_switches(table, directory, seconds / 2, 3 if quick else 5, cpu)
             if "idle" in parts:
