@@ -600,7 +600,7 @@ def switch_cost(daemon: Daemon, work: Callable[[], object]) -> SwitchCost:
 def program_costs(
     daemon: Daemon, work: Callable[[], object]
 ) -> tuple[dict[str, ProgramTime], float]:
-    """What each of the daemon's programs took while `work` ran, and ns for a run of an empty one."""
+    """What each program of the daemon took while `work` ran, and ns for a run of an empty one."""
     with empty_program() as holder, program_timing():
         before, base = programs_of(daemon.pid), programs_of(holder)["bench_empty"]
         work()

@@ -213,7 +213,8 @@ def test_pages_of_a_cold_file(watch: Watch, disk: Disk, pattern: str, read_ahead
     found = read(watch, path, *PATTERNS[pattern], prepare=lambda: disk.cool(path))
     ahead = found.pages["hit"] + found.pages["late"]
     assert found.inserted_pages == ahead + found.pages["wasted"]
-    assert found.warm_share is None or pattern == "again" or found.cache_state == "cold"
+    again = "again", "scattered", "scattered 16k"  # read some pages more than once
+    assert found.warm_share is None or pattern in again or found.cache_state == "cold"
 
 
 @pytest.mark.parametrize("size", [1, PAGE - 1, PAGE, PAGE + 1, 31 * PAGE, MIB, 100 * MIB])
