@@ -17,9 +17,11 @@
 /* What a read of a file through the page cache has yet to consume. Pages of 4 KiB. */
 struct reading {
 	u64 mapping;	/* address of the address_space, 0 = none */
+	u64 base;	/* from here to `index`: consumed, in the page cache before, not credited yet */
 	u64 index;
 	u64 last;	/* as the read asked for it */
 	u64 end;	/* the same, or the last page of the file if that is less */
+	u64 inode;
 	u32 missed;	/* of these pages: brought in by this very read */
 	u16 slept;	/* for the page at `index` */
 	u16 asks;	/* told before its pages were looked for, not after */

@@ -130,11 +130,18 @@ SEC("?tp_btf/mm_filemap_add_to_page_cache")
 int BPF_PROG(on_page_added, struct folio *folio)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
+	struct address_space *mapping = folio->mapping;
+	struct inode *inode = mapping->host;
+	struct added added = {};
 
-	/* a guarded read makes a number of the pointer, which is what a global function takes */
-	if (cpu && cpu->mode)
-		pages_added((u64)BPF_CORE_READ(folio, mapping), folio->index, FOLIO_PAGES(folio));
-	return 0;
+	if (!cpu || !cpu->mode)
+		return 0;
+	added.mapping = (u64)mapping;
+	added.first = folio->index;
+	added.last = added.first + FOLIO_PAGES(folio) - 1;
+	added.inode = inode->i_ino;
+	added.mode = inode->i_mode;
+	return pages_added(&added);
 }
 
 SEC("?tp_btf/mm_filemap_get_pages")
@@ -142,8 +149,13 @@ int BPF_PROG(on_pages_got, struct address_space *mapping, unsigned long index, u
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (cpu && cpu->mode)
-		pages_sought(cpu, (u64)mapping, index, last, mapping->host->i_size, 0);
+	struct reading next = { .mapping = (u64)mapping, .index = index, .last = last };
+	struct inode *inode = mapping->host;
+
+	if (!cpu || !cpu->mode)
+		return 0;
+	next.inode = inode->i_ino;
+	pages_sought(cpu, &next, inode->i_size);
 	return 0;
 }
 
@@ -164,6 +176,7 @@ static __always_inline int about_to_read(struct kiocb *iocb, u64 iterator_or_cou
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 	struct address_space *mapping;
+	struct reading next = {};
 	u64 count = iterator_or_count, position;
 
 	if (!cpu || !cpu->mode)
@@ -174,8 +187,12 @@ static __always_inline int about_to_read(struct kiocb *iocb, u64 iterator_or_cou
 		return 0;
 	mapping = BPF_CORE_READ(iocb, ki_filp, f_mapping);
 	position = BPF_CORE_READ(iocb, ki_pos);
-	pages_sought(cpu, (u64)mapping, position >> PAGE_BITS, (position + count - 1) >> PAGE_BITS,
-		     BPF_CORE_READ(mapping, host, i_size), 1);
+	next.mapping = (u64)mapping;
+	next.index = position >> PAGE_BITS;
+	next.last = (position + count - 1) >> PAGE_BITS;
+	next.inode = BPF_CORE_READ(mapping, host, i_ino);
+	next.asks = 1;
+	pages_sought(cpu, &next, BPF_CORE_READ(mapping, host, i_size));
 	return 0;
 }
 

@@ -25,7 +25,6 @@
 /* What the task on this CPU reads. */
 struct cpu_reads {
 	u64 mode;	/* enum reads_mode */
-	u64 warm;	/* pages that are not credited to its stage yet */
 	u64 pid;	/* whose this is: some kernels do not trace every switch (pipelined.bpf.c) */
 	struct reading reading;
 };
@@ -103,11 +102,19 @@ static __always_inline u64 word_mask(u64 block, u64 first, u64 last)
 }
 
 /* A file, in 32 bits: an address_space may be another file's before its pages are forgotten. */
+static __always_inline u32 file_tag(u64 mapping, u64 inode)
+{
+	return ((mapping >> 4) + inode) * 0x9e3779b97f4a7c15ULL >> 32;
+}
+
 static __always_inline u32 file_of(u64 mapping)
 {
-	u64 inode = BPF_CORE_READ((struct address_space *)mapping, host, i_ino);
+	return file_tag(mapping, BPF_CORE_READ((struct address_space *)mapping, host, i_ino));
+}
 
-	return ((mapping >> 4) + inode) * 0x9e3779b97f4a7c15ULL >> 32;
+static __always_inline u32 tag_of(const struct reading *reading)
+{
+	return file_tag(reading->mapping, reading->inode);
 }
 
 static __always_inline u64 word_tag(u32 file, u64 block)
@@ -387,13 +394,12 @@ static __always_inline u64 file_mapping(u64 p, u32 fd)
 	return file ? (u64)BPF_CORE_READ(file, f_mapping) : 0;
 }
 
-/* A block device's pages are a file system's metadata, unless the call reads the device. */
-static __always_inline int is_metadata(u64 p, const struct call *call, u64 mapping)
+/* Does the call read this device, or a file on it, which needs its metadata? */
+static __always_inline int reads_device(u64 p, const struct call *call, u64 mapping)
 {
-	u32 mode = BPF_CORE_READ((struct address_space *)mapping, host, i_mode);
 	u32 fd = call->kind == CALL_SENDFILE ? call->args[1] : call->args[0];
 
-	return (mode & S_IFMT) == S_IFBLK && file_mapping(p, fd) != mapping;
+	return file_mapping(p, fd) == mapping;
 }
 
 static __always_inline void fault_brought_in(struct fault *fault, u64 first, u64 last)
@@ -406,8 +412,16 @@ static __always_inline void fault_brought_in(struct fault *fault, u64 first, u64
 		fault->last = last;
 }
 
+/* Pages that are brought in. */
+struct added {
+	u64 mapping;
+	u64 first, last;
+	u64 inode;
+	u64 mode;	/* of the inode */
+};
+
 /* The current task, which is in a stage, brings in pages. */
-GLOBAL(int, pages_added)(u64 mapping, u64 first, u64 pages)
+GLOBAL(int, pages_added)(const struct added *added)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_state *task = state_of(p);
@@ -415,9 +429,11 @@ GLOBAL(int, pages_added)(u64 mapping, u64 first, u64 pages)
 	struct window *window;
 	struct cpu_reads *cpu;
 	struct call call = {};
+	u64 pages;
 
-	if (!task || !task->stage || task->stage == STAGE_DEAD || !pages)
+	if (!added || !task || !task->stage || task->stage == STAGE_DEAD)
 		return 0;
+	pages = added->last - added->first + 1;
 	saved_call(p, &call);
 	switch (call.kind) {
 	case CALL_READ:
@@ -427,28 +443,28 @@ GLOBAL(int, pages_added)(u64 mapping, u64 first, u64 pages)
 	case CALL_ADVISE:
 		break;
 	default:
-		if (mapping == task->fault.mapping)
-			fault_brought_in(&task->fault, first, first + pages - 1);
+		if (added->mapping == task->fault.mapping)
+			fault_brought_in(&task->fault, added->first, added->last);
 		return 0;
 	}
-	if (is_metadata(address, &call, mapping))
+	if ((added->mode & S_IFMT) == S_IFBLK && !reads_device(address, &call, added->mapping))
 		return 0;
 	window = make_window(p);
 	if (!window) {
 		add_lost(LOST_READAHEAD, pages);
 		return 0;
 	}
-	put_pages(task, window, file_of(mapping), first, first + pages - 1);
+	put_pages(task, window, file_tag(added->mapping, added->inode), added->first, added->last);
 	if (call.kind == CALL_ADVISE) {
 		credit_inserted(task->stage, pages);
 	} else {
-		if (window->mapping != mapping) {
+		if (window->mapping != added->mapping) {
 			credit_inserted(task->stage, window->fresh_pages);
-			window->mapping = mapping;
+			window->mapping = added->mapping;
 			window->fresh_pages = 0;
 			window->freshes = 0;
 		}
-		add_fresh(window, first, first + pages - 1);
+		add_fresh(window, added->first, added->last);
 		window->fresh_pages += pages;
 	}
 	task->has_window = 1;
@@ -467,7 +483,7 @@ GLOBAL(int, consume)(struct task_state *task, struct window *window, struct read
 	if (!task || !reading || to <= from)
 		return 0;
 	if (window)
-		ahead = take_pages(window, file_of(reading->mapping), from, to - 1);
+		ahead = take_pages(window, tag_of(reading), from, to - 1);
 	if (ahead > pages)
 		ahead = pages;
 	pages -= ahead;
@@ -480,7 +496,7 @@ GLOBAL(int, consume)(struct task_state *task, struct window *window, struct read
 }
 
 /* How many of the fresh pages are among those that the reading asks for: these are none read ahead. */
-static __always_inline u64 take_fresh(struct window *window, const struct reading *reading, u32 file)
+static __always_inline u64 take_fresh(struct window *window, const struct reading *reading)
 {
 	u64 taken = 0;
 
@@ -494,7 +510,7 @@ static __always_inline u64 take_fresh(struct window *window, const struct readin
 		if (last > reading->end)
 			last = reading->end;
 		if (first <= last)
-			taken += take_pages(window, file, first, last);
+			taken += take_pages(window, tag_of(reading), first, last);
 	}
 	return taken;
 }
@@ -516,7 +532,7 @@ static __always_inline int is_fresh(const struct window *window, u64 index)
 GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct reading *reading,
 		       u64 index)
 {
-	u32 class = STALL_OTHER, file, slept = 0;
+	u32 class = STALL_OTHER, slept = 0;
 	u64 taken;
 
 	if (!task || !reading)
@@ -524,15 +540,14 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 	if (task->unclassed.count && task->unclassed.mapping == reading->mapping) {
 		if (window && window->mapping == reading->mapping && is_fresh(window, index))
 			class = STALL_MISS;
-		else if (window && is_outstanding(window, file_of(reading->mapping), index))
+		else if (window && is_outstanding(window, tag_of(reading), index))
 			class = STALL_LATE;
 		slept = 1;
 	}
 	class_stalls(task, class);
 	if (!window || !window->fresh_pages)
 		return slept;
-	file = file_of(reading->mapping);
-	taken = window->mapping == reading->mapping ? take_fresh(window, reading, file) : 0;
+	taken = window->mapping == reading->mapping ? take_fresh(window, reading) : 0;
 	reading->missed += taken;
 	if (window->fresh_pages > taken)
 		credit_inserted(task->stage, window->fresh_pages - taken);
@@ -603,6 +618,12 @@ static __always_inline u64 untold_pages(struct task_struct *p, const struct read
 	return start < next->index ? start : next->index;
 }
 
+static __always_inline void credit_warm(const struct task_state *task, struct reading *reading)
+{
+	credit_pages(task->stage, PAGE_WARM, reading->index - reading->base);
+	reading->base = reading->index;
+}
+
 /* The next reading of the current task begins, or the same one comes to further pages. */
 GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 {
@@ -622,12 +643,11 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	reading = &cpu->reading;
 	if (cpu->pid != (u32)p->pid) {
 		cpu->pid = p->pid;
-		cpu->warm = 0;
 		cpu->mode = READS_AWAY;
 	}
 	if (cpu->mode == READS_AWAY)
 		*reading = task->reading;
-	credit_pages(task->stage, PAGE_WARM, __sync_lock_test_and_set(&cpu->warm, 0));
+	credit_warm(task, reading);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
 	if (reading->asks)
 		reading->slept |= look_back(task, window, reading, reading->index);
@@ -653,6 +673,7 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 		reading->slept = 0;
 	}
 	reading->slept |= slept;
+	reading->base = reading->index;
 	task->has_window = window && (window->outstanding || reading->missed);
 	cpu->mode = task->has_window ? READS_AHEAD : READS_WARM;
 	return 0;
@@ -660,33 +681,36 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 
 #define MAX_WARM 1024	/* pages that may wait to be credited */
 
-/* A read has looked, or is about to look, for pages from `index` on. */
-static __always_inline void pages_sought(struct cpu_reads *cpu, u64 mapping, u64 index, u64 last,
-					 u64 size, const int asks)
+/* A warm reader reads on, from where its last read ended or within that. 0: not so. */
+static __always_inline int reads_on_warm(struct cpu_reads *cpu, const struct reading *next, u64 end)
 {
 	struct reading *reading = &cpu->reading;
-	struct reading next = { .mapping = mapping, .index = index, .last = last, .end = last };
 
-	if (size && next.end > (size - 1) >> PAGE_BITS)
-		next.end = (size - 1) >> PAGE_BITS;
-	if (next.end < index)
-		next.end = index;
-	next.asks = asks;
-	if (cpu->mode == READS_WARM && mapping == reading->mapping && cpu->warm < MAX_WARM) {
-		if (goes_on(reading, &next)) {
-			__sync_fetch_and_add(&cpu->warm, index - reading->index);
-			reading->index = index;
-			return;
-		}
-		if (index == reading->end || index == reading->end + 1) {
-			__sync_fetch_and_add(&cpu->warm, index - reading->index);
-			reading->index = index;
-			reading->last = last;
-			reading->end = next.end;
-			return;
-		}
-	}
-	read_on(cpu, &next);
+	if (cpu->mode != READS_WARM || next->mapping != reading->mapping ||
+	    reading->index - reading->base >= MAX_WARM)
+		return 0;
+	if (!goes_on(reading, next) && next->index != reading->end &&
+	    next->index != reading->end + 1)
+		return 0;
+	reading->index = next->index;
+	reading->last = next->last;
+	reading->end = end;
+	return 1;
+}
+
+/* A read has looked, or is about to look, for pages. */
+static __always_inline void pages_sought(struct cpu_reads *cpu, struct reading *next, u64 size)
+{
+	u64 end = size ? (size - 1) >> PAGE_BITS : next->last;
+
+	if (end > next->last)
+		end = next->last;
+	if (end < next->index)
+		end = next->index;
+	if (reads_on_warm(cpu, next, end))
+		return;
+	next->end = end;
+	read_on(cpu, next);
 }
 
 /* The current task faults on a page of a mapped file. */
@@ -723,7 +747,6 @@ static __always_inline void reads_come(u32 pid)
 	if (!cpu)
 		return;
 	cpu->pid = pid;
-	cpu->warm = 0;
 	cpu->mode = READS_AWAY;
 }
 
@@ -743,8 +766,8 @@ GLOBAL(int, keep_reading)(struct task_state *task)
 
 	if (!task || !cpu)
 		return 0;
+	credit_warm(task, &cpu->reading);
 	task->reading = cpu->reading;
-	credit_pages(task->stage, PAGE_WARM, __sync_lock_test_and_set(&cpu->warm, 0));
 	return 0;
 }
 

@@ -321,13 +321,16 @@ def measure_readahead(table: Table, directory: Path, rounds: int, seconds: float
             for _ in range(rounds):
                 if cold:
                     cool()
-                spent, clock = program_costs(daemon, partial(run, arguments))
-                for key in ("on_pages_got", "on_get_pages", "on_page_added"):
+                spent = program_costs(daemon, partial(run, arguments))
+                for key, empty in (
+                    ("on_pages_got", "bench_read"),
+                    ("on_page_added", "bench_page"),
+                ):
                     if key in spent and spent[key].runs > 100:
-                        costs.setdefault(key, []).append(spent[key].mean - clock)
+                        costs.setdefault(key, []).append(spent[key].mean - spent[empty].mean)
             for key, found in costs.items():
                 what = f"readahead tier: {key}, dd bs=4096 {name}"
-                cost = f"{statistics.median(found):.0f} ns (net of an empty program's)"
+                cost = f"{statistics.median(found):.0f} ns (an empty program's taken off)"
                 table.add(what, "", cost, None)
 
 
@@ -591,22 +594,20 @@ class SwitchCost:
 
 
 def switch_cost(daemon: Daemon, work: Callable[[], object]) -> SwitchCost:
-    spent, clock = program_costs(daemon, work)
+    spent = program_costs(daemon, work)
+    clock = spent["bench_empty"].mean
     names = ("on_switch", "on_wakeup")
     switch, wakeup = (spent[name].mean - clock for name in names)
     return SwitchCost(switch, wakeup, clock, spent[names[1]].runs / max(1, spent[names[0]].runs))
 
 
-def program_costs(
-    daemon: Daemon, work: Callable[[], object]
-) -> tuple[dict[str, ProgramTime], float]:
-    """What each program of the daemon took while `work` ran, and ns for a run of an empty one."""
+def program_costs(daemon: Daemon, work: Callable[[], object]) -> dict[str, ProgramTime]:
+    """What each program of the daemon, and the empty ones, took while `work` ran."""
     with empty_program() as holder, program_timing():
-        before, base = programs_of(daemon.pid), programs_of(holder)["bench_empty"]
+        before = programs_of(daemon.pid) | programs_of(holder)
         work()
-        after, floor = programs_of(daemon.pid), programs_of(holder)["bench_empty"]
-    spent = {name: after[name].since(before[name]) for name in before.keys() & after.keys()}
-    return spent, floor.since(base).mean
+        after = programs_of(daemon.pid) | programs_of(holder)
+    return {name: after[name].since(before[name]) for name in before.keys() & after.keys()}
 
 
 def median_cost(daemon: Daemon, work: Callable[[], object], times: int) -> SwitchCost:

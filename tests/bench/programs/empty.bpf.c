@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* A program that does nothing: what the kernel's own timing of programs costs. */
+/* Programs that do nothing: what the kernel's own timing of programs costs, at a place that is hit
+ * now and then and in a loop. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -7,6 +8,18 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 SEC("tp_btf/sched_switch")
 int bench_empty(void *ctx)
+{
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_get_pages")
+int bench_read(void *ctx)
+{
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_add_to_page_cache")
+int bench_page(void *ctx)
 {
 	return 0;
 }
