@@ -17,7 +17,7 @@
 /* What a read of a file through the page cache has yet to consume. Pages of 4 KiB. */
 struct reading {
 	u64 mapping;	/* address of the address_space, 0 = none */
-	u64 base;	/* from here to `index`: consumed, in the page cache before, not credited yet */
+	u64 base;	/* from here to `index` pages have been consumed, but not settled */
 	u64 index;
 	u64 last;	/* as the read asked for it */
 	u64 end;	/* the same, or the last page of the file if that is less */
@@ -90,7 +90,6 @@ struct task_state {
 	u64 fed_by_parent[2];
 	u64 young_ns[STATES];	/* states since the fork, while young */
 	u64 read_ns;	/* begin of the read of a file that it is in */
-	u64 has_window;	/* pages that it read ahead are outstanding */
 	struct reading reading;	/* while it is off CPU */
 	struct fault fault;
 	struct stall stall;
