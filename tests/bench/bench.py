@@ -304,6 +304,11 @@ def measure_readahead(table: Table, directory: Path, rounds: int, seconds: float
             rounds, partial(under, "off", block, count), partial(under, "on", block, count)
         )
         add_ratio(table, name, budget, without, with_)
+        if block == 4096:
+            without, with_ = in_turn(
+                rounds, partial(work, count), partial(beside_empty, work, count)
+            )
+            add_ratio(table, "programs that do nothing, same reads", None, without, with_)
 
     def cool() -> None:
         fd = os.open(path, os.O_RDONLY)
@@ -332,6 +337,12 @@ def measure_readahead(table: Table, directory: Path, rounds: int, seconds: float
                 what = f"readahead tier: {key}, dd bs=4096 {name}"
                 cost = f"{statistics.median(found):.0f} ns (an empty program's taken off)"
                 table.add(what, "", cost, None)
+
+
+def beside_empty(work: Callable[[int], float], count: int) -> float:
+    """The least that any program costs which is attached to the same places."""
+    with empty_program():
+        return work(count)
 
 
 def _reading_seconds(path: Path, block: int, count: int) -> float:
