@@ -27,6 +27,17 @@ struct reading {
 	u16 asks;	/* told before its pages were looked for, not after */
 };
 
+enum run_kind { NO_RUN, READ_RUN, ADVISED_RUN };
+
+/* Consecutive pages that a task brings in, between two events of its reads. */
+struct run {
+	u64 mapping;
+	u64 first, last;
+	u64 inode;
+	u32 kind;	/* enum run_kind: by a read, or as readahead(2) and its like asked for */
+	u32 mode;	/* of the inode */
+};
+
 /* A fault on a file that is mapped into memory. */
 struct fault {
 	u64 mapping;
@@ -90,7 +101,8 @@ struct task_state {
 	u64 fed_by_parent[2];
 	u64 young_ns[STATES];	/* states since the fork, while young */
 	u64 read_ns;	/* begin of the read of a file that it is in */
-	struct reading reading;	/* while it is off CPU */
+	struct reading reading;	/* these two while it is off CPU */
+	struct run run;
 	struct fault fault;
 	struct stall stall;
 	struct unclassed unclassed;

@@ -132,7 +132,7 @@ int BPF_PROG(on_page_added, struct folio *folio)
 	struct cpu_reads *cpu = this_cpu_reads();
 	struct address_space *mapping = folio->mapping;
 	struct inode *inode = mapping->host;
-	struct added added = {};
+	struct run added = {};
 
 	if (!cpu || !cpu->mode)
 		return 0;
@@ -141,7 +141,8 @@ int BPF_PROG(on_page_added, struct folio *folio)
 	added.last = added.first + FOLIO_PAGES(folio) - 1;
 	added.inode = inode->i_ino;
 	added.mode = inode->i_mode;
-	return pages_added(&added);
+	folio_added(cpu, &added);
+	return 0;
 }
 
 SEC("?tp_btf/mm_filemap_get_pages")

@@ -28,6 +28,7 @@ struct cpu_reads {
 	u64 mode;	/* enum reads_mode */
 	u64 pid;	/* whose this is: some kernels do not trace every switch (pipelined.bpf.c) */
 	struct reading reading;
+	struct run run;
 };
 
 enum reads_mode {
@@ -50,7 +51,7 @@ MAP_PERCPU(cpu_reads, struct cpu_reads);
 #define WORD_SHIFT 6
 #define WORD_PAGES (1 << WORD_SHIFT)
 #define MAX_WORDS 512	/* of one batch: 31 folios of 2 MiB, and some */
-#define FOLIO_WORDS 32	/* of one folio: 8 MiB */
+#define RUN_WORDS 64	/* of one run of pages brought in: 16 MiB */
 
 struct word {
 	u64 tag;
@@ -327,7 +328,7 @@ static __always_inline void put_pages(struct task_state *task, struct window *wi
 {
 	u64 wasted = 0;
 
-	for (u64 i = 0; i < FOLIO_WORDS; i++) {
+	for (u64 i = 0; i < RUN_WORDS; i++) {
 		u64 block = (first >> WORD_SHIFT) + i;
 
 		if (block > last >> WORD_SHIFT)
@@ -337,22 +338,31 @@ static __always_inline void put_pages(struct task_state *task, struct window *wi
 	credit_pages(task->stage, PAGE_WASTED, wasted);
 }
 
-static __always_inline void add_fresh(struct window *window, u64 first, u64 last)
+/* A run that a read brought in: whether it asked for them is known when the read is told. */
+static __always_inline void add_fresh(const struct task_state *task, struct window *window,
+				      const struct run *run)
 {
-	u64 at = window->freshes;
 	struct fresh *fresh;
+	u64 at, before;
 
+	if (window->mapping != run->mapping) {
+		credit_inserted(task->stage, window->fresh_pages);
+		window->mapping = run->mapping;
+		window->fresh_pages = 0;
+		window->freshes = 0;
+	}
+	window->fresh_pages += run->last - run->first + 1;
+	at = window->freshes;
 	if (at) {
-		u64 before = at - 1;
-
+		before = at - 1;
 		OPAQUE(before);
 		if (before >= FRESH)
 			return;
 		OPAQUE(before);
 		fresh = &window->fresh[before];
 		/* the last one takes in what lies between: a page there that is outstanding is rare */
-		if (first == fresh->last + 1 || (at == FRESH && first > fresh->last)) {
-			fresh->last = last;
+		if (run->first == fresh->last + 1 || (at == FRESH && run->first > fresh->last)) {
+			fresh->last = run->last;
 			return;
 		}
 	}
@@ -360,8 +370,8 @@ static __always_inline void add_fresh(struct window *window, u64 first, u64 last
 	if (at >= FRESH)
 		return;
 	OPAQUE(at);
-	window->fresh[at].first = first;
-	window->fresh[at].last = last;
+	window->fresh[at].first = run->first;
+	window->fresh[at].last = run->last;
 	window->freshes = at + 1;
 }
 
@@ -442,35 +452,73 @@ static __always_inline void settle(struct task_state *task, struct window *windo
 	reading->base = reading->index;
 }
 
-/* Pages that are brought in. */
-struct added {
-	u64 mapping;
-	u64 first, last;
-	u64 inode;
-	u64 mode;	/* of the inode */
-};
+/* Remembers the pages of a run, which is over. */
+GLOBAL(int, end_run)(struct task_state *task, struct run *run)
+{
+	struct window *window;
+	u64 pages;
 
-/* The current task, which is in a stage, brings in pages. */
-GLOBAL(int, pages_added)(const struct added *added)
+	if (!task || !run || run->kind == NO_RUN)
+		return 0;
+	pages = run->last - run->first + 1;
+	window = make_window(bpf_get_current_task_btf());
+	if (!window) {
+		add_lost(LOST_READAHEAD, pages);
+	} else {
+		put_pages(task, window, file_tag(run->mapping, run->inode), run->first, run->last);
+		if (run->kind == ADVISED_RUN)
+			credit_inserted(task->stage, pages);
+		else
+			add_fresh(task, window, run);
+	}
+	run->kind = NO_RUN;
+	return 0;
+}
+
+/* This CPU's record, with what the current task reads; or NULL if it is in no stage. */
+static __always_inline struct reading *load_reading(struct cpu_reads *cpu, struct task_struct *p,
+						    const struct task_state *task)
+{
+	if (!task || !task->stage || task->stage == STAGE_DEAD) {
+		cpu->mode = READS_UNWATCHED;
+		return NULL;
+	}
+	if (cpu->mode == READS_AWAY || cpu->pid != (u32)p->pid) {
+		cpu->pid = p->pid;
+		cpu->reading = task->reading;
+		cpu->run = task->run;
+		cpu->mode = READS_NEWS;
+	}
+	return &cpu->reading;
+}
+
+/* Do these pages follow a run that has room for them? */
+static __always_inline int extends(const struct run *run, const struct run *added)
+{
+	return run->mapping == added->mapping && run->last + 1 == added->first &&
+	       added->last - run->first < (RUN_WORDS - 1) * WORD_PAGES;
+}
+
+/* The current task brings in pages; they do not follow those that it brought in last. */
+GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_state *task = state_of(p);
 	u64 address = bpf_get_current_task();
-	struct window *window;
-	struct cpu_reads *cpu;
 	struct call call = {};
-	u64 pages;
+	u32 kind = READ_RUN;
 
-	if (!added || !task || !task->stage || task->stage == STAGE_DEAD)
+	if (!cpu || !added || !load_reading(cpu, p, task))
 		return 0;
-	pages = added->last - added->first + 1;
 	saved_call(p, &call);
 	switch (call.kind) {
 	case CALL_READ:
 	case CALL_SPLICE:
 	case CALL_SENDFILE:
 	case CALL_FILE:
+		break;
 	case CALL_ADVISE:
+		kind = ADVISED_RUN;
 		break;
 	default:
 		if (added->mapping == task->fault.mapping)
@@ -479,30 +527,27 @@ GLOBAL(int, pages_added)(const struct added *added)
 	}
 	if ((added->mode & S_IFMT) == S_IFBLK && !reads_device(address, &call, added->mapping))
 		return 0;
-	window = make_window(p);
-	if (!window) {
-		add_lost(LOST_READAHEAD, pages);
+	if (cpu->run.kind == kind && extends(&cpu->run, added)) {
+		cpu->run.last = added->last;
 		return 0;
 	}
-	cpu = this_cpu_reads();
-	if (cpu && cpu->mode >= READS_QUIET && cpu->pid == (u32)p->pid) {
-		settle(task, window, &cpu->reading);
-		cpu->mode = READS_NEWS;
-	}
-	put_pages(task, window, file_tag(added->mapping, added->inode), added->first, added->last);
-	if (call.kind == CALL_ADVISE) {
-		credit_inserted(task->stage, pages);
-	} else {
-		if (window->mapping != added->mapping) {
-			credit_inserted(task->stage, window->fresh_pages);
-			window->mapping = added->mapping;
-			window->fresh_pages = 0;
-			window->freshes = 0;
-		}
-		add_fresh(window, added->first, added->last);
-		window->fresh_pages += pages;
-	}
+	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &cpu->reading);
+	end_run(task, &cpu->run);
+	cpu->run = *added;
+	cpu->run.kind = kind;
+	cpu->mode = READS_NEWS;
 	return 0;
+}
+
+/* Pages of one folio were brought in: most follow those of the one before. */
+static __always_inline void folio_added(struct cpu_reads *cpu, const struct run *added)
+{
+	struct run *run = &cpu->run;
+
+	if (cpu->mode == READS_NEWS && run->kind == READ_RUN && extends(run, added))
+		run->last = added->last;
+	else
+		pages_added(cpu, added);
 }
 
 /* How many of the fresh pages are among those that the reading asks for: these are none read ahead. */
@@ -638,21 +683,12 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	u32 slept;
 	u64 start;
 
-	if (!cpu || !next)
+	reading = cpu && next ? load_reading(cpu, p, task) : NULL;
+	if (!reading)
 		return 0;
-	if (!task || !task->stage || task->stage == STAGE_DEAD) {
-		cpu->mode = READS_UNWATCHED;
-		return 0;
-	}
-	reading = &cpu->reading;
-	if (cpu->pid != (u32)p->pid) {
-		cpu->pid = p->pid;
-		cpu->mode = READS_AWAY;
-	}
-	if (cpu->mode == READS_AWAY)
-		*reading = task->reading;
+	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), reading);
+	end_run(task, &cpu->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
-	settle(task, window, reading);
 	if (reading->asks)
 		reading->slept |= look_back(task, window, reading, reading->index);
 	if (!goes_on(reading, next)) {
@@ -769,8 +805,10 @@ static __always_inline void reads_leave(struct task_state *task, u32 pid)
 
 	if (!cpu || !cpu->mode)
 		return;
-	if (cpu->mode != READS_AWAY && cpu->pid == pid)
+	if (cpu->mode != READS_AWAY && cpu->pid == pid) {
 		task->reading = cpu->reading;
+		task->run = cpu->run;
+	}
 	cpu->mode = READS_UNWATCHED;
 }
 
@@ -785,8 +823,9 @@ static __always_inline int reads_end(struct task_struct *p)
 	if (!task || !task->stage || task->stage == STAGE_DEAD)
 		return 0;
 	reads_leave(task, p->pid);
+	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &task->reading);
+	end_run(task, &task->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
-	settle(task, window, &task->reading);
 	if (task->reading.asks)
 		task->reading.slept |= look_back(task, window, &task->reading, task->reading.index);
 	if (task->reading.mapping)
