@@ -50,7 +50,7 @@ MAP_PERCPU(cpu_reads, struct cpu_reads);
 #define WINDOW_WAYS 4
 #define WORD_SHIFT 6
 #define WORD_PAGES (1 << WORD_SHIFT)
-#define MAX_WORDS 512	/* of one batch: 31 folios of 2 MiB, and some */
+#define MAX_WORDS 256	/* of one batch: 31 folios of 2 MiB */
 #define RUN_WORDS 64	/* of one run of pages brought in: 16 MiB */
 
 struct word {
@@ -91,8 +91,11 @@ static __always_inline u32 count_bits(u64 bits)
 	return bits * 0x0101010101010101ULL >> 56;
 }
 
-/* The bits of a word that stand for pages first to last, if any do. */
-static __always_inline u64 word_mask(u64 block, u64 first, u64 last)
+/*
+ * The bits of a word that stand for pages first to last, if any do. A function of its own, as
+ * put_word and take_word: the verifier would follow each branch of it at each turn of a loop.
+ */
+GLOBAL(u64, word_mask)(u64 block, u64 first, u64 last)
 {
 	u64 start = block << WORD_SHIFT, mask = ~0ULL;
 
