@@ -341,6 +341,75 @@ def test_direct_io_is_counted_apart(watch: Watch, disk: Disk) -> None:
     assert found.stalls["other"].count >= 1
 
 
+def test_block_devices(watch: Watch, disk: Disk) -> None:
+    """A device that is read itself is a file like any other; for a file system it is metadata."""
+    disk.read_ahead(128)
+    fd = os.open(f"/dev/{disk.device}", os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 64 * MIB, 8 * MIB, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+    observed = watch.run(f"dd if=/dev/{disk.device} bs=64k skip=1024 count=128 status=none | wc -c")
+    assert observed.stdout == f"{8 * MIB}\n"
+    found = _of(observed.only("dd|wc").stages[0])
+    assert 8 * MIB // PAGE <= found.read_pages <= 8 * MIB // PAGE + 16
+    assert found.pages["hit"] + found.pages["late"] > 0 and found.pages["miss"] > 0
+
+
+@pytest.fixture
+def overlay(disk: Disk) -> Iterator[Path]:
+    """An overlay of two directories of the disk."""
+    for name in ("lower", "upper", "work", "merged"):
+        (disk.root / name).mkdir(exist_ok=True)
+    options = ",".join(f"{name}dir={disk.root}/{name}" for name in ("lower", "upper", "work"))
+    merged = disk.root / "merged"
+    subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", merged], check=True)
+    yield merged
+    subprocess.run(["umount", merged], check=True)
+
+
+def test_overlayfs_is_the_file_system_below(watch: Watch, disk: Disk, overlay: Path) -> None:
+    disk.read_ahead(128)
+    (disk.root / "lower").mkdir(exist_ok=True)
+    path = disk.file("lower/layered", 4 * MIB)
+    observed = watch.run(f"cat {overlay}/layered | wc -c")
+    assert observed.stdout == f"{4 * MIB}\n"
+    found = _of(observed.only("cat|wc").stages[0])
+    assert found.cache_state == "cold" and found.coverage and found.coverage > 0.9
+    disk.cool(path)
+
+
+def test_tmpfs_has_no_disk(watch: Watch, tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", tmp_path / "memory"], check=True)
+    try:
+        (tmp_path / "memory" / "file").write_bytes(bytes(4 * MIB))
+        observed = watch.run("cat memory/file | wc -c")
+        found = _of(observed.only("cat|wc").stages[0])
+        assert found.read_pages < 64 and found.cache_state is None
+        assert found.stalls["miss"].count + found.stalls["late"].count == 0
+    finally:
+        subprocess.run(["umount", tmp_path / "memory"], check=True)
+
+
+def test_threads_that_share_a_descriptor(watch: Watch, disk: Disk) -> None:
+    """What one reads ahead and another consumes is wasted and warm; no page is counted twice."""
+    disk.read_ahead(128)
+    path = disk.file("shared by threads", 8 * MIB)
+    script = (
+        "import os,threading as t; f=os.open(sys.argv[1],0); b=1<<16; "
+        "r=lambda n:[os.pread(f,b,i*b) for i in range(n,128,2)]; "
+        "w=[t.Thread(target=r,args=(n,)) for n in (0,1)]; [x.start() for x in w]; "
+        "[x.join() for x in w]"
+    )
+    observed = watch.run(f"python3 -c 'import sys; {script}' '{path}' | cat")
+    found = _of(observed.only("python3|cat").stages[0])
+    # and what Python loads
+    assert 8 * MIB // PAGE <= found.read_pages <= 8 * MIB // PAGE + 4000
+    ahead = found.pages["hit"] + found.pages["late"] + found.pages["wasted"]
+    assert found.inserted_pages == ahead
+
+
 def test_mapped_files(watch: Watch, disk: Disk) -> None:
     """Faults and their stalls, no pages: what a fault maps around it is not known to be used."""
     disk.read_ahead(128)

@@ -231,6 +231,11 @@ def boot_arm64(name: str, kernel: Kernel, libraries: Path, cache: Path) -> bool:
         *("-idirafter", "/usr/aarch64-linux-gnu/include"),
         *("-c", str(_TOP / "bpf/pipelined.bpf.c"), "-o", str(files / "pipelined.bpf.o")),
     )
+    (module,) = (kernel.modules / "kernel/drivers/block").glob("brd.ko*")
+    if module.suffix == ".xz":
+        _run("sh", "-c", f"xz -dc {module} > {files}/brd.ko")
+    else:
+        shutil.copy(module, files / "brd.ko")
     _run("sh", "-c", "find . | busybox cpio -o -H newc > ../files.cpio", where=files)
     print(f"{name}: Linux {kernel.version}", flush=True)
     done = subprocess.run(
