@@ -129,12 +129,12 @@ int BPF_PROG(on_vmsplice, const struct pt_regs *regs, long result)
 SEC("?tp_btf/mm_filemap_add_to_page_cache")
 int BPF_PROG(on_page_added, struct folio *folio)
 {
-	struct cpu_reads *cpu = this_cpu_reads();
+	struct cpu_reads *cpu = watched_reads();
 	struct address_space *mapping = folio->mapping;
 	struct inode *inode = mapping->host;
 	struct run added = {};
 
-	if (!cpu || !cpu->mode)
+	if (!cpu)
 		return 0;
 	added.mapping = (u64)mapping;
 	added.first = folio->index;
@@ -148,12 +148,12 @@ int BPF_PROG(on_page_added, struct folio *folio)
 SEC("?tp_btf/mm_filemap_get_pages")
 int BPF_PROG(on_pages_got, struct address_space *mapping, unsigned long index, unsigned long last)
 {
-	struct cpu_reads *cpu = this_cpu_reads();
+	struct cpu_reads *cpu = watched_reads();
 
 	struct reading next = { .mapping = (u64)mapping, .index = index, .last = last };
 	struct inode *inode = mapping->host;
 
-	if (!cpu || !cpu->mode)
+	if (!cpu)
 		return 0;
 	next.inode = inode->i_ino;
 	pages_sought(cpu, &next, inode->i_size);
@@ -163,10 +163,10 @@ int BPF_PROG(on_pages_got, struct address_space *mapping, unsigned long index, u
 SEC("?tp_btf/mm_filemap_fault")
 PROGRAM(on_file_fault)(u64 *context)
 {
-	struct cpu_reads *cpu = this_cpu_reads();
+	struct cpu_reads *cpu = watched_reads();
 	u64 arguments[2];
 
-	if (!cpu || !cpu->mode)
+	if (!cpu)
 		return 0;
 	bpf_probe_read_kernel(arguments, sizeof(arguments), context);
 	return file_fault(arguments[0], arguments[1]);
@@ -175,12 +175,12 @@ PROGRAM(on_file_fault)(u64 *context)
 /* Before those tracepoints: filemap_get_pages is about to look. Since 6.3 it is told a count. */
 static __always_inline int about_to_read(struct kiocb *iocb, u64 iterator_or_count)
 {
-	struct cpu_reads *cpu = this_cpu_reads();
+	struct cpu_reads *cpu = watched_reads();
 	struct address_space *mapping;
 	struct reading next = {};
 	u64 count = iterator_or_count, position;
 
-	if (!cpu || !cpu->mode)
+	if (!cpu)
 		return 0;
 	if ((s64)count < 0)
 		count = BPF_CORE_READ((struct iov_iter *)iterator_or_count, count);
@@ -214,9 +214,9 @@ PROGRAM(on_get_pages_kprobe)(struct pt_regs *regs)
 
 static __always_inline int about_to_fault(struct vm_fault *fault)
 {
-	struct cpu_reads *cpu = this_cpu_reads();
+	struct cpu_reads *cpu = watched_reads();
 
-	if (cpu && cpu->mode)
+	if (cpu)
 		file_fault((u64)BPF_CORE_READ(fault, vma, vm_file, f_mapping),
 			   BPF_CORE_READ(fault, pgoff));
 	return 0;
@@ -673,8 +673,6 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 				task->woken_ns = now - queued_ns(next, task);
 			take_up_pending(task, now);
 			transition(task, STATE_CPU, &held, now);
-			if (task->stage)
-				reads_come(next->pid);
 		}
 	}
 	apply_held(&held, now);

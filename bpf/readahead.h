@@ -26,13 +26,13 @@
 /* What the task on this CPU reads. */
 struct cpu_reads {
 	u64 mode;	/* enum reads_mode */
-	u64 pid;	/* whose this is: some kernels do not trace every switch (pipelined.bpf.c) */
+	u64 pid;	/* whose this is */
 	struct reading reading;
 	struct run run;
 };
 
 enum reads_mode {
-	READS_UNWATCHED,	/* a task in no stage */
+	READS_UNWATCHED,	/* in no stage */
 	READS_AWAY,	/* in a stage; what it reads is still in its task_state */
 	READS_QUIET,	/* since its last event nothing was brought in, or slept for */
 	READS_NEWS,
@@ -81,6 +81,25 @@ static __always_inline struct cpu_reads *this_cpu_reads(void)
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(MAP(cpu_reads), &zero);
+}
+
+/*
+ * The same if the current task may be in a stage, else NULL. A switch need not have told that
+ * it came: some kernels do not trace every one (mend_missed_switch).
+ */
+static __always_inline struct cpu_reads *watched_reads(void)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cpu_reads *cpu = this_cpu_reads();
+	u32 pid = p->pid;
+
+	if (!cpu)
+		return NULL;
+	if (cpu->pid != pid) {
+		cpu->pid = pid;
+		cpu->mode = is_noted(pid) ? READS_AWAY : READS_UNWATCHED;
+	}
+	return cpu->mode == READS_UNWATCHED ? NULL : cpu;
 }
 
 static __always_inline u32 count_bits(u64 bits)
@@ -479,15 +498,14 @@ GLOBAL(int, end_run)(struct task_state *task, struct run *run)
 }
 
 /* This CPU's record, with what the current task reads; or NULL if it is in no stage. */
-static __always_inline struct reading *load_reading(struct cpu_reads *cpu, struct task_struct *p,
+static __always_inline struct reading *load_reading(struct cpu_reads *cpu,
 						    const struct task_state *task)
 {
 	if (!task || !task->stage || task->stage == STAGE_DEAD) {
 		cpu->mode = READS_UNWATCHED;
 		return NULL;
 	}
-	if (cpu->mode == READS_AWAY || cpu->pid != (u32)p->pid) {
-		cpu->pid = p->pid;
+	if (cpu->mode == READS_AWAY) {
 		cpu->reading = task->reading;
 		cpu->run = task->run;
 		cpu->mode = READS_NEWS;
@@ -511,7 +529,7 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 	struct call call = {};
 	u32 kind = READ_RUN;
 
-	if (!cpu || !added || !load_reading(cpu, p, task))
+	if (!cpu || !added || !load_reading(cpu, task))
 		return 0;
 	saved_call(p, &call);
 	switch (call.kind) {
@@ -686,7 +704,7 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	u32 slept;
 	u64 start;
 
-	reading = cpu && next ? load_reading(cpu, p, task) : NULL;
+	reading = cpu && next ? load_reading(cpu, task) : NULL;
 	if (!reading)
 		return 0;
 	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), reading);
@@ -781,37 +799,27 @@ GLOBAL(int, file_fault)(u64 mapping, u64 index)
 	return 0;
 }
 
-/* A task of a stage gets the CPU. */
-static __always_inline void reads_come(u32 pid)
-{
-	struct cpu_reads *cpu = this_cpu_reads();
-
-	if (!cpu)
-		return;
-	cpu->pid = pid;
-	cpu->mode = READS_AWAY;
-}
-
 /* The current task has exec'd, and is in a stage: perhaps only now. */
 static __always_inline void reads_begin(u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (cpu && (!cpu->mode || cpu->pid != pid))
-		reads_come(pid);
+	if (cpu && cpu->pid == pid && cpu->mode == READS_UNWATCHED)
+		cpu->mode = READS_AWAY;
 }
 
-/* It leaves it: what it reads goes with it. */
+/* It leaves its CPU: what it reads goes with it. */
 static __always_inline void reads_leave(struct task_state *task, u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (!cpu || !cpu->mode)
+	if (!cpu || cpu->pid != pid)
 		return;
-	if (cpu->mode != READS_AWAY && cpu->pid == pid) {
+	if (cpu->mode > READS_AWAY) {
 		task->reading = cpu->reading;
 		task->run = cpu->run;
 	}
+	cpu->pid = 0;
 	cpu->mode = READS_UNWATCHED;
 }
 

@@ -161,24 +161,18 @@ def _of(stage: Stage) -> Readahead:
 
 
 def read(watch: Watch, path: Path, *steps: str, prepare: Callable[[], None]) -> Readahead:
-    """What was observed of `reads`, which agrees with what it found itself.
-
-    Where the kernel does not trace a switch, the page of that moment is classed wrongly.
-    """
-    for _ in range(30):
+    """What was observed of `reads`, which agrees with what it found itself."""
+    for _ in range(3):
         prepare()
-        before = watch.observer.missed_switches()
         observed = watch.run(f"reads {path} {' '.join(steps)} | cat")
         stage = observed.only("reads|cat").stages[0]
         truth, found = Truth.of(observed), seen(stage)
         if agree(truth, found):
             return _of(stage)
-        if watch.observer.missed_switches() == before:
-            evicted = (
-                truth.ahead + truth.miss + truth.wasted < _of(stage).inserted_pages + truth.miss
-            )
-            assert evicted, (truth, found)
-    pytest.fail(f"in each of 30 runs a switch was not traced: {truth}, {found}")
+        # both see that the host evicts pages, but not at the same instant
+        brought_in = found.ahead + found.miss + found.wasted
+        assert brought_in > truth.ahead + truth.miss + truth.wasted, (truth, found)
+    pytest.fail(f"in each of 3 runs pages were evicted: {truth}, {found}")
 
 
 PATTERNS = {
@@ -269,14 +263,10 @@ def test_many_small_files(watch: Watch, disk: Disk) -> None:
     for i in range(1000):
         (directory / str(i)).write_bytes(b"x" * PAGE)
     os.sync()
-    for _ in range(30):
-        for path in directory.iterdir():
-            disk.cool(path)
-        before = watch.observer.missed_switches()
-        observed = watch.run(f"cd {directory} && cat * | wc -c")
-        found = _of(observed.only("cat|wc").stages[0])
-        if watch.observer.missed_switches() == before:
-            break
+    for path in directory.iterdir():
+        disk.cool(path)
+    observed = watch.run(f"cd {directory} && cat * | wc -c")
+    found = _of(observed.only("cat|wc").stages[0])
     assert observed.stdout == f"{1000 * PAGE}\n"
     assert found.pages["miss"] == 1000
     assert found.pages["hit"] + found.pages["late"] + found.pages["wasted"] == 0
@@ -298,14 +288,8 @@ def test_the_second_of_two_readers_finds_it_warm(watch: Watch, disk: Disk) -> No
 def test_paste_of_files(watch: Watch, disk: Disk, count: int) -> None:
     disk.read_ahead(128)
     paths = [disk.file(f"pasted{i}", 4 * MIB) for i in range(count)]
-    for _ in range(30):
-        for path in paths:
-            disk.cool(path)
-        before = watch.observer.missed_switches()
-        observed = watch.run(f"paste {' '.join(map(str, paths))} | md5sum")
-        found = _of(observed.only("paste|md5sum").stages[0])
-        if watch.observer.missed_switches() == before:
-            break
+    observed = watch.run(f"paste {' '.join(map(str, paths))} | md5sum")
+    found = _of(observed.only("paste|md5sum").stages[0])
     # those of libraries are in the cache, or are not; in what paste read they cannot be told apart
     pages = count * 4 * MIB // PAGE
     assert pages - 1 <= found.read_pages - found.pages["warm"] <= pages + 16
