@@ -22,7 +22,7 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,15 @@ class _Source:
         self.functions = re.findall(r"^GLOBAL\([^,]+, (\w+)\)", text, re.M) + self.local
         self.maps = re.findall(r"^MAP_[A-Z_]+\((\w+),", text, re.M)
         self.main = directory / "pipelined.bpf.c"
+        own = "".join(path.read_text() for path in directory.glob("*.h") if path.name != "kernel.h")
+        enums = re.findall(r"^enum(?: \w+)? \{(.*?)\}", own, re.M | re.S)
+        self.names = {
+            *re.findall(r"^(?:struct|enum) (\w+) \{", own, re.M),
+            *re.findall(
+                r"\b[A-Z][A-Z0-9_]+\b", re.sub(r"/\*.*?\*/", "", "".join(enums), flags=re.S)
+            ),
+        }
+        """Of its types and constants: some kernel may have others of these names."""
 
 
 def _write_types(lib: ctypes.CDLL, path: Path) -> None:
@@ -155,6 +164,13 @@ def _write_types(lib: ctypes.CDLL, path: Path) -> None:
         if lib.btf_dump__dump_type(dump, index) < 0:
             raise _RefusedError("the kernel's BTF cannot be written as C", ctypes.get_errno())
     libc.fclose(file)
+
+
+def _taken(names: Collection[str], declared: str) -> list[str]:
+    """Those of `names` that the kernel's types and constants have."""
+    there = set(re.findall(r"^(?:struct|enum|union) (\w+) \{", declared, re.M))
+    there.update(re.findall(r"^\t(\w+) = -?\d+,$", declared, re.M))
+    return sorted(there.intersection(names))
 
 
 def _has_field(declared: str, struct: str, field: str) -> int:
@@ -191,6 +207,7 @@ def _compile(
             path.write_text(text)
         os.environ["BCC_KERNEL_SOURCE"] = name
         lines = ["#define PIPELINED_BCC"]
+        lines += [f"#define {name} pipelined_{name}" for name in _taken(source.names, declared)]
         lines += [f"#define FILE_HAS_REF {_has_field(declared, 'file', 'f_ref')}"]
         lines += [f"#define FOLIO_HAS_NR_PAGES {_has_field(declared, 'folio', '_nr_pages')}"]
         lines += [f"#define __TARGET_ARCH_{'arm64' if machine == 'aarch64' else 'x86'}"]

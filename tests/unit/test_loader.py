@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelined import bcc_loader, hooks, libbpf_loader, loader
+from pipelined import bcc_child, bcc_loader, hooks, libbpf_loader, loader
 from pipelined.bcc_loader import BccPrograms
 from pipelined.errors import NotPermittedError, UserError
 from pipelined.hooks import Program
@@ -300,3 +300,12 @@ def test_the_verifiers_verdict_is_the_line_that_matters() -> None:
     assert line_that_matters([VERIFIER_LOG]) == f"program on_switch: {last_word}"
     error = failure("refused", -errno.EACCES, f"program on_switch: {last_word}")
     assert "run as root" not in str(error) and not isinstance(error, NotPermittedError)
+
+
+def test_names_that_the_kernel_has_too_are_found() -> None:
+    """Linux 6.1 has a struct fault, say; under bcc both would be declared in one file."""
+    declared = "struct fault {\n\tint a;\n};\n\nenum e {\n\tNO_RUN = 0,\n\tOTHER = -1,\n};\n"
+    assert bcc_child._taken({"fault", "stall", "NO_RUN"}, declared) == ["NO_RUN", "fault"]
+    source = bcc_child._Source(Path(__file__).parents[2] / "bpf")
+    assert {"fault", "run_kind", "NO_RUN", "PAGE_WARM"} <= source.names
+    assert not {"task_struct", "inode"} & source.names
