@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,10 @@ from .conftest import Configure, Observed, Watch
 PAGE = 4096
 MIB = 1 << 20
 
+EMULATED = os.environ.get("PIPELINED_EMULATED") == "1"
+
 #: Of a cold file. Before 6.5 `reads` has to wait 3 ms at each page that is not there.
-COLD = (8 if os.environ.get("PIPELINED_EMULATED") == "1" else 32) * MIB
+COLD = (8 if EMULATED else 32) * MIB
 
 
 @dataclass(frozen=True)
@@ -171,8 +173,15 @@ def read(watch: Watch, path: Path, *steps: str, prepare: Callable[[], None]) -> 
             return _of(stage)
         # both see that the host evicts pages, but not at the same instant
         brought_in = found.ahead + found.miss + found.wasted
-        assert brought_in > truth.ahead + truth.miss + truth.wasted, (truth, found)
+        evicted = brought_in > truth.ahead + truth.miss + truth.wasted
+        assert evicted or skipped(truth, found), (truth, found)
     pytest.fail(f"in each of 3 runs pages were evicted: {truth}, {found}")
+
+
+def skipped(truth: Truth, found: Truth) -> bool:
+    """Whether a program did not run once, for a read of one page (docs/CONCEPTS.md)."""
+    off = [abs(a - b) for a, b in zip(astuple(truth), astuple(found), strict=True)]
+    return EMULATED and max(off) <= 1
 
 
 PATTERNS = {
