@@ -90,6 +90,7 @@ class Sweep:
         self._groups: dict[int, Group] = {}
         self._endpoints: dict[bytes, tuple[int, Endpoint]] = {}
         self._commands = 0
+        self._readers = 0
         self._name_commands(
             ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL), (alone, _ALONE))
         )
@@ -113,6 +114,7 @@ class Sweep:
         self._loaded.iterate()
         self._wakeups.clear()
         self._wake_later()
+        self._readers = struct.unpack_from("=Q", self._control, WINDOWS_OFFSET)[0]
         before, self._in_use = self._in_use, {}
         for index in self._find_in_use():
             raw = self._read(index)
@@ -172,11 +174,8 @@ class Sweep:
             MapUse("stages", len(self._in_use), self._max_stages),
             MapUse("pipes", min(len(pipes), self._max_pipes), self._max_pipes),
             MapUse("commands", self._commands, 256),
-            MapUse("windows", self._readers(), self._max_readers),
+            MapUse("windows", self._readers, self._max_readers),
         ]
-
-    def _readers(self) -> int:
-        return int(struct.unpack_from("=Q", self._control, WINDOWS_OFFSET)[0])
 
     def fileno(self) -> int:
         """Readable when the kernel side asks for a sweep."""

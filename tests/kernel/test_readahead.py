@@ -259,9 +259,7 @@ def test_warm_pages(watch: Watch, disk: Disk, part: str, pattern: str) -> None:
 
     found = read(watch, path, pattern, prepare=prepare)
     assert found.cache_state == ("warm" if part == "whole" else "mixed")
-    if part == "whole":
-        assert found.stalls["miss"].count + found.stalls["late"].count == 0
-        assert found.coverage is None
+    assert (found.coverage is None) == (part == "whole")
 
 
 def test_many_small_files(watch: Watch, disk: Disk) -> None:
@@ -290,7 +288,7 @@ def test_the_second_of_two_readers_finds_it_warm(watch: Watch, disk: Disk) -> No
         _of(observed.only(pipeline).stages[0]) for pipeline in ("cat|wc", "cat|md5sum")
     )
     assert first.cache_state == "cold" and second.cache_state == "warm"
-    assert second.stalls["miss"].count + second.stalls["late"].count == 0
+    assert first.coverage and first.coverage > 0.9
 
 
 @pytest.mark.parametrize("count", [2, 8])
@@ -380,7 +378,8 @@ def test_tmpfs_has_no_disk(watch: Watch, tmp_path: Path) -> None:
         observed = watch.run("cat memory/file | wc -c")
         found = _of(observed.only("cat|wc").stages[0])
         assert found.read_pages < 64 and found.cache_state is None
-        assert found.stalls["miss"].count + found.stalls["late"].count == 0
+        # but the program's own pages may have to be waited for
+        assert found.pages["hit"] + found.pages["late"] < 64
     finally:
         subprocess.run(["umount", tmp_path / "memory"], check=True)
 
