@@ -673,6 +673,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 				task->woken_ns = now - queued_ns(next, task);
 			take_up_pending(task, now);
 			transition(task, STATE_CPU, &held, now);
+			if (task->stage)
+				reads_come(next->pid);
 		}
 	}
 	apply_held(&held, now);
@@ -768,7 +770,7 @@ int BPF_PROG(on_exec, struct task_struct *p)
 	if (task) {
 		has_execd(p, task, bpf_ktime_get_ns());
 		if (task->stage)
-			reads_begin(p->pid);
+			reads_come(p->pid);
 	}
 	return 0;
 }

@@ -83,23 +83,33 @@ static __always_inline struct cpu_reads *this_cpu_reads(void)
 	return bpf_map_lookup_elem(MAP(cpu_reads), &zero);
 }
 
+/* Is the current task, whose coming was not told, one that is watched? */
+GLOBAL(int, came_unseen)(struct cpu_reads *cpu)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	u32 pid = p->pid;
+
+	if (!cpu || cpu->pid == pid)
+		return 0;
+	cpu->pid = pid;
+	cpu->mode = is_noted(pid) ? READS_AWAY : READS_UNWATCHED;
+	return cpu->mode != READS_UNWATCHED;
+}
+
 /*
- * The same if the current task may be in a stage, else NULL. A switch need not have told that
- * it came: some kernels do not trace every one (mend_missed_switch).
+ * The same if the current task may be in a stage, else NULL. Some kernels do not trace every
+ * switch: once one was missed (mend_missed_switch), to be told no coming is no proof.
  */
 static __always_inline struct cpu_reads *watched_reads(void)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
 	struct cpu_reads *cpu = this_cpu_reads();
-	u32 pid = p->pid;
+	struct control *page;
+	u32 zero = 0;
 
-	if (!cpu)
-		return NULL;
-	if (cpu->pid != pid) {
-		cpu->pid = pid;
-		cpu->mode = is_noted(pid) ? READS_AWAY : READS_UNWATCHED;
-	}
-	return cpu->mode == READS_UNWATCHED ? NULL : cpu;
+	if (!cpu || cpu->mode != READS_UNWATCHED)
+		return cpu;
+	page = bpf_map_lookup_elem(MAP(control), &zero);
+	return page && page->missed_switches && came_unseen(cpu) ? cpu : NULL;
 }
 
 static __always_inline u32 count_bits(u64 bits)
@@ -799,13 +809,15 @@ GLOBAL(int, file_fault)(u64 mapping, u64 index)
 	return 0;
 }
 
-/* The current task has exec'd, and is in a stage: perhaps only now. */
-static __always_inline void reads_begin(u32 pid)
+/* A task of a stage gets the CPU; or the one that has it comes to be in a stage by its exec. */
+static __always_inline void reads_come(u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (cpu && cpu->pid == pid && cpu->mode == READS_UNWATCHED)
-		cpu->mode = READS_AWAY;
+	if (!cpu || (cpu->pid == pid && cpu->mode != READS_UNWATCHED))
+		return;
+	cpu->pid = pid;
+	cpu->mode = READS_AWAY;
 }
 
 /* It leaves its CPU: what it reads goes with it. */

@@ -166,6 +166,7 @@ def read(watch: Watch, path: Path, *steps: str, prepare: Callable[[], None]) -> 
     """What was observed of `reads`, which agrees with what it found itself."""
     for _ in range(3):
         prepare()
+        untraced = watch.observer.missed_switches()
         observed = watch.run(f"reads {path} {' '.join(steps)} | cat")
         stage = observed.only("reads|cat").stages[0]
         truth, found = Truth.of(observed), seen(stage)
@@ -174,8 +175,10 @@ def read(watch: Watch, path: Path, *steps: str, prepare: Callable[[], None]) -> 
         # both see that the host evicts pages, but not at the same instant
         brought_in = found.ahead + found.miss + found.wasted
         evicted = brought_in > truth.ahead + truth.miss + truth.wasted
-        assert evicted or skipped(truth, found), (truth, found)
-    pytest.fail(f"in each of 3 runs pages were evicted: {truth}, {found}")
+        # only after the first untraced switch is it known that the host has such
+        first = untraced == 0 < watch.observer.missed_switches()
+        assert evicted or first or skipped(truth, found), (truth, found)
+    pytest.fail(f"three times in a row pages were evicted: {truth}, {found}")
 
 
 def skipped(truth: Truth, found: Truth) -> bool:
