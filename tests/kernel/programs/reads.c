@@ -3,8 +3,8 @@
  * Reads a file in a known way and says what became of its pages, by asking the kernel before
  * each read which of them are in the page cache: by cachestat(2) where there is one (6.5), else
  * by mincore on a mapping that is never touched, which does not know of pages under I/O: what
- * comes in while we only wait was.
- *   reads FILE STEP…   prints: warm N ahead N miss N wasted N
+ * comes in while we only wait a little was.
+ *   reads FILE STEP…   prints: warm N ahead N miss N wasted N by cachestat|mincore
  * Steps; SIZE is in bytes:
  *   random sequential      posix_fadvise of the whole file
  *   willneed:AT:SIZE readahead:AT:SIZE
@@ -49,7 +49,7 @@ static char buffer[16 << 20];
 static unsigned char *map, *resident, *page;	/* page: what is known of each */
 static long pages, size, last = -1;
 static long warm, ahead, miss;
-static int file, null;
+static int file, null, by_mincore;
 
 static long must(long result, const char *what)
 {
@@ -67,6 +67,7 @@ static void ask(long first, long count)
 	struct cached cached;
 
 	if (syscall(SYS_CACHESTAT, file, &range, &cached, 0)) {
+		by_mincore = 1;
 		must(mincore(map + first * PAGE, count * PAGE, resident), "mincore");
 		if (!memchr(resident, 0, count))
 			return;
@@ -221,6 +222,7 @@ int main(int argc, char **argv)
 		sscanf(argv[i], "%15[^:]:%ld:%ld", name, &a, &b);
 		step(name, a, b);
 	}
-	printf("warm %ld ahead %ld miss %ld wasted %ld\n", warm, ahead, miss, wasted());
+	printf("warm %ld ahead %ld miss %ld wasted %ld ", warm, ahead, miss, wasted());
+	puts(by_mincore ? "by mincore" : "by cachestat");
 	return 0;
 }
