@@ -2,7 +2,7 @@
 /*
  * The `readahead` tier: for each page that a read of a file consumes, whether it was in the
  * page cache, read ahead in time, read ahead late, or brought in by the read itself.
- * Owns the maps `readahead`, `windows` and `cpu_reads`, and task_state.reading and .fault.
+ * Owns the maps `readahead`, `windows` and `cpu_reads`, and task_state.reading, .run and .fault.
  *
  * Told by three events: a page enters the page cache (of whose making, the call says that
  * the task is in), a read has looked for pages (or, where only functions can be hooked, is
