@@ -455,7 +455,7 @@ def test_readers_that_are_too_many_are_counted(
         assert observer.lost()["readahead"] == 0
         for path in paths:
             disk.cool(path)
-        first, second = (f"reads {path} seq:4096:1" for path in paths)
+        first, second = (f"reads {path} seq:4096:2" for path in paths)
         slow = 8 if EMULATED else 1  # the first one has to have begun
         script = f"({first} sleep:{slow * 1000} & sleep {slow * 0.5}; {second}; wait)"
         watch.run(f"{script} | cat >/dev/null")
