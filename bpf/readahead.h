@@ -507,20 +507,30 @@ GLOBAL(int, end_run)(struct task_state *task, struct run *run)
 	return 0;
 }
 
-/* This CPU's record, with what the current task reads; or NULL if it is in no stage. */
-static __always_inline struct reading *load_reading(struct cpu_reads *cpu,
-						    const struct task_state *task)
+/*
+ * From here on until give_reading what the current task reads is in its task_state: where a
+ * program can be preempted (7.3), its task may leave the CPU in the middle. NULL: in no stage.
+ */
+static __always_inline struct reading *take_reading(struct cpu_reads *cpu, struct task_state *task)
 {
 	if (!task || !task->stage || task->stage == STAGE_DEAD) {
 		cpu->mode = READS_UNWATCHED;
 		return NULL;
 	}
-	if (cpu->mode == READS_AWAY) {
-		cpu->reading = task->reading;
-		cpu->run = task->run;
-		cpu->mode = READS_NEWS;
+	if (cpu->mode > READS_AWAY) {
+		task->reading = cpu->reading;
+		task->run = cpu->run;
+		cpu->mode = READS_AWAY;
 	}
-	return &cpu->reading;
+	return &task->reading;
+}
+
+static __always_inline void give_reading(struct cpu_reads *cpu, const struct task_state *task,
+					 u32 mode)
+{
+	cpu->reading = task->reading;
+	cpu->run = task->run;
+	cpu->mode = mode;
 }
 
 /* Do these pages follow a run that has room for them? */
@@ -539,7 +549,7 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 	struct call call = {};
 	u32 kind = READ_RUN;
 
-	if (!cpu || !added || !load_reading(cpu, task))
+	if (!cpu || !added || !take_reading(cpu, task))
 		return 0;
 	saved_call(p, &call);
 	switch (call.kind) {
@@ -558,15 +568,15 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 	}
 	if ((added->mode & S_IFMT) == S_IFBLK && !reads_device(address, &call, added->mapping))
 		return 0;
-	if (cpu->run.kind == kind && extends(&cpu->run, added)) {
-		cpu->run.last = added->last;
-		return 0;
+	if (task->run.kind == kind && extends(&task->run, added)) {
+		task->run.last = added->last;
+	} else {
+		settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &task->reading);
+		end_run(task, &task->run);
+		task->run = *added;
+		task->run.kind = kind;
 	}
-	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &cpu->reading);
-	end_run(task, &cpu->run);
-	cpu->run = *added;
-	cpu->run.kind = kind;
-	cpu->mode = READS_NEWS;
+	give_reading(cpu, task, READS_NEWS);
 	return 0;
 }
 
@@ -714,11 +724,11 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	u32 slept;
 	u64 start;
 
-	reading = cpu && next ? load_reading(cpu, task) : NULL;
+	reading = cpu && next ? take_reading(cpu, task) : NULL;
 	if (!reading)
 		return 0;
 	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), reading);
-	end_run(task, &cpu->run);
+	end_run(task, &task->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
 	if (reading->asks)
 		reading->slept |= look_back(task, window, reading, reading->index);
@@ -745,7 +755,7 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	}
 	reading->slept |= slept;
 	reading->base = reading->index;
-	cpu->mode = reading->slept || reading->missed ? READS_NEWS : READS_QUIET;
+	give_reading(cpu, task, reading->slept || reading->missed ? READS_NEWS : READS_QUIET);
 	return 0;
 }
 
