@@ -167,6 +167,7 @@ def modules_in_place(kernel: Kernel) -> Iterator[None]:
     if link.exists() and not link.is_symlink():
         yield  # the host runs this kernel
         return
+    _MODULES.mkdir(exist_ok=True)  # a host without modules has none
     link.unlink(missing_ok=True)
     link.symlink_to(kernel.modules)
     try:
