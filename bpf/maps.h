@@ -14,6 +14,13 @@
 
 #define STALL_DEPTH 4	/* stages around a reader that its stalls are counted for */
 
+/* Which pages of a reading were slept for. */
+enum slept {
+	SLEPT_NOT,
+	SLEPT_FIRST,	/* the page at its `index`: the read before slept for it, and ended in it */
+	SLEPT_ALL,
+};
+
 /* What a read of a file through the page cache has yet to consume. Pages of 4 KiB. */
 struct reading {
 	u64 mapping;	/* address of the address_space, 0 = none */
@@ -23,7 +30,7 @@ struct reading {
 	u64 end;	/* the same, or the last page of the file if that is less */
 	u64 inode;
 	u32 missed;	/* of these pages: brought in by this very read */
-	u16 slept;	/* for the page at `index` */
+	u16 slept;	/* enum slept */
 	u16 asks;	/* told before its pages were looked for, not after */
 };
 

@@ -455,9 +455,9 @@ static __always_inline void fault_brought_in(struct fault *fault, u64 first, u64
 		fault->last = last;
 }
 
-/* The pages of the reading from `from` to before `to` have been consumed. */
-GLOBAL(int, consume)(struct task_state *task, struct window *window, struct reading *reading,
-		     u64 from, u64 to)
+/* Pages of the reading from `from` to before `to` have been consumed, all slept for or none. */
+GLOBAL(int, consume_alike)(struct task_state *task, struct window *window, struct reading *reading,
+			   u64 from, u64 to)
 {
 	u64 pages = to - from, ahead = 0, missed;
 
@@ -474,6 +474,21 @@ GLOBAL(int, consume)(struct task_state *task, struct window *window, struct read
 	credit_pages(task->stage, PAGE_MISS, missed);
 	credit_pages(task->stage, PAGE_WARM, pages - missed);
 	return 0;
+}
+
+/* The same where `from`, if it is the first of the reading, may be all that was slept for. */
+GLOBAL(int, consume)(struct task_state *task, struct window *window, struct reading *reading,
+		     u64 from, u64 to)
+{
+	if (!reading || to <= from)
+		return 0;
+	if (reading->slept == SLEPT_FIRST) {
+		reading->slept = SLEPT_ALL;
+		consume_alike(task, window, reading, from, from + 1);
+		reading->slept = SLEPT_NOT;
+		from += 1;
+	}
+	return consume_alike(task, window, reading, from, to);
 }
 
 /* The same of those that went by quietly. */
@@ -623,12 +638,12 @@ static __always_inline int is_fresh(const struct window *window, u64 index)
 
 /*
  * What was brought in since the reads were last told was so for this reading, and what was
- * slept for is the page at `index`. Returns whether any was.
+ * slept for is the page at `index`, and the batch that it begins. Returns an enum slept.
  */
 GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct reading *reading,
 		       u64 index)
 {
-	u32 class = STALL_OTHER, slept = 0;
+	u32 class = STALL_OTHER, slept = SLEPT_NOT;
 	u64 taken;
 
 	if (!task || !reading)
@@ -638,7 +653,7 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 			class = STALL_MISS;
 		else if (window && is_outstanding(window, tag_of(reading), index))
 			class = STALL_LATE;
-		slept = 1;
+		slept = SLEPT_ALL;
 	}
 	class_stalls(task, class);
 	if (!window || !window->fresh_pages)
@@ -650,6 +665,16 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 	window->fresh_pages = 0;
 	window->freshes = 0;
 	return slept;
+}
+
+/* The same for a reading that was told before its pages were looked for. */
+static __always_inline void look_back_asked(struct task_state *task, struct window *window,
+					    struct reading *reading)
+{
+	u32 slept = look_back(task, window, reading, reading->index);
+
+	if (slept)
+		reading->slept = slept;
 }
 
 /* Where in its file the task's read began, or no file is as long. */
@@ -700,6 +725,15 @@ static __always_inline int shares_page(const struct reading *reading, const stru
 	return next->mapping == reading->mapping && next->index == reading->end;
 }
 
+/* What was slept for, seen from a read that begins in the page in which this one ended. */
+static __always_inline u32 slept_for_last(const struct reading *reading)
+{
+	if (reading->slept == SLEPT_ALL ||
+	    (reading->slept == SLEPT_FIRST && reading->index == reading->end))
+		return SLEPT_FIRST;
+	return SLEPT_NOT;
+}
+
 /*
  * 6.12 and newer say nothing of a batch that ends before a page still under I/O
  * (filemap_get_pages): a call that begins with one is first told further on.
@@ -731,14 +765,14 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	end_run(task, &task->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
 	if (reading->asks)
-		reading->slept |= look_back(task, window, reading, reading->index);
+		look_back_asked(task, window, reading);
 	if (!goes_on(reading, next)) {
 		u32 shared = shares_page(reading, next), missed, slept;
 
+		slept = slept_for_last(reading);
 		if (reading->mapping)
 			consume(task, window, reading, reading->index, reading->end + 1 - shared);
 		missed = reading->missed;
-		slept = reading->slept;
 		start = next->asks ? next->index : untold_pages(p, reading, next);
 		*reading = *next;
 		reading->index = start;
@@ -751,9 +785,10 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	if (reading->index < next->index) {
 		consume(task, window, reading, reading->index, next->index);
 		reading->index = next->index;
-		reading->slept = 0;
+		reading->slept = SLEPT_NOT;
 	}
-	reading->slept |= slept;
+	if (slept)
+		reading->slept = slept;
 	reading->base = reading->index;
 	give_reading(cpu, task, reading->slept || reading->missed ? READS_NEWS : READS_QUIET);
 	return 0;
@@ -860,7 +895,7 @@ static __always_inline int reads_end(struct task_struct *p)
 	end_run(task, &task->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
 	if (task->reading.asks)
-		task->reading.slept |= look_back(task, window, &task->reading, task->reading.index);
+		look_back_asked(task, window, &task->reading);
 	if (task->reading.mapping)
 		consume(task, window, &task->reading, task->reading.index, task->reading.end + 1);
 	class_stalls(task, STALL_OTHER);

@@ -486,6 +486,20 @@ def test_stalls_are_what_a_lone_reader_does_not_run(
 
 
 @pytest.mark.real_time
+def test_only_the_pages_that_were_slept_for_are_late(
+    watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
+) -> None:
+    """Reads of 5,000 bytes end within a page; the next one begins there, and slept for no other."""
+    disk.read_ahead(128)
+    path = disk.file("slow", 16 * MIB)
+    slowed(disk, 20 * MIB)
+    found = _of(watch.run(f"reads {path} seq:5000 | cat").only("reads|cat").stages[0])
+    waits = found.stalls["late"].alone + found.stalls["late"].overlapped
+    assert waits > 0
+    assert waits <= found.pages["late"] <= 3 * waits
+
+
+@pytest.mark.real_time
 def test_stalls_that_another_stage_covers(
     watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
 ) -> None:
