@@ -518,6 +518,7 @@ static __always_inline void has_execd(struct task_struct *p, struct task_state *
 	task->cached_end = 0;
 	meet_self(task, ASK_USED, now);
 	rename_stage(bpf_get_current_task(), task->stage, now);
+	leave_ends(bpf_get_current_task(), task->stage);
 	meet_arguments(bpf_get_current_task(), task, now);
 	meet_alone(bpf_get_current_task(), task, now);
 	task->born_ns = 0;

@@ -58,6 +58,7 @@ enum stage_flag {
 #define END_JOINED 4	/* this end makes an edge */
 #define END_BORROWED 8	/* it is the enclosing stage's; its side is in the bits above */
 #define END_BORROWED_SHIFT 4
+#define END_LEFT 64	/* the stage's program has changed since it used this, and has it at neither 0 nor 1 */
 
 #define COMM_LEN 16
 #define STAGE_ENDS 8	/* pipe ends remembered per stage */
@@ -99,7 +100,7 @@ struct pipe_key {
 };
 
 struct pipe_end {
-	struct pipe_key key;	/* inode 0: free slot; pad: enum pipe_side + 1, END_JOINED */
+	struct pipe_key key;	/* inode 0: free slot; pad: enum pipe_side + 1, END_… */
 	__u64 sleeps;
 	__u64 asleep_ns;
 };

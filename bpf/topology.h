@@ -185,30 +185,6 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 	return 0;
 }
 
-/* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
-static __always_inline int is_edge(u32 writer_index, u32 reader_index, u32 named)
-{
-	struct stage *writer = stage_at(writer_index), *reader = stage_at(reader_index);
-
-	if (!writer || !reader)
-		return 0;
-	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
-		return 0;
-	if (named)	/* the next job may use the same FIFO: their stages must have met */
-		return (writer->live || writer->end_ns > reader->root_start_ns) &&
-		       (reader->live || reader->end_ns > writer->root_start_ns);
-	if (writer->parent_pid == reader->parent_pid &&
-	    writer->parent_start_ns == reader->parent_start_ns)
-		return 1;
-	if (reader->parent_pid == writer->pid)
-		return 1;
-	if (writer->parent_pid == reader->pid)
-		return writer->root_start_ns < reader->exec_ns ||
-		       reader->flags & STAGE_INTERPRETER;
-	/* tee's child by rule 3 writes to tee's reader: both are stages here already */
-	return pipeline_root(writer_index) == pipeline_root(reader_index);
-}
-
 /* Slot of this end in a stage, or -1. */
 GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 {
@@ -224,6 +200,40 @@ GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 			return i;
 	}
 	return -1;
+}
+
+/* Has the stage become another program since it used this end? */
+static __always_inline int has_left(u32 index, const struct pipe_key *key, u32 side)
+{
+	struct stage *stage = stage_at(index);
+	int slot = find_end(index, key, side);
+
+	return stage && slot >= 0 && stage->ends[slot & (STAGE_ENDS - 1)].key.pad & END_LEFT;
+}
+
+/* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
+static __always_inline int is_edge(u32 writer_index, u32 reader_index, const struct fifo *fifo)
+{
+	struct stage *writer = stage_at(writer_index), *reader = stage_at(reader_index);
+
+	if (!writer || !reader)
+		return 0;
+	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
+		return 0;
+	if (fifo->named)	/* the next job may use the same FIFO: their stages must have met */
+		return (writer->live || writer->end_ns > reader->root_start_ns) &&
+		       (reader->live || reader->end_ns > writer->root_start_ns);
+	if (writer->parent_pid == reader->parent_pid &&
+	    writer->parent_start_ns == reader->parent_start_ns)
+		return 1;
+	if (reader->parent_pid == writer->pid)
+		return 1;
+	if (writer->parent_pid == reader->pid)
+		return (writer->root_start_ns < reader->exec_ns ||
+			reader->flags & STAGE_INTERPRETER) &&
+		       !has_left(reader_index, &fifo->key, SIDE_READ);
+	/* tee's child by rule 3 writes to tee's reader: both are stages here already */
+	return pipeline_root(writer_index) == pipeline_root(reader_index);
 }
 
 static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u32 side)
@@ -243,8 +253,7 @@ GLOBAL(int, meet_partner)(u32 index, u32 reference, const struct fifo *fifo, u64
 
 	if (!stage || !other || !fifo)
 		return 0;
-	if (!(fifo->side == SIDE_WRITE ? is_edge(index, found, fifo->named) :
-					 is_edge(found, index, fifo->named)))
+	if (!(fifo->side == SIDE_WRITE ? is_edge(index, found, fifo) : is_edge(found, index, fifo)))
 		return 0;
 	mark_joined(index, &fifo->key, fifo->side);
 	mark_joined(found, &fifo->key, fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
@@ -313,12 +322,16 @@ GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 	struct stage *stage = stage_at(index);
 	struct pipe *pipe;
 	struct pipe_key key;
+	int slot;
 
 	if (!index || !stage || !page || !fifo || fifo->both)
 		return 0;
 	key = fifo->key;
-	if (find_end(index, &key, fifo->side) < 0)
+	slot = find_end(index, &key, fifo->side);
+	if (slot < 0)
 		add_end(stage, fifo, fifo->side + 1);
+	else
+		stage->ends[slot & (STAGE_ENDS - 1)].key.pad &= ~END_LEFT;
 	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe) {
 		bpf_map_update_elem(MAP(pipes), &key, &page->no_pipe, BPF_NOEXIST);
@@ -386,6 +399,30 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 }
 
 /*
+ * The root of a stage has become another program, by the shell's exec, say: what it read from
+ * its children before, `$(…)`, is none of that program's. A pipe that it uses after all is
+ * registered again.
+ */
+GLOBAL(int, leave_ends)(u64 p, u32 index)
+{
+	struct stage *stage = stage_at(index);
+
+	if (!stage || stage->pid != BPF_CORE_READ(TASK(p), tgid))
+		return 0;
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &stage->ends[i];
+		u32 side = end->key.pad & END_SIDE_MASK;
+		struct pipe_key key = end->key;
+
+		if (!key.inode || !side || end->key.pad & END_JOINED)
+			continue;
+		if (!holds_as_stdio(p, &key, side - 1))
+			end->key.pad |= END_LEFT;
+	}
+	return 0;
+}
+
+/*
  * One end of a stage that ends: what kept it from being an edge may be known by now (tee's
  * children by rule 3 are known to be in the pipeline of tee's reader once tee itself is).
  */
@@ -399,7 +436,7 @@ GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 	if (!stage)
 		return 0;
 	end = &stage->ends[slot & (STAGE_ENDS - 1)];
-	if (!end->key.inode)
+	if (!end->key.inode || end->key.pad & END_LEFT)
 		return 0;
 	side = end->key.pad & END_BORROWED ? end->key.pad >> END_BORROWED_SHIFT :
 					     end->key.pad & END_SIDE_MASK;

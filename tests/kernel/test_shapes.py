@@ -120,6 +120,10 @@ SHELL = [
         pipeline("sed|sort", nested=True),
     ),
     shape("builtin at the start", "echo hello | cat", "bash|cat"),
+    shape(
+        "a shell that has read from its children and becomes another program",
+        "bash -c 'while read -r x; do y=$x; done < <(sleep 0.05; cat lines); exec sleep 0.1'; true",
+    ),
     shape("list, then pipeline", "sleep 0.01; cat lines | wc -l", "cat|wc"),
     shape("pipeline, then list", "cat lines | wc -l; sleep 0.01; true", "cat|wc"),
     shape(
