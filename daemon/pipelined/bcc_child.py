@@ -244,7 +244,6 @@ class _Loader:
     def _declare(self) -> None:
         pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint
         for name, result, arguments in (
-            ("bpf_obj_get_info_by_fd", ctypes.c_int, [ctypes.c_int, pointer, pointer]),
             ("btf__load_from_kernel_by_id", pointer, [number]),
             ("btf__find_by_name_kind", ctypes.c_int, [pointer, text, number]),
             ("btf__type_by_id", pointer, [pointer, number]),
@@ -373,8 +372,8 @@ class _Loader:
         )
         return fd
 
-    def attach(self, name: str, hook: str, method: str) -> int:
-        """Descriptor of the link or perf event that keeps it attached."""
+    def attach(self, name: str, hook: str, method: str) -> tuple[int, int]:
+        """Descriptors of the link or perf event that keeps it attached, and of the program."""
         program = self._programs[name]
         if method == "iterator":
             fd = self._bcc.bcc_iter_attach(program, None, 0)
@@ -388,7 +387,7 @@ class _Loader:
             fd = self._bcc.bpf_attach_raw_tracepoint(program, None)
         if fd < 0:
             raise _RefusedError(f"cannot attach to {hook}", ctypes.get_errno() or -fd)
-        return int(fd)
+        return int(fd), program
 
 
 def _serve(connection: socket.socket, lib: Libbpf) -> None:
@@ -406,7 +405,7 @@ def _serve(connection: socket.socket, lib: Libbpf) -> None:
             elif "load" in asked:
                 loader.load(asked["load"], asked["hook"], asked["method"])
             else:
-                fds = [loader.attach(asked["attach"], asked["hook"], asked["method"])]
+                fds = loader.attach(asked["attach"], asked["hook"], asked["method"])
         except _RefusedError as error:
             answer = error.answer
         socket.send_fds(connection, [json.dumps(answer).encode()], fds)

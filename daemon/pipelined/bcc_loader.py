@@ -97,11 +97,12 @@ class BccPrograms:
             left.pop(other, None)
             self.refused[other] = its, reason
 
-    def attach(self, name: str, program: Program) -> int:
-        """Attach one of `programs`; the descriptor of its link, or `UserError`."""
+    def attach(self, name: str, program: Program) -> tuple[int, int]:
+        """Attach one of `programs`; descriptors of its link and of itself, or `UserError`."""
         _, fds = self._child.ask({"attach": name, "hook": program.hook, "method": program.method})
         self._fds += fds
-        return fds[0]
+        link, itself = fds
+        return link, itself
 
     def all_attached(self) -> None:
         """Nothing more will be attached: the child ends, and with it LLVM."""

@@ -49,6 +49,8 @@ class Libbpf:
             ("bpf_object__find_map_by_name", pointer, [pointer, text]),
             ("bpf_object__find_program_by_name", pointer, [pointer, text]),
             ("bpf_map__fd", number, [pointer]),
+            ("bpf_program__fd", number, [pointer]),
+            ("bpf_obj_get_info_by_fd", number, [number, pointer, pointer]),
             ("bpf_map__set_max_entries", number, [pointer, ctypes.c_uint32]),
             ("bpf_program__set_autoload", number, [pointer, ctypes.c_bool]),
             ("bpf_program__set_attach_target", number, [pointer, number, text]),
@@ -79,6 +81,8 @@ class Libbpf:
     bpf_object__find_program_by_name: ctypes._NamedFuncPointer
     bpf_map__fd: ctypes._NamedFuncPointer
     bpf_map__set_max_entries: ctypes._NamedFuncPointer
+    bpf_program__fd: ctypes._NamedFuncPointer
+    bpf_obj_get_info_by_fd: ctypes._NamedFuncPointer
     bpf_program__set_autoload: ctypes._NamedFuncPointer
     bpf_program__set_attach_target: ctypes._NamedFuncPointer
     bpf_program__attach: ctypes._NamedFuncPointer

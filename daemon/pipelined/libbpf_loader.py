@@ -97,8 +97,8 @@ class LibbpfPrograms:
         lib.malloc_trim(0)
         self._object = opened
 
-    def attach(self, name: str, program: Program) -> int:
-        """Attach one of `programs`; the descriptor of its link, or `UserError`."""
+    def attach(self, name: str, program: Program) -> tuple[int, int]:
+        """Attach one of `programs`; descriptors of its link and of itself, or `UserError`."""
         self._lib.messages.clear()
         found = self._lib.bpf_object__find_program_by_name(self._object, name.encode())
         if program.method == "kprobe":
@@ -112,8 +112,7 @@ class LibbpfPrograms:
                 line_that_matters(self._lib.messages),
             )
         self._links.append(link)
-        fd: int = self._lib.bpf_link__fd(link)
-        return fd
+        return self._lib.bpf_link__fd(link), self._lib.bpf_program__fd(found)
 
     def all_attached(self) -> None:
         """Nothing more will be attached; the object is kept, as it owns the maps."""

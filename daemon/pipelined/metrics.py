@@ -395,6 +395,14 @@ class LossCollector(Collector):
             " from its CPU time, levels only in part.",
             value=self._observer.missed_switches(),
         )
+        missed = CounterMetricFamily(
+            "pipelined_missed_events_total",
+            "Events that the kernel passed a hook's program over for.",
+            labels=["hook"],
+        )
+        for hook, count in self._observer.missed_events().items():
+            missed.add_metric([hook], count)
+        yield missed
         yield entries
         yield capacity
 

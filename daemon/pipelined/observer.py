@@ -175,6 +175,11 @@ class Observer:
             if self._closed:
                 return
             began = time.monotonic()
+    def missed_events(self) -> Mapping[str, int]:
+        """Events that the kernel passed a program over for, by hook, since the start."""
+        with self._lock:
+            return {} if self._closed else self._sweep.missed_events()
+
             try:
                 groups = self._sweep.take()
                 over = self._model.update(groups, began, settle=settle)

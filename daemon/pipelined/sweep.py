@@ -167,6 +167,10 @@ class Sweep:
         """Switches to threads of stages that the kernel did not trace, since the start."""
         return int(struct.unpack_from("=Q", self._control, MISSED_SWITCHES_OFFSET)[0])
 
+    def missed_events(self) -> dict[str, int]:
+        """Events that programs were passed over for, by hook, since the start."""
+        return self._loaded.missed_events()
+
     def maps(self) -> list[MapUse]:
         """How full the bounded maps were at the last reading."""
         pipes = {end.key for stage in self._in_use.values() for end in stage.ends}

@@ -7,7 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from pipelined import records, sweep
+from pipelined import loader, records, sweep
 from pipelined.runs import LEVELS, STATES
 
 LAYOUT = Path(__file__).parent / "programs" / "build" / "layout"
@@ -32,6 +32,8 @@ def test_records_have_the_layout_of_the_header() -> None:
         "control.began_ns": sweep.BEGAN_OFFSET,
         "control.missed_switches": sweep.MISSED_SWITCHES_OFFSET,
         "control.watch_pid": sweep.WATCH_PID_OFFSET,
+        "readahead": records.READAHEAD.size,
+        "bpf_prog_info.recursion_misses": loader.RECURSION_MISSES_OFFSET,
         "states": len(STATES),
         "levels": len(LEVELS),
         "lost_kinds": len(records.LOST_KINDS),

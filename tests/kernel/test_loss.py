@@ -76,3 +76,7 @@ def test_maps_say_how_full_they_are(
     assert [use for use in uses if use.entries > use.capacity] == []
     assert any(use.entries == use.capacity for use in uses)
     assert not any(entries_left(cramped).values())
+
+
+def test_events_that_were_passed_over_are_told_for_every_hook(observer: Observer) -> None:
+    assert set(observer.missed_events()) == {h.name for h in observer.hooks() if h.attached}

@@ -190,10 +190,10 @@ class FakePrograms:
         self.refused: dict[str, Any] = {}
         self.gone = gone
 
-    def attach(self, name: str, program: hooks.Program) -> int:
+    def attach(self, name: str, program: hooks.Program) -> tuple[int, int]:
         if program.hook in self.gone or f"{program.method} {program.hook}" in self.gone:
             raise UserError(f"cannot attach to {program.hook}")
-        return 1
+        return 1, 2
 
     def all_attached(self) -> None:
         pass

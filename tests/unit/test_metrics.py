@@ -120,6 +120,9 @@ class FakeObserver:
     def missed_switches(self) -> int:
         return 3
 
+    def missed_events(self) -> dict[str, int]:
+        return {"sched_process_exec": 2}
+
     def maps(self) -> list[FakeMap]:
         return [FakeMap("stages", 12, 4096), FakeMap("pipes", 3, 8192)]
 
@@ -214,6 +217,7 @@ def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
         ("pipelined_lost_total", {"what": "stages"}, 0),
         ("pipelined_lost_total", {"what": "pipes"}, 4),
         ("pipelined_missed_switches_total", {}, 3),
+        ("pipelined_missed_events_total", {"hook": "sched_process_exec"}, 2),
         ("pipelined_map_entries", {"map": "stages"}, 12),
         ("pipelined_map_capacity", {"map": "stages"}, 4096),
         ("pipelined_sweep_seconds_count", {}, 1),

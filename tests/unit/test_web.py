@@ -85,6 +85,9 @@ class FakeObserver:
     def missed_switches(self) -> int:
         return 0
 
+    def missed_events(self) -> dict[str, int]:
+        return {}
+
     def maps(self) -> list[Any]:
         return []
 
