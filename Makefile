@@ -15,7 +15,8 @@ ARGS ?=
 # What has to be there to build and run, and on top of it what the tests run pipelines with.
 PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
 	python3 python3-venv
-TEST_PACKAGES := busybox-static dash gawk gzip mawk procps python3-bpfcc strace time util-linux xz-utils zsh
+TEST_PACKAGES := bindfs btrfs-progs busybox-static dash e2fsprogs gawk gzip mawk procps python3-bpfcc strace \
+	time util-linux xfsprogs xz-utils zsh
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))

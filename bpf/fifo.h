@@ -20,24 +20,29 @@ struct fifo {
 	u8 unused[3];
 };
 
+/* The file at a descriptor of the task, or NULL. */
+static __always_inline struct file *file_at_fd(u64 p, u32 fd)
+{
+	struct fdtable *fdt = BPF_CORE_READ(TASK(p), files, fdt);
+	struct file *file = NULL;
+
+	if (fdt && fd < BPF_CORE_READ(fdt, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(fdt, fd) + fd);
+	return file;
+}
+
 /* 1 and *fifo when descriptor fd of the task is a FIFO; fifo->mode is set for any file. */
 GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 {
 	struct super_block *sb;
 	struct inode *inode;
-	struct file *file = NULL;
-	struct file **table;
-	struct fdtable *fdt;
+	struct file *file;
 	u32 mode;
 
 	if (!fifo)
 		return 0;
 	fifo->mode = 0;
-	fdt = BPF_CORE_READ(TASK(p), files, fdt);
-	if (!fdt || fd >= BPF_CORE_READ(fdt, max_fds))
-		return 0;
-	table = BPF_CORE_READ(fdt, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), table + fd);
+	file = file_at_fd(p, fd);
 	if (!file)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
@@ -76,10 +81,8 @@ GLOBAL(int, holds_as_stdio)(u64 p, const struct pipe_key *key, u32 side)
 /* How many descriptors, of all processes, share the file at this one. */
 GLOBAL(int, sharers)(u64 p, u32 fd)
 {
-	struct file **table = BPF_CORE_READ(TASK(p), files, fdt, fd);
-	struct file *file = NULL;
+	struct file *file = file_at_fd(p, fd);
 
-	bpf_probe_read_kernel(&file, sizeof(file), table + fd);
 	return FILE_REFERENCES(file);
 }
 

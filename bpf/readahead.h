@@ -425,24 +425,21 @@ static __always_inline struct window *make_window(struct task_struct *p)
 	return window;
 }
 
-static __always_inline u64 file_mapping(u64 p, u32 fd)
+/*
+ * Does the call read the file of these pages? Else they are metadata that it needs on its way:
+ * of its device, or, as btrfs has them, of an inode of the same file system. A file that
+ * overlayfs shows has its pages in another one.
+ */
+static __always_inline int reads_file(u64 p, const struct call *call, const struct run *added)
 {
-	struct fdtable *fdt = BPF_CORE_READ(TASK(p), files, fdt);
-	struct file **table = BPF_CORE_READ(fdt, fd);
-	struct file *file = NULL;
+	struct address_space *mapping = (struct address_space *)added->mapping;
+	struct file *file = file_at_fd(p, call->kind == CALL_SENDFILE ? call->args[1] : call->args[0]);
 
-	if (fd >= BPF_CORE_READ(fdt, max_fds))
+	if (file && (u64)BPF_CORE_READ(file, f_mapping) == added->mapping)
+		return 1;
+	if ((added->mode & S_IFMT) == S_IFBLK)
 		return 0;
-	bpf_probe_read_kernel(&file, sizeof(file), table + fd);
-	return file ? (u64)BPF_CORE_READ(file, f_mapping) : 0;
-}
-
-/* Does the call read this device, or a file on it, which needs its metadata? */
-static __always_inline int reads_device(u64 p, const struct call *call, u64 mapping)
-{
-	u32 fd = call->kind == CALL_SENDFILE ? call->args[1] : call->args[0];
-
-	return file_mapping(p, fd) == mapping;
+	return !file || BPF_CORE_READ(file, f_inode, i_sb) != BPF_CORE_READ(mapping, host, i_sb);
 }
 
 static __always_inline void fault_brought_in(struct fault *fault, u64 first, u64 last)
@@ -581,7 +578,8 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 			fault_brought_in(&task->fault, added->first, added->last);
 		return 0;
 	}
-	if ((added->mode & S_IFMT) == S_IFBLK && !reads_device(address, &call, added->mapping))
+	if ((kind == READ_RUN || (added->mode & S_IFMT) == S_IFBLK) &&
+	    !reads_file(address, &call, added))
 		return 0;
 	if (task->run.kind == kind && extends(&task->run, added)) {
 		task->run.last = added->last;
@@ -925,8 +923,7 @@ GLOBAL(int, reader_sleeps)(struct task_state *task, const struct call *call, u64
 {
 	u64 p = bpf_get_current_task();
 	u32 fd, mode, kind = OTHER_STALLS;
-	struct file *file = NULL;
-	struct fdtable *fdt;
+	struct file *file;
 
 	if (!task || !call)
 		return 0;
@@ -947,9 +944,7 @@ GLOBAL(int, reader_sleeps)(struct task_state *task, const struct call *call, u64
 	default:
 		return stall_began(task, OTHER_STALLS, 0, now);
 	}
-	fdt = BPF_CORE_READ(TASK(p), files, fdt);
-	if (fd < BPF_CORE_READ(fdt, max_fds))
-		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(fdt, fd) + fd);
+	file = file_at_fd(p, fd);
 	if (!file)
 		return 0;
 	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;

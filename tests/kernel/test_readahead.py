@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `readahead` tier against the kernel's own word on which pages were in the page cache.
 
-`reads` asks mincore(2) before each read. Files lie on a file system of the test's own, in a loop
+`reads` asks the kernel before each read (cachestat, else mincore). Files lie on a file system of the test's own, in a loop
 device, are made cold one at a time, and stay whole in memory; where the host evicts some of them
 during a test (DAMON, memory pressure), both sides see it, but not at the same instant: once more.
 """
@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -74,30 +75,37 @@ def warm(path: Path, start: int, end: int, step: int = PAGE, size: int = PAGE) -
         os.close(fd)
 
 
+@contextmanager
+def disk_with(directory: Path, kind: str, options: str, *make: str) -> Iterator[Disk]:
+    """A file system of `kind` in a file in `directory`; `make` are options of its mkfs."""
+    image = directory / "image"
+    root = directory / "root"
+    root.mkdir()
+    subprocess.run(["truncate", "-s", "1G", image], check=True)
+    subprocess.run([f"mkfs.{kind}", "-q", *make, image], check=True)
+    made = subprocess.run(
+        ["losetup", "--show", "-f", image], check=True, capture_output=True, text=True
+    )
+    device = made.stdout.strip()
+    try:
+        subprocess.run(["mount", "-t", kind, "-o", options, device, root], check=True)
+        try:
+            yield Disk(root, Path(device).name, "data=journal" in options)
+        finally:
+            subprocess.run(["umount", root], check=True)
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
 @pytest.fixture(scope="module", params=["defaults", "data=journal"])
 def disk(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Disk]:
     """With large folios where the kernel has them for ext4; with a journal of data without."""
     directory = tmp_path_factory.mktemp("disk")
-    image = directory / "image"
-    root = directory / "root"
-    root.mkdir()
-    subprocess.run(["truncate", "-s", "1G", image], check=True)
-    subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=1", image], check=True)
-    made = subprocess.run(
-        ["losetup", "--show", "-f", image], check=True, capture_output=True, text=True
-    )
-    device = made.stdout.strip()
-    try:
-        options = f"noatime,{request.param}"
-        subprocess.run(["mount", "-t", "ext4", "-o", options, device, root], check=True)
-        try:
-            yield Disk(root, Path(device).name, request.param == "data=journal")
-        finally:
-            subprocess.run(["umount", root], check=True)
-    finally:
-        subprocess.run(["losetup", "-d", device], check=True)
+    options = f"noatime,{request.param}"
+    with disk_with(directory, "ext4", options, "-E", "lazy_itable_init=1") as made:
+        yield made
 
 
 @pytest.fixture
@@ -378,6 +386,34 @@ def test_overlayfs_is_the_file_system_below(watch: Watch, disk: Disk, overlay: P
     found = _of(observed.only("cat|wc").stages[0])
     assert found.cache_state == "cold" and found.coverage and found.coverage > 0.9
     disk.cool(path)
+
+
+@pytest.mark.parametrize("kind", ["xfs", "btrfs"])
+def test_other_file_systems(watch: Watch, tmp_path: Path, kind: str) -> None:
+    """Also where metadata is in the page cache of an inode of the same file system (btrfs)."""
+    with disk_with(tmp_path, kind, "noatime") as disk:
+        disk.read_ahead(128)
+        path = disk.file("cold", 8 * MIB)
+        for steps in (["seq:4096"], ["seq:5000"], ["seq:131072"], ["scattered:4096:200"]):
+            read(watch, path, *steps, prepare=lambda: disk.cool(path))
+
+
+def test_fuse(watch: Watch, disk: Disk) -> None:
+    below, above = disk.root / "below", disk.root / "above"
+    below.mkdir(exist_ok=True)
+    above.mkdir(exist_ok=True)
+    source = disk.file("below/file", 8 * MIB)
+    subprocess.run(["bindfs", below, above], check=True)
+    try:
+
+        def prepare() -> None:
+            disk.cool(above / "file")
+            disk.cool(source)
+
+        for steps in (["seq:4096"], ["seq:131072"], ["scattered:4096:200"]):
+            assert read(watch, above / "file", *steps, prepare=prepare).stall_seconds > 0
+    finally:
+        subprocess.run(["umount", above], check=True)
 
 
 def test_tmpfs_has_no_disk(watch: Watch, tmp_path: Path) -> None:

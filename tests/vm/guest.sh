@@ -4,7 +4,7 @@
 # what this kernel lets us attach, and what we then count. The last line is the result.
 cd "$(dirname "$0")/../.."
 mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
-modprobe -a loop ext4
+modprobe -a loop ext4 xfs btrfs fuse
 mount -t bpf bpf /sys/fs/bpf 2>/dev/null
 export HOME=/tmp PIPELINED_REQUIRE_BPF=1 PIPELINED_REQUIRE_FUNCTIONS=1 PIPELINED_EMULATED=1
 
