@@ -46,7 +46,9 @@ _CALL_MARK = 0x1000_0000
 _MAP_MARK = 0x2000_0000
 _MARK_MASK = 0x0FFF_FFFF
 
-_LOG_SIZE = 4 << 20
+#: What is wrong, without each instruction on the way: BPF_LOG_STATS of include/linux/bpf_verifier.h.
+_LOG_LEVEL = 4
+_LOG_SIZE = 65536
 
 #: bcc looks for its kernel headers under these names. All it needs is in the one of types.
 _HEADERS = (
@@ -342,7 +344,7 @@ class _Loader:
         fd = self._bpf_prog_load(kind, name, instructions, options)
         if fd < 0:
             verifier_log = ctypes.create_string_buffer(_LOG_SIZE)
-            options.log_level = 1
+            options.log_level = _LOG_LEVEL
             options.log_size = _LOG_SIZE
             options.log_buf = ctypes.cast(verifier_log, ctypes.c_void_p)
             self._bpf_prog_load(kind, name, instructions, options)
