@@ -46,7 +46,7 @@ _CALL_MARK = 0x1000_0000
 _MAP_MARK = 0x2000_0000
 _MARK_MASK = 0x0FFF_FFFF
 
-#: What is wrong, without each instruction on the way: BPF_LOG_STATS of include/linux/bpf_verifier.h.
+#: BPF_LOG_STATS of include/linux/bpf_verifier.h: what is wrong, not each instruction on the way.
 _LOG_LEVEL = 4
 _LOG_SIZE = 65536
 

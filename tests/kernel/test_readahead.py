@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `readahead` tier against the kernel's own word on which pages were in the page cache.
 
-`reads` asks the kernel before each read (cachestat, else mincore). Files lie on a file system of the test's own, in a loop
-device, are made cold one at a time, and stay whole in memory; where the host evicts some of them
-during a test (DAMON, memory pressure), both sides see it, but not at the same instant: once more.
+`reads` asks before each read, by cachestat(2) or mincore(2). Files lie on a file system of the
+test's own, in a loop device, are made cold one at a time, and stay whole in memory; where the host
+evicts some of them during a test (DAMON, memory pressure), both sides see it, but not at the same
+instant: once more.
 """
 
 from __future__ import annotations
