@@ -223,20 +223,20 @@ static __always_inline int is_outstanding(struct window *window, u32 file, u64 i
 	return word && word->pages >> (index & (WORD_PAGES - 1)) & 1;
 }
 
+/* Is it this file that the task has at this descriptor? A function of its own, as word_mask. */
+GLOBAL(int, is_open_at)(u64 p, u32 fd, u32 wanted)
+{
+	struct file *file = file_at_fd(p, fd);
+
+	return file && file_of((u64)BPF_CORE_READ(file, f_mapping)) == wanted;
+}
+
 /* Has the task any descriptor, of its first MAX_FDS, of this file? */
 GLOBAL(int, has_open)(u64 p, u32 wanted)
 {
-	struct fdtable *fdt = BPF_CORE_READ(TASK(p), files, fdt);
-	struct file **table = BPF_CORE_READ(fdt, fd);
-	u32 count = BPF_CORE_READ(fdt, max_fds);
-
-	for (u32 fd = 0; fd < MAX_FDS && fd < count; fd++) {
-		struct file *file = NULL;
-
-		bpf_probe_read_kernel(&file, sizeof(file), table + fd);
-		if (file && file_of((u64)BPF_CORE_READ(file, f_mapping)) == wanted)
+	for (u32 fd = 0; fd < MAX_FDS; fd++)
+		if (is_open_at(p, fd, wanted))
 			return 1;
-	}
 	return 0;
 }
 

@@ -133,8 +133,6 @@ def slowed() -> Iterator[Callable[[Disk, int], None]]:
 @pytest.fixture(autouse=True)
 def needs_the_tier(observer: Observer) -> None:
     off = [h for h in observer.hooks() if h.tier == "readahead" and not h.attached]
-    if observer.loader == "bcc" and any("Bad address" in h.reason for h in off):
-        pytest.xfail("Linux 6.1 refuses these programs as bcc compiles them (docs/ARCHITECTURE.md)")
     assert not off or {h.name for h in off} == {"iomap_dio_complete"}, off
 
 
