@@ -8,7 +8,7 @@
 
 #define CALLS 2000	/* BPF_PROG_RUN has no repeat for raw tracepoints */
 
-static __always_inline struct file *file_at_fd(int fd)
+static __always_inline struct file *own_file(int fd)
 {
 	return bpf_get_current_task_btf()->files->fd_array[fd];
 }
@@ -17,7 +17,7 @@ static __always_inline struct file *file_at_fd(int fd)
 static long call_pipe_write(u64 index, void *ctx)
 {
 	struct task_state *task = member(bpf_get_current_task_btf());
-	struct pipe_inode_info *pipe = file_at_fd(1)->f_inode->i_pipe;
+	struct pipe_inode_info *pipe = own_file(1)->f_inode->i_pipe;
 
 	if (task)
 		pipe_write_began(task, 4096 + index, pipe->head - pipe->tail, pipe->max_usage);
@@ -33,8 +33,8 @@ static long call_pipe_read(u64 index, void *ctx)
 /* Both ends of one read. Descriptor 0 is a file. */
 static long call_file_read(u64 index, void *ctx)
 {
-	file_read_began(file_at_fd(0));
-	file_read_ended(file_at_fd(0), 4096 + index);
+	file_read_began(own_file(0));
+	file_read_ended(own_file(0), 4096 + index);
 	return 0;
 }
 
