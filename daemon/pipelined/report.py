@@ -16,8 +16,19 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from pipelined.findings import Finding, Host, findings
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
-from pipelined.verdict import STATE_WORDS, cache, duration, percent, sentence, share, stalls
+from pipelined.verdict import (
+    STATE_WORDS,
+    cache,
+    data_size,
+    duration,
+    mean_size,
+    percent,
+    sentence,
+    share,
+    stalls,
+)
 
 __all__ = [
     "MIN_WIDTH",
@@ -33,6 +44,7 @@ __all__ = [
     "printable_run",
     "render",
     "shorten",
+    "wrap",
 ]
 
 #: Narrower terminals than this get lines of this width (columns).
@@ -40,6 +52,8 @@ MIN_WIDTH = 60
 #: Wider than this a bar says no more (columns).
 MAX_BAR = 60
 MIN_BAR = 10
+#: So many findings say what to try; --json has all of them.
+TRIED = 3
 #: More parallel branches of one name than this are shown as one row.
 MAX_BRANCHES = 4
 
@@ -69,25 +83,48 @@ _BAR = "bar"
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
-def render(run: Run, console: Console, lost: int = 0) -> None:
-    """Print the report of `run` to `console`; `lost` is how many events were not counted."""
+def render(run: Run, console: Console, lost: int | None = 0, *, host: Host | None = None) -> None:
+    """Print the report of `run` to `console`; `lost` is how many events were not counted,
+    None where that is not known; `host` is the machine that it ran on, this one by default.
+    """
     width = max(MIN_WIDTH, console.width)
-    for line in lines(run, lost, width, ascii_only=is_ascii(console)):
+    host = host or Host.read()
+    for line in lines(run, lost, width, ascii_only=is_ascii(console), host=host):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def lines(run: Run, lost: int, width: int, *, ascii_only: bool = False) -> list[Text]:
-    """The report as lines of at most `width` columns."""
+def lines(
+    run: Run,
+    lost: int | None,
+    width: int,
+    *,
+    ascii_only: bool = False,
+    host: Host | None = None,
+) -> list[Text]:
+    """The report as lines of at most `width` columns; what to try is told for `host`."""
     run = printable_run(run, ascii_only)
     out = _headline(run, lost, width)
     out.append(Text())
-    out += [Text("  ") + line for line in _wrap(sentence(run), width - 2, "bold")]
+    out += [Text("  ") + line for line in wrap(sentence(run), width - 2, "bold")]
+    out += [] if host is None else _advice(findings(run, host), width)
     if run.stages:
         out.append(Text())
         out += _table(run, width, ascii_only)
     out.append(Text())
     out += _facts(run, width, ascii_only)
     return [plain_marks(line, ascii_only) for line in out]
+
+
+def _advice(found: Sequence[Finding], width: int) -> list[Text]:
+    """What to try, first what matters most, and what it could save."""
+    out = []
+    for finding in [finding for finding in found if finding.advice][:TRIED]:
+        text = finding.advice
+        if finding.gain_seconds is not None:
+            text += f" The bound is {duration(finding.gain_seconds)}."
+        first, *rest = wrap(f"{text} [{finding.id}]", width - 7, "")
+        out += [Text("  ") + first, *(Text(" " * 7) + line for line in rest)]
+    return out
 
 
 def is_ascii(console: Console) -> bool:
@@ -138,36 +175,6 @@ def plain_marks(line: Text, ascii_only: bool) -> Text:
 def glyphs(ascii_only: bool) -> Mapping[str, str]:
     """The character that stands for each state in a bar."""
     return _LETTERS if ascii_only else _BLOCKS
-
-
-def data_size(count: float) -> str:
-    """An amount of data, decimal.
-
-    >>> data_size(999), data_size(8_400_000), data_size(0)
-    ('999 B', '8.4 MB', '0 B')
-    """
-    return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
-
-
-def mean_size(count: float, calls: int) -> str:
-    """Bytes per call, binary as block sizes are; ``-`` without calls.
-
-    >>> mean_size(1 << 20, 32), mean_size(0, 0)
-    ('32 KiB', '-')
-    """
-    if calls <= 0:
-        return "-"
-    return _scaled(count / calls, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
-
-
-def _scaled(value: float, base: int, units: Sequence[str]) -> str:
-    step = 0
-    while round(value) >= base and step < len(units) - 1:
-        value /= base
-        step += 1
-    tenths = f"{value:.1f}"
-    whole = value >= 99.95 or (base == 1024 and (value >= 9.95 or tenths.endswith(".0")))
-    return f"{value:.0f} {units[step]}" if step == 0 or whole else f"{tenths} {units[step]}"
 
 
 def shorten(text: str, width: int) -> str:
@@ -237,7 +244,7 @@ def _sum(group: Sequence[Stage]) -> Stage:
     )
 
 
-def _headline(run: Run, lost: int, width: int) -> list[Text]:
+def _headline(run: Run, lost: int | None, width: int) -> list[Text]:
     figures = [duration(run.wall_seconds) + (" so far" if run.live else " wall")]
     figures.append(f"{run.cores_used:.1f} cores used")
     if run.overlap is not None:
@@ -246,7 +253,8 @@ def _headline(run: Run, lost: int, width: int) -> list[Text]:
         figures.append(f"cache {run.readahead.cache_state}")
     if run.partial:
         figures.append("partial")
-    figures.append(f"{lost:,} lost")
+    if lost is not None:
+        figures.append(f"{lost:,} lost")
     entries = [Text(figure) for figure in figures]
     if lost:
         entries[-1].stylize("red")
@@ -460,7 +468,7 @@ def _disk(run: Run) -> str:
 
 def _fact(name: str, value: str, width: int) -> list[Text]:
     head = f"  {name:<6}  "
-    wrapped = _wrap(value, width - len(head), "")
+    wrapped = wrap(value, width - len(head), "")
     indents = [head] + [" " * len(head)] * (len(wrapped) - 1)
     return [Text(indent) + line for indent, line in zip(indents, wrapped, strict=True)]
 
@@ -476,7 +484,7 @@ def _flow(entries: Sequence[Text], gap: str, lead: str, width: int) -> list[Text
     return out
 
 
-def _wrap(text: str, width: int, style: str) -> list[Text]:
+def wrap(text: str, width: int, style: str) -> list[Text]:
     """Lines of at most `width` columns; a number keeps its unit beside it."""
     out: list[str] = []
     for word in _TIED.sub("\0", text).split(" "):

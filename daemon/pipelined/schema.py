@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
+from pipelined.findings import DOCUMENTATION, Finding, Host, findings
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
@@ -30,8 +31,39 @@ from pipelined.runs import (
     Stage,
     Stalls,
 )
+from pipelined.verdict import sentence
 
-__all__ = ["run_as_dict", "run_from_dict"]
+__all__ = ["describe_run", "run_as_dict", "run_from_dict"]
+
+
+def describe_run(run: Run, host: Host, show_arguments: bool = False) -> dict[str, Any]:
+    """`run_as_dict`, with what is made of it: the verdict and the findings.
+
+    `host` is the machine that it ran on. `run_from_dict` takes this form too; it passes over
+    what is made of a run, which is computed anew.
+    """
+    return {
+        **run_as_dict(run, show_arguments),
+        "verdict": sentence(run),
+        "findings": [_finding_as_dict(finding) for finding in findings(run, host)],
+    }
+
+
+def _finding_as_dict(finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.id,
+        "severity": finding.severity,
+        "sentence": finding.sentence,
+        "advice": finding.advice,
+        "stages": list(finding.stages),
+        "evidence": [
+            {"name": evidence.name, "value": evidence.value, "unit": evidence.unit}
+            for evidence in finding.evidence
+        ],
+        "gain_seconds": finding.gain_seconds,
+        "gain_reason": finding.gain_reason,
+        "documentation": f"{DOCUMENTATION}#{finding.id}",
+    }
 
 
 def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:

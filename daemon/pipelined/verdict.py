@@ -14,13 +14,21 @@ from itertools import pairwise
 from pipelined.runs import STALL_CLASSES, Readahead, Run, Stage
 
 __all__ = [
+    "BARRIERS",
+    "LARGE",
     "STATE_WORDS",
+    "STORM",
     "Bottleneck",
+    "Graph",
     "Waiter",
     "bottleneck",
     "brief",
     "cache",
+    "data_size",
     "duration",
+    "joined",
+    "listing",
+    "mean_size",
     "percent",
     "sentence",
     "share",
@@ -128,7 +136,7 @@ class _Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Graph:
+class Graph:
     """Neighbours and everything upstream and downstream, by stage index."""
 
     before: tuple[frozenset[int], ...]
@@ -170,6 +178,36 @@ def duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // step} {smaller}"
     return f"{whole // 60} min {whole % 60} s"
+
+
+def data_size(count: float) -> str:
+    """An amount of data, decimal.
+
+    >>> data_size(999), data_size(8_400_000), data_size(0)
+    ('999 B', '8.4 MB', '0 B')
+    """
+    return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+def mean_size(count: float, calls: int) -> str:
+    """Bytes per call, binary as block sizes are; ``-`` without calls.
+
+    >>> mean_size(1 << 20, 32), mean_size(0, 0)
+    ('32 KiB', '-')
+    """
+    if calls <= 0:
+        return "-"
+    return _scaled(count / calls, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def _scaled(value: float, base: int, units: Sequence[str]) -> str:
+    step = 0
+    while round(value) >= base and step < len(units) - 1:
+        value /= base
+        step += 1
+    tenths = f"{value:.1f}"
+    whole = value >= 99.95 or (base == 1024 and (value >= 9.95 or tenths.endswith(".0")))
+    return f"{value:.0f} {units[step]}" if step == 0 or whole else f"{tenths} {units[step]}"
 
 
 def share(stage: Stage, state: str, wall: float) -> float:
@@ -231,7 +269,7 @@ def bottleneck(run: Run) -> Bottleneck | None:
     wall = run.wall_seconds
     if len(run.stages) < 2 or _too_short(run):
         return None
-    graph = _graph(run)
+    graph = joined(run)
     waits = [_waits(run, index, graph) for index in range(len(run.stages))]
     gone = [_gone(run, stage) for stage in run.stages]
 
@@ -371,7 +409,7 @@ def _sentence(run: Run) -> str:
 
 def _alone(run: Run) -> tuple[str, float]:
     """The state in which the one stage of a run spends most time, and its share."""
-    return _reason(run, (0,), [_waits(run, 0, _graph(run))])
+    return _reason(run, (0,), [_waits(run, 0, joined(run))])
 
 
 def _alone_sentence(run: Run, span: str) -> str:
@@ -420,8 +458,8 @@ def _waiting_clauses(run: Run, found: Bottleneck) -> list[str]:
         if not waiters:
             continue
         named = waiters[:NAMED]
-        names = _listing([stage_label(run, waiter.stages) for waiter in named])
-        shares = _listing([percent(waiter.share) for waiter in named])
+        names = listing([stage_label(run, waiter.stages) for waiter in named])
+        shares = listing([percent(waiter.share) for waiter in named])
         verb = "waits" if len(named) == 1 and len(named[0].stages) == 1 else "wait"
         more = f", {len(waiters) - NAMED} more" if len(waiters) > NAMED else ""
         clauses.append(f"{names} {verb} for {them} {shares}{more} ({side} pipe)")
@@ -441,7 +479,7 @@ def _storm(run: Run, found: Bottleneck) -> str:
 def _balanced(run: Run, span: str) -> str:
     """The sentence for a run in which no stage stands out, by what they do instead."""
     wall = run.wall_seconds
-    graph = _graph(run)
+    graph = joined(run)
     waits = [_waits(run, index, graph) for index in range(len(run.stages))]
     most = max(wait.inside for wait in waits)
     if most >= LARGE:
@@ -481,7 +519,8 @@ def _too_short(run: Run) -> bool:
     return run.cpu_seconds < SHORT_CPU and run.wall_seconds < SHORT_WALL
 
 
-def _graph(run: Run) -> _Graph:
+def joined(run: Run) -> Graph:
+    """Who writes to whom, by `Run.edges`; by position in a run that has none."""
     count = len(run.stages)
     before: list[set[int]] = [set() for _ in range(count)]
     after: list[set[int]] = [set() for _ in range(count)]
@@ -489,7 +528,7 @@ def _graph(run: Run) -> _Graph:
         if writer != reader and 0 <= writer < count and 0 <= reader < count:
             after[writer].add(reader)
             before[reader].add(writer)
-    return _Graph(
+    return Graph(
         before=tuple(map(frozenset, before)),
         after=tuple(map(frozenset, after)),
         upstream=tuple(_reach(index, before) for index in range(count)),
@@ -519,7 +558,7 @@ def _reach(start: int, links: Sequence[set[int]]) -> frozenset[int]:
     return frozenset(seen - {start})
 
 
-def _waits(run: Run, index: int, graph: _Graph) -> _Waits:
+def _waits(run: Run, index: int, graph: Graph) -> _Waits:
     """Pipe waits of one stage, split into pipes to other stages and pipes to the outside."""
     stage, wall = run.stages[index], run.wall_seconds
     empty, full = share(stage, "pipe_empty", wall), share(stage, "pipe_full", wall)
@@ -577,7 +616,7 @@ def _reason(run: Run, members: Sequence[int], waits: Sequence[_Waits]) -> tuple[
 
 
 def _waiters(
-    run: Run, members: Sequence[int], graph: _Graph, waits: Sequence[_Waits]
+    run: Run, members: Sequence[int], graph: Graph, waits: Sequence[_Waits]
 ) -> tuple[Waiter, ...]:
     """Who waits for `members`: neighbours, then further stages behind a waiting one."""
     found: list[Waiter] = []
@@ -600,20 +639,29 @@ def _waiters(
     return tuple(found)
 
 
-def _is_barrier(run: Run, members: Sequence[int], graph: _Graph, waits: Sequence[_Waits]) -> bool:
-    """A command known to read everything first, with readers that waited at least as long."""
+def _is_barrier(run: Run, members: Sequence[int], graph: Graph, waits: Sequence[_Waits]) -> bool:
+    """A command known to read everything first, with readers that waited at least as long.
+
+    How long it read is how long its writers lived. One that reads a file has none: then half
+    of the run has to do.
+    """
     stage = run.stages[members[0]]
     readers = set().union(*(graph.after[m] for m in members)) - set(members)
     writers = set().union(*(graph.before[m] for m in members)) - set(members)
-    if stage.command not in BARRIERS or not readers or not writers:
+    if stage.command not in BARRIERS or not readers:
         return False
-    reading = max(1.0 - _gone(run, run.stages[writer]) for writer in writers)
+    reading = max((1.0 - _gone(run, run.stages[writer]) for writer in writers), default=0.0)
     if any(run.stages[writer].end is None for writer in writers):
         reading = 1.0
     return all(waits[r].empty >= max(0.5, 0.9 * reading) for r in readers)
 
 
-def _listing(words: Sequence[str]) -> str:
+def listing(words: Sequence[str]) -> str:
+    """Words in a row.
+
+    >>> listing(["cat", "sed", "awk"])
+    'cat, sed and awk'
+    """
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
+from pipelined.model import Finished
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
@@ -21,6 +22,7 @@ from pipelined.runs import (
     Stage,
     Stalls,
 )
+from pipelined.timeline import Point, StagePoint, Timeline
 
 START = 1_700_000_000.0
 
@@ -107,3 +109,49 @@ def make_run(stages: Sequence[Stage], wall: float, *, overlapping: float = 0, **
         "edges": tuple((index, index + 1) for index in range(len(stages) - 1)),
     }
     return Run(**values | given)
+
+
+def make_ended(number: int, pipeline: str = "cat|sort", *, wall: float = 1.0, **given: Any) -> Run:
+    """A run that began `number` seconds after START, as the history might have it."""
+    stages = [
+        make_stage(
+            position,
+            command,
+            cpu=0.25 * position,
+            end=START + number + wall,
+            readahead=make_readahead(),
+            arguments=f"{command} --password=hunter2",
+        )
+        for position, command in enumerate(pipeline.split("|"), 1)
+    ]
+    values: dict[str, Any] = {
+        "id": f"{int((START + number) * 1000)}-{number}",
+        "series": Series(pipeline, nested=False, unit="-"),
+        "start": START + number,
+        "end": START + number + wall,
+    }
+    return make_run(stages, wall, **values | given)
+
+
+def make_timeline(run: Run, count: int = 1) -> Timeline:
+    """A run's time line, in so many points of which each is like the others."""
+    stages = tuple(
+        StagePoint(
+            {"cpu": stage.cpu_seconds / count},
+            stage.read_bytes // count,
+            stage.written_bytes // count,
+            stage.pid,
+        )
+        for stage in run.stages
+    )
+    levels = tuple(seconds / count for seconds in run.levels)
+    step = run.wall_seconds / count
+    return tuple(
+        Point(run.start + n * step, run.start + (n + 1) * step, levels, stages)
+        for n in range(count)
+    )
+
+
+def make_finished(run: Run) -> Finished:
+    """What the model tells of a run that has ended."""
+    return Finished(run.wall_seconds, lambda: (run, make_timeline(run)))

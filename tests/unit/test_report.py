@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipelined.report import bar, data_size, lines, mean_size, printable, render, shorten
+from pipelined.findings import Host, findings
+from pipelined.report import TRIED, bar, data_size, lines, mean_size, printable, render, shorten
 from pipelined.runs import STATES, Endpoint, Run, Series, Stage
 from unit import invented
 from unit.invented import START, make_functions
@@ -60,8 +61,19 @@ def run() -> Run:
     )
 
 
-def text_of(run: Run, width: int = 100, lost: int = 0, *, ascii_only: bool = False) -> str:
-    return "\n".join(line.plain for line in lines(run, lost, width, ascii_only=ascii_only))
+def text_of(
+    run: Run,
+    width: int = 100,
+    lost: int = 0,
+    *,
+    ascii_only: bool = False,
+    host: Host | None = None,
+) -> str:
+    found = lines(run, lost, width, ascii_only=ascii_only, host=host)
+    return "\n".join(line.plain for line in found)
+
+
+HOST = Host(cores=4, l2_bytes=1 << 20)
 
 
 def branches(run: Run, count: int) -> Run:
@@ -88,6 +100,32 @@ def test_the_verdict_comes_before_the_table(run: Run) -> None:
     assert 0 < text.index("sort is the bottleneck") < text.index("longest wait")
 
 
+def test_what_to_try_comes_right_under_the_verdict(run: Run) -> None:
+    text = text_of(run, host=HOST)
+    assert (
+        "Try: put awk before sort, if it takes each line by itself. It passes on 9 % of the bytes. "
+        "The bound is 3.7 s. [barrier]"
+    ) in " ".join(text.split())
+    assert text.index("sort is the bottleneck") < text.index("Try:") < text.index("longest wait")
+
+
+def test_without_a_machine_nothing_is_tried(run: Run) -> None:
+    assert "Try:" not in text_of(run)
+
+
+def test_only_the_first_findings_say_what_to_try(run: Run) -> None:
+    storm = {"exited_children": 500, "children_lifetime_seconds": 1.0}
+    many = replace(run, stages=tuple(replace(stage, **storm) for stage in run.stages))
+    assert sum(finding.advice != "" for finding in findings(many, HOST)) > TRIED
+    assert text_of(many, host=HOST).count("Try:") == TRIED
+
+
+def test_names_in_what_to_try_cannot_send_control_codes(run: Run) -> None:
+    first, sort, awk, last = run.stages
+    evil = replace(awk, command="awk", pid=1), replace(last, command="un\x1biq")
+    assert "\x1b" not in text_of(replace(run, stages=(first, sort, *evil)), host=HOST)
+
+
 def test_a_row_tells_where_a_stages_time_went(run: Run) -> None:
     row = next(line for line in text_of(run, 120).splitlines() if line.startswith("  1  zcat"))
     assert "0.60 s" in row and "pipe full 62 %" in row
@@ -104,7 +142,7 @@ def test_every_line_fits_the_width(run: Run, width: int, ascii_only: bool) -> No
         series=Series("a-long-name|" * 20 + "end", True, "some-long-unit-name@.service" * 3),
         partial=True,
     )
-    shown = lines(wide, 123_456, width, ascii_only=ascii_only)
+    shown = lines(wide, 123_456, width, ascii_only=ascii_only, host=HOST)
     assert max(line.cell_len for line in shown) <= width
 
 

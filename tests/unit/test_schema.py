@@ -8,24 +8,34 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelined.findings import Host, findings
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
+    PAGE_CLASSES,
     SIZE_EDGES,
+    STALL_CLASSES,
     STATES,
     TIME_EDGES,
     Endpoint,
     Functions,
     Histogram,
     PipeEnd,
+    Readahead,
     Run,
     Series,
     Stage,
+    Stalls,
 )
-from pipelined.schema import run_as_dict, run_from_dict
+from pipelined.schema import describe_run, run_as_dict, run_from_dict
+from pipelined.verdict import sentence
+from unit.invented import START, make_run, make_stage
+
+#: A busy machine takes its time to make up a run.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 
 seconds = st.floats(0, 1e9)
 moments = st.floats(0, 4e9)
@@ -52,6 +62,16 @@ functions = st.builds(
     pipe_fill=histograms(FILL_EDGES, len(FILL_EDGES)),
     pipe_capacity_bytes=st.none() | counts,
 )
+classes = st.fixed_dictionaries(dict.fromkeys(STALL_CLASSES, counts))
+stalls = st.builds(Stalls, counts, counts, seconds, seconds)
+readahead = st.builds(
+    Readahead,
+    pages=st.fixed_dictionaries(dict.fromkeys(PAGE_CLASSES, counts)),
+    inserted_pages=counts,
+    direct_bytes=counts,
+    faults=classes,
+    stalls=st.fixed_dictionaries(dict.fromkeys(STALL_CLASSES, stalls)),
+)
 stages = st.builds(
     Stage,
     position=st.integers(1, 99),
@@ -77,6 +97,7 @@ stages = st.builds(
     ends=st.lists(st.builds(PipeEnd, names, sides, counts, seconds), max_size=3).map(tuple),
     arguments=st.none() | names,
     functions=st.none() | functions,
+    readahead=st.none() | readahead,
 )
 runs = st.builds(
     Run,
@@ -101,17 +122,20 @@ def through_json(described: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
+@patient
 @given(runs)
 def test_a_run_comes_back_from_json_as_it_was(run: Run) -> None:
     assert run_from_dict(through_json(run_as_dict(run, show_arguments=True))) == run
 
 
+@patient
 @given(runs)
 def test_without_arguments_only_they_are_missing(run: Run) -> None:
     bare = replace(run, stages=tuple(replace(stage, arguments=None) for stage in run.stages))
     assert run_from_dict(through_json(run_as_dict(run))) == bare
 
 
+@patient
 @given(runs)
 def test_keys_of_a_later_version_are_passed_over(run: Run) -> None:
     described = run_as_dict(run, show_arguments=True)
@@ -125,3 +149,39 @@ def test_keys_of_a_later_version_are_passed_over(run: Run) -> None:
 def test_what_is_no_run_is_refused(described: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         run_from_dict(described)
+
+
+@pytest.fixture
+def slow_awk() -> Run:
+    """A run of which there is something to say."""
+    stages = [
+        make_stage(1, "cat", cpu=0.5, pipe_full=9.0),
+        make_stage(2, "awk", cpu=9.8, pipe_empty=0.2, arguments="awk 'secret'"),
+    ]
+    return make_run(stages, 10.0, end=START + 10)
+
+
+HOST = Host(cores=4, l2_bytes=None)
+
+
+def test_a_described_run_says_what_to_make_of_it(slow_awk: Run) -> None:
+    described = through_json(describe_run(slow_awk, HOST))
+    (found,) = findings(slow_awk, HOST)
+    assert described["verdict"] == sentence(slow_awk)
+    (told,) = described["findings"]
+    assert (told["id"], told["severity"], told["stages"]) == ("ceiling", "advice", [1])
+    assert (told["sentence"], told["advice"]) == (found.sentence, found.advice)
+    assert (told["gain_seconds"], told["gain_reason"]) == (found.gain_seconds, found.gain_reason)
+    assert told["evidence"][0] == {"name": "on CPU", "value": 9.8, "unit": "seconds"}
+    assert told["documentation"] == "docs/FINDINGS.md#ceiling"
+
+
+def test_a_described_run_comes_back_as_the_run(slow_awk: Run) -> None:
+    assert run_from_dict(through_json(describe_run(slow_awk, HOST, True))) == slow_awk
+    assert "secret" not in json.dumps(describe_run(slow_awk, HOST))
+
+
+@patient
+@given(runs)
+def test_every_run_can_be_described(run: Run) -> None:
+    assert describe_run(run, HOST)["verdict"]

@@ -241,6 +241,15 @@ def test_an_unknown_command_is_never_called_a_barrier(barrier: Run) -> None:
     assert "before it has read" not in sentence(replace(barrier, stages=stages))
 
 
+def test_a_sort_of_a_file_is_a_barrier_too() -> None:
+    sort = make_stage(1, "sort", cpu=8, disk=2)
+    assert sentence(make_run([sort, make_stage(2, "awk", cpu=1, pipe_empty=9)])).endswith(
+        "sort writes nothing before it has read all its input."
+    )
+    early = make_run([sort, make_stage(2, "awk", cpu=6, pipe_empty=4)])
+    assert "before it has read" not in sentence(early)
+
+
 def test_a_sort_whose_reader_started_early_is_no_barrier(barrier: Run) -> None:
     early = make_stage(3, "awk", cpu=5, pipe_empty=5)
     stages = (*barrier.stages[:2], early, barrier.stages[3])

@@ -1,0 +1,788 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings on invented runs: what is told, what it may not claim, and silence on healthy runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelined.findings import (
+    MIN_WALL,
+    SEVERITIES,
+    WORTH_SECONDS,
+    WORTH_SHARE,
+    Finding,
+    Host,
+    findings,
+)
+from pipelined.runs import SIZE_EDGES, Readahead, Run, Stage, Stalls
+from unit.invented import START, make_functions, make_histogram, make_readahead, make_run
+from unit.invented import make_stage as make_live_stage
+
+MB = 1_000_000
+HOST = Host(cores=4, l2_bytes=1 << 20)
+USELESS = "readahead-useless"
+NO_STALLS = {name: Stalls(0, 0, 0.0, 0.0) for name in ("miss", "late", "other")}
+
+
+def make_stage(
+    position: int,
+    command: str,
+    /,
+    data: tuple[float, float] = (0, 0),
+    calls: tuple[int, int] = (0, 0),
+    **given: Any,
+) -> Stage:
+    """A stage that has ended; `data` in MB and `calls`: read and written."""
+    command = given.pop("command", command)
+    values: dict[str, Any] = {
+        "end": START + 10,
+        "read_bytes": int(data[0] * MB),
+        "written_bytes": int(data[1] * MB),
+        "read_calls": calls[0] or int(data[0] * MB / 65536),
+        "write_calls": calls[1] or int(data[1] * MB / 32768),
+    }
+    return make_live_stage(position, command, **values | given)
+
+
+def pages(
+    *, warm: int = 0, hit: int = 0, late: int = 0, miss: int = 0, wasted: int = 0, **given: Any
+) -> Readahead:
+    """A reader of so many pages; seconds alone and overlapped in `misses`, `lates`, `others`."""
+    stalls = dict(NO_STALLS)
+    for key, name in (("misses", "miss"), ("lates", "late"), ("others", "other")):
+        alone, overlapped = given.pop(key, (0.0, 0.0))
+        stalls[name] = Stalls(100 if alone else 0, 100 if overlapped else 0, alone, overlapped)
+    values: dict[str, Any] = {
+        "pages": {"warm": warm, "hit": hit, "late": late, "miss": miss, "wasted": wasted},
+        "inserted_pages": hit + late + wasted,
+        "direct_bytes": 0,
+        "faults": {"miss": 0, "late": 0, "other": 0},
+        "stalls": stalls,
+    }
+    return make_readahead(**values | given)
+
+
+WARM = pages(warm=20_000)
+
+
+def run_of(
+    stages: Sequence[Stage], wall: float = 10.0, *, overlapping: float = 0.5, **given: Any
+) -> Run:
+    """A finished run; the stalls of its readers are its waits for disk."""
+    readers = [stage.readahead for stage in stages if stage.readahead]
+    alone = sum(s.alone_seconds for reader in readers for s in reader.stalls.values())
+    hidden = sum(reader.overlapped_seconds for reader in readers)
+    values = {
+        "end": START + wall,
+        "disk_alone_seconds": min(wall, alone),
+        "disk_overlapped_seconds": min(wall, hidden),
+    }
+    return make_run(stages, wall, overlapping=overlapping, **values | given)
+
+
+def told(run: Run, host: Host = HOST) -> list[str]:
+    return [finding.id for finding in findings(run, host)]
+
+
+def the(run: Run, id: str, host: Host = HOST) -> Finding:
+    (found,) = [finding for finding in findings(run, host) if finding.id == id]
+    return found
+
+
+# -- disk and page cache
+
+
+@pytest.fixture
+def by_turns() -> Run:
+    """awk alone on a disk without read-ahead: 4 s of computing, 6 s of waiting."""
+    reader = pages(miss=20_000, misses=(6.0, 0.0))
+    awk = make_stage(1, "awk", (80, 0.001), cpu=4.0, disk=6.0, readahead=reader)
+    return run_of([awk], overlapping=0)
+
+
+def test_computing_and_waiting_by_turns_asks_for_a_reader(by_turns: Run) -> None:
+    found = the(by_turns, "disk-not-overlapped")
+    assert found.severity == "warning"
+    assert found.sentence == (
+        "awk computed 4.0 s and waited 6.0 s for disk by turns: no stage was on CPU while it "
+        "waited."
+    )
+    assert found.advice.startswith("Try: a reader in front (cat FILE | awk)")
+    assert found.stages == (0,)
+
+
+def test_the_gain_of_overlapping_is_the_lesser_of_waiting_and_computing(by_turns: Run) -> None:
+    assert the(by_turns, "disk-not-overlapped").gain_seconds == pytest.approx(4.0)
+    (awk,) = by_turns.stages
+    short = replace(awk, readahead=pages(miss=20_000, misses=(1.0, 0.0)))
+    assert the(run_of([short], 5.0), "disk-not-overlapped").gain_seconds == pytest.approx(1.0)
+
+
+def test_what_another_stage_computes_meanwhile_is_overlapped_already() -> None:
+    reader = pages(miss=20_000, misses=(0.2, 5.8))
+    stages = [
+        make_stage(1, "awk", (80, 80), cpu=3.5, disk=6.0, readahead=reader),
+        make_stage(2, "gzip", (80, 8), cpu=8.0, pipe_empty=2.0),
+    ]
+    assert "disk-not-overlapped" not in told(run_of(stages))
+
+
+def test_a_leading_copier_is_not_told_to_have_another_one_in_front() -> None:
+    reader = pages(miss=20_000, misses=(4.0, 0.0))
+    stages = [
+        make_stage(1, "cat", (80, 80), cpu=2.0, disk=4.0, pipe_full=1.0, readahead=reader),
+        make_stage(2, "awk", (80, 1), cpu=4.0, pipe_empty=5.0),
+    ]
+    assert told(run_of(stages))[0] == "readahead-useless"
+
+
+def test_a_sort_that_reads_all_before_it_computes_cannot_overlap_the_two() -> None:
+    reader = pages(miss=20_000, misses=(4.0, 0.0))
+    run = run_of([make_stage(1, "sort", (80, 80), cpu=6.0, disk=4.0, readahead=reader)])
+    assert told(run) == ["cold-run"]
+
+
+def test_a_stage_without_the_readahead_tier_is_not_judged_by_its_disk_waits() -> None:
+    awk = make_stage(1, "awk", (80, 0), cpu=4.0, disk=6.0)
+    assert told(run_of([awk], disk_alone_seconds=6.0)) == []
+
+
+def test_loading_a_cold_program_is_no_reading_of_data() -> None:
+    small = pages(miss=100, misses=(0.3, 0.0), faults={"miss": 80, "late": 9, "other": 20})
+    assert told(run_of([make_stage(1, "awk", cpu=0.6, disk=0.3, readahead=small)], 1.0)) == []
+
+
+def test_mapped_files_count_by_their_faults() -> None:
+    mapped = pages(misses=(0.5, 0.0), faults={"miss": 5000, "late": 0, "other": 0})
+    run = run_of([make_stage(1, "rg", cpu=0.5, disk=0.5, readahead=mapped)], 1.0)
+    assert told(run) == ["disk-not-overlapped"]
+
+
+def test_direct_reads_are_asked_for_by_nobody_before() -> None:
+    direct = pages(others=(0.5, 0.0), direct_bytes=80 * MB)
+    run = run_of([make_stage(1, "db", (80, 0), cpu=0.5, disk=0.5, readahead=direct)], 1.0)
+    assert "disk-not-overlapped" in told(run)
+
+
+@pytest.fixture
+def bound_by_the_disk() -> Run:
+    """awk on 20 MB/s: read-ahead asks in time, and the disk cannot deliver."""
+    reader = pages(hit=17_600, late=100, miss=1, lates=(3.2, 0.0))
+    return run_of([make_stage(1, "awk", (72, 0), cpu=0.3, disk=3.2, readahead=reader)], 3.7)
+
+
+def test_a_disk_that_cannot_keep_up_is_not_blamed_on_the_job(bound_by_the_disk: Run) -> None:
+    assert told(bound_by_the_disk) == ["readahead-late", "cold-run"]
+    found = the(bound_by_the_disk, "readahead-late")
+    assert "the disk is the limit at 19.6 MB a second" in found.sentence
+    assert "in front" not in found.advice
+    assert found.gain_seconds is None and found.gain_reason == ""
+
+
+def test_jumping_reads_make_read_ahead_useless() -> None:
+    reader = pages(miss=20_000, misses=(9.5, 0.0))
+    found = the(run_of([make_stage(1, "lookup", cpu=0.3, disk=9.5, readahead=reader)]), USELESS)
+    assert "read-ahead brought in 0 % of what came from there" in found.sentence
+    assert found.gain_seconds == pytest.approx(9.5)
+
+
+def test_blocks_larger_than_the_window_are_told_from_jumps() -> None:
+    reader = pages(hit=2_000, miss=18_000, misses=(5.0, 0.0))
+    dd = make_stage(1, "dd", (80, 80), (80, 80), cpu=0.1, disk=5.0, readahead=reader)
+    wc = make_stage(2, "wc", (80, 0), cpu=0.1, pipe_empty=5.0)
+    assert "smaller blocks" in the(run_of([dd, wc]), USELESS).advice
+
+
+def test_reading_ahead_what_nobody_uses_is_wasted() -> None:
+    reader = pages(hit=1_000, wasted=19_000, miss=1_000, misses=(2.0, 0.0), lates=(2.0, 0.0))
+    run = run_of([make_stage(1, "sampler", (8, 0), cpu=0.1, disk=4.0, readahead=reader)])
+    found = the(run, "readahead-wasted")
+    assert "95 % of what was read ahead for it (77.8 MB)" in found.sentence
+    assert found.gain_seconds == pytest.approx(4.0 * 19 / 21)
+
+
+def test_a_cold_run_is_to_be_compared_with_cold_ones(bound_by_the_disk: Run) -> None:
+    found = the(bound_by_the_disk, "cold-run")
+    assert (found.severity, found.advice) == ("note", "")
+    assert "Compare this run only with others as cold." in found.sentence
+
+
+def test_a_half_warm_run_tells_its_share() -> None:
+    half = pages(warm=5_000, hit=5_000)
+    found = the(run_of([make_stage(1, "wc", (40, 0), cpu=1.0, readahead=half)], 1.0), "cold-run")
+    assert "mixed" in found.sentence and "50 % of the pages" in found.sentence
+
+
+def test_a_warm_run_has_no_such_note() -> None:
+    assert told(run_of([make_stage(1, "wc", (80, 0), cpu=1.0, readahead=WARM)], 1.0)) == []
+
+
+# -- reading and writing
+
+
+def copied(readahead: Readahead | None = WARM, **given: Any) -> Run:
+    """cat, which takes 2 of 10 s of CPU, and awk behind it."""
+    values: dict[str, Any] = {"cpu": 2.0, "user_seconds": 0.0, "readahead": readahead}
+    cat = make_stage(1, "cat", (80, 80), pipe_full=7.0, **values | given)
+    return run_of([cat, make_stage(2, "awk", (80, 0), cpu=8.5, pipe_empty=1.0)])
+
+
+def test_a_reader_in_front_of_a_warm_file_only_costs() -> None:
+    found = the(copied(), "reader-costs")
+    assert found.severity == "advice"
+    assert "80.0 MB, which were in memory" in found.sentence
+    assert "awk … < FILE, without cat" in found.advice
+    assert found.gain_seconds == pytest.approx(2.0)
+
+
+def test_of_a_cold_file_the_run_cannot_tell_whether_its_reader_paid() -> None:
+    found = the(copied(pages(hit=19_900, miss=100)), "reader-costs")
+    assert found.severity == "note"
+    assert "may do as well without it, or wait more" in found.sentence
+    assert found.gain_seconds is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        copied(pages(miss=20_000, misses=(0.5, 5.0))),
+        copied(user_seconds=1.5),
+        copied(None),
+        copied(cpu=0.2),
+        copied(pages(warm=100)),
+        copied(written_bytes=40 * MB),
+        copied(command="zcat"),
+    ],
+    ids=[
+        "it waited for disk in awk's place",
+        "it computes (dd conv=ucase)",
+        "the readahead tier is off",
+        "it costs next to nothing",
+        "it reads no file",
+        "it passes on half",
+        "it is no copier",
+    ],
+)
+def test_a_reader_that_may_be_of_use_is_left_alone(run: Run) -> None:
+    assert "reader-costs" not in told(run)
+
+
+def in_turn(mean: int = 1 << 20, **given: Any) -> Run:
+    """dd and tr, 4 s of CPU each, of which hardly any at once."""
+    values = {"cpu": 4.0, "pipe_full": 4.0, "calls": (80, 80 * MB // mean)}
+    dd = make_stage(1, "dd", (80, 80), **values | given)
+    tr = make_stage(2, "tr", (80, 80), cpu=4.0, pipe_empty=4.5)
+    return run_of([dd, tr], levels=(2.0, 7.7, 0.3, 0, 0, 0, 0, 0, 0))
+
+
+def test_writes_larger_than_the_pipe_make_both_sides_take_turns() -> None:
+    found = the(in_turn(), "large-writes")
+    assert found.severity == "warning"
+    assert "a pipe of 64 KiB: it waited 40 % of the run for tr, and tr 45 % for it" in (
+        found.sentence
+    )
+    assert "bs=32k" in found.advice
+    assert found.gain_seconds == pytest.approx(4.0 - 0.3)
+
+
+def test_the_functions_tier_knows_the_pipe_better() -> None:
+    functions = replace(
+        make_functions(),
+        pipe_writes=make_histogram(SIZE_EDGES, *[1 << 18] * 300),
+        pipe_capacity_bytes=1 << 20,
+    )
+    assert "large-writes" not in told(in_turn(functions=functions))
+    small_pipe = replace(functions, pipe_capacity_bytes=1 << 12)
+    assert "a pipe of 4 KiB" in the(in_turn(functions=small_pipe), "large-writes").sentence
+
+
+@pytest.mark.parametrize(
+    ("run", "host"),
+    [
+        (in_turn(mean=1 << 15), HOST),
+        (in_turn(), Host(1, None)),
+        (in_turn(runqueue=4.0), HOST),
+        (in_turn(disk=4.4), HOST),
+        (in_turn(pipe_full=0.5), HOST),
+        (replace(in_turn(), levels=(0, 6, 4, 0, 0, 0, 0, 0, 0)), HOST),
+    ],
+    ids=["small blocks", "one CPU", "CPU taken", "slow disk", "writer at ease", "overlapping"],
+)
+def test_who_takes_turns_for_another_reason_has_no_large_writes(run: Run, host: Host) -> None:
+    assert "large-writes" not in told(run, host)
+
+
+def test_a_shell_that_reads_byte_by_byte_should_be_awk() -> None:
+    bash = make_stage(2, "bash", (4, 1), (4_000_000, 200_000), cpu=9.0, system_seconds=6.0)
+    run = run_of([make_stage(1, "cat", (4, 4), cpu=0.1, pipe_full=9.0), bash])
+    found = the(run, "small-calls")
+    assert found.sentence.startswith(
+        "bash made 4,000,000 reads of 1 B and 200,000 writes of 5 B on average"
+    )
+    assert found.advice.startswith("Try: awk in place of the shell's read")
+    assert found.gain_seconds == pytest.approx(6.0)
+
+
+def flushing() -> list[Stage]:
+    """awk that flushes each line, and wc that reads what it gets."""
+    awk = make_stage(1, "awk", (80, 80), (0, 1_600_000), cpu=9.0, system_seconds=4.0)
+    wc = make_stage(2, "wc", (80, 0), (1_200_000, 1), cpu=3.0, system_seconds=2.0, pipe_empty=6.0)
+    return [awk, wc]
+
+
+def test_who_flushes_each_line_is_told_and_not_its_reader() -> None:
+    found = the(run_of(flushing()), "small-calls")
+    assert found.stages == (0,)
+    assert "1,600,000 writes of 50 B" in found.sentence
+    assert "no flush after each line" in found.advice
+    assert found.gain_seconds == pytest.approx(3.2)  # 2 µs a call
+
+
+def test_who_only_passes_pieces_on_is_not_told_either() -> None:
+    awk, wc = flushing()
+    cat = replace(wc, command="cat", written_bytes=80 * MB, write_calls=1_200_000)
+    assert the(run_of([awk, cat, replace(wc, position=3)]), "small-calls").stages == (0,)
+
+
+def test_small_calls_cannot_cost_what_they_are_too_few_for() -> None:
+    fork_heavy = make_stage(2, "bash", (1, 0), (2_000, 2_000), cpu=9.0, system_seconds=6.0)
+    run = run_of([make_stage(1, "seq", (0, 1), cpu=0.1), fork_heavy])
+    assert "small-calls" not in told(run)
+
+
+def blocks_of(block: int, command: str = "dd") -> Run:
+    calls = 800 * MB // block
+    copier = make_stage(1, command, (800, 800), (calls, calls), cpu=3.0, system_seconds=3.0)
+    wc = make_stage(2, "wc", (800, 0), cpu=2.0, pipe_empty=6.0)
+    return run_of([copier, wc], overlapping=0.6)
+
+
+def test_a_block_over_half_of_the_second_level_cache_leaves_it_before_it_is_written() -> None:
+    found = the(blocks_of(4 << 20), "cache-sized")
+    assert "blocks of 4.0 MiB" in found.sentence or "blocks of 4 MiB" in found.sentence
+    assert found.gain_seconds == pytest.approx(0.5 * 3.0 * 7 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("run", "host"),
+    [
+        (blocks_of(4 << 17), HOST),
+        (blocks_of(4 << 20), Host(4, None)),
+        (blocks_of(4 << 20), Host(4, 32 << 20)),
+        (blocks_of(4 << 20, "sort"), HOST),
+    ],
+    ids=["half", "cache unknown", "a larger cache", "who does not only copy"],
+)
+def test_what_fits_the_cache_is_left_alone(run: Run, host: Host) -> None:
+    assert "cache-sized" not in told(run, host)
+
+
+# -- who works and who waits
+
+
+def ceiling_at(command: str, **given: Any) -> Run:
+    stages = [
+        make_stage(1, "tar", (80, 80), cpu=2.0, pipe_full=8.0),
+        make_stage(2, command, (80, 8), cpu=9.8, pipe_empty=0.2, **given),
+        make_stage(3, "ssh", (8, 8), cpu=0.5, pipe_empty=9.0),
+    ]
+    return run_of(stages)
+
+
+def test_one_busy_stage_is_the_ceiling_up_to_the_next_busiest_one() -> None:
+    found = the(ceiling_at("gzip"), "ceiling")
+    assert found.severity == "advice"
+    assert found.advice == "Try: pigz."
+    # 4 CPUs, of which the others use a quarter: an even share would be 2.6 s
+    assert found.gain_seconds == pytest.approx(9.8 - 9.8 / 3.75)
+    assert the(ceiling_at("gzip"), "ceiling", Host(99, None)).gain_seconds == pytest.approx(7.8)
+
+
+def test_a_ceiling_without_parallel_kin_is_to_be_split() -> None:
+    assert "sed A | sed B" in the(ceiling_at("sed"), "ceiling").advice
+
+
+def test_without_a_free_cpu_there_is_no_higher_ceiling() -> None:
+    assert told(ceiling_at("gzip"), Host(1, None)) == []
+
+
+def test_what_runs_in_parallel_already_is_no_ceiling() -> None:
+    stages = [
+        make_stage(1, "tar", (80, 80), cpu=2.0, pipe_full=8.0),
+        make_stage(2, "xz", (80, 8), cpu=30.0, pipe_empty=0.2),
+    ]
+    assert told(run_of(stages)) == []
+
+
+def filtered_late(**given: Any) -> Run:
+    """sed works on what grep then throws away."""
+    values: dict[str, Any] = {"cpu": 0.3, "pipe_empty": 9.6}
+    sed = make_stage(1, "sed", (80, 80), cpu=9.7)
+    return run_of([sed, make_stage(2, "grep", (80, 2), **values | given)])
+
+
+def test_an_idle_filter_behind_a_busy_stage_should_stand_in_front() -> None:
+    assert told(filtered_late()) == ["idle-stage"]
+    found = the(filtered_late(), "idle-stage")
+    assert found.advice.startswith("Try: put grep before sed")
+    assert found.gain_seconds == pytest.approx(9.7 * 78 / 80)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"command": "wc"}, {"written_bytes": 70 * MB}, {"written_bytes": 9}, {"pipe_empty": 5.0}],
+    ids=["a sum", "it passes on most", "a count", "not idle"],
+)
+def test_an_idle_stage_that_cannot_move_is_harmless(given: dict[str, Any]) -> None:
+    assert "idle-stage" not in told(filtered_late(**given))
+
+
+def test_no_filter_can_stand_before_the_decoder_of_its_input() -> None:
+    zcat = make_stage(1, "zcat", (8, 80), cpu=9.7)
+    grep = make_stage(2, "grep", (80, 2), cpu=0.3, pipe_empty=9.6)
+    assert "idle-stage" not in told(run_of([zcat, grep]))
+
+
+def barrier(behind: str = "awk", written: float = 7.2) -> Run:
+    """The design's example: sort in front of what shrinks its data."""
+    stages = [
+        make_stage(1, "zcat", (4, 80), cpu=1.0, pipe_full=6.0, end=START + 7),
+        make_stage(2, "sort", (80, 80), cpu=7.1, pipe_empty=1.0),
+        make_stage(3, behind, (80, written), cpu=0.5, pipe_empty=9.0),
+        make_stage(4, "uniq", (written, 0.2), cpu=0.1, pipe_empty=9.8),
+    ]
+    return run_of(stages, overlapping=0.1)
+
+
+def test_what_shrinks_the_data_belongs_before_the_barrier() -> None:
+    found = the(barrier(), "barrier")
+    assert found.sentence == (
+        "sort wrote nothing before it had read all its input; awk waited 9.0 s."
+    )
+    assert found.advice == (
+        "Try: put awk before sort, if it takes each line by itself. It passes on 9 % of the bytes."
+    )
+    assert found.gain_seconds == pytest.approx(7.1 * 0.91)
+
+
+@pytest.mark.parametrize("run", [barrier("uniq"), barrier(written=79)], ids=["uniq", "no shrink"])
+def test_a_barrier_that_nothing_can_be_put_before_is_a_note(run: Run) -> None:
+    found = the(run, "barrier")
+    assert (found.severity, found.advice, found.gain_seconds) == ("note", "", None)
+
+
+def crowded(cores_busy: float = 3.9) -> Run:
+    cpu = cores_busy * 10 / 6
+    return run_of([make_stage(n, "xz", cpu=cpu, runqueue=10 - cpu) for n in range(1, 7)])
+
+
+def test_more_busy_stages_than_cpus_wait_in_the_run_queue() -> None:
+    found = the(crowded(), "more-stages-than-cores")
+    assert "could use 6.0 CPUs on average and there are 4" in found.sentence
+    assert found.gain_seconds == pytest.approx(3.5)
+
+
+def test_who_lacks_cpus_because_of_others_is_not_told_to_use_fewer() -> None:
+    assert told(crowded(cores_busy=2.0)) == []
+
+
+# -- processes
+
+
+def storm(command: str = "xargs", lived: float = 0.002, **given: Any) -> Run:
+    values: dict[str, Any] = {
+        "cpu": 6.0,
+        "child": 6.0,
+        "forks": 3000,
+        "execs": 3001,
+        "exited_children": 3000,
+        "children_cpu_seconds": 5.0,
+        "children_lifetime_seconds": 3000 * lived,
+    }
+    seq = make_stage(1, "seq", (0, 0.02), cpu=0.01)
+    return run_of([seq, make_stage(2, command, **values | given)])
+
+
+def test_many_short_lived_children_are_a_storm() -> None:
+    found = the(storm(), "fork-storm")
+    assert found.severity == "warning"
+    assert "xargs started 3,000 processes that lived 2.0 ms each" in found.sentence
+    assert found.advice.startswith("Try: more arguments at a time")
+    assert found.gain_seconds == pytest.approx(6.0)
+
+
+def test_a_storm_cannot_save_more_than_the_time_on_cpu() -> None:
+    parallel = storm(cpu=30.0)
+    assert the(parallel, "fork-storm").gain_seconds == pytest.approx(sum(parallel.levels[1:]))
+
+
+def test_a_loop_of_the_shell_should_be_one_program() -> None:
+    assert "one awk in place of the loop" in the(storm("bash"), "fork-storm").advice
+
+
+@pytest.mark.parametrize(
+    "run",
+    [storm(lived=0.5), storm(exited_children=50), storm(cpu=0.1)],
+    ids=["children that work", "a few", "children that wait"],
+)
+def test_other_children_are_no_storm(run: Run) -> None:
+    assert "fork-storm" not in told(run)
+
+
+def test_failed_execs_are_noted_where_a_hook_sees_them() -> None:
+    assert "failed-execs" not in told(storm(exec_failures=None))
+    found = the(storm(exec_failures=6000), "failed-execs")
+    assert found.severity == "note"
+    assert found.sentence.startswith("6,000 of 9,001 execs in xargs failed")
+
+
+# -- what holds for all
+
+
+HEALTHY: dict[str, Run] = {
+    "two equal stages": run_of(
+        [
+            make_stage(1, "sed", (80, 80), cpu=9.6, pipe_full=0.4),
+            make_stage(2, "tr", (80, 80), cpu=9.7, pipe_empty=0.3),
+        ],
+        overlapping=0.9,
+    ),
+    "decoder and filter": run_of(
+        [
+            make_stage(1, "zcat", (8, 80), cpu=8.5, pipe_full=1.0),
+            make_stage(2, "grep", (80, 1), cpu=6.0, pipe_empty=3.0),
+        ],
+        overlapping=0.5,
+    ),
+    "a wait for each window on a fast disk": run_of(
+        [
+            make_stage(
+                1,
+                "mawk",
+                (72, 0),
+                (17_700, 1),
+                cpu=0.29,
+                system_seconds=0.03,
+                disk=0.01,
+                readahead=pages(warm=19_000, late=800, miss=1, lates=(0.01, 0.0)),
+            )
+        ],
+        0.31,
+    ),
+    "a reader that hides the disk": run_of(
+        [
+            make_stage(
+                1,
+                "cat",
+                (80, 80),
+                cpu=0.8,
+                user_seconds=0.0,
+                disk=3.0,
+                pipe_full=6.0,
+                readahead=pages(warm=19_500, miss=600, misses=(0.2, 2.8)),
+            ),
+            make_stage(2, "mawk", (80, 80), cpu=8.8, pipe_empty=0.5),
+            make_stage(3, "gzip", (80, 8), cpu=8.9, pipe_empty=0.5),
+        ],
+        overlapping=0.9,
+    ),
+    "following a log": run_of(
+        [
+            make_stage(1, "tail", (1, 1), (9_000, 9_000), cpu=0.1, poll=9.9),
+            make_stage(2, "grep", (1, 0.01), (9_000, 200), cpu=0.1, pipe_empty=9.9),
+        ]
+    ),
+    "a few workers": run_of(
+        [
+            make_stage(1, "seq", (0, 8), cpu=0.5, pipe_full=9.0),
+            make_stage(2, "split", (8, 8), cpu=1.0, pipe_full=8.0, forks=3),
+            *(make_stage(3, "bash", (3, 3), cpu=9.0, pid=900 + n) for n in range(3)),
+        ],
+        overlapping=0.9,
+    ),
+    "from another machine": run_of(
+        [
+            make_stage(1, "ssh", (80, 80), (5_000, 5_000), net=9.0, cpu=1.0),
+            make_stage(2, "tar", (80, 80), pipe_empty=9.0, cpu=1.0),
+        ]
+    ),
+    "children that work": run_of(
+        [
+            make_stage(1, "find", (1, 1), cpu=0.2, pipe_full=9.0),
+            make_stage(
+                2,
+                "xargs",
+                (80, 8),
+                cpu=30.0,
+                child=9.9,
+                forks=200,
+                exited_children=200,
+                children_lifetime_seconds=40.0,
+            ),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_of_a_healthy_pipeline_nothing_is_told(name: str) -> None:
+    assert findings(HEALTHY[name], HOST) == ()
+
+
+def test_of_a_sort_that_has_little_to_do_there_is_but_a_note() -> None:
+    stages = [
+        make_stage(1, "cat", (40, 40), cpu=0.023, pipe_full=0.53, readahead=WARM),
+        make_stage(2, "awk", (40, 11), cpu=0.2, pipe_full=0.34),
+        make_stage(3, "sort", (11, 11), cpu=0.44, pipe_empty=0.19),
+        make_stage(4, "uniq", (11, 0.1), cpu=0.022, pipe_empty=0.62),
+    ]
+    (found,) = findings(run_of(stages, 0.65, overlapping=0.07), HOST)
+    assert (found.id, found.severity, found.advice) == ("barrier", "note", "")
+
+
+#: One run at least for each finding.
+ILL = {
+    "by turns": run_of(
+        [make_stage(1, "awk", cpu=4.0, disk=6.0, readahead=pages(miss=20_000, misses=(6.0, 0)))],
+        overlapping=0,
+    ),
+    "late": run_of(
+        [make_stage(1, "wc", cpu=0.3, disk=9.0, readahead=pages(hit=20_000, lates=(9.0, 0)))]
+    ),
+    "jumping": run_of(
+        [make_stage(1, "x", cpu=0.3, disk=9.5, readahead=pages(miss=20_000, misses=(9.5, 0)))]
+    ),
+    "wasted": run_of(
+        [
+            make_stage(
+                1, "x", cpu=0.1, disk=4.0, readahead=pages(hit=900, wasted=19_000, lates=(4.0, 0))
+            )
+        ]
+    ),
+    "copied": copied(),
+    "in turn": in_turn(),
+    "flushing": run_of(flushing()),
+    "large blocks": blocks_of(4 << 20),
+    "ceiling": ceiling_at("gzip"),
+    "filtered late": filtered_late(),
+    "barrier": barrier(),
+    "crowded": crowded(),
+    "storm": storm(exec_failures=6000),
+}
+
+
+def scaled(run: Run, factor: float) -> Run:
+    """The same shares in another time."""
+    return replace(
+        run,
+        wall_seconds=run.wall_seconds * factor,
+        levels=tuple(seconds * factor for seconds in run.levels),
+        stages=tuple(
+            replace(stage, states={name: s * factor for name, s in stage.states.items()})
+            for stage in run.stages
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_a_gain_is_bounded_and_worth_it(name: str) -> None:
+    run = ILL[name]
+    assert told(run)
+    for found in findings(run, HOST):
+        if found.gain_seconds is not None:
+            least = max(WORTH_SHARE * run.wall_seconds, WORTH_SECONDS)
+            assert least <= found.gain_seconds <= run.wall_seconds
+            assert found.gain_reason
+        else:
+            assert not found.gain_reason
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_every_finding_says_what_it_stands_on(name: str) -> None:
+    for found in findings(ILL[name], HOST):
+        assert found.severity in SEVERITIES
+        assert found.sentence.endswith(".")
+        assert not found.advice or found.advice.startswith("Try: ")
+        assert found.severity == "note" or found.advice
+        assert found.evidence
+        assert set(found.stages) <= set(range(len(ILL[name].stages)))
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_the_most_severe_comes_first_then_the_largest_gain(name: str) -> None:
+    ranks = [
+        (SEVERITIES.index(found.severity), -(found.gain_seconds or 0))
+        for found in findings(ILL[name], HOST)
+    ]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_of_a_short_run_nothing_is_told(name: str) -> None:
+    run = ILL[name]
+    assert told(scaled(run, 0.9 * MIN_WALL / run.wall_seconds)) == []
+
+
+PARTIAL = {
+    "disk-not-overlapped",
+    "readahead-late",
+    "ceiling",
+    "barrier",
+    "more-stages-than-cores",
+    "fork-storm",
+    "failed-execs",
+}
+
+
+@pytest.mark.parametrize("name", ILL)
+def test_of_a_partial_run_only_what_stands_on_times_is_told(name: str) -> None:
+    whole, partial = set(told(ILL[name])), set(told(replace(ILL[name], partial=True)))
+    assert whole & PARTIAL <= partial <= PARTIAL
+
+
+def test_parallel_branches_are_told_of_once() -> None:
+    bash = make_stage(
+        2, "bash", (1, 0.1), (1_000_000, 20_000), cpu=2.0, system_seconds=1.0, pipe_empty=1.0
+    )
+    seq = make_stage(1, "seq", (0, 4), cpu=0.1)
+    run = run_of([seq, *(replace(bash, pid=n) for n in range(4))])
+    found = the(run, "small-calls")
+    assert found.stages == (1, 2, 3, 4)
+    assert found.sentence.startswith("4 × bash made 4,000,000 reads of 1 B")
+
+
+def test_every_finding_has_a_section_in_the_documentation() -> None:
+    page = Path(__file__).parents[2].joinpath("docs/FINDINGS.md").read_text()
+    ids = {found.id for run in ILL.values() for found in findings(run, HOST)}
+    sections = {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
+    assert ids == sections - {"How a finding is made"}
+
+
+# -- the machine
+
+
+def sysfs(root: Path, online: str, caches: dict[str, tuple[str, str]]) -> Path:
+    cpus = root / "devices/system/cpu"
+    cpus.mkdir(parents=True)
+    (cpus / "online").write_text(online)
+    for name, (level, size) in caches.items():
+        cache = cpus / "cpu0/cache" / name
+        cache.mkdir(parents=True)
+        (cache / "level").write_text(level)
+        (cache / "size").write_text(size)
+    return root
+
+
+def test_a_host_is_read_from_sysfs(tmp_path: Path) -> None:
+    caches = {"index0": ("1\n", "48K\n"), "index2": ("2\n", "2048K\n"), "index3": ("3\n", "32M\n")}
+    assert Host.read(sysfs(tmp_path, "0-3,6\n", caches)) == Host(5, 2 << 20)
+
+
+def test_a_host_that_tells_nothing_has_one_cpu_and_no_known_cache(tmp_path: Path) -> None:
+    assert Host.read(tmp_path) == Host(1, None)
+    assert Host.read(sysfs(tmp_path / "odd", "", {"index2": ("2\n", "huge\n")})) == Host(1, None)
