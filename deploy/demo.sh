@@ -40,7 +40,8 @@ get() { # URL
 
 : > "$directory/daemon.out"
 # Port 0: the kernel chooses a free one, and the daemon says which.
-"$pipelined" serve --web.listen-address 127.0.0.1:0 > "$directory/daemon.out" 2> "$directory/daemon.log" &
+"$pipelined" serve --web.listen-address 127.0.0.1:0 --state-directory "$directory/state" \
+    > "$directory/daemon.out" 2> "$directory/daemon.log" &
 daemon=$!
 for _ in {1..300}; do
     grep -q 'Ctrl-C stops it' "$directory/daemon.out" && break

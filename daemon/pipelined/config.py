@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 from pipelined.errors import UserError
 
 __all__ = [
+    "DEFAULT_HISTORY_AGE",
+    "DEFAULT_HISTORY_SIZE",
     "OPTIONS",
     "Address",
     "Config",
@@ -33,8 +35,13 @@ __all__ = [
     "is_listed",
     "load",
     "merge",
+    "parse_duration",
     "parse_listen_address",
 ]
+
+#: How long finished runs are kept (seconds), and what their files may take (bytes).
+DEFAULT_HISTORY_AGE = 30 * 86400.0
+DEFAULT_HISTORY_SIZE = 256_000_000
 
 
 class Address(NamedTuple):
@@ -78,6 +85,17 @@ class Option:
     def is_switch(self) -> bool:
         """True when the flag takes no value."""
         return not self.metavar
+
+
+def parse_duration(text: str) -> float:
+    """Seconds that a text such as ``500ms``, ``2m``, ``12h`` or ``30d`` names; no unit: seconds.
+
+    Raises ValueError when it is no such text.
+    """
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?", text)
+    if match is None:
+        raise ValueError("a duration such as 500ms, 2m, 12h or 30d")
+    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 def parse_listen_address(text: str) -> Address:
@@ -183,7 +201,9 @@ def merge(config: Config, **flags: object) -> Config:
 
 _COMMAND_BYTES = 15
 _LOG_LEVELS = ("debug", "info", "warning", "error")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZES = {"": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
+_SIZES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
 def _address(value: object) -> Address:
@@ -223,15 +243,45 @@ def _duration(low: float, high: float) -> Parser:
     def parse(value: object) -> float:
         seconds = value
         if isinstance(value, str):
-            match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", value)
-            if match is None:
-                raise ValueError(must)
-            seconds = float(match[1]) * _UNITS[match[2] or "s"]
+            try:
+                seconds = parse_duration(value)
+            except ValueError:
+                raise ValueError(must) from None
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise ValueError(must)
         if not low <= seconds <= high:
             raise ValueError(must)
         return float(seconds)
+
+    return parse
+
+
+def _age(value: object) -> float:
+    must = "an age from 1m to 3650d such as 12h or 30d"
+    if not isinstance(value, str):
+        raise ValueError(must)
+    try:
+        seconds = parse_duration(value)
+    except ValueError:
+        raise ValueError(must) from None
+    if not 60 <= seconds <= 3650 * 86400:
+        raise ValueError(must)
+    return seconds
+
+
+def _size(low: int) -> Parser:
+    must = f"a size of {low // 1000**2}MB or more such as 256MB or 2GiB"
+
+    def parse(value: object) -> int:
+        size = value
+        if isinstance(value, str):
+            match = re.fullmatch(r"([0-9]{1,12})([A-Za-z]*)", value)
+            if match is None or match[2] not in _SIZES:
+                raise ValueError(must)
+            size = int(match[1]) * _SIZES[match[2]]
+        if isinstance(size, bool) or not isinstance(size, int) or not low <= size:
+            raise ValueError(must)
+        return size
 
     return parse
 
@@ -290,6 +340,14 @@ def _file(value: object) -> Path:
         return value
     if not isinstance(value, str) or not value or "\x00" in value:
         raise ValueError("the path of a file")
+    return Path(value)
+
+
+def _directory(value: object) -> Path:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value or "\x00" in value:
+        raise ValueError("the path of a directory")
     return Path(value)
 
 
@@ -402,6 +460,44 @@ class Config:
         _whole_number(0, 100_000),
         "200",
         "How many finished runs the API and the page remember.",
+    )
+    history: bool = _option(
+        "history",
+        True,
+        "on",
+        "",
+        _switch,
+        "true",
+        "Keep finished runs in the state directory, for pipelined runs, pipelined show and the "
+        "page. Where it cannot be written, pipelines are watched all the same.",
+    )
+    state_directory: Path | None = _option(
+        "state-directory",
+        None,
+        "",
+        "DIRECTORY",
+        _directory,
+        '"/var/lib/pipelined"',
+        "Where the history is kept; made if it is not there. If not given: $STATE_DIRECTORY, which "
+        "systemd sets, or /var/lib/pipelined.",
+    )
+    history_max_age: float = _option(
+        "history-max-age",
+        DEFAULT_HISTORY_AGE,
+        "30d",
+        "AGE",
+        _age,
+        '"30d"',
+        "How long finished runs are kept.",
+    )
+    history_max_size: int = _option(
+        "history-max-size",
+        DEFAULT_HISTORY_SIZE,
+        "256MB",
+        "SIZE",
+        _size(1_000_000),
+        '"256MB"',
+        "What the history may take on disk; the oldest runs make room.",
     )
     max_stages: int = _option(
         "max-stages",

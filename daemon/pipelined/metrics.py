@@ -37,6 +37,7 @@ from pipelined import __version__
 from pipelined.runs import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES, Series
 
 if TYPE_CHECKING:
+    from pipelined.history import History
     from pipelined.model import Totals
     from pipelined.observer import Observer
     from pipelined.runs import Histogram, StageCounters
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BuildCollector",
     "GuardedCollectors",
+    "HistoryCollector",
     "HookCollector",
     "LossCollector",
     "Metrics",
@@ -407,6 +409,37 @@ class LossCollector(Collector):
         yield capacity
 
 
+class HistoryCollector(Collector):
+    """What is kept of finished runs, and what could not be."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._history.stats()
+        if stats.runs is not None:
+            yield GaugeMetricFamily(
+                "pipelined_history_runs", "Finished runs in the history.", value=stats.runs
+            )
+        if stats.size_bytes is not None:
+            yield GaugeMetricFamily(
+                "pipelined_history_size_bytes",
+                "What the files of the history take.",
+                value=stats.size_bytes,
+            )
+        yield CounterMetricFamily(
+            "pipelined_history_errors_total",
+            "How often the history could not be opened or written.",
+            value=stats.errors,
+        )
+        yield CounterMetricFamily(
+            "pipelined_history_dropped_runs_total",
+            "Finished runs that are not in the history: more at once than it takes, or no way to"
+            " write them.",
+            value=stats.dropped,
+        )
+
+
 class BuildCollector(Collector):
     """Which build this is, and what loaded its programs."""
 
@@ -473,24 +506,27 @@ class Metrics:
     """The registry and the scrapes of it."""
 
     def __init__(
-        self, observer: Observer, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        observer: Observer,
+        history: History | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """Without `history` its metrics are absent."""
         scrape = Scrape(observer)
+        collectors: dict[str, Collector] = {
+            "sweep": SweepCollector(observer, scrape),
+            "pipelines": PipelineCollector(scrape),
+            "stages": StageCollector(scrape),
+            "hooks": HookCollector(observer),
+            "losses": LossCollector(observer),
+            "build": BuildCollector(__version__, observer.loader),
+            "process": ProcessCollector(registry=None),
+        }
+        if history:
+            collectors["history"] = HistoryCollector(history)
         self.registry = CollectorRegistry()
-        self.registry.register(
-            GuardedCollectors(
-                {
-                    "sweep": SweepCollector(observer, scrape),
-                    "pipelines": PipelineCollector(scrape),
-                    "stages": StageCollector(scrape),
-                    "hooks": HookCollector(observer),
-                    "losses": LossCollector(observer),
-                    "build": BuildCollector(__version__, observer.loader),
-                    "process": ProcessCollector(registry=None),
-                },
-                clock,
-            )
-        )
+        self.registry.register(GuardedCollectors(collectors, clock))
         self._one_scrape = threading.Lock()
 
     def render(self, accept: str = "") -> tuple[bytes, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs and totals, from what each sweep read. Pure: knows no BPF, HTTP or Prometheus.
+"""Runs, time lines and totals, from what each sweep read. Pure: knows no BPF, HTTP or Prometheus.
 
 Totals grow by what each run grew since the sweep before, under the signature that the
 run had then; so they never go back, whatever a run turns out to be, and a run that ended
@@ -9,10 +9,11 @@ between two sweeps is in them whole.
 from __future__ import annotations
 
 import os
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import add, sub
 from typing import Any, NamedTuple
 
@@ -32,9 +33,10 @@ from .runs import (
     StageCounters,
     Stalls,
 )
+from .timeline import NOTED, Moment, Timeline, Track
 from .topology import arrange
 
-__all__ = ["OTHER", "Model", "Totals"]
+__all__ = ["OTHER", "Finished", "Model", "Totals"]
 
 #: Signature, and command, under which everything past the bound is folded.
 OTHER = "(other)"
@@ -46,6 +48,12 @@ _GRACE, _GRACE_CLOSED = 1.0, 0.1
 #: Seconds from a pipeline's start until its live run is shown and counted. Until then its stages
 #: are forked and exec, and its signature is none that anybody knows it by.
 _STARTING = 0.1
+
+#: Bytes that the time lines of all live runs may take together, and that of one run.
+_TRACKS_BYTES, _TRACK_BYTES = 16 << 20, 256 << 10
+
+#: So many of the runs that ended last keep their time line.
+_TRACKED = 50
 
 _COUNTED = len(STATES) + len(COUNTERS)
 _USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "system_ns"))
@@ -74,6 +82,14 @@ class Totals:
     disk_overlapped_seconds: float
     disk_alone_seconds: float
     stages: Mapping[tuple[int, str], StageCounters]
+
+
+class Finished(NamedTuple):
+    """A run that has ended. Most are too short for anybody to look at: made when asked for."""
+
+    wall_seconds: float
+    make: Callable[[], tuple[Run, Timeline]]
+    """The run and its time line; may be called in any thread."""
 
 
 @dataclass(slots=True)
@@ -132,6 +148,10 @@ class _Sighting:
     facts: tuple[_Facts, ...]
     """About each of `records`, what these alone do not tell."""
     parent: str | None
+    track: Track | None
+    """None of a run that no sweep saw live, and once it is forgotten."""
+    forgotten: bool = False
+    """How it went on is not kept any longer."""
     end_ns: int | None = None
     """Set when the run is finished."""
     run: Run | None = None
@@ -143,6 +163,7 @@ class _Seen:
 
     sighting: _Sighting | None = None
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
+    track: Track | None = None
     finished: bool = False
 
 
@@ -158,16 +179,20 @@ class Model:
         unix: float,
         arguments_of: Callable[[int], str | None] | None = None,
         exec_failures: bool = False,
+        on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
         """`unit_of` names a cgroup id; `exec_failures`: a hook that tells them is attached.
 
-        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time.
+        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is told of
+        each run that ends, in the middle of a sweep: it has to be quick.
         """
         self._max_signatures = max_signatures
         self._unit_of = unit_of
         self._unix = unix
         self._arguments_of = arguments_of
         self._exec_failures = exec_failures
+        self._on_finished = on_finished
+        self._track_bytes = _TRACK_BYTES
         self._sums: dict[Series, _Sums] = {}
         self._runs: dict[int, _Seen] = {}
         self._stages: dict[tuple[int, int], _SeenStage] = {}
@@ -186,6 +211,7 @@ class Model:
         """
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
+        self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
         self._live = []
         for sums in self._sums.values():
             sums.active = 0
@@ -215,6 +241,13 @@ class Model:
             for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
         ]
 
+    def timeline(self, run_id: str) -> Timeline | None:
+        """How a live or recent run went on; None for others, and when it is forgotten."""
+        for sighting in (*self._live, *self._recent):
+            if not sighting.forgotten and self._run_id(sighting.group) == run_id:
+                return self._timeline(sighting, sighting.track)
+        return None
+
     def totals(self) -> dict[Series, Totals]:
         """Everything counted so far, by series."""
         return {series: self._totals(sums) for series, sums in self._sums.items()}
@@ -231,7 +264,11 @@ class Model:
         parent = None if around is None else self._run_id(around)
         sighting = seen.sighting
         if sighting is None or sighting.group is not group or sighting.parent != parent:
+            if not (finished or seen.track):
+                seen.track = Track()
             sighting = seen.sighting = self._sight(group, parent, seen)
+            if seen.track and not finished:
+                seen.track.add(_moment(group, sighting.records), self._track_bytes)
         sums = self._sums[sighting.series]
         if not finished:
             sums.active += 1
@@ -241,9 +278,14 @@ class Model:
         sighting.end_ns = max(stage.end_ns for stage in group.stages)
         sighting.run = None
         self._recent.append(sighting)
+        if len(self._recent) > _TRACKED:
+            old = self._recent[-1 - _TRACKED]
+            old.track, old.forgotten = None, True
         sums.runs += 1
-        sums.last_run_seconds = NS * sum(_clock(group))
+        sums.last_run_seconds = wall = NS * sum(_clock(group))
         sums.last_run_end = NS * sighting.end_ns + self._unix
+        if self._on_finished:
+            self._on_finished(Finished(wall, partial(self._made, sighting, seen.track)))
 
     def _sight(self, group: Group, parent: str | None, seen: _Seen) -> _Sighting:
         """Count what a run has grown since it was seen last."""
@@ -271,7 +313,7 @@ class Model:
                 stages[i].readahead = stages[i].readahead or [0] * len(now)
                 _grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
-        return _Sighting(group, series, edges, records, facts, parent)
+        return _Sighting(group, series, edges, records, facts, parent, seen.track)
 
     def _bounded(self, series: Series) -> Series:
         if series in self._sums:
@@ -319,6 +361,16 @@ class Model:
             edges=tuple(sorted((place[a], place[b]) for a, b in sighting.edges)),
         )
         return sighting.run
+
+    def _made(self, sighting: _Sighting, track: Track | None) -> tuple[Run, Timeline]:
+        return self._run(sighting), self._timeline(sighting, track)
+
+    def _timeline(self, sighting: _Sighting, track: Track | None) -> Timeline:
+        group, records = sighting.group, sighting.records
+        order = _arrange(tuple(stage.command for stage in records), sighting.edges).sequence
+        start = NS * group.clock.start_ns + self._unix
+        pids = [records[i].pid for i in order]
+        return (track or Track()).timeline(start, _moment(group, records), order, pids)
 
     def _stage(self, record: StageRecord, position: int, facts: _Facts) -> Stage:
         # two CPUs may credit a few negative nanoseconds before the positive ones land
@@ -382,6 +434,14 @@ class Model:
                 for place, stage in sums.stages.items()
             },
         )
+
+
+def _moment(group: Group, records: Sequence[StageRecord]) -> Moment:
+    """What the time line notes of a sweep."""
+    values = array("q", map(add, group.clock.alone_ns, group.clock.disk_ns))
+    for record in records:
+        values.extend(record.counted[:NOTED])
+    return Moment(tuple([(stage.index, stage.generation) for stage in records]), values)
 
 
 def _clock(group: Group) -> list[int]:

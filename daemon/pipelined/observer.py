@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -16,9 +16,10 @@ from .cgroups import CgroupNames, find_cgroup2
 from .config import Config
 from .errors import UserError
 from .loader import Hook, load
-from .model import Model, Totals
+from .model import Finished, Model, Totals
 from .runs import Run, Series
 from .sweep import MapUse, Sweep, monotonic_to_unix
+from .timeline import Timeline
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 
@@ -60,12 +61,18 @@ class Observer:
 
     @classmethod
     def open(
-        cls, config: Config, *, watch_pid: int | None = None, all_alone: bool = False
+        cls,
+        config: Config,
+        *,
+        watch_pid: int | None = None,
+        all_alone: bool = False,
+        on_finished: Callable[[Finished], object] | None = None,
     ) -> Observer:
         """Load and attach the programs; `UserError` when that can't be done.
 
         With `watch_pid` only processes are followed that this process forks from now on. With
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
+        `on_finished` is told of each run that ends, in the middle of a sweep.
         """
         stages = config.max_stages
         loaded = load(
@@ -111,6 +118,7 @@ class Observer:
             unix=monotonic_to_unix(),
             arguments_of=_arguments_of if config.show_arguments else None,
             exec_failures=any("execve" in hook.name and hook.attached for hook in hooks),
+            on_finished=on_finished,
         )
         observer = cls(loaded.loader, sweep, model, hooks, config.sweep_interval)
         observer.sweep()
@@ -150,6 +158,11 @@ class Observer:
         with self._lock:
             return self._model.runs()
 
+    def timeline(self, run_id: str) -> Timeline | None:
+        """How a live or recent run went on; None for others, and when it is forgotten."""
+        with self._lock:
+            return self._model.timeline(run_id)
+
     def hooks(self) -> list[Hook]:
         return list(self._hooks)
 
@@ -161,6 +174,11 @@ class Observer:
         """Switches to threads of stages that the kernel did not trace, since the start."""
         with self._lock:
             return 0 if self._closed else self._sweep.missed_switches()
+
+    def missed_events(self) -> Mapping[str, int]:
+        """Events that the kernel passed a program over for, by hook, since the start."""
+        with self._lock:
+            return {} if self._closed else self._sweep.missed_events()
 
     def maps(self) -> list[MapUse]:
         with self._lock:
@@ -175,11 +193,6 @@ class Observer:
             if self._closed:
                 return
             began = time.monotonic()
-    def missed_events(self) -> Mapping[str, int]:
-        """Events that the kernel passed a program over for, by hook, since the start."""
-        with self._lock:
-            return {} if self._closed else self._sweep.missed_events()
-
             try:
                 groups = self._sweep.take()
                 over = self._model.update(groups, began, settle=settle)

@@ -93,6 +93,7 @@ class Daemon:
                     "serve",
                     *("--web.listen-address", f"127.0.0.1:{self.port}"),
                     *("--object", directory / OBJECT.name),
+                    *("--state-directory", directory / "state"),
                     *options,
                 ],
                 stdin=subprocess.DEVNULL,

@@ -64,7 +64,7 @@ def test_the_default_shown_in_help_is_the_default(option) -> None:
     default = getattr(Config(), option.field)
 
     if option.is_switch:
-        assert (option.default, default) == ("off", False)
+        assert (option.default, default) in (("off", False), ("on", True))
     elif default is None:
         assert option.default == ""
     else:
@@ -222,6 +222,35 @@ def test_any_text_is_a_config_or_one_line_of_refusal(
         assert isinstance(load(path), Config)
     except UserError as error:
         assert str(path) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("history = 1\n", "history must be true or false, not 1"),
+        ("history-max-age = 30\n", "history-max-age must be an age from 1m to 3650d such as 12h"),
+        ('history-max-age = "1s"\n', "history-max-age must be an age from 1m to 3650d"),
+        ('history-max-size = "256"\n', "history-max-size must be a size of 1MB or more such as"),
+        ('history-max-size = "2 cows"\n', "history-max-size must be a size of 1MB or more"),
+        ("history-max-size = true\n", "history-max-size must be a size of 1MB or more"),
+        ('state-directory = ""\n', "state-directory must be the path of a directory"),
+    ],
+)
+def test_a_wrong_option_of_the_history_is_named(text: str, told: str, write) -> None:
+    assert refusal(write(text)).startswith(f"FILE:1: {told}")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("256MB", 256_000_000), ("2GiB", 2 << 30), ("1500kB", 1_500_000), ("1000000", 1_000_000)],
+)
+def test_sizes_have_units(text: str, size: int, write) -> None:
+    assert load(write(f'history-max-size = "{text}"\n')).history_max_size == size
+
+
+def test_ages_have_units(write) -> None:
+    assert load(write('history-max-age = "12h"\n')).history_max_age == 12 * 3600
+    assert load(write('history-max-age = "30d"\n')).history_max_age == 30 * 86400
 
 
 # Flags

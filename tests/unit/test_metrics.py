@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pipelined import __version__
+from pipelined.history import HistoryStats
 from pipelined.metrics import GuardedCollectors, Metrics
 from pipelined.runs import STATES, Functions, Readahead, Series
 from unit.invented import make_functions, make_readahead
@@ -132,9 +133,24 @@ KEYS = {"pipeline": "cat|awk", "nested": "false", "unit": "session.scope"}
 AWK = {**KEYS, "position": "2", "command": "awk"}
 
 
-def scrape(observer: Any) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+STORED = HistoryStats(runs=7, size_bytes=8192, errors=2, dropped=3)
+
+
+@dataclass(frozen=True)
+class FakeHistory:
+    """Stands in for the history of a daemon."""
+
+    told: HistoryStats
+
+    def stats(self) -> HistoryStats:
+        return self.told
+
+
+def scrape(
+    observer: Any, history: Any = None
+) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """One scrape, parsed back from the text that Prometheus would read."""
-    text, _ = Metrics(observer).render()
+    text, _ = Metrics(observer, history).render()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in parse_text(text.decode())
@@ -281,6 +297,24 @@ def test_host_without_pipelines_reports_itself_only() -> None:
     assert "pipelined_runs_total" not in found
 
 
+def test_history_metrics_are_absent_without_a_history() -> None:
+    assert not {name for name in names(scrape(FakeObserver())) if "history" in name}
+
+
+def test_what_is_not_known_of_the_history_yet_is_absent() -> None:
+    found = names(scrape(FakeObserver(), FakeHistory(HistoryStats(None, None, 2, 0))))
+    assert "pipelined_history_errors_total" in found
+    assert not found & {"pipelined_history_runs", "pipelined_history_size_bytes"}
+
+
+def test_the_history_tells_what_it_holds_and_what_it_could_not_take() -> None:
+    samples = scrape(FakeObserver(), FakeHistory(STORED))
+    assert value(samples, "pipelined_history_runs") == 7
+    assert value(samples, "pipelined_history_size_bytes") == 8192
+    assert value(samples, "pipelined_history_errors_total") == 2
+    assert value(samples, "pipelined_history_dropped_runs_total") == 3
+
+
 # -- one scrape
 
 
@@ -343,7 +377,8 @@ def test_failing_collector_takes_nothing_else_down(caplog: pytest.LogCaptureFixt
     "totals", [{}, {CAT_AWK: FakeTotals()}, several_series()], ids=["none", "one", "several"]
 )
 def test_promtool_has_nothing_to_say(totals: dict[Series, FakeTotals]) -> None:
-    text, _ = Metrics(FakeObserver(totals)).render()  # type: ignore[arg-type]
+    metrics = Metrics(FakeObserver(totals), FakeHistory(STORED))  # type: ignore[arg-type]
+    text, _ = metrics.render()
     checked = promtool(text)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
@@ -402,7 +437,7 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
     documented = set(re.findall(r"^### `(\w+)`", page, re.MULTILINE))
     exposed = {
         re.sub(r"_(sum|count|bucket)$", "", name)
-        for name in names(scrape(FakeObserver(several_series())))
+        for name in names(scrape(FakeObserver(several_series()), FakeHistory(STORED)))
         if name.startswith("pipelined_")
     }
     assert documented == exposed

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelined.model import OTHER, Model
+from pipelined.model import OTHER, Finished, Model
 from pipelined.records import (
     COUNTERS,
     PIPE_KEY,
@@ -212,3 +212,61 @@ def test_a_program_alone_counts_if_it_was_asked_for_and_reads(
     found = model()
     assert found.update([Group(1, clock, (record,))], 110.0) == [record]
     assert [run.pipeline for run in found.runs()] == (["awk"] if counts else [])
+
+
+# -- what became of runs that ended, and how runs went on
+
+
+def test_the_time_line_of_a_live_run_adds_up_to_the_run() -> None:
+    watched = model()
+    for cpu in (0.5, 1.5, 4.0):
+        watched.update([group(cpu=cpu)], 101.0 + cpu)
+    (run,) = watched.runs()
+
+    points = watched.timeline(run.id)
+
+    assert points is not None
+    assert len(points) == 3
+    for level in range(len(LEVELS)):
+        assert sum(point.levels[level] for point in points) == pytest.approx(run.levels[level])
+    for at, stage_run in enumerate(run.stages):
+        used = sum(point.stages[at].states.get("cpu", 0.0) for point in points)
+        assert used == pytest.approx(stage_run.cpu_seconds)
+        assert sum(point.stages[at].read_bytes for point in points) == stage_run.read_bytes
+    assert [stage.pid for stage in points[0].stages] == [stage.pid for stage in run.stages]
+
+
+def test_a_run_that_ended_is_told_once_with_its_time_line() -> None:
+    told: list[Finished] = []
+    watched = model(on_finished=told.append)
+    watched.update([group(cpu=0.5)], 101.0)
+    ended = group(cpu=1.5, end=102.0)
+    watched.update([ended], 102.01, settle=True)
+    watched.update([ended], 105.0)
+
+    (finished,) = told
+    run, points = finished.make()
+
+    assert run == watched.runs()[0]
+    assert finished.wall_seconds == pytest.approx(run.wall_seconds)
+    assert len(points) == 2
+    assert sum(point.end - point.start for point in points) == pytest.approx(run.wall_seconds)
+
+
+def test_an_unknown_run_has_no_time_line() -> None:
+    assert model().timeline("1-1") is None
+
+
+def test_of_many_runs_only_the_last_ones_keep_their_time_line() -> None:
+    told: list[Finished] = []
+    watched = model(on_finished=told.append, recent_runs=100)
+    for number in range(60):
+        ended = group(end=102.0 + number)
+        clock = replace(ended.clock, start_ns=ns(100.0 + number))
+        watched.update([replace(ended, clock=clock)], 110.0 + number)
+    ids = [run.id for run in watched.runs()]
+
+    kept = [run_id for run_id in ids if watched.timeline(run_id) is not None]
+
+    assert kept == ids[:50]
+    assert len(told) == 60

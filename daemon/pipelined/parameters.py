@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Query parameters of the HTTP side: converted, or refused with what they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from flask import abort, request
+
+__all__ = ["as_bool", "as_limit", "as_text", "parameter"]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+def parameter(name: str, convert: Callable[[str], T], default: D) -> T | D:
+    """The request's parameter, converted; aborts with status 400 on ValueError."""
+    text = request.args.get(name)
+    if text is None:
+        return default
+    try:
+        return convert(text)
+    except ValueError as error:
+        abort(400, description=f"parameter {name!r}: {error}")
+
+
+def as_bool(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text == "true"
+
+
+def as_limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
+        raise ValueError(f"{text!r} is no whole number from 1 to 999999999")
+    return int(text)
+
+
+def as_text(example: str) -> Callable[[str], str]:
+    """Takes any text but an empty one, for which it says what could have been given."""
+
+    def convert(text: str) -> str:
+        if not text:
+            raise ValueError(f"it is empty; give {example}")
+        return text
+
+    return convert

@@ -1,0 +1,508 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file that finished runs are kept in: SQLite with a write-ahead log (WAL).
+
+One process writes (`Store`), which a lock on the directory sees to; any number read
+(`Archive`), also while it writes and after it has gone. A process that is killed loses what it
+had not committed, and leaves a file that opens. Knows rows and bytes, but nothing of runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from pipelined.errors import UserError
+
+__all__ = [
+    "FILE_NAME",
+    "MIGRATIONS",
+    "Archive",
+    "Details",
+    "NoHistoryError",
+    "Query",
+    "Row",
+    "Store",
+]
+
+FILE_NAME = "history.db"
+
+#: What makes each version of the schema from the one before it; `PRAGMA user_version` counts them.
+#: What is listed and looked for is apart from the bulky rest, which is read for one run at a time.
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE runs (
+        key INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        pipeline TEXT NOT NULL,
+        nested INTEGER NOT NULL,
+        unit TEXT NOT NULL,
+        start REAL NOT NULL,
+        end REAL NOT NULL,
+        wall REAL NOT NULL,
+        partial INTEGER NOT NULL,
+        cores REAL NOT NULL,
+        overlap REAL,
+        cache TEXT,
+        bottleneck TEXT NOT NULL,
+        findings TEXT NOT NULL,
+        commands TEXT NOT NULL
+    );
+    CREATE INDEX runs_by_end ON runs (end);
+    CREATE TABLE details (key INTEGER PRIMARY KEY, run BLOB NOT NULL, timeline BLOB NOT NULL);
+    """,
+)
+
+#: The write-ahead log takes this share of the room for all, and no more than so many bytes.
+_LOG_SHARE, _LOG_BYTES = 4, 4 << 20
+#: Index of the log, which readers and the writer share (bytes).
+_LOG_INDEX_BYTES = 32 << 10
+#: When there is no room, one run in so many goes, the oldest first.
+_MAKE_ROOM = 50
+#: Page cache of a connection (KiB): rows are written once and seldom read.
+_CACHE_KIB = 512
+#: How long to wait for another connection's lock (seconds).
+_BUSY_TIMEOUT = 2.0
+
+#: Of a row, in the order of its fields.
+_COLUMNS = (
+    "id, pipeline, nested, unit, start, end, wall, partial, cores, overlap, cache, bottleneck,"
+    " findings"
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is listed of a run."""
+
+    id: str
+    pipeline: str
+    nested: bool
+    unit: str
+    start: float
+    end: float
+    wall: float
+    partial: bool
+    cores: float
+    overlap: float | None
+    cache: str | None
+    bottleneck: str
+    findings: tuple[str, ...]
+    """Ids of its findings, as of when it was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What is kept of a run beside its row; bytes that only who stores and reads them knows."""
+
+    row: Row
+    commands: tuple[str, ...]
+    run: bytes
+    timeline: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.run) + len(self.timeline)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which runs to list: those that fit everything that is given."""
+
+    pipeline: str | None = None
+    """Exactly this signature."""
+    unit: str | None = None
+    finding: str | None = None
+    """Id of one of its findings."""
+    command: str | None = None
+    """Command name of one of its stages."""
+    since: float | None = None
+    """Started then or later (Unix time)."""
+    until: float | None = None
+    """Started before."""
+    before: str | None = None
+    """Listed after the run with this id, which may be gone."""
+
+
+class NoHistoryError(UserError):
+    """There is no file to read, or not yet."""
+
+
+class _UnfitError(Exception):
+    """The file cannot be gone on with; `kind` is a word for its name."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class Store:
+    """The file as its one writer has it, in one thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        max_age: float,
+        max_bytes: int,
+        clock: Callable[[], float] = time.time,
+        migrations: Sequence[str] = MIGRATIONS,
+    ) -> None:
+        """Open or begin the file; runs older than `max_age` seconds are removed as time goes by.
+
+        All files together stay within `max_bytes`. A file that is damaged, or that a newer
+        version wrote, is set aside. Raises OSError or sqlite3.Error when nothing can be written
+        there now.
+        """
+        self.path = directory / FILE_NAME
+        self.rows = 0
+        self._max_age = max_age
+        self._clock = clock
+        self._migrations = migrations
+        self._log_bytes = min(_LOG_BYTES, max_bytes // _LOG_SHARE)
+        self._max_bytes = max_bytes - self._log_bytes - _LOG_INDEX_BYTES
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        with contextlib.ExitStack() as undo:
+            self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            undo.callback(os.close, self._lock)
+            self._take_lock(directory)
+            try:
+                self._connection = self._connect()
+            except _UnfitError as error:
+                self._set_aside(error)
+                self._connection = self._connect()
+            undo.callback(self._connection.close)
+            self._inode = os.stat(self.path).st_ino
+            self.rows = self._number("SELECT count(*) FROM runs")
+            self.trim()
+            undo.pop_all()
+
+    def add(self, runs: Iterable[Details]) -> None:
+        """Store runs, and make room for them. A run that is there already stays as it is.
+
+        Raises sqlite3.Error when they cannot be stored; then some of them may have been.
+        """
+        for batch in _batches(runs, self._log_bytes // 4):
+            with self._transaction():
+                self.rows += sum(map(self._insert, batch))
+                self._bound()
+            self._shrink()
+
+    def trim(self) -> None:
+        """Remove what is too old, or too much."""
+        with self._transaction():
+            self._bound()
+        self._shrink()
+
+    @property
+    def is_there(self) -> bool:
+        """False when somebody has removed or replaced the file: it cannot be read any more."""
+        try:
+            return os.stat(self.path).st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    @property
+    def size_bytes(self) -> int:
+        """What the files take on disk."""
+        size = 0
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                size += os.stat(f"{self.path}{suffix}").st_size
+        return size
+
+    def close(self) -> None:
+        """Write the log back, and let another process write."""
+        try:
+            self._connection.close()
+        finally:
+            os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- opening
+
+    def _take_lock(self, directory: Path) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OSError(error.errno, "another daemon writes there", str(directory)) from None
+
+    def _connect(self) -> sqlite3.Connection:
+        """A connection to a sound file of our version. Raises _UnfitError."""
+        # Readable by a group that an administrator may give it to; the log inherits that.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        connection = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT, isolation_level=None)
+        try:
+            self._prepare(connection)
+            self._migrate(connection)
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise _UnfitError("damaged", found.splitlines()[-1])
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            if not _is_damage(error):
+                raise
+            raise _UnfitError("damaged", str(error)) from None
+        except _UnfitError:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        page = connection.execute("PRAGMA page_size").fetchone()[0]
+        for pragma in (
+            "auto_vacuum = INCREMENTAL",  # has an effect before the first table only
+            "journal_mode = WAL",
+            # The log is synced before it is written back: a power cut may cost the last runs.
+            "synchronous = NORMAL",
+            f"wal_autocheckpoint = {self._log_bytes // 2 // page}",
+            f"journal_size_limit = {self._log_bytes // 2}",
+            f"cache_size = -{_CACHE_KIB}",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        known = len(self._migrations)
+        if version > known:
+            raise _UnfitError("newer", f"its version is {version}, this program knows {known}")
+        for number in range(version, known):
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {self._migrations[number]};"
+                f" PRAGMA user_version = {number + 1}; COMMIT;"
+            )
+
+    def _set_aside(self, reason: _UnfitError) -> None:
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._clock()))
+        aside = self.path.with_name(f"{FILE_NAME}.{reason.kind}-{stamp}")
+        for suffix in ("-wal", "-shm", ""):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{self.path}{suffix}", f"{aside}{suffix}")
+        log.warning(
+            "%s cannot be used (%s): set aside as %s; a new history begins",
+            self.path,
+            reason,
+            aside.name,
+        )
+
+    # -- writing
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        rows = self.rows
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self.rows = rows
+            # A full disk may have rolled it back already.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _insert(self, details: Details) -> int:
+        """How many rows that made: 0 when the run is there."""
+        row = details.row
+        made = self._connection.execute(
+            f"INSERT INTO runs ({_COLUMNS}, commands) VALUES ({', '.join('?' * 14)})"
+            " ON CONFLICT (id) DO NOTHING",
+            (
+                row.id,
+                row.pipeline,
+                row.nested,
+                row.unit,
+                row.start,
+                row.end,
+                row.wall,
+                row.partial,
+                row.cores,
+                row.overlap,
+                row.cache,
+                row.bottleneck,
+                _listed(row.findings),
+                _listed(details.commands),
+            ),
+        )
+        if made.rowcount:
+            self._connection.execute(
+                "INSERT INTO details VALUES (?, ?, ?)",
+                (made.lastrowid, details.run, details.timeline),
+            )
+        return made.rowcount
+
+    def _bound(self) -> None:
+        """Remove the oldest runs until age and size are within bounds."""
+        self._remove("end < ?", self._clock() - self._max_age)
+        while self.rows and self._used_bytes() > self._max_bytes:
+            oldest = "key IN (SELECT key FROM runs ORDER BY key LIMIT ?)"
+            self._remove(oldest, max(1, self.rows // _MAKE_ROOM))
+
+    def _remove(self, which: str, value: float) -> None:
+        execute = self._connection.execute
+        # In this order: `which` looks at the rows.
+        execute(f"DELETE FROM details WHERE key IN (SELECT key FROM runs WHERE {which})", (value,))
+        self.rows -= execute(f"DELETE FROM runs WHERE {which}", (value,)).rowcount
+
+    def _used_bytes(self) -> int:
+        pages = self._number("PRAGMA page_count") - self._number("PRAGMA freelist_count")
+        return pages * self._number("PRAGMA page_size")
+
+    def _shrink(self) -> None:
+        """Give free pages back. A file within its bounds keeps them for the runs to come."""
+        size = self._number("PRAGMA page_count") * self._number("PRAGMA page_size")
+        if size > self._max_bytes:
+            # As a script: it is stepped to its end, `execute` would free a single page.
+            self._connection.executescript("PRAGMA incremental_vacuum")
+
+    def _number(self, statement: str) -> int:
+        return int(self._connection.execute(statement).fetchone()[0])
+
+
+class Archive:
+    """The file as a reader has it. Every method raises UserError when it cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+
+    def rows(self, query: Query, limit: int) -> list[Row]:
+        """The runs that fit, newest start first."""
+        tests = {
+            "pipeline = ?": query.pipeline,
+            "unit = ?": query.unit,
+            "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.finding,
+            "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.command,
+            "start >= ?": query.since,
+            "start < ?": query.until,
+            # Ids begin with the start, so they are in its order.
+            "id < ?": query.before,
+        }
+        given = {test: value for test, value in tests.items() if value is not None}
+        where = " AND ".join(given) or "1"
+        rows = self._read(
+            f"SELECT {_COLUMNS} FROM runs WHERE {where} ORDER BY id DESC LIMIT ?",
+            (*given.values(), limit),
+        )
+        return [_row(*values) for values in rows]
+
+    def last(self) -> str | None:
+        """Id of the run that ended last."""
+        rows = self._read("SELECT id FROM runs ORDER BY end DESC LIMIT 1", ())
+        return str(rows[0][0]) if rows else None
+
+    def ids(self, prefix: str, limit: int) -> list[str]:
+        """Ids that begin with `prefix`, a whole one first."""
+        rows = self._read(
+            "SELECT id FROM runs WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id LIMIT ?",
+            (prefix, len(prefix), prefix, limit),
+        )
+        return [str(row[0]) for row in rows]
+
+    def details(self, run_id: str) -> tuple[bytes, bytes] | None:
+        """What was stored as `Details.run` and `Details.timeline`."""
+        rows = self._read(
+            "SELECT run, timeline FROM details JOIN runs USING (key) WHERE id = ?", (run_id,)
+        )
+        return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
+
+    def _read(self, statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        try:
+            with contextlib.closing(self._open()) as connection:
+                return connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise UserError(
+                f"cannot read {self._path}: {error}",
+                "the daemon sets a damaged file aside when it starts" if _is_damage(error) else "",
+            ) from None
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            os.close(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            raise self._nothing() from None
+        except OSError as error:
+            raise UserError(
+                f"cannot read {self._path}: {(error.strerror or str(error)).lower()}",
+                "run it as root" if isinstance(error, PermissionError) else "",
+            ) from None
+        uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT, isolation_level=None)
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.OperationalError:
+            connection.close()
+            # Who may not write here cannot make the files that readers of a log share. Without
+            # a log nobody writes, and the file is whole as it is.
+            if os.path.exists(f"{self._path}-wal"):
+                raise
+            connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != len(MIGRATIONS):
+            connection.close()
+            if not version:  # it is just being made
+                raise self._nothing()
+            age = "a newer" if version > len(MIGRATIONS) else "an older"
+            raise UserError(
+                f"{self._path} is of {age} version of pipelined",
+                "use the version of the daemon that writes it",
+            )
+        return connection
+
+    def _nothing(self) -> NoHistoryError:
+        return NoHistoryError(
+            f"there is no history in {self._path.parent}",
+            "pipelined serve keeps one; --state-directory says where",
+        )
+
+
+def _batches(runs: Iterable[Details], size: int) -> Iterator[list[Details]]:
+    """Runs in lists of about `size` bytes: each is a transaction, and has to fit the log."""
+    batch: list[Details] = []
+    held = 0
+    for run in runs:
+        batch.append(run)
+        held += run.size
+        if held >= size:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
+
+
+def _listed(words: Sequence[str]) -> str:
+    return json.dumps(words)
+
+
+def _row(*values: Any) -> Row:
+    """A row of `_COLUMNS`."""
+    named = dict(zip(_COLUMNS.split(", "), values, strict=True))
+    named["nested"], named["partial"] = bool(named["nested"]), bool(named["partial"])
+    named["findings"] = tuple(json.loads(named["findings"]))
+    return Row(**named)
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs of a real daemon: listed, shown, and there after whatever happened to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.conftest import Daemon, StartDaemon
+
+Tool = Callable[[str], str]
+Wait = Callable[[Callable[[], Any], str], Any]
+
+
+def shell(script: str) -> None:
+    subprocess.run(["bash", "-c", script], check=True, stdout=subprocess.DEVNULL)
+
+
+def signature(*commands: str) -> str:
+    return "|".join(Path(command).name for command in commands)
+
+
+@pytest.fixture
+def pipelined(program: str, tmp_path: Path) -> Callable[..., str]:
+    """What a command says of the history in `tmp_path`."""
+
+    def run(*words: str) -> str:
+        state = ["--state-directory", str(tmp_path / "state")]
+        done = subprocess.run([program, *words, *state], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def start(start_daemon: StartDaemon, tmp_path: Path) -> Callable[..., Daemon]:
+    """Starts daemons that keep their history in `tmp_path`."""
+    return lambda *flags: start_daemon("--state-directory", str(tmp_path / "state"), *flags)
+
+
+def recorded(pipelined: Callable[..., str], pipeline: str) -> list[dict[str, Any]]:
+    listed = json.loads(pipelined("runs", "--json", "--limit", "10000", "--pipeline", pipeline))
+    found: list[dict[str, Any]] = listed["runs"]
+    return found
+
+
+def stored(daemon: Daemon, pipeline: str) -> list[dict[str, Any]]:
+    """The same of a daemon that runs."""
+    quoted = pipeline.replace("|", "%7C")
+    found: list[dict[str, Any]] = json.loads(
+        daemon.get(f"/api/v1/runs?limit=1000&pipeline={quoted}")
+    )["runs"]
+    return found
+
+
+def test_a_run_is_listed_and_shown_while_the_daemon_runs_and_after(
+    start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
+) -> None:
+    daemon = start()
+    seq, wc = tool("seq"), tool("wc")
+    name = signature(seq, wc)
+    shell(f"{seq} 100000 | {wc} -l")
+
+    wait_until(lambda: stored(daemon, name), f"{name} in the history")
+    (run,) = recorded(pipelined, name)
+    assert daemon.value("pipelined_history_runs") >= 1
+    daemon.stop()
+
+    assert recorded(pipelined, name) == [run]
+    assert run["id"] in pipelined("runs")
+    assert pipelined("show", run["id"]).startswith(f"{name}   ")
+
+
+def test_a_run_that_ended_just_before_the_daemon_is_recorded(
+    start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool
+) -> None:
+    daemon = start()
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"{seq} 100000 | {wc} -l")
+
+    daemon.stop()
+
+    assert len(recorded(pipelined, signature(seq, wc))) == 1
+
+
+def test_the_time_line_of_a_run_adds_up_to_the_run(
+    start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
+) -> None:
+    daemon = start("--sweep-interval", "50ms")
+    seq, sort = tool("seq"), tool("sort")
+    name = f"bash|{Path(sort).name}"
+    shell(f"{{ for i in 1 2 3 4; do sleep 0.2; {seq} 50000; done; }} | {sort} -n")
+    wait_until(lambda: stored(daemon, name), f"{name} in the history")
+
+    (found,) = stored(daemon, name)
+    run = json.loads(pipelined("show", found["id"], "--json"))
+
+    points = run["timeline"]
+    assert 1 <= len(points) <= 300
+    for level, seconds in run["level_seconds"].items():
+        total = sum(point["level_seconds"][level] for point in points)
+        assert total == pytest.approx(seconds, abs=1e-6)
+    for index, stage in enumerate(run["stages"]):
+        at = [point["stages"][index] for point in points]
+        assert sum(point["read_bytes"] for point in at) == stage["read_bytes"]
+        assert sum(point["written_bytes"] for point in at) == stage["written_bytes"]
+        for state, seconds in stage["state_seconds"].items():
+            total = sum(point["state_seconds"].get(state, 0.0) for point in at)
+            assert total == pytest.approx(seconds, abs=1e-6)
+
+
+def test_a_live_run_can_be_asked_for(
+    start: Callable[..., Daemon], tool: Tool, wait_until: Wait
+) -> None:
+    daemon = start("--sweep-interval", "50ms")
+    cat, wc = tool("cat"), tool("wc")
+    with subprocess.Popen(
+        ["bash", "-c", f"{{ read line; }} | {cat} | {wc}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    ) as job:
+
+        def live() -> list[dict[str, Any]]:
+            runs = json.loads(daemon.get("/api/v1/pipelines?live=true&limit=1000"))["runs"]
+            return [run for run in runs if Path(wc).name in run["pipeline"]]
+
+        (seen, *_) = wait_until(live, "the run")
+        run = wait_until(
+            lambda: (
+                (found := json.loads(daemon.get(f"/api/v1/runs/{seen['id']}")))
+                and len(found["timeline"]) > 1
+                and found
+            ),
+            "its time line",
+        )
+        assert job.stdin is not None
+        job.stdin.close()
+    assert run["live"] is True
+    assert "verdict" in run
+
+
+def test_a_run_that_began_before_the_daemon_is_marked_as_partial(
+    start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
+) -> None:
+    cat, wc = tool("cat"), tool("wc")
+    name = signature(cat, wc)
+    with subprocess.Popen(
+        ["bash", "-c", f"{cat} | {wc}"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as job:
+        daemon = start()
+        wait_until(lambda: daemon.runs(name, "&live=true"), f"{name} to be met")
+        assert job.stdin is not None
+        job.stdin.close()
+    wait_until(lambda: stored(daemon, name), f"{name} in the history")
+
+    (run,) = recorded(pipelined, name)
+    assert run["partial"] is True
+    assert "partial" in pipelined("show", run["id"]).splitlines()[0]
+    assert "partial" in next(line for line in pipelined("runs").splitlines() if run["id"] in line)
+
+
+def test_what_a_killed_daemon_had_written_is_there(
+    start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
+) -> None:
+    seq, wc = tool("seq"), tool("wc")
+    name = signature(seq, wc)
+    daemon = start("--sweep-interval", "50ms")
+    loop = f"trap 'exit 0' TERM; while :; do {seq} 10 | {wc} -l; done"
+    with subprocess.Popen(
+        ["bash", "-c", loop], stdout=subprocess.DEVNULL, start_new_session=True
+    ) as job:
+        try:
+            wait_until(lambda: len(stored(daemon, name)) >= 20, "20 runs in the history")
+            before = {run["id"] for run in stored(daemon, name)}
+            daemon.stop(signal.SIGKILL)
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+
+    assert before <= {run["id"] for run in recorded(pipelined, name)}
+    again = start()
+    wait_until(lambda: again.value("pipelined_history_runs"), "the history of the next daemon")
+    assert before <= {run["id"] for run in stored(again, name)}
+    assert "set aside" not in again.log.read_text()
+
+
+def test_a_damaged_history_is_set_aside(
+    start: Callable[..., Daemon], tmp_path: Path, wait_until: Wait
+) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "history.db").write_bytes(b"no database\n" * 1000)
+
+    daemon = start()
+
+    wait_until(lambda: daemon.value("pipelined_history_runs") is not None, "a new history")
+    assert len(list((tmp_path / "state").glob("history.db.damaged-*"))) == 1
+    assert "set aside as history.db.damaged-" in daemon.log.read_text()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    place = tmp_path / "state"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as out:
+        while True:
+            try:
+                out.write(bytes(4096))
+            except OSError:
+                return
+
+
+def test_a_full_disk_stops_the_writing_and_nothing_else(
+    small_disk: Path,
+    start: Callable[..., Daemon],
+    pipelined: Callable[..., str],
+    tool: Tool,
+    wait_until: Wait,
+) -> None:
+    seq, wc = tool("seq"), tool("wc")
+    name = signature(seq, wc)
+    daemon = start("--sweep-interval", "50ms")
+    wait_until(lambda: daemon.value("pipelined_history_runs") is not None, "a history")
+    fill(small_disk / "filler")
+
+    def failed() -> bool:
+        shell(f"for i in 1 2 3 4 5; do {seq} 1000 | {wc} -l; done")
+        return bool(daemon.value("pipelined_history_errors_total"))
+
+    wait_until(failed, "the disk to be full")
+    assert '"ready"' in daemon.get("/readyz")
+    assert daemon.value("pipelined_runs_total", pipeline=name) >= 1
+    told = [line for line in daemon.log.read_text().splitlines() if "cannot be written" in line]
+    assert len(told) == 1
+    assert "full" in told[0]
+
+    (small_disk / "filler").unlink()
+    ended = daemon.value("pipelined_runs_total", pipeline=name)
+    wait_until(lambda: len(stored(daemon, name)) >= ended, "all runs to be written after all")
+
+
+def test_without_a_way_to_write_pipelines_are_watched_all_the_same(
+    start: Callable[..., Daemon], tmp_path: Path, tool: Tool, wait_until: Wait
+) -> None:
+    (tmp_path / "state").write_text("a file where the directory should be")
+    daemon = start()
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"{seq} 1000 | {wc} -l")
+    daemon.wait_for_runs(signature(seq, wc), 1)
+    wait_until(lambda: daemon.value("pipelined_history_errors_total"), "it to be counted")
+    assert daemon.value("pipelined_history_runs") is None
+    assert "cannot be written: file exists" in daemon.log.read_text()
+
+
+def test_without_a_history_nothing_is_written(
+    start: Callable[..., Daemon], tmp_path: Path, tool: Tool
+) -> None:
+    daemon = start("--no-history")
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"{seq} 1000 | {wc} -l")
+    daemon.wait_for_runs(signature(seq, wc), 1)
+    daemon.stop()
+    assert not (tmp_path / "state").exists()

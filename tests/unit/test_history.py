@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs: stored in the background, found again, and searched for."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelined import history as module
+from pipelined.errors import UserError
+from pipelined.findings import Host
+from pipelined.history import (
+    History,
+    HistoryStats,
+    NoSuchRunError,
+    Summary,
+    default_directory,
+    moment,
+    summary_as_dict,
+)
+from pipelined.model import Finished
+from pipelined.runs import Run
+from pipelined.store import FILE_NAME, Store
+from pipelined.timeline import Timeline
+from pipelined.verdict import brief
+from unit.invented import START, make_ended, make_finished, make_timeline
+
+HOST = Host(cores=2, l2_bytes=1 << 20)
+#: A test that waits longer than this for something has failed (seconds).
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def open_history(tmp_path: Path) -> Iterator[Callable[..., History]]:
+    """Makes histories in one directory; those that were started are closed at the end."""
+    made: list[History] = []
+
+    def make(**given: Any) -> History:
+        values: dict[str, Any] = {"host": HOST, "max_age": 1e12}
+        made.append(History(tmp_path / "state", **values | given))
+        return made[-1]
+
+    yield make
+    for history in made:
+        history.close()
+
+
+@pytest.fixture
+def store_runs(open_history: Callable[..., History]) -> Callable[..., History]:
+    """Stores runs, and returns a history to read them from."""
+
+    def store(*runs: Run, **given: Any) -> History:
+        history = open_history(**given)
+        for run in runs:
+            history.put(make_finished(run))
+        write(history)
+        return history
+
+    return store
+
+
+def write(history: History) -> None:
+    """Have everything written that was put."""
+    history.start()
+    history.close(PATIENCE)
+
+
+def wait_until(found: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(PATIENCE / 0.01)):
+        if found():
+            return
+        pause.wait(0.01)
+    raise AssertionError("waited in vain")
+
+
+# -- storing and finding
+
+
+def test_a_run_comes_back_with_its_time_line(store_runs: Callable[..., History]) -> None:
+    run = make_ended(1)
+    stored = store_runs(run, show_arguments=True).run(run.id)
+    assert stored.run == run
+    assert stored.timeline == make_timeline(run)
+
+
+def test_command_lines_are_not_stored_unless_asked_for(
+    store_runs: Callable[..., History],
+) -> None:
+    stored = store_runs(make_ended(1)).run("last")
+    assert [stage.arguments for stage in stored.run.stages] == [None, None]
+
+
+def test_a_list_tells_what_to_know_of_each_run(store_runs: Callable[..., History]) -> None:
+    (summary,) = store_runs(make_ended(1, overlapping=0.25, partial=True)).runs()
+    described = summary_as_dict(summary)
+    assert described["id"] == make_ended(1).id
+    assert described["pipeline"] == "cat|sort"
+    assert described["partial"] is True
+    assert described["wall_seconds"] == 1.0
+    assert described["cores_used"] == 0.75
+    assert described["overlap_ratio"] == 0.25
+    assert described["cache_state"] == "cold"
+    assert described["bottleneck"] == brief(make_ended(1))
+
+
+def test_runs_are_found_by_pipeline_command_and_time(store_runs: Callable[..., History]) -> None:
+    history = store_runs(make_ended(1), make_ended(2, "seq|wc"), make_ended(3))
+
+    def starts(**given: Any) -> list[float]:
+        return [summary.start - START for summary in history.runs(**given)]
+
+    assert starts() == [3, 2, 1]
+    assert starts(limit=1) == [3]
+    assert starts(pipeline="seq|wc") == [2]
+    assert starts(command="sort") == [3, 1]
+    assert starts(since=START + 2, until=START + 3) == [2]
+    assert starts(before=make_ended(3).id) == [2, 1]
+
+
+def test_runs_are_found_by_finding(
+    store_runs: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Barrier:
+        id = "barrier"
+
+    monkeypatch.setattr(
+        module, "findings", lambda run, host: (Barrier,) if run.pipeline == "cat|sort" else ()
+    )
+    history = store_runs(make_ended(1), make_ended(2, "seq|wc"))
+    assert [summary.findings for summary in history.runs(finding="barrier")] == [("barrier",)]
+
+
+def test_a_run_is_named_by_its_id_a_beginning_of_it_or_last(
+    store_runs: Callable[..., History],
+) -> None:
+    history = store_runs(make_ended(1, wall=100.0), make_ended(2))
+    assert history.run(make_ended(2).id).run.id == make_ended(2).id
+    assert history.run(make_ended(2).id[:-2]).run.id == make_ended(2).id
+    assert history.run("last").run.id == make_ended(1).id
+
+
+def test_what_names_no_run_is_refused(store_runs: Callable[..., History]) -> None:
+    with pytest.raises(NoSuchRunError, match=r"^there is no run 99; pipelined runs lists"):
+        store_runs(make_ended(1)).run("99")
+
+
+def test_what_names_several_runs_is_refused(store_runs: Callable[..., History]) -> None:
+    history = store_runs(*[make_ended(number) for number in range(1, 6)])
+    with pytest.raises(NoSuchRunError, match=r"^several runs begin with 17: (\S+, ){2}\S+ …; give"):
+        history.run("17")
+
+
+def test_a_whole_id_wins_over_ids_that_begin_with_it(store_runs: Callable[..., History]) -> None:
+    history = store_runs(make_ended(1, id="1-1"), make_ended(2, id="1-10"))
+    assert history.run("1-1").run.id == "1-1"
+
+
+def test_a_history_without_a_run_has_no_last(store_runs: Callable[..., History]) -> None:
+    with pytest.raises(NoSuchRunError, match=r"^the history has no run yet"):
+        store_runs().run("last")
+
+
+def test_a_run_in_an_unknown_form_is_told(store_runs: Callable[..., History]) -> None:
+    history = store_runs(make_ended(1))
+    with sqlite3.connect(history.directory / FILE_NAME) as connection:
+        connection.execute("UPDATE details SET run = x'00'")
+    connection.close()
+    with pytest.raises(UserError, match=r"^run \S+ is stored in a form that this version cannot"):
+        history.run("last")
+
+
+# -- writing
+
+
+def test_a_run_is_stored_while_the_daemon_runs(open_history: Callable[..., History]) -> None:
+    history = open_history()
+    history.start()
+    history.put(make_finished(make_ended(1)))
+    wait_until(lambda: history.stats().runs == 1)
+    assert len(history.runs()) == 1
+    assert (history.stats().size_bytes or 0) > 4096
+
+
+def test_what_was_put_before_the_start_is_stored(open_history: Callable[..., History]) -> None:
+    history = open_history()
+    history.put(make_finished(make_ended(1)))
+    write(history)
+    assert len(history.runs()) == 1
+
+
+def test_of_more_runs_than_it_takes_the_longest_are_stored(
+    open_history: Callable[..., History],
+) -> None:
+    history = open_history()
+    spare = 20
+    for number in range(module.QUEUE + spare):
+        history.put(make_finished(make_ended(number, wall=1.0 + number % 7)))
+    history.put(make_finished(make_ended(9999, wall=500.0)))
+
+    assert history.stats().dropped == spare + 1
+    write(history)
+    kept = history.runs(limit=10_000)
+    assert len(kept) == module.QUEUE
+    assert max(summary.wall for summary in kept) == 500.0
+    assert min(summary.wall for summary in kept) == 1.0
+    assert sum(summary.wall == 7.0 for summary in kept) == 74
+
+
+def test_a_run_that_cannot_be_described_is_counted_and_the_others_stored(
+    open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> tuple[Run, Timeline]:
+        raise ZeroDivisionError("what a run")
+
+    history = open_history()
+    history.put(Finished(1.0, fail))
+    history.put(make_finished(make_ended(1)))
+    write(history)
+    assert len(history.runs()) == 1
+    assert history.stats().dropped == 1
+    assert "what a run" in caplog.text
+
+
+def test_a_directory_that_cannot_be_written_is_told_once_and_tried_again(
+    open_history: Callable[..., History], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    (tmp_path / "state").touch()
+    history = open_history(retry=0.01)
+    history.start()
+    history.put(make_finished(make_ended(1)))
+    wait_until(lambda: history.stats().errors >= 3)
+    assert history.stats().runs is None
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "cannot be written: file exists; pipelines are watched all the same" in caplog.text
+
+    (tmp_path / "state").unlink()
+    wait_until(lambda: history.stats().runs == 1)
+    assert history.stats().dropped == 0
+    history.close()
+    assert "is written again" in caplog.text
+
+
+def test_a_file_that_is_removed_meanwhile_is_begun_anew(
+    open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
+) -> None:
+    history = open_history()
+    history.start()
+    history.put(make_finished(make_ended(1)))
+    wait_until(lambda: history.stats().runs == 1)
+    for file in history.directory.iterdir():
+        file.unlink()
+
+    history.put(make_finished(make_ended(2)))
+
+    wait_until(lambda: [run.start for run in readable(history)] == [START + 2])
+    assert "was removed; a new one begins" in caplog.text
+
+
+def test_a_daemon_whose_history_cannot_be_made_says_why(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> Store:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "Store", refuse)
+    history = open_history()
+    history.start()
+    wait_until(lambda: history.stats().errors == 1)
+    for ask in (history.runs, lambda: history.run("last"), lambda: history.run("17")):
+        with pytest.raises(UserError, match=r"state cannot be written: no space left on device$"):
+            ask()
+
+
+def test_a_daemon_that_is_about_to_make_its_history_has_no_run_yet(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, go_on = threading.Event(), threading.Event()
+
+    def open_slowly(*given: Any, **options: Any) -> Store:
+        opened.set()
+        go_on.wait(PATIENCE)
+        return Store(*given, **options)
+
+    monkeypatch.setattr(module, "Store", open_slowly)
+    history = open_history()
+    history.start()
+    opened.wait(PATIENCE)
+    try:
+        assert history.runs() == []
+        with pytest.raises(NoSuchRunError, match=r"^the history has no run yet"):
+            history.run("last")
+    finally:
+        go_on.set()
+
+
+def test_only_the_first_of_two_daemons_writes(
+    open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = open_history(), open_history()
+    first.start()
+    wait_until(lambda: first.stats().runs == 0)
+    second.start()
+    wait_until(lambda: second.stats().errors == 1)
+    assert second.stats() == HistoryStats(None, None, 1, 0)
+    assert "another daemon writes there" in caplog.text
+
+
+def readable(history: History) -> list[Summary]:
+    """The runs, or none while there is no file to read them from."""
+    try:
+        return history.runs()
+    except UserError:
+        return []
+
+
+# -- where, and when
+
+
+@pytest.mark.parametrize(
+    ("environment", "directory"),
+    [
+        ({}, "/var/lib/pipelined"),
+        ({"STATE_DIRECTORY": ""}, "/var/lib/pipelined"),
+        ({"STATE_DIRECTORY": "/var/lib/private/p"}, "/var/lib/private/p"),
+        ({"STATE_DIRECTORY": "/a:/b"}, "/a"),
+    ],
+)
+def test_the_directory_is_the_one_that_systemd_gives(
+    environment: dict[str, str], directory: str
+) -> None:
+    assert default_directory(environment) == Path(directory)
+
+
+def test_moments_are_written_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert moment("2h", lambda: START) == START - 7200
+    assert moment("30d", lambda: START) == START - 30 * 86400
+    assert moment("2026-11-21T03:00:00+00:00") == 1795230000.0
+    assert moment("2026-11-21 03:00Z") == 1795230000.0
+    assert moment("2026-11-21 03:00") - moment("2026-11-21") == 3 * 3600
+    assert moment("1795230000.5") == 1795230000.5
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2 h", "-2h", "2026-13-01", "nan", "inf"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no moment such as 2h"):
+        moment(text)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from pipelined.findings import Host
+from pipelined.history import History
+from pipelined.runs import Run
+from pipelined.schema import describe_run
+from pipelined.store import FILE_NAME
+from pipelined.timeline import Timeline, timeline_as_dict
+from pipelined.web import create_app
+from unit.invented import START, make_ended, make_finished, make_timeline
+
+HOST = Host(cores=2, l2_bytes=1 << 20)
+
+
+class FakeObserver:
+    """Knows a few runs and their time lines."""
+
+    def __init__(self, *runs: Run) -> None:
+        self.found = list(runs)
+        self.loader = "libbpf"
+        self.sweep_stats = SimpleNamespace(last_time=START)
+
+    def sweep(self) -> None:
+        pass
+
+    def runs(self) -> list[Run]:
+        return self.found
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        return next((make_timeline(run, 2) for run in self.found if run.id == run_id), None)
+
+    def ready(self) -> str | None:
+        return None
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., FlaskClient]:
+    """A client of a daemon that sees the runs `seen`, and has stored the runs `stored`."""
+
+    def make(
+        *, seen: tuple[Run, ...] = (), stored: tuple[Run, ...] = (), **given: Any
+    ) -> FlaskClient:
+        history = History(tmp_path, host=HOST, max_age=1e12, show_arguments=True)
+        for run in stored:
+            history.put(make_finished(run))
+        history.start()
+        history.close(20)
+        values: dict[str, Any] = {"host": HOST, "history": history}
+        observer: Any = FakeObserver(*seen)
+        return create_app(observer, **values | given).test_client()
+
+    return make
+
+
+def starts(answer: Any) -> list[float]:
+    assert answer.status_code == 200, answer.text
+    return [run["start_timestamp_seconds"] - START for run in answer.get_json()["runs"]]
+
+
+def message(answer: Any, status: int) -> str:
+    assert answer.status_code == status
+    told: str = answer.get_json()["error"]["message"]
+    return told
+
+
+def test_runs_are_listed_and_filtered(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(stored=(make_ended(1), make_ended(2, "seq|wc"), make_ended(3)))
+    assert starts(client.get("/api/v1/runs")) == [3, 2, 1]
+    assert starts(client.get("/api/v1/runs?pipeline=seq%7Cwc")) == [2]
+    assert starts(client.get("/api/v1/runs?command=sort&until=1700000002")) == [1]
+    assert starts(client.get(f"/api/v1/runs?since={START + 2}")) == [3, 2]
+    assert starts(client.get("/api/v1/runs?finding=none-such")) == []
+
+
+def test_a_long_list_comes_in_parts(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(stored=tuple(make_ended(number) for number in range(5)))
+    seen, query = [], ""
+    while True:
+        answer = client.get(f"/api/v1/runs?limit=2{query}")
+        seen += starts(answer)
+        if answer.get_json()["next"] is None:
+            break
+        query = f"&before={answer.get_json()['next']}"
+    assert seen == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("limit=0", "parameter 'limit': '0' is no whole number"),
+        ("since=soon", "parameter 'since': 'soon' is no moment such as 2h"),
+        ("unit=", "parameter 'unit': it is empty; give a unit such as nightly.service"),
+        ("stage=sort", "/api/v1/runs has no parameter 'stage'; it takes pipeline, unit"),
+    ],
+)
+def test_a_wrong_parameter_is_named(ask: Callable[..., FlaskClient], query: str, told: str) -> None:
+    assert message(ask().get(f"/api/v1/runs?{query}"), 400).startswith(told)
+
+
+def test_a_stored_run_is_told_in_full(ask: Callable[..., FlaskClient]) -> None:
+    run = make_ended(1)
+    answer = ask(stored=(run,)).get(f"/api/v1/runs/{run.id}").get_json()
+    timeline = answer.pop("timeline")
+    assert answer == describe_run(run, HOST)
+    assert timeline == timeline_as_dict(make_timeline(run))
+
+
+def test_a_live_run_is_told_with_its_time_line_so_far(ask: Callable[..., FlaskClient]) -> None:
+    run = make_ended(1, end=None)
+    answer = ask(seen=(run,)).get(f"/api/v1/runs/{run.id[:-1]}").get_json()
+    assert answer["live"] is True
+    assert len(answer["timeline"]) == 2
+
+
+def test_command_lines_are_told_only_by_a_daemon_that_shows_them(
+    ask: Callable[..., FlaskClient],
+) -> None:
+    run = make_ended(1)
+    for shown in (False, True):
+        answer = ask(stored=(run,), show_arguments=shown).get("/api/v1/runs/last")
+        assert ("hunter2" in answer.text) is shown
+
+
+def test_last_is_the_run_that_ended_last_stored_or_not(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(seen=(make_ended(9, end=None), make_ended(5)), stored=(make_ended(1),))
+    assert client.get("/api/v1/runs/last").get_json()["id"] == make_ended(5).id
+    stored_only = ask(stored=(make_ended(1),))
+    assert stored_only.get("/api/v1/runs/last").get_json()["id"] == make_ended(1).id
+
+
+def test_a_run_that_is_seen_and_stored_is_one_run(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(seen=(make_ended(1),), stored=(make_ended(1),))
+    assert client.get("/api/v1/runs/17").get_json()["id"] == make_ended(1).id
+
+
+def test_an_unknown_run_is_not_found(ask: Callable[..., FlaskClient]) -> None:
+    assert message(ask().get("/api/v1/runs/99"), 404).startswith("there is no run 99")
+
+
+def test_an_ambiguous_id_names_those_that_it_could_be(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(stored=(make_ended(1), make_ended(2)))
+    told = message(client.get("/api/v1/runs/17"), 404)
+    assert told.startswith(f"several runs begin with 17: {make_ended(1).id}, {make_ended(2).id};")
+
+
+def test_without_a_history_there_is_no_list_but_live_runs(
+    ask: Callable[..., FlaskClient],
+) -> None:
+    client = ask(seen=(make_ended(1, end=None),), history=None)
+    assert "--no-history" in message(client.get("/api/v1/runs"), 404)
+    assert client.get("/api/v1/runs/17").get_json()["live"] is True
+    assert message(client.get("/api/v1/runs/last"), 404).startswith("there is no run last")
+
+
+def test_a_history_that_cannot_be_read_is_told(
+    ask: Callable[..., FlaskClient], tmp_path: Path
+) -> None:
+    client = ask(stored=(make_ended(1),))
+    (tmp_path / FILE_NAME).write_bytes(b"garbage\n" * 1000)
+    assert "file is not a database" in message(client.get("/api/v1/runs"), 503)
+    assert "file is not a database" in message(client.get("/api/v1/runs/17"), 503)

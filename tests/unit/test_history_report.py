@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history at the prompt: `pipelined runs` and `pipelined show`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelined import cli
+from pipelined.findings import Host
+from pipelined.history import History, Summary
+from pipelined.history_report import run_table, time_lines
+from pipelined.runs import Run
+from pipelined.store import FILE_NAME, Store
+from pipelined.timeline import Timeline
+from unit.invented import START, make_ended, make_finished, make_stage, make_timeline
+
+WIDTHS = (60, 80, 100, 160)
+SUMMARY = Summary(
+    id="1700000000000-4711",
+    pipeline="zcat|sort|awk|uniq",
+    nested=False,
+    unit="-",
+    start=START,
+    end=START + 5.6,
+    wall=5.6,
+    partial=False,
+    cores=0.9,
+    overlap=0.08,
+    cache="warm",
+    bottleneck="sort: CPU 71 %",
+    findings=("barrier", "cold-run"),
+)
+
+
+def table(
+    *summaries: Summary, width: int = 160, now: float = START, ascii_only: bool = False
+) -> str:
+    lines = run_table(summaries, width, now, ascii_only=ascii_only)
+    return "\n".join(line.plain for line in lines)
+
+
+# -- the list
+
+
+def test_a_line_tells_a_run() -> None:
+    heading, line = table(SUMMARY).splitlines()
+    assert heading.split() == [
+        "run",
+        "started",
+        "pipeline",
+        "wall",
+        "cores",
+        "overlap",
+        "cache",
+        "bottleneck",
+        "findings",
+    ]
+    for told in (SUMMARY.id, "zcat|sort|awk|uniq", "5.6 s", "0.9", "8 %", "warm", "sort: CPU 71 %"):
+        assert told in line
+    assert line.endswith("barrier, cold-run")
+
+
+def test_a_run_that_was_seen_in_part_is_marked() -> None:
+    assert table(replace(SUMMARY, partial=True, findings=())).endswith("  partial")
+    assert "partial, barrier" in table(replace(SUMMARY, partial=True))
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    line = table(replace(SUMMARY, overlap=None, cache=None, findings=())).splitlines()[1]
+    assert line.split()[-1] == "-"
+    assert line.count(" - ") == 2
+
+
+@pytest.mark.parametrize(
+    ("later", "shape"),
+    [(60.0, "dd:dd:dd"), (3 * 86400.0, "dd-dd dd:dd"), (400 * 86400.0, "dddd-dd-dd")],
+)
+def test_the_start_is_as_long_as_it_has_to_be(later: float, shape: str) -> None:
+    line = table(SUMMARY, now=START + later).splitlines()[1].removeprefix(SUMMARY.id).strip()
+    digits = "".join("d" if character.isdigit() else character for character in line)
+    assert digits.startswith(shape + "  ")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_every_line_of_the_list_fits(width: int, ascii_only: bool) -> None:
+    long = replace(SUMMARY, pipeline="|".join(["größe"] * 40), findings=("barrier",) * 9)
+    text = table(SUMMARY, long, width=width, ascii_only=ascii_only)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert text.isascii() or not ascii_only
+    assert SUMMARY.id in text
+
+
+def test_names_cannot_harm_the_terminal() -> None:
+    assert "\x1b" not in table(replace(SUMMARY, pipeline="a\x1b[2J|b", bottleneck="a\x1b[2J: x"))
+
+
+# -- over time
+
+
+def drawn(run: Run, timeline: Timeline, *, width: int = 100, ascii_only: bool = False) -> list[str]:
+    return [line.plain for line in time_lines(run, timeline, width, ascii_only=ascii_only)]
+
+
+def test_each_stage_has_a_line_and_all_of_them_have_one() -> None:
+    run = make_ended(1)
+    _, level, cat, sort = drawn(run, make_timeline(run, 4))
+    assert level.split()[0] == "level"
+    assert cat.strip().startswith("1 cat")
+    assert sort.strip().startswith("2 sort")
+    assert sort.endswith("max 0.5")
+
+
+def test_a_bar_is_high_where_the_stage_was_on_cpu() -> None:
+    run = make_ended(1, wall=2.0)
+    first, second = make_timeline(run, 2)
+    idle = replace(first, stages=tuple(replace(stage, states={}) for stage in first.stages))
+    busy = replace(
+        second, stages=tuple(replace(stage, states={"cpu": 1.0}) for stage in second.stages)
+    )
+    cat = drawn(run, (idle, busy))[2]
+    bars = cat.removeprefix("  1 cat   ").removesuffix("  max 1.0")
+    assert bars == " " * 30 + "█" * 30
+
+
+def test_points_of_any_length_keep_their_sum() -> None:
+    run = make_ended(1, wall=7.0)
+    for count in (2, 3, 59, 61, 300):
+        cat = drawn(run, make_timeline(run, count))[2]
+        assert cat.endswith("max 0.0")
+
+
+def test_one_point_is_no_time_line() -> None:
+    run = make_ended(1)
+    assert drawn(run, make_timeline(run)) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_every_line_over_time_fits(width: int, ascii_only: bool) -> None:
+    run = make_ended(1, "|".join(["größe-und-länge"] * 30))
+    lines = drawn(run, make_timeline(run, 50), width=width, ascii_only=ascii_only)
+    assert all(len(line) <= width for line in lines)
+    assert all(line.isascii() for line in lines) or not ascii_only
+    assert len(lines) == 2 + 8
+
+
+def test_only_the_busiest_of_many_stages_are_drawn() -> None:
+    stages = [make_stage(n, f"stage{n}", cpu=n / 100) for n in range(1, 13)]
+    run = replace(make_ended(1), stages=tuple(stages))
+    lines = drawn(run, make_timeline(run, 2))
+    assert [line.split()[0] for line in lines[2:]] == [str(n) for n in range(5, 13)]
+
+
+# -- the commands
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    history = History(tmp_path / "state", host=Host(2, None), max_age=1e12)
+    runs = (make_ended(1), make_ended(2, "seq|wc", partial=True), make_ended(3))
+    for run in runs:
+        history.put(make_finished(run))
+    history.start()
+    history.close(20)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def pipelined(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What a command prints; it ends with the given status."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "PIPELINED_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("STATE_DIRECTORY", str(recorded))
+
+    def run(*words: str, status: int = 0) -> str:
+        assert cli._guarded(list(words)) == status
+        printed = capsys.readouterr()
+        return printed.err if status else printed.out
+
+    return run
+
+
+def test_runs_lists_the_newest_first(pipelined: Callable[..., str]) -> None:
+    lines = pipelined("runs").splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [make_ended(n).id for n in (3, 2, 1)]
+
+
+def test_runs_says_when_there_are_more(pipelined: Callable[..., str]) -> None:
+    assert pipelined("runs", "--limit", "2").splitlines()[-1] == "There are more: --limit 4"
+    assert "more" not in pipelined("runs", "--limit", "3")
+
+
+def test_runs_filters(pipelined: Callable[..., str]) -> None:
+    filtered = json.loads(pipelined("runs", "--command", "wc", "--json"))
+    assert [run["pipeline"] for run in filtered["runs"]] == ["seq|wc"]
+    since = json.loads(pipelined("runs", "--since", str(START + 2), "--limit", "1", "--json"))
+    assert [run["id"] for run in since["runs"]] == [make_ended(3).id]
+    assert since["next"] == make_ended(3).id
+
+
+def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
+    assert pipelined("runs", "--unit", "no.service") == "no finished run fits\n"
+    assert json.loads(pipelined("runs", "--unit", "no.service", "--json"))["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (("runs", "--since", "soon"), 2, "--since: 'soon' is no moment such as 2h"),
+        (("runs", "--limit", "0"), 2, "--limit"),
+        (("runs", "--state-directory", "/none"), 1, "there is no history in /none"),
+        (("show", "99"), 1, "there is no run 99; pipelined runs lists"),
+        (("show", "17"), 1, "several runs begin with 17"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    pipelined: Callable[..., str], words: tuple[str, ...], status: int, told: str
+) -> None:
+    printed = pipelined(*words, status=status)
+    assert told in printed
+    assert printed.count("\n") == 1
+
+
+def test_a_history_that_may_not_be_read_is_one_line(
+    pipelined: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pipelined.store.os.open", refuse)
+    printed = pipelined("runs", status=1)
+    assert printed.endswith("history.db: permission denied; run it as root\n")
+    assert printed.count("\n") == 1
+
+
+def test_show_prints_the_report(pipelined: Callable[..., str]) -> None:
+    report = pipelined("show", make_ended(2).id)
+    assert report.startswith("seq|wc   1.0 s wall")
+    assert "partial" in report.splitlines()[0]
+    # how many events the daemon lost meanwhile is not recorded
+    assert "lost" not in report
+
+
+def test_show_takes_the_last_run_if_none_is_named(pipelined: Callable[..., str]) -> None:
+    assert pipelined("show") == pipelined("show", make_ended(3).id)
+
+
+def test_show_as_json_is_the_api(pipelined: Callable[..., str]) -> None:
+    described = json.loads(pipelined("show", "last", "--json"))
+    assert described["id"] == make_ended(3).id
+    assert isinstance(described["findings"], list)
+    assert len(described["timeline"]) == 1
+    assert "arguments" not in described["stages"][0]
+
+
+def test_a_directory_can_be_named(
+    pipelined: Callable[..., str], recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY")
+    assert make_ended(3).id in pipelined("runs", "--state-directory", str(recorded))
+
+
+def test_reading_works_beside_a_writer(pipelined: Callable[..., str], recorded: Path) -> None:
+    with Store(recorded, max_age=1e12, max_bytes=1 << 30) as store:
+        assert store.rows == 3
+        assert make_ended(3).id in pipelined("runs")
+        assert (recorded / f"{FILE_NAME}-wal").exists()
