@@ -3,20 +3,22 @@
 
 The command gets our standard input, output, error, environment and signal mask as they are.
 Signals that are sent to us are sent on to it; those that the terminal sends reach it by
-themselves, because it stays in our process group.
+themselves, because it stays in our process group. `trials` starts and watches its commands by
+the same means, but in process groups of their own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from pipelined.errors import UserError
 from pipelined.runs import Run
@@ -29,10 +31,16 @@ if TYPE_CHECKING:
 __all__ = [
     "NotStarted",
     "Profile",
+    "Sightings",
     "command_line",
     "execute",
+    "exit_status",
+    "open_private",
     "profile",
     "report_order",
+    "signals_held",
+    "start",
+    "wait_for_signal",
     "write_json",
     "write_report",
 ]
@@ -55,6 +63,7 @@ FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+_AWAITED = frozenset({signal.SIGCHLD, *FORWARDED})
 #: `si_code` of a signal that the kernel made, as the terminal does (asm-generic/siginfo.h).
 _SI_KERNEL = 128
 #: Ignored by Python; the command gets the default.
@@ -107,14 +116,13 @@ def profile(
     Raises UserError when nothing can be observed (the command is not started then), and
     NotStarted when the command cannot be started.
     """
-    with (open_observer or _open_private)() as observer:
+    with (open_observer or open_private)() as observer:
         status = execute(arguments, before_start=observer.start)
-        _let_stages_end(observer)
-        runs = report_order(observer.runs())
-        return Profile(tuple(arguments), status, tuple(runs), dict(observer.lost()))
+        runs, lost = Sightings(observer).collect()
+        return Profile(tuple(arguments), status, tuple(report_order(runs)), lost)
 
 
-def _open_private() -> Observer:
+def open_private() -> Observer:
     """An observer of nothing but what this process will start."""
     from pipelined.config import Config
     from pipelined.observer import Observer
@@ -122,13 +130,51 @@ def _open_private() -> Observer:
     return Observer.open(Config(recent_runs=KEPT_RUNS), watch_pid=os.getpid(), all_alone=True)
 
 
-def _let_stages_end(observer: Observer) -> None:
-    deadline = time.monotonic() + GRACE
-    while True:
-        observer.settle()
-        if time.monotonic() >= deadline or not any(run.live for run in observer.runs()):
-            return
-        time.sleep(GRACE_POLL)
+class Sightings:
+    """What an observer has newly seen, for one that serves several commands in turn."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._told: set[str] = set()
+        self._lost: Mapping[str, int] = {}
+
+    def collect(self) -> tuple[list[Run], dict[str, int]]:
+        """The runs, and how many events were lost by kind, since it was asked last.
+
+        Waits up to `GRACE` for stages that outlive the command.
+        """
+        deadline = time.monotonic() + GRACE
+        while True:
+            self._observer.settle()
+            new = [run for run in self._observer.runs() if run.id not in self._told]
+            if time.monotonic() >= deadline or not any(run.live for run in new):
+                break
+            time.sleep(GRACE_POLL)
+        self._told.update(run.id for run in new)
+        before, self._lost = self._lost, dict(self._observer.lost())
+        return new, {kind: count - before.get(kind, 0) for kind, count in self._lost.items()}
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[set[int | signal.Signals]]:
+    """Block SIGCHLD and the signals that are passed on, for `wait_for_signal`.
+
+    Threads that are started within never get one. Yields the mask from before.
+    """
+    # A parent that ignores SIGCHLD would leave us without the exit status.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    try:
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def wait_for_signal(timeout: float | None = None) -> signal.struct_siginfo | None:
+    """The next of the signals held; None when there was none for `timeout` seconds."""
+    if timeout is None:
+        return signal.sigwaitinfo(_AWAITED)
+    return signal.sigtimedwait(_AWAITED, timeout)
 
 
 def execute(arguments: Sequence[str], *, before_start: Callable[[], object] = lambda: None) -> int:
@@ -137,25 +183,27 @@ def execute(arguments: Sequence[str], *, before_start: Callable[[], object] = la
     `before_start` is called with the signals blocked, so that threads which it starts never
     get one. Raises NotStarted.
     """
-    # A parent that ignores SIGCHLD would leave us without the exit status.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    waited_for = {signal.SIGCHLD, *FORWARDED}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
-    try:
+    with signals_held() as mask:
         before_start()
-        child = _start(arguments, mask)
-        status = _wait(child, waited_for)
-        while signal.sigtimedwait(waited_for, 0) is not None:
+        status = _wait(start(arguments, mask))
+        while wait_for_signal(0) is not None:
             pass  # came too late for the command
         return status
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _start(arguments: Sequence[str], mask: Iterable[int]) -> int:
+def start(arguments: Sequence[str], mask: Iterable[int], **spawning: Any) -> int:
+    """Start a program with a signal mask; its process id. `spawning` goes to os.posix_spawnp.
+
+    Raises NotStarted.
+    """
     try:
         return os.posix_spawnp(
-            arguments[0], list(arguments), os.environ, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
+            arguments[0],
+            list(arguments),
+            os.environ,
+            setsigmask=mask,
+            setsigdef=_IGNORED_BY_PYTHON,
+            **spawning,
         )
     except (OSError, ValueError) as error:
         reason, hint, status = _why_not(error)
@@ -175,18 +223,24 @@ def _why_not(error: OSError | ValueError) -> tuple[str, str, int]:
     return known.get(code or 0, (reason, "", 126))
 
 
-def _wait(child: int, signals: set[signal.Signals]) -> int:
+def _wait(child: int) -> int:
     """Wait for `child` to end; signals of another process, but not the terminal's, go to it."""
     while True:
-        info = signal.sigwaitinfo(signals)
+        info = wait_for_signal()
+        assert info is not None, "no timeout"
         if info.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                code = os.waitstatus_to_exitcode(status)
-                return code if code >= 0 else 128 - code
+                return exit_status(status)
         elif info.si_code != _SI_KERNEL:
             # Not yet waited for, so its process id cannot be another one's.
             os.kill(child, info.si_signo)
+
+
+def exit_status(status: int) -> int:
+    """What wait(2) told, as a shell has it: 128 + N for a command that signal N killed."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
 def report_order(runs: Iterable[Run]) -> list[Run]:
@@ -208,9 +262,11 @@ def report_order(runs: Iterable[Run]) -> list[Run]:
 
 def write_json(found: Profile, file: IO[str]) -> None:
     """Write the runs in the schema of the API: ``{"runs": […], "lost": {…}}``."""
-    from pipelined.schema import run_as_dict
+    from pipelined.findings import Host
+    from pipelined.schema import describe_run
 
-    described = {"runs": [run_as_dict(run) for run in found.runs], "lost": dict(found.lost)}
+    host = Host.read()
+    described = {"runs": [describe_run(run, host) for run in found.runs], "lost": dict(found.lost)}
     file.write(json.dumps(described, indent=2) + "\n")
 
 

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in and out of the page cache, one at a time: nothing else on the host gets colder.
+
+`evict` and `fill` say how much of a file is cached afterwards, by mincore(2): a host may keep
+pages that somebody has mapped, and files of a tmpfs have no other place to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pipelined.errors import UserError
+
+__all__ = ["evict", "files_below", "fill"]
+
+#: Bytes of a file that are mapped, or read, at once.
+_WINDOW = 1 << 30
+_READ = 1 << 20
+#: Pages on their way in cannot be dropped: how often and how long to wait for them (seconds).
+_ATTEMPTS = 20
+_PAUSE = 0.01
+
+
+def files_below(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The files among `paths`, and all regular files in the directories among them.
+
+    Raises UserError for what does not exist or is neither.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            inside = [
+                Path(directory, name) for directory, _, names in os.walk(path) for name in names
+            ]
+            found.update((file, None) for file in sorted(inside) if file.is_file())
+        elif path.is_file():
+            found[path] = None
+        else:
+            reason = "not a regular file" if path.exists() else "no such file"
+            raise UserError(
+                f"cannot cache or evict {path}: {reason}", "name files, or directories of them"
+            )
+    return tuple(found)
+
+
+def evict(path: Path) -> float:
+    """Write a file out and drop its pages; returns the share of it that is still cached."""
+    with _opened(path) as descriptor:
+        # What cannot be synced, as on some read-only file systems, has nothing to write.
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+        for _ in range(_ATTEMPTS):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not (left := _share(descriptor)):
+                break
+            time.sleep(_PAUSE)
+        return left
+
+
+def fill(path: Path) -> float:
+    """Read a file into the page cache; returns the share of it that is cached then.
+
+    Of an empty file all is cached, and nothing.
+    """
+    with _opened(path) as descriptor:
+        while os.read(descriptor, _READ):
+            pass
+        return _share(descriptor) if os.fstat(descriptor).st_size else 1.0
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UserError(
+            f"cannot cache or evict {path}: {(error.strerror or str(error)).lower()}",
+            "name files that can be read",
+        ) from None
+
+
+def _share(descriptor: int) -> float:
+    """The share of a file's pages that are in the page cache; of an empty file 0."""
+    size = os.fstat(descriptor).st_size
+    pages = -(-size // mmap.PAGESIZE)
+    cached = sum(
+        _cached_pages(descriptor, start, min(_WINDOW, size - start))
+        for start in range(0, size, _WINDOW)
+    )
+    return cached / pages if pages else 0.0
+
+
+def _cached_pages(descriptor: int, start: int, length: int) -> int:
+    """How many pages of a part of a file are cached. Mapping it reads nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int64,
+    ]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    address = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    try:
+        states = ctypes.create_string_buffer(-(-length // mmap.PAGESIZE))
+        if libc.mincore(address, length, states):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        # Only the lowest bit of each byte is defined.
+        return sum(state & 1 for state in states.raw)
+    finally:
+        libc.munmap(address, length)

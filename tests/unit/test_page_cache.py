@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files in and out of the page cache; that a cold one is really cold is tested in tests/e2e."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelined.errors import UserError
+from pipelined.page_cache import evict, files_below, fill
+
+SHM = Path("/dev/shm")
+
+
+def test_a_file_that_was_read_is_cached(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(100_000))
+    assert fill(file) == 1.0
+
+
+def test_an_empty_file_is_as_it_should_be(tmp_path: Path) -> None:
+    file = tmp_path / "empty"
+    file.touch()
+    assert (fill(file), evict(file)) == (1.0, 0.0)
+
+
+@pytest.mark.skipif(not os.access(SHM, os.W_OK), reason="no tmpfs here")
+def test_what_the_host_keeps_is_told() -> None:
+    # A tmpfs has no disk to which its pages could go.
+    file = SHM / f"pipelined-test-{os.getpid()}"
+    try:
+        file.write_bytes(bytes(100_000))
+        assert evict(file) == 1.0
+    finally:
+        file.unlink()
+
+
+def test_a_directory_stands_for_the_files_in_it(tmp_path: Path) -> None:
+    inside = tmp_path / "logs" / "old"
+    inside.mkdir(parents=True)
+    for file in (tmp_path / "a", tmp_path / "logs" / "b", inside / "c"):
+        file.touch()
+    os.mkfifo(inside / "fifo")
+    found = files_below([tmp_path / "a", tmp_path / "logs", inside])
+    assert found == (tmp_path / "a", tmp_path / "logs" / "b", inside / "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing", "no such file"), ("fifo", "not a regular file")]
+)
+def test_what_is_no_file_is_named(tmp_path: Path, name: str, reason: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UserError, match=f"{name}: {reason}"):
+        files_below([tmp_path / name])

@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands run in turn, with a made-up observer: order, outputs, failures, signals, the prompt."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from pipelined import cli, profile, trials
+from pipelined.errors import UserError
+from pipelined.profile import Profile, Sightings
+from pipelined.runs import Run, Series
+from pipelined.schema import run_as_dict
+from pipelined.trials import Plan, run_trials
+from unit.invented import START, make_run, make_stage
+
+
+class FakeObserver:
+    """Says that it has seen `seen`, and lost so many stages."""
+
+    def __init__(self) -> None:
+        self.seen: list[Run] = []
+        self.lost_stages = 0
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def settle(self) -> None:
+        self.calls.append("settle")
+
+    def runs(self) -> list[Run]:
+        return list(self.seen)
+
+    def lost(self) -> Mapping[str, int]:
+        return {"stages": self.lost_stages}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.calls.append("close")
+
+
+def finished(name: str, wall: float = 1.0) -> Run:
+    return make_run([make_stage(1, "awk", cpu=wall)], wall, id=name, end=START + wall)
+
+
+def compare(*commands: str, **plan: Any) -> Any:
+    observer: Any = FakeObserver()
+    return run_trials(Plan(commands, **plan), open_observer=lambda: observer)
+
+
+def failure_of(*commands: str, **plan: Any) -> str:
+    with pytest.raises(UserError) as error:
+        compare(*commands, **plan)
+    return str(error.value)
+
+
+# -- how they run
+
+
+def test_they_run_in_turns_and_the_order_turns(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    compare(f"echo A >> {log}", f"echo B >> {log}", rounds=3, warm_up=1)
+    assert log.read_text().split() == ["A", "B", "B", "A", "A", "B", "B", "A"]
+
+
+def test_the_warm_up_is_not_measured(tmp_path: Path) -> None:
+    assert compare("true", "true", rounds=2, warm_up=3).rounds == 2
+
+
+def test_one_observer_sees_them_all() -> None:
+    observer: Any = FakeObserver()
+    run_trials(Plan(("true", "true")), open_observer=lambda: observer)
+    assert observer.calls.count("start") == observer.calls.count("close") == 1
+
+
+def test_each_command_is_a_string_for_a_shell() -> None:
+    found = compare("echo $0 > /dev/null", "[ $0 = sh ]", rounds=1, shell="sh")
+    assert [side.name for side in found.sides] == ["echo $0 > /dev/null", "[ $0 = sh ]"]
+
+
+def test_they_have_no_input() -> None:
+    compare("cat", "true", rounds=1)
+
+
+def test_what_they_print_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    compare("echo out; echo err >&2", "echo out", rounds=1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_much_output_does_not_hold_them_back() -> None:
+    compare("head -c 30000000 /dev/zero", "head -c 30000000 /dev/zero | cat", rounds=1)
+
+
+def test_progress_is_told_before_each_execution() -> None:
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def show(total: int) -> Iterator[Callable[[str], object]]:
+        said.append(str(total))
+        yield said.append
+
+    observer: Any = FakeObserver()
+    plan = Plan(("true", "true"), rounds=1)
+    run_trials(plan, open_observer=lambda: observer, show_progress=show)
+    assert said == ["4", "A in the warm-up", "B in the warm-up", "B in round 1", "A in round 1"]
+
+
+def test_files_are_made_warm_before_each_execution(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(1_000_000))
+    assert compare("true", "true", rounds=1, warm=(file,)).caveats[:-1] == ()
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no tmpfs here")
+def test_a_file_that_cannot_be_made_cold_is_told() -> None:
+    file = Path(f"/dev/shm/pipelined-trials-{os.getpid()}")
+    try:
+        file.write_bytes(bytes(10_000))
+        caveats = compare("true", "true", rounds=1, warm_up=0, cold=(file,)).caveats
+    finally:
+        file.unlink()
+    assert caveats[0].startswith(f"not cold: the host kept 100 % of {file} in the page cache")
+
+
+def test_a_file_cannot_be_cold_and_warm(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = failure_of("true", "true", cold=(tmp_path,), warm=(tmp_path / "file",))
+    assert told.startswith(f"{tmp_path}/file is to be cold and warm")
+
+
+# -- what is seen
+
+
+def test_only_what_is_new_is_collected() -> None:
+    observer: Any = FakeObserver()
+    sightings = Sightings(observer)
+    observer.seen, observer.lost_stages = [finished("1")], 2
+    first = sightings.collect()
+    observer.seen, observer.lost_stages = [finished("1"), finished("2")], 5
+    second = sightings.collect()
+    assert [[run.id for run in runs] for runs, _ in (first, second)] == [["1"], ["2"]]
+    assert [lost for _, lost in (first, second)] == [{"stages": 2}, {"stages": 3}]
+
+
+def test_stages_that_went_on_hold_the_next_command_back_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profile, "GRACE", 0.05)
+    observer: Any = FakeObserver()
+    sightings = Sightings(observer)
+    observer.seen = [make_run([make_stage(1, "gzip", cpu=1.0)], 1.0, id="live")]
+    sightings.collect()
+    settled = observer.calls.count("settle")
+    sightings.collect()
+    assert observer.calls.count("settle") == settled + 1
+
+
+def test_pipelines_inside_another_one_are_not_counted() -> None:
+    observer: Any = FakeObserver()
+    inner = replace(finished("2", 0.5), series=Series("seq|wc", True, "-"), parent="1")
+    observer.seen = [finished("1"), inner]
+    plan = Plan(("true", "true"), rounds=1, warm_up=0)
+    found = run_trials(plan, open_observer=lambda: observer)
+    assert found.sides[0].pipeline == "awk"
+    assert not any("pipelines" in caveat for caveat in found.caveats)
+
+
+def test_the_report_as_json_has_verdict_and_findings() -> None:
+    file = io.StringIO()
+    profile.write_json(Profile(("awk",), 0, (finished("1"),), {"stages": 0}), file)
+    (described,) = json.loads(file.getvalue())["runs"]
+    assert described["id"] == "1"
+    assert described["verdict"] == "awk runs alone: on CPU 100 % of the run."
+    assert isinstance(described["findings"], list)
+
+
+# -- what ends a comparison
+
+
+def test_a_command_that_fails_is_told_by_its_last_words() -> None:
+    told = failure_of("true", "echo first >&2; echo no such host >&2; exit 3")
+    assert told.startswith("B failed in the warm-up with exit status 3: no such host; ")
+
+
+def test_a_command_that_is_killed_fails() -> None:
+    assert failure_of("kill -KILL $$", "true").startswith(
+        "A failed in the warm-up with exit status 137; "
+    )
+
+
+def test_a_failure_in_a_later_round_is_told(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    told = failure_of("true", f"[ ! -e {mark} ] && touch {mark}")
+    assert told.startswith("B failed in round 1 with exit status 1; ")
+
+
+def test_a_shell_that_does_not_exist_is_told() -> None:
+    assert failure_of("true", "true", shell="no-such-shell").startswith(
+        "cannot run no-such-shell: not found"
+    )
+
+
+def test_outputs_that_differ_are_told() -> None:
+    assert failure_of("echo a", "echo ab").startswith(
+        "the outputs differ: A prints 2 bytes, B 3; nothing is compared; "
+    )
+
+
+def test_outputs_of_one_size_may_differ() -> None:
+    assert failure_of("echo a", "echo b").startswith(
+        "the outputs differ: A and B print 2 bytes, but not the same; "
+    )
+
+
+def test_an_output_that_changes_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    told = failure_of(f"echo >> {log}; cat {log}", "echo", warm_up=0)
+    assert told.startswith("A does not print the same each time: first 1 byte, then 2; ")
+
+
+def test_a_process_that_may_still_print_is_told_and_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    told = failure_of("true", f"sleep 600 & echo $! > {pid}", warm_up=0)
+    assert told.startswith("B left a process behind that may still print; ")
+    assert not is_running(int(pid.read_text()))
+
+
+def is_running(pid: int, patience: float = 10) -> bool:
+    """Whether a process is still there and no zombie, after it has had time to go."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        if state in "ZX":
+            return False
+        time.sleep(0.01)
+    return True
+
+
+COMPARE = textwrap.dedent(
+    """
+    import contextlib, signal, sys
+    from types import SimpleNamespace
+    from pipelined import cli, trials
+
+    @contextlib.contextmanager
+    def observer():
+        nothing = lambda: None
+        yield SimpleNamespace(start=nothing, settle=nothing, runs=list, lost=dict)
+
+    trials.open_private = observer
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
+    sys.exit(cli._guarded(["compare", *sys.argv[1:]]))
+    """
+)
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_the_command_and_all_that_it_started(
+    number: signal.Signals, status: int, heeds: bool, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    trap = "" if heeds else "trap '' INT TERM HUP; "
+    command = f"{trap}sleep 600 | cat & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait"
+    with subprocess.Popen(
+        [sys.executable, "-c", COMPARE, command, "true"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        while not pids.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(30) == status
+    assert not any(is_running(int(pid)) for pid in pids.read_text().split())
+
+
+# -- at the prompt
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs `pipelined compare` with the given words and returns its exit status."""
+    monkeypatch.setattr(cli, "_log_to_stderr", lambda level: None)
+    monkeypatch.setattr(trials, "open_private", FakeObserver)
+    return lambda *words: cli._guarded(["compare", *words])
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[[str, float], str]:
+    """Writes what `run --json -o FILE` would, of a run of so many seconds."""
+
+    def write(name: str, wall: float) -> str:
+        file = tmp_path / name
+        file.write_text(json.dumps({"runs": [run_as_dict(finished("17-1", wall))], "lost": {}}))
+        return str(file)
+
+    return write
+
+
+def test_the_report_goes_to_stdout(
+    program: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("-n", "3", "sleep 0.01", "true") == 0
+    out, err = capfd.readouterr()
+    assert out.startswith("A  sleep 0.01\nB  true\n")
+    assert err == ""
+
+
+def test_json_has_every_side(
+    program: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("--json", "-n", "1", "--warm-up", "0", "true", "true", "true") == 0
+    described = json.loads(capfd.readouterr().out)
+    assert [side["label"] for side in described["sides"]] == ["A", "B", "C"]
+
+
+def test_the_report_can_go_to_a_file(program: Callable[..., int], tmp_path: Path) -> None:
+    assert program("-n", "1", "-o", str(tmp_path / "report"), "true", "true") == 0
+    assert (tmp_path / "report").read_text().startswith("A  true\n")
+
+
+def test_a_failure_is_one_line_and_exit_code_1(
+    program: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("echo a", "echo b") == 1
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1
+
+
+def test_two_recorded_runs_are_read_from_files(
+    program: Callable[..., int],
+    report: Callable[[str, float], str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert program(report("a.json", 2.0), report("b.json", 1.0)) == 0
+    assert "B took 0.50 of A's wall time" in capfd.readouterr().out
+
+
+def test_one_described_run_is_read_too(
+    program: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(run_as_dict(finished("17-1"))))
+    assert program(str(file), str(file)) == 0
+    assert "No difference" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "no such file or directory"),
+        ("{", "it describes no run"),
+        ("[]", "it describes no run"),
+        ('{"runs": 1}', "it describes no run"),
+        ('{"id": 1}', "it describes no run"),
+        ('{"runs": []}', "it has no run"),
+        ("\x00", "it describes no run"),
+    ],
+)
+def test_a_file_without_a_run_is_named(
+    content: str | None,
+    reason: str,
+    program: Callable[..., int],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "x.json"
+    if content is not None:
+        file.write_text(content)
+    assert program(str(file), str(file)) == 1
+    assert f"cannot read a run from {file}: {reason}; " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["1763809200123-4711", "1763809200123-", "17638", "last"])
+def test_a_run_is_known_by_its_looks(
+    word: str, program: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("--state-directory", str(tmp_path / "none"), word, word) == 1
+    assert "history" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["./job.sh", "last | cat", "cat x.json", "17x"])
+def test_anything_else_is_a_command(
+    word: str, program: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("last", word) == 2
+    assert "compare runs with runs" in capfd.readouterr().err
+
+
+def test_behind_two_dashes_everything_is_a_command(
+    program: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("--", "17", "18") == 1
+    assert "A failed in the warm-up with exit status 127" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("true",), "compare takes two to 8 commands"),
+        (("true",) * 9, "compare takes two to 8 commands"),
+        (("1", "2", "3"), "compare takes two runs"),
+        (("1",), "compare takes two runs"),
+        (("-n", "3", "1", "2"), "--rounds is for commands"),
+        (("--cold", "f", "1", "2"), "--cold is for commands"),
+        (("--warm-up", "1", "1", "2"), "--warm-up is for commands"),
+        (("--state-directory", "d", "true", "true"), "--state-directory is for runs"),
+        (("-n", "0", "true", "true"), "0 is not in the range"),
+    ],
+)
+def test_wrong_words_are_wrong_usage(
+    words: tuple[str, ...],
+    complaint: str,
+    program: Callable[..., int],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert program(*words) == 2
+    assert complaint in capfd.readouterr().err
