@@ -12,6 +12,7 @@ WORKDIR /src
 COPY Makefile pyproject.toml LICENSE ./
 COPY bpf bpf
 COPY daemon daemon
+COPY docs/FINDINGS.md docs/
 RUN make bpf PACKAGES= \
     && python3 -m venv /opt/pipelined \
     && /opt/pipelined/bin/pip install --no-cache-dir --disable-pip-version-check .

@@ -15,8 +15,8 @@ ARGS ?=
 # What has to be there to build and run, and on top of it what the tests run pipelines with.
 PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
 	python3 python3-venv
-TEST_PACKAGES := bindfs btrfs-progs busybox-static dash e2fsprogs gawk gzip mawk procps python3-bpfcc strace \
-	time util-linux xfsprogs xz-utils zsh
+TEST_PACKAGES := bindfs btrfs-progs busybox-static chromium dash e2fsprogs fonts-dejavu-core gawk gzip mawk procps \
+	python3-bpfcc strace time util-linux xfsprogs xz-utils zsh
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -70,10 +70,10 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench clean
+.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench experiments clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 run: setup ## Start the daemon in the foreground (sudo make run ARGS='--web.listen-address :9905')
 	@exec $(BIN)/pipelined serve $(ARGS)
@@ -104,6 +104,10 @@ test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS=
 
 bench: test-setup ## Measure what observation costs, on and off in turn
 	@tests/bench/run.sh $(ARGS)
+
+experiments: test-setup ## Run the five experiments of docs/EXPERIMENTS.md and print their tables
+	$(BIN)/pytest -W error -s $(ARGS) tests/experiments
+	$(give_back)
 
 setup: packages bpf $(INSTALLED) ## Install packages, build, and leave the program at .venv/bin/pipelined
 	$(give_back)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands at the prompt: `pipelined serve`, `run`, `top`, `doctor`, `completion`.
+"""The commands at the prompt: `pipelined serve`, `run`, `runs`, `show`, `compare`, `top` and so on.
 
 Everything a command needs is imported when it runs, so that `--help` and completion are
 quick. What goes wrong is one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,7 +25,9 @@ from pipelined.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipelined.compare import Comparison
     from pipelined.config import Option
+    from pipelined.history import History
     from pipelined.runs import Run
 
 __all__ = ["cli", "main"]
@@ -40,6 +43,8 @@ ANSWER_TIMEOUT = 10.0
 #: How many runs `top` asks for.
 TOP_LIVE = 500
 TOP_FINISHED = 50
+#: Words of `compare` that name a run: an id or its beginning, `last`, a file of `run --json`.
+RUN_WORD = re.compile(r"last|\d+(-\d*)?|\S+\.json")
 
 
 def main() -> None:
@@ -131,7 +136,9 @@ def _flag(option: Option) -> click.Option:
         return click.Option(
             [f"{option.flag}/--no-{option.name}", option.field], default=None, help=described
         )
-    kind: click.ParamType[Any] = click.Path() if option.metavar == "FILE" else click.STRING
+    kind: click.ParamType[Any] = (
+        click.Path() if option.metavar in ("FILE", "DIRECTORY") else click.STRING
+    )
     return click.Option(
         [option.flag, option.field], type=kind, metavar=option.metavar, help=described
     )
@@ -157,6 +164,12 @@ _color = click.option(
     default="auto",
     show_default=True,
     help="When to use colours. auto: on a terminal, unless NO_COLOR is set.",
+)
+_state_directory = click.option(
+    "--state-directory",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, readable=False),  # what cannot be read is told later
+    help="Where the daemon keeps its history. [default: $STATE_DIRECTORY, else /var/lib/pipelined]",
 )
 
 
@@ -276,7 +289,7 @@ def run(
         raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
     arguments = profile.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
     _log_to_stderr("critical")
-    with _report_file(output) as file:
+    with _report_file(output, sys.stderr) as file:
         found = profile.profile(arguments)
         # Whatever becomes of the report, the status is the command's.
         with contextlib.suppress(BrokenPipeError):
@@ -294,10 +307,10 @@ def run(
 
 
 @contextlib.contextmanager
-def _report_file(output: str | None) -> Iterator[IO[str]]:
+def _report_file(output: str | None, default: IO[str]) -> Iterator[IO[str]]:
     """Where the report goes; opened before the command runs, so that a wrong name fails first."""
     if output is None:
-        yield sys.stderr
+        yield default
         return
     try:
         file = open(output, "w", encoding="utf-8")  # noqa: SIM115 (closed below)
@@ -314,6 +327,295 @@ def _report_file(output: str | None) -> Iterator[IO[str]]:
 
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+@cli.command(
+    cls=_Run,
+    epilog="""\b
+Examples:
+  sudo pipelined compare 'sort log | uniq' 'sort -u log'
+  sudo pipelined compare -n 9 --cold big.log 'awk "{n++}" big.log' 'cat big.log | awk "{n++}"'
+  pipelined compare 1763809200123-4711 last
+  pipelined compare tuesday.json wednesday.json
+
+A word such as 1763809200123-4711, its beginning, `last`, or the name of a .json file is a run;
+anything else is a command. Behind -- every word is a command.""",
+)
+@click.option(
+    "-n",
+    "--rounds",
+    metavar="ROUNDS",
+    type=click.IntRange(1, 10_000),
+    default=5,
+    show_default=True,
+    help="How often each command is measured.",
+)
+@click.option(
+    "--warm-up",
+    metavar="ROUNDS",
+    type=click.IntRange(0, 10_000),
+    default=1,
+    show_default=True,
+    help="How often each command runs before that, without being measured.",
+)
+@click.option(
+    "--cold",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Drop FILE, or all files in a directory, from the page cache before each execution.",
+)
+@click.option(
+    "--warm",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Read FILE, or all files in a directory, into the page cache before each execution.",
+)
+@click.option(
+    "--shell",
+    metavar="SHELL",
+    help="The shell that runs the commands. [default: bash, else sh]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the report to FILE instead of stdout.",
+)
+@_state_directory
+@_color
+@click.argument("command", nargs=-1, required=True)
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    command: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    state_directory: Path | None,
+    color: str,
+    **plan: Any,
+) -> int:
+    """Run commands in turn, or take two recorded runs, and say which wins and why.
+
+    Each command runs as often as the others, in turns, with no input; what it prints is not
+    shown, but has to be the same each time. Shows medians, spread, and the ratio round by round.
+    """
+    from pipelined.compare import LABELS
+
+    runs = [not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None for word in command]
+    if any(runs) and not all(runs):
+        raise click.UsageError(
+            "compare runs with runs, or commands with commands; behind -- every word is a command",
+            ctx,
+        )
+    most = 2 if all(runs) else len(LABELS)
+    if not 2 <= len(command) <= most:
+        things = "two runs" if all(runs) else f"two to {most} commands, each as one quoted string"
+        raise click.UsageError(f"compare takes {things}", ctx)
+    given = [name for name in (*plan, "state_directory") if _was_given(ctx, name)]
+    wrong = [name for name in given if all(runs) != (name == "state_directory")]
+    if wrong:
+        flag = f"--{wrong[0].replace('_', '-')}"
+        raise click.UsageError(f"{flag} is for {'commands' if all(runs) else 'runs'}", ctx)
+    _log_to_stderr("critical")
+    with _report_file(output, sys.stdout) as file:
+        if all(runs):
+            from pipelined.compare import compare_runs
+
+            first, second = (_recorded_run(word, state_directory) for word in command)
+            found = compare_runs(first, second)
+        else:
+            found = _compare_commands(command, plan, color)
+        try:
+            if as_json:
+                import json
+
+                from pipelined.compare import comparison_as_dict
+
+                json.dump(comparison_as_dict(found), file, indent=2)
+                file.write("\n")
+            else:
+                from pipelined.compare_report import render
+
+                render(found, _console(file, color))
+            file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UserError(f"cannot write {output or 'the report'}: {_reason(error)}") from None
+    return 0
+
+
+def _was_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
+def _compare_commands(commands: tuple[str, ...], plan: Mapping[str, Any], color: str) -> Comparison:
+    from pipelined.compare_report import progress
+    from pipelined.trials import Plan, run_trials
+
+    console = _console(sys.stderr, color)
+    return run_trials(Plan(commands, **plan), show_progress=lambda total: progress(console, total))
+
+
+def _recorded_run(word: str, state_directory: Path | None) -> Run:
+    """The run that a word of `compare` names. Raises UserError when there is none."""
+    if word.endswith(".json"):
+        return _run_from_file(Path(word))
+    return _recorded(state_directory).run(word).run
+
+
+def _run_from_file(path: Path) -> Run:
+    """The first run of a report by `run --json`, or the run that `show --json` described."""
+    import json
+
+    from pipelined.schema import run_from_dict
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        runs = document.get("runs", [document])
+        if runs:
+            return run_from_dict(runs[0])
+        reason, hint = "it has no run", "give the report of a command with a pipeline"
+    except OSError as error:
+        reason, hint = _reason(error), "name a file that can be read"
+    except (KeyError, TypeError, ValueError, AttributeError):
+        reason, hint = "it describes no run", "write one with: pipelined run --json -o FILE"
+    raise UserError(f"cannot read a run from {path}: {reason}", hint)
+
+
+@cli.command(
+    "runs",
+    epilog="""\b
+Examples:
+  sudo pipelined runs
+  sudo pipelined runs --since 2h --command sort
+  sudo pipelined runs --finding barrier --since 2026-11-21 --json
+
+Reads the history itself: the daemon need not run. The newest start comes first.""",
+)
+@click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
+@click.option("--unit", metavar="UNIT", help="Runs of this systemd unit or cgroup.")
+@click.option("--finding", metavar="ID", help="Runs that have this finding.")
+@click.option("--command", metavar="NAME", help="Runs with a stage of this name.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Started then or later: 2h (ago), 2026-11-21, '2026-11-21 03:00'.",
+)
+@click.option("--until", metavar="WHEN", help="Started before.")
+@click.option(
+    "--limit",
+    metavar="COUNT",
+    type=click.IntRange(1, 100_000),
+    default=20,
+    show_default=True,
+    help="At most so many runs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
+@_state_directory
+@_color
+def list_runs(
+    state_directory: Path | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    as_json: bool,
+    color: str,
+    **searched: Any,
+) -> None:
+    """List finished runs that the daemon has recorded."""
+    searched |= {"since": _moment("--since", since), "until": _moment("--until", until)}
+    # One more tells whether there are more.
+    found = _recorded(state_directory).runs(**searched, limit=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if as_json:
+        import json
+
+        from pipelined.history import summary_as_dict
+
+        described = [summary_as_dict(run) for run in shown]
+        click.echo(
+            json.dumps({"runs": described, "next": shown[-1].id if more else None}, indent=2)
+        )
+        return
+    if not shown:
+        click.echo("no finished run fits" if any(searched.values()) else "no run yet")
+        return
+    import time
+
+    from pipelined.history_report import run_table
+    from pipelined.report import MIN_WIDTH, is_ascii
+
+    console = _console(sys.stdout, color)
+    width = max(MIN_WIDTH, console.width)
+    for line in run_table(shown, width, time.time(), ascii_only=is_ascii(console)):
+        console.print(line, soft_wrap=True, highlight=False)
+    if more:
+        console.print(f"There are more: --limit {2 * limit}", highlight=False)
+
+
+def _moment(flag: str, text: str | None) -> float | None:
+    from pipelined.history import moment
+
+    try:
+        return None if text is None else moment(text)
+    except ValueError as error:
+        raise click.UsageError(f"{flag}: {error}") from None
+
+
+def _recorded(state_directory: Path | None) -> History:
+    """The history as the daemon left it in this directory, for reading."""
+    from pipelined.findings import Host
+    from pipelined.history import History, default_directory
+
+    return History(state_directory or default_directory(os.environ), host=Host.read())
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  sudo pipelined show
+  sudo pipelined show 1763736801204
+  sudo pipelined show last --json > run.json""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+@_state_directory
+@_color
+@click.argument("run", default="last")
+def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> None:
+    """Show the report of a recorded run.
+
+    RUN is an id that pipelined runs lists, or as much of its beginning as tells it from the
+    others, or last (which it is if not given): the run that ended last.
+    """
+    found = _recorded(state_directory).run(run)
+    if as_json:
+        import json
+
+        from pipelined.findings import Host
+        from pipelined.schema import describe_run
+        from pipelined.timeline import timeline_as_dict
+
+        # What was not to be shown has not been recorded.
+        recorded = any(stage.arguments is not None for stage in found.run.stages)
+        described = describe_run(found.run, Host.read(), show_arguments=recorded)
+        described["timeline"] = timeline_as_dict(found.timeline)
+        click.echo(json.dumps(described, indent=2))
+        return
+    from pipelined.history_report import time_lines
+    from pipelined.report import MIN_WIDTH, is_ascii, render
+
+    console = _console(sys.stdout, color)
+    render(found.run, console, None)
+    width = max(MIN_WIDTH, console.width)
+    drawn = time_lines(found.run, found.timeline, width, ascii_only=is_ascii(console))
+    for line in [*([""] if drawn else []), *drawn]:
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 @cli.command(

@@ -10,15 +10,19 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from flask import Flask, Response, jsonify, request
 
 from pipelined import __version__
 from pipelined.config import Address, Config
+from pipelined.findings import Host
+from pipelined.history import History, default_directory
 from pipelined.web import HttpServer, create_app
 
 if TYPE_CHECKING:
@@ -45,10 +49,14 @@ def serve(
     address = config.web_listen_address
     front = _create_front()
     server = HttpServer(front, address.host, address.port)
-    with _stop_signals() as signals, server:
-        with (open_observer or _open)(config) as observer:
+    host = Host.read()
+    history = _history(config, host) if config.history else None
+    with _stop_signals() as signals, server, ExitStack() as at_last:
+        with (open_observer or _opener(history))(config) as observer:
             observer.start()
-            app = create_app(observer, show_arguments=config.show_arguments)
+            app = create_app(
+                observer, host=host, show_arguments=config.show_arguments, history=history
+            )
             front.wsgi_app = app.wsgi_app  # type: ignore[method-assign]  # from now on it answers
             # what is there by now stays, and records come and go without cycles: look rarely
             gc.freeze()
@@ -57,17 +65,31 @@ def serve(
                 announcement(observer.loader, observer.hooks(), Address(address.host, server.port))
             )
             out.flush()
+            if history:  # what is still to be written is, when every hook is detached
+                at_last.enter_context(history)
             number = signal.sigwaitinfo(signals).si_signo
             log.info("%s: stopping", signal.Signals(number).name)
             # No request may see an observer that is closed.
             server.stop()
+            if history:  # what has ended by now goes into it
+                observer.settle()
         log.info("every hook is detached")
 
 
-def _open(config: Config) -> Observer:
+def _history(config: Config, host: Host) -> History:
+    return History(
+        config.state_directory or default_directory(os.environ),
+        host=host,
+        show_arguments=config.show_arguments,
+        max_age=config.history_max_age,
+        max_bytes=config.history_max_size,
+    )
+
+
+def _opener(history: History | None) -> Callable[[Config], Observer]:
     from pipelined.observer import Observer
 
-    return Observer.open(config)
+    return partial(Observer.open, on_finished=history.put if history else None)
 
 
 def _create_front() -> Flask:

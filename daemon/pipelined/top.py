@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from pipelined.difference import difference
 from pipelined.errors import UserError
 from pipelined.report import (
     STYLES,
@@ -41,10 +42,8 @@ from pipelined.report import (
 from pipelined.runs import STATES, Run, Stage
 from pipelined.verdict import STATE_WORDS, bottleneck, brief, cache, duration, percent
 
-__all__ = ["Snapshot", "difference", "frame", "run_top"]
+__all__ = ["Snapshot", "frame", "run_top"]
 
-#: Less time than this between two fetches tells nothing (seconds).
-MIN_DELTA = 0.001
 #: How often a waiting view looks at the terminal's size (seconds).
 RESIZE_POLL = 0.25
 MIN_WIDTH = 60
@@ -183,51 +182,6 @@ def _terminated_politely() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def difference(new: Run, old: Run) -> Run | None:
-    """What happened in a run between two fetches, as a run of its own.
-
-    None when no time passed. Stages are matched by position and process; a stage that is new
-    counts in full.
-    """
-    wall = new.wall_seconds - old.wall_seconds
-    if new.id != old.id or wall < MIN_DELTA:
-        return None
-    before = {(stage.position, stage.pid): stage for stage in old.stages}
-    return replace(
-        new,
-        start=new.start + old.wall_seconds,
-        wall_seconds=wall,
-        levels=tuple(
-            max(0.0, now - then) for now, then in zip(new.levels, old.levels, strict=True)
-        ),
-        disk_overlapped_seconds=max(0.0, new.disk_overlapped_seconds - old.disk_overlapped_seconds),
-        disk_alone_seconds=max(0.0, new.disk_alone_seconds - old.disk_alone_seconds),
-        stages=tuple(
-            _stage_difference(stage, before.get((stage.position, stage.pid)))
-            for stage in new.stages
-        ),
-    )
-
-
-def _stage_difference(new: Stage, old: Stage | None) -> Stage:
-    """Only what the live view draws from: states, forks and children."""
-    if old is None:
-        return new
-    return replace(
-        new,
-        states={
-            state: max(0.0, new.states.get(state, 0.0) - old.states.get(state, 0.0))
-            for state in STATES
-        },
-        forks=max(0, new.forks - old.forks),
-        exited_children=max(0, new.exited_children - old.exited_children),
-        children_lifetime_seconds=max(
-            0.0, new.children_lifetime_seconds - old.children_lifetime_seconds
-        ),
-        ends=(),
-    )
 
 
 @dataclass(frozen=True, slots=True)

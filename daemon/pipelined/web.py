@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP side: the application (`create_app`) and the server that it runs under.
 
-Paths: `/` landing page, `/metrics`, `/healthz`, `/readyz`, `/api/v1/pipelines`. Whatever
-is wrong with a request is answered as JSON, ``{"error": {"status": 404, "message": "…"}}``.
+Paths: `/metrics`, `/healthz`, `/readyz`, `/api/v1/…`, and the pages (`pages`). Whatever is
+wrong with a request is answered as JSON, ``{"error": {"status": 404, "message": "…"}}``; to a
+browser that asked for a page, as one.
 
 The server is cheroot: threads in this process, so that requests see the live model (a
 server that forks could not), no compiled parts, and TLS with client certificates.
@@ -20,51 +21,70 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from cheroot import wsgi
-from flask import Blueprint, Flask, Response, abort, jsonify, render_template, request
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from flask import Blueprint, Flask, Response, abort, jsonify, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
-from pipelined import __version__
 from pipelined.errors import UserError
+from pipelined.events import MAX_STREAMS, STOPPING, create_events
+from pipelined.findings import Host
+from pipelined.history_api import PARAMETERS as HISTORY_PARAMETERS
+from pipelined.history_api import create_history_api
 from pipelined.metrics import Metrics
+from pipelined.pages import PARAMETERS as PAGE_PARAMETERS
+from pipelined.pages import TIMES, create_pages, error_page
+from pipelined.parameters import as_bool, as_limit, as_text, parameter
 from pipelined.schema import run_as_dict
 
 if TYPE_CHECKING:
+    from pipelined.history import History
     from pipelined.observer import Observer
 
 __all__ = ["HttpServer", "create_app", "serve"]
 
 DEFAULT_LIMIT = 100
 
-T = TypeVar("T")
-D = TypeVar("D")
-
 #: Query parameters by endpoint; every other endpoint takes none.
-_PARAMETERS = {"api.pipelines": ("live", "limit", "pipeline")}
+_PARAMETERS = {
+    "api.pipelines": ("live", "limit", "pipeline"),
+    **HISTORY_PARAMETERS,
+    **PAGE_PARAMETERS,
+}
+#: Paths below which a program asks, not a person.
+_FOR_PROGRAMS = ("/api", "/metrics", "/healthz", "/readyz", "/static")
 
 
 # -- the application
 
 
-def create_app(observer: Observer, *, show_arguments: bool = False) -> Flask:
-    """The web application that shows `observer`; command lines only with `show_arguments`."""
-    app = Flask("pipelined", static_folder=None)
+def create_app(
+    observer: Observer,
+    *,
+    host: Host,
+    show_arguments: bool = False,
+    history: History | None = None,
+) -> Flask:
+    """The web application that shows `observer`, and what `history` keeps of finished runs.
+
+    Findings are told for the machine `host`. Command lines appear only with `show_arguments`.
+    """
+    app = Flask("pipelined")
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the documented order is the order
-    metrics = Metrics(observer)
-    app.register_error_handler(HTTPException, _error_as_json)
+    metrics = Metrics(observer, history)
+    app.register_error_handler(HTTPException, _answer_error)
     app.before_request(_refuse_unknown_parameters)
     app.after_request(_add_security_headers)
     app.register_blueprint(_create_api(observer, show_arguments))
-
-    @app.get("/")
-    def landing() -> str:
-        return render_template(
-            "landing.html", version=__version__, not_ready=observer.ready(), limit=DEFAULT_LIMIT
-        )
+    app.register_blueprint(
+        create_history_api(observer, history, host, show_arguments=show_arguments)
+    )
+    app.register_blueprint(create_events(observer, host))
+    app.register_blueprint(create_pages(observer, history, host, show_arguments=show_arguments))
 
     @app.get("/metrics")
     def scrape() -> Response:
@@ -90,9 +110,9 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
 
     @api.get("/pipelines")
     def pipelines() -> Response:
-        live = _parameter("live", _as_bool, None)
-        limit = _parameter("limit", _as_limit, DEFAULT_LIMIT)
-        signature = _parameter("pipeline", _as_signature, None)
+        live = parameter("live", as_bool, None)
+        limit = parameter("limit", as_limit, DEFAULT_LIMIT)
+        signature = parameter("pipeline", as_text("a signature such as cat|awk|sort"), None)
         observer.sweep()
         runs = [
             run
@@ -117,64 +137,50 @@ def _refuse_unknown_parameters() -> None:
         if name not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             abort(400, description=f"{request.path} has no parameter {name!r}; {takes}")
-        if len(values) > 1:
+        if len(values) > TIMES.get(name, 1):
             abort(400, description=f"parameter {name!r} is given {len(values)} times; give it once")
 
 
-def _parameter(name: str, convert: Callable[[str], T], default: D) -> T | D:
-    text = request.args.get(name)
-    if text is None:
-        return default
-    try:
-        return convert(text)
-    except ValueError as error:
-        abort(400, description=f"parameter {name!r}: {error}")
-
-
-def _as_bool(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text == "true"
-
-
-def _as_limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
-        raise ValueError(f"{text!r} is no whole number from 1 to 999999999")
-    return int(text)
-
-
-def _as_signature(text: str) -> str:
-    if not text:
-        raise ValueError("it is empty; give a signature such as cat|awk|sort")
-    return text
-
-
-def _error_as_json(error: HTTPException) -> Response:
-    """The error with its own headers (such as Allow), and JSON for a body."""
-    message = error.description
-    if error.code == 404:
+def _answer_error(error: HTTPException) -> Response:
+    """The error with its own headers (such as Allow), as JSON or as a page."""
+    message = error.description or error.name
+    if error.code == 404 and message == NotFound.description:
         message = f"there is no {request.path}; / lists the paths"
     elif isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         message = f"{request.path} does not take {request.method}; use {allowed}"
     elif error.code == 500:
         message = "internal error; the log of pipelined has the traceback"
-    response = Response(
-        json.dumps({"error": {"status": error.code, "message": message}}) + "\n",
-        status=error.code,
-        content_type="application/json",
-    )
+    code = error.code or 500
+    if _asks_for_page():
+        response = Response(error_page(code, message), status=code)
+    else:
+        body = json.dumps({"error": {"status": code, "message": message}}) + "\n"
+        response = Response(body, status=code, content_type="application/json")
     for name, value in error.get_headers(request.environ):
         if name.lower() != "content-type":
             response.headers[name] = value
     return response
 
 
+def _asks_for_page() -> bool:
+    """Whether the request is a browser's, for something that could be a page."""
+    accepted = request.accept_mimetypes
+    return (
+        not request.path.startswith(_FOR_PROGRAMS)
+        and accepted["text/html"] > accepted["application/json"]
+    )
+
+
 def _add_security_headers(response: Response) -> Response:
-    response.headers["Cache-Control"] = "no-store"
+    # What comes with the program changes with it only: a browser may keep it, and ask if it did.
+    fixed = request.endpoint == "static"
+    response.headers["Cache-Control"] = "no-cache" if fixed else "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "same-origin"
     response.headers["Content-Security-Policy"] = (
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
+        " frame-ancestors 'none'"
     )
     return response
 
@@ -206,7 +212,8 @@ class HttpServer:
     a free one, which `port` then tells. No thread of it keeps the process alive.
     """
 
-    threads = 8
+    #: So many requests are answered at once, however many streams there are beside them.
+    threads = 8 + MAX_STREAMS
     #: Seconds a client may take over a request, or leave a connection idle.
     client_timeout = 10
     #: Seconds `stop` waits at most.
@@ -218,6 +225,7 @@ class HttpServer:
         self._app = app
         self._server: _CherootServer | None = None
         self._prepared = threading.Event()
+        self._stopping = threading.Event()
 
     @property
     def url(self) -> str:
@@ -227,18 +235,27 @@ class HttpServer:
         """Listen; on return the kernel accepts connections. Raises UserError with the mend."""
         listener = _listen(self.host, self.port)
         self.port = listener.getsockname()[1]
+        self._stopping = stopping = threading.Event()
         self._server = _CherootServer(
             listener,
-            self._app,
+            partial(_told, self._app, stopping),
             numthreads=self.threads,
             timeout=self.client_timeout,
             shutdown_timeout=self.stop_timeout / 4,
         )
-        threading.Thread(target=self._run, args=(self._server,), name="http", daemon=True).start()
+        threading.Thread(
+            target=self._run, args=(self._server, stopping), name="http", daemon=True
+        ).start()
 
-    def _run(self, server: _CherootServer) -> None:
+    def _run(self, server: _CherootServer, stopping: threading.Event) -> None:
         try:
             server.prepare()
+            if stopping.is_set():  # asked to stop before there was anything to stop
+                server.stop()
+        except OSError:
+            if not stopping.is_set():
+                raise
+            return
         finally:
             self._prepared.set()
         server.serve()
@@ -248,6 +265,7 @@ class HttpServer:
         server, self._server = self._server, None
         if server is None:
             return
+        self._stopping.set()
         self._prepared.wait(self.stop_timeout)
         # A client that does not read its response can hold a thread longer than we wait.
         stopping = threading.Thread(target=server.stop, name="http-stop", daemon=True)
@@ -256,6 +274,7 @@ class HttpServer:
         while stopping.is_alive() and time.monotonic() < deadline:
             server.wake()
             stopping.join(self.stop_timeout / 20)
+        server.close()
         self._prepared.clear()
 
     def __enter__(self) -> Self:
@@ -271,6 +290,14 @@ class HttpServer:
         self.stop()
 
 
+def _told(
+    app: Flask, stopping: threading.Event, environ: dict[str, Any], start_response: Any
+) -> Iterable[bytes]:
+    """The application, told when to end what goes on for as long as the server runs."""
+    environ[STOPPING] = stopping
+    return app(environ, start_response)
+
+
 class _CherootServer(wsgi.Server):
     """cheroot on a socket that already listens, logging to our log."""
 
@@ -280,7 +307,7 @@ class _CherootServer(wsgi.Server):
     #: Seconds between looks for expired connections: each one wakes an idle process.
     expiration_interval = 5
 
-    def __init__(self, listener: socket.socket, app: Flask, **options: Any) -> None:
+    def __init__(self, listener: socket.socket, app: Callable[..., Any], **options: Any) -> None:
         self._address = listener.getsockname()[:2]
         super().__init__(self._address, app, server_name="pipelined", **options)
         self._listener = listener
@@ -294,6 +321,10 @@ class _CherootServer(wsgi.Server):
         """The socket to serve on: instead of binding one, the one that listens."""
         self.socket = self._listener
         return self._listener
+
+    def close(self) -> None:
+        """Accept no connection any more, also where the server was not prepared in time."""
+        self._listener.close()
 
     def wake(self) -> None:
         """Have the listening thread look up: it notices a stop only between connections."""

@@ -182,9 +182,11 @@ def _starter(program: str, directory: Path, started: list[Daemon]) -> StartDaemo
     def start(*flags: str, address: str | None = "127.0.0.1:0") -> Daemon:
         log = directory / f"daemon-{len(started)}.log"
         where = ["--web.listen-address", address] if address else []
+        state = ["--state-directory", str(directory / f"state-{len(started)}")]
         with log.open("w") as stderr:
             process = subprocess.Popen(
-                [program, "serve", *where, *flags],
+                # Of a flag that is given twice the last one counts.
+                [program, "serve", *where, *state, *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

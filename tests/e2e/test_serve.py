@@ -343,7 +343,10 @@ def test_it_stops_however_early_it_is_asked_to(program: str, delay: float, tmp_p
     with (
         (tmp_path / "log").open("w+") as log,
         subprocess.Popen(
-            [program, "serve", "--web.listen-address", "127.0.0.1:0"],
+            [
+                *(program, "serve", "--web.listen-address", "127.0.0.1:0"),
+                *("--state-directory", str(tmp_path / "state")),
+            ],
             stdout=subprocess.DEVNULL,
             stderr=log,
         ) as process,

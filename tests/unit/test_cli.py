@@ -28,6 +28,7 @@ import pipelined.observer
 from pipelined import __version__, cli, profile
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.errors import UserError
+from pipelined.findings import Host
 from pipelined.profile import NotStarted, Profile, command_line, execute, report_order
 from pipelined.runs import Run, Series
 from pipelined.schema import run_from_dict
@@ -715,7 +716,7 @@ def daemon() -> Iterator[str]:
     """Address of a daemon that knows two runs."""
     live = replace(make_run("1", "cat", "sort"), end=None)
     observer: Any = FakeObserver(live, make_run("2", "seq", "wc"))
-    with HttpServer(create_app(observer), "127.0.0.1", 0) as server:
+    with HttpServer(create_app(observer, host=Host(2, None)), "127.0.0.1", 0) as server:
         yield f"127.0.0.1:{server.port}"
 
 
@@ -817,7 +818,7 @@ class Announced(io.StringIO):
 
 
 def local(**changed: Any) -> Config:
-    return Config(web_listen_address=Address("127.0.0.1", 0), **changed)
+    return Config(web_listen_address=Address("127.0.0.1", 0), history=False, **changed)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -880,7 +881,11 @@ def test_a_taken_port_fails_before_anything_is_attached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = Address("127.0.0.1", other.getsockname()[1])
         with pytest.raises(UserError, match="the port is taken"):
-            serve(Config(web_listen_address=address), io.StringIO(), open_observer=never)
+            serve(
+                Config(web_listen_address=address, history=False),
+                io.StringIO(),
+                open_observer=never,
+            )
 
 
 def test_what_cannot_be_observed_leaves_no_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pipelined.errors import UserError
 from pipelined.runs import Run, Series, Stage
-from pipelined.top import Snapshot, difference, frame, run_top
+from pipelined.top import Snapshot, frame, run_top
 from unit import invented
 from unit.invented import START, make_stage
 
@@ -71,27 +71,6 @@ def text_of(
     previous = Snapshot(runs if before is None else before, START + 10)
     shown = frame(latest, previous, "host1", width, height, ascii_only=ascii_only)
     return "\n".join(line.plain for line in shown)
-
-
-def test_the_difference_of_two_fetches_covers_the_interval(then: Run, now: Run) -> None:
-    recent = difference(now, then)
-    assert recent is not None
-    assert recent.wall_seconds == pytest.approx(2.0)
-    assert recent.cores_used == pytest.approx(1.1)
-    assert recent.stages[0].states["pipe_full"] == pytest.approx(1.8)
-
-
-def test_a_stage_that_is_new_counts_in_full(then: Run, now: Run) -> None:
-    grown = replace(now, stages=(*now.stages, make_stage(3, "wc", cpu=0.5)))
-    recent = difference(grown, then)
-    assert recent is not None and recent.stages[2].cpu_seconds == 0.5
-
-
-@pytest.mark.parametrize("change", [{"id": "2"}, {"wall_seconds": 10.0}])
-def test_no_difference_without_time_or_across_runs(
-    then: Run, now: Run, change: dict[str, str | float]
-) -> None:
-    assert difference(replace(now, **change), then) is None  # type: ignore[arg-type]
 
 
 def test_the_header_counts_live_and_finished_runs(now: Run) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,79 +19,14 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.errors import UserError
-from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
+from pipelined.runs import LEVELS, STATES, Run
 from pipelined.schema import run_as_dict
 from pipelined.web import HttpServer, create_app, serve
-from unit.invented import START, make_functions, make_run, make_stage
+from unit.observed import HOST, FakeObserver, run
 
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
 )
-
-
-def run(number: int, pipeline: str = "cat|awk", *, live: bool = True) -> Run:
-    stages = [
-        make_stage(
-            position,
-            command,
-            states=dict.fromkeys(STATES, 0.25),
-            ends=(PipeEnd("0:14:123", "write", 4, 0.25),),
-            arguments=f"{command} --password=hunter2",
-            functions=make_functions(),
-        )
-        for position, command in enumerate(pipeline.split("|"), 1)
-    ]
-    return make_run(
-        stages,
-        10.0,
-        id=f"run-{number}",
-        series=Series(pipeline, nested=False, unit="session.scope"),
-        start=START + number,
-        end=None if live else START + 10 + number,
-        levels=(1.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-        disk_overlapped_seconds=0.5,
-        disk_alone_seconds=1.5,
-        endpoints=(Endpoint("bash", "read"),),
-    )
-
-
-class FakeObserver:
-    """Three runs, newest first; the newest is live."""
-
-    def __init__(self) -> None:
-        self.not_ready: str | None = None
-        self.loader = "libbpf"
-        self.found = [run(3), run(2, "yes|head", live=False), run(1, live=False)]
-        self.sweep_stats = SimpleNamespace(
-            count=0, seconds_total=0.0, last_seconds=0.0, last_time=1_700_000_099.5, failures=0
-        )
-
-    def sweep(self) -> None:
-        self.sweep_stats.count += 1
-
-    def totals(self) -> dict[Series, Any]:
-        return {}
-
-    def runs(self) -> list[Run]:
-        return self.found
-
-    def hooks(self) -> list[Any]:
-        return []
-
-    def lost(self) -> dict[str, int]:
-        return {"stages": 0}
-
-    def missed_switches(self) -> int:
-        return 0
-
-    def missed_events(self) -> dict[str, int]:
-        return {}
-
-    def maps(self) -> list[Any]:
-        return []
-
-    def ready(self) -> str | None:
-        return self.not_ready
 
 
 @pytest.fixture
@@ -102,7 +36,7 @@ def observer() -> FakeObserver:
 
 @pytest.fixture
 def app(observer: FakeObserver) -> Flask:
-    return create_app(observer)  # type: ignore[arg-type]
+    return create_app(observer, host=HOST)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -116,26 +50,7 @@ def ids(client: FlaskClient, query: str = "") -> list[str]:
     return [found["id"] for found in answer.get_json()["runs"]]
 
 
-# -- pages and probes
-
-
-def test_landing_page_links_every_path(client: FlaskClient, app: Flask) -> None:
-    page = client.get("/").text
-    paths = {rule.rule for rule in app.url_map.iter_rules()} - {"/"}
-    assert paths <= set(re.findall(r'href="([^"]+)"', page))
-
-
-def test_landing_page_escapes_the_reason_for_not_being_ready(
-    client: FlaskClient, observer: FakeObserver
-) -> None:
-    observer.not_ready = "no <BTF>"
-    assert "Not ready: no &lt;BTF&gt;" in client.get("/").text
-
-
-def test_landing_page_needs_no_script_and_allows_none(client: FlaskClient) -> None:
-    answer = client.get("/")
-    assert "<script" not in answer.text
-    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+# -- probes
 
 
 def test_alive_even_when_not_ready(client: FlaskClient, observer: FakeObserver) -> None:
@@ -179,7 +94,7 @@ def test_each_scrape_sweeps_once(client: FlaskClient, observer: FakeObserver) ->
 
 
 def test_metrics_never_carry_arguments(observer: FakeObserver) -> None:
-    shown = create_app(observer, show_arguments=True).test_client()  # type: ignore[arg-type]
+    shown = create_app(observer, host=HOST, show_arguments=True).test_client()  # type: ignore[arg-type]
     assert "hunter2" not in shown.get("/metrics").text
 
 
@@ -236,7 +151,7 @@ def test_command_lines_are_kept_off_by_default(client: FlaskClient) -> None:
 
 
 def test_command_lines_appear_when_asked_for_at_start(observer: FakeObserver) -> None:
-    shown = create_app(observer, show_arguments=True).test_client()  # type: ignore[arg-type]
+    shown = create_app(observer, host=HOST, show_arguments=True).test_client()  # type: ignore[arg-type]
     first = shown.get("/api/v1/pipelines").get_json()["runs"][0]["stages"][0]
     assert first["arguments"] == "cat --password=hunter2"
 
@@ -272,7 +187,7 @@ def test_unknown_values_are_null() -> None:
 
 
 def test_every_key_is_documented(observer: FakeObserver) -> None:
-    shown = create_app(observer, show_arguments=True).test_client()  # type: ignore[arg-type]
+    shown = create_app(observer, host=HOST, show_arguments=True).test_client()  # type: ignore[arg-type]
     page = (Path(__file__).parents[2] / "docs" / "API.md").read_text()
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     free_keys = {"level_seconds", "state_seconds", "disk_wait_seconds", "pipe_sleeps"}
@@ -308,6 +223,7 @@ def test_every_key_is_documented(observer: FakeObserver) -> None:
         ("/api/v1/pipelines?color=red", "no parameter 'color'; it takes live, limit, pipeline"),
         ("/metrics?name[]=up", "no parameter 'name[]'; it takes none"),
         ("/?x=1", "no parameter 'x'"),
+        ("/api/v1/compare?a=1", "give two runs: a=ID&b=ID"),
     ],
 )
 def test_bad_parameter_is_named_in_a_json_error(
@@ -346,6 +262,22 @@ def test_head_answers_like_get_without_a_body(client: FlaskClient, path: str) ->
     assert head.content_type == got.content_type
 
 
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+def test_a_browser_is_told_of_an_unknown_path_by_a_page(client: FlaskClient) -> None:
+    answer = client.get("/nothing<b>", headers=BROWSER)
+    assert answer.status_code == 404
+    assert "there is no /nothing&lt;b&gt;" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nothing", "/metrics?x=1", "/static/nothing.js"])
+def test_what_is_for_programs_fails_as_json_for_a_browser_too(
+    client: FlaskClient, path: str
+) -> None:
+    assert client.get(path, headers=BROWSER).get_json()["error"]["status"] in (400, 404)
+
+
 def test_own_failure_is_a_json_error_without_details(
     client: FlaskClient, observer: FakeObserver, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -358,6 +290,24 @@ def test_own_failure_is_a_json_error_without_details(
     assert answer.get_json()["error"]["status"] == 500
     assert "secret detail" not in answer.text
     assert "secret detail" in caplog.text
+
+
+# -- what a browser may do with it
+
+
+def test_nothing_from_elsewhere_and_nothing_inline_is_run(client: FlaskClient) -> None:
+    policy = client.get("/").headers["Content-Security-Policy"].split("; ")
+    assert "default-src 'self'" in policy
+    assert not any("unsafe" in part for part in policy)
+
+
+def test_figures_are_not_kept_and_what_came_with_the_program_is(client: FlaskClient) -> None:
+    assert client.get("/api/v1/pipelines").headers["Cache-Control"] == "no-store"
+    with client.get("/static/page.css") as style:
+        assert style.headers["Cache-Control"] == "no-cache"
+        tag = {"If-None-Match": style.headers["ETag"]}
+    with client.get("/static/page.css", headers=tag) as again:
+        assert again.status_code == 304
 
 
 # -- server

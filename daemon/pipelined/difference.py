@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened in a run between two looks at it, as a run of its own. Pure.
+
+So every view of a moment draws with the functions that draw a whole run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipelined.runs import STATES, PipeEnd, Run, Stage
+
+__all__ = ["difference"]
+
+#: Less time than this between two looks tells nothing (seconds).
+MIN_DELTA = 0.001
+
+
+def difference(new: Run, old: Run) -> Run | None:
+    """What happened in a run between two looks, as a run of its own.
+
+    None when no time passed. Stages are matched by position and process; a stage that is new
+    counts in full. Of a stage it has what views of a moment draw from: states, bytes, forks,
+    children, sleeps by pipe; the rest is as in `new`.
+    """
+    wall = new.wall_seconds - old.wall_seconds
+    if new.id != old.id or wall < MIN_DELTA:
+        return None
+    before = {(stage.position, stage.pid): stage for stage in old.stages}
+    return replace(
+        new,
+        start=new.start + old.wall_seconds,
+        wall_seconds=wall,
+        levels=tuple(
+            max(0.0, now - then) for now, then in zip(new.levels, old.levels, strict=True)
+        ),
+        disk_overlapped_seconds=max(0.0, new.disk_overlapped_seconds - old.disk_overlapped_seconds),
+        disk_alone_seconds=max(0.0, new.disk_alone_seconds - old.disk_alone_seconds),
+        stages=tuple(
+            _stage_difference(stage, before.get((stage.position, stage.pid)))
+            for stage in new.stages
+        ),
+    )
+
+
+def _stage_difference(new: Stage, old: Stage | None) -> Stage:
+    if old is None:
+        return new
+    return replace(
+        new,
+        states={
+            state: max(0.0, new.states.get(state, 0.0) - old.states.get(state, 0.0))
+            for state in STATES
+        },
+        read_bytes=max(0, new.read_bytes - old.read_bytes),
+        written_bytes=max(0, new.written_bytes - old.written_bytes),
+        forks=max(0, new.forks - old.forks),
+        exited_children=max(0, new.exited_children - old.exited_children),
+        children_lifetime_seconds=max(
+            0.0, new.children_lifetime_seconds - old.children_lifetime_seconds
+        ),
+        ends=_ends_difference(new.ends, old.ends),
+    )
+
+
+def _ends_difference(new: tuple[PipeEnd, ...], old: tuple[PipeEnd, ...]) -> tuple[PipeEnd, ...]:
+    before = {(end.pipe, end.side): end for end in old}
+    return tuple(
+        replace(
+            end,
+            sleeps=max(0, end.sleeps - then.sleeps),
+            seconds=max(0.0, end.seconds - then.seconds),
+        )
+        if (then := before.get((end.pipe, end.side)))
+        else end
+        for end in new
+    )

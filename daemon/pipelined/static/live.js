@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/** The live page: what runs now as pictures, and what has finished lately. */
+
+import { Chart } from "./chart.js";
+import { Connection } from "./connection.js";
+import { dayAndTime, element, say } from "./dom.js";
+import { nameFindings, showFindings } from "./findings.js";
+import { Picture, legend } from "./picture.js";
+import { levelOf, meanLevel } from "./timeline.js";
+
+/** Seconds that the chart of a live run shows. */
+const MINUTES = 300;
+
+const page = {
+  status: document.getElementById("connection"),
+  live: document.getElementById("live"),
+  more: document.getElementById("more"),
+  empty: document.getElementById("empty"),
+  legend: document.getElementById("legend"),
+  recent: document.getElementById("recent"),
+  noRecent: document.getElementById("no-recent"),
+};
+
+/** @type {Map<string, Card>} */
+const cards = new Map();
+
+/** One live run. */
+class Card {
+  root;
+  #figures = element("p.figures");
+  #verdict = element("p.verdict");
+  #findings = element("ul.findings");
+  #picture;
+  #chart;
+  /** @type {Array<{time: number, level: number}>} */ #marks = [];
+  #id;
+
+  constructor(run) {
+    this.#id = run.id;
+    const drawing = element("div");
+    const link = element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline);
+    this.root = element("article.run", { "data-run": run.id }, element("h3", {}, link));
+    this.root.append(this.#figures, this.#verdict, drawing, this.#findings);
+    this.#picture = new Picture(drawing, run.pipeline);
+    this.#chart = new Chart(this.root);
+    this.#recall();
+  }
+
+  /** The level before this page was opened. */
+  async #recall() {
+    const answer = await fetch(`/api/v1/runs/${encodeURIComponent(this.#id)}`).catch(() => null);
+    if (!answer?.ok) return;
+    const { timeline } = await answer.json();
+    const first = this.#marks[0]?.time ?? Infinity;
+    const before = timeline
+      .filter((point) => point.end_timestamp_seconds < first)
+      .map((point) => ({ time: point.end_timestamp_seconds, level: levelOf(point) }));
+    this.#marks.unshift(...before);
+    this.#draw();
+  }
+
+  update(run, time) {
+    const about = [...run.figures, run.unit === "-" ? "" : run.unit];
+    if (run.nested) about.push("inside another pipeline");
+    say(this.#figures, about.filter(Boolean).join(" · "));
+    say(this.#verdict, run.verdict);
+    this.#picture.update(run.now, run.whole);
+    showFindings(this.#findings, run.findings);
+    // Of the first look "now" is the run so far: that is no point of a chart.
+    const isPoint = run.now.seconds < run.whole.seconds && run.now.mean_level !== null;
+    if (isPoint && time > (this.#marks.at(-1)?.time ?? 0)) {
+      this.#marks.push({ time, level: run.now.mean_level });
+    }
+    this.#draw();
+  }
+
+  #draw() {
+    const last = this.#marks.at(-1)?.time ?? 0;
+    this.#marks = this.#marks.filter((mark) => mark.time >= last - MINUTES);
+    this.#chart.update(meanLevel(this.#marks, last));
+  }
+}
+
+function show(moment) {
+  const ids = new Set(moment.live.map((run) => run.id));
+  for (const [id, card] of cards) {
+    if (!ids.has(id)) {
+      card.root.remove();
+      cards.delete(id);
+    }
+  }
+  moment.live.forEach((run, index) => {
+    if (!cards.has(run.id)) cards.set(run.id, new Card(run));
+    const { root } = cards.get(run.id);
+    if (page.live.children[index] !== root) page.live.insertBefore(root, page.live.children[index]);
+    cards.get(run.id).update(run, moment.sweep_timestamp_seconds);
+  });
+  page.empty.hidden = moment.live.length > 0;
+  const hidden = moment.live_runs - moment.live.length;
+  page.more.hidden = hidden === 0;
+  say(page.more, `${hidden} more are running: pipelined top lists them all.`);
+  legend(page.legend, moment.live.flatMap((run) => [run.now, run.whole]));
+  showRecent(moment.recent);
+}
+
+function showRecent(runs) {
+  page.noRecent.hidden = runs.length > 0;
+  page.recent.closest(".scroll").hidden = runs.length === 0;
+  const ids = runs.map((run) => run.id).join();
+  if (page.recent.dataset.ids === ids) return;
+  page.recent.dataset.ids = ids;
+  page.recent.replaceChildren(...runs.map(line));
+}
+
+function line(run) {
+  const findings = element("ul.findings");
+  nameFindings(findings, run.findings);
+  const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
+  return element(
+    "tr",
+    { "data-run": run.id },
+    element(
+      "th",
+      { scope: "row" },
+      element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline),
+    ),
+    element("td", {}, element("time", { datetime: ended }, dayAndTime(run.end_timestamp_seconds))),
+    element("td", {}, run.figures.join(" · ")),
+    element("td", {}, run.verdict, findings),
+  );
+}
+
+new Connection(show, (text, lost) => {
+  say(page.status, text);
+  page.status.classList.toggle("lost", lost);
+  document.body.classList.toggle("lost", lost);
+}).start();

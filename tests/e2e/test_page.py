@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages in a real browser, against a real daemon under real pipelines.
+
+What is looked for is what a person would look for. Pipelines live until the test ends them, and
+everything is waited for by what the page shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from e2e.conftest import Daemon, StartDaemon, wait_until
+from pipelined.events import MAX_STREAMS
+
+Tool = Callable[[str], str]
+
+#: Milliseconds until what a page should show must be there: CI has two slow CPUs.
+PATIENCE = 60_000
+PHONE = {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for all tests here. Skips, or in CI fails, where there is no Chromium."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        reason = "chromium is not installed; make test brings it"
+        if os.environ.get("PIPELINED_REQUIRE_BPF") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        # As root, as these tests run, Chromium has no sandbox of its own; in a container little
+        # shared memory.
+        flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+        found = playwright.chromium.launch(executable_path=chromium, args=flags)
+        yield found
+        found.close()
+
+
+class Complaints(list[str]):
+    """What the browser has found wrong with the pages of a test."""
+
+    def listen(self, page: Page) -> Page:
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: self.append(str(error)))
+        page.on("console", lambda m: self.append(m.text) if m.type == "error" else None)
+        return page
+
+
+@pytest.fixture
+def complaints() -> Iterator[Complaints]:
+    found = Complaints()
+    yield found
+    assert found == []
+
+
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, complaints: Complaints) -> Iterator[OpenPage]:
+    """Opens a page in a context of its own, with options such as `viewport`."""
+    opened = []
+
+    def open_one(url: str, **options: Any) -> Page:
+        context = browser.new_context(**options)
+        opened.append(context)
+        page = complaints.listen(context.new_page())
+        page.goto(url)
+        return page
+
+    yield open_one
+    for context in opened:
+        context.close()
+
+
+@pytest.fixture
+def start_job() -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Starts pipelines in the background; ends, with the test, those that still run."""
+    jobs: list[subprocess.Popen[bytes]] = []
+
+    def start(script: str) -> subprocess.Popen[bytes]:
+        jobs.append(subprocess.Popen(["bash", "-c", script], start_new_session=True))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        end(job)
+
+
+def end(job: subprocess.Popen[bytes]) -> None:
+    if job.poll() is None:
+        os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+
+
+StartJob = Callable[[str], subprocess.Popen[bytes]]
+
+
+def name(*commands: str) -> str:
+    return "|".join(Path(command).name for command in commands)
+
+
+@pytest.fixture
+def slow_awk(tool: Tool, start_job: StartJob) -> tuple[str, subprocess.Popen[bytes]]:
+    """A pipeline whose second stage is the slow one: its signature, and the job."""
+    yes, awk, cat = tool("yes"), tool("awk"), tool("cat")
+    slow = "{ for (i = 0; i < 50; i++) n += i } NR % 1000 == 0 { print n }"
+    return name(yes, awk, cat), start_job(f"{yes} | {awk} '{slow}' | {cat} > /dev/null")
+
+
+def card(page: Page, pipeline: str) -> Locator:
+    """The picture of a live run."""
+    return page.locator("article.run").filter(
+        has=page.get_by_role("link", name=pipeline, exact=True)
+    )
+
+
+def sorted_once(daemon: Daemon, tool: Tool, log_file: Path) -> dict[str, Any]:
+    """A run that is over, of a pipeline that had a real sort in it."""
+    cat, uniq = tool("cat"), tool("uniq")
+    files = f"{log_file} " * 3
+    subprocess.run(f"{cat} {files}| sort -R | {uniq} -c > /dev/null", shell=True, check=True)
+    return daemon.wait_for_runs(f"{name(cat)}|sort|{name(uniq)}", 1)[0]
+
+
+# -- now
+
+
+def test_stages_stand_in_the_order_of_the_data(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    page = open_page(daemon.url)
+    shown = card(page, slow_awk[0])
+    expect(shown.locator(".box .head b")).to_have_text(slow_awk[0].split("|"))
+    lefts = [box.bounding_box() for box in shown.locator(".box").all()]
+    assert all(a and b and a["x"] < b["x"] for a, b in pairwise(lefts))
+
+
+def test_the_slow_stage_is_marked_and_the_pipe_before_it_is_full(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    shown = card(open_page(daemon.url), slow_awk[0])
+    expect(shown.locator(".box.bottleneck .head b")).to_have_text(slow_awk[0].split("|")[1])
+    expect(shown.locator(".box.bottleneck .mark")).to_have_text("bottleneck")
+    expect(shown.locator(".pipe-state").nth(0)).to_have_text(re.compile(r"^full \d+ %$"))
+    expect(shown.locator(".pipe-state").nth(1)).to_have_text(re.compile(r"^empty \d+ %$"))
+    expect(shown.locator(".pipe-speed").nth(0)).to_have_text(re.compile(r"[kMG]B/s$"))
+
+
+def test_pictures_are_updated_by_themselves(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    shown = card(open_page(daemon.url), slow_awk[0])
+    expect(shown.locator(".chart")).to_have_attribute("data-points", re.compile(r"^[4-9]$|\d\d"))
+    bars = shown.locator(".box").nth(1).get_by_role("img")
+    expect(bars).to_have_count(2)
+    expect(bars.first).to_have_attribute("aria-label", re.compile(r"^now: .*on CPU \d+ %"))
+
+
+def test_parallel_branches_stand_one_above_the_other(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, start_job: StartJob
+) -> None:
+    yes, tee, wc, gzip = tool("yes"), tool("tee"), tool("wc"), tool("gzip")
+    start_job(f"{yes} | {tee} >({gzip} > /dev/null) | {wc} -l")
+    page = open_page(daemon.url)
+    column = page.locator(".column", has=page.get_by_text(Path(wc).name, exact=True))
+    expect(column.locator(".head b")).to_have_text([Path(gzip).name, Path(wc).name])
+
+
+def test_a_run_that_ends_moves_to_the_finished_ones(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, subprocess.Popen[bytes]]
+) -> None:
+    page = open_page(daemon.url)
+    expect(card(page, slow_awk[0])).to_have_count(1)
+    end(slow_awk[1])
+    expect(card(page, slow_awk[0])).to_have_count(0)
+    expect(page.locator("#recent").get_by_role("link", name=slow_awk[0])).to_be_visible()
+
+
+def test_finished_runs_are_shown_with_their_findings(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    run = sorted_once(daemon, tool, log_file)
+    line = open_page(daemon.url).locator(f'#recent tr[data-run="{run["id"]}"]')
+    expect(line.get_by_role("link", name="barrier")).to_be_visible()
+
+
+def test_where_nothing_runs_it_says_what_to_do(
+    start_daemon: StartDaemon, open_page: OpenPage, complaints: Complaints
+) -> None:
+    # Something always runs on a host. So the page is told that nothing does.
+    page = open_page("about:blank")
+    page.route("**/api/v1/events", lambda route: route.abort())
+    empty = '{"sweep_timestamp_seconds": 1, "live_runs": 0, "live": [], "recent": []}'
+    page.route("**/api/v1/now", lambda route: route.fulfill(body=empty))
+    page.goto(start_daemon().url)
+    expect(page.get_by_text("No pipeline is running. Run one on this host")).to_be_visible()
+    expect(page.get_by_text("None yet. A pipeline is listed here")).to_be_visible()
+    assert all("ERR_FAILED" in complaint for complaint in complaints)
+    complaints.clear()
+
+
+def test_names_are_only_ever_text(
+    daemon: Daemon, open_page: OpenPage, start_job: StartJob, tmp_path: Path
+) -> None:
+    hostile = tmp_path / "<b id=ill>x"
+    hostile.symlink_to(os.path.realpath(shutil.which("yes") or ""))
+    start_job(f"'{hostile}' | cat > /dev/null")
+    page = open_page(daemon.url)
+    expect(page.locator(".box .head b").filter(has_text=hostile.name)).to_be_visible()
+    assert page.locator("#ill").count() == 0
+
+
+def test_one_page_too_many_asks_now_and_then(
+    start_daemon: StartDaemon,
+    open_page: OpenPage,
+    complaints: Complaints,
+    slow_awk: tuple[str, Any],
+) -> None:
+    daemon = start_daemon()
+    streams = [urllib.request.urlopen(f"{daemon.url}/api/v1/events") for _ in range(MAX_STREAMS)]
+    try:
+        page = open_page(daemon.url)
+        expect(page.get_by_role("status")).to_contain_text("Updated every 2 seconds")
+        expect(card(page, slow_awk[0])).to_have_count(1)
+    finally:
+        for stream in streams:
+            stream.close()
+    # The browser itself notes that a stream was refused.
+    assert all("503" in complaint for complaint in complaints)
+    complaints.clear()
+
+
+def test_a_lost_daemon_is_told_and_found_again(
+    start_daemon: StartDaemon,
+    open_page: OpenPage,
+    complaints: Complaints,
+    slow_awk: tuple[str, Any],
+) -> None:
+    daemon = start_daemon()
+    page = open_page(daemon.url)
+    status = page.get_by_role("status")
+    expect(status).to_have_text("Live: updated every second.")
+    daemon.stop(signal.SIGKILL)
+    expect(status).to_have_text(re.compile(r"^Lost the daemon at \d\d:\d\d:\d\d; trying again\.$"))
+    start_daemon(address=daemon.url.removeprefix("http://"))
+    expect(status).to_have_text(re.compile(r"^Live: .* Found the daemon again at \d\d:\d\d:\d\d"))
+    expect(card(page, slow_awk[0])).to_contain_text("partial")
+    # The browser itself notes each question without an answer.
+    assert all("ERR_" in complaint or "503" in complaint for complaint in complaints)
+    complaints.clear()
+
+
+def test_it_stops_within_a_second_while_pages_are_open(
+    start_daemon: StartDaemon, open_page: OpenPage, complaints: Complaints
+) -> None:
+    daemon = start_daemon()
+    page = open_page(daemon.url)
+    expect(page.get_by_role("status")).to_have_text("Live: updated every second.")
+    assert daemon.stop() < 1
+    assert daemon.process.returncode == 0
+    assert "Traceback" not in daemon.log.read_text()
+    page.close()
+    complaints.clear()
+
+
+# -- the history, a run, two runs
+
+
+def search(page: Page, daemon: Daemon, *runs: dict[str, Any]) -> None:
+    """Search the history for runs of one pipeline, once they are in it."""
+    pipeline = runs[0]["pipeline"]
+    query = f"/api/v1/runs?pipeline={urllib.parse.quote(pipeline)}"
+
+    def stored() -> bool:
+        listed = {run["id"] for run in json.loads(daemon.get(query))["runs"]}
+        return listed >= {run["id"] for run in runs}
+
+    wait_until(stored, f"{pipeline} in the history")
+    page.goto(f"{daemon.url}/history")
+    page.get_by_label("Pipeline", exact=True).fill(pipeline)
+    page.get_by_role("button", name="Search").click()
+
+
+def test_a_search_finds_a_run_and_its_page_draws_it(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    run = sorted_once(daemon, tool, log_file)
+    page = open_page("about:blank")
+    search(page, daemon, run)
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name=run["pipeline"]).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(run["pipeline"])
+    expect(page.locator(".box .head b")).to_have_text(run["pipeline"].split("|"))
+    # CPU, throughput, levels, and the states of each of three stages.
+    expect(page.locator(".chart canvas")).to_have_count(6)
+    expect(page.get_by_role("link", name="About barrier")).to_be_visible()
+
+
+def test_a_run_is_drawn_over_time(
+    daemon: Daemon,
+    open_page: OpenPage,
+    slow_awk: tuple[str, subprocess.Popen[bytes]],
+) -> None:
+    page = open_page(daemon.url)
+    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    chart = page.locator(".chart").first
+    # Live, it grows by itself.
+    expect(chart).to_have_attribute("data-points", re.compile(r"^[5-9]$|\d\d"))
+    expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
+    end(slow_awk[1])
+    expect(page.get_by_role("status")).to_have_text("This run has ended.")
+    expect(page.locator("#told")).to_contain_text("wall")
+    chart.get_by_text("Numbers").click()
+    rows = chart.locator(".numbers tbody tr")
+    expect(rows).to_have_count(int(chart.get_attribute("data-points") or 0))
+    # Something is drawn: not all of the picture is of one colour.
+    assert page.evaluate(
+        """() => {
+            const canvas = document.querySelector(".chart canvas");
+            const { data } = canvas.getContext("2d")
+                .getImageData(0, 0, canvas.width, canvas.height);
+            return new Set(new Uint32Array(data.buffer)).size > 3;
+        }"""
+    )
+
+
+def test_two_checked_runs_are_compared(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    cat, wc = tool("cat"), tool("wc")
+    pipeline = name(cat, wc)
+    for count in (1, 20):
+        files = f"{log_file} " * count
+        subprocess.run(f"{cat} {files} | {wc} -l > /dev/null", shell=True, check=True)
+    runs = daemon.wait_for_runs(pipeline, 2)
+    page = open_page("about:blank")
+    search(page, daemon, *runs)
+    expect(page.get_by_role("checkbox")).to_have_count(2)
+    compare = page.get_by_role("button", name="Compare the two checked")
+    expect(compare).to_be_disabled()
+    for box in page.get_by_role("checkbox").all():
+        box.check()
+    compare.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Two runs side by side")
+    expect(page.get_by_role("link", name=pipeline)).to_have_count(2)
+    expect(page.locator("main")).to_contain_text("different inputs")
+    read = page.get_by_role("row").filter(has=page.get_by_text("read", exact=True))
+    expect(read).to_contain_text("MB")
+
+
+def test_an_unknown_run_has_a_page_that_says_so(
+    daemon: Daemon, open_page: OpenPage, complaints: Complaints
+) -> None:
+    page = open_page(f"{daemon.url}/run/nothing")
+    expect(page.get_by_text("there is no run nothing")).to_be_visible()
+    assert all("404" in complaint for complaint in complaints)
+    complaints.clear()
+
+
+def test_what_a_finding_means_is_a_click_away(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    run = sorted_once(daemon, tool, log_file)
+    page = open_page(f"{daemon.url}/run/{run['id']}")
+    page.get_by_role("link", name="About barrier").click()
+    expect(page.locator("#barrier")).to_be_in_viewport()
+
+
+# -- on a phone, in the dark, by keyboard
+
+
+@pytest.fixture
+def paths(daemon: Daemon, tool: Tool, log_file: Path, slow_awk: tuple[str, Any]) -> list[str]:
+    """One page of each kind, with something on it."""
+    run = sorted_once(daemon, tool, log_file)["id"]
+    return [
+        "/",
+        "/history",
+        f"/run/{run}",
+        f"/compare?a={run}&b={run}",
+        "/findings",
+        "/history?pipeline=nothing",
+    ]
+
+
+def settled(page: Page, url: str) -> None:
+    """Go there, and wait until what a script draws is drawn."""
+    page.goto(url)
+    if url.endswith("/"):
+        expect(page.locator(".box").first).to_be_visible()
+    if "/run/" in url:
+        expect(page.locator(".chart canvas").first).to_be_visible()
+
+
+def test_a_phone_needs_not_scroll_sideways(
+    daemon: Daemon, open_page: OpenPage, paths: list[str]
+) -> None:
+    page = open_page("about:blank", viewport=PHONE)
+    for path in paths:
+        settled(page, daemon.url + path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= PHONE["width"], path
+
+
+def test_on_a_phone_stages_stand_under_each_other(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    shown = card(open_page(daemon.url, viewport=PHONE), slow_awk[0])
+    expect(shown.locator(".box")).to_have_count(3)
+    boxes = [box.bounding_box() for box in shown.locator(".box").all()]
+    assert all(a and b and a["y"] + a["height"] < b["y"] for a, b in pairwise(boxes))
+
+
+#: The contrast of each text with what is behind it, where it falls short of WCAG's 4.5 to 1 (3 to
+#: 1 for large text); what is half transparent is laid over what is behind.
+POOR_CONTRAST = """() => {
+  const colour = (text) => {
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const found = colour(getComputedStyle(at).backgroundColor);
+      if (found[3] === 1) return found;
+    }
+    return [255, 255, 255, 1];
+  };
+  const light = ([r, g, b]) => [r, g, b]
+    .map((value) => value / 255)
+    .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+  const poor = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || !element.checkVisibility()) continue;
+    if (element.closest(".unseen, noscript, script")) continue;
+    const style = getComputedStyle(element);
+    const [one, two] = [light(colour(style.color)), light(behind(element))];
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    const size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    if (ratio < (large ? 3 : 4.5)) {
+      poor.push(`${ratio.toFixed(2)} ${element.className}: ${element.innerText}`);
+    }
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_light_and_dark(
+    daemon: Daemon, open_page: OpenPage, paths: list[str], scheme: str
+) -> None:
+    page = open_page("about:blank", color_scheme=scheme)
+    for path in paths:
+        settled(page, daemon.url + path)
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        levels = [int(value) for value in re.findall(r"\d+", ground)[:3]]
+        assert max(levels) < 64 if scheme == "dark" else min(levels) > 192
+        assert page.evaluate(POOR_CONTRAST) == [], path
+
+
+def test_the_keyboard_reaches_everything(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    page = open_page(daemon.url)
+    expect(card(page, slow_awk[0])).to_have_count(1)
+    reached = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent"))
+        shown = page.evaluate("getComputedStyle(document.activeElement).outlineStyle !== 'none'")
+        assert shown, reached
+    assert reached[:5] == ["Skip to the content", "pipelined", "Now", "History", "Findings"]
+
+
+def test_the_first_link_skips_to_the_content(daemon: Daemon, open_page: OpenPage) -> None:
+    page = open_page(f"{daemon.url}/history")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_what_is_drawn_is_also_said(daemon: Daemon, open_page: OpenPage, paths: list[str]) -> None:
+    page = open_page("about:blank")
+    for path in paths:
+        settled(page, daemon.url + path)
+        for image in page.get_by_role("img").all():
+            assert (image.get_attribute("aria-label") or "").strip(), path
+        hidden = page.locator('svg:not([aria-hidden="true"])')
+        assert hidden.count() == 0, path

@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages: what they say, what they refuse, and that they are sound HTML without a script."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+import pipelined
+from pipelined.errors import UserError
+from pipelined.history import StoredRun, Summary
+from pipelined.runs import LEVELS, STATES
+from pipelined.web import create_app
+from unit.invented import START, make_run, make_stage
+from unit.observed import HOST, FakeObserver, point, run
+
+STATIC = Path(pipelined.__file__).parent / "static"
+BROWSER = {"Accept": "text/html,*/*;q=0.8"}
+
+
+def summary(number: int, **given: Any) -> Summary:
+    values: dict[str, Any] = {
+        "id": f"{START + number:.0f}-{number}",
+        "pipeline": "cat|awk",
+        "nested": False,
+        "unit": "nightly.service",
+        "start": START + number,
+        "end": START + number + 5,
+        "wall": 5.0,
+        "partial": False,
+        "cores": 0.9,
+        "overlap": 0.08,
+        "cache": "cold",
+        "bottleneck": "awk: CPU 97 %",
+        "findings": ("barrier",),
+    }
+    return Summary(**values | given)
+
+
+class FakeHistory:
+    """Knows the runs that it is given, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.rows = [summary(2), summary(1)]
+        self.stored: dict[str, StoredRun] = {}
+        self.asked: dict[str, Any] = {}
+
+    def runs(self, **asked: Any) -> list[Summary]:
+        self.asked = {name: value for name, value in asked.items() if value is not None}
+        return self.rows[: asked["limit"]]
+
+    def run(self, which: str) -> StoredRun:
+        return self.stored[which]
+
+    def ids(self, prefix: str) -> list[str]:
+        return [run_id for run_id in self.stored if run_id.startswith(prefix)]
+
+
+@pytest.fixture
+def observer() -> FakeObserver:
+    return FakeObserver()
+
+
+@pytest.fixture
+def history() -> FakeHistory:
+    return FakeHistory()
+
+
+@pytest.fixture
+def client(observer: FakeObserver, history: FakeHistory) -> FlaskClient:
+    app = create_app(observer, host=HOST, history=history)  # type: ignore[arg-type]
+    return app.test_client()
+
+
+def page(client: FlaskClient, path: str) -> str:
+    answer = client.get(path, headers=BROWSER)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+class Outline(HTMLParser):
+    """What a person finds their way by."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+PATHS = ["/", "/history", "/run/run-3", "/run/run-2", "/compare?a=run-1&b=run-2"]
+
+
+# -- every page
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_has_one_heading_landmarks_and_a_language(client: FlaskClient, path: str) -> None:
+    outline = Outline(page(client, path))
+    assert len(outline.all("h1")) == 1
+    for landmark in ("header", "nav", "main", "footer"):
+        assert len(outline.all(landmark)) == 1
+    assert outline.all("html") == [{"lang": "en"}]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_table_has_a_caption_and_heads(client: FlaskClient, path: str) -> None:
+    outline = Outline(page(client, path))
+    assert len(outline.all("caption")) == len(outline.all("table"))
+    assert all(head.get("scope") for head in outline.all("th"))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_field_has_a_label(client: FlaskClient, path: str) -> None:
+    outline = Outline(page(client, path))
+    labelled = {label.get("for") for label in outline.all("label")}
+    for field in outline.all("input"):
+        assert field.get("aria-label") or field.get("id") in labelled
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_ids_are_unique_and_what_refers_to_one_finds_it(client: FlaskClient, path: str) -> None:
+    outline = Outline(page(client, path))
+    ids = [attributes["id"] for _, attributes in outline.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    referred = {a["aria-labelledby"] for _, a in outline.tags if a.get("aria-labelledby")}
+    assert referred <= set(ids)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere(client: FlaskClient, path: str) -> None:
+    outline = Outline(page(client, path))
+    assert outline.all("style") == []
+    for name, attributes in outline.tags:
+        assert not {"style", "onclick", "onload"} & attributes.keys()
+        if name == "script":
+            assert attributes.get("src") or attributes.get("type") == "application/json"
+        for key in ("src", "href", "action"):
+            assert (attributes.get(key) or "/").startswith(("/", "#"))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_a_page_needs_is_there(client: FlaskClient, path: str) -> None:
+    outline = Outline(page(client, path))
+    needed = [a["src"] for a in outline.all("script") if a.get("src")]
+    needed += [a["href"] for a in outline.all("link")]
+    assert needed
+    for file in needed:
+        with client.get(str(file)) as answer:
+            assert answer.status_code == 200, file
+
+
+def test_scripts_import_only_what_is_there() -> None:
+    for script in STATIC.glob("*.js"):
+        for name in re.findall(r'^import .* from "(.*)";', script.read_text(), re.MULTILINE):
+            assert (STATIC / name).resolve().exists(), (script.name, name)
+
+
+def test_scripts_set_text_as_text() -> None:
+    for script in STATIC.glob("*.js"):
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", script.read_text()
+        ), script.name
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rrggbb``, as WCAG 2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_states_levels_and_lines_stand_out_from_what_is_behind_them(scheme: str) -> None:
+    light, dark = (STATIC / "page.css").read_text().split("prefers-color-scheme: dark")
+    colours = dict(re.findall(r"(--[\w-]+): (#\w{6});", light if scheme == "light" else dark))
+    for name, colour in colours.items():
+        if re.match("--(state|line|level)-", name) and name != "--level-0":
+            for ground in (colours["--page"], colours["--card"]):
+                one, two = sorted((luminance(colour), luminance(ground)))
+                assert (two + 0.05) / (one + 0.05) >= 3, name
+
+
+def test_each_state_and_level_has_a_colour() -> None:
+    style = (STATIC / "page.css").read_text()
+    for state in STATES:
+        assert style.count(f"--state-{state}: #") == 2, state
+        assert f".state-{state} {{" in style, state
+    for level in range(len(LEVELS)):
+        assert style.count(f"--level-{level}: #") == 2, level
+
+
+def test_the_charting_library_comes_with_its_licence() -> None:
+    assert "MIT License" in (STATIC / "vendor" / "uplot" / "LICENSE").read_text()
+
+
+def test_the_paths_for_programs_are_listed(client: FlaskClient) -> None:
+    links = {link["href"] for link in Outline(page(client, "/")).all("a")}
+    for path in ("/metrics", "/healthz", "/readyz", "/api/v1/pipelines", "/api/v1/events"):
+        assert path in links
+
+
+# -- the live page
+
+
+def test_the_live_page_says_what_to_do_where_nothing_runs_and_without_a_script(
+    client: FlaskClient,
+) -> None:
+    text = page(client, "/")
+    assert "No pipeline is running. Run one on this host" in text
+    assert "needs JavaScript" in text
+
+
+def test_only_the_status_is_read_out_as_it_changes(client: FlaskClient) -> None:
+    live = [a for _, a in Outline(page(client, "/")).tags if a.get("aria-live")]
+    assert [(a["id"], a["aria-live"], a["role"]) for a in live] == [
+        ("connection", "polite", "status")
+    ]
+
+
+# -- the history
+
+
+def test_the_history_lists_runs_with_their_findings(client: FlaskClient) -> None:
+    text = page(client, "/history")
+    outline = Outline(text)
+    assert [row["data-run"] for row in outline.all("tr") if row.get("data-run")] == [
+        f"{START + 2:.0f}-2",
+        f"{START + 1:.0f}-1",
+    ]
+    assert {"href": "/findings#barrier"} in outline.all("a")
+    assert "awk: CPU 97 %" in text
+
+
+def test_a_search_asks_for_what_was_filled_in(client: FlaskClient, history: FakeHistory) -> None:
+    page(client, "/history?pipeline=cat%7Cawk&unit=&command=awk&finding=&since=2026-11-21&until=")
+    since = history.asked.pop("since")
+    assert history.asked == {"pipeline": "cat|awk", "command": "awk", "limit": 51}
+    assert isinstance(since, float)
+
+
+def test_a_search_stays_in_its_form(client: FlaskClient) -> None:
+    fields = Outline(page(client, "/history?pipeline=cat%7Cawk")).all("input")
+    values = {field.get("name"): field.get("value") for field in fields if field.get("id")}
+    assert values["pipeline"] == "cat|awk"
+
+
+def test_older_runs_are_a_link_away_and_so_are_the_newest(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [summary(number) for number in range(100, 0, -1)]
+    links = Outline(page(client, "/history?unit=u&before=x")).all("a")
+    targets = {link["rel"]: link["href"] for link in links if link.get("rel")}
+    assert targets == {
+        "first": "/history?unit=u",
+        "next": f"/history?unit=u&before={START + 51:.0f}-51",
+    }
+
+
+def test_a_moment_that_is_none_is_named(client: FlaskClient) -> None:
+    answer = client.get("/history?since=yesterday", headers=BROWSER)
+    assert answer.status_code == 400
+    assert "&#39;yesterday&#39; is no moment such as 2h" in answer.text
+
+
+def test_an_empty_history_says_what_will_be_in_it(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = []
+    assert "A pipeline is listed here as soon as it has ended." in page(client, "/history")
+    assert "No run fits." in page(client, "/history?command=sort")
+
+
+def test_without_a_history_its_page_says_how_to_have_one(observer: FakeObserver) -> None:
+    app = create_app(observer, host=HOST)  # type: ignore[arg-type]
+    text = page(app.test_client(), "/history")
+    assert "The history is off" in text
+    assert "--history" in text
+
+
+def test_a_history_that_cannot_be_read_says_why(
+    client: FlaskClient, history: FakeHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*which: str, **asked: Any) -> list[Any]:
+        raise UserError("cannot read /x/history.db: permission denied", "run it as root")
+
+    monkeypatch.setattr(history, "runs", fail)
+    monkeypatch.setattr(history, "ids", fail)
+    reason = "/x/history.db: permission denied; run it as root"
+    assert reason in page(client, "/history")
+    answer = client.get("/run/17-1", headers=BROWSER)
+    assert answer.status_code == 503
+    assert reason in answer.text
+    assert "run-3" in page(client, "/run/run-3")
+
+
+# -- one run
+
+
+def test_a_run_tells_verdict_stages_and_where_its_figures_are(client: FlaskClient) -> None:
+    text = page(client, "/run/run-2")
+    assert "10.0 s wall" in text
+    assert re.findall(r'<th scope="row">(\w+)</th>', text) == ["yes", "head"]
+    assert 'href="/api/v1/runs/run-2"' in text
+
+
+def test_a_run_has_what_its_script_draws(client: FlaskClient) -> None:
+    text = page(client, "/run/run-3")
+    found = re.search(r'<script type="application/json" id="drawn">(.*)</script>', text)
+    assert found
+    drawn = json.loads(found[1])
+    assert [box["command"] for box in drawn["picture"]["boxes"]] == ["cat", "awk"]
+    assert (drawn["live"], len(drawn["timeline"])) == (True, 2)
+
+
+def test_a_finished_run_comes_from_the_history(client: FlaskClient, history: FakeHistory) -> None:
+    old = make_run([make_stage(1, "zcat"), make_stage(2, "wc")], 4.0, id="17-1", end=START + 4)
+    history.stored["17-1"] = StoredRun(old, (point(old, 0),))
+    assert "zcat|wc" in page(client, "/run/17-1")
+
+
+def test_a_run_whose_findings_call_for_something_says_so(
+    client: FlaskClient, observer: FakeObserver
+) -> None:
+    sorting = make_run(
+        [
+            make_stage(1, "cat", cpu=1.0, pipe_full=3.0, written_bytes=10**8, end=START + 4),
+            make_stage(2, "sort", cpu=9.0, pipe_empty=1.0, read_bytes=10**8),
+            make_stage(3, "uniq", cpu=0.2, pipe_empty=9.8, read_bytes=10**8),
+        ],
+        10.0,
+        id="sorting",
+        end=START + 10,
+    )
+    observer.found.append(sorting)
+    assert 'href="/findings#' in page(client, "/run/sorting")
+
+
+@pytest.mark.parametrize("path", ["/run/nothing", "/compare?a=nothing&b=run-1"])
+def test_an_unknown_run_has_a_page_that_says_so(client: FlaskClient, path: str) -> None:
+    answer = client.get(path, headers=BROWSER)
+    assert answer.status_code == 404
+    assert "there is no run nothing" in answer.text
+
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def test_names_are_shown_as_they_are_and_never_run(
+    client: FlaskClient, observer: FakeObserver, history: FakeHistory
+) -> None:
+    ill = run(7, f"cat|{HOSTILE.replace('|', '')}", live=False)
+    observer.found.append(ill)
+    history.rows = [summary(7, pipeline=HOSTILE, unit=HOSTILE, bottleneck=HOSTILE)]
+    for path in ("/history", "/run/run-7", "/compare?a=run-7&b=run-7"):
+        text = page(client, path)
+        assert "<img" not in text
+        assert "onerror" in text
+
+
+def test_command_lines_are_kept_off_a_page_unless_asked_for(observer: FakeObserver) -> None:
+    for show in (False, True):
+        app = create_app(observer, host=HOST, show_arguments=show)  # type: ignore[arg-type]
+        assert ("hunter2" in page(app.test_client(), "/run/run-3")) == show
+
+
+# -- what findings mean
+
+
+def test_each_finding_that_is_documented_has_its_anchor(client: FlaskClient) -> None:
+    outline = Outline(page(client, "/findings"))
+    anchors = {heading["id"] for heading in outline.all("h2")}
+    named = {str(link["href"])[1:] for link in outline.all("a") if str(link["href"])[0] == "#"}
+    assert "barrier" in named
+    assert named <= {*anchors, "main"}
+
+
+def test_the_documentation_links_to_nothing_that_is_not_there(client: FlaskClient) -> None:
+    main = page(client, "/findings").split("<main")[1].split("</main>")[0]
+    assert all(str(a["href"]).startswith(("#", "https:")) for a in Outline(main).all("a"))
+
+
+# -- two runs
+
+
+def test_two_runs_stand_side_by_side(client: FlaskClient) -> None:
+    text = page(client, "/compare?a=run-1&b=run-2")
+    links = [link["href"] for link in Outline(text).all("a")]
+    assert {"/run/run-1", "/run/run-2"} <= set(links)
+    assert "/compare?a=run-2&b=run-1" in links
+
+
+def test_two_checked_runs_lead_to_their_comparison(client: FlaskClient) -> None:
+    answer = client.get("/compare?run=run-1&run=run-2")
+    assert answer.status_code == 303
+    assert answer.headers["Location"] == "/compare?a=run-1&b=run-2"
+
+
+@pytest.mark.parametrize("query", ["", "?a=run-1", "?run=run-1"])
+def test_fewer_than_two_runs_cannot_be_compared(client: FlaskClient, query: str) -> None:
+    answer = client.get(f"/compare{query}", headers=BROWSER)
+    assert answer.status_code == 400
+    assert "choose two runs to compare" in answer.text
+
+
+def test_more_than_two_runs_cannot_be_compared(client: FlaskClient) -> None:
+    answer = client.get("/compare?run=1&run=2&run=3")
+    assert "'run' is given 3 times" in answer.get_json()["error"]["message"]
+
+
+def test_a_comparison_is_told_to_programs_too(client: FlaskClient) -> None:
+    told = client.get("/api/v1/compare?a=run-1&b=run-2").get_json()
+    assert [side["run"] for side in told["sides"]] == ["run-1", "run-2"]
+    assert told["verdict"]
+
+
+def test_caveats_of_a_comparison_are_shown(client: FlaskClient, observer: FakeObserver) -> None:
+    observer.found.append(replace(run(9, live=False), partial=True))
+    assert "Note: B is partial" in page(client, "/compare?a=run-1&b=run-9")
