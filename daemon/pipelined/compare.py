@@ -56,7 +56,7 @@ MOST_TIMES = 1000
 #: Wall times nearer to each other than this share are the same.
 SAME_WALL = 0.02
 #: From so many rounds on a winner is named.
-MIN_ROUNDS = 3
+MIN_ROUNDS = 5
 #: Warm shares further apart than this belong to different states of the page cache.
 SAME_CACHE = 0.05
 #: A stage that waits this share of a run for a free CPU is held up by others.

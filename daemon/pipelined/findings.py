@@ -54,7 +54,11 @@ BULK_FAULTS = 256
 #: A shorter wait for disk than this is no story of its own (share of the run) ...
 DISK_NOTABLE = 0.10
 #: ... and the disk is the limit only from this on.
-DISK_LIMIT = 0.25
+DISK_LIMIT = 0.40
+#: Fewer waits than this are no turns: one slow answer of a disk is an accident.
+TURNS = 16
+#: A stage whose children took this share of its CPU seconds leaves its reading to them.
+BY_CHILDREN = 0.5
 #: Waits for late pages that exceed the others this many times are the story of the reader.
 LATE_DOMINATES = 2.0
 #: A lower share than this of what came from disk was read ahead: read-ahead did not work.
@@ -257,7 +261,9 @@ def _disk_not_overlapped(case: _Case) -> Iterator[Finding]:
         if readahead is None or not _reads_from_disk(readahead):
             continue
         # a reader in front of these has no computing to wait for, or a pipe's worth of it
-        if part.command in COPIERS | BARRIERS:
+        if part.command in COPIERS | BARRIERS or _by_children(part):
+            continue
+        if _unasked_waits(readahead) < TURNS:
             continue
         stalled = min(_unasked(readahead), run.disk_alone_seconds)
         cpu = part.sum(lambda stage: stage.cpu_seconds)
@@ -266,12 +272,14 @@ def _disk_not_overlapped(case: _Case) -> Iterator[Finding]:
             continue
         name = part.name
         covered = (readahead.coverage or 0.0) >= LOW_COVERAGE
+        # cat writes more at a time than a pipe holds: without read-ahead it takes turns as well
+        reader = "cat FILE" if covered else "dd bs=32k if=FILE"
         yield Finding(
             "disk-not-overlapped",
             "warning",
             f"{name} computed {duration(cpu)} and waited {duration(stalled)} for disk by turns: "
             "no stage was on CPU while it waited.",
-            f"Try: a reader in front (cat FILE | {part.command}), so that the disk works while "
+            f"Try: a reader in front ({reader} | {part.command}), so that the disk works while "
             f"{part.command} computes"
             + ("." if covered else "; or a larger read-ahead for that disk (read_ahead_kb)."),
             part.indexes,
@@ -308,9 +316,10 @@ def _readahead_useless(case: _Case) -> Iterator[Finding]:
             )
         else:
             advice = (
-                "Try: switch read-ahead on, if read_ahead_kb of that disk is 0. Else the files "
-                "are tiny or the reads jump: read several files at a time (xargs -P), or in the "
-                "order in which they lie on disk."
+                "Try: switch read-ahead on, if read_ahead_kb of that disk is 0 or the program "
+                "asks for none (POSIX_FADV_RANDOM). Else the files are tiny or the reads jump: "
+                "read several files at a time (xargs -P), or in the order in which they lie on "
+                "disk."
             )
         yield Finding(
             "readahead-useless",
@@ -376,7 +385,7 @@ def _readahead_late(case: _Case) -> Iterator[Finding]:
             "readahead-late",
             "advice",
             f"{part.name} waited {duration(late)}, {percent(late / case.wall)} of the run, for "
-            "pages that were on their way: read-ahead was at work, and the disk is the limit at "
+            "pages that were on their way: read-ahead was at work, and the disk gave it "
             f"{data_size(rate)} a second.",
             "Try: fewer bytes from that disk (compressed input), or a faster one; a larger "
             "read-ahead (read_ahead_kb) if it is slow to answer rather than to deliver.",
@@ -447,8 +456,8 @@ def _reader_costs(case: _Case) -> Iterator[Finding]:
                 f"several files is it needed, if {command} takes none.",
                 (*part.indexes, reader),
                 evidence,
-                cpu,
-                "its CPU seconds; the pipe costs its reader some more",
+                min(case.wall, cpu + case.run.stages[reader].system_seconds),
+                f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe",
             )
         elif readahead.cache_state is not None:
             yield Finding(
@@ -546,6 +555,8 @@ def _cache_sized(case: _Case) -> Iterator[Finding]:
         system = part.sum(lambda stage: stage.system_seconds)
         if part.command not in COPIERS or block <= level2 / 2:
             continue
+        if not any(case.graph.after[index] for index in part.indexes):
+            continue  # nobody touches the block again
         gain = OUT_OF_CACHE * system * (1 - level2 / 2 / block)
         if not case.worth(gain):
             continue
@@ -588,6 +599,8 @@ def _ceiling(case: _Case) -> Iterator[Finding]:
     if not case.worth(gain):
         return
     kin = PARALLEL_KIN.get(found.command)
+    if found.command == "xargs":
+        kin = "several processes at a time (xargs -P)"
     yield Finding(
         "ceiling",
         "advice",
@@ -848,6 +861,21 @@ def _unasked(readahead: Readahead) -> float:
     if readahead.direct_bytes > _from_disk(readahead) / 2:
         seconds += stalls["other"].alone_seconds
     return seconds
+
+
+def _unasked_waits(readahead: Readahead) -> int:
+    """How many sleeps those seconds are, at most."""
+    stalls = readahead.stalls
+    waits = stalls["miss"].alone + stalls["miss"].overlapped
+    if readahead.direct_bytes > _from_disk(readahead) / 2:
+        waits += stalls["other"].alone + stalls["other"].overlapped
+    return waits
+
+
+def _by_children(part: _Part) -> bool:
+    """Whether it is its children that work."""
+    cpu = part.sum(lambda stage: stage.cpu_seconds)
+    return part.sum(lambda stage: stage.children_cpu_seconds) >= BY_CHILDREN * cpu > 0
 
 
 def _shares(readahead: Readahead) -> Iterator[Evidence]:

@@ -260,8 +260,8 @@ def bottleneck(run: Run) -> Bottleneck | None:
     The best score wins, provided that at least one neighbour waits (or had ended) for 10 % of
     the run more than X waits itself. Parallel branches of the winner's name that wait as
     little as it does (within 15 %) share the part. The reason (`kind`) is the state in which X
-    spends most time outside the pipes; ``child`` only if nothing else reaches half the run,
-    because the children's own states are in the stage too.
+    spends most time outside the pipes; ``child`` only if it reaches half the run, and neither CPU
+    does nor the disk a quarter of it, because the children's own states are in the stage too.
 
     A reason that fills less than 10 % of the run explains nothing and yields None, and so does
     a run with less than 1 ms of CPU and less than 100 ms of wall time.
@@ -610,7 +610,8 @@ def _reason(run: Run, members: Sequence[int], waits: Sequence[_Waits]) -> tuple[
     shares["outside_out"] = _mean([waits[m].outside_out for m in members])
     kind = max(shares, key=lambda name: shares[name])
     child = _mean([share(run.stages[m], "child", wall) for m in members])
-    if shares["cpu"] < 0.5 and shares["disk"] < 0.5 and child > max(0.5, shares["runqueue"]):
+    working = shares["cpu"] >= 0.5 or shares["disk"] >= LARGE
+    if not working and child > max(0.5, shares["runqueue"]):
         return "child", child
     return kind, shares[kind]
 
