@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/prometheus: Prometheus takes the rules, they do what tests/prometheus says, and nothing
+in them asks for a metric, a label or a page that is not there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from unit.test_metrics import STORED, FakeHistory, FakeObserver, scrape, several_series
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "prometheus"
+RECORDING, ALERTS = RULES / "recording.rules.yml", RULES / "alerts.rules.yml"
+CASES = sorted((ROOT / "tests" / "prometheus").glob("*.test.yml"))
+
+#: What Prometheus adds to each series that it scrapes.
+TARGET = {"job", "instance"}
+#: Metrics that are not the daemon's.
+OF_PROMETHEUS = {"up"}
+
+_RULE = re.compile(r"^      - (alert|record): (\S+)\n((?:^        .*\n|^\n)*)", re.MULTILINE)
+_NAME = re.compile(r"(?<![\w:])(?:\w+:)?(?:pipelined|process)_\w+(?::\w+)?|\bup\b")
+_SELECTOR = re.compile(rf"({_NAME.pattern})\{{([^}}]*)\}}")
+_MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
+_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left)\s*\(([\w, ]*)\)")
+
+
+@dataclass(frozen=True)
+class Rule:
+    kind: str
+    name: str
+    body: str
+
+    @property
+    def expression(self) -> str:
+        return self.block("expr")
+
+    @property
+    def names(self) -> set[str]:
+        """Metrics and recorded series that the expression asks for."""
+        return set(_NAME.findall(re.sub(r'"[^"]*"', '""', self.expression)))
+
+    def block(self, key: str) -> str:
+        """The text of one key, which may go over several deeper indented lines."""
+        found = re.search(rf"^( +){key}:(.*\n(?:\1 +.*\n|\n)*)", self.body, re.MULTILINE)
+        return (
+            "" if found is None else found[2].strip().removeprefix("|").removeprefix(">-").strip()
+        )
+
+
+def rules_of(file: Path) -> list[Rule]:
+    """The rules of a file, as far as these files use YAML. promtool says if one is missed."""
+    text = re.sub(r"^ *#.*\n", "", file.read_text(), flags=re.MULTILINE)
+    return [Rule(*found) for found in _RULE.findall(text + "\n")]
+
+
+ALL = rules_of(RECORDING) + rules_of(ALERTS)
+RECORDED = [rule for rule in ALL if rule.kind == "record"]
+ALERTING = [rule for rule in ALL if rule.kind == "alert"]
+
+
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("promtool")
+    assert program, "promtool is missing: run make setup (Debian: apt-get install prometheus)"
+    return subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=1200
+    )
+
+
+@cache
+def exposed() -> dict[str, dict[str, set[str]]]:
+    """Metric → its labels → the values that the collectors gave them."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for name, labels in scrape(FakeObserver(several_series()), FakeHistory(STORED)):
+        of_metric = found.setdefault(name, {})
+        for label, value in labels:
+            of_metric.setdefault(label, set()).add(value)
+    return found
+
+
+def by_name(rule: Rule) -> str:
+    return rule.name
+
+
+# -- what promtool says
+
+
+@pytest.mark.parametrize("file", [RECORDING, ALERTS], ids=lambda file: file.name)
+def test_promtool_reads_every_rule_that_these_tests_read(file: Path) -> None:
+    checked = promtool("check", "rules", file)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"SUCCESS: {len(rules_of(file))} rules found" in checked.stdout
+
+
+def test_the_configuration_is_valid_and_loads_both_files() -> None:
+    checked = promtool("check", "config", RULES / "prometheus.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "SUCCESS: 2 rule files found" in checked.stdout
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_rules_do_what_the_case_says(case: Path) -> None:
+    tested = promtool("test", "rules", case)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_a_case_is_able_to_fail(tmp_path: Path) -> None:
+    source = (ROOT / "tests" / "prometheus" / "recording.test.yml").read_text()
+    wrong = tmp_path / "wrong.test.yml"
+    wrong.write_text(
+        source.replace("../../deploy", f"{ROOT}/deploy").replace("value: 0.444", "value: 0.445")
+    )
+    assert promtool("test", "rules", wrong).returncode != 0
+
+
+# -- what is tested
+
+
+@pytest.mark.parametrize("alert", ALERTING, ids=by_name)
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(
+    alert: Rule,
+) -> None:
+    text = "".join(case.read_text() for case in CASES)
+    outcomes = re.findall(
+        rf"alertname: {alert.name}\n +eval_time: \w+\n +exp_alerts:( \[\])?\n", text
+    )
+    assert set(outcomes) == {"", " []"}
+
+
+@pytest.mark.parametrize("rule", RECORDED, ids=by_name)
+def test_every_recording_rule_is_asked_for_by_a_case_or_another_rule(rule: Rule) -> None:
+    cases = "".join(case.read_text() for case in CASES)
+    assert rule.name in cases or any(rule.name in other.names for other in ALL if other != rule)
+
+
+# -- what alerts say
+
+
+@pytest.mark.parametrize("alert", ALERTING, ids=by_name)
+def test_every_alert_says_what_is_wrong_how_bad_it_is_and_where_to_read_on(alert: Rule) -> None:
+    assert alert.block("severity") in {"warning", "critical"}
+    assert len(alert.block("summary")) > 20
+    assert len(alert.block("description")) > len(alert.block("summary"))
+    page, _, anchor = alert.block("runbook_url").partition("#")
+    sections = re.findall(r"^## (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert alert.name in sections
+    assert anchor == alert.name.lower()
+
+
+def test_the_runbook_has_no_section_of_an_alert_that_is_gone() -> None:
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs" / "RUNBOOK.md").read_text(), re.MULTILINE)
+    assert set(sections) == {alert.name for alert in ALERTING}
+
+
+# -- what rules ask for
+
+
+@pytest.mark.parametrize("rule", ALL, ids=by_name)
+def test_a_rule_asks_only_for_series_that_exist(rule: Rule) -> None:
+    recorded = {other.name for other in RECORDED}
+    assert rule.names
+    assert rule.names <= recorded | set(exposed()) | OF_PROMETHEUS
+
+
+@pytest.mark.parametrize("rule", ALL, ids=by_name)
+def test_a_rule_uses_only_labels_that_exist(rule: Rule) -> None:
+    every = TARGET.union(*exposed().values())
+    used = {
+        label.strip()
+        for labels in _GROUPING.findall(rule.expression)
+        for label in labels.split(",")
+        if label.strip()
+    }
+    assert used <= every
+    for name, inside in _SELECTOR.findall(rule.expression):
+        labels = exposed().get(name)
+        for label, _, _ in _MATCHER.findall(inside):
+            assert label in (every if labels is None else TARGET | set(labels)), (name, label)
+
+
+@pytest.mark.parametrize("rule", ALL, ids=by_name)
+def test_a_rule_asks_only_for_label_values_that_the_daemon_gives(rule: Rule) -> None:
+    fixed = {"level", "state", "mode", "side", "overlapped", "class", "nested", "tier"}
+    for name, inside in _SELECTOR.findall(rule.expression):
+        for label, operator, value in _MATCHER.findall(inside):
+            known = exposed().get(name, {}).get(label)
+            if label in fixed and known is not None:
+                wanted = value.split("|") if operator in ("=~", "!~") else [value]
+                assert set(wanted) <= known, (name, label)
+
+
+@pytest.mark.parametrize("rule", ALL, ids=by_name)
+def test_a_sum_over_pipelines_leaves_nested_ones_out(rule: Rule) -> None:
+    if rule.name.split(":")[0] in {"unit", "instance", "job"}:
+        assert rule.expression.count('nested="false"') == len(_NAME.findall(rule.expression))
+
+
+def test_the_page_lists_what_is_recorded() -> None:
+    page = (ROOT / "docs" / "PROMETHEUS.md").read_text()
+    listed = set(re.findall(r"`(\w+:pipelined_\w+:\w+)`", page))
+    for metric, levels in re.findall(r"^\| `(\w+:\w+)` \| ([a-z, ]+) \|", page, re.MULTILINE):
+        listed |= {f"{level}:{metric}" for level in levels.split(", ")}
+    assert listed == {rule.name for rule in RECORDED}
+
+
+def test_the_queries_of_the_page_are_valid_and_ask_for_series_that_exist(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "PROMETHEUS.md").read_text()
+    section = page.split("## Queries to start from")[1].split("\n## ")[0]
+    queries = re.findall(r"^    ([^#\n].*)$", section, re.MULTILINE)
+    file = tmp_path / "queries.rules.yml"
+    file.write_text(
+        "groups:\n  - name: queries\n    rules:\n"
+        + "".join(f"      - record: q:{n}\n        expr: {q}\n" for n, q in enumerate(queries))
+    )
+    checked = promtool("check", "rules", file)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    written = rules_of(file)
+    assert len(written) == len(queries) > 3
+    assert {name for rule in written for name in rule.names} <= {rule.name for rule in RECORDED}
