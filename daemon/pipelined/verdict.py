@@ -54,6 +54,8 @@ STATE_WORDS: Mapping[str, str] = {
 
 #: A wait below this share of the run is noise, above it is worth a word.
 NOTABLE = 0.10
+#: Less than this rounds to nothing: every program that starts waits so long for a page or two.
+WORTH_A_WORD = 0.005
 #: A share from which a second fact about a stage is told.
 LARGE = 0.25
 #: Less CPU than this in a run of less than `SHORT_WALL` says nothing (seconds).
@@ -352,12 +354,12 @@ def sentence(run: Run) -> str:
 
 
 def stalls(readahead: Readahead, wall: float) -> str | None:
-    """What waiting for disk cost a reader of files; None when it never waited.
+    """What waiting for disk cost a reader of files; None below `WORTH_A_WORD` of the run.
 
     ``0.90 s in 112 stalls (late 0.52 s, miss 0.38 s), 16 % of the run; 40 % of it overlapped``
     """
     seconds = readahead.stall_seconds
-    if not readahead.stall_count or seconds < 0.00005:
+    if not readahead.stall_count or seconds < max(0.00005, WORTH_A_WORD * wall):
         return None
     parts = {name: readahead.stalls[name].seconds for name in STALL_CLASSES}
     named = sorted(

@@ -9,9 +9,18 @@ from dataclasses import replace
 import pytest
 
 from pipelined.runs import PipeEnd, Run, Stage
-from pipelined.verdict import bottleneck, brief, duration, percent, sentence, share, stage_label
+from pipelined.verdict import (
+    bottleneck,
+    brief,
+    duration,
+    percent,
+    sentence,
+    share,
+    stage_label,
+    stalls,
+)
 from unit import invented
-from unit.invented import START
+from unit.invented import START, make_readahead
 
 
 def make_stage(
@@ -399,3 +408,8 @@ def test_percent(value: float, text: str) -> None:
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("wall", "told"), [(1.0, True), (1000.0, False)])
+def test_waits_for_disk_that_round_to_nothing_are_not_told(wall: float, told: bool) -> None:
+    assert (stalls(make_readahead(), wall) is not None) is told
