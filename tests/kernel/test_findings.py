@@ -190,7 +190,7 @@ def test_what_shrinks_the_data_behind_sort_should_stand_before_it(
     watch: Watch, text: Path, host: Host
 ) -> None:
     run = in_peace(
-        watch, f"cat {text} | sort -S 256M | mawk '{{ print $1 }}' | uniq -c > counts",
+        watch, f"cat {text} | sort -R -S 256M | mawk '{{ print $1 }}' | uniq -c > counts",
         "cat|sort|mawk|uniq",
     )  # fmt: skip
     found = told(run, host)["barrier"]
