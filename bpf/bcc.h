@@ -25,7 +25,7 @@
 #define MAP_ARRAY(name, value, entries) BPF_TABLE("array", u32, value, name, entries)
 #define MAP_SHARED_ARRAY(name, value, entries) \
 	BPF_F_TABLE("array", u32, value, name, entries, BPF_F_MMAPABLE)
-#define MAP_PERCPU(name, value) BPF_TABLE("percpu_array", u32, value, name, 1)
+#define MAP_PERCPU(name, value, entries) BPF_TABLE("percpu_array", u32, value, name, entries)
 #define MAP_HASH(name, key, value, entries) BPF_F_TABLE("hash", key, value, name, entries, 0)
 #define MAP_TASK_STORAGE(name, value) BPF_TASK_STORAGE(name, value)
 #define MAP_STACK(name, value, entries) BPF_STACK(name, value, entries)

@@ -133,10 +133,9 @@ static __always_inline int read_arguments(u64 p, struct scratch *scratch)
 }
 
 /* Where the arguments next say /fd/ at or after `from`, or -1. */
-GLOBAL(int, next_named)(u32 from)
+GLOBAL(int, next_named)(u32 scratch, u32 from)
 {
-	u32 zero = 0;
-	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
+	struct scratch *page = scratch_at(scratch);
 	char *text;
 
 	if (!page)
@@ -151,11 +150,11 @@ GLOBAL(int, next_named)(u32 from)
 }
 
 /* The descriptor that /fd/N names at this place of the arguments, or -1. */
-GLOBAL(int, named_descriptor)(u32 at)
+GLOBAL(int, named_descriptor)(u32 scratch, u32 at)
 {
-	u32 zero = 0, tens, ones;
-	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
+	struct scratch *page = scratch_at(scratch);
 	u64 digits = at;
+	u32 tens, ones;
 
 	OPAQUE(digits);
 	if (!page || digits >= ARGUMENTS_LEN)

@@ -27,7 +27,7 @@
 
 #define MAP_ARRAY(name, value, entries) MAP_OF(name, ARRAY, entries, 0, u32, value)
 #define MAP_SHARED_ARRAY(name, value, entries) MAP_OF(name, ARRAY, entries, BPF_F_MMAPABLE, u32, value)
-#define MAP_PERCPU(name, value) MAP_OF(name, PERCPU_ARRAY, 1, 0, u32, value)
+#define MAP_PERCPU(name, value, entries) MAP_OF(name, PERCPU_ARRAY, entries, 0, u32, value)
 #define MAP_HASH(name, key, value, entries) MAP_OF(name, HASH, entries, 0, key, value)
 #define MAP_TASK_STORAGE(name, value) MAP_OF(name, TASK_STORAGE, 0, BPF_F_NO_PREALLOC, int, value)
 #define MAP_STACK(name, value_type, entries)            \

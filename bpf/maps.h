@@ -151,7 +151,12 @@ MAP_RINGBUF(wakeups, 4096);	/* wake-ups only, never data */
 
 #define ARGUMENTS_LEN 512	/* of a command line that are searched for /dev/fd/N */
 
+/*
+ * What a look at a process needs room for. Where the programs of tracepoints can be
+ * preempted (7.3), several of one CPU may be under way: each takes a page of its own.
+ */
 struct scratch {
+	u64 taken;
 	u64 files[64];
 	char arguments[2 * ARGUMENTS_LEN + 8];	/* the second half stays zero */
 	struct pipe no_pipe;	/* stays zero */
@@ -159,7 +164,9 @@ struct scratch {
 	struct unit unit;
 };
 
-MAP_PERCPU(scratch, struct scratch);
+#define SCRATCH_PAGES 4	/* when all are taken, it is counted in `lost` */
+
+MAP_PERCPU(scratch, struct scratch, SCRATCH_PAGES);
 
 static __always_inline void add_lost(u32 kind, u64 count)
 {
@@ -172,6 +179,34 @@ static __always_inline void add_lost(u32 kind, u64 count)
 static __always_inline void count_lost(u32 kind)
 {
 	add_lost(kind, 1);
+}
+
+static __always_inline struct scratch *scratch_at(u32 at)
+{
+	return bpf_map_lookup_elem(MAP(scratch), &at);
+}
+
+/* A page that nobody else uses until give_scratch; SCRATCH_PAGES when there is none. */
+static __always_inline u32 take_scratch(void)
+{
+	u32 at;
+
+	for (at = 0; at < SCRATCH_PAGES; at++) {
+		struct scratch *page = scratch_at(at);
+
+		if (page && !__sync_lock_test_and_set(&page->taken, 1))
+			return at;
+	}
+	count_lost(LOST_UPDATES);
+	return at;
+}
+
+static __always_inline void give_scratch(u32 at)
+{
+	struct scratch *page = scratch_at(at);
+
+	if (page)
+		__sync_lock_test_and_set(&page->taken, 0);
 }
 
 static __always_inline u32 *bucket_of(u32 pid)

@@ -30,18 +30,20 @@ static __always_inline void stage_exec(u32 index, u64 now)
 /* Notes what the parent of a process being forked could write to it; it may close it soon. */
 GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
 {
-	u32 zero = 0;
-	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
+	u32 scratch = take_scratch();
+	struct scratch *page = scratch_at(scratch);
 	struct fifo fifo = {};
+	u32 fd = 3;
 
 	if (!born || !page || !holds_above_stdio(parent, page))
-		return 0;
-	for (u32 fd = 3; fd < MAX_FDS; fd++) {
+		fd = MAX_FDS;
+	for (; fd < MAX_FDS; fd++) {
 		if (!page->files[fd] || !fifo_at(parent, fd, &fifo) || fifo.side != SIDE_WRITE)
 			continue;
 		born->fed_by_parent[1] = born->fed_by_parent[0];
 		born->fed_by_parent[0] = fifo.key.inode;
 	}
+	give_scratch(scratch);
 	return 0;
 }
 
@@ -404,18 +406,19 @@ GLOBAL(int, meet_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now)
  */
 GLOBAL(int, meet_arguments)(u64 p, struct task_state *task, u64 now)
 {
-	u32 zero = 0;
-	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
-	int at = -1;
+	u32 scratch = take_scratch();
+	struct scratch *page = scratch_at(scratch);
+	int at = -1, named = 0;
 
-	if (!task || !page || !holds_above_stdio(p, page) || !read_arguments(p, page))
-		return 0;
-	for (int i = 0; i < MAX_NAMED; i++) {
-		at = next_named(at + 1);
+	if (task && page && holds_above_stdio(p, page) && read_arguments(p, page))
+		named = MAX_NAMED;
+	for (int i = 0; i < named; i++) {
+		at = next_named(scratch, at + 1);
 		if (at < 0)
 			break;
-		meet_descriptor(p, task, named_descriptor(at), now);
+		meet_descriptor(p, task, named_descriptor(scratch, at), now);
 	}
+	give_scratch(scratch);
 	return 0;
 }
 
@@ -443,9 +446,10 @@ GLOBAL(int, is_shell_alone)(u32 index)
  */
 GLOBAL(int, is_in_named_unit)(u64 p)
 {
-	u32 zero = 0, instance = 0;
+	u32 scratch = take_scratch(), instance = 0;
+	struct scratch *page = scratch_at(scratch);
 	u64 to = 0;
-	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
+	int named;
 
 	if (!page)
 		return 0;
@@ -464,7 +468,9 @@ GLOBAL(int, is_in_named_unit)(u64 p)
 		to += 1 - instance;
 		instance |= IS(letter, '@');
 	}
-	return bpf_map_lookup_elem(MAP(units), &page->unit) != NULL;
+	named = bpf_map_lookup_elem(MAP(units), &page->unit) != NULL;
+	give_scratch(scratch);
+	return named;
 }
 
 /*

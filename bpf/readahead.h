@@ -38,7 +38,7 @@ enum reads_mode {
 	READS_NEWS,
 };
 
-MAP_PERCPU(cpu_reads, struct cpu_reads);
+MAP_PERCPU(cpu_reads, struct cpu_reads, 1);
 
 /*
  * Pages that a task read ahead and has not consumed: 64-page words, each found by its tag in

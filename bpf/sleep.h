@@ -69,7 +69,7 @@ struct asleep {
 	struct sleep sleep;
 };
 
-MAP_PERCPU(asleep, struct asleep);
+MAP_PERCPU(asleep, struct asleep, 1);
 
 /* Why a task that is about to leave its CPU, or is off it, does not run. */
 GLOBAL(int, why_asleep)(u64 p, const struct call *call, struct sleep *sleep)

@@ -317,8 +317,7 @@ static __always_inline int stage_uses_both(const struct stage *stage, u32 index,
 /* Records that a stage holds one end of a pipe, and joins it with the other end's stages. */
 GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 {
-	u32 zero = 0;
-	struct scratch *page = bpf_map_lookup_elem(MAP(scratch), &zero);
+	struct scratch *page = scratch_at(0);
 	struct stage *stage = stage_at(index);
 	struct pipe *pipe;
 	struct pipe_key key;
