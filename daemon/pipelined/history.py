@@ -54,6 +54,9 @@ DEFAULT_DIRECTORY = Path("/var/lib/pipelined")
 
 #: Runs that wait to be written; of more the shortest are dropped.
 QUEUE = 500
+#: So many of them are written at once, the longest first: a burst takes no more of a CPU than what
+#: goes on.
+BATCH = 50
 #: Making rows and writing them may take this share of a CPU; past it, writes come less often.
 SHARE = 0.01
 #: How often what is too old is looked for, with nothing to write (seconds).
@@ -251,14 +254,17 @@ class History:
     def _work(self) -> None:
         while not self._closing.wait(self._write()):
             self._filled.wait(TRIM_EVERY)
-        self._write()
+        self._write(QUEUE)
         self._let_go()
 
-    def _write(self) -> float:
+    def _write(self, at_most: int = BATCH) -> float:
         """Store what is queued, or queue it again; how long to wait before the next time."""
         self._filled.clear()
         with self._lock:
-            queue, self._queue = self._queue, []
+            queue = sorted(self._queue, reverse=True)
+            queue, self._queue = queue[:at_most], queue[at_most:][::-1]  # sorted is a heap, too
+            if self._queue:
+                self._filled.set()
         try:
             if self._store and not self._store.is_there:
                 log.warning("the history in %s was removed; a new one begins", self.directory)

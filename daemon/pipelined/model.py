@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from operator import add, sub
 from typing import Any, NamedTuple
 
-from .records import COUNTERS, HISTOGRAMS, NS, Group, StageRecord
+from .records import COUNTERS, HISTOGRAMS, NO_READAHEAD, NS, Group, StageRecord
 from .runs import (
     LEVELS,
     PAGE_CLASSES,
@@ -122,7 +122,7 @@ class _SeenStage:
     """The same of a stage, which may move from one run to another when these merge."""
 
     arguments: str | None
-    counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
+    counted: list[int] = field(default_factory=list)
     user_ns: int = 0
     system_ns: int = 0
     functions: list[int] = field(default_factory=list)
@@ -162,7 +162,7 @@ class _Seen:
     """A run as of the sweep before: what has been counted of it, so that only growth is."""
 
     sighting: _Sighting | None = None
-    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
+    clock: list[int] = field(default_factory=list)
     track: Track | None = None
     finished: bool = False
 
@@ -310,8 +310,8 @@ class Model:
                 _grow_functions(total, stages[i], records[i].functions)
             if now := records[i].readahead:
                 total.readahead = total.readahead or [0] * len(now)
-                stages[i].readahead = stages[i].readahead or [0] * len(now)
-                _grow(total.readahead, stages[i].readahead, now)
+                if now is not NO_READAHEAD:
+                    _grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
         return _Sighting(group, series, edges, records, facts, parent, seen.track)
 
@@ -449,12 +449,15 @@ def _clock(group: Group) -> list[int]:
 
 
 def _grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
-    """Add to `total` how much each value exceeds the largest one seen, which is `before`."""
-    grown = list(map(sub, now, before))
+    """Add to `total` how much each value exceeds the largest one seen, which is `before`.
+
+    An empty `before`: none was seen.
+    """
+    grown = list(map(sub, now, before)) if before else now
     if min(grown) < 0:
         grown = [max(0, growth) for growth in grown]
     total[:] = map(add, total, grown)
-    before[:] = map(add, before, grown)
+    before[:] = map(add, before, grown) if before else grown
 
 
 def _grow_modes(total: _StageSums, seen: _SeenStage) -> None:
@@ -483,8 +486,6 @@ def _facts(stage: StageRecord, seen: _SeenStage) -> _Facts:
 
 
 def _grow_functions(total: _StageSums, seen: _SeenStage, now: Sequence[int]) -> None:
-    if not seen.functions:
-        seen.functions = [0] * (len(now) - 1)
     *counted, slots = total.functions or [0] * len(now)
     _grow(counted, seen.functions, now[:-1])
     total.functions = [*counted, now[-1] or slots]

@@ -28,6 +28,7 @@ __all__ = [
     "FUNCTIONS",
     "HISTOGRAMS",
     "LOST_KINDS",
+    "NO_READAHEAD",
     "NS",
     "PIPE",
     "PIPELINE",
@@ -87,14 +88,16 @@ _CLOCKS = 2 * len(LEVELS)
 _COUNTED = f"{len(STATES) + len(COUNTERS)}q"
 PIPELINE = Struct(f"=QQ{_CLOCKS}qQ")
 PIPE_END = Struct("=QIIQQ")
-STAGE = Struct(f"=Q{PIPELINE.size}s{_COUNTED}7Q6I16s{STAGE_ENDS * PIPE_END.size}s")
+_STAGE = f"{_COUNTED}7Q6I16s{STAGE_ENDS * PIPE_END.size}s"
+STAGE = Struct(f"=Q{PIPELINE.size}s{_STAGE}")
 FUNCTIONS = Struct(f"={sum(buckets + 1 for _, _, buckets, _ in HISTOGRAMS) + 1}Q")
 PIPE_KEY = Struct("=QII")
 PIPE = Struct("=16Q4I16s")
 READAHEAD = Struct(f"={len(PAGE_CLASSES) + 2 + 5 * len(STALL_CLASSES)}Q")
 CONTROL = Struct("=QQQQIIQQQ")
 
-_ALIAS = Struct("=8xQ")
+#: The same, but of the pipeline only the alias.
+_STAGE_AND_ALIAS = Struct(f"=Q8xQ{PIPELINE.size - 16}x{_STAGE}")
 _STAGE_PARTIAL = 1
 _STAGE_ALONE = 16
 _END_SIDE_MASK = 3
@@ -107,6 +110,10 @@ _FORKS = len(STATES) + COUNTERS.index("forks")
 #: A program in no pipeline counts once its calls have read as much as a pipe holds: the libraries
 #: and settings that most programs begin with are less.
 READS_ALONE = 65536
+
+#: What most stages of a storm of short processes read through the page cache.
+NO_READAHEAD = (0,) * (READAHEAD.size // 8)
+_NO_READAHEAD = bytes(READAHEAD.size)
 
 
 @dataclass(slots=True, eq=False)
@@ -198,8 +205,8 @@ def decode_stage(raw: tuple[bytes, bytes, bytes], index: int) -> StageRecord:
     The latter two are empty where their tiers are off; `index` is its place in all arrays.
     """
     record, functions, readahead = raw
-    fields = STAGE.unpack_from(record)
-    word, pipeline, *counted = fields[: 2 + len(STATES) + len(COUNTERS)]
+    fields = _STAGE_AND_ALIAS.unpack_from(record)
+    word, alias, *counted = fields[: 2 + len(STATES) + len(COUNTERS)]
     start, end, _, root_start, _, cgroup = fields[-15:-9]
     live, generation, pid, parent_pid, _, flags, _, comm, slots = fields[-9:]
     ends = []
@@ -217,7 +224,7 @@ def decode_stage(raw: tuple[bytes, bytes, bytes], index: int) -> StageRecord:
     return StageRecord(
         index,
         word >> 32 & 0x3FFFF,
-        _ALIAS.unpack_from(pipeline)[0],
+        alias,
         counted,
         start,
         end,
@@ -233,9 +240,15 @@ def decode_stage(raw: tuple[bytes, bytes, bytes], index: int) -> StageRecord:
         tuple(ends),
         borrows,
         FUNCTIONS.unpack(functions) if functions else (),
-        READAHEAD.unpack(readahead) if readahead else (),
+        _unpack_readahead(readahead),
         raw,
     )
+
+
+def _unpack_readahead(record: bytes) -> tuple[int, ...]:
+    if record == _NO_READAHEAD:
+        return NO_READAHEAD
+    return READAHEAD.unpack(record) if record else ()
 
 
 def decode_pipeline(stage: bytes) -> PipelineRecord:

@@ -144,18 +144,16 @@ class Sweep:
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)
             self._endpoints.pop(key, None)
+        blank = bytearray(records.STAGE.size)
         for stage in stages:
-            offset = stage.index * records.STAGE.size
-            blank = bytearray(records.STAGE.size)
+            offset = stage.index * len(blank)
             generation = (stage.generation + 1) & _GENERATION_MASK
             struct.pack_into("=I", blank, GENERATION_OFFSET, generation)
             self._stages[offset : offset + len(blank)] = blank
-            for mapped, size in (
-                (self._functions, records.FUNCTIONS.size),
-                (self._readahead, records.READAHEAD.size),
-            ):
-                if mapped:
-                    mapped[stage.index * size : (stage.index + 1) * size] = bytes(size)
+            if self._functions:
+                _clear(self._functions, stage.index, records.FUNCTIONS.size)
+            if self._readahead and stage.readahead is not records.NO_READAHEAD:
+                _clear(self._readahead, stage.index, records.READAHEAD.size)
             self._give_back(stage.index)
 
     def lost(self) -> dict[str, int]:
@@ -350,6 +348,10 @@ class Sweep:
 def _slice(mapped: mmap.mmap | None, index: int, size: int) -> bytes:
     """Record `index` of an array; empty where its tier is off."""
     return mapped[index * size : (index + 1) * size] if mapped else b""
+
+
+def _clear(mapped: mmap.mmap, index: int, size: int) -> None:
+    mapped[index * size : (index + 1) * size] = bytes(size)
 
 
 def _text(comm: bytes) -> str:
