@@ -66,16 +66,18 @@ static __always_inline int same_pipe(const struct pipe_key *a, const struct pipe
 	return a->inode == b->inode && a->device == b->device;
 }
 
-/* Does the task hold this side of this pipe as descriptor 0 or 1? */
-GLOBAL(int, holds_as_stdio)(u64 p, const struct pipe_key *key, u32 side)
+/* Is descriptor fd of the task this side of this pipe? */
+GLOBAL(int, holds_at)(u64 p, u32 fd, const struct pipe_key *key, u32 side)
 {
 	struct fifo fifo = {};
 
-	if (!key)
-		return 0;
-	if (fifo_at(p, 0, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side)
-		return 1;
-	return fifo_at(p, 1, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side;
+	return key && fifo_at(p, fd, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side;
+}
+
+/* Does the task hold this side of this pipe as descriptor 0 or 1? */
+GLOBAL(int, holds_as_stdio)(u64 p, const struct pipe_key *key, u32 side)
+{
+	return key && (holds_at(p, 0, key, side) || holds_at(p, 1, key, side));
 }
 
 /* How many descriptors, of all processes, share the file at this one. */
@@ -94,12 +96,9 @@ GLOBAL(int, holds_anywhere)(u64 p, const struct pipe_key *key, u32 side)
 {
 	if (!key)
 		return 0;
-	for (u32 fd = 0; fd < MAX_FDS; fd++) {
-		struct fifo fifo = {};
-
-		if (fd != 2 && fifo_at(p, fd, &fifo) && same_pipe(&fifo.key, key) && fifo.side == side)
+	for (u32 fd = 0; fd < MAX_FDS; fd++)
+		if (fd != 2 && holds_at(p, fd, key, side))
 			return sharers(p, fd);
-	}
 	return 0;
 }
 

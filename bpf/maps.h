@@ -187,7 +187,7 @@ static __always_inline struct scratch *scratch_at(u32 at)
 }
 
 /* A page that nobody else uses until give_scratch; SCRATCH_PAGES when there is none. */
-static __always_inline u32 take_scratch(void)
+GLOBAL(u32, take_scratch)(void)
 {
 	u32 at;
 

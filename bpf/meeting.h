@@ -506,6 +506,21 @@ GLOBAL(int, meet_alone)(u64 p, struct task_state *task, u64 now)
 	return 0;
 }
 
+#define KIN 1	/* siblings, or one is the other's parent */
+#define CHILD 2
+
+/* What a stage at the other end of a pipe is to a process and its parent. */
+GLOBAL(u32, relation)(u32 reference, u32 tgid, u32 parent)
+{
+	struct stage *other = stage_referred(reference);
+
+	if (!other)
+		return 0;
+	if (other->parent_pid == tgid)
+		return KIN | CHILD;
+	return other->pid == parent || other->parent_pid == parent ? KIN : 0;
+}
+
 /*
  * A task falls asleep on a pipe end that none of its stages knows. A process that
  * has not exec'd since its fork, a FIFO with a name and a standard descriptor make
@@ -524,27 +539,18 @@ GLOBAL(int, meet_sleeper)(u64 p, struct task_state *task, struct fifo *fifo, u32
 	index = own_stage(task, tgid);
 	if (fd > 1 && !fifo->named && !(BPF_CORE_READ(TASK(p), flags) & PF_FORKNOEXEC)) {
 		u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid), partner = 0;
-		u32 child = 0;
 		struct command command = {};
 
 		key = fifo->key;
 		pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 		if (!pipe)
 			return 0;
-		for (int i = 0; i < PIPE_SLOTS; i++) {
-			struct stage *other = stage_referred(
-				pipe->stages[fifo->side == SIDE_READ][i]);
-
-			if (other && (other->parent_pid == tgid || other->pid == parent ||
-				      other->parent_pid == parent))
-				partner = 1;
-			if (other && other->parent_pid == tgid)
-				child = 1;
-		}
+		for (int i = 0; i < PIPE_SLOTS; i++)
+			partner |= relation(pipe->stages[fifo->side == SIDE_READ][i], tgid, parent);
 		if (!partner)
 			return 0;
 		command_of(p, &command);
-		if (child && !index && fifo->side == SIDE_READ &&
+		if (partner & CHILD && !index && fifo->side == SIDE_READ &&
 		    !(command_flags(&command) & COMMAND_INTERPRETER)) {
 			__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
 			pipe->endpoint_side = SIDE_READ;

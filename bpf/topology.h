@@ -638,7 +638,7 @@ static __always_inline struct task_state *state_of(struct task_struct *p)
 	return bpf_task_storage_get(MAP(tasks), p, 0, 0);
 }
 
-#define CLAIM_TRIES 256	/* a stage is made in a few us, these take as long */
+#define CLAIM_TRIES 64	/* a stage is made in a few us, these take as long */
 
 /*
  * A process may be found to be a stage by itself and by a child on another CPU at once:
@@ -648,9 +648,11 @@ GLOBAL(int, claim)(struct task_state *task)
 {
 	if (!task)
 		return 0;
-	for (int i = 0; i < CLAIM_TRIES; i++)
+	for (int i = 0; i < CLAIM_TRIES; i++) {
 		if (__sync_val_compare_and_swap(&task->claimed, 0, 1) == 0)
 			return 1;
+		bpf_ktime_get_ns();	/* passes time: the verifier goes through every try */
+	}
 	return 0;
 }
 
