@@ -55,10 +55,12 @@ enum stage_flag {
 };
 
 #define END_SIDE_MASK 3
-#define END_JOINED 4	/* this end makes an edge */
+#define END_JOINED (1 << END_JOINED_SHIFT)	/* this end makes an edge */
+#define END_JOINED_SHIFT 2
 #define END_BORROWED 8	/* it is the enclosing stage's; its side is in the bits above */
 #define END_BORROWED_SHIFT 4
 #define END_LEFT 64	/* the stage's program has changed since it used this, and has it at neither 0 nor 1 */
+#define END_UNUSED 128	/* left, and nothing had been read or written before */
 
 #define COMM_LEN 16
 #define STAGE_ENDS 8	/* pipe ends remembered per stage */

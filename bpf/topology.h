@@ -185,6 +185,15 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 	return 0;
 }
 
+/* Which side of its pipe an end is, plus 1; also of one that is borrowed. */
+static __always_inline u32 end_side(const struct pipe_end *end)
+{
+	u32 properties = end->key.pad;
+
+	return properties & END_BORROWED ? properties >> END_BORROWED_SHIFT & END_SIDE_MASK :
+					   properties & END_SIDE_MASK;
+}
+
 /* Slot of this end in a stage, or -1. */
 GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 {
@@ -202,13 +211,19 @@ GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 	return -1;
 }
 
-/* Has the stage become another program since it used this end? */
-static __always_inline int has_left(u32 index, const struct pipe_key *key, u32 side)
+/* Has the stage ever called read, or write? */
+static __always_inline int was_called(const struct stage *stage, u32 side)
+{
+	return side == SIDE_READ ? stage->read_calls != 0 : stage->write_calls != 0;
+}
+
+/* What the stage's key.pad says of this end; 0 when it has none such. */
+static __always_inline u32 properties_of(u32 index, const struct pipe_key *key, u32 side)
 {
 	struct stage *stage = stage_at(index);
 	int slot = find_end(index, key, side);
 
-	return stage && slot >= 0 && stage->ends[slot & (STAGE_ENDS - 1)].key.pad & END_LEFT;
+	return stage && slot >= 0 ? stage->ends[slot & (STAGE_ENDS - 1)].key.pad : 0;
 }
 
 /* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
@@ -219,6 +234,9 @@ static __always_inline int is_edge(u32 writer_index, u32 reader_index, const str
 	if (!writer || !reader)
 		return 0;
 	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
+		return 0;
+	if ((properties_of(writer_index, &fifo->key, SIDE_WRITE) |
+	     properties_of(reader_index, &fifo->key, SIDE_READ)) & END_UNUSED)
 		return 0;
 	if (fifo->named)	/* the next job may use the same FIFO: their stages must have met */
 		return (writer->live || writer->end_ns > reader->root_start_ns) &&
@@ -231,7 +249,7 @@ static __always_inline int is_edge(u32 writer_index, u32 reader_index, const str
 	if (writer->parent_pid == reader->pid)
 		return (writer->root_start_ns < reader->exec_ns ||
 			reader->flags & STAGE_INTERPRETER) &&
-		       !has_left(reader_index, &fifo->key, SIDE_READ);
+		       !(properties_of(reader_index, &fifo->key, SIDE_READ) & END_LEFT);
 	/* tee's child by rule 3 writes to tee's reader: both are stages here already */
 	return pipeline_root(writer_index) == pipeline_root(reader_index);
 }
@@ -330,7 +348,7 @@ GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 	if (slot < 0)
 		add_end(stage, fifo, fifo->side + 1);
 	else
-		stage->ends[slot & (STAGE_ENDS - 1)].key.pad &= ~END_LEFT;
+		stage->ends[slot & (STAGE_ENDS - 1)].key.pad &= ~(END_LEFT | END_UNUSED);
 	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe) {
 		bpf_map_update_elem(MAP(pipes), &key, &page->no_pipe, BPF_NOEXIST);
@@ -390,8 +408,10 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
-		if (end->key.inode == fifo->key.inode && end->key.pad == borrowed)
+		if (end->key.inode == fifo->key.inode && (end->key.pad & ~(END_LEFT | END_UNUSED)) == borrowed) {
+			end->key.pad = borrowed;
 			return 0;
+		}
 	}
 	add_end(stage, fifo, borrowed);
 	return 0;
@@ -399,24 +419,34 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 
 /*
  * The root of a stage has become another program, by the shell's exec, say: what it read from
- * its children before, `$(…)`, is none of that program's. A pipe that it uses after all is
- * registered again.
+ * its children before, `$(…)`, is none of that program's, nor is the stdout that `>(gzip > f)`
+ * had until its redirection, be it an edge already: if that was never used and another edge
+ * holds the stage. A pipe that the program uses after all is registered again.
  */
 GLOBAL(int, leave_ends)(u64 p, u32 index)
 {
 	struct stage *stage = stage_at(index);
+	int joined = 0;
 
 	if (!stage || stage->pid != BPF_CORE_READ(TASK(p), tgid))
 		return 0;
+	for (int i = 0; i < STAGE_ENDS; i++)
+		joined += stage->ends[i].key.pad >> END_JOINED_SHIFT & 1;
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
-		u32 side = end->key.pad & END_SIDE_MASK;
+		u32 side = end_side(end), properties = end->key.pad | END_LEFT;
 		struct pipe_key key = end->key;
 
-		if (!key.inode || !side || end->key.pad & END_JOINED)
+		if (!key.inode || !side)
 			continue;
-		if (!holds_as_stdio(p, &key, side - 1))
-			end->key.pad |= END_LEFT;
+		if (!was_called(stage, side - 1))
+			properties |= END_UNUSED;
+		if (properties & END_JOINED && (joined < 2 || !(properties & END_UNUSED)))
+			continue;
+		if (holds_as_stdio(p, &key, side - 1))
+			continue;
+		joined -= properties >> END_JOINED_SHIFT & 1;
+		end->key.pad = properties & ~END_JOINED;
 	}
 	return 0;
 }
@@ -437,8 +467,7 @@ GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 	end = &stage->ends[slot & (STAGE_ENDS - 1)];
 	if (!end->key.inode || end->key.pad & END_LEFT)
 		return 0;
-	side = end->key.pad & END_BORROWED ? end->key.pad >> END_BORROWED_SHIFT :
-					     end->key.pad & END_SIDE_MASK;
+	side = end_side(end);
 	fifo.key = end->key;
 	fifo.key.pad = 0;
 	fifo.side = side - 1;
@@ -651,7 +680,9 @@ GLOBAL(int, claim)(struct task_state *task)
 	for (int i = 0; i < CLAIM_TRIES; i++) {
 		if (__sync_val_compare_and_swap(&task->claimed, 0, 1) == 0)
 			return 1;
-		bpf_ktime_get_ns();	/* passes time: the verifier goes through every try */
+		/* passes time: the verifier goes through every try */
+		for (int pause = 0; pause < 4; pause++)
+			bpf_ktime_get_ns();
 	}
 	return 0;
 }

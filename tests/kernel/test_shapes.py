@@ -233,6 +233,16 @@ SUBSTITUTION = [
         "cat|tee|(gzip,wc)",
     ),
     shape(
+        "an output to a file, beside the next stage",
+        "seq 200000 | tee >(gzip > z) | wc -l > out",
+        "seq|tee|(gzip,wc)",
+    ),
+    shape(
+        "an output to a file, of a few bytes",
+        "seq 10 | tee >(gzip > z) | wc -l > out",
+        "seq|tee|(gzip,wc)",
+    ),
+    shape(
         "outputs into the next stage",
         "seq 2000 | tee >(sort) >(wc -l) | sed s/a/b/ > out",
         "seq|tee|(sort,wc)|sed",
@@ -353,7 +363,7 @@ with subprocess.Popen("sleep 0.05; exec zcat lines.gz", shell=True, stdout=subpr
 """
 CHECK_OUTPUT = """
 import subprocess
-print(len(subprocess.check_output("cat lines | sort", shell=True)))
+print(len(subprocess.check_output("sleep .3; cat lines | sort", shell=True)))
 """
 WRITES = """
 import subprocess
@@ -603,7 +613,7 @@ def test_edges_join_writers_and_readers(watch: Watch, lines: Path) -> None:
 
 @pytest.mark.real_time
 def test_a_hundred_pipelines_at_once_are_a_hundred_runs(watch: Watch) -> None:
-    observed = watch.run("for i in {1..100}; do seq 100 | { sleep 1; sort; } | wc -l & done; wait")
+    observed = watch.run("for i in {1..100}; do seq 100 | { sleep 3; sort; } | wc -l & done; wait")
     assert observed.stdout.split() == ["100"] * 100
     assert [run.pipeline for run in observed.runs] == ["seq|bash|wc"] * 100
     assert max(run.start for run in observed.runs) < min(run.end or 0 for run in observed.runs)
