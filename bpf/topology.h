@@ -417,6 +417,31 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 	return 0;
 }
 
+/* One end, where `joined` of them make edges; whether it no longer makes one. */
+GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot, int joined)
+{
+	struct stage *stage = stage_at(index);
+	struct pipe_key key;
+	u32 side, properties;
+
+	if (!stage)
+		return 0;
+	slot &= STAGE_ENDS - 1;
+	key = stage->ends[slot].key;
+	side = end_side(&stage->ends[slot]);
+	if (!key.inode || !side)
+		return 0;
+	properties = key.pad | END_LEFT;
+	if (!was_called(stage, side - 1))
+		properties |= END_UNUSED;
+	if (properties & END_JOINED && (joined < 2 || !(properties & END_UNUSED)))
+		return 0;
+	if (holds_as_stdio(p, &key, side - 1))
+		return 0;
+	stage->ends[slot].key.pad = properties & ~END_JOINED;
+	return !!(properties & END_JOINED);
+}
+
 /*
  * The root of a stage has become another program, by the shell's exec, say: what it read from
  * its children before, `$(…)`, is none of that program's, nor is the stdout that `>(gzip > f)`
@@ -432,22 +457,8 @@ GLOBAL(int, leave_ends)(u64 p, u32 index)
 		return 0;
 	for (int i = 0; i < STAGE_ENDS; i++)
 		joined += stage->ends[i].key.pad >> END_JOINED_SHIFT & 1;
-	for (int i = 0; i < STAGE_ENDS; i++) {
-		struct pipe_end *end = &stage->ends[i];
-		u32 side = end_side(end), properties = end->key.pad | END_LEFT;
-		struct pipe_key key = end->key;
-
-		if (!key.inode || !side)
-			continue;
-		if (!was_called(stage, side - 1))
-			properties |= END_UNUSED;
-		if (properties & END_JOINED && (joined < 2 || !(properties & END_UNUSED)))
-			continue;
-		if (holds_as_stdio(p, &key, side - 1))
-			continue;
-		joined -= properties >> END_JOINED_SHIFT & 1;
-		end->key.pad = properties & ~END_JOINED;
-	}
+	for (u32 i = 0; i < STAGE_ENDS; i++)
+		joined -= leave_end(p, index, i, joined);
 	return 0;
 }
 

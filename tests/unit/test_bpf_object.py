@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels older than the host's would refuse, seen in the built object without booting one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+OBJECT = Path(__file__).parents[2] / "daemon/pipelined/bpf/pipelined.bpf.o"
+
+Function = dict[int, str]
+"""Instructions by number."""
+
+
+def test_no_loop_is_closed_by_an_instruction_that_does_not_jump() -> None:
+    """Linux 6.1 calls that a back-edge, whoever loads it (check_cfg: loop_ok is for jumps only)."""
+    listing = subprocess.run(
+        ["llvm-objdump", "-d", "--no-show-raw-insn", OBJECT],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    functions = list(functions_of(listing))
+    assert len(functions) > 50
+    assert [fault for function in functions for fault in faults(function)] == []
+
+
+def test_such_a_loop_would_be_found() -> None:
+    into_the_middle = "0 <f>:\n 0: goto +1 <L>\n 1: r1 = 0\n 2: if r1 == 0 goto -2 <L>\n 3: exit\n"
+    (function,) = functions_of(into_the_middle)
+    assert faults(function) == ["1: r1 = 0"]
+
+
+def functions_of(listing: str) -> Iterator[Function]:
+    for part in re.split(r"^[0-9a-f]+ <(?!LBB)\w+>:$", listing, flags=re.MULTILINE)[1:]:
+        yield {
+            int(number): text
+            for number, text in re.findall(r"^\s+(\d+):\s+(.+)$", part, re.MULTILINE)
+        }
+
+
+def faults(function: Function) -> list[str]:
+    """Instructions that fall through to one that the search, in the kernel's order, is still in."""
+    numbers = list(function)
+    after = dict(pairwise(numbers))
+    found = []
+    under_way, done = {numbers[0]}, set[int]()
+    path = [(numbers[0], successors(numbers[0], function, after))]
+    while path:
+        at, left = path[-1]
+        if not left:
+            path.pop()
+            under_way.discard(at)
+            done.add(at)
+            continue
+        following = left.pop(0)
+        if following in under_way and "goto" not in function[at]:
+            found.append(f"{at}: {function[at]}")
+        elif following not in under_way | done:
+            under_way.add(following)
+            path.append((following, successors(following, function, after)))
+    return found
+
+
+def successors(at: int, function: Function, after: dict[int, int]) -> list[int]:
+    text = function[at]
+    if text.startswith("exit"):
+        return []
+    jump = re.search(r"goto ([+-]\w+)", text)
+    there = [at + 1 + int(jump[1], 0)] if jump else []
+    return there if text.startswith("goto") else [after[at], *there]
