@@ -83,9 +83,18 @@ def _guarded(arguments: list[str]) -> int:
 
 
 def _complain(message: str, status: int) -> int:
+    priority = "<3>" if _logs_to_journal() else ""
     with contextlib.suppress(OSError):
-        click.echo(f"{PROGRAM}: {' '.join(message.split())}", err=True)
+        click.echo(f"{priority}{PROGRAM}: {' '.join(message.split())}", err=True)
     return status
+
+
+def _logs_to_journal() -> bool:
+    if "JOURNAL_STREAM" not in os.environ:
+        return False
+    from pipelined.service import logs_to_journal
+
+    return logs_to_journal(os.environ)
 
 
 def _usage(error: click.UsageError) -> str:
@@ -105,12 +114,14 @@ def _log_to_stderr(level: str) -> None:
 
     if os.environ.get(DEBUG_VARIABLE):
         level = "debug"
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    if _logs_to_journal():
+        from pipelined.service import JournalFormatter
+
+        handler.setFormatter(JournalFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
 
 class _Serve(click.Command):
@@ -212,7 +223,7 @@ The file says the same things as the flags, and the flags win:
   [web]
   listen-address = "[::1]:9905"
 
-SIGTERM and Ctrl-C detach everything within a second.""",
+SIGTERM and Ctrl-C detach everything within a second. SIGHUP reads the web config again.""",
 )
 @click.option(
     "--config",
@@ -235,9 +246,11 @@ def serve(config_file: str | None, **flags: object) -> int:
     except UserError as error:
         raise click.UsageError(str(error)) from None
     _log_to_stderr(config.log_level)
+    from pipelined.capabilities import drop
     from pipelined.serve import serve as run_daemon
+    from pipelined.service import Supervisor
 
-    run_daemon(config, sys.stdout)
+    run_daemon(config, sys.stdout, give_up=drop, supervisor=Supervisor.take(os.environ))
     return 0
 
 

@@ -434,6 +434,15 @@ class Config:
         '"info"',
         "How much to log: debug, info, warning or error.",
     )
+    web_config_file: Path | None = _option(
+        "web.config.file",
+        None,
+        "",
+        "FILE",
+        _file,
+        '"/etc/pipelined/web.yml"',
+        "TLS, passwords and headers of the port, in the format of other Prometheus exporters.",
+    )
     sweep_interval: float = _option(
         "sweep-interval",
         1.0,

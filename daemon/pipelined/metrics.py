@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pipelined.model import Totals
     from pipelined.observer import Observer
     from pipelined.runs import Histogram, StageCounters
+    from pipelined.web_config import WebConfigFile
 
 __all__ = [
     "BuildCollector",
@@ -53,6 +54,7 @@ __all__ = [
     "Scrape",
     "StageCollector",
     "SweepCollector",
+    "WebConfigCollector",
 ]
 
 Labels = dict[str, str]
@@ -440,6 +442,32 @@ class HistoryCollector(Collector):
         )
 
 
+class WebConfigCollector(Collector):
+    """Whether what `--web.config.file` says now is what holds."""
+
+    def __init__(self, web_config: WebConfigFile) -> None:
+        self._web_config = web_config
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "pipelined_config_last_reload_successful",
+            "1 if the web configuration was right when it was read last, 0 if an older one is in"
+            " use.",
+            value=int(self._web_config.last_reload_successful),
+        )
+        yield GaugeMetricFamily(
+            "pipelined_config_last_reload_success_timestamp_seconds",
+            "When the web configuration in use was read, as Unix time.",
+            value=self._web_config.last_reload_success_time,
+        )
+        if (expiry := self._web_config.certificate_expiry) is not None:
+            yield GaugeMetricFamily(
+                "pipelined_web_tls_certificate_expiry_timestamp_seconds",
+                "When the certificate of the port stops being valid, as Unix time.",
+                value=expiry,
+            )
+
+
 class BuildCollector(Collector):
     """Which build this is, and what loaded its programs."""
 
@@ -509,10 +537,11 @@ class Metrics:
         self,
         observer: Observer,
         history: History | None = None,
+        web_config: WebConfigFile | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Without `history` its metrics are absent."""
+        """Without `history` or `web_config` their metrics are absent."""
         scrape = Scrape(observer)
         collectors: dict[str, Collector] = {
             "sweep": SweepCollector(observer, scrape),
@@ -525,6 +554,8 @@ class Metrics:
         }
         if history:
             collectors["history"] = HistoryCollector(history)
+        if web_config:
+            collectors["web_config"] = WebConfigCollector(web_config)
         self.registry = CollectorRegistry()
         self.registry.register(GuardedCollectors(collectors, clock))
         self._one_scrape = threading.Lock()

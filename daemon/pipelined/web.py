@@ -6,12 +6,12 @@ wrong with a request is answered as JSON, ``{"error": {"status": 404, "message":
 browser that asked for a page, as one.
 
 The server is cheroot: threads in this process, so that requests see the live model (a
-server that forks could not), no compiled parts, and TLS with client certificates.
+server that forks could not). Between requests `connections` has the clients; TLS and passwords
+are those of `web_config`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gzip
 import ipaddress
@@ -20,7 +20,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
@@ -30,6 +29,7 @@ from cheroot import wsgi
 from flask import Blueprint, Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
+from pipelined.connections import MOST, Gate
 from pipelined.errors import UserError
 from pipelined.events import MAX_STREAMS, STOPPING, create_events
 from pipelined.findings import Host
@@ -44,6 +44,7 @@ from pipelined.schema import run_as_dict
 if TYPE_CHECKING:
     from pipelined.history import History
     from pipelined.observer import Observer
+    from pipelined.web_config import WebConfigFile
 
 __all__ = ["HttpServer", "create_app", "serve"]
 
@@ -58,6 +59,11 @@ _PARAMETERS = {
 #: Paths below which a program asks, not a person.
 _FOR_PROGRAMS = ("/api", "/metrics", "/healthz", "/readyz", "/static")
 
+#: Connections that the kernel keeps until they are accepted; of more, clients try again later.
+_BACKLOG = 2 * MOST
+
+WsgiApp = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
 
 # -- the application
 
@@ -68,14 +74,16 @@ def create_app(
     host: Host,
     show_arguments: bool = False,
     history: History | None = None,
+    web_config: WebConfigFile | None = None,
 ) -> Flask:
     """The web application that shows `observer`, and what `history` keeps of finished runs.
 
     Findings are told for the machine `host`. Command lines appear only with `show_arguments`.
+    Of `web_config` only the metrics are shown here; `HttpServer` does what it says.
     """
     app = Flask("pipelined")
     app.json.sort_keys = False  # type: ignore[attr-defined]  # the documented order is the order
-    metrics = Metrics(observer, history)
+    metrics = Metrics(observer, history, web_config)
     app.register_error_handler(HTTPException, _answer_error)
     app.before_request(_refuse_unknown_parameters)
     app.after_request(_add_security_headers)
@@ -209,36 +217,48 @@ class HttpServer:
     """Serves an application in threads of this process, from `start` to `stop`.
 
     `host` is a name or an address (0.0.0.0: all of IPv4, `::`: of IPv6 too); `port` 0 picks
-    a free one, which `port` then tells. No thread of it keeps the process alive.
+    a free one, which `port` then tells. Without `web_config` there is neither TLS nor a password.
+    No thread of it keeps the process alive.
     """
 
     #: So many requests are answered at once, however many streams there are beside them.
     threads = 8 + MAX_STREAMS
-    #: Seconds a client may take over a request, or leave a connection idle.
+    #: Seconds a client may take over a request or to read an answer, or leave a connection idle.
     client_timeout = 10
     #: Seconds `stop` waits at most.
     stop_timeout = 0.5
 
-    def __init__(self, app: Flask, host: str, port: int) -> None:
+    def __init__(
+        self, app: Flask, host: str, port: int, web_config: WebConfigFile | None = None
+    ) -> None:
         self.host = host
         self.port = port
-        self._app = app
+        self.web_config = web_config
+        self._app = _guarded(app, web_config)
         self._server: _CherootServer | None = None
         self._prepared = threading.Event()
         self._stopping = threading.Event()
 
     @property
     def url(self) -> str:
-        return f"http://{_address(self.host, self.port)}/"
+        return f"{self.scheme}://{_address(self.host, self.port)}/"
+
+    @property
+    def scheme(self) -> str:
+        """``https`` or ``http``."""
+        return "https" if self.web_config and self.web_config.tls else "http"
 
     def start(self) -> None:
         """Listen; on return the kernel accepts connections. Raises UserError with the mend."""
         listener = _listen(self.host, self.port)
         self.port = listener.getsockname()[1]
+        if risk := _risk(listener.getsockname()[0], self.web_config):
+            logging.getLogger(__name__).warning("%s", risk)
         self._stopping = stopping = threading.Event()
         self._server = _CherootServer(
             listener,
             partial(_told, self._app, stopping),
+            self.web_config if self.scheme == "https" else None,
             numthreads=self.threads,
             timeout=self.client_timeout,
             shutdown_timeout=self.stop_timeout / 4,
@@ -252,7 +272,8 @@ class HttpServer:
             server.prepare()
             if stopping.is_set():  # asked to stop before there was anything to stop
                 server.stop()
-        except OSError:
+        except (OSError, ValueError):  # the listener was closed meanwhile
+            server.stop()  # the threads, where they were started by then
             if not stopping.is_set():
                 raise
             return
@@ -270,10 +291,7 @@ class HttpServer:
         # A client that does not read its response can hold a thread longer than we wait.
         stopping = threading.Thread(target=server.stop, name="http-stop", daemon=True)
         stopping.start()
-        deadline = time.monotonic() + self.stop_timeout
-        while stopping.is_alive() and time.monotonic() < deadline:
-            server.wake()
-            stopping.join(self.stop_timeout / 20)
+        stopping.join(self.stop_timeout)
         server.close()
         self._prepared.clear()
 
@@ -290,8 +308,28 @@ class HttpServer:
         self.stop()
 
 
+def _guarded(app: Flask, web_config: WebConfigFile | None) -> WsgiApp:
+    if web_config is None:
+        return app
+    from pipelined.web_config import guarded  # only where it is wanted
+
+    return guarded(app, web_config)
+
+
+def _risk(address: str, web_config: WebConfigFile | None) -> str | None:
+    """What is wrong with listening on `address`, and the mend; None when nothing is."""
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return None
+    if web_config is not None and web_config.asks_who:
+        return None
+    return (
+        f"listening on {address} without a password: whoever reaches the port sees which commands"
+        " run here; give --web.config.file (docs/SECURITY.md), or listen on 127.0.0.1"
+    )
+
+
 def _told(
-    app: Flask, stopping: threading.Event, environ: dict[str, Any], start_response: Any
+    app: WsgiApp, stopping: threading.Event, environ: dict[str, Any], start_response: Any
 ) -> Iterable[bytes]:
     """The application, told when to end what goes on for as long as the server runs."""
     environ[STOPPING] = stopping
@@ -299,23 +337,36 @@ def _told(
 
 
 class _CherootServer(wsgi.Server):
-    """cheroot on a socket that already listens, logging to our log."""
+    """cheroot on a socket that already listens, with our gate, logging to our log."""
 
-    request_queue_size = 64
     max_request_header_size = 64 * 1024
     max_request_body_size = 64 * 1024
-    #: Seconds between looks for expired connections: each one wakes an idle process.
-    expiration_interval = 5
 
-    def __init__(self, listener: socket.socket, app: Callable[..., Any], **options: Any) -> None:
-        self._address = listener.getsockname()[:2]
-        super().__init__(self._address, app, server_name="pipelined", **options)
+    def __init__(
+        self,
+        listener: socket.socket,
+        app: WsgiApp,
+        web_config: WebConfigFile | None,
+        **options: Any,
+    ) -> None:
+        """`web_config` is what makes TLS of connections; None: nothing does."""
+        super().__init__(
+            listener.getsockname()[:2],
+            app,
+            server_name="pipelined",
+            request_queue_size=_BACKLOG,  # it sets that of the listener again
+            **options,
+        )
         self._listener = listener
+        self._web_config = web_config
 
     def prepare(self) -> None:
         # cheroot would serve on file descriptor 3, whatever that is, when this is set.
         os.environ.pop("LISTEN_PID", None)
         super().prepare()
+        self._connections.close()
+        secure = self._web_config.stream if self._web_config else None
+        self._connections: Any = Gate(self, self._listener, secure)
 
     def bind(self, family: int, type: int, proto: int = 0) -> socket.socket:
         """The socket to serve on: instead of binding one, the one that listens."""
@@ -325,11 +376,6 @@ class _CherootServer(wsgi.Server):
     def close(self) -> None:
         """Accept no connection any more, also where the server was not prepared in time."""
         self._listener.close()
-
-    def wake(self) -> None:
-        """Have the listening thread look up: it notices a stop only between connections."""
-        with contextlib.suppress(OSError):  # no longer listening: nothing left to wake
-            socket.create_connection(self._address, timeout=0.1).close()
 
     def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
         logging.getLogger(__name__).log(level, "%s", msg, exc_info=traceback)
@@ -345,7 +391,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener = socket.create_server(
             (host, port),
             family=family,
-            backlog=_CherootServer.request_queue_size,
+            backlog=_BACKLOG,
             dualstack_ipv6=family == socket.AF_INET6 and host == "::",
         )
     except (OSError, UnicodeError) as error:

@@ -821,7 +821,7 @@ def local(**changed: Any) -> Config:
     return Config(web_listen_address=Address("127.0.0.1", 0), history=False, **changed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_stops_cleanly_at_a_signal(number: signal.Signals) -> None:
     observer: Any = FakeObserver()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -146,11 +146,17 @@ class FakeHistory:
         return self.told
 
 
+class FakeWebConfig:
+    last_reload_successful = False
+    last_reload_success_time = 1_700_000_000.5
+    certificate_expiry = 1_800_000_000.0
+
+
 def scrape(
-    observer: Any, history: Any = None
+    observer: Any, history: Any = None, web_config: Any = None
 ) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """One scrape, parsed back from the text that Prometheus would read."""
-    text, _ = Metrics(observer, history).render()
+    text, _ = Metrics(observer, history, web_config).render()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in parse_text(text.decode())
@@ -432,12 +438,25 @@ def test_where_functions_cannot_be_hooked_their_series_are_absent() -> None:
     assert "pipelined_pipe_capacity_bytes" not in found
 
 
+def test_a_web_config_that_could_not_be_read_again_is_told() -> None:
+    samples = scrape(FakeObserver(), web_config=FakeWebConfig())
+    assert value(samples, "pipelined_config_last_reload_successful") == 0
+    reloaded = value(samples, "pipelined_config_last_reload_success_timestamp_seconds")
+    assert reloaded == 1_700_000_000.5
+
+
+def test_without_a_web_config_nothing_is_told_of_it() -> None:
+    assert not {name for name in names(scrape(FakeObserver())) if "config" in name}
+
+
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
     page = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text()
     documented = set(re.findall(r"^### `(\w+)`", page, re.MULTILINE))
     exposed = {
         re.sub(r"_(sum|count|bucket)$", "", name)
-        for name in names(scrape(FakeObserver(several_series()), FakeHistory(STORED)))
+        for name in names(
+            scrape(FakeObserver(several_series()), FakeHistory(STORED), FakeWebConfig())
+        )
         if name.startswith("pipelined_")
     }
     assert documented == exposed

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Give up the capabilities that only loading and attaching BPF programs needs.
+
+Capabilities belong to a thread, and a new thread has those of the one that starts it. So what is
+to run without them is started from a thread that has given them up (`started_without`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+
+__all__ = ["CAP_BPF", "KEPT", "drop", "map_access_needs_bpf", "permitted", "started_without"]
+
+# From linux/capability.h.
+_CAP_CHOWN = 0
+_CAP_DAC_OVERRIDE = 1
+_CAP_NET_BIND_SERVICE = 10
+CAP_BPF = 39
+_VERSION_3 = 0x20080522
+
+# From linux/prctl.h.
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+#: What is kept where it is there, as a set of bits: the unit in deploy/systemd gives none of them.
+#: Root, who starts the daemon by hand, may touch root's files anyway; without CAP_DAC_OVERRIDE it
+#: could not write the history that the service left behind under its own user, and without
+#: CAP_CHOWN SQLite could not leave its files to that user (a killed daemon leaves some).
+#: CAP_NET_BIND_SERVICE is for a port below 1024.
+KEPT = 1 << _CAP_CHOWN | 1 << _CAP_DAC_OVERRIDE | 1 << _CAP_NET_BIND_SERVICE
+
+
+def drop() -> None:
+    """Give up, in this thread and for what it starts, every capability that is not in `KEPT`.
+
+    Nothing started from now on gets more than is left, root's programs neither
+    (no_new_privs); that makes the bounding set, which an unprivileged service cannot change,
+    irrelevant. CAP_BPF stays where reading maps by their descriptors needs it. Raises OSError.
+    """
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    before = permitted()
+    kept = before & KEPT
+    # Asked without it in effect, while it can still be kept.
+    _set(effective=kept, permitted=before)
+    if before >> CAP_BPF & 1 and map_access_needs_bpf():
+        kept |= 1 << CAP_BPF
+    _set(effective=kept, permitted=kept)
+
+
+def permitted() -> int:
+    """The capabilities that this thread may use, as a set of bits."""
+    data = _Data()
+    _call("capget", ctypes.byref(_Header(_VERSION_3, 0)), ctypes.byref(data))
+    return int(data.low.permitted | data.high.permitted << 32)
+
+
+def map_access_needs_bpf() -> bool:
+    """Whether the kernel refuses this thread what needs no more than a map's descriptor.
+
+    Where kernel.unprivileged_bpf_disabled is set, kernels before commit c8644cd0efe7 (in v5.19)
+    refuse every bpf call without CAP_BPF, before they look at its arguments; later ones complain
+    of a descriptor that is none.
+    """
+    lib = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    lib.bpf_map_lookup_elem(-1, None, None)
+    return ctypes.get_errno() == errno.EPERM
+
+
+def started_without(start: Callable[[], object], give_up: Callable[[], object] = drop) -> None:
+    """Call `start` where `give_up` was called before: the threads it starts have nothing either.
+
+    The calling thread keeps what it has. What `start` raises is raised here.
+    """
+    import threading
+
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            give_up()
+            start()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="start")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Sets(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+class _Data(ctypes.Structure):
+    """Capabilities 0 to 31, and 32 to 63."""
+
+    _fields_ = (("low", _Sets), ("high", _Sets))
+
+
+def _set(*, effective: int, permitted: int) -> None:
+    low = _Sets(effective & 0xFFFFFFFF, permitted & 0xFFFFFFFF, 0)
+    high = _Sets(effective >> 32, permitted >> 32, 0)
+    _call("capset", ctypes.byref(_Header(_VERSION_3, 0)), ctypes.byref(_Data(low, high)))
+
+
+def _prctl(option: int, value: int) -> None:
+    # its arguments are longs, and those that are not used have to be 0
+    _call("prctl", option, *(ctypes.c_ulong(number) for number in (value, 0, 0, 0)))
+
+
+def _call(name: str, *arguments: object) -> None:
+    """A function of the C library that sets errno."""
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that are slow, silent, many or mad: a scrape is answered all the same."""
+
+from __future__ import annotations
+
+import gc
+import http.client
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cheroot.workers.threadpool import ThreadPool
+from flask import Flask, Response, request
+
+from certificates import Authority
+from pipelined.connections import MOST, MOST_UNSENT, Connection, Gate
+from pipelined.web import HttpServer, _risk
+from pipelined.web_config import WebConfigFile
+
+#: A scrape takes milliseconds; one that waits for a slow client takes ten seconds.
+SOON = 6.0
+BIG = 4 << 20
+
+
+class ImpatientServer(HttpServer):
+    client_timeout = 1
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    authority = Authority(tmp_path_factory.mktemp("ca"))
+    authority.issue("server", "IP:127.0.0.1")
+    return authority
+
+
+@pytest.fixture(params=["http", "https"])
+def web_config(
+    request: pytest.FixtureRequest, ca: Authority, tmp_path: Path
+) -> WebConfigFile | None:
+    if request.param == "http":
+        return None
+    file = tmp_path / "web.yml"
+    directory = ca.certificate.parent
+    file.write_text(
+        f"tls_server_config:\n  cert_file: {directory}/server.crt\n"
+        f"  key_file: {directory}/server.key\n"
+    )
+    return WebConfigFile(file)
+
+
+@pytest.fixture
+def app() -> Flask:
+    app = Flask("app")
+    answers: dict[str, Callable[[], Response | str]] = {
+        "metrics": lambda: "figures",
+        "big": lambda: Response(b"x" * BIG),
+        "endless": lambda: Response(iter(lambda: b"x" * 50_000, b"")),
+        "scheme": lambda: request.scheme,
+    }
+    for name, answer in answers.items():
+        app.add_url_rule(f"/{name}", name, answer)
+    return app
+
+
+@pytest.fixture
+def server(app: Flask, web_config: WebConfigFile | None) -> Iterator[HttpServer]:
+    with HttpServer(app, "127.0.0.1", 0, web_config) as running:
+        yield running
+
+
+@pytest.fixture
+def impatient(app: Flask, web_config: WebConfigFile | None) -> Iterator[HttpServer]:
+    with ImpatientServer(app, "127.0.0.1", 0, web_config) as running:
+        yield running
+
+
+Connect = Callable[..., socket.socket]
+
+
+@pytest.fixture
+def connect(ca: Authority) -> Iterator[Connect]:
+    """Connects to a server, with TLS if it speaks that."""
+    opened: list[socket.socket] = []
+    context = ssl.create_default_context(cafile=str(ca.certificate))
+
+    def open_one(to: HttpServer, buffer: int = 0, handshake: bool = True) -> socket.socket:
+        sock = socket.socket()
+        if buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        sock.settimeout(20)
+        sock.connect(("127.0.0.1", to.port))
+        if handshake and to.scheme == "https":
+            sock = context.wrap_socket(sock, server_hostname="127.0.0.1")
+        opened.append(sock)
+        return sock
+
+    yield open_one
+    for sock in opened:
+        sock.close()
+
+
+def ask(sock: socket.socket, path: str) -> tuple[int, bytes]:
+    """A request on this connection, and its answer."""
+    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    return answer_on(sock)
+
+
+def answer_on(sock: socket.socket) -> tuple[int, bytes]:
+    answer = http.client.HTTPResponse(sock)
+    answer.begin()
+    return answer.status, answer.read()
+
+
+def scrape_seconds(server: HttpServer, connect: Connect) -> float:
+    """How long a new client's scrape takes."""
+    began = time.monotonic()
+    assert ask(connect(server), "/metrics") == (200, b"figures")
+    return time.monotonic() - began
+
+
+def gate(server: HttpServer) -> Gate:
+    assert server._prepared.wait(20)
+    assert server._server is not None
+    assert isinstance(server._server._connections, Gate)
+    return server._server._connections
+
+
+def held(server: HttpServer) -> int:
+    """Connections that the server has."""
+    return len(gate(server)._all)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# -- slow and silent clients
+
+
+def test_hundreds_of_silent_connections(server: HttpServer, connect: Connect) -> None:
+    for _ in range(2 * MOST):
+        connect(server, handshake=False)
+    assert scrape_seconds(server, connect) < SOON
+    assert held(server) <= MOST
+
+
+def test_more_dribbled_headers_than_threads(server: HttpServer, connect: Connect) -> None:
+    dribbling = [connect(server) for _ in range(3 * server.threads)]
+    for sock in dribbling:
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+    for _ in range(5):
+        for sock in dribbling:
+            sock.sendall(b"a")
+        assert scrape_seconds(server, connect) < SOON
+    for sock in dribbling[:3]:
+        sock.sendall(b"\r\n\r\n")
+        assert answer_on(sock) == (200, b"figures")
+
+
+def test_more_dribbled_bodies_than_threads(server: HttpServer, connect: Connect) -> None:
+    for _ in range(3 * server.threads):
+        sock = connect(server)
+        sock.sendall(b"POST /metrics HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\na")
+    assert scrape_seconds(server, connect) < SOON
+
+
+@pytest.mark.parametrize("path", ["/big", "/endless"])
+def test_clients_that_do_not_read(server: HttpServer, connect: Connect, path: str) -> None:
+    # Those who are sent an endless stream hold a thread each, for a while.
+    few = server.threads // 2
+    for _ in range(3 * server.threads if path == "/big" else few):
+        sock = connect(server, buffer=4096)
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    for _ in range(3):
+        assert scrape_seconds(server, connect) < SOON
+    until(lambda: sum(len(one.answer.unsent) for one in tuple(gate(server)._all)) <= MOST_UNSENT)
+
+
+def test_what_a_slow_client_has_not_read_is_sent_to_the_end(
+    server: HttpServer, connect: Connect
+) -> None:
+    sock = connect(server, buffer=4096)
+    sock.sendall(b"GET /big HTTP/1.1\r\nHost: test\r\n\r\n")
+    until(lambda: any(one.answer.unsent for one in tuple(gate(server)._waiting)))
+    status, body = answer_on(sock)
+    assert (status, len(body)) == (200, BIG)
+    assert ask(sock, "/metrics") == (200, b"figures")
+
+
+def test_a_request_has_so_long_however_it_dribbles(impatient: HttpServer, connect: Connect) -> None:
+    sock = connect(impatient)
+    began = time.monotonic()
+
+    def dribble() -> None:
+        with suppress(OSError):
+            while time.monotonic() < began + 10:
+                sock.sendall(b"a")
+                time.sleep(0.1)
+
+    threading.Thread(target=dribble, daemon=True).start()
+    assert answer_on(sock) == (408, b"The request took too long.\n")
+    assert time.monotonic() - began < 5
+
+
+def test_a_handshake_has_so_long(impatient: HttpServer, connect: Connect) -> None:
+    sock = connect(impatient, handshake=False)
+    sock.sendall(b"\x16\x03\x01")
+    if impatient.scheme == "http":
+        assert answer_on(sock)[0] == 408
+    assert sock.recv(100) == b""
+
+
+def test_silent_and_idle_connections_are_closed(impatient: HttpServer, connect: Connect) -> None:
+    silent, idle = connect(impatient), connect(impatient)
+    ask(idle, "/metrics")
+    assert (silent.recv(1), idle.recv(1)) == (b"", b"")
+    until(lambda: held(impatient) == 0)
+
+
+# -- mad clients
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x00\x01garbage\n", 400),
+        (b"GET /metrics\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"get /metrics HTTP/1.1\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\n\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET /metrics HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"GET /" + b"a" * 70_000, 414),
+        (b"GET / HTTP/1.1\r\nCookie: " + b"a" * 70_000, 413),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 12_000, 413),
+    ],
+)
+def test_garbage_is_refused_and_others_are_served(
+    server: HttpServer, connect: Connect, sent: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    sock = connect(server)
+    sock.sendall(sent)
+    assert answer_on(sock)[0] == status
+    assert scrape_seconds(server, connect) < SOON
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_client_that_sends_for_ever_gets_its_refusal(
+    server: HttpServer, connect: Connect
+) -> None:
+    sock = connect(server)
+
+    def flood() -> None:
+        with suppress(OSError):
+            while True:
+                sock.sendall(b"a" * 50_000)
+
+    sock.sendall(b"GET / HTTP/1.1\r\nCookie: ")
+    flooding = threading.Thread(target=flood, daemon=True)
+    flooding.start()
+    assert answer_on(sock)[0] == 413
+    assert scrape_seconds(server, connect) < SOON
+    flooding.join(20)  # it is closed in the end
+    assert not flooding.is_alive()
+
+
+def test_a_body_is_not_taken_for_the_next_request(server: HttpServer, connect: Connect) -> None:
+    sock = connect(server)
+    body = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n"
+    sock.sendall(b"GET /metrics HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    assert answer_on(sock)[0] == 200
+    assert sock.recv(100) == b""
+
+
+def test_garbage_instead_of_a_handshake_is_dropped(
+    server: HttpServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    if server.scheme == "http":
+        return
+    caplog.set_level(logging.INFO)
+    for _ in range(20):
+        sock = connect(server, handshake=False)
+        sock.sendall(b"\x16\x03\x01\x00\x05hello, is anybody there?")
+        with suppress(ConnectionResetError):
+            while sock.recv(100):  # an alert
+                pass
+    assert scrape_seconds(server, connect) < SOON
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if line.startswith("no TLS connection")]) == 1
+
+
+# -- how connections are kept
+
+
+def test_requests_sent_at_once_are_answered_in_turn(server: HttpServer, connect: Connect) -> None:
+    sock = connect(server)
+    sock.sendall(
+        b"".join(b"GET /%b HTTP/1.1\r\nHost: t\r\n\r\n" % p for p in (b"metrics", b"scheme"))
+    )
+    # One reader for both: HTTPResponse reads ahead.
+    received = b""
+    while server.scheme.encode() not in received.rpartition(b"figures")[2]:
+        data = sock.recv(10_000)
+        assert data, received
+        received += data
+    assert received.index(b"figures") < received.rindex(server.scheme.encode())
+
+
+def test_the_application_knows_the_scheme(server: HttpServer, connect: Connect) -> None:
+    assert ask(connect(server), "/scheme") == (200, server.scheme.encode())
+
+
+def test_the_one_that_waited_longest_makes_room(server: HttpServer, connect: Connect) -> None:
+    first = connect(server)
+    ask(first, "/metrics")
+    until(lambda: len(gate(server)._waiting) == 1)
+    others = [connect(server, handshake=False) for _ in range(MOST)]
+    assert first.recv(1) == b""
+    assert scrape_seconds(server, connect) < SOON
+    assert len(others) == MOST
+
+
+def test_a_closed_connection_is_forgotten_without_the_garbage_collector(
+    server: HttpServer, connect: Connect
+) -> None:
+    def there() -> int:
+        return sum(isinstance(one, Connection) for one in gc.get_objects())
+
+    gc.collect()
+    before = there()
+    gc.disable()
+    try:
+        for _ in range(3 * server.threads):
+            sock = connect(server)
+            ask(sock, "/metrics")
+            sock.close()
+        until(lambda: held(server) == 0)
+        # Each thread remembers what it did last.
+        assert there() - before <= server.threads
+    finally:
+        gc.enable()
+
+
+def test_without_clients_nobody_wakes(impatient: HttpServer, connect: Connect) -> None:
+    ask(connect(impatient), "/metrics")
+    until(lambda: gate(impatient)._next_look == float("inf"))
+
+
+def test_a_stop_while_threads_are_being_started_leaves_none(
+    app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, go = ThreadPool.start, threading.Event()
+    before = set(threading.enumerate())
+
+    def slowly(pool: ThreadPool) -> None:
+        start(pool)
+        go.wait(20)
+
+    monkeypatch.setattr(ThreadPool, "start", slowly)
+    server = HttpServer(app, "127.0.0.1", 0)
+    server.start()
+    server.stop()
+    go.set()
+    until(lambda: set(threading.enumerate()) <= before)
+
+
+# -- where it listens
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1"])
+def test_listening_on_this_host_only_is_no_risk(address: str) -> None:
+    assert _risk(address, None) is None
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "fe80::1%eth0"])
+def test_listening_for_others_without_a_password_is_told_with_the_mend(
+    address: str, web_config: WebConfigFile | None
+) -> None:
+    told = _risk(address, web_config)
+    assert told is not None
+    assert "--web.config.file" in told
+
+
+def test_listening_for_others_with_a_password_is_no_risk(tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text(
+        "basic_auth_users:\n  a: $2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG\n"
+    )
+    assert _risk("0.0.0.0", WebConfigFile(file)) is None

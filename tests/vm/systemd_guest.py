@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in the virtual machine, as a unit: what systemd makes of the installed service.
+
+Each claim prints a line; the last line is the result. Standard library only: the machine has
+nothing else. Time is warped there: what is waited for has a wide deadline.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import traceback
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+URL = "http://127.0.0.1:9905"
+WEB_CONFIG = Path("/etc/pipelined/web.yml")
+OPTIONS = Path("/etc/default/pipelined")
+#: Seconds to wait for anything.
+PATIENCE = 300
+
+_SYS_BPF = 321  # x86-64
+_BPF_LINK_GET_FD_BY_ID = 30
+
+
+def systemctl(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemctl", *words], capture_output=True, text=True)
+
+
+def show(name: str) -> str:
+    return systemctl("show", "--value", "-p", name, "pipelined").stdout.strip()
+
+
+def journal(*words: str) -> list[dict[str, Any]]:
+    subprocess.run(["journalctl", "--sync"], check=True)
+    command = ["journalctl", "-u", "pipelined", "-o", "json", "--no-pager", *words]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    entries = [json.loads(line) for line in told.splitlines()]
+    # beside the daemon's, the unit has entries of systemd itself
+    return [entry for entry in entries if entry.get("_TRANSPORT") == "stdout"]
+
+
+def messages(*words: str) -> list[str]:
+    return [str(entry["MESSAGE"]) for entry in journal(*words)]
+
+
+def wait_until(look: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(1)  # each look costs the emulated processors a good part of that
+    raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
+
+
+def scrape() -> str:
+    with urllib.request.urlopen(f"{URL}/metrics", timeout=PATIENCE) as answer:
+        assert answer.status == 200
+        text: str = answer.read().decode()
+        return text
+
+
+def frame_options() -> str | None:
+    """A header that the web config names."""
+    with urllib.request.urlopen(f"{URL}/readyz", timeout=PATIENCE) as answer:
+        value: str | None = answer.headers["X-Frame-Options"]
+        return value
+
+
+def links(pid: int) -> set[int]:
+    """Ids of the BPF links that the process holds."""
+    found = set()
+    for file in Path(f"/proc/{pid}/fdinfo").iterdir():
+        match = re.search(r"^link_id:\s*(\d+)", file.read_text(), re.M)
+        if match:
+            found.add(int(match[1]))
+    return found
+
+
+def attached(link: int) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    attributes = ctypes.create_string_buffer(struct.pack("=I", link), 128)
+    descriptor = libc.syscall(_SYS_BPF, _BPF_LINK_GET_FD_BY_ID, attributes, 128)
+    if descriptor >= 0:
+        os.close(descriptor)
+        return True
+    assert ctypes.get_errno() == errno.ENOENT, os.strerror(ctypes.get_errno())
+    return False
+
+
+def main_pid() -> int:
+    return int(show("MainPID"))
+
+
+# -- the claims, in the order in which they are tried
+
+
+def it_is_active_after_the_boot() -> None:
+    wait_until(lambda: show("ActiveState") == "active", "the service")
+    assert show("Type").startswith("notify")
+    assert show("NRestarts") == "0"
+
+
+def its_status_counts_every_hook() -> None:
+    match = re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", show("StatusText"))
+    assert match, show("StatusText")
+    hooks = re.findall(r"^pipelined_hook_attached\{.*\} (.*)$", scrape(), re.M)
+    assert [match[1], match[2]] == [f"{hooks.count('1.0')}", f"{len(hooks)}"], hooks
+    # 6.1 has no tracepoint of direct I/O; a stock kernel lets every other hook attach
+    assert hooks.count("0.0") <= (1 if os.uname().release.startswith("6.1.") else 0)
+
+
+def it_counts_a_pipeline() -> None:
+    names = {command: f"/tmp/{command}-vm" for command in ("seq", "sort", "tail")}
+    for command, link in names.items():
+        os.symlink(shutil.which(command) or command, link)
+    line = f"{names['seq']} 20000 | {names['sort']} | {names['tail']} -n 1"
+    subprocess.run(["bash", "-c", line], check=True, stdout=subprocess.DEVNULL)
+    sample = r'^pipelined_runs_total\{.*pipeline="seq-vm\|sort-vm\|tail-vm".*\} 1\.0$'
+    wait_until(lambda: re.search(sample, scrape(), re.M), "the run in /metrics")
+
+
+def it_tells_its_own_memory_and_age() -> None:
+    values = dict(re.findall(r"^(process_\w+) (\S+)$", scrape(), re.M))
+    assert 20e6 < float(values["process_resident_memory_bytes"]) < 100e6
+    assert 0 < time.time() - float(values["process_start_time_seconds"]) < 600
+
+
+def it_keeps_it_in_the_history() -> None:
+    def listed() -> bool:
+        command = ["pipelined", "runs", "--json", "--command", "seq-vm"]
+        told = subprocess.run(command, capture_output=True, text=True)
+        return "seq-vm|sort-vm|tail-vm" in told.stdout
+
+    wait_until(listed, "the run in the history")
+    assert os.path.realpath("/var/lib/pipelined") == "/var/lib/private/pipelined"
+
+
+def no_thread_has_a_privilege_left() -> None:
+    tasks = list(Path(f"/proc/{main_pid()}/task").iterdir())
+    assert len(tasks) > 5
+    for task in tasks:
+        status = (task / "status").read_text()
+        values = dict(re.findall(r"^(\w+):\s*(.*)$", status, re.M))
+        sets = {name: int(values[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}
+        assert not any(sets.values()), f"{task}: {sets}"
+        assert (values["NoNewPrivs"], values["Seccomp"]) == ("1", "2"), task
+        assert "0" not in values["Uid"].split(), task
+
+
+def a_reload_reads_the_web_config_again() -> None:
+    before = main_pid()
+    assert frame_options() == "deny"
+    # in place: owner, group and mode stay
+    WEB_CONFIG.write_text(WEB_CONFIG.read_text().replace("deny", "sameorigin"))
+    done = systemctl("reload", "pipelined")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: any("SIGHUP" in told for told in messages()), "the reload in the log")
+    assert frame_options() == "sameorigin"
+    wait_until(lambda: show("ActiveState") == "active", "the service after its reload")
+    assert main_pid() == before
+
+
+def the_journal_has_priorities_and_no_second_time_stamp() -> None:
+    (entry,) = [entry for entry in journal() if "SIGHUP" in entry["MESSAGE"]]
+    assert entry["PRIORITY"] == "6"
+    assert entry["MESSAGE"].startswith("pipelined.serve: SIGHUP")
+    assert messages("-p", "warning") == []
+
+
+def a_bad_reload_changes_nothing_and_is_an_error() -> None:
+    WEB_CONFIG.write_text(WEB_CONFIG.read_text().replace("headers", "haeders"))
+    systemctl("reload", "pipelined")
+    wait_until(lambda: any("haeders" in told for told in messages("-p", "err")), "the error")
+    assert frame_options() == "sameorigin"
+    WEB_CONFIG.write_text(WEB_CONFIG.read_text().replace("haeders", "headers"))
+
+
+def the_unit_is_verified_and_exposes_little() -> None:
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "pipelined.service"],
+        capture_output=True,
+        text=True,
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+    told = subprocess.run(
+        ["systemd-analyze", "security", "--no-pager", "pipelined.service"],
+        capture_output=True,
+        text=True,
+    ).stdout
+    level = re.search(r"Overall exposure level for pipelined.service: ([\d.]+)", told)
+    assert level and float(level[1]) <= 2.0, told
+
+
+def it_stays_far_below_its_bounds() -> None:
+    memory, tasks = int(show("MemoryCurrent")), int(show("TasksCurrent"))
+    print(f"guest: uses {memory / 1e6:.0f} MB and {tasks} tasks")
+    assert memory < int(show("MemoryMax")) / 2
+    assert tasks < int(show("TasksMax")) / 2
+
+
+def signs_of_life_keep_it_running() -> None:
+    watchdog = int(show("WatchdogUSec").removesuffix("s"))
+    started = int(show("ActiveEnterTimestampMonotonic")) / 1e6
+    while time.monotonic() < started + 2 * watchdog:
+        time.sleep(1)
+    assert (show("ActiveState"), show("NRestarts")) == ("active", "0")
+
+
+def a_daemon_that_hangs_is_replaced() -> None:
+    hung = main_pid()
+    os.kill(hung, signal.SIGSTOP)
+    wait_until(lambda: show("NRestarts") == "1", "the restart")
+    wait_until(lambda: show("ActiveState") == "active", "the service that replaces it")
+    assert main_pid() not in (0, hung)
+    assert "pipelined_hook_attached" in scrape()
+    # where it hung is in the log
+    assert any("Fatal Python error: Aborted" in told for told in messages())
+
+
+def a_stop_leaves_nothing_attached() -> None:
+    held = links(main_pid())
+    assert held and all(map(attached, held))
+    done = systemctl("stop", "pipelined")
+    assert done.returncode == 0, done.stderr
+    assert (show("ActiveState"), show("Result")) == ("inactive", "success")
+    wait_until(lambda: not any(map(attached, held)), "the hooks' end")
+    assert os.listdir("/sys/fs/bpf") == []
+    assert messages()[-1] == "pipelined.serve: every hook is detached"
+
+
+def a_wrong_flag_is_an_error_in_the_log_and_not_tried_again() -> None:
+    usual = OPTIONS.read_text()
+    OPTIONS.write_text('OPTIONS="--no-such-flag"\n')
+    assert systemctl("start", "pipelined").returncode != 0
+    assert (show("ActiveState"), show("ExecMainStatus"), show("Result")) == (
+        "failed",
+        "2",
+        "exit-code",
+    )
+    assert any("--no-such-flag" in told for told in messages("-p", "err"))
+    OPTIONS.write_text(usual)
+    systemctl("reset-failed", "pipelined")
+
+
+def a_purge_stops_it_and_takes_everything_away() -> None:
+    assert systemctl("start", "pipelined").returncode == 0
+    held = links(main_pid())
+    WEB_CONFIG.unlink()  # not the package's
+    done = subprocess.run(["dpkg", "--purge", "pipelined"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: not any(map(attached, held)), "the hooks' end")
+    left = (
+        "/etc/pipelined",
+        "/usr/lib/pipelined",
+        "/var/lib/pipelined",
+        "/var/lib/private/pipelined",
+    )
+    assert not any(map(os.path.lexists, left)), left
+    assert systemctl("start", "pipelined").returncode != 0
+
+
+CLAIMS = (
+    it_is_active_after_the_boot,
+    its_status_counts_every_hook,
+    it_counts_a_pipeline,
+    it_tells_its_own_memory_and_age,
+    it_keeps_it_in_the_history,
+    no_thread_has_a_privilege_left,
+    a_reload_reads_the_web_config_again,
+    the_journal_has_priorities_and_no_second_time_stamp,
+    a_bad_reload_changes_nothing_and_is_an_error,
+    the_unit_is_verified_and_exposes_little,
+    it_stays_far_below_its_bounds,
+    signs_of_life_keep_it_running,
+    a_daemon_that_hangs_is_replaced,
+    a_stop_leaves_nothing_attached,
+    a_wrong_flag_is_an_error_in_the_log_and_not_tried_again,
+    a_purge_stops_it_and_takes_everything_away,
+)
+
+
+def main() -> int:
+    failures = 0
+    for claim in CLAIMS:
+        name = claim.__name__.replace("_", " ")
+        began = time.monotonic()
+        try:
+            claim()
+        except Exception:
+            failures += 1
+            print(f"guest: FAILED {name}\n{traceback.format_exc()}", flush=True)
+        else:
+            print(f"guest: ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
+    if failures:
+        subprocess.run(["journalctl", "-u", "pipelined", "--no-pager", "-n", "200"])
+    print(f"guest: result failures={failures}", flush=True)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
