@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same across hosts, worst first."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import timeseries
+from grafana_foundation_sdk.models import dashboard as model
+
+from .frame import UID, framed, to_pipeline, unit_variable
+from .palette import read_palette, state_colours
+from .panels import (
+    READAHEAD_OFF,
+    SHARE,
+    Column,
+    Help,
+    Limits,
+    Query,
+    bars,
+    lines,
+    number,
+    rows,
+)
+from .queries import HOSTS, OUTERMOST, PIPELINE, UNITS
+
+__all__ = ["fleet"]
+
+OUTER = UNITS.only(OUTERMOST)
+WHOLE = OUTER.whole
+HOST = ("instance",)
+
+
+def fleet() -> model.Dashboard:
+    """The dashboard of all hosts."""
+    warn, bad = (read_palette()[name] for name in ("state-runqueue", "state-disk"))
+    overview = (
+        "Show this host",
+        f"/d/{UID['Overview']}?var-instance=${{__value.raw}}&${{datasource:queryparam}}"
+        "&${job:queryparam}&${unit:queryparam}&${__url_time_range}",
+    )
+    return framed(
+        "Fleet",
+        "How the pipelines of all hosts run, the worst hosts first.",
+        [
+            (
+                "",
+                [
+                    number(
+                        "Hosts that answer",
+                        Help(
+                            "Daemons that Prometheus could scrape just now.",
+                            "all of them.",
+                            "fewer than you have.",
+                        ),
+                        Query(HOSTS.sum("up"), ""),
+                        Limits("none", decimals=0),
+                        empty="No target: see docs/PROMETHEUS.md",
+                    ),
+                    number(
+                        "Hosts that do not",
+                        Help(
+                            "Targets that Prometheus could not scrape just now.",
+                            "0.",
+                            "any: what runs there is not counted. RUNBOOK.md, PipelinedDown.",
+                        ),
+                        Query(f"count({HOSTS.select('up')} == 0) or vector(0)", ""),
+                        Limits("none", decimals=0),
+                        steps={1: bad},
+                    ),
+                    number(
+                        "Overlap",
+                        Help(
+                            "Of the time with any stage on CPU, the share with two or more; of all"
+                            " hosts.",
+                            "above 50 %.",
+                            "near 0 %: nobody's pipelines run their stages at once.",
+                        ),
+                        Query(WHOLE.overlap(), ""),
+                        SHARE,
+                    ),
+                    number(
+                        "Cores used",
+                        Help(
+                            "CPU seconds for each second of wall time of a run; of all hosts.",
+                            "above 1.",
+                            "far below 1.",
+                        ),
+                        Query(WHOLE.cores_used(), ""),
+                        Limits("none", decimals=2),
+                    ),
+                    number(
+                        "Waiting for disk",
+                        Help(
+                            "Share of wall time in which a stage waited for disk and no stage was"
+                            " on CPU; of all hosts.",
+                            "below 5 %.",
+                            "above 30 %.",
+                        ),
+                        Query(WHOLE.disk_alone(), ""),
+                        SHARE,
+                        steps={0.05: warn, 0.3: bad},
+                    ),
+                    number(
+                        "Running now",
+                        Help(
+                            "Pipelines that run at this moment on all hosts.",
+                            "as many as you expect at this hour.",
+                            "none, or ever more.",
+                        ),
+                        Query(OUTER.sum("pipelined_runs_active"), ""),
+                        Limits("none", decimals=0),
+                        empty="None yet",
+                    ),
+                ],
+            ),
+            (
+                "Hosts, worst first",
+                [
+                    rows(
+                        "Hosts",
+                        Help(
+                            "How each host's pipelines ran in the time that is shown. Sorted by"
+                            " waiting for disk; click on a heading to sort by another, on a host"
+                            " to see it.",
+                            "lines that look alike.",
+                            "a host that stands out: another kernel, a slow disk, a full one.",
+                        ),
+                        {"instance": "Instance"},
+                        [
+                            Column(
+                                "Waiting for disk",
+                                WHOLE.disk_alone(HOST),
+                                SHARE,
+                                {0.05: warn, 0.3: bad},
+                            ),
+                            Column("Disk hidden", WHOLE.io_overlap(HOST), SHARE),
+                            Column("Stalled", WHOLE.stalled(HOST), Limits("percentunit")),
+                            Column("Overlap", WHOLE.overlap(HOST), SHARE),
+                            Column(
+                                "Cores used", WHOLE.cores_used(HOST), Limits("none", decimals=2)
+                            ),
+                            Column(
+                                "Runs",
+                                WHOLE.growth("pipelined_runs_total", by=HOST),
+                                Limits("short", decimals=0),
+                            ),
+                            Column(
+                                "Not recorded",
+                                HOSTS.whole.growth("pipelined_lost_total", by=HOST),
+                                Limits("short", decimals=0),
+                                {1: bad},
+                            ),
+                        ],
+                        worst="Waiting for disk",
+                        links={"instance": overview},
+                    ),
+                ],
+            ),
+            (
+                "Over time",
+                [
+                    _by_host(
+                        "Least overlap",
+                        Help(
+                            "Overlap of the ten hosts with the least.",
+                            "high and level.",
+                            "one host below all others.",
+                        ),
+                        f"bottomk(10,\n{OUTER.overlap(HOST)}\n)",
+                        SHARE,
+                    ),
+                    _by_host(
+                        "Fewest cores used",
+                        Help(
+                            "Cores used by each run of the ten hosts with the fewest.",
+                            "above 1.",
+                            "one host below all others: a throttled CPU or a slow disk.",
+                        ),
+                        f"bottomk(10,\n{OUTER.cores_used(HOST)}\n)",
+                        Limits("none", decimals=2),
+                    ),
+                    _by_host(
+                        "Most waiting for disk",
+                        Help(
+                            "Share of wall time with a stage waiting for disk and none on CPU, of"
+                            " the ten hosts with the most.",
+                            "below 5 %.",
+                            "one host above all others: its disk.",
+                        ),
+                        f"topk(10,\n{OUTER.disk_alone(HOST)}\n)",
+                        SHARE,
+                    ),
+                    _by_host(
+                        "Most stalled",
+                        Help(
+                            "Seconds that readers slept for disk, for each second of wall time, of"
+                            " the ten hosts with the most.",
+                            "below 5 %.",
+                            "one host above all others.",
+                        ),
+                        f"topk(10,\n{OUTER.stalled(HOST)}\n)",
+                        Limits("percentunit"),
+                        empty=READAHEAD_OFF,
+                    ),
+                ],
+            ),
+            (
+                "Where the time goes",
+                [
+                    bars(
+                        "States by host",
+                        Help(
+                            "Shares of the states in the time of all stages of each host, over the"
+                            " time that is shown.",
+                            "bars that look alike, with much cpu.",
+                            "one with more disk, runqueue or child than the others.",
+                        ),
+                        WHOLE.shares("pipelined_state_seconds_total", of="state", by=HOST),
+                        row="instance",
+                        column="state",
+                        limits=SHARE,
+                        colours=state_colours(),
+                    ),
+                    rows(
+                        "Pipelines, slowest first",
+                        Help(
+                            "The last run of each pipeline on each host, and how much of the time"
+                            " shown it ran with fewer than two stages on CPU.",
+                            "the same pipeline takes as long on every host.",
+                            "one host takes twice as long as the others for the same pipeline.",
+                        ),
+                        {"pipeline": "Pipeline", "instance": "Instance", "unit": "Unit"},
+                        [
+                            Column(
+                                "Last run",
+                                f"max by ({', '.join(PIPELINE[:-1])})"
+                                f" ({OUTER.select('pipelined_last_run_seconds')})",
+                                Limits("s"),
+                            ),
+                            Column(
+                                "Not overlapped",
+                                WHOLE.growth(
+                                    "pipelined_level_seconds_total",
+                                    'level=~"0|1"',
+                                    by=PIPELINE[:-1],
+                                ),
+                                Limits("s"),
+                            ),
+                        ],
+                        worst="Last run",
+                        links={"pipeline": to_pipeline()},
+                        empty="No run has ended yet",
+                    ),
+                ],
+            ),
+        ],
+        variables=[unit_variable()],
+        run_ends=OUTER,
+    )
+
+
+def _by_host(
+    title: str, help_: Help, expr: str, limits: Limits, empty: str = "Nothing ran"
+) -> timeseries.Panel:
+    return lines(title, help_, [Query(expr, "{{instance}}")], limits, empty=empty)

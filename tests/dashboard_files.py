@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboards as Grafana reads them: their JSON, and every query that it would send."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+DIRECTORY = ROOT / "dashboards"
+FILES = sorted(DIRECTORY.glob("*.json"))
+METRICS = ROOT / "docs" / "METRICS.md"
+
+_LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)", re.DOTALL)
+_METRIC = re.compile(r"(?<![\w:])(?:pipelined|process|scrape)_\w+(?=\{)|\bup(?=\{)")
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query that a dashboard sends."""
+
+    dashboard: str
+    place: str
+    """The panel's title and the query's letter; or the variable, or the annotation."""
+    expr: str
+    kind: str
+    """``instant`` or ``range``; ``variable``, which asks for values of its one label."""
+    labels: frozenset[str]
+    """What the legend, the transformations, the annotation or the variable read of the result."""
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics that it asks for, as docs/METRICS.md has them."""
+        return {_family(name) for name in _METRIC.findall(self.expr)}
+
+    def __str__(self) -> str:
+        return f"{self.dashboard}: {self.place}"
+
+
+def load(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """All but the headings of rows."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
+    """Everything that the dashboard asks Prometheus for."""
+    title = dashboard["title"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            match = _LABEL_VALUES.fullmatch(variable["query"])
+            assert match, variable["query"]
+            place = f"variable {variable['name']}"
+            yield Query(title, place, match[1], "variable", frozenset({match[2]}))
+    for mark in dashboard["annotations"]["list"]:
+        text = " ".join(mark[key] for key in ("titleFormat", "textFormat"))
+        labels = {*_LEGEND.findall(text), *mark["tagKeys"].split(",")}
+        yield Query(title, mark["name"], mark["expr"], "range", frozenset(labels))
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            place = f"{panel['title']} ({target['refId']})"
+            labels = set(_LEGEND.findall(target.get("legendFormat", "")))
+            labels |= _transformed(panel)
+            kind = "instant" if target["instant"] else "range"
+            yield Query(title, place, target["expr"], kind, frozenset(labels))
+
+
+def _transformed(panel: dict[str, Any]) -> set[str]:
+    """The labels that the panel's transformations ask for."""
+    found: set[str] = set()
+    for step in panel.get("transformations", []):
+        options = step["options"]
+        if step["id"] == "organize":
+            found |= {name for name in options["renameByName"] if not name.startswith("Value")}
+        elif step["id"] == "groupingToMatrix":
+            found |= {options["rowField"], options["columnField"]}
+        else:
+            assert step["id"] == "merge", step
+    return found
+
+
+@cache
+def documented() -> dict[str, str]:
+    """Metric of docs/METRICS.md → its section: heading, what it says of all, and the entry."""
+    found = {}
+    for section in METRICS.read_text().split("\n## ")[1:]:
+        head, *entries = section.split("\n### ")
+        for entry in entries:
+            name = re.match(r"`(\w+)`", entry)
+            assert name, entry
+            found[name[1]] = f"{head}\n{entry}"
+    return found
+
+
+@cache
+def may_be_absent() -> set[str]:
+    """Metrics of what a host may not have: hooks of functions, TLS."""
+    return {
+        name
+        for name, text in documented().items()
+        if "Only where the `functions` tier is on" in text
+        or "Absent on hosts where no hook can see them" in text
+        or "Absent without TLS" in text
+    }
+
+
+@cache
+def _family(name: str) -> str:
+    known = documented()
+    stem = re.sub(r"_(bucket|sum|count)$", "", name)
+    return stem if stem in known and name not in known else name

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes a real daemon while pipelines run: what deploy/prometheus makes of it,
+and whether every query of every dashboard has an answer.
+
+Time is shortened, and nothing else: Prometheus scrapes every two seconds, evaluates every second,
+and what is a minute in a rule's schedule is a second. A host whose kernel lets no program hook
+functions has no series of that tier. Queries that need them go to a second target: the daemon's
+own collectors, with invented figures of a stage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard_files import FILES, Query, load, may_be_absent, queries
+from pipelined.metrics import Metrics
+from pipelined.runs import Functions, Histogram
+from prometheus_server import Prometheus
+from unit.invented import make_functions
+from unit.test_metrics import CAT_AWK, FakeObserver, FakeStage, FakeTotals, FakeWebConfig
+from unit.test_rules import ALERTING, RECORDED
+
+from .conftest import Daemon, _starter
+from .workload import HELD_BACK, UNIT, WHOLE, Workload
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "prometheus"
+#: Seconds in which every query and rule has to have an answer.
+PATIENCE = 60
+#: What Grafana would put for its own variables. Rates need two scrapes.
+GRAFANA = {"__rate_interval": "10s", "__range": "60s", "__range_s": "60", "__interval": "1s"}
+
+QUERIES = [query for file in FILES for query in queries(load(file))]
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """What is there while the tests run."""
+
+    daemon: Daemon
+    prometheus: Prometheus
+    address: str
+    """Of the daemon, as the label `instance` has it."""
+    invented: str
+    """Of the target with the series of the functions tier."""
+
+
+@pytest.fixture(scope="module")
+def scraped(bpf: None, program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    directory = tmp_path_factory.mktemp("scraped")
+    daemons: list[Daemon] = []
+    workload = Workload(directory / "files")
+    try:
+        (directory / "web.yml").write_text("http_server_config: {http2: false}\n")
+        web = ("--web.config.file", str(directory / "web.yml"))
+        daemon = _starter(program, directory, daemons)(*web)
+        address = daemon.url.removeprefix("http://")
+        with _functions_target() as invented:
+            workload.go()
+            config = _configuration(directory, address, invented)
+            with Prometheus(directory, config) as prometheus:
+                yield Scraped(daemon, prometheus, address, invented)
+    finally:
+        workload.close()
+        for daemon in daemons:
+            daemon.close()
+
+
+def _configuration(directory: Path, address: str, invented: str) -> str:
+    """That of deploy/, with other addresses and shorter times; the rules beside it."""
+    for file in DEPLOY.glob("*.rules.yml"):
+        rules = _replaced(file.read_text(), "interval: 1m", "interval: 1s")
+        if "offset 1m" in rules:  # one evaluation ago
+            rules = rules.replace("offset 1m", "offset 2s")
+        if "PipelinedDown" in rules:
+            rules = re.sub(r"(alert: PipelinedDown\n.*\n +for:) 5m", r"\1 5s", rules)
+            assert rules.count("for: 5s") == 1
+        (directory / file.name).write_text(rules)
+    text = (DEPLOY / "prometheus.yml").read_text()
+    text = _replaced(text, "127.0.0.1:9905", address)
+    text = _replaced(text, "scrape_interval: 15s", "scrape_interval: 2s\n  scrape_timeout: 2s")
+    text = _replaced(text, "evaluation_interval: 1m", "evaluation_interval: 1s")
+    other = {"job_name": "functions-tier", "static_configs": [{"targets": [invented]}]}
+    return _replaced(text, "scrape_configs:\n", f"scrape_configs:\n  - {json.dumps(other)}\n")
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    assert old in text, old
+    return text.replace(old, new)
+
+
+# -- the functions tier, invented
+
+
+def _grown(functions: Functions, times: int) -> Functions:
+    """What the same stage would have done so many times as often."""
+
+    def grown(histogram: Histogram) -> Histogram:
+        counts = tuple(count * times for count in histogram.counts)
+        return replace(histogram, counts=counts, sum=histogram.sum * times)
+
+    return replace(
+        functions,
+        pipe_writes=grown(functions.pipe_writes),
+        pipe_reads=grown(functions.pipe_reads),
+        file_reads=grown(functions.file_reads),
+        file_read_seconds=grown(functions.file_read_seconds),
+        pipe_fill=grown(functions.pipe_fill),
+    )
+
+
+def _functions_text(scrapes: int) -> bytes:
+    """What the daemon's collectors say of a stage that calls functions, and of TLS; no more."""
+    stage = FakeStage(functions=_grown(make_functions(), scrapes), exec_failures=scrapes)
+    observer = FakeObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): stage})})
+    metrics = Metrics(observer, web_config=FakeWebConfig())  # type: ignore[arg-type]
+    text = metrics.render()[0].decode()
+    wanted = tuple(may_be_absent())
+    return "".join(
+        line for line in text.splitlines(keepends=True) if line.startswith(wanted)
+    ).encode()
+
+
+@contextmanager
+def _functions_target() -> Iterator[str]:
+    """Its address."""
+    scrapes = iter(range(1, 1_000_000))
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = _functions_text(next(scrapes))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):  # Prometheus did not wait
+                self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+# -- dashboards
+
+
+def _filled(query: Query, scraped: Scraped) -> str:
+    """The query as Grafana sends it once its variables are chosen."""
+    invented = bool(query.metrics & may_be_absent() - _exposed(scraped))
+    chosen = {
+        **GRAFANA,
+        "job": ".+",
+        "instance": _escaped(scraped.invented if invented else scraped.address),
+        "unit": ".+" if invented else _escaped(UNIT),
+        "position": ".+",
+        "pipeline": CAT_AWK.pipeline if invented else WHOLE,
+    }
+    if 'pipeline=~"$pipeline"' in query.expr:
+        chosen["pipeline"] = ".+"
+    text = re.sub(r"\$(\w+)", lambda found: chosen[found[1]], query.expr)
+    assert "$" not in text
+    return text
+
+
+def _escaped(value: str) -> str:
+    """As Grafana escapes a value of a variable that takes several, for a matcher with =~."""
+    return re.sub(r"([\\^$*+?.()|\[\]{}])", r"\\\\\1", value)
+
+
+def _exposed(scraped: Scraped) -> set[str]:
+    """Metrics that the daemon has here."""
+    matcher = urllib.parse.quote(f'{{job="pipelined", instance="{scraped.address}"}}')
+    names = scraped.prometheus.get(f"/api/v1/label/__name__/values?match[]={matcher}")
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names} | set(names)
+
+
+def _answer(query: Query, scraped: Scraped) -> list[dict[str, str]]:
+    """The labels of each series, or value of the variable, that Prometheus answers with."""
+    expr = _filled(query, scraped)
+    if query.kind == "variable":
+        (label,) = query.labels
+        matcher = urllib.parse.quote(expr)
+        path = f"/api/v1/label/{label}/values?match[]={matcher}"
+        return [{label: value} for value in scraped.prometheus.get(path)]
+    now = time.time()
+    if query.kind == "instant":
+        found = scraped.prometheus.query(expr)
+        return [each["metric"] for each in found if not math.isnan(float(each["value"][1]))]
+    parameters = {"query": expr, "start": now - 10, "end": now, "step": "1s"}
+    found = scraped.prometheus.get(f"/api/v1/query_range?{urllib.parse.urlencode(parameters)}")[
+        "result"
+    ]
+    return [
+        each["metric"]
+        for each in found
+        if any(not math.isnan(float(value)) for _, value in each["values"])
+    ]
+
+
+def test_every_query_of_every_dashboard_has_an_answer_with_the_labels_that_it_needs(
+    scraped: Scraped,
+) -> None:
+    left = QUERIES
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        still = []
+        for query in left:
+            answer = _answer(query, scraped)
+            for labels in answer:
+                assert query.labels <= set(labels), f"{query}: {labels}"
+            if not answer:
+                still.append(query)
+        left = still
+        if not left or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    assert not left, "\n\n".join(f"{query}\n{_filled(query, scraped)}" for query in left)
+
+
+def test_shares_of_states_levels_and_pages_add_up_to_one(scraped: Scraped) -> None:
+    parts = {"state", "level", "class"}
+    shares = [
+        query
+        for query in QUERIES
+        if (found := re.search(r"/ ignoring \((\w+)\)", query.expr))
+        and found[1] in parts
+        and "run_seconds" not in query.expr
+    ]
+    assert len({query.dashboard for query in shares}) == 4
+    for query in shares:
+        total: dict[frozenset[tuple[str, str]], float] = {}
+        for each in scraped.prometheus.wait_for(_filled(query, scraped), PATIENCE):
+            key = frozenset(pair for pair in each["metric"].items() if pair[0] not in parts)
+            total[key] = total.get(key, 0) + float(each["value"][1])
+        assert all(abs(value - 1) < 1e-6 for value in total.values()), query
+
+
+def test_the_stage_that_is_said_to_hold_a_pipeline_back_is_the_one_that_does(
+    scraped: Scraped,
+) -> None:
+    (query,) = (q for q in QUERIES if q.place.startswith("What holds each pipeline back"))
+    chosen = f'pipelined_runs_total{{pipeline="{HELD_BACK}", nested="false"}}'
+    found = scraped.prometheus.wait_for(
+        f"({_filled(query, scraped)}) and on (pipeline, nested) {chosen}", PATIENCE
+    )
+    assert {each["metric"]["command"] for each in found} == {"gzip"}
+
+
+# -- rules
+
+
+def _rules(scraped: Scraped) -> list[dict[str, Any]]:
+    found = scraped.prometheus.get("/api/v1/rules")["groups"]
+    return [rule for group in found for rule in group["rules"]]
+
+
+def test_every_recording_rule_has_data(scraped: Scraped) -> None:
+    names = {rule.name for rule in RECORDED}
+    deadline = time.monotonic() + PATIENCE
+    while names := {
+        name for name in names if not scraped.prometheus.query(f"last_over_time({name}[5m])")
+    }:
+        assert time.monotonic() < deadline, names
+        time.sleep(0.5)
+
+
+def test_no_rule_fails(scraped: Scraped) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while any(rule["health"] == "unknown" for rule in _rules(scraped)):
+        assert time.monotonic() < deadline, "rules are not evaluated"
+        time.sleep(0.1)
+    assert {(rule["name"], rule.get("lastError")) for rule in _rules(scraped)} == {
+        (rule.name, None) for rule in (*RECORDED, *ALERTING)
+    }
+    assert {rule["health"] for rule in _rules(scraped)} == {"ok"}
+
+
+def _firing(scraped: Scraped) -> set[str]:
+    return {rule["name"] for rule in _rules(scraped) if rule.get("state") == "firing"}
+
+
+def test_nothing_fires_while_all_is_well_and_an_alert_does_when_the_daemon_is_stopped(
+    scraped: Scraped,
+) -> None:
+    scraped.prometheus.wait_for('count_over_time(up{job="pipelined"}[1m]) > 2')
+    assert _firing(scraped) == set()
+    scraped.daemon.stop()
+    deadline = time.monotonic() + PATIENCE
+    while "PipelinedDown" not in (firing := _firing(scraped)):
+        assert time.monotonic() < deadline, firing
+        time.sleep(0.1)
+    assert firing == {"PipelinedDown"}

@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dashboards/*.json: generated, valid, complete, and drawn with what fits each metric.
+
+tests/e2e/test_prometheus.py sends their queries to a real Prometheus. No Grafana renders them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from dashboard_files import (
+    FILES,
+    ROOT,
+    Query,
+    documented,
+    load,
+    may_be_absent,
+    panels,
+    queries,
+)
+from pipelined.runs import LEVELS, PAGE_CLASSES, STATES
+
+ALL = [load(file) for file in FILES]
+PANELS = [
+    pytest.param(board, panel, id=f"{board['title']}: {panel['title']}")
+    for board in ALL
+    for panel in panels(board)
+]
+QUERIES = [query for board in ALL for query in queries(board)]
+
+#: Fields of an annotation that Grafana's Prometheus plugin reads and the SDK does not know.
+OF_THE_PLUGIN = {"titleFormat", "textFormat", "tagKeys", "useValueForTime"}
+
+#: Metrics that no dashboard shows, and why.
+NOT_SHOWN: dict[str, str] = {}
+
+_SELECTOR = re.compile(r"\b([a-z_]\w*)\{([^}]*)\}")
+
+
+def titles(board: dict[str, Any]) -> str:
+    title: str = board["title"]
+    return title
+
+
+each_board = pytest.mark.parametrize("board", ALL, ids=titles)
+each_panel = pytest.mark.parametrize(("board", "panel"), PANELS)
+each_query = pytest.mark.parametrize("query", QUERIES, ids=str)
+
+
+def defaults(panel: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = panel["fieldConfig"]["defaults"]
+    return found
+
+
+# -- where they come from, and whether Grafana can read them
+
+
+def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "dashboards.generate", tmp_path], cwd=ROOT, check=True, timeout=60
+    )
+    written = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert written == {file.name: file.read_bytes() for file in FILES}, "run: make dashboards"
+
+
+def test_there_are_the_five() -> None:
+    assert {board["title"] for board in ALL} == {
+        "Overview",
+        "Pipeline",
+        "Disk and readahead",
+        "Fleet",
+        "Pipelined itself",
+    }
+    assert all(board["uid"] == file.stem for board, file in zip(ALL, FILES, strict=True))
+
+
+def through_the_sdk(board: dict[str, Any]) -> dict[str, Any]:
+    """What is left of a dashboard when the SDK's types have read it."""
+    register_default_plugins()
+    text = json.dumps(Dashboard.from_json(board), cls=JSONEncoder)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@each_board
+def test_the_types_of_the_sdk_know_every_field(board: dict[str, Any]) -> None:
+    known = json.loads(json.dumps(board))
+    for mark in known["annotations"]["list"]:
+        for name in OF_THE_PLUGIN:
+            del mark[name]
+    assert through_the_sdk(known) == known
+
+
+@pytest.mark.parametrize("where", ["panel", "options", "target"])
+def test_a_field_that_the_sdk_does_not_know_would_be_noticed(where: str) -> None:
+    board = json.loads(json.dumps(ALL[0]))
+    panel = panels(board)[0]
+    place = {"panel": panel, "options": panel["options"], "target": panel["targets"][0]}[where]
+    place["mistyped"] = 1
+    assert through_the_sdk(board) != board
+
+
+@each_board
+def test_it_is_for_grafana_11_and_newer(board: dict[str, Any]) -> None:
+    assert board["schemaVersion"] == 39
+    current = {"stat", "timeseries", "table", "barchart", "heatmap", "row"}
+    assert {panel["type"] for panel in board["panels"]} <= current
+
+
+@each_board
+def test_no_two_panels_overlap(board: dict[str, Any]) -> None:
+    places = [panel["gridPos"] for panel in board["panels"]]
+    assert all(p["x"] + p["w"] <= 24 for p in places)
+    assert len({panel["id"] for panel in board["panels"]}) == len(places)
+    for a, b in combinations(places, 2):
+        beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+        below = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+        assert beside or below, (a, b)
+
+
+# -- what the rules of Grafana's dashboard-linter ask for
+
+
+@each_board
+def test_variables_are_as_the_linter_wants_them(board: dict[str, Any]) -> None:
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    source = variables.pop("datasource")
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    assert source["label"] == "Data source"
+    assert {"job", "instance"} <= set(variables)
+    for name, variable in variables.items():
+        assert variable["datasource"]["uid"] == "${datasource}"
+        assert variable["label"] == {"position": "Stage"}.get(name, name.capitalize())
+        assert variable["refresh"] == 2
+        if name in ("job", "instance"):
+            assert variable["multi"] and variable["includeAll"] and variable["allValue"] == ".+"
+    assert board["editable"] is False
+
+
+@each_panel
+def test_a_panel_asks_the_data_source_that_is_chosen(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+    assert {source["uid"] for source in sources} == {"${datasource}"}
+
+
+@each_query
+def test_every_selector_takes_the_chosen_jobs_and_instances(query: Query) -> None:
+    selectors = _SELECTOR.findall(query.expr)
+    assert selectors or query.place == "variable job"
+    for _, matchers in selectors:
+        assert 'job=~"$job"' in matchers
+        assert query.place == "variable instance" or 'instance=~"$instance"' in matchers
+
+
+@each_query
+def test_counters_are_read_as_rates_over_the_interval_that_grafana_gives(query: Query) -> None:
+    windows = set(re.findall(r"(\w+)\([a-z_]+\{[^}]*\}\[([^\]]+)\]", query.expr))
+    assert windows <= {("rate", "$__rate_interval"), ("increase", "$__range")}
+    if query.kind != "variable":
+        counters = re.findall(r"(\w*\(?)\w+_total\{", query.expr)
+        assert set(counters) <= {"rate(", "increase("}
+
+
+# -- what a reader gets
+
+
+@each_panel
+def test_a_panel_says_what_a_good_and_a_bad_picture_look_like(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    shows, good, bad = panel["description"].split("\n\n")
+    assert len(shows) > 20
+    assert good.startswith("**Good:** ") and bad.startswith("**Bad:** ")
+    assert len(panel["title"]) <= 34
+
+
+@each_board
+def test_the_first_row_is_the_answer_in_figures(board: dict[str, Any]) -> None:
+    first = [panel for panel in board["panels"] if panel["gridPos"]["y"] == 0]
+    assert {panel["type"] for panel in first} == {"stat"}
+    assert sum(panel["gridPos"]["w"] for panel in first) == 24
+
+
+@each_board
+def test_it_leads_to_the_others_with_the_same_variables_and_time(board: dict[str, Any]) -> None:
+    (link,) = board["links"]
+    assert link["type"] == "dashboards" and link["includeVars"] and link["keepTime"]
+    assert all(set(link["tags"]) <= set(other["tags"]) for other in ALL)
+
+
+@each_board
+def test_what_a_click_opens_is_there_and_keeps_the_time(board: dict[str, Any]) -> None:
+    urls = [
+        link["url"]
+        for panel in panels(board)
+        for override in panel["fieldConfig"]["overrides"]
+        for found in override["properties"]
+        if found["id"] == "links"
+        for link in found["value"]
+    ]
+    for url in urls:
+        uid, _, parameters = url.removeprefix("/d/").partition("?")
+        (opened,) = [other for other in ALL if other["uid"] == uid]
+        assert "${__url_time_range}" in parameters
+        names = {variable["name"] for variable in opened["templating"]["list"]}
+        assert set(re.findall(r"var-(\w+)=", parameters)) <= names
+        assert set(re.findall(r"\$\{(\w+):queryparam\}", parameters)) <= names
+    assert urls or board["title"] in ("Pipeline", "Pipelined itself")
+
+
+@each_board
+def test_the_end_of_a_run_is_marked_at_its_very_moment(board: dict[str, Any]) -> None:
+    (mark,) = board["annotations"]["list"]
+    assert mark["enable"] and mark["useValueForTime"] is True
+    expr, _, condition = mark["expr"].partition("\nand ")
+    assert re.fullmatch(r"1000 \* pipelined_last_run_end_timestamp_seconds\{.*\}", expr)
+    if board["title"] == "Pipeline":
+        assert condition == ""
+    else:
+        assert re.fullmatch(r"pipelined_last_run_seconds\{.*\} >= 10", condition)
+
+
+#: Panels of which only a part comes from a tier that may be off.
+MIXED = {"Hosts", "Forks and execs"}
+
+
+@each_panel
+def test_a_panel_without_data_says_why(board: dict[str, Any], panel: dict[str, Any]) -> None:
+    empty = defaults(panel)["noValue"]
+    assert empty
+    asked = {name for query in queries(board) if _of(query, panel) for name in query.metrics}
+    tiers = {tier for name in asked if (tier := tier_of(name)) is not None}
+    if panel["type"] != "stat" and tiers and panel["title"] not in MIXED:
+        assert "pipelined doctor" in empty or "--no-history" in empty, tiers
+
+
+def tier_of(metric: str) -> str | None:
+    found = re.search(r"Only where the `(\w+)` tier is on", documented().get(metric, ""))
+    return found[1] if found else None
+
+
+def _of(query: Query, panel: dict[str, Any]) -> bool:
+    return query.place.rpartition(" (")[0] == panel["title"]
+
+
+@pytest.mark.parametrize("tier", ["readahead", "functions"])
+def test_a_dashboard_with_much_of_a_tier_says_whether_it_is_on(tier: str) -> None:
+    for board in ALL:
+        of_tier = [q for q in queries(board) if any(tier_of(name) == tier for name in q.metrics)]
+        shown = [panel for panel in panels(board) if panel["title"] == f"Tier {tier}"]
+        if len(of_tier) > 5:
+            assert shown, board["title"]
+        for panel in shown:
+            (mapping,) = defaults(panel)["mappings"]
+            assert "pipelined doctor" in mapping["options"]["0"]["text"]
+            assert f"--{tier}=off" in defaults(panel)["noValue"]
+
+
+# -- what fits a metric
+
+
+def kind_of(metric: str) -> str:
+    """What a metric counts, by its name, as Prometheus wants names to say it."""
+    stem = metric.removesuffix("_total")
+    for ending, kind in (
+        ("timestamp_seconds", "moment"),
+        ("start_time_seconds", "moment"),
+        ("ratio_count", "number"),
+        ("seconds_count", "number"),
+        ("ratio_sum", "number"),
+        ("seconds_sum", "seconds"),
+        ("seconds", "seconds"),
+        ("bytes", "bytes"),
+        ("_pages", "pages"),
+    ):
+        if stem.endswith(ending):
+            return kind
+    return "number"
+
+
+def kinds_of(expr: str) -> list[str]:
+    """What is divided by what, such as ``["bytes", "number"]``."""
+    parts = re.split(r"\n/", expr)
+    found = []
+    for part in parts:
+        names = [name for name, _ in _SELECTOR.findall(part)]
+        assert names, expr
+        found.append(kind_of(names[0]))
+    return found
+
+
+def units_for(expr: str) -> set[str]:
+    """Grafana's units that fit what the query gives."""
+    match kinds_of(expr):
+        case [above, below] if above == below:
+            return {"percentunit", "none"}
+        case ["bytes", "number"]:
+            return {"bytes"}
+        case ["seconds", "number"]:
+            return {"s"}
+        case ["moment"] | ["number", "moment"] if expr.startswith("1000 * "):
+            return {"dateTimeFromNow"}
+        case ["number"] if "build_info" in expr and "process_start_time" in expr:
+            return {"dateTimeFromNow"}
+        case ["bytes"] | ["pages"] if "rate(" in expr:
+            return {"binBps"}
+        case ["bytes"]:
+            return {"bytes"}
+        case ["seconds"] if "$__range_s" in expr:
+            return {"percentunit"}
+        case ["seconds"] if "rate(" in expr:
+            return {"none", "percentunit"}
+        case ["seconds"]:
+            return {"s"}
+        case ["number"] if "rate(" in expr:
+            return {"cps"}
+        case ["number"]:
+            return {"none", "short", "bool_yes_no"}
+    raise AssertionError(f"no unit is known for {kinds_of(expr)}: {expr}")
+
+
+@each_panel
+def test_the_unit_fits_what_is_counted(board: dict[str, Any], panel: dict[str, Any]) -> None:
+    for target, limits in figures(panel):
+        assert limits["unit"] in units_for(target["expr"]), target["expr"]
+        if panel["type"] == "heatmap":
+            of_seconds = "file_read_seconds" in target["expr"]
+            assert panel["options"]["yAxis"]["unit"] == ("s" if of_seconds else "bytes")
+
+
+def figures(panel: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each query of a panel with the limits that its figures have."""
+    if panel["type"] != "table":
+        return [(target, defaults(panel)) for target in panel["targets"]]
+    renamed = panel["transformations"][-1]["options"]["renameByName"]
+    headings = [title for name, title in renamed.items() if name.startswith("Value")]
+    # renameByName is sorted in the file: Value #A, Value #B …, as the queries are
+    return [
+        (target, overridden(panel, heading))
+        for target, heading in zip(panel["targets"], headings, strict=True)
+    ]
+
+
+def overridden(panel: dict[str, Any], name: str) -> dict[str, Any]:
+    return {
+        found["id"]: found["value"]
+        for override in panel["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == name
+        for found in override["properties"]
+    }
+
+
+#: Shares that can be above 1: of several threads or readers at once, or of a rough estimate.
+ABOVE_ONE = ("pipelined_stall_seconds", "pipelined_state_seconds", "process_cpu", '"wasted"')
+
+
+@each_panel
+def test_an_axis_begins_at_zero_and_a_share_ends_at_one(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    for target, limits in figures(panel):
+        if limits["unit"] in ("dateTimeFromNow", "bool_yes_no"):
+            continue
+        assert limits["min"] == 0
+        if limits["unit"] != "percentunit":
+            assert limits.get("max") in (None, 1)
+        elif not any(part in target["expr"] for part in ABOVE_ONE):
+            assert limits["max"] == 1
+
+
+#: Labels whose values are parts of one whole.
+PARTS = {"state", "level", "class"}
+
+
+@each_panel
+def test_parts_of_a_whole_are_stacked_and_nothing_else_is(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    if panel["type"] == "barchart":
+        assert panel["options"]["stacking"] == "normal"
+        assert defaults(panel)["max"] == 1
+        return
+    if panel["type"] != "timeseries":
+        return
+    stacked = defaults(panel)["custom"]["stacking"]["mode"] == "normal"
+    exprs = [target["expr"] for target in panel["targets"]]
+    shares = [re.search(r"/ ignoring \((\w+)\) group_left \(\)", expr) for expr in exprs]
+    if stacked and "collector_duration" not in exprs[0]:
+        assert len(exprs) == 1 and shares[0] is not None
+        assert defaults(panel)["max"] == 1
+    if len(exprs) == 1 and shares[0] and shares[0][1] in PARTS:
+        assert stacked
+    if stacked:
+        assert defaults(panel)["custom"]["fillOpacity"] > 50
+
+
+@each_panel
+def test_lines_are_scraped_every_15_seconds_at_most(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    assert panel["interval"] == "15s"
+
+
+# -- colours
+
+
+def page_colours() -> dict[str, str]:
+    """Of the web page on a dark ground."""
+    css = (ROOT / "daemon" / "pipelined" / "static" / "page.css").read_text()
+    return dict(re.findall(r"--([\w-]+): (#\w+);", css.split("prefers-color-scheme: dark")[1]))
+
+
+@each_panel
+def test_a_state_and_a_level_have_the_colour_that_they_have_on_the_page(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    text = "".join(target["expr"] for target in panel["targets"])
+    for prefix, values in (("state", STATES), ("level", LEVELS)):
+        if f"ignoring ({prefix})" not in text:
+            continue
+        for value in values:
+            colour = overridden(panel, value)["color"]
+            page = page_colours()[f"{prefix}-{value.removesuffix('+')}"]
+            assert colour == {"mode": "fixed", "fixedColor": page}
+
+
+def test_a_class_of_pages_has_one_colour_everywhere() -> None:
+    (disk,) = (board for board in ALL if board["title"] == "Disk and readahead")
+    for value in PAGE_CLASSES:
+        colours = {
+            found["color"]["fixedColor"]
+            for panel in panels(disk)
+            if (found := overridden(panel, value))
+        }
+        assert len(colours) == 1, value
+
+
+# -- whether all is there
+
+
+def test_every_metric_is_shown_or_left_out_for_a_reason() -> None:
+    shown = {name for query in QUERIES for name in query.metrics}
+    assert set(documented()) - shown == set(NOT_SHOWN)
+
+
+@each_query
+def test_a_query_asks_for_metrics_that_exist(query: Query) -> None:
+    usual = set(re.findall(r"`(process_\w+)`", (ROOT / "docs" / "METRICS.md").read_text()))
+    of_prometheus = {"up", "scrape_duration_seconds", "scrape_samples_scraped"}
+    assert query.metrics or query.place == "variable job"
+    assert query.metrics <= set(documented()) | usual | of_prometheus
+
+
+def test_the_page_about_them_names_each_panel_row_and_dashboard() -> None:
+    page = (ROOT / "docs" / "DASHBOARDS.md").read_text()
+    for board in ALL:
+        assert f"## {board['title']}" in page
+        for panel in board["panels"]:
+            if panel["type"] == "row":
+                assert panel["title"] in page, (board["title"], panel["title"])
+
+
+def test_most_queries_can_be_answered_without_the_functions_tier() -> None:
+    rare = [query for query in QUERIES if query.metrics & may_be_absent()]
+    assert {query.dashboard for query in rare} == {"Pipeline", "Pipelined itself"}
+    assert len(rare) < len(QUERIES) / 10
