@@ -15,8 +15,10 @@ ARGS ?=
 # What has to be there to build and run, and on top of it what the tests run pipelines with.
 PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
 	python3 python3-venv
-TEST_PACKAGES := bindfs btrfs-progs busybox-static chromium dash e2fsprogs fonts-dejavu-core gawk gzip mawk procps \
-	python3-bpfcc strace time util-linux xfsprogs xz-utils zsh
+TEST_PACKAGES := bindfs btrfs-progs busybox-static chromium dash debian-archive-keyring e2fsprogs fonts-dejavu-core \
+	gawk gzip lintian mawk mmdebstrap openssl procps python3-bpfcc strace systemd time util-linux xfsprogs xz-utils zsh
+IMAGE_PACKAGES := buildah debootstrap
+IMAGE_TEST_PACKAGES := curl jq podman runc util-linux
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -32,8 +34,8 @@ PROGRAM_CFLAGS := -g -O2 -Wall -Wextra -Werror -pthread
 
 INSTALLED := $(VENV)/installed
 
-VM_PACKAGES := busybox-static debian-archive-keyring gcc-aarch64-linux-gnu kmod libc6-dev-arm64-cross \
-	python3-venv qemu-system-arm qemu-system-x86
+VM_PACKAGES := busybox-static debian-archive-keyring debootstrap e2fsprogs gcc-aarch64-linux-gnu kmod \
+	libc6-dev-arm64-cross python3-venv qemu-system-arm qemu-system-x86 xz-utils
 VNG := build/vm/venv/bin/vng
 
 # promtool and prometheus: the host's, else unpacked here, because the package starts a service.
@@ -70,7 +72,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench experiments clean
+.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench experiments dashboards wheel deb image test-image test-deploy test-service clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -83,14 +85,14 @@ test: test-setup lint ## Check style and types, then run all tests (sudo make te
 	$(give_back)
 
 lint: $(INSTALLED) ## Check style and types
-	$(BIN)/ruff format --check daemon tests
-	$(BIN)/ruff check daemon tests
+	$(BIN)/ruff format --check daemon tests dashboards deploy
+	$(BIN)/ruff check daemon tests dashboards deploy
 	$(BIN)/mypy
 	$(give_back)
 
 format: $(INSTALLED) ## Put the source into the agreed format
-	$(BIN)/ruff format daemon tests
-	$(BIN)/ruff check --fix daemon tests
+	$(BIN)/ruff format daemon tests dashboards deploy
+	$(BIN)/ruff check --fix daemon tests dashboards deploy
 
 demo: setup ## Run three pipelines over a made-up file; print their reports and metrics
 	@deploy/demo.sh
@@ -102,11 +104,46 @@ test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS=
 	$(BIN)/python tests/vm/matrix.py --vng $(VNG) $(ARGS)
 	$(give_back)
 
+test-service: test-setup deb ## Install the package in a virtual machine with systemd and try the service
+	$(call need,$(VM_PACKAGES))
+	$(BIN)/python tests/vm/systemd.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
+	$(give_back)
+
 bench: test-setup ## Measure what observation costs, on and off in turn
 	@tests/bench/run.sh $(ARGS)
 
 experiments: test-setup ## Run the five experiments of docs/EXPERIMENTS.md and print their tables
 	$(BIN)/pytest -W error -s $(ARGS) tests/experiments
+	$(give_back)
+
+# The time of the last commit: the same source gives the same bytes.
+wheel deb: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git -c safe.directory='*' log -1 \
+	--format=%ct 2>/dev/null || date +%s))
+
+wheel: setup ## Build the wheel, with the BPF object, into build/wheel
+	$(BIN)/python deploy/wheel.py build/wheel
+	$(give_back)
+
+deb: wheel ## Build the Debian package into build/deb
+	$(BIN)/python deploy/debian/build.py build/wheel/*.whl build/deb
+	$(give_back)
+
+image: ## Build the container image with buildah (needs root, no engine)
+	$(call need,$(IMAGE_PACKAGES))
+	@deploy/container/build.sh
+
+test-image: test-setup image ## Build the image and run it with Podman as docs/CONTAINER.md says
+	$(call need,$(IMAGE_TEST_PACKAGES))
+	$(BIN)/pytest -W error $(ARGS) tests/container
+
+test-deploy: $(INSTALLED) ## Hold Kubernetes and compose files against published schemas (needs Go)
+	@tests/deploy/tools.sh
+	$(BIN)/python -m pip --disable-pip-version-check --quiet install --editable '.[deploy]'
+	$(BIN)/pytest -W error $(ARGS) tests/deploy
+	$(give_back)
+
+dashboards: $(INSTALLED) ## Write dashboards/*.json from dashboards/*.py
+	$(BIN)/python -m dashboards.generate
 	$(give_back)
 
 setup: packages bpf $(INSTALLED) ## Install packages, build, and leave the program at .venv/bin/pipelined

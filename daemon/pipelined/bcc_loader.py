@@ -136,6 +136,8 @@ class _Child:
                 stdout=self._said,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
+                # where it finds this package, if the program put that on its path by itself
+                env=os.environ | {"PYTHONPATH": os.fspath(Path(__file__).parents[1])},
             )
 
     def ask(self, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[int]]:

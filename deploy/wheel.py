@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Build the wheel, with the BPF object that `make bpf` left in the package.
+
+    SOURCE_DATE_EPOCH=1795000000 deploy/wheel.py build/wheel
+
+Its tag is py3-none-linux_x86_64 or _aarch64. `py3-none`: the Python is the same for all versions.
+The platform, because the object is made for the registers of one architecture. `linux` and not
+`manylinux`, which is a promise about the C library: the object is not linked with any.
+
+It is built from a copy: in the checkout setuptools would leave files in build/lib, and put what
+was deleted since then into the next wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_TOP = Path(__file__).resolve().parents[1]
+_OBJECT = "daemon/pipelined/bpf/pipelined.bpf.o"
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    if "SOURCE_DATE_EPOCH" not in os.environ:
+        sys.exit("wheel: SOURCE_DATE_EPOCH is not set; run: make wheel")
+    if not (_TOP / _OBJECT).is_file():
+        sys.exit(f"wheel: no {_OBJECT}; run: make wheel")
+    output = Path(sys.argv[1])
+    shutil.rmtree(output, ignore_errors=True)
+    os.umask(0o022)  # modes are part of the wheel
+    with tempfile.TemporaryDirectory(prefix="pipelined-wheel-") as directory:
+        copy = Path(directory)
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        # Links are followed: FINDINGS.md of the package is one.
+        shutil.copytree(_TOP / "daemon", copy / "daemon", ignore=ignored)
+        (copy / "bpf").mkdir()
+        for name in ("pyproject.toml", "LICENSE", *_licences_of_bpf()):
+            shutil.copy(_TOP / name, copy / name)
+        for place in (copy, *copy.rglob("*")):
+            place.chmod(0o755 if place.is_dir() else 0o644)
+        _pip(
+            *("wheel", "--no-deps", "--wheel-dir", str(output)),
+            f"--config-settings=--build-option=--plat-name=linux_{platform.machine()}",
+            str(copy),
+        )
+    (wheel,) = output.glob("*.whl")
+    print(wheel)
+
+
+def _licences_of_bpf() -> list[str]:
+    return sorted(str(path.relative_to(_TOP)) for path in (_TOP / "bpf").glob("LICENSE.*"))
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

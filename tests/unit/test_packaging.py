@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What packages are made of agrees with the program that they bring."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pipelined.cli import cli
+from pipelined.config import OPTIONS, Config, load
+
+TOP = Path(__file__).resolve().parents[2]
+DEBIAN = TOP / "deploy" / "debian"
+CONFIGURATION = TOP / "deploy" / "pipelined.toml"
+
+
+def printed(script: str, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, str(TOP / script), *arguments],
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1795000000"},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+
+
+def as_shown(page: str) -> str:
+    """A page of roff as it is read, without its markup."""
+    text = re.sub(r"\\f[BIR]", "", page)
+    text = text.replace(r"\(aq", "'").replace(r"\(ga", "`").replace(r"\(dq", '"')
+    return text.replace(r"\-", "-").replace(r"\&", "").replace(r"\e", "\\")
+
+
+# The configuration file
+
+
+def test_the_configuration_file_lists_the_options_as_they_are_now() -> None:
+    new = printed("deploy/default_config.py")
+
+    assert CONFIGURATION.read_text() == new, (
+        "run: .venv/bin/python deploy/default_config.py > deploy/pipelined.toml"
+    )
+
+
+def test_the_configuration_file_as_installed_changes_nothing() -> None:
+    assert load(CONFIGURATION) == Config()
+
+
+def test_the_defaults_that_the_configuration_file_names_are_the_defaults(tmp_path: Path) -> None:
+    uncommented = tmp_path / "pipelined.toml"
+    uncommented.write_text(re.sub(r"^#(?! )|^#(?=    )", "", CONFIGURATION.read_text(), flags=re.M))
+    named, default = load(uncommented), Config()
+    examples = [option for option in OPTIONS if getattr(default, option.field) is None]
+
+    assert len(tomllib.loads(uncommented.read_text())) > 1
+    for option in OPTIONS:
+        value = getattr(named, option.field)
+        if option in examples:
+            assert value == option.parse(tomllib.loads(f"x = {option.example}")["x"])
+        else:
+            assert value == getattr(default, option.field), option.name
+
+
+# Manual pages
+
+
+def test_the_manual_page_has_every_command_with_every_option() -> None:
+    page = as_shown(printed("deploy/manual.py", "pipelined.1"))
+    sections = dict(re.findall(r"^\.SS pipelined (\S+)$(.*?)(?=^\.S[HS])", page, re.M | re.S))
+
+    assert list(sections) == sorted(cli.commands)
+    for name, command in cli.commands.items():
+        context = click.Context(command, info_name=name)
+        for parameter in command.get_params(context):
+            if isinstance(parameter, click.Option):
+                for flag in (*parameter.opts, *parameter.secondary_opts):
+                    assert flag in sections[name], f"{name} {flag}"
+
+
+def test_the_manual_page_keeps_examples_as_they_are_typed() -> None:
+    page = as_shown(printed("deploy/manual.py", "pipelined.1"))
+
+    assert "\n  sudo pipelined run -o report.txt 'zcat f.gz | wc -l' > count\n" in page
+
+
+def test_the_page_of_the_configuration_has_every_option_with_its_help() -> None:
+    page = as_shown(printed("deploy/manual.py", "pipelined.toml.5"))
+
+    for option in OPTIONS:
+        assert f"\n{option.name} = " in page
+        assert f"\n{option.help}\n" in page
+
+
+# The Debian package
+
+
+def test_each_dependency_is_in_the_package_or_in_debian() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    lines = (DEBIAN / "vendored.txt").read_text().splitlines()[1:]
+    vendored = {
+        canonicalize_name(name): version
+        for line in lines
+        for name, version in [line.split(" ")[0].split("==")]
+    }
+    (depends,) = re.findall(r"^Depends: (.*)$", (DEBIAN / "control").read_text(), re.M)
+    of_debian = set(re.findall(r"\bpython3-(\S+)", depends))
+
+    for requirement in map(Requirement, project["dependencies"]):
+        name = canonicalize_name(requirement.name)
+        if name in vendored:
+            assert vendored[name] in requirement.specifier, "run deploy/debian/lock.py"
+        else:
+            assert name.removeprefix("py") in of_debian, requirement
+    assert all(" --hash=sha256:" in line for line in lines)
+
+
+def test_the_service_runs_the_program_with_the_configuration_of_the_package() -> None:
+    unit = (TOP / "deploy/systemd/pipelined.service").read_text()
+    (command,) = re.findall(r"^ExecStart=(.*)$", unit, re.M)
+
+    assert command.startswith("/usr/bin/pipelined serve --config /etc/pipelined/pipelined.toml"), (
+        command
+    )
+
+
+@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm", "pipelined.rtupdate"])
+def test_maintainer_scripts_stop_at_the_first_error_and_are_posix_shell(script: str) -> None:
+    path = DEBIAN / script
+
+    assert "\nset -e\n" in path.read_text()
+    subprocess.run(["dash", "-n", path], check=True)
