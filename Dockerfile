@@ -1,27 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-# Build:  docker build -t pipelined .
-# Run:    docker run --rm --pid host --network host --cap-drop ALL --cap-add BPF --cap-add PERFMON pipelined
-#         It listens on 127.0.0.1:9905 of the host. With a network of its own:
-#         docker run … -p 127.0.0.1:9905:9905 pipelined --web.listen-address :9905
-FROM debian:trixie-slim AS build
+# The daemon's image; docs/CONTAINER.md says how to build and run it, and why it looks as it does.
+#
+#   docker build --tag pipelined .
+#
+# The final stage starts from nothing: Python, libbpf and the libraries under them, from Debian's own packages, and the
+# daemon. No shell, no package manager, no compiler.
+
+ARG BASE=docker.io/library/debian:trixie-slim
+FROM ${BASE} AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
-        clang libbpf-dev libc6-dev linux-libc-dev llvm make python3 python3-venv \
-    && rm -rf /var/lib/apt/lists/*
+        ca-certificates clang libbpf-dev libc6-dev linux-libc-dev llvm make python3 python3-venv
 WORKDIR /src
+
+# The final stage's root: packages are unpacked, not installed, so nothing comes along that only an installation needs.
+# An empty status file makes apt fetch all that the named packages depend on, though some are installed here. Scanners
+# find what is in the image in /var/lib/dpkg/status.d.
+RUN version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])') \
+    && mkdir -p /root-fs/usr/bin /root-fs/usr/sbin /root-fs/usr/lib /root-fs/usr/lib64 /root-fs/etc /root-fs/proc \
+        /root-fs/sys /root-fs/dev /root-fs/run /root-fs/var/lib/dpkg/status.d /root-fs/var/lib/pipelined \
+        /fetched/partial \
+    && ln -s usr/bin usr/sbin usr/lib usr/lib64 /root-fs/ \
+    && : > /fetched/status \
+    && apt-get install -y --download-only --no-install-recommends \
+        -o Dir::State::status=/fetched/status -o Dir::Cache::archives=/fetched \
+        libbpf1 libpython"$version"-stdlib python"$version"-minimal tzdata \
+    && for package in /fetched/*.deb; do \
+        dpkg-deb --extract "$package" /root-fs \
+        && dpkg-deb --field "$package" > "/root-fs/var/lib/dpkg/status.d/$(dpkg-deb --field "$package" Package)" \
+        || exit; \
+    done \
+    && find /root-fs/usr/share -mindepth 1 -maxdepth 1 ! -name doc ! -name zoneinfo -exec rm -rf {} + \
+    && find /root-fs/usr/share/doc -type f ! -name copyright -delete \
+    && rm -f /root-fs/usr/bin/debconf* /root-fs/usr/sbin/dpkg-* \
+    && ln -s python"$version" /root-fs/usr/bin/python3 \
+    && cp /etc/os-release /etc/debian_version /root-fs/etc/ \
+    && echo 'root:x:0:0:root:/:/nonexistent' > /root-fs/etc/passwd \
+    && echo 'root:x:0:' > /root-fs/etc/group \
+    && ldconfig -r /root-fs \
+    && python3 -m compileall -q --invalidation-mode unchecked-hash -s /root-fs /root-fs/usr/lib/python"$version"
+
 COPY Makefile pyproject.toml LICENSE ./
 COPY bpf bpf
 COPY daemon daemon
 COPY docs/FINDINGS.md docs/
 RUN make bpf PACKAGES= \
-    && python3 -m venv /opt/pipelined \
-    && /opt/pipelined/bin/pip install --no-cache-dir --disable-pip-version-check .
+    && python3 -m venv /pip \
+    && python3 -m venv --without-pip /opt/pipelined \
+    && /pip/bin/pip --python /opt/pipelined/bin/python install --no-cache-dir --disable-pip-version-check . \
+    && mkdir /root-fs/opt \
+    && cp -a /opt/pipelined /root-fs/opt/
 
-FROM debian:trixie-slim
-RUN apt-get update \
-    && apt-get install -y --no-install-recommends libbpf1 python3 \
-    && rm -rf /var/lib/apt/lists/*
-COPY --from=build /opt/pipelined /opt/pipelined
-ENV PATH=/opt/pipelined/bin:$PATH PYTHONUNBUFFERED=1
+FROM scratch
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="pipelined" \
+    org.opencontainers.image.description="Watches every shell pipeline on a Linux host with eBPF" \
+    org.opencontainers.image.licenses="Apache-2.0 AND (GPL-2.0-only OR BSD-2-Clause) AND MIT" \
+    org.opencontainers.image.version="$VERSION" \
+    org.opencontainers.image.revision="$REVISION"
+COPY --from=build /root-fs /
+COPY deploy/container/healthcheck.py /usr/lib/pipelined/
+# With a read-only root, SQLite can put its temporary files into the volume alone.
+ENV PATH=/opt/pipelined/bin:/usr/bin LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    SQLITE_TMPDIR=/var/lib/pipelined
 EXPOSE 9905
-ENTRYPOINT ["pipelined", "serve"]
+VOLUME /var/lib/pipelined
+# SIGTERM detaches every hook.
+STOPSIGNAL SIGTERM
+# Where the daemon listens on another port, HEALTHCHECK_PORT says which.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=10s --retries=3 \
+    CMD ["/usr/bin/python3", "-I", "-S", "/usr/lib/pipelined/healthcheck.py"]
+ENTRYPOINT ["pipelined"]
+CMD ["serve"]

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What deploy/ hands to Kubernetes and to Docker compose, rendered by kustomize as `kubectl apply
+-k` would, is valid by the published schemas. `make test-deploy` gets these and runs this."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft7Validator, ValidationError
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "build" / "deploy"
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+#: The oldest release that is held against its schemas, and the newest that the package knows.
+RELEASES = ["1.28", kubernetes_validate.latest_version()]
+OPERATOR = "monitoring.coreos.com/v1"
+
+
+@cache
+def rendered(directory: str) -> list[dict[str, Any]]:
+    """Every object that kustomize makes of a directory below deploy/kubernetes."""
+    program = TOOLS / "kustomize"
+    assert program.exists(), "run: make test-deploy"
+    done = subprocess.run(
+        [program, "build", KUBERNETES / directory], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr  # deprecations
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def one(kind: str, directory: str = ".") -> dict[str, Any]:
+    found = [each for each in rendered(directory) if each["kind"] == kind]
+    assert len(found) == 1
+    return found[0]
+
+
+def closed(schema: Any) -> Any:
+    """The schema with unknown fields refused, as the API server does with strict validation."""
+    if isinstance(schema, dict):
+        inner = {key: closed(value) for key, value in schema.items()}
+        if isinstance(pattern := inner.get("pattern"), str):
+            inner["pattern"] = pattern.replace("^(?i)", "(?i)^")  # Go allows it anywhere
+        if "properties" in inner and not inner.get("x-kubernetes-preserve-unknown-fields"):
+            inner.setdefault("additionalProperties", False)
+        return inner
+    return [closed(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def of_operator(kind: str) -> Any:
+    """The schema of one of the Prometheus operator's resources."""
+    file = TOOLS / f"monitoring.coreos.com_{kind.lower()}s.yaml"
+    versions = yaml.safe_load(file.read_text())["spec"]["versions"]
+    (version,) = (each for each in versions if each["name"] == "v1")
+    schema = closed(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("directory", [".", "daemon", "batch-nodes"])
+def test_kubernetes_takes_every_object_of_its_own(directory: str, release: str) -> None:
+    own = [each for each in rendered(directory) if each["apiVersion"] != OPERATOR]
+    assert {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"} == {e["kind"] for e in own}
+    for each in own:
+        kubernetes_validate.validate(each, release, strict=True)
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "PrometheusRule"])
+def test_the_prometheus_operator_takes_its_objects(kind: str) -> None:
+    Draft7Validator(of_operator(kind)).validate(one(kind))
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "PrometheusRule"])
+def test_a_misspelt_field_is_refused(kind: str) -> None:
+    """The two tests above are able to fail."""
+    wrong = json.loads(json.dumps(one(kind)))
+    wrong["spec"]["gruops"] = []
+    with pytest.raises(ValidationError, match="gruops"):
+        Draft7Validator(of_operator(kind)).validate(wrong)
+    daemonset = json.loads(json.dumps(one("DaemonSet")))
+    daemonset["spec"]["template"]["spec"]["hostPid"] = True
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(daemonset, RELEASES[-1], strict=True)
+
+
+def test_there_are_objects_of_the_operator_only_where_they_are_asked_for() -> None:
+    assert {e["kind"] for e in rendered(".") if e["apiVersion"] == OPERATOR} == {
+        "PodMonitor",
+        "PrometheusRule",
+    }
+    assert not [e for e in rendered("daemon") if e["apiVersion"] == OPERATOR]
+
+
+def test_the_pods_read_the_configuration_that_is_rendered() -> None:
+    volumes = one("DaemonSet")["spec"]["template"]["spec"]["volumes"]
+    (named,) = (volume["configMap"]["name"] for volume in volumes if "configMap" in volume)
+    maps = {e["metadata"]["name"]: e["data"] for e in rendered(".") if e["kind"] == "ConfigMap"}
+    assert maps[named].keys() == {"pipelined.toml"}
+    assert named != "pipelined", "without a hash a changed file restarts nothing"
+
+
+def test_every_dashboard_is_in_a_config_map_that_grafanas_sidecar_takes() -> None:
+    found = {
+        file: json.loads(text)
+        for each in rendered(".")
+        if each["metadata"].get("labels", {}).get("grafana_dashboard") == "1"
+        for file, text in each["data"].items()
+    }
+    files = sorted((ROOT / "dashboards").glob("*.json"))
+    assert found == {file.name: json.loads(file.read_text()) for file in files}
+
+
+def test_everything_with_a_namespace_is_in_the_one_that_is_made() -> None:
+    made = one("Namespace")["metadata"]["name"]
+    placed = {e["metadata"].get("namespace") for e in rendered(".") if e["kind"] != "Namespace"}
+    assert placed == {made}
+
+
+def test_the_batch_nodes_alone_get_pods() -> None:
+    pod = one("DaemonSet", "batch-nodes")["spec"]["template"]["spec"]
+    assert "node.example.org/pool" in pod["nodeSelector"]
+    assert {each["key"] for each in pod["tolerations"]} == {"node.example.org/pool"}
+    assert "tolerations" not in one("DaemonSet")["spec"]["template"]["spec"]
+
+
+def test_compose_takes_the_file() -> None:
+    schema = Draft7Validator(json.loads((TOOLS / "compose-spec.json").read_text()))
+    composed = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    schema.validate(composed)
+    composed["services"]["pipelined"]["cap_ad"] = []
+    with pytest.raises(ValidationError, match="cap_ad"):
+        schema.validate(composed)
