@@ -71,10 +71,13 @@ def map_access_needs_bpf() -> bool:
     return ctypes.get_errno() == errno.EPERM
 
 
-def started_without(start: Callable[[], object], give_up: Callable[[], object] = drop) -> None:
-    """Call `start` where `give_up` was called before: the threads it starts have nothing either.
+def started_without(
+    start: Callable[[], object], give_up: Callable[[], object] = drop
+) -> Callable[[], None]:
+    """Have `start` called where `give_up` was called before: its threads have nothing either.
 
-    The calling thread keeps what it has. What `start` raises is raised here.
+    The calling thread keeps what it has, and goes on. What is returned waits for the end of
+    `start`, and raises what that raised.
     """
     import threading
 
@@ -89,9 +92,13 @@ def started_without(start: Callable[[], object], give_up: Callable[[], object] =
 
     thread = threading.Thread(target=run, name="start")
     thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+
+    def wait() -> None:
+        thread.join()
+        if failed:
+            raise failed[0]
+
+    return wait
 
 
 class _Header(ctypes.Structure):

@@ -15,12 +15,11 @@ import gc
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, TYPE_CHECKING
-
-from flask import Flask, Response, jsonify, request
 
 from pipelined import __version__
 from pipelined.capabilities import started_without
@@ -28,11 +27,14 @@ from pipelined.config import Address, Config
 from pipelined.errors import UserError
 from pipelined.findings import Host
 from pipelined.history import History, default_directory
+from pipelined.listening import listen
 from pipelined.service import Supervisor
-from pipelined.web import HttpServer, create_app
 
 if TYPE_CHECKING:
+    from flask import Flask
+
     from pipelined.observer import Hook, Observer
+    from pipelined.web import HttpServer
     from pipelined.web_config import WebConfigFile
 
 __all__ = ["announcement", "serve"]
@@ -70,13 +72,16 @@ def serve(
         faulthandler.enable()  # whoever hangs and is ended with SIGABRT says where
     web_config = _web_config(config)
     address = config.web_listen_address
-    front = _create_front()
-    server = HttpServer(front, address.host, address.port, web_config)
+    listener = listen(address.host, address.port)
     host = Host.read()
     history = _history(config, host) if config.history else None
     with _handled_signals() as signals, ExitStack() as at_last, ExitStack() as serving:
-        started_without(lambda: serving.enter_context(server), give_up)
-        with (open_observer or _opener(history))(config) as observer:
+        with ExitStack() as observing:
+            port = _started(serving, address, listener, web_config, give_up)
+            try:
+                observer = observing.enter_context((open_observer or _opener(history))(config))
+            finally:
+                front, server = port()
             give_up()
             if config.show_arguments and not _sees_arguments():
                 log.warning(
@@ -84,6 +89,8 @@ def serve(
                     " set ProtectProc=default in the unit, or mount /proc without hidepid"
                 )
             observer.start()
+            from pipelined.web import create_app
+
             app = create_app(
                 observer,
                 host=host,
@@ -115,6 +122,37 @@ def serve(
             if history:  # what has ended by now goes into it
                 observer.settle()
         log.info("every hook is detached")
+
+
+def _started(
+    serving: ExitStack,
+    address: Address,
+    listener: socket.socket,
+    web_config: WebConfigFile | None,
+    give_up: Callable[[], object],
+) -> Callable[[], tuple[Flask, HttpServer]]:
+    """Start to serve `listener` until `serving` ends; returned is what waits for that.
+
+    What it takes to serve is imported meanwhile, in the thread that starts the server: as long
+    as the kernel verifies programs, the calling one needs no Python.
+    """
+    there: list[tuple[Flask, HttpServer]] = []
+
+    def start() -> None:
+        from pipelined.web import HttpServer, create_front
+
+        front = create_front()
+        server = HttpServer(front, address.host, address.port, web_config, listener=listener)
+        serving.enter_context(server)
+        there.append((front, server))
+
+    wait = started_without(start, give_up)
+
+    def waited() -> tuple[Flask, HttpServer]:
+        wait()
+        return there[0]
+
+    return waited
 
 
 def _wait_for_stop(
@@ -223,22 +261,6 @@ def _opener(history: History | None) -> Callable[[Config], Observer]:
     from pipelined.observer import Observer
 
     return partial(Observer.open, on_finished=history.put if history else None)
-
-
-def _create_front() -> Flask:
-    """What answers until there is something to show."""
-    front = Flask("pipelined", static_folder=None)
-
-    @front.before_request
-    def answer() -> Response:
-        if request.path == "/healthz":
-            return jsonify(status="alive")
-        response = jsonify(error={"status": 503, "message": "starting: hooks are being attached"})
-        response.status_code = 503
-        response.headers["Retry-After"] = "1"
-        return response
-
-    return front
 
 
 @contextmanager

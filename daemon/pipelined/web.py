@@ -12,7 +12,6 @@ are those of `web_config`.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import ipaddress
 import json
@@ -29,12 +28,13 @@ from cheroot import wsgi
 from flask import Blueprint, Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
-from pipelined.connections import MOST, Gate
-from pipelined.errors import UserError
+from pipelined.config import Address
+from pipelined.connections import Gate
 from pipelined.events import MAX_STREAMS, STOPPING, create_events
 from pipelined.findings import Host
 from pipelined.history_api import PARAMETERS as HISTORY_PARAMETERS
 from pipelined.history_api import create_history_api
+from pipelined.listening import BACKLOG, listen
 from pipelined.metrics import Metrics
 from pipelined.pages import PARAMETERS as PAGE_PARAMETERS
 from pipelined.pages import TIMES, create_pages, error_page
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pipelined.observer import Observer
     from pipelined.web_config import WebConfigFile
 
-__all__ = ["HttpServer", "create_app", "serve"]
+__all__ = ["HttpServer", "create_app", "create_front", "serve"]
 
 DEFAULT_LIMIT = 100
 
@@ -58,9 +58,6 @@ _PARAMETERS = {
 }
 #: Paths below which a program asks, not a person.
 _FOR_PROGRAMS = ("/api", "/metrics", "/healthz", "/readyz", "/static")
-
-#: Connections that the kernel keeps until they are accepted; of more, clients try again later.
-_BACKLOG = 2 * MOST
 
 WsgiApp = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
@@ -111,6 +108,22 @@ def create_app(
         return jsonify(status="ready")
 
     return app
+
+
+def create_front() -> Flask:
+    """What answers until there is something to show."""
+    front = Flask("pipelined", static_folder=None)
+
+    @front.before_request
+    def answer() -> Response:
+        if request.path == "/healthz":
+            return jsonify(status="alive")
+        response = jsonify(error={"status": 503, "message": "starting: hooks are being attached"})
+        response.status_code = 503
+        response.headers["Retry-After"] = "1"
+        return response
+
+    return front
 
 
 def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
@@ -229,10 +242,18 @@ class HttpServer:
     stop_timeout = 0.5
 
     def __init__(
-        self, app: Flask, host: str, port: int, web_config: WebConfigFile | None = None
+        self,
+        app: Flask,
+        host: str,
+        port: int,
+        web_config: WebConfigFile | None = None,
+        *,
+        listener: socket.socket | None = None,
     ) -> None:
+        """With a `listener` it is the one to serve on, made for `host` and `port`."""
         self.host = host
         self.port = port
+        self._listener = listener
         self.web_config = web_config
         self._app = _guarded(app, web_config)
         self._server: _CherootServer | None = None
@@ -241,7 +262,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://{_address(self.host, self.port)}/"
+        return f"{self.scheme}://{Address(self.host, self.port)}/"
 
     @property
     def scheme(self) -> str:
@@ -250,7 +271,8 @@ class HttpServer:
 
     def start(self) -> None:
         """Listen; on return the kernel accepts connections. Raises UserError with the mend."""
-        listener = _listen(self.host, self.port)
+        listener = self._listener or listen(self.host, self.port)
+        self._listener = None
         self.port = listener.getsockname()[1]
         if risk := _risk(listener.getsockname()[0], self.web_config):
             logging.getLogger(__name__).warning("%s", risk)
@@ -354,7 +376,7 @@ class _CherootServer(wsgi.Server):
             listener.getsockname()[:2],
             app,
             server_name="pipelined",
-            request_queue_size=_BACKLOG,  # it sets that of the listener again
+            request_queue_size=BACKLOG,  # it sets that of the listener again
             **options,
         )
         self._listener = listener
@@ -379,50 +401,3 @@ class _CherootServer(wsgi.Server):
 
     def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
         logging.getLogger(__name__).log(level, "%s", msg, exc_info=traceback)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises UserError with the mend."""
-    address = _address(host, port)
-    if not 0 <= port <= 65535:
-        raise UserError(f"cannot listen on {address}: there is no such port", "give 1 to 65535")
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server(
-            (host, port),
-            family=family,
-            backlog=_BACKLOG,
-            dualstack_ipv6=family == socket.AF_INET6 and host == "::",
-        )
-    except (OSError, UnicodeError) as error:
-        reason, hint = _explain(error, port)
-        raise UserError(f"cannot listen on {address}: {reason}", hint) from error
-    # Accepted connections inherit it: a response is not held back for its last packet.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def _explain(error: OSError | UnicodeError, port: int) -> tuple[str, str]:
-    """Why listening failed, and what to do about it."""
-    if isinstance(error, UnicodeError | socket.gaierror):
-        return "the host is unknown", "give an address of this host, such as 127.0.0.1"
-    known = {
-        errno.EADDRINUSE: (
-            "the port is taken",
-            f"see by whom with `ss -ltnp sport = :{port}`,"
-            " or choose another with --web.listen-address",
-        ),
-        errno.EADDRNOTAVAIL: (
-            "this host has no such address",
-            "give one that `ip address` shows, or 0.0.0.0 for all of them",
-        ),
-        errno.EACCES: (
-            "ports below 1024 need a privilege",
-            "choose a port from 1024 on, or run as root",
-        ),
-    }
-    return known.get(error.errno or 0, (error.strerror or str(error), ""))
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -86,7 +86,7 @@ def test_cap_bpf_stays_where_maps_cannot_be_read_without_it() -> None:
 def test_what_is_started_without_has_given_up_and_the_caller_has_not() -> None:
     code = (
         "before = status(); seen = []\n"
-        "capabilities.started_without(lambda: seen.append(status()))\n"
+        "capabilities.started_without(lambda: seen.append(status()))()\n"
         "assert status() == before\n"
         "print(json.dumps(seen[0]))"
     )
@@ -100,7 +100,7 @@ def test_what_fails_there_is_raised_here() -> None:
         raise ValueError(threading.current_thread().name)
 
     with pytest.raises(ValueError, match="start"):
-        started_without(start, lambda: gave_up.append("all"))
+        started_without(start, lambda: gave_up.append("all"))()
     assert gave_up == ["all"]
 
 
@@ -111,7 +111,7 @@ def test_nothing_is_started_where_giving_up_fails() -> None:
         raise OSError("capset")
 
     with pytest.raises(OSError, match="capset"):
-        started_without(lambda: started.append("it"), fail)
+        started_without(lambda: started.append("it"), fail)()
     assert started == []
 
 

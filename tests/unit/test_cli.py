@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import queue
 import signal
 import socket
 import subprocess
@@ -907,18 +908,18 @@ def test_what_cannot_be_observed_leaves_no_server(monkeypatch: pytest.MonkeyPatc
 
 
 def test_while_hooks_are_attached_the_page_says_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    ports = []
+    ports: queue.Queue[int] = queue.Queue()
     start = HttpServer.start
 
     def note(server: HttpServer) -> None:
         start(server)
-        ports.append(server.port)
+        ports.put(server.port)
 
     monkeypatch.setattr(HttpServer, "start", note)
     answers = []
 
     def open_slowly(config: Config) -> Any:
-        base = f"http://127.0.0.1:{ports[0]}"
+        base = f"http://127.0.0.1:{ports.get(timeout=10)}"
         with urllib.request.urlopen(f"{base}/healthz", timeout=5) as answer:
             answers.append(answer.status)
         for path in ("/readyz", "/metrics"):

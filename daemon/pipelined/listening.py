@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A socket that listens, or why there is none. Imports little: the port is had before all else."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from pipelined.config import Address
+from pipelined.errors import UserError
+
+__all__ = ["BACKLOG", "listen"]
+
+#: Connections that the kernel keeps until they are accepted; of more, clients try again later.
+BACKLOG = 512
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises UserError with the mend."""
+    address = Address(host, port)
+    if not 0 <= port <= 65535:
+        raise UserError(f"cannot listen on {address}: there is no such port", "give 1 to 65535")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server(
+            (host, port),
+            family=family,
+            backlog=BACKLOG,
+            dualstack_ipv6=family == socket.AF_INET6 and host == "::",
+        )
+    except (OSError, UnicodeError) as error:
+        reason, hint = _explain(error, port)
+        raise UserError(f"cannot listen on {address}: {reason}", hint) from error
+    # Accepted connections inherit it: a response is not held back for its last packet.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _explain(error: OSError | UnicodeError, port: int) -> tuple[str, str]:
+    """Why listening failed, and what to do about it."""
+    if isinstance(error, UnicodeError | socket.gaierror):
+        return "the host is unknown", "give an address of this host, such as 127.0.0.1"
+    known = {
+        errno.EADDRINUSE: (
+            "the port is taken",
+            f"see by whom with `ss -ltnp sport = :{port}`,"
+            " or choose another with --web.listen-address",
+        ),
+        errno.EADDRNOTAVAIL: (
+            "this host has no such address",
+            "give one that `ip address` shows, or 0.0.0.0 for all of them",
+        ),
+        errno.EACCES: (
+            "ports below 1024 need a privilege",
+            "choose a port from 1024 on, or run as root",
+        ),
+    }
+    return known.get(error.errno or 0, (error.strerror or str(error), ""))
