@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from unit.test_metrics import STORED, FakeHistory, FakeObserver, scrape, several_series
+from unit.test_metrics import (
+    STORED,
+    FakeHistory,
+    FakeObserver,
+    FakeWebConfig,
+    scrape,
+    several_series,
+)
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus"
@@ -78,7 +85,9 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def exposed() -> dict[str, dict[str, set[str]]]:
     """Metric → its labels → the values that the collectors gave them."""
     found: dict[str, dict[str, set[str]]] = {}
-    for name, labels in scrape(FakeObserver(several_series()), FakeHistory(STORED)):
+    for name, labels in scrape(
+        FakeObserver(several_series()), FakeHistory(STORED), FakeWebConfig()
+    ):
         of_metric = found.setdefault(name, {})
         for label, value in labels:
             of_metric.setdefault(label, set()).add(value)
