@@ -7,6 +7,7 @@ import http.client
 import io
 import logging
 import os
+import queue
 import re
 import ssl
 import subprocess
@@ -670,17 +671,18 @@ def test_a_wrong_file_fails_before_anything_is_attached(tmp_path: Path) -> None:
 def test_the_password_is_asked_for_while_hooks_are_still_being_attached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[HttpServer] = []
+    started: queue.Queue[HttpServer] = queue.Queue()
     start = HttpServer.start
 
     def note(server: HttpServer) -> None:
         start(server)
-        started.append(server)
+        started.put(server)
 
     def open_slowly(config: Config) -> Any:
+        url = started.get(timeout=20).url
         for path in ("/healthz", "/metrics", "/nothing"):
             with pytest.raises(urllib.error.HTTPError, match="401") as refused:
-                urllib.request.urlopen(started[0].url + path[1:], timeout=20)
+                urllib.request.urlopen(url + path[1:], timeout=20)
             refused.value.close()
         raise UserError("enough")
 
