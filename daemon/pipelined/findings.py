@@ -263,6 +263,9 @@ def _disk_not_overlapped(case: _Case) -> Iterator[Finding]:
         # a reader in front of these has no computing to wait for, or a pipe's worth of it
         if part.command in COPIERS | BARRIERS or _by_children(part):
             continue
+        # what one reads beside its stdin is a table, or its own program: none in front can bring it
+        if any(case.graph.before[index] for index in part.indexes):
+            continue
         if _unasked_waits(readahead) < TURNS:
             continue
         stalled = min(_unasked(readahead), run.disk_alone_seconds)

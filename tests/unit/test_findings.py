@@ -156,6 +156,17 @@ def test_a_leading_copier_is_not_told_to_have_another_one_in_front() -> None:
     assert told(run_of(stages))[0] == "readahead-useless"
 
 
+def test_nobody_in_front_can_bring_what_is_read_beside_a_pipe() -> None:
+    """A Python that starts for the first time, with its modules on disk."""
+    modules = pages(warm=200, miss=400, misses=(0.3, 0.0))
+    stages = [
+        make_stage(1, "curl", (0.1, 0.1), cpu=0.1),
+        make_stage(2, "python3", (2, 0), cpu=0.5, disk=0.3, pipe_empty=0.2, readahead=modules),
+    ]
+    assert "disk-not-overlapped" not in told(run_of(stages, 1.0, overlapping=0))
+    assert "disk-not-overlapped" in told(run_of(stages[1:], 1.0, overlapping=0))
+
+
 def test_a_sort_that_reads_all_before_it_computes_cannot_overlap_the_two() -> None:
     reader = pages(miss=20_000, misses=(4.0, 0.0))
     run = run_of([make_stage(1, "sort", (80, 80), cpu=6.0, disk=4.0, readahead=reader)])
