@@ -241,6 +241,11 @@ class Model:
             for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
         ]
 
+    @property
+    def live(self) -> int:
+        """How many live runs are shown and counted."""
+        return len(self._live)
+
     def timeline(self, run_id: str) -> Timeline | None:
         """How a live or recent run went on; None for others, and when it is forgotten."""
         for sighting in (*self._live, *self._recent):

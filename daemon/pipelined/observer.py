@@ -158,6 +158,11 @@ class Observer:
         with self._lock:
             return self._model.runs()
 
+    def live(self) -> int:
+        """How many runs are live."""
+        with self._lock:
+            return self._model.live
+
     def timeline(self, run_id: str) -> Timeline | None:
         """How a live or recent run went on; None for others, and when it is forgotten."""
         with self._lock:

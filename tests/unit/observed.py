@@ -54,6 +54,9 @@ class FakeObserver:
     def sweep(self) -> None:
         self.sweep_stats.count += 1
 
+    def live(self) -> int:
+        return sum(run.live for run in self.found)
+
     def totals(self) -> dict[Series, Any]:
         return {}
 

@@ -78,6 +78,9 @@ class FakeObserver:
     def runs(self) -> list[Run]:
         return self.seen
 
+    def live(self) -> int:
+        return sum(run.live for run in self.seen)
+
     def totals(self) -> Mapping[Series, Any]:
         return {}
 
