@@ -11,8 +11,11 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 __all__ = ["CAP_BPF", "KEPT", "drop", "map_access_needs_bpf", "permitted", "started_without"]
+
+T = TypeVar("T")
 
 # From linux/capability.h.
 _CAP_CHOWN = 0
@@ -72,33 +75,27 @@ def map_access_needs_bpf() -> bool:
 
 
 def started_without(
-    start: Callable[[], object], give_up: Callable[[], object] = drop
-) -> Callable[[], None]:
+    start: Callable[[], T], give_up: Callable[[], object] = drop
+) -> Callable[[], T]:
     """Have `start` called where `give_up` was called before: its threads have nothing either.
 
     The calling thread keeps what it has, and goes on. What is returned waits for the end of
-    `start`, and raises what that raised.
+    `start`, and returns or raises what that did.
     """
     import threading
+    from concurrent.futures import Future
 
-    failed: list[BaseException] = []
+    done: Future[T] = Future()
 
     def run() -> None:
         try:
             give_up()
-            start()
+            done.set_result(start())
         except BaseException as error:
-            failed.append(error)
+            done.set_exception(error)
 
-    thread = threading.Thread(target=run, name="start")
-    thread.start()
-
-    def wait() -> None:
-        thread.join()
-        if failed:
-            raise failed[0]
-
-    return wait
+    threading.Thread(target=run, name="start").start()
+    return done.result
 
 
 class _Header(ctypes.Structure):

@@ -77,11 +77,11 @@ def serve(
     history = _history(config, host) if config.history else None
     with _handled_signals() as signals, ExitStack() as at_last, ExitStack() as serving:
         with ExitStack() as observing:
-            port = _started(serving, address, listener, web_config, give_up)
+            served = _started(serving, address, listener, web_config, give_up)
             try:
                 observer = observing.enter_context((open_observer or _opener(history))(config))
             finally:
-                front, server = port()
+                front, server = served()
             give_up()
             if config.show_arguments and not _sees_arguments():
                 log.warning(
@@ -131,28 +131,20 @@ def _started(
     web_config: WebConfigFile | None,
     give_up: Callable[[], object],
 ) -> Callable[[], tuple[Flask, HttpServer]]:
-    """Start to serve `listener` until `serving` ends; returned is what waits for that.
+    """Start to serve `listener` until `serving` ends; what is returned waits until it is served.
 
     What it takes to serve is imported meanwhile, in the thread that starts the server: as long
     as the kernel verifies programs, the calling one needs no Python.
     """
-    there: list[tuple[Flask, HttpServer]] = []
 
-    def start() -> None:
+    def start() -> tuple[Flask, HttpServer]:
         from pipelined.web import HttpServer, create_front
 
         front = create_front()
         server = HttpServer(front, address.host, address.port, web_config, listener=listener)
-        serving.enter_context(server)
-        there.append((front, server))
+        return front, serving.enter_context(server)
 
-    wait = started_without(start, give_up)
-
-    def waited() -> tuple[Flask, HttpServer]:
-        wait()
-        return there[0]
-
-    return waited
+    return started_without(start, give_up)
 
 
 def _wait_for_stop(
@@ -216,7 +208,7 @@ def _status(observer: Observer) -> str:
     """How things stand, in one line: ``12 of 12 hooks, 3 pipelines live``."""
     hooks = observer.hooks()
     attached = sum(hook.attached for hook in hooks)
-    live = sum(totals.active for totals in observer.totals().values())
+    live = observer.live()
     noun = "pipeline" if live == 1 else "pipelines"
     return f"{attached} of {len(hooks)} hooks, {live} {noun} live"
 
