@@ -75,7 +75,7 @@ endef
 .PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench experiments dashboards wheel deb image test-image test-deploy test-service clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 run: setup ## Start the daemon in the foreground (sudo make run ARGS='--web.listen-address :9905')
 	@exec $(BIN)/pipelined serve $(ARGS)
