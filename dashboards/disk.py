@@ -6,6 +6,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
+from .answers import waiting_steps
 from .frame import framed, some, to_pipeline, unit_variable
 from .palette import read_palette
 from .panels import READAHEAD_OFF, SHARE, Column, Help, Limits, Query, lines, number, rows, tier
@@ -22,7 +23,6 @@ _CONSUMED = "hit|late|miss|warm"
 def disk() -> model.Dashboard:
     """The dashboard about files and readahead."""
     colours = read_palette()
-    warn, bad = colours["state-runqueue"], colours["state-disk"]
     pages = {
         "hit": colours["state-cpu"],
         "late": colours["state-runqueue"],
@@ -54,7 +54,7 @@ def disk() -> model.Dashboard:
                         Query(WHOLE.stalled(), ""),
                         Limits("percentunit"),
                         empty="No stall, or the tier is off",
-                        steps={0.05: warn, 0.3: bad},
+                        steps=waiting_steps(),
                         width=3,
                     ),
                     number(

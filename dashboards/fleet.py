@@ -6,6 +6,16 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
+from .answers import (
+    CORES,
+    COUNT,
+    cores_used,
+    hosts_that_answer,
+    overlap,
+    running_now,
+    waiting_for_disk,
+    waiting_steps,
+)
 from .frame import UID, framed, to_pipeline, unit_variable
 from .palette import read_palette, state_colours
 from .panels import (
@@ -31,7 +41,7 @@ HOST = ("instance",)
 
 def fleet() -> model.Dashboard:
     """The dashboard of all hosts."""
-    warn, bad = (read_palette()[name] for name in ("state-runqueue", "state-disk"))
+    bad = read_palette()["state-disk"]
     overview = (
         "Show this host",
         f"/d/{UID['Overview']}?var-instance=${{__value.raw}}&${{datasource:queryparam}}"
@@ -44,17 +54,7 @@ def fleet() -> model.Dashboard:
             (
                 "",
                 [
-                    number(
-                        "Hosts that answer",
-                        Help(
-                            "Daemons that Prometheus could scrape just now.",
-                            "all of them.",
-                            "fewer than you have.",
-                        ),
-                        Query(HOSTS.sum("up"), ""),
-                        Limits("none", decimals=0),
-                        empty="No target: see docs/PROMETHEUS.md",
-                    ),
+                    hosts_that_answer(),
                     number(
                         "Hosts that do not",
                         Help(
@@ -63,53 +63,13 @@ def fleet() -> model.Dashboard:
                             "any: what runs there is not counted. RUNBOOK.md, PipelinedDown.",
                         ),
                         Query(f"count({HOSTS.select('up')} == 0) or vector(0)", ""),
-                        Limits("none", decimals=0),
+                        COUNT,
                         steps={1: bad},
                     ),
-                    number(
-                        "Overlap",
-                        Help(
-                            "Of the time with any stage on CPU, the share with two or more; of all"
-                            " hosts.",
-                            "above 50 %.",
-                            "near 0 %: nobody's pipelines run their stages at once.",
-                        ),
-                        Query(WHOLE.overlap(), ""),
-                        SHARE,
-                    ),
-                    number(
-                        "Cores used",
-                        Help(
-                            "CPU seconds for each second of wall time of a run; of all hosts.",
-                            "above 1.",
-                            "far below 1.",
-                        ),
-                        Query(WHOLE.cores_used(), ""),
-                        Limits("none", decimals=2),
-                    ),
-                    number(
-                        "Waiting for disk",
-                        Help(
-                            "Share of wall time in which a stage waited for disk and no stage was"
-                            " on CPU; of all hosts.",
-                            "below 5 %.",
-                            "above 30 %.",
-                        ),
-                        Query(WHOLE.disk_alone(), ""),
-                        SHARE,
-                        steps={0.05: warn, 0.3: bad},
-                    ),
-                    number(
-                        "Running now",
-                        Help(
-                            "Pipelines that run at this moment on all hosts.",
-                            "as many as you expect at this hour.",
-                            "none, or ever more.",
-                        ),
-                        Query(OUTER.sum("pipelined_runs_active"), ""),
-                        Limits("none", decimals=0),
-                        empty="None yet",
-                    ),
+                    overlap(OUTER),
+                    cores_used(OUTER),
+                    waiting_for_disk(OUTER),
+                    running_now(OUTER),
                 ],
             ),
             (
@@ -130,14 +90,12 @@ def fleet() -> model.Dashboard:
                                 "Waiting for disk",
                                 WHOLE.disk_alone(HOST),
                                 SHARE,
-                                {0.05: warn, 0.3: bad},
+                                waiting_steps(),
                             ),
                             Column("Disk hidden", WHOLE.io_overlap(HOST), SHARE),
                             Column("Stalled", WHOLE.stalled(HOST), Limits("percentunit")),
                             Column("Overlap", WHOLE.overlap(HOST), SHARE),
-                            Column(
-                                "Cores used", WHOLE.cores_used(HOST), Limits("none", decimals=2)
-                            ),
+                            Column("Cores used", WHOLE.cores_used(HOST), CORES),
                             Column(
                                 "Runs",
                                 WHOLE.growth("pipelined_runs_total", by=HOST),
@@ -176,7 +134,7 @@ def fleet() -> model.Dashboard:
                             "one host below all others: a throttled CPU or a slow disk.",
                         ),
                         f"bottomk(10,\n{OUTER.cores_used(HOST)}\n)",
-                        Limits("none", decimals=2),
+                        CORES,
                     ),
                     _by_host(
                         "Most waiting for disk",

@@ -6,10 +6,20 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
+from .answers import (
+    CORES,
+    COUNT,
+    cores_used,
+    hosts_that_answer,
+    overlap,
+    running_now,
+    waiting_for_disk,
+    waiting_steps,
+)
 from .frame import framed, to_pipeline, unit_variable
-from .palette import read_palette, state_colours
+from .palette import state_colours
 from .panels import SHARE, Column, Help, Limits, Query, lines, number, rows
-from .queries import HOSTS, OUTERMOST, PIPELINE, UNITS
+from .queries import OUTERMOST, PIPELINE, UNITS
 
 __all__ = ["overview"]
 
@@ -23,7 +33,6 @@ _OF_PIPELINE = "{{pipeline}}, {{unit}}, {{instance}}"
 
 def overview() -> model.Dashboard:
     """The dashboard to begin with."""
-    warn, bad = (read_palette()[name] for name in ("state-runqueue", "state-disk"))
     links = {"pipeline": to_pipeline()}
     return framed(
         "Overview",
@@ -32,50 +41,10 @@ def overview() -> model.Dashboard:
             (
                 "",
                 [
-                    number(
-                        "Running now",
-                        Help(
-                            "Pipelines that run at this moment, those inside others left out.",
-                            "as many as you expect at this hour.",
-                            "none when a batch job should run, or ever more: jobs pile up.",
-                        ),
-                        Query(OUTER.sum("pipelined_runs_active"), ""),
-                        Limits("none", decimals=0),
-                        empty="None yet",
-                    ),
-                    number(
-                        "Overlap",
-                        Help(
-                            "Of the time with any stage on CPU, the share with two stages or more.",
-                            "above 50 %: the pipelines really are pipelined.",
-                            "near 0 %: the stages take turns. The table of what holds each back"
-                            " says why.",
-                        ),
-                        Query(WHOLE.overlap(), ""),
-                        SHARE,
-                    ),
-                    number(
-                        "Cores used",
-                        Help(
-                            "CPU seconds for each second of wall time: (user + sys) / real.",
-                            "above 1: the stages share the work among CPUs.",
-                            "far below 1: the pipelines mostly wait, for disk or for each other.",
-                        ),
-                        Query(WHOLE.cores_used(), ""),
-                        Limits("none", decimals=2),
-                    ),
-                    number(
-                        "Waiting for disk",
-                        Help(
-                            "Share of wall time in which a stage waited for disk and no stage was"
-                            " on CPU.",
-                            "below 5 %: disk is hidden behind computing, or not needed.",
-                            "above 30 %: the disk sets the pace. See Disk and readahead.",
-                        ),
-                        Query(WHOLE.disk_alone(), ""),
-                        SHARE,
-                        steps={0.05: warn, 0.3: bad},
-                    ),
+                    running_now(OUTER),
+                    overlap(OUTER),
+                    cores_used(OUTER),
+                    waiting_for_disk(OUTER),
                     number(
                         "Runs ended",
                         Help(
@@ -88,18 +57,7 @@ def overview() -> model.Dashboard:
                         Limits("short", decimals=0),
                         empty="None yet",
                     ),
-                    number(
-                        "Hosts that answer",
-                        Help(
-                            "Daemons that Prometheus could scrape just now.",
-                            "all of them.",
-                            "fewer than you have: what runs on the others is not counted. See"
-                            " Pipelined itself.",
-                        ),
-                        Query(HOSTS.sum("up"), ""),
-                        Limits("none", decimals=0),
-                        empty="No target: see docs/PROMETHEUS.md",
-                    ),
+                    hosts_that_answer(),
                 ],
             ),
             (
@@ -118,19 +76,19 @@ def overview() -> model.Dashboard:
                             Column(
                                 "Running",
                                 f"{UNITS.sum('pipelined_runs_active', by=PIPELINE)} > 0",
-                                Limits("none", decimals=0),
+                                COUNT,
                             ),
                             Column("Overlap", _live(UNITS.overlap(PIPELINE)), SHARE),
                             Column(
                                 "Cores used",
                                 _live(UNITS.cores_used(PIPELINE)),
-                                Limits("none", decimals=2),
+                                CORES,
                             ),
                             Column(
                                 "Waiting for disk",
                                 _live(UNITS.disk_alone(PIPELINE)),
                                 SHARE,
-                                {0.05: warn, 0.3: bad},
+                                waiting_steps(),
                             ),
                         ],
                         worst="Running",
@@ -162,7 +120,7 @@ def overview() -> model.Dashboard:
                             "near 0 while it runs: it waits.",
                         ),
                         OUTER.cores_used(PIPELINE),
-                        Limits("none", decimals=2),
+                        CORES,
                     ),
                     rows(
                         "What holds each pipeline back",

@@ -179,18 +179,7 @@ def lines(
         panel.scale_distribution(
             common.ScaleDistributionConfig().type(options.ScaleDistribution.LOG).log(2)
         )
-    panel.legend(
-        common.VizLegendOptions()
-        .display_mode(options.LegendDisplayMode.LIST)
-        .placement(options.LegendPlacement.BOTTOM)
-        .show_legend(True)
-        .calcs([])
-    )
-    panel.tooltip(
-        common.VizTooltipOptions()
-        .mode(options.TooltipDisplayMode.MULTI)
-        .sort(options.SortOrder.DESCENDING)
-    )
+    panel.legend(_legend()).tooltip(_tooltip(options.SortOrder.DESCENDING))
     return _coloured(panel, colours or {})
 
 
@@ -217,18 +206,7 @@ def bars(
     )
     panel.orientation(options.VizOrientation.HORIZONTAL).stacking(options.StackingMode.NORMAL)
     panel.show_value(options.VisibilityMode.NEVER).fill_opacity(80).line_width(0)
-    panel.legend(
-        common.VizLegendOptions()
-        .display_mode(options.LegendDisplayMode.LIST)
-        .placement(options.LegendPlacement.BOTTOM)
-        .show_legend(True)
-        .calcs([])
-    )
-    panel.tooltip(
-        common.VizTooltipOptions()
-        .mode(options.TooltipDisplayMode.MULTI)
-        .sort(options.SortOrder.NONE)
-    )
+    panel.legend(_legend()).tooltip(_tooltip(options.SortOrder.NONE))
     return _coloured(panel, colours)
 
 
@@ -341,6 +319,20 @@ def _target(query: Query, index: int) -> prometheus.Dataquery:
     built = prometheus.Dataquery().expr(query.expr).ref_id(ascii_uppercase[index])
     built.datasource(DATA_SOURCE)
     return built.legend_format(query.legend) if query.legend else built
+
+
+def _legend() -> common.VizLegendOptions:
+    return (
+        common.VizLegendOptions()
+        .display_mode(options.LegendDisplayMode.LIST)
+        .placement(options.LegendPlacement.BOTTOM)
+        .show_legend(True)
+        .calcs([])
+    )
+
+
+def _tooltip(sort: options.SortOrder) -> common.VizTooltipOptions:
+    return common.VizTooltipOptions().mode(options.TooltipDisplayMode.MULTI).sort(sort)
 
 
 def _coloured(panel: Panel, colours: Mapping[str, str]) -> Panel:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import heatmap, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
+from .answers import CORES, cores_used, overlap, running_now, waiting_for_disk
 from .frame import framed, one, some, unit_variable
-from .palette import level_colours, read_palette, state_colours
+from .palette import level_colours, state_colours
 from .panels import (
     FUNCTIONS_OFF,
     SHARE,
@@ -31,7 +32,6 @@ _FUNCTIONS = "Sizes and latencies, and how full pipes are, come from it."
 
 def pipeline() -> model.Dashboard:
     """The dashboard of the pipeline that is picked."""
-    warn, bad = (read_palette()[name] for name in ("state-runqueue", "state-disk"))
     return framed(
         "Pipeline",
         "One pipeline: how many stages run at once, where each stage's time goes, what it moves.",
@@ -39,39 +39,9 @@ def pipeline() -> model.Dashboard:
             (
                 "",
                 [
-                    number(
-                        "Running now",
-                        Help(
-                            "Runs of this pipeline that are live at this moment.",
-                            "as many as you expect.",
-                            "more and more: runs pile up.",
-                        ),
-                        Query(SERIES.sum("pipelined_runs_active"), ""),
-                        Limits("none", decimals=0),
-                        width=3,
-                    ),
-                    number(
-                        "Overlap",
-                        Help(
-                            "Of the time with any stage on CPU, the share with two or more.",
-                            "above 50 %: it really is pipelined.",
-                            "near 0 %: the stages take turns.",
-                        ),
-                        Query(WHOLE.overlap(), ""),
-                        SHARE,
-                        width=3,
-                    ),
-                    number(
-                        "Cores used",
-                        Help(
-                            "CPU seconds for each second of wall time: (user + sys) / real.",
-                            "near the number of stages that have work to do.",
-                            "below 1: most of the time it waits.",
-                        ),
-                        Query(WHOLE.cores_used(), ""),
-                        Limits("none", decimals=2),
-                        width=3,
-                    ),
+                    running_now(SERIES, width=3),
+                    overlap(SERIES, width=3),
+                    cores_used(SERIES, width=3),
                     number(
                         "Held back by",
                         Help(
@@ -86,19 +56,7 @@ def pipeline() -> model.Dashboard:
                         named=True,
                         width=5,
                     ),
-                    number(
-                        "Waiting for disk",
-                        Help(
-                            "Share of wall time in which a stage waited for disk and no stage was"
-                            " on CPU.",
-                            "below 5 %.",
-                            "above 30 %: see Disk and readahead.",
-                        ),
-                        Query(WHOLE.disk_alone(), ""),
-                        SHARE,
-                        steps={0.05: warn, 0.3: bad},
-                        width=3,
-                    ),
+                    waiting_for_disk(SERIES, width=3),
                     number(
                         "Last run took",
                         Help(
@@ -262,7 +220,7 @@ def pipeline() -> model.Dashboard:
                                 f"{_STAGE}: {{{{mode}}}}",
                             )
                         ],
-                        Limits("none", decimals=2),
+                        CORES,
                     ),
                 ],
             ),
