@@ -12,12 +12,15 @@ from collections.abc import Sequence
 
 from .errors import NotPermittedError, UserError
 
-__all__ = ["FORBIDDEN", "Libbpf", "failure", "line_that_matters", "verdict"]
+__all__ = ["FORBIDDEN", "LIBBPF_ERRNO", "Libbpf", "failure", "line_that_matters", "verdict"]
 
 log = logging.getLogger(__name__)
 
 _LIBBPF_DEBUG = 2
 _LIBBPF_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+#: libbpf's own error numbers begin here: what it cannot make out in a file, mostly.
+LIBBPF_ERRNO = 4000
 
 #: Why programs at functions are refused where that is a matter of policy.
 FORBIDDEN = "the kernel forbids fentry and fexit programs (EPERM)"
@@ -40,8 +43,6 @@ class Libbpf:
         self._libc_vsnprintf = libc.vsnprintf
         self._libc_vsnprintf.argtypes = [text, ctypes.c_size_t, text, pointer]
         self._libc_vsnprintf.restype = number
-        self.malloc_trim = libc.malloc_trim
-        self.malloc_trim.argtypes = [ctypes.c_size_t]
         for name, result, arguments in (
             ("bpf_object__open_file", pointer, [text, pointer]),
             ("bpf_object__load", number, [pointer]),
@@ -146,7 +147,8 @@ def failure(what: str, code: int, reason: str = "") -> UserError:
         errno.E2BIG: "lower --max-stages and --max-pipes",
     }
     kind = NotPermittedError if code in (errno.EPERM, errno.EACCES) else UserError
+    error = os.strerror(code) if code < LIBBPF_ERRNO else f"libbpf's error {code}"
     return kind(
-        f"{what}: {reason} ({os.strerror(code)})" if reason else f"{what}: {os.strerror(code)}",
+        f"{what}: {reason} ({error})" if reason else f"{what}: {error}",
         hints.get(code, "see `pipelined doctor` and the log with --log.level=debug"),
     )

@@ -12,9 +12,13 @@ from pathlib import Path
 
 from .errors import UserError
 from .hooks import REQUIRED, Program
-from .libbpf import FORBIDDEN, Libbpf, failure, line_that_matters
+from .libbpf import FORBIDDEN, LIBBPF_ERRNO, Libbpf, failure, line_that_matters
+from .memory import trim
 
 __all__ = ["LibbpfPrograms"]
+
+
+_BUILD = "build it: make setup"
 
 
 class LibbpfPrograms:
@@ -34,8 +38,9 @@ class LibbpfPrograms:
         a required program or a map cannot be had; nothing stays loaded.
         """
         if not path.is_file():
-            raise UserError(f"BPF object {path} is missing", "build it: make setup")
+            raise UserError(f"BPF object {path} is missing", _BUILD)
         self._lib = lib
+        self._path = path
         self._object = 0
         self._links: list[int] = []
         self.refused: dict[str, tuple[Program, str]] = {}
@@ -43,7 +48,7 @@ class LibbpfPrograms:
         left = dict(optional)
         while not self._object:
             try:
-                self._load(path, sizes, left)
+                self._load(sizes, left)
             except _OptionalRefused as error:
                 reason = error.reason
                 names = [error.program] if error.program in left else list(left)
@@ -55,27 +60,23 @@ class LibbpfPrograms:
                     program = left.pop(name)
                     self.refused[name] = program, reason
         self.programs = {**REQUIRED, **left}
-        self.maps = {
-            name: lib.bpf_map__fd(lib.bpf_object__find_map_by_name(self._object, name.encode()))
-            for name in maps
-        }
+        self.maps = {name: lib.bpf_map__fd(self._find("map", self._object, name)) for name in maps}
 
-    def _load(self, path: Path, sizes: Mapping[str, int], optional: Mapping[str, Program]) -> None:
+    def _load(self, sizes: Mapping[str, int], optional: Mapping[str, Program]) -> None:
         lib = self._lib
         lib.messages.clear()
-        opened = lib.bpf_object__open_file(os.fsencode(path), None)
+        opened = lib.bpf_object__open_file(os.fsencode(self._path), None)
         if not opened:
-            raise failure(
-                f"cannot open BPF object {path}",
-                ctypes.get_errno(),
-                line_that_matters(lib.messages),
-            )
+            code = ctypes.get_errno()
+            if code >= LIBBPF_ERRNO:
+                raise UserError(f"{self._path} is no BPF object", _BUILD)
+            reason = line_that_matters(lib.messages)
+            raise failure(f"cannot open BPF object {self._path}", code, reason)
         try:
             for name, entries in sizes.items():
-                found = lib.bpf_object__find_map_by_name(opened, name.encode())
-                lib.bpf_map__set_max_entries(found, entries)
+                lib.bpf_map__set_max_entries(self._find("map", opened, name), entries)
             for name, wanted in optional.items():
-                program = lib.bpf_object__find_program_by_name(opened, name.encode())
+                program = self._find("program", opened, name)
                 lib.bpf_program__set_autoload(program, True)
                 if wanted.method in ("fentry", "fexit"):
                     lib.bpf_program__set_attach_target(program, 0, wanted.hook.encode())
@@ -94,13 +95,25 @@ class LibbpfPrograms:
             lib.bpf_object__close(opened)
             raise
         # libbpf is done with the kernel's BTF; glibc would keep the 12 MB that it took.
-        lib.malloc_trim(0)
+        trim()
         self._object = opened
+
+    def _find(self, kind: str, opened: int, name: str) -> int:
+        """The map or program of this name; `UserError` if the object is not ours."""
+        by_name = getattr(self._lib, f"bpf_object__find_{kind}_by_name")
+        found: int = by_name(opened, name.encode())
+        if not found:
+            raise UserError(
+                f"{self._path} is no BPF object of this version of pipelined: it has no {kind}"
+                f" {name}",
+                _BUILD,
+            )
+        return found
 
     def attach(self, name: str, program: Program) -> tuple[int, int]:
         """Attach one of `programs`; descriptors of its link and of itself, or `UserError`."""
         self._lib.messages.clear()
-        found = self._lib.bpf_object__find_program_by_name(self._object, name.encode())
+        found = self._find("program", self._object, name)
         if program.method == "kprobe":
             link = self._lib.bpf_program__attach_kprobe(found, False, program.hook.encode())
         else:

@@ -9,7 +9,6 @@ read again; systemd is told how things stand.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import logging
@@ -28,6 +27,7 @@ from pipelined.errors import UserError
 from pipelined.findings import Host
 from pipelined.history import History, default_directory
 from pipelined.listening import listen
+from pipelined.memory import use_one_arena
 from pipelined.service import Supervisor
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["announcement", "serve"]
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_M_ARENA_MAX = -8  # malloc.h
 
 #: Signs of life in the time that the watchdog gives: one may be late, and one lost.
 _SIGNS_OF_LIFE = 4
@@ -65,8 +64,7 @@ def serve(
     is told how things stand. Raises UserError when the port or the hooks cannot be had; nothing
     is left attached then.
     """
-    # Python lets one thread run at a time. A heap for each would only add to what is kept.
-    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    use_one_arena()
     supervisor = supervisor or Supervisor()
     if supervisor.watchdog is not None:
         faulthandler.enable()  # whoever hangs and is ended with SIGABRT says where

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,7 @@ def test_where_everything_is_forbidden_libbpf_gives_up(
 ) -> None:
     tried: list[frozenset[str]] = []
 
-    def refuse(self: object, path: Path, sizes: object, optional: Mapping[str, Any]) -> None:
+    def refuse(self: object, sizes: object, optional: Mapping[str, Any]) -> None:
         assert frozenset(optional) not in tried, "tried before, in vain"
         tried.append(frozenset(optional))
         if optional:
@@ -61,6 +62,22 @@ def test_where_everything_is_forbidden_libbpf_gives_up(
             readahead=readahead,
         )
     assert tried[-1] == frozenset()
+
+
+def test_a_file_that_is_no_bpf_object_is_said_to_be_none() -> None:
+    with pytest.raises(UserError, match=r"^/bin/true is no BPF object; build it: make setup$"):
+        loader.load({}, loader="libbpf", path=Path("/bin/true"))
+
+
+def test_a_bpf_object_of_something_else_is_said_to_be_one(tmp_path: Path) -> None:
+    source = tmp_path / "other.c"
+    source.write_text('__attribute__((section("raw_tp"))) int other(void *at) { return 0; }\n')
+    built = source.with_suffix(".o")
+    subprocess.run(["clang", "-O2", "-target", "bpf", "-c", source, "-o", built], check=True)
+    with pytest.raises(
+        UserError, match=r"other\.o is no BPF object of this version.*no map stages"
+    ):
+        loader.load({"stages": 2}, loader="libbpf", path=built)
 
 
 class FakeChild:
