@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from pipelined import __version__
-from pipelined.errors import UserError
+from pipelined.errors import UserError, why
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,11 +38,6 @@ DEFAULT_URL = "http://127.0.0.1:9905"
 DEBUG_VARIABLE = "PIPELINED_DEBUG"
 #: Columns of a report that does not go to a terminal.
 FILE_WIDTH = 100
-#: Seconds to wait for an answer of the daemon.
-ANSWER_TIMEOUT = 10.0
-#: How many runs `top` asks for.
-TOP_LIVE = 500
-TOP_FINISHED = 50
 #: Words of `compare` that name a run: an id or its beginning, `last`, a file of `run --json`.
 RUN_WORD = re.compile(r"last|\d+(-\d*)?|\S+\.json")
 
@@ -315,7 +310,7 @@ def run(
             except OSError as error:
                 if output is None:
                     raise
-                _complain(f"cannot write {output}: {_reason(error)}", 1)
+                _complain(f"cannot write {output}: {why(error)}", 1)
     return found.status
 
 
@@ -329,17 +324,13 @@ def _report_file(output: str | None, default: IO[str]) -> Iterator[IO[str]]:
         file = open(output, "w", encoding="utf-8")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise UserError(
-            f"cannot write {output}: {_reason(error)}", "give -o a file that can be written"
+            f"cannot write {output}: {why(error)}", "give -o a file that can be written"
         ) from None
     try:
         yield file
     finally:
         with contextlib.suppress(OSError):  # told when it was written
             file.close()
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 @cli.command(
@@ -459,7 +450,7 @@ def compare(
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise UserError(f"cannot write {output or 'the report'}: {_reason(error)}") from None
+            raise UserError(f"cannot write {output or 'the report'}: {why(error)}") from None
     return 0
 
 
@@ -495,7 +486,7 @@ def _run_from_file(path: Path) -> Run:
             return run_from_dict(runs[0])
         reason, hint = "it has no run", "give the report of a command with a pipeline"
     except OSError as error:
-        reason, hint = _reason(error), "name a file that can be read"
+        reason, hint = why(error), "name a file that can be read"
     except (KeyError, TypeError, ValueError, AttributeError):
         reason, hint = "it describes no run", "write one with: pipelined run --json -o FILE"
     raise UserError(f"cannot read a run from {path}: {reason}", hint)
@@ -636,12 +627,20 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
 Examples:
   pipelined top
   pipelined top --url http://host1:9905 --interval 5
+  pipelined top --url https://host1:9905 --http.config.file client.yml
   pipelined top --once
 
 Needs no root, only a daemon that answers: sudo pipelined serve. q or Ctrl-C leaves.""",
 )
 @click.option(
     "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Where the daemon serves."
+)
+@click.option(
+    "--http.config.file",
+    "http_config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Password, CA and client certificate, in the format of promtool's option of that name.",
 )
 @click.option(
     "--interval",
@@ -653,20 +652,18 @@ Needs no root, only a daemon that answers: sudo pipelined serve. q or Ctrl-C lea
 )
 @click.option("--once", is_flag=True, help="Print one picture, plain, and leave.")
 @_color
-def top(url: str, interval: float, once: bool, color: str) -> None:
+def top(url: str, http_config: Path | None, interval: float, once: bool, color: str) -> None:
     """Show the pipelines that run now, refreshed in place."""
-    from urllib.parse import urlsplit
-
+    from pipelined.client import Client, HttpConfig
     from pipelined.top import run_top
 
-    base = _base_url(url)
-    host = urlsplit(base).hostname or ""
+    client = Client(_base_url(url), HttpConfig.read(http_config) if http_config else HttpConfig())
     run_top(
-        lambda: _fetch(base),
+        client.runs,
         _console(sys.stdout, color),
         interval,
         once or not sys.stdout.isatty(),
-        host=None if _is_this_host(host) else host,
+        host=None if client.is_near else client.host,
     )
 
 
@@ -682,61 +679,6 @@ def _base_url(url: str) -> str:
     if not valid or parts.path.strip("/") or parts.query:
         raise click.UsageError(f"--url must be like {DEFAULT_URL}, not {url}")
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def _is_this_host(name: str) -> bool:
-    return name in ("localhost", "::1") or name.startswith("127.")
-
-
-def _fetch(base: str) -> list[Run]:
-    """Live and recent runs of the daemon at `base`; UserError when there is no proper answer."""
-    from pipelined.schema import run_from_dict
-
-    live = _get(base, f"live=true&limit={TOP_LIVE}")
-    finished = _get(base, f"live=false&limit={TOP_FINISHED}")
-    try:
-        # A run that ended between the two answers is in both: the later one counts.
-        runs = {run.id: run for run in map(run_from_dict, [*live["runs"], *finished["runs"]])}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise UserError(
-            f"{base} answers, but not as pipelined {__version__} does",
-            "give the daemon's address with --url, and use the same version on both sides",
-        ) from None
-    return list(runs.values())
-
-
-def _get(base: str, query: str) -> Any:
-    import http.client
-    import json
-    from urllib.error import HTTPError, URLError
-    from urllib.parse import urlsplit
-    from urllib.request import ProxyHandler, build_opener
-
-    # A proxy for the web has no way to this host's own addresses.
-    near = _is_this_host(urlsplit(base).hostname or "")
-    opener = build_opener(*([ProxyHandler({})] if near else []))
-    try:
-        with opener.open(f"{base}/api/v1/pipelines?{query}", timeout=ANSWER_TIMEOUT) as answer:
-            return json.load(answer)
-    except HTTPError as error:
-        error.close()
-        raise UserError(
-            f"{base} answers with HTTP status {error.code}",
-            "it starts, or it is no pipelined daemon: see its log, or give --url",
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        told = _reason(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
-        raise UserError(
-            f"no daemon answers at {base}: {told}",
-            "start it with: sudo pipelined serve"
-            if near
-            else "start it there with --web.listen-address :9905, or give another --url",
-        ) from None
-    except ValueError:
-        raise UserError(
-            f"{base} does not answer in JSON", "give the daemon's address with --url"
-        ) from None
 
 
 @cli.command(

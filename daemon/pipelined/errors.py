@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NotPermittedError", "UserError"]
+__all__ = ["NotPermittedError", "UserError", "why"]
 
 
 class UserError(Exception):
@@ -21,3 +21,8 @@ class UserError(Exception):
 
 class NotPermittedError(UserError):
     """The kernel does not let this user do it: another way would fail too."""
+
+
+def why(error: OSError) -> str:
+    """The system's words for an error, as part of a sentence: `no such file or directory`."""
+    return (error.strerror or str(error)).lower()

@@ -29,6 +29,7 @@ __all__ = [
     "TlsError",
     "TlsStream",
     "Wanted",
+    "client_context",
     "context_of",
     "expiry_of",
     "names_of",
@@ -98,7 +99,7 @@ def context_of(wanted: Wanted) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     if not wanted.prefer_server_cipher_suites:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-    _load_certificate(context, wanted)
+    _load_certificate(context, wanted.certificate, wanted.key)
     if wanted.cipher_suites:
         _set_cipher_suites(context, wanted.cipher_suites)
     if wanted.curve is not None:
@@ -111,23 +112,47 @@ def context_of(wanted: Wanted) -> ssl.SSLContext:
                 "leave curve_preferences out: X25519 comes first then",
             ) from None
     if wanted.client_ca is not None:
-        try:
-            context.load_verify_locations(cadata=wanted.client_ca.decode("ascii", "replace"))
-        except ssl.SSLError:
-            raise TlsError("client_ca", "holds no certificate that can be read", _PEM) from None
-        # As in Go, each certificate of the file is trusted for itself, not only self-signed ones.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        _trust(context, "client_ca", wanted.client_ca)
         context.verify_mode = ssl.CERT_REQUIRED if wanted.client_required else ssl.CERT_OPTIONAL
     return context
+
+
+def client_context(
+    *, ca: bytes, certificate: bytes, key: bytes, verify: bool = True
+) -> ssl.SSLContext:
+    """A context for a client's side, of PEM texts that may be empty. Raises TlsError.
+
+    Without `ca` the system's are trusted. Without `verify` anybody is.
+    """
+    context = ssl.create_default_context()
+    if ca:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _trust(context, "ca", ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if certificate:
+        _load_certificate(context, certificate, key)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _trust(context: ssl.SSLContext, part: str, ca: bytes) -> None:
+    try:
+        context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
+    except ssl.SSLError:
+        raise TlsError(part, "holds no certificate that can be read", _PEM) from None
+    # As in Go, each certificate of the file is trusted for itself, not only self-signed ones.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 _PEM = "give it as PEM, which begins with -----BEGIN"
 
 
-def _load_certificate(context: ssl.SSLContext, wanted: Wanted) -> None:
-    if b"-----BEGIN CERTIFICATE-----" not in wanted.certificate:
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    if b"-----BEGIN CERTIFICATE-----" not in certificate:
         raise TlsError("cert", "holds no certificate", _PEM)
-    if b"PRIVATE KEY-----" not in wanted.key:
+    if b"PRIVATE KEY-----" not in key:
         raise TlsError("key", "holds no private key", _PEM)
 
     def no_password() -> str:
@@ -137,8 +162,8 @@ def _load_certificate(context: ssl.SSLContext, wanted: Wanted) -> None:
 
     try:
         # Python reads them from files only; these are in memory.
-        with _in_memory(wanted.certificate) as certificate, _in_memory(wanted.key) as key:
-            context.load_cert_chain(certificate, key, password=no_password)
+        with _in_memory(certificate) as certificate_file, _in_memory(key) as key_file:
+            context.load_cert_chain(certificate_file, key_file, password=no_password)
     except ssl.SSLError as error:
         if error.reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "KEY_TYPE_MISMATCH"):
             raise TlsError("key", "does not belong to the certificate", "give both anew") from None

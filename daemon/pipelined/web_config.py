@@ -10,7 +10,6 @@ file that is wrong by then changes nothing: what was read last stays.
 
 from __future__ import annotations
 
-import difflib
 import http
 import ipaddress
 import json
@@ -23,8 +22,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from pipelined.basic_auth import Logins, Verdict
 from pipelined.errors import UserError
@@ -39,10 +36,13 @@ from pipelined.tls import (
     context_of,
     expiry_of,
 )
+from pipelined.yaml_nodes import Material, Nodes
 
 if TYPE_CHECKING:
     import socket
     import ssl
+
+    import yaml
 
 __all__ = ["WebConfig", "WebConfigFile", "guarded", "read"]
 
@@ -79,30 +79,6 @@ _DOES_NOT_VERIFY = ("RequestClientCert", "RequireAnyClientCert", "RequireClientC
 _MOST_COST = 16
 #: Seconds from one look at the files to the next, while the port is used.
 _LOOK_PACE = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """A certificate, a key or a list of CAs: a file, or the text itself."""
-
-    key: str
-    """What it is called in the file."""
-    line: int
-    path: Path | None
-    text: str
-
-    def read(self, config: Path) -> bytes:
-        """PEM. Raises UserError."""
-        if self.path is None:
-            return self.text.encode()
-        try:
-            return self.path.read_bytes()
-        except OSError as error:
-            raise UserError(
-                f"{config}:{self.line}: cannot read {self.key} {self.path}:"
-                f" {(error.strerror or str(error)).lower()}",
-                "a path that does not begin with / begins where this file is",
-            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,36 +123,17 @@ class WebConfig:
 
 def read(path: Path) -> WebConfig:
     """What the file says. Raises UserError with the line of what is wrong."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}",
-            "--web.config.file names a YAML file that this user may read",
-        ) from None
-    try:
-        root = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: not UTF-8", "save the file as UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        at = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{path}{at}: not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return _Reader(path).config(root)
+    reader = _Reader(path)
+    return reader.config(reader.root("--web.config.file names a YAML file that this user may read"))
 
 
-class _Reader:
-    """Reads the nodes of one file, which know their lines."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+class _Reader(Nodes):
+    """Makes a `WebConfig` of a file's nodes."""
 
     def config(self, root: yaml.Node | None) -> WebConfig:
-        sections = self._mapping(root, "the file", _SECTIONS)
+        sections = self.mapping(root, "the file", _SECTIONS)
         if "rate_limit" in sections:
-            raise self._wrong(
+            raise self.wrong(
                 sections["rate_limit"],
                 "rate_limit is not supported",
                 "take it out; a proxy in front can do it",
@@ -188,24 +145,24 @@ class _Reader:
         )
 
     def _tls(self, node: yaml.Node | None) -> TlsSettings | None:
-        keys = self._mapping(node, "tls_server_config", _TLS_KEYS)
+        keys = self.mapping(node, "tls_server_config", _TLS_KEYS)
         if not keys:
             return None
         assert node is not None
-        certificate, key = self._material(keys, "cert"), self._material(keys, "key")
+        certificate, key = self.material(keys, "cert"), self.material(keys, "key")
         for part, found in (("cert", certificate), ("key", key)):
             if found is None:
-                raise self._wrong(
+                raise self.wrong(
                     node,
                     f"tls_server_config has no {part}_file",
                     f"add {part}_file: server.{'crt' if part == 'cert' else 'key'}",
                 )
         assert certificate and key
-        client_ca = self._material(keys, "client_ca")
+        client_ca = self.material(keys, "client_ca")
         client_auth = self._client_auth(keys, client_ca)
-        names = self._list(keys, "client_allowed_sans")
+        names = self.texts(keys, "client_allowed_sans")
         if names and client_auth != "RequireAndVerifyClientCert":
-            raise self._wrong(
+            raise self.wrong(
                 keys["client_allowed_sans"],
                 "client_allowed_sans needs client_auth_type RequireAndVerifyClientCert",
                 "without it a client may come without a certificate",
@@ -213,21 +170,21 @@ class _Reader:
         low = self._choice(keys, "min_version", VERSIONS, "TLS12", ("TLS10", "TLS11"))
         high = self._choice(keys, "max_version", VERSIONS, "TLS13", ("TLS10", "TLS11"))
         if low > high:
-            raise self._wrong(keys["max_version"], f"max_version {high} is below min_version {low}")
-        suites = self._list(keys, "cipher_suites")
+            raise self.wrong(keys["max_version"], f"max_version {high} is below min_version {low}")
+        suites = self.texts(keys, "cipher_suites")
         for name in suites:
             if name in TLS13_SUITES:
-                raise self._wrong(
+                raise self.wrong(
                     keys["cipher_suites"],
                     f"cipher_suites: {name} is of TLS 1.3, whose suites are always all offered",
                     "take it out",
                 )
-            self._known(keys["cipher_suites"], "cipher_suites", name, CIPHER_SUITES)
-        curves = self._list(keys, "curve_preferences")
+            self.known(keys["cipher_suites"], "cipher_suites", name, CIPHER_SUITES)
+        curves = self.texts(keys, "curve_preferences")
         for name in curves:
-            self._known(keys["curve_preferences"], "curve_preferences", name, CURVES)
+            self.known(keys["curve_preferences"], "curve_preferences", name, CURVES)
         if len(curves) > 1:
-            raise self._wrong(
+            raise self.wrong(
                 keys["curve_preferences"],
                 "curve_preferences: Python can be told one curve only",
                 "keep the first, or leave it out: X25519 comes first then",
@@ -242,42 +199,31 @@ class _Reader:
             min_version=low,
             max_version=high,
             cipher_suites=suites,
-            prefer_server_cipher_suites=self._bool(keys, "prefer_server_cipher_suites", True),
+            prefer_server_cipher_suites=self.flag(keys, "prefer_server_cipher_suites", True),
             curve=curves[0] if curves else None,
         )
 
-    def _material(self, keys: Mapping[str, yaml.Node], name: str) -> Material | None:
-        text, file = self._text(keys, name), self._text(keys, f"{name}_file")
-        if text and file:
-            raise self._wrong(keys[name], f"{name} and {name}_file are both given", "keep one")
-        if file:
-            line = keys[f"{name}_file"].start_mark.line + 1
-            return Material(f"{name}_file", line, self._path.parent / file, "")
-        if text:
-            return Material(name, keys[name].start_mark.line + 1, None, text)
-        return None
-
     def _client_auth(self, keys: Mapping[str, yaml.Node], ca: Material | None) -> str:
-        kind = self._text(keys, "client_auth_type") or "NoClientCert"
+        kind = self.text(keys, "client_auth_type") or "NoClientCert"
         node = keys.get("client_auth_type")
         if kind in _DOES_NOT_VERIFY and node is not None:
-            raise self._wrong(
+            raise self.wrong(
                 node,
                 f"client_auth_type {kind} is not supported: Python verifies each certificate"
                 " that it asks for",
                 "write RequireAndVerifyClientCert, and client_ca_file",
             )
         if node is not None:
-            self._known(node, "client_auth_type", kind, ("NoClientCert", *_VERIFIES))
+            self.known(node, "client_auth_type", kind, ("NoClientCert", *_VERIFIES))
         if kind in _VERIFIES and ca is None:
             assert node is not None
-            raise self._wrong(
+            raise self.wrong(
                 node,
                 f"client_auth_type {kind} needs client_ca_file",
                 "name the CA that signs your clients' certificates; none is taken from the system",
             )
         if ca is not None and kind == "NoClientCert":
-            raise self._wrong(
+            raise self.wrong(
                 keys[ca.key],
                 f"{ca.key} without client_auth_type",
                 "write client_auth_type: RequireAndVerifyClientCert",
@@ -285,103 +231,50 @@ class _Reader:
         return kind
 
     def _http(self, node: yaml.Node | None) -> dict[str, str]:
-        keys = self._mapping(node, "http_server_config", _HTTP_KEYS)
-        if self._bool(keys, "http2", False):
-            raise self._wrong(
+        keys = self.mapping(node, "http_server_config", _HTTP_KEYS)
+        if self.flag(keys, "http2", False):
+            raise self.wrong(
                 keys["http2"],
                 "http2 is not supported: pipelined speaks HTTP/1.1",
                 "write http2: false, or leave it out",
             )
         headers: dict[str, str] = {}
-        found = self._mapping(keys.get("headers"), "headers", _HEADERS)
+        found = self.mapping(keys.get("headers"), "headers", _HEADERS)
         for name, node in found.items():
-            value = self._text(found, name)
+            value = self.text(found, name)
             if not value:
                 continue
             if _HEADERS[name] and value not in _HEADERS[name]:
-                raise self._wrong(
+                raise self.wrong(
                     node, f"{name} must be {' or '.join(_HEADERS[name])}, not {value!r}"
                 )
             if not re.fullmatch(r"[\x20-\x7e]+", value):
-                raise self._wrong(node, f"{name} must be one line of plain characters")
+                raise self.wrong(node, f"{name} must be one line of plain characters")
             headers[name] = value
         return headers
 
     def _users(self, node: yaml.Node | None) -> dict[str, str]:
         users: dict[str, str] = {}
-        found = self._mapping(node, "basic_auth_users", None)
+        found = self.mapping(node, "basic_auth_users", None)
         for name, value in found.items():
             if not name or ":" in name:
-                raise self._wrong(value, f"basic_auth_users: no user can be called {name!r}")
-            hashed = self._text(found, name)
+                raise self.wrong(value, f"basic_auth_users: no user can be called {name!r}")
+            hashed = self.text(found, name)
             match = re.fullmatch(r"\$2[abxy]\$(\d\d)\$[./A-Za-z0-9]{53}", hashed)
             if match is None:
-                raise self._wrong(
+                raise self.wrong(
                     value,
                     f"basic_auth_users: what {name} has is no bcrypt hash",
                     f"make one: htpasswd -nBC 10 {name}",
                 )
             if not 4 <= int(match[1]) <= _MOST_COST:
-                raise self._wrong(
+                raise self.wrong(
                     value,
                     f"basic_auth_users: the hash of {name} has cost {int(match[1])}",
                     f"make one of 4 to {_MOST_COST}: htpasswd -nBC 10 {name}",
                 )
             users[name] = hashed
         return users
-
-    # nodes
-
-    def _wrong(self, node: yaml.Node, message: str, hint: str = "") -> UserError:
-        return UserError(f"{self._path}:{node.start_mark.line + 1}: {message}", hint)
-
-    def _mapping(
-        self, node: yaml.Node | None, where: str, known: Iterable[str] | None
-    ) -> dict[str, yaml.Node]:
-        """Keys, all of them known, and their nodes; keys without a value are left out."""
-        if node is None or _is_null(node):
-            return {}
-        if not isinstance(node, yaml.MappingNode):
-            raise self._wrong(node, f"{where} must be keys and values")
-        found: dict[str, yaml.Node] = {}
-        for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-            if known is not None and name not in known:
-                close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-                hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
-                raise self._wrong(key, f"unknown key {name} in {where}", hint)
-            if name in found:
-                raise self._wrong(key, f"{name} is given twice")
-            found[name] = value
-        if known is None:
-            return found
-        return {name: value for name, value in found.items() if not _is_null(value)}
-
-    def _text(self, keys: Mapping[str, yaml.Node], name: str) -> str:
-        node = keys.get(name)
-        if node is None or _is_null(node):
-            return ""
-        if not isinstance(node, yaml.ScalarNode):
-            raise self._wrong(node, f"{name} must be a text")
-        return str(node.value)
-
-    def _list(self, keys: Mapping[str, yaml.Node], name: str) -> tuple[str, ...]:
-        node = keys.get(name)
-        if node is None:
-            return ()
-        if isinstance(node, yaml.SequenceNode) and all(
-            isinstance(one, yaml.ScalarNode) for one in node.value
-        ):
-            return tuple(one.value for one in node.value)
-        raise self._wrong(node, f"{name} must be a list of texts")
-
-    def _bool(self, keys: Mapping[str, yaml.Node], name: str, default: bool) -> bool:
-        node = keys.get(name)
-        if node is None:
-            return default
-        if node.tag != "tag:yaml.org,2002:bool":
-            raise self._wrong(node, f"{name} must be true or false")
-        return node.value.lower() in ("true", "yes", "on")
 
     def _choice(
         self,
@@ -391,25 +284,15 @@ class _Reader:
         default: str,
         broken: Iterable[str],
     ) -> str:
-        value = self._text(keys, name)
+        value = self.text(keys, name)
         if not value:
             return default
         if value in broken:
-            raise self._wrong(
+            raise self.wrong(
                 keys[name], f"{name} {value} is refused: TLS below 1.2 is broken", "write TLS12"
             )
-        self._known(keys[name], name, value, known)
+        self.known(keys[name], name, value, known)
         return value
-
-    def _known(self, node: yaml.Node, name: str, value: str, known: Iterable[str]) -> None:
-        if value not in known:
-            close = difflib.get_close_matches(value, list(known), n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
-            raise self._wrong(node, f"{name}: there is no {value}", hint)
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return bool(node.tag == "tag:yaml.org,2002:null")
 
 
 def _name(name: str) -> str:

@@ -246,6 +246,27 @@ def test_slow_silent_and_mad_clients_do_not_stop_scrapes(secured: Secured) -> No
     assert "Traceback" not in secured.log()
 
 
+def test_top_shows_what_runs_to_whom_it_is_for(
+    program: str, secured: Secured, tmp_path: Path
+) -> None:
+    config = tmp_path / "client.yml"
+
+    def top() -> subprocess.CompletedProcess[str]:
+        url = f"https://127.0.0.1:{secured.port}"
+        command = [program, "top", "--once", "--url", url, "--http.config.file", config]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+    login = f"basic_auth: {{username: alice, password: {PASSWORD}}}\n"
+    config.write_text(login)
+    done = top()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not trusted" in done.stderr
+    config.write_text(f"{login}tls_config: {{ca_file: {secured.ca.certificate}}}\n")
+    done = top()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " live " in done.stdout
+
+
 def test_prometheus_scrapes_over_tls_with_a_password_as_the_example_says(
     secured: Secured, ca: Authority, tmp_path: Path
 ) -> None:
