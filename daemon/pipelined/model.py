@@ -222,7 +222,10 @@ class Model:
             finished = over_now or (ended and settle)
             starting = now - NS * group.clock.start_ns < _STARTING
             if group.is_run and (finished or settle or not starting):
-                self._take_in(group, by_stage, finished)
+                around = _around(group, by_stage)
+                # what a stage of a pipeline starts is that stage, and not alone
+                if around is None or len(group.stages) > 1 or len(around.stages) == 1:
+                    self._take_in(group, around, finished)
             if over_now:
                 over.extend(group.stages)
                 self._runs.pop(group.root, None)
@@ -259,13 +262,12 @@ class Model:
 
     # -- counting
 
-    def _take_in(self, group: Group, by_stage: Mapping[int, Group], finished: bool) -> None:
+    def _take_in(self, group: Group, around: Group | None, finished: bool) -> None:
         seen = self._runs.get(group.root)
         if seen is None:
             seen = self._runs[group.root] = _Seen()
         if seen.finished:
             return
-        around = _around(group, by_stage)
         parent = None if around is None else self._run_id(around)
         sighting = seen.sighting
         if sighting is None or sighting.group is not group or sighting.parent != parent:

@@ -74,6 +74,11 @@ def test_what_starts_another_does_not_count_but_that_one_may(alone: Watch, big: 
     assert names(alone, "echo big > list; xargs -a list wc -l") == ["wc"]
 
 
+def test_what_a_stage_of_a_pipeline_starts_is_that_stage(alone: Watch, big: Path) -> None:
+    assert names(alone, "cat big | timeout 20 cat | wc -l") == ["cat|cat|wc"]
+    assert names(alone, "printf 'big\\nbig\\n' | xargs -n1 wc -l | cat") == ["bash|xargs|cat"]
+
+
 def test_one_after_the_other_are_two_runs(alone: Watch, big: Path) -> None:
     assert names(alone, "wc -l big; gzip -1 < big > big.gz; true") == ["gzip", "wc"]
 
