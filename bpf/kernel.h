@@ -229,7 +229,7 @@ struct bpf_iter__task {
 #define TASK_STOPPED_OR_TRACED (0x04 | 0x08)
 #define TASK_DEAD 0x80
 #define TASK_FROZEN 0x8000
-#define PF_FORKNOEXEC 0x40
+#define PF_FORKNOEXEC 0x40	/* threads have it too: ask the first one, which exec'd */
 #define PF_KTHREAD 0x200000
 
 /* include/uapi/linux/stat.h */

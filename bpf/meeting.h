@@ -537,7 +537,8 @@ GLOBAL(int, meet_sleeper)(u64 p, struct task_state *task, struct fifo *fifo, u32
 	if (!task || !fifo || fifo->both || task->stage == STAGE_DEAD)
 		return 0;
 	index = own_stage(task, tgid);
-	if (fd > 1 && !fifo->named && !(BPF_CORE_READ(TASK(p), flags) & PF_FORKNOEXEC)) {
+	if (fd > 1 && !fifo->named &&
+	    !(BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)) {
 		u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid), partner = 0;
 		struct command command = {};
 

@@ -427,7 +427,9 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 	saved_call(p, &page->call);
 	look_asleep(p, address, &page->call, sleep);
 	task->cached_end = 0;
-	ask = sleep->on_fifo ? is_unjoined(task->stage, &sleep->fifo, p->flags & PF_FORKNOEXEC) : -1;
+	ask = sleep->on_fifo ? is_unjoined(task->stage, &sleep->fifo,
+					   p->group_leader->flags & PF_FORKNOEXEC) :
+			       -1;
 	if (ask >= 0) {
 		if (sleep->fd < 2)
 			look = 1;
@@ -561,7 +563,8 @@ static __always_inline void switch_out(struct task_struct *p, struct task_state 
 	}
 	if (missed_exec(p, task))
 		has_execd(p, task, now);
-	look = p->flags & PF_FORKNOEXEC && is_young(p, task, now) && worth_a_look(task);
+	look = p->flags & p->group_leader->flags & PF_FORKNOEXEC && is_young(p, task, now) &&
+	       worth_a_look(task);
 	if (runnable) {
 		if (look)
 			meet_self(task, ASK_NOT, now);
@@ -729,7 +732,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (task) {
 		take_up_pending(task, now);
 		/* a subshell about to have children: they inherit what it is a stage of */
-		if (parent->flags & PF_FORKNOEXEC)
+		if (parent->group_leader->flags & PF_FORKNOEXEC)
 			meet_self(task, ASK_NOT, now);
 	}
 	if (process && task && task->stage && task->stage != STAGE_DEAD)

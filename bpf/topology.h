@@ -510,9 +510,12 @@ GLOBAL(u32, command_flags)(const struct command *name)
 	return flags ? *flags : 0;
 }
 
+/* The process's name: threads may have others. */
 static __always_inline void command_of(u64 p, struct command *command)
 {
-	BPF_CORE_READ_STR_INTO(&command->name, TASK(p), comm);
+	u64 leader = (u64)BPF_CORE_READ(TASK(p), group_leader);
+
+	BPF_CORE_READ_STR_INTO(&command->name, TASK(leader), comm);
 }
 
 /* The stage takes the name of the process that just exec'd. */
@@ -668,7 +671,7 @@ GLOBAL(int, name_again)(u64 p, u32 index)
 		return 0;
 	unnamed = stage->comm[0] == 'e' && stage->comm[1] == 'x' && stage->comm[2] == 'e' &&
 		  !stage->comm[3];
-	if (unnamed || BPF_CORE_READ(TASK(p), flags) & PF_FORKNOEXEC)
+	if (unnamed || BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)
 		name_stage(stage, p);
 	return 0;
 }

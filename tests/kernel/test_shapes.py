@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 PYTHON = "/usr/bin/python3"
 
+#: What Node.js, Java and others do: a thread with a name of its own reads.
+READS_IN_A_THREAD = """
+import ctypes, os, sys, threading
+def read():
+    ctypes.CDLL(None).prctl(15, b"worker")  # PR_SET_NAME
+    open("ready", "w").close()
+    while os.read(int(sys.argv[1]), 65536):
+        pass
+threading.Thread(target=read).start()
+"""
+
 #: A race that one run in some wins is still a wrong answer.
 REPEATS = 3
 
@@ -397,6 +408,19 @@ PROGRAMS = [
         "sh|python3",
         pipeline("cat|sort", nested=True),
         files={"check.py": CHECK_OUTPUT},
+    ),
+    shape(
+        "python: a thread reads",
+        f"cat lines | {PYTHON} reads.py 0",
+        "cat|python3",
+        files={"reads.py": READS_IN_A_THREAD},
+    ),
+    shape(
+        "python: a thread reads another descriptor",
+        "rm -f ready; { until [ -e ready ]; do sleep 0.1; done; sleep 0.2; cat lines; }"
+        f" | {PYTHON} reads.py 3 3<&0 </dev/null",
+        "bash|python3",
+        files={"reads.py": READS_IN_A_THREAD},
     ),
     shape(
         "python: writes to a child",
