@@ -881,6 +881,16 @@ static __always_inline void tick_pipelines(u32 index, u64 now)
 		pipeline_add(index, 0, now);
 }
 
+/* The sweep is over: whoever made it may be whom to watch. */
+static __always_inline void watch_sweeper(void)
+{
+	u32 zero = 0;
+	struct control *page = bpf_map_lookup_elem(MAP(control), &zero);
+
+	if (page && page->watch_pid == WATCH_SWEEPER)
+		page->watch_pid = bpf_get_current_pid_tgid() >> 32;
+}
+
 #define BORN_NS (NS_PER_S / 10)	/* a fork takes no longer, from the list of tasks to its event */
 
 /* The sweep: every task of every stage is credited up to now. */
@@ -892,6 +902,8 @@ PROGRAM(sweep_tasks)(struct bpf_iter__task *ctx)
 	u64 address = 0;
 	u64 now;
 
+	if (!p)
+		watch_sweeper();
 	if (!p || p->flags & PF_KTHREAD || p->__state & TASK_DEAD)
 		return 0;
 	bpf_probe_read_kernel(&address, sizeof(address), &ctx->task);

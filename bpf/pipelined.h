@@ -214,13 +214,17 @@ struct pipe {
 	char endpoint[COMM_LEN];
 };
 
+/* Nobody, until a sweep tells who sweeps: in a PID namespace one's own id is another. */
+#define WATCH_SWEEPER 0xffffffff
+
 /* Shared with the daemon through one mapped page. */
 struct control {
 	__u64 ended;		/* pipelines and lone stages that ended, ever */
 	__u64 wake_at;		/* value of `ended` at which to wake the daemon */
 	__u64 began_ns;		/* CLOCK_MONOTONIC: what is older was running before */
 	__u64 missed_switches;	/* of threads of stages, to a CPU: not traced by the kernel */
-	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host */
+	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host, or
+				   WATCH_SWEEPER */
 	__u32 alone;		/* every program but shells is a stage, in a pipeline or not */
 	__u64 windows;		/* tasks whose pages read ahead are remembered now, */
 	__u64 max_windows;	/* and at most */

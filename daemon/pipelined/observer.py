@@ -64,13 +64,13 @@ class Observer:
         cls,
         config: Config,
         *,
-        watch_pid: int | None = None,
+        own_only: bool = False,
         all_alone: bool = False,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> Observer:
         """Load and attach the programs; `UserError` when that can't be done.
 
-        With `watch_pid` only processes are followed that this process forks from now on. With
+        With `own_only` only processes are followed that this process forks from now on. With
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
         `on_finished` is told of each run that ends, in the middle of a sweep.
         """
@@ -100,7 +100,7 @@ class Observer:
                 alone=config.alone,
                 alone_units=config.alone_units,
                 max_readers=config.max_readers,
-                watch_pid=watch_pid,
+                own_only=own_only,
                 all_alone=all_alone,
             )
             hooks = loaded.attach()

@@ -127,7 +127,7 @@ def open_private() -> Observer:
     from pipelined.config import Config
     from pipelined.observer import Observer
 
-    return Observer.open(Config(recent_runs=KEPT_RUNS), watch_pid=os.getpid(), all_alone=True)
+    return Observer.open(Config(recent_runs=KEPT_RUNS), own_only=True, all_alone=True)
 
 
 class Sightings:

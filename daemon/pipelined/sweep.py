@@ -38,6 +38,9 @@ WINDOWS_OFFSET = 40
 MAX_WINDOWS_OFFSET = 48
 UNITS_OFFSET = 56
 
+#: In place of a process's id (bpf/pipelined.h).
+_WATCH_SWEEPER = 0xFFFFFFFF
+
 _GENERATION_MASK = 0x3FFF
 _COMM = 15
 _UNIT_LEN = 64
@@ -69,12 +72,13 @@ class Sweep:
         alone: Iterable[str],
         alone_units: Iterable[str],
         max_readers: int,
-        watch_pid: int | None = None,
+        own_only: bool = False,
         all_alone: bool = False,
     ) -> None:
         """Fill the free lists and command names. Nothing is recorded before this is done.
 
-        With `all_alone` every program but shells is a stage, in a pipeline or not.
+        With `own_only` nobody is watched before the first sweep, and then what this process
+        forks. With `all_alone` every program but shells is a stage, in a pipeline or not.
         """
         self._loaded = loaded
         self._max_stages = max_stages
@@ -95,7 +99,8 @@ class Sweep:
             ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL), (alone, _ALONE))
         )
         self._name_units(alone_units)
-        struct.pack_into("=II", self._control, WATCH_PID_OFFSET, watch_pid or 0, all_alone)
+        watched = _WATCH_SWEEPER if own_only else 0
+        struct.pack_into("=II", self._control, WATCH_PID_OFFSET, watched, all_alone)
         struct.pack_into("=Q", self._control, MAX_WINDOWS_OFFSET, max_readers)
         self._wake_later()
         for index in range(max_stages, 0, -1):

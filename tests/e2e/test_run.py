@@ -229,6 +229,14 @@ def test_only_what_the_command_started_is_seen(runs: Callable[..., Any], tool: T
             subprocess.run(["kill", "--", f"-{other.pid}"], check=True)
 
 
+def test_process_ids_of_its_own_are_no_obstacle(program: str) -> None:
+    """As in a container: there the tool's own id is not the kernel's."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", program, "run", "seq 99 | sort | wc"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr.startswith("seq|sort|wc ")
+
+
 def test_the_reader_of_our_own_output_is_no_stage(program: str, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     subprocess.run(

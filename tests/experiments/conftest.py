@@ -8,7 +8,6 @@ says what they mean.
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +34,7 @@ def observer() -> Iterator[Observer]:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     config = Config(recent_runs=10_000)
     try:
-        opened = Observer.open(config, watch_pid=os.getpid(), all_alone=True)
+        opened = Observer.open(config, own_only=True, all_alone=True)
     except UserError as error:
         pytest.fail(f"BPF cannot be used: {error}; see `pipelined doctor`", pytrace=False)
     with opened:

@@ -316,7 +316,7 @@ def observer(configure: Configure, request: pytest.FixtureRequest) -> Iterator[O
     """An observer of what this test session starts, and of nothing else on the host."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        opened = Observer.open(configure(recent_runs=1000), watch_pid=os.getpid())
+        opened = Observer.open(configure(recent_runs=1000), own_only=True)
     except UserError as error:
         if os.environ.get("PIPELINED_REQUIRE_BPF") == "1":
             pytest.fail(f"PIPELINED_REQUIRE_BPF=1, but BPF cannot be used: {error}")

@@ -33,7 +33,7 @@ def counting(request: pytest.FixtureRequest, configure: Configure) -> Iterator[O
     named: tuple[str, ...] = ("wc", "gzip", "xargs")
     if request.param == "all":
         options, named = {"all_alone": True}, ()
-    with Observer.open(configure(alone=named), watch_pid=os.getpid(), **options) as observer:
+    with Observer.open(configure(alone=named), own_only=True, **options) as observer:
         observer.start()
         yield observer
 
@@ -107,7 +107,7 @@ def test_programs_of_a_named_unit_count(
     watch: Watch, configure: Configure, unit: Path, big: Path, tmp_path: Path
 ) -> None:
     named = configure(alone_units=("pipelined-test@.service", "other.service"))
-    with Observer.open(named, watch_pid=os.getpid()) as observer:
+    with Observer.open(named, own_only=True) as observer:
         alone = type(watch)(observer, tmp_path)
         inside = alone.run(
             f"echo $$ > {unit}/cgroup.procs; wc -l big; gzip -1 < big > big.gz; true"

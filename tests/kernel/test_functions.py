@@ -185,7 +185,7 @@ def test_without_fentry_a_kprobe_tells_of_writes(
     watch: Watch, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "_FUNCTIONS", {})
-    with Observer.open(configure(), watch_pid=os.getpid()) as second:
+    with Observer.open(configure(), own_only=True) as second:
         assert [h.method for h in second.hooks() if h.tier == "functions"] == ["kprobe"]
         steps = " ".join(f"write:{size}" for size in AT_THE_EDGES)
         run = type(watch)(second, tmp_path).run(f"moves {steps} | moves drain:65536")

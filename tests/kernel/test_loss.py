@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ ONE = "cat lines | sort | wc -l"
 @pytest.fixture(params=[{"max_stages": 5}, {"max_pipes": 3}], ids=lambda few: next(iter(few)))
 def cramped(request: pytest.FixtureRequest, configure: Configure) -> Iterator[Observer]:
     """An observer with room for hardly anything."""
-    with Observer.open(configure(**request.param), watch_pid=os.getpid()) as observer:
+    with Observer.open(configure(**request.param), own_only=True) as observer:
         observer.start()
         yield observer
 

@@ -477,7 +477,7 @@ def test_a_window_that_is_full_loses_pages_and_says_so(
     """Sixteen files read ahead by 8 MiB each are more than a task's pages are remembered of."""
     disk.read_ahead(8192)
     paths = [disk.file(f"wide{i}", 10 * MIB) for i in range(16)]
-    with Observer.open(configure(), watch_pid=os.getpid()) as observer:
+    with Observer.open(configure(), own_only=True) as observer:
         observed = Watch(observer, tmp_path).run(f"paste {' '.join(map(str, paths))} | md5sum")
         found = _of(observed.only("paste|md5sum").stages[0])
         lost = observer.lost()["readahead"]
@@ -492,7 +492,7 @@ def test_readers_that_are_too_many_are_counted(
 ) -> None:
     disk.read_ahead(128)
     paths = [disk.file(f"many{i}", MIB) for i in range(2)]
-    with Observer.open(configure(max_readers=1), watch_pid=os.getpid()) as observer:
+    with Observer.open(configure(max_readers=1), own_only=True) as observer:
         watch = Watch(observer, tmp_path)
         for path in paths:
             watch.run(f"cat {path} | cat >/dev/null")

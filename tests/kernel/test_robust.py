@@ -113,7 +113,7 @@ def test_what_the_verifier_refuses_is_named_with_its_reason(
         )
         options = {"object": built}
     with pytest.raises(UserError) as caught:
-        Observer.open(configure(**options), watch_pid=os.getpid())
+        Observer.open(configure(**options), own_only=True)
     said = str(caught.value)
     assert "program on_exec: access beyond struct task_struct" in said, said
     assert "\n" not in said
@@ -128,7 +128,7 @@ def test_a_function_that_is_not_there_is_done_without(
 ) -> None:
     absent = Program("no_such_splice", "functions", "fexit", ("no_such_splice",))
     monkeypatch.setattr(hooks, "_FUNCTIONS", hooks._FUNCTIONS | {"on_splice": absent})
-    with Observer.open(configure(), watch_pid=os.getpid()) as second:
+    with Observer.open(configure(), own_only=True) as second:
         told = set(second.hooks())
         run = type(watch)(second, tmp_path).run("seq 100 | cat").only("seq|cat")
     others = {hook for hook in observer.hooks() if hook.name != "do_splice"}

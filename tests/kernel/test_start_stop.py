@@ -63,7 +63,7 @@ def gone(command: int, numbers: set[int], seconds: float = 2) -> bool:
 
 def test_nothing_is_attached_after_close(configure: Configure) -> None:
     before = held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")
-    observer = Observer.open(configure(), watch_pid=os.getpid())
+    observer = Observer.open(configure(), own_only=True)
     programs = held(os.getpid(), "prog_id") - before[0]
     maps = held(os.getpid(), "map_id") - before[1]
     assert programs and maps
@@ -74,7 +74,7 @@ def test_nothing_is_attached_after_close(configure: Configure) -> None:
 
 
 def test_closing_takes_less_than_a_second(configure: Configure, watch: Watch) -> None:
-    observer = Observer.open(configure(), watch_pid=os.getpid())
+    observer = Observer.open(configure(), own_only=True)
     observer.start()
     started = watch.start("for i in {1..20}; do sleep 2 | cat & done; wait")
     time.sleep(0.3)
@@ -92,13 +92,13 @@ def test_descriptors_and_threads_are_given_back(configure: Configure) -> None:
 
     before = state()
     for _ in range(5):
-        with Observer.open(configure(), watch_pid=os.getpid()) as observer:
+        with Observer.open(configure(), own_only=True) as observer:
             observer.start()
     assert state() == before
 
 
 def test_closing_twice_is_closing_once(configure: Configure) -> None:
-    observer = Observer.open(configure(), watch_pid=os.getpid())
+    observer = Observer.open(configure(), own_only=True)
     observer.close()
     observer.close()
 
@@ -106,7 +106,7 @@ def test_closing_twice_is_closing_once(configure: Configure) -> None:
 def test_it_can_still_be_asked_after_it_was_closed(
     configure: Configure, watch: Watch, lines: Path
 ) -> None:
-    with Observer.open(configure(), watch_pid=os.getpid()) as observer:
+    with Observer.open(configure(), own_only=True) as observer:
         watch.run("cat lines | sort | wc -l")
         observer.settle()
     assert [run.pipeline for run in observer.runs()] == ["cat|sort|wc"]
@@ -120,7 +120,7 @@ def test_it_can_still_be_asked_after_it_was_closed(
 def test_a_pipeline_outlives_its_observer_unharmed(
     configure: Configure, watch: Watch, lines: Path
 ) -> None:
-    observer = Observer.open(configure(), watch_pid=os.getpid())
+    observer = Observer.open(configure(), own_only=True)
     started = watch.start("{ cat lines; sleep 0.4; cat lines; } | sort | wc -l")
     time.sleep(0.1)
     observer.close()
@@ -129,7 +129,7 @@ def test_a_pipeline_outlives_its_observer_unharmed(
 
 
 def test_two_observers_see_the_same(configure: Configure, watch: Watch, lines: Path) -> None:
-    with Observer.open(configure(), watch_pid=os.getpid()) as second:
+    with Observer.open(configure(), own_only=True) as second:
         observed = watch.run("cat lines | sort | wc -l")
         second.settle()
         mine, other = observed.runs[0], second.runs()[0]
@@ -143,7 +143,7 @@ OPENS = """
 import os, sys, time
 from pipelined.config import Config
 from pipelined.observer import Observer
-observer = Observer.open(Config(loader=sys.argv[1]), watch_pid=os.getpid())
+observer = Observer.open(Config(loader=sys.argv[1]), own_only=True)
 observer.start()
 print("ready", flush=True)
 time.sleep(60)
@@ -171,7 +171,7 @@ def test_a_killed_observer_leaves_nothing_attached(configure: Configure, tmp_pat
 def test_a_missing_object_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     before = held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")
     with pytest.raises(UserError) as caught:
-        Observer.open(Config(object=tmp_path / "nothing.bpf.o"), watch_pid=os.getpid())
+        Observer.open(Config(object=tmp_path / "nothing.bpf.o"), own_only=True)
     assert "\n" not in str(caught.value)
     assert "nothing.bpf.o" in str(caught.value)
     assert (held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")) == before
@@ -182,6 +182,6 @@ def test_a_broken_object_is_said_in_one_line_and_leaves_nothing(tmp_path: Path) 
     path.write_bytes(b"\x7fELF" + bytes(200))
     before = held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")
     with pytest.raises(UserError) as caught:
-        Observer.open(Config(object=path), watch_pid=os.getpid())
+        Observer.open(Config(object=path), own_only=True)
     assert "\n" not in str(caught.value)
     assert (held(os.getpid(), "prog_id"), held(os.getpid(), "map_id")) == before

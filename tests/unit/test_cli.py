@@ -130,7 +130,7 @@ def observe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeObserver]:
 
     def see(*runs: Run, lost: int = 0) -> FakeObserver:
         observer = FakeObserver(*runs, lost=lost)
-        opener = SimpleNamespace(open=lambda config, *, watch_pid, all_alone: observer)
+        opener = SimpleNamespace(open=lambda config, *, own_only, all_alone: observer)
         monkeypatch.setattr(pipelined.observer, "Observer", opener)
         return observer
 
@@ -354,7 +354,7 @@ def test_without_an_observer_the_command_is_not_started(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    def refuse(config: Config, *, watch_pid: int, all_alone: bool) -> FakeObserver:
+    def refuse(config: Config, *, own_only: bool, all_alone: bool) -> FakeObserver:
         raise UserError("cannot load BPF programs: not root", "run it with sudo")
 
     monkeypatch.setattr(pipelined.observer, "Observer", SimpleNamespace(open=refuse))
@@ -392,14 +392,14 @@ def test_the_observer_is_private_and_watches_this_process(
 ) -> None:
     watched = []
 
-    def note(config: Config, *, watch_pid: int, all_alone: bool) -> FakeObserver:
+    def note(config: Config, *, own_only: bool, all_alone: bool) -> FakeObserver:
         assert all_alone
-        watched.append(watch_pid)
+        watched.append(own_only)
         return FakeObserver()
 
     monkeypatch.setattr(pipelined.observer, "Observer", SimpleNamespace(open=note))
     program("run", "true")
-    assert watched == [os.getpid()]
+    assert watched == [True]
 
 
 # -- run: what the command is given
