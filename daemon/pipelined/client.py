@@ -123,6 +123,7 @@ class Client:
         self.host = urlsplit(base).hostname or ""
         self.is_near = self.host in ("localhost", "::1") or self.host.startswith("127.")
         """Whether it is this host."""
+        self._has_tls = base.startswith("https:")
         handlers: list[Any] = [_NoRedirects(), HTTPSHandler(context=config.context)]
         if self.is_near:
             # A proxy for the web has no way to this host's own addresses.
@@ -155,7 +156,9 @@ class Client:
                 raise self._refused(error) from None
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            if isinstance(reason, ssl.SSLError):
+            # whom TLS 1.3 wants a certificate of is told after the handshake, or just cut off
+            cut_off = isinstance(reason, ConnectionResetError | BrokenPipeError)
+            if isinstance(reason, ssl.SSLError) or (cut_off and self._has_tls):
                 raise self._no_tls(reason) from None
             told = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
             raise UserError(
@@ -188,16 +191,17 @@ class Client:
             "it starts, or it is no pipelined daemon: see its log, or give --url",
         )
 
-    def _no_tls(self, error: ssl.SSLError) -> UserError:
+    def _no_tls(self, error: str | BaseException) -> UserError:
         if isinstance(error, ssl.SSLCertVerificationError):
             return UserError(
                 f"the certificate of {self._base} is not trusted: {error.verify_message}",
                 "name its CA in a file for --http.config.file: tls_config, ca_file",
             )
-        reason = (error.reason or "no TLS").lower().replace("_", " ")
-        if "certificate required" in reason or "bad certificate" in reason:
-            return UserError(
-                f"{self._base} asks for a client's certificate that it trusts",
-                "name one in a file for --http.config.file: tls_config, cert_file and key_file",
-            )
-        return UserError(f"no TLS with {self._base}: {reason}", "does it speak plain HTTP?")
+        reason = (getattr(error, "reason", None) or "").lower().replace("_", " ")
+        if "wrong version" in reason or "record layer" in reason or "http request" in reason:
+            return UserError(f"{self._base} speaks no TLS", "write --url http://…")
+        return UserError(
+            f"{self._base} ends the TLS connection: {reason or 'without a word'}",
+            "if it asks for a client's certificate, name one that it trusts in a file for"
+            " --http.config.file: tls_config, cert_file and key_file",
+        )

@@ -103,7 +103,14 @@ def test_the_wrong_scheme_is_said_to_be_that(secured: str, top: Top) -> None:
     assert "speaks TLS; write --url https://" in top(secured.replace("https", "http"))[2]
     with serving() as plain:
         told = top(f"https://127.0.0.1:{plain.port}")[2]
-    assert "does it speak plain HTTP?" in told
+    assert "speaks no TLS; write --url http://" in told
+
+
+def test_nobody_there_is_said_to_be_that_with_tls_too(top: Top) -> None:
+    assert (
+        "no daemon answers at https://127.0.0.1:1: connection refused"
+        in top("https://127.0.0.1:1")[2]
+    )
 
 
 def test_a_clients_certificate_is_shown(ca: Authority, top: Top, tmp_path: Path) -> None:
@@ -117,7 +124,8 @@ def test_a_clients_certificate_is_shown(ca: Authority, top: Top, tmp_path: Path)
         url = f"https://127.0.0.1:{server.port}"
         status, _, error = top(url, TRUST)
         assert status == 1
-        assert "asks for a client's certificate" in error
+        assert "ends the TLS connection" in error
+        assert "if it asks for a client's certificate, name one" in error
         shown = "{ca_file: ca/ca.crt, cert_file: ca/client.crt, key_file: ca/client.key}"
         assert top(url, f"tls_config: {shown}\n")[0] == 0
 
