@@ -29,6 +29,9 @@ MIB = 1 << 20
 
 EMULATED = os.environ.get("PIPELINED_EMULATED") == "1"
 
+#: Whether the kernel preempts programs of tracepoints, as 7.3 was seen to.
+PREEMPTS = EMULATED and int(os.uname().release.split(".")[0]) >= 7
+
 #: Of a cold file. Before 6.5 `reads` has to wait 3 ms at each page that is not there.
 COLD = (8 if EMULATED else 32) * MIB
 
@@ -181,9 +184,11 @@ def read(
 ) -> Readahead:
     """What was observed of `reads`, which agrees with what it found itself.
 
+    Where programs can be preempted one disagreement is tried again, not two (docs/CONCEPTS.md).
     Where `prepare` has `warmed` the whole file, `reads` has to find it so: what is gone by then was
     evicted by the host.
     """
+    allowed = PREEMPTS
     for _ in range(3):
         prepare()
         untraced = watch.observer.missed_switches()
@@ -199,7 +204,11 @@ def read(
         evicted = brought_in > truth.ahead + truth.miss + truth.wasted
         # only after the first untraced switch is it known that the host has such
         first = untraced == 0 < watch.observer.missed_switches()
-        assert evicted or first or skipped(truth, found), (truth, found)
+        if evicted or first or skipped(truth, found):
+            continue
+        assert allowed, (truth, found)
+        print(f"not as reads found: {found}, {truth}: once more")
+        allowed = False
     pytest.fail(f"three times in a row pages were evicted: {truth}, {found}")
 
 
