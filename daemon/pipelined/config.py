@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelined.errors import UserError
+from pipelined.errors import UserError, why
 
 __all__ = [
     "DEFAULT_HISTORY_AGE",
@@ -139,7 +139,7 @@ def load(path: Path) -> Config:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}",
+            f"cannot read {path}: {why(error)}",
             "name a TOML file that exists and that this user may read",
         ) from None
     try:

@@ -7,7 +7,7 @@ import errno
 import socket
 
 from pipelined.config import Address
-from pipelined.errors import UserError
+from pipelined.errors import UserError, why
 
 __all__ = ["BACKLOG", "listen"]
 
@@ -55,4 +55,4 @@ def _explain(error: OSError | UnicodeError, port: int) -> tuple[str, str]:
             "choose a port from 1024 on, or run as root",
         ),
     }
-    return known.get(error.errno or 0, (error.strerror or str(error), ""))
+    return known.get(error.errno or 0, (why(error), ""))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pipelined.errors import UserError
+from pipelined.errors import UserError, why
 
 __all__ = ["evict", "files_below", "fill"]
 
@@ -84,7 +84,7 @@ def _opened(path: Path) -> Iterator[int]:
             os.close(descriptor)
     except OSError as error:
         raise UserError(
-            f"cannot cache or evict {path}: {(error.strerror or str(error)).lower()}",
+            f"cannot cache or evict {path}: {why(error)}",
             "name files that can be read",
         ) from None
 

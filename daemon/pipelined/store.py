@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from pipelined.errors import UserError
+from pipelined.errors import UserError, why
 
 __all__ = [
     "FILE_NAME",
@@ -444,7 +444,7 @@ class Archive:
             raise self._nothing() from None
         except OSError as error:
             raise UserError(
-                f"cannot read {self._path}: {(error.strerror or str(error)).lower()}",
+                f"cannot read {self._path}: {why(error)}",
                 "run it as root" if isinstance(error, PermissionError) else "",
             ) from None
         uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"

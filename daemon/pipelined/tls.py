@@ -20,6 +20,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
 
 from pipelined.connections import PlainHttpError
+from pipelined.errors import why
 
 __all__ = [
     "CIPHER_SUITES",
@@ -320,4 +321,4 @@ def _reason(error: OSError) -> str:
         return f"its certificate: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return (error.reason or "it ended").lower().replace("_", " ")
-    return (error.strerror or str(error)).lower()
+    return why(error)
