@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ["level_colours", "read_palette", "state_colours"]
 
-_PAGE = Path(__file__).parents[1] / "daemon" / "pipelined" / "static" / "page.css"
+_PAGE = Path(__file__).parents[1] / "daemon" / "pipelined" / "web" / "static" / "page.css"
 _DARK = "@media (prefers-color-scheme: dark)"
 
 

@@ -25,9 +25,9 @@ from pipelined.errors import UserError, why
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipelined.compare import Comparison
+    from pipelined.analysis.comparison import Comparison
     from pipelined.config import Option
-    from pipelined.history import History
+    from pipelined.history.history import History
     from pipelined.runs import Run
 
 __all__ = ["cli", "main"]
@@ -87,7 +87,7 @@ def _complain(message: str, status: int) -> int:
 def _logs_to_journal() -> bool:
     if "JOURNAL_STREAM" not in os.environ:
         return False
-    from pipelined.service import logs_to_journal
+    from pipelined.daemon.systemd import logs_to_journal
 
     return logs_to_journal(os.environ)
 
@@ -111,7 +111,7 @@ def _log_to_stderr(level: str) -> None:
         level = "debug"
     handler = logging.StreamHandler(sys.stderr)
     if _logs_to_journal():
-        from pipelined.service import JournalFormatter
+        from pipelined.daemon.systemd import JournalFormatter
 
         handler.setFormatter(JournalFormatter())
     else:
@@ -241,9 +241,9 @@ def serve(config_file: str | None, **flags: object) -> int:
     except UserError as error:
         raise click.UsageError(str(error)) from None
     _log_to_stderr(config.log_level)
-    from pipelined.capabilities import drop
-    from pipelined.serve import serve as run_daemon
-    from pipelined.service import Supervisor
+    from pipelined.daemon.capabilities import drop
+    from pipelined.daemon.serve import serve as run_daemon
+    from pipelined.daemon.systemd import Supervisor
 
     run_daemon(config, sys.stdout, give_up=drop, supervisor=Supervisor.take(os.environ))
     return 0
@@ -291,7 +291,7 @@ def run(
     The command's input, output and exit status are its own; the report goes to stderr when
     it has ended. Signals sent to pipelined reach the command.
     """
-    from pipelined import profile
+    from pipelined.run import profile
 
     if shell is not None and (ctx.meta["direct"] or len(command) > 1):
         raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
@@ -408,7 +408,7 @@ def compare(
     Each command runs as often as the others, in turns, with no input; what it prints is not
     shown, but has to be the same each time. Shows medians, spread, and the ratio round by round.
     """
-    from pipelined.compare import LABELS
+    from pipelined.analysis.comparison import LABELS
 
     runs = [not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None for word in command]
     if any(runs) and not all(runs):
@@ -428,7 +428,7 @@ def compare(
     _log_to_stderr("critical")
     with _report_file(output, sys.stdout) as file:
         if all(runs):
-            from pipelined.compare import compare_runs
+            from pipelined.analysis.comparison import compare_runs
 
             first, second = (_recorded_run(word, state_directory) for word in command)
             found = compare_runs(first, second)
@@ -438,12 +438,12 @@ def compare(
             if as_json:
                 import json
 
-                from pipelined.compare import comparison_as_dict
+                from pipelined.analysis.comparison import comparison_as_dict
 
                 json.dump(comparison_as_dict(found), file, indent=2)
                 file.write("\n")
             else:
-                from pipelined.compare_report import render
+                from pipelined.terminal.comparison_report import render
 
                 render(found, _console(file, color))
             file.flush()
@@ -459,8 +459,8 @@ def _was_given(ctx: click.Context, name: str) -> bool:
 
 
 def _compare_commands(commands: tuple[str, ...], plan: Mapping[str, Any], color: str) -> Comparison:
-    from pipelined.compare_report import progress
-    from pipelined.trials import Plan, run_trials
+    from pipelined.run.trials import Plan, run_trials
+    from pipelined.terminal.comparison_report import progress
 
     console = _console(sys.stderr, color)
     return run_trials(Plan(commands, **plan), show_progress=lambda total: progress(console, total))
@@ -540,7 +540,7 @@ def list_runs(
     if as_json:
         import json
 
-        from pipelined.history import summary_as_dict
+        from pipelined.history.history import summary_as_dict
 
         described = [summary_as_dict(run) for run in shown]
         click.echo(
@@ -552,8 +552,8 @@ def list_runs(
         return
     import time
 
-    from pipelined.history_report import run_table
-    from pipelined.report import MIN_WIDTH, is_ascii
+    from pipelined.terminal.history_report import run_table
+    from pipelined.terminal.run_report import MIN_WIDTH, is_ascii
 
     console = _console(sys.stdout, color)
     width = max(MIN_WIDTH, console.width)
@@ -564,7 +564,7 @@ def list_runs(
 
 
 def _moment(flag: str, text: str | None) -> float | None:
-    from pipelined.history import moment
+    from pipelined.history.history import moment
 
     try:
         return None if text is None else moment(text)
@@ -574,8 +574,8 @@ def _moment(flag: str, text: str | None) -> float | None:
 
 def _recorded(state_directory: Path | None) -> History:
     """The history as the daemon left it in this directory, for reading."""
-    from pipelined.findings import Host
-    from pipelined.history import History, default_directory
+    from pipelined.analysis.findings import Host
+    from pipelined.history.history import History, default_directory
 
     return History(state_directory or default_directory(os.environ), host=Host.read())
 
@@ -601,9 +601,9 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
     if as_json:
         import json
 
-        from pipelined.findings import Host
+        from pipelined.analysis.findings import Host
+        from pipelined.model.timeline import timeline_as_dict
         from pipelined.schema import describe_run
-        from pipelined.timeline import timeline_as_dict
 
         # What was not to be shown has not been recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
@@ -611,8 +611,8 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
         described["timeline"] = timeline_as_dict(found.timeline)
         click.echo(json.dumps(described, indent=2))
         return
-    from pipelined.history_report import time_lines
-    from pipelined.report import MIN_WIDTH, is_ascii, render
+    from pipelined.terminal.history_report import time_lines
+    from pipelined.terminal.run_report import MIN_WIDTH, is_ascii, render
 
     console = _console(sys.stdout, color)
     render(found.run, console, None)
@@ -654,8 +654,8 @@ Needs no root, only a daemon that answers: sudo pipelined serve. q or Ctrl-C lea
 @_color
 def top(url: str, http_config: Path | None, interval: float, once: bool, color: str) -> None:
     """Show the pipelines that run now, refreshed in place."""
-    from pipelined.client import Client, HttpConfig
-    from pipelined.top import run_top
+    from pipelined.terminal.api_client import Client, HttpConfig
+    from pipelined.terminal.top import run_top
 
     client = Client(_base_url(url), HttpConfig.read(http_config) if http_config else HttpConfig())
     run_top(
@@ -702,7 +702,7 @@ def doctor(loader: str, color: str) -> int:
     Attaches every hook once and lets it go. Exit code 0 only if the daemon would work.
     """
     from pipelined.doctor import checks, exit_code, render
-    from pipelined.loader import default_object, probe_hooks
+    from pipelined.kernel.loader import default_object, probe_hooks
 
     _log_to_stderr("critical")
     found = checks(

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelined.cgroups import find_cgroup2
 from pipelined.errors import UserError
+from pipelined.model.units import find_cgroup2
 
 __all__ = ["Check", "Hook", "Status", "checks", "exit_code", "libbpf_version", "render"]
 

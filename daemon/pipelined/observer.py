@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from .cgroups import CgroupNames, find_cgroup2
-from .config import Config
-from .errors import UserError
-from .loader import Hook, load
-from .model import Finished, Model, Totals
-from .runs import Run, Series
-from .sweep import MapUse, Sweep, monotonic_to_unix
-from .timeline import Timeline
+from pipelined.config import Config
+from pipelined.errors import UserError
+from pipelined.kernel.loader import Hook, load
+from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
+from pipelined.model.timeline import Timeline
+from pipelined.model.tracker import Finished, Model, Totals
+from pipelined.model.units import CgroupNames, find_cgroup2
+from pipelined.runs import Run, Series
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from pipelined.findings import DOCUMENTATION, Finding, Host, findings
+from pipelined.analysis.bottleneck import sentence
+from pipelined.analysis.findings import DOCUMENTATION, Finding, Host, findings
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
@@ -31,7 +32,6 @@ from pipelined.runs import (
     Stage,
     Stalls,
 )
-from pipelined.verdict import sentence
 
 __all__ = ["describe_run", "run_as_dict", "run_from_dict"]
 

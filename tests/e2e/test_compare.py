@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelined.page_cache import evict
+from pipelined.run.page_cache import evict
 
 pytestmark = pytest.mark.usefixtures("bpf")
 

@@ -24,7 +24,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from e2e.conftest import Daemon, StartDaemon, wait_until
-from pipelined.events import MAX_STREAMS
+from pipelined.web.live_events import MAX_STREAMS
 
 Tool = Callable[[str], str]
 

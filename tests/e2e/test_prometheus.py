@@ -27,8 +27,8 @@ from typing import Any
 import pytest
 
 from dashboard_files import FILES, Query, load, may_be_absent, queries
-from pipelined.metrics import Metrics
 from pipelined.runs import Functions, Histogram
+from pipelined.web.metrics import Metrics
 from prometheus_server import Prometheus
 from unit.invented import make_functions
 from unit.test_metrics import CAT_AWK, FakeObserver, FakeStage, FakeTotals, FakeWebConfig

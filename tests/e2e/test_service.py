@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.capabilities import KEPT, permitted
+from pipelined.daemon.capabilities import KEPT, permitted
 
 if TYPE_CHECKING:
     from e2e.conftest import StartDaemon

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelined.cgroups import find_cgroup2
+from pipelined.model.units import find_cgroup2
 
 #: The label `unit` of everything that runs here.
 UNIT = "dashboards-test@.service"

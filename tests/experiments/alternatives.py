@@ -9,12 +9,12 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from pipelined.compare import compare_trials
-from pipelined.findings import Host, findings
-from pipelined.profile import report_order
-from pipelined.reasons import Trial as Measured
+from pipelined.analysis.bottleneck import duration, sentence
+from pipelined.analysis.comparison import compare_trials
+from pipelined.analysis.comparison_reasons import Trial as Measured
+from pipelined.analysis.findings import Host, findings
+from pipelined.run.profile import report_order
 from pipelined.runs import Readahead, Run
-from pipelined.verdict import duration, sentence
 
 if TYPE_CHECKING:
     from kernel.conftest import Watch

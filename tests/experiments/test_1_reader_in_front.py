@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.findings import Host
-from pipelined.page_cache import evict, fill
+from pipelined.analysis.findings import Host
+from pipelined.run.page_cache import evict, fill
 
 from .alternatives import (
     Column,

@@ -7,11 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelined.findings import Host
-from pipelined.page_cache import fill
-from pipelined.report import mean_size
+from pipelined.analysis.findings import Host
+from pipelined.run.page_cache import fill
+from pipelined.terminal.run_report import mean_size
 
-from .alternatives import Column, Trial, Tried, alternate, column, explain, finding_ids, print_table
+from .alternatives import (
+    Column,
+    Trial,
+    Tried,
+    alternate,
+    column,
+    explain,
+    finding_ids,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from kernel.conftest import Watch

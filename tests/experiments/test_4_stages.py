@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.findings import Host
-from pipelined.report import data_size
-from pipelined.verdict import bottleneck, percent
+from pipelined.analysis.bottleneck import bottleneck, percent
+from pipelined.analysis.findings import Host
+from pipelined.terminal.run_report import data_size
 
 from .alternatives import (
     Column,

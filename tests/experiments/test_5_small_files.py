@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.findings import Host
-from pipelined.page_cache import evict, fill
+from pipelined.analysis.findings import Host
+from pipelined.run.page_cache import evict, fill
 
-from .alternatives import alternate, column, explain, finding_ids, mostly, print_table, readahead
+from .alternatives import (
+    alternate,
+    column,
+    explain,
+    finding_ids,
+    mostly,
+    print_table,
+    readahead,
+)
 from .disk import UNLIMITED, Disk, made_disk
 
 if TYPE_CHECKING:

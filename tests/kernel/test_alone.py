@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelined.cgroups import find_cgroup2
+from pipelined.model.units import find_cgroup2
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:

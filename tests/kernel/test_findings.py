@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from experiments.disk import THROTTLE, Disk, made_disk
-from pipelined.findings import Finding, Host, findings
-from pipelined.page_cache import evict
+from pipelined.analysis.findings import Finding, Host, findings
+from pipelined.run.page_cache import evict
 
 if TYPE_CHECKING:
     from kernel.conftest import Watch

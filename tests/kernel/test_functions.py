@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined import hooks
+from pipelined.kernel import hooks
 from pipelined.observer import Observer
 from pipelined.runs import FILL_EDGES, SIZE_EDGES, Functions, Histogram, Stage
 

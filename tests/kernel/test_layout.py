@@ -7,7 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from pipelined import loader, records, sweep
+from pipelined.kernel import loader, records, sweep
 from pipelined.runs import LEVELS, STATES
 
 LAYOUT = Path(__file__).parent / "programs" / "build" / "layout"

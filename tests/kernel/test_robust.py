@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined import hooks
 from pipelined.errors import UserError
-from pipelined.hooks import Program
+from pipelined.kernel import hooks
+from pipelined.kernel.hooks import Program
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_what_the_verifier_refuses_is_named_with_its_reason(
 ) -> None:
     options = {}
     if configure().loader == "bcc":
-        from pipelined import bcc_loader
+        from pipelined.kernel import bcc_loader
 
         monkeypatch.setattr(bcc_loader, "_SOURCE", broken_source)
     else:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipelined.config import Config
+from pipelined.kernel.records import FUNCTIONS, READAHEAD, STAGE
 from pipelined.observer import Observer
-from pipelined.records import FUNCTIONS, READAHEAD, STAGE
 
 if TYPE_CHECKING:
     from kernel.conftest import Watch

@@ -7,7 +7,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from pipelined.model import Finished
+from pipelined.model.timeline import Point, StagePoint, Timeline
+from pipelined.model.tracker import Finished
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
@@ -22,7 +23,6 @@ from pipelined.runs import (
     Stage,
     Stalls,
 )
-from pipelined.timeline import Point, StagePoint, Timeline
 
 START = 1_700_000_000.0
 

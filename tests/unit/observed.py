@@ -6,9 +6,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pipelined.findings import Host
+from pipelined.analysis.findings import Host
+from pipelined.model.timeline import Point, StagePoint, Timeline
 from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
-from pipelined.timeline import Point, StagePoint, Timeline
 from unit.invented import START, make_functions, make_run, make_stage
 
 HOST = Host(cores=2, l2_bytes=1 << 20)

@@ -12,8 +12,8 @@ import bcrypt
 import pytest
 from flask import Flask
 
-from pipelined.basic_auth import Logins, Verdict
-from pipelined.web_config import WebConfigFile, guarded
+from pipelined.http_port.basic_auth import Logins, Verdict
+from pipelined.http_port.web_config import WebConfigFile, guarded
 
 SECRET = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
 DEARER = bcrypt.hashpw(b"dearer", bcrypt.gensalt(5)).decode()

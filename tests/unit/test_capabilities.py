@@ -14,13 +14,13 @@ import threading
 
 import pytest
 
-from pipelined import capabilities
-from pipelined.capabilities import CAP_BPF, KEPT, permitted, started_without
+from pipelined.daemon import capabilities
+from pipelined.daemon.capabilities import CAP_BPF, KEPT, permitted, started_without
 
 #: Prints the five sets, and no_new_privs, of a thread (`status`) and of a program (`grep`).
 LOOK = """
 import json, re, subprocess, sys, threading
-from pipelined import capabilities
+from pipelined.daemon import capabilities
 
 def sets(text):
     found = dict(re.findall(r"^(Cap\\w+|NoNewPrivs):\\s*(\\w+)$", text, re.M))

@@ -26,15 +26,16 @@ import pytest
 from rich.console import Console
 
 import pipelined.observer
-from pipelined import __version__, cli, profile
+from pipelined import __version__, cli
+from pipelined.analysis.findings import Host
 from pipelined.config import OPTIONS, Address, Config
+from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
-from pipelined.findings import Host
-from pipelined.profile import NotStarted, Profile, command_line, execute, report_order
+from pipelined.run import profile
+from pipelined.run.profile import NotStarted, Profile, command_line, execute, report_order
 from pipelined.runs import Run, Series
 from pipelined.schema import run_from_dict
-from pipelined.serve import announcement, serve
-from pipelined.web import HttpServer, create_app
+from pipelined.web.app import HttpServer, create_app
 from unit import invented
 from unit.invented import START
 
@@ -409,7 +410,7 @@ def run_execute(
     *arguments: str, wrapper: tuple[str, ...] = (), **popen: Any
 ) -> subprocess.Popen[str]:
     """`execute` in a process of its own, which exits with the status."""
-    code = "import sys; from pipelined.profile import execute; sys.exit(execute(sys.argv[1:]))"
+    code = "import sys; from pipelined.run.profile import execute; sys.exit(execute(sys.argv[1:]))"
     return subprocess.Popen(
         [*wrapper, sys.executable, "-c", code, *arguments],
         text=True,
@@ -501,7 +502,7 @@ def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None
     stop = tmp_path / "stop"
     child, terminal = pty.fork()
     if child == 0:
-        code = "import sys; from pipelined.profile import execute; sys.exit(execute(sys.argv[1:]))"
+        code = "import sys; from pipelined.run.profile import execute; sys.exit(execute(sys.argv[1:]))"
         script = COUNT_SIGNALS.format(name="INT")
         command = ["bash", "-c", script, "bash", str(stop)]
         os.execv(sys.executable, [sys.executable, "-c", code, *command])
@@ -793,13 +794,13 @@ def test_doctor_is_0_only_if_the_daemon_would_work(
     status: int,
 ) -> None:
     import pipelined.doctor
-    import pipelined.loader
+    import pipelined.kernel.loader
     from pipelined.doctor import Check
 
     def checks(**given: Any) -> list[Check]:
-        assert given["probe_hooks"].func is pipelined.loader.probe_hooks
+        assert given["probe_hooks"].func is pipelined.kernel.loader.probe_hooks
         assert given["loader"] == given["probe_hooks"].args[0] == "auto"
-        assert given["bpf_object"] == pipelined.loader.default_object()
+        assert given["bpf_object"] == pipelined.kernel.loader.default_object()
         return [Check("hooks", "ok" if attached else "missing", "details", required=True)]
 
     monkeypatch.setattr(pipelined.doctor, "checks", checks)

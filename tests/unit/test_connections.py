@@ -19,9 +19,9 @@ from cheroot.workers.threadpool import ThreadPool
 from flask import Flask, Response, request
 
 from certificates import Authority
-from pipelined.connections import MOST, MOST_UNSENT, Connection, Gate
-from pipelined.web import HttpServer, _risk
-from pipelined.web_config import WebConfigFile
+from pipelined.http_port.connections import MOST, MOST_UNSENT, Connection, Gate
+from pipelined.http_port.web_config import WebConfigFile
+from pipelined.web.app import HttpServer, _risk
 
 #: A scrape takes milliseconds; one that waits for a slow client takes ten seconds.
 SOON = 6.0

@@ -419,7 +419,7 @@ def test_lines_are_scraped_every_15_seconds_at_most(
 
 def page_colours() -> dict[str, str]:
     """Of the web page on a dark ground."""
-    css = (ROOT / "daemon" / "pipelined" / "static" / "page.css").read_text()
+    css = (ROOT / "daemon" / "pipelined" / "web" / "static" / "page.css").read_text()
     return dict(re.findall(r"--([\w-]+): (#\w+);", css.split("prefers-color-scheme: dark")[1]))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelined.difference import difference
+from pipelined.model.difference import difference
 from pipelined.runs import PipeEnd, Run
 from unit.invented import make_run, make_stage
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelined.findings import (
+from pipelined.analysis.findings import (
     MIN_WALL,
     SEVERITIES,
     WORTH_SECONDS,

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipelined import history as module
+from pipelined.analysis.bottleneck import brief
+from pipelined.analysis.findings import Host
 from pipelined.errors import UserError
-from pipelined.findings import Host
-from pipelined.history import (
+from pipelined.history import history as module
+from pipelined.history.database import FILE_NAME, Store
+from pipelined.history.history import (
     History,
     HistoryStats,
     NoSuchRunError,
@@ -23,11 +25,9 @@ from pipelined.history import (
     moment,
     summary_as_dict,
 )
-from pipelined.model import Finished
+from pipelined.model.timeline import Timeline
+from pipelined.model.tracker import Finished
 from pipelined.runs import Run
-from pipelined.store import FILE_NAME, Store
-from pipelined.timeline import Timeline
-from pipelined.verdict import brief
 from unit.invented import START, make_ended, make_finished, make_timeline
 
 HOST = Host(cores=2, l2_bytes=1 << 20)

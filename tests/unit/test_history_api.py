@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from pipelined.findings import Host
-from pipelined.history import History
+from pipelined.analysis.findings import Host
+from pipelined.history.database import FILE_NAME
+from pipelined.history.history import History
+from pipelined.model.timeline import Timeline, timeline_as_dict
 from pipelined.runs import Run
 from pipelined.schema import describe_run
-from pipelined.store import FILE_NAME
-from pipelined.timeline import Timeline, timeline_as_dict
-from pipelined.web import create_app
+from pipelined.web.app import create_app
 from unit.invented import START, make_ended, make_finished, make_timeline
 
 HOST = Host(cores=2, l2_bytes=1 << 20)

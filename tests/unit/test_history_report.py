@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from pipelined import cli
-from pipelined.findings import Host
-from pipelined.history import History, Summary
-from pipelined.history_report import run_table, time_lines
+from pipelined.analysis.findings import Host
+from pipelined.history.database import FILE_NAME, Store
+from pipelined.history.history import History, Summary
+from pipelined.model.timeline import Timeline
 from pipelined.runs import Run
-from pipelined.store import FILE_NAME, Store
-from pipelined.timeline import Timeline
+from pipelined.terminal.history_report import run_table, time_lines
 from unit.invented import START, make_ended, make_finished, make_stage, make_timeline
 
 WIDTHS = (60, 80, 100, 160)
@@ -235,7 +235,7 @@ def test_a_history_that_may_not_be_read_is_one_line(
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pipelined.store.os.open", refuse)
+    monkeypatch.setattr("pipelined.history.database.os.open", refuse)
     printed = pipelined("runs", status=1)
     assert printed.endswith("history.db: permission denied; run it as root\n")
     assert printed.count("\n") == 1

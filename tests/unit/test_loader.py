@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pipelined import bcc_child, bcc_loader, hooks, libbpf_loader, loader
-from pipelined.bcc_loader import BccPrograms
 from pipelined.errors import NotPermittedError, UserError
-from pipelined.hooks import Program
-from pipelined.libbpf import FORBIDDEN, Libbpf, failure, line_that_matters, verdict
-from pipelined.libbpf_loader import LibbpfPrograms
+from pipelined.kernel import bcc_compiler, bcc_loader, hooks, libbpf_loader, loader
+from pipelined.kernel.bcc_loader import BccPrograms
+from pipelined.kernel.hooks import Program
+from pipelined.kernel.libbpf import FORBIDDEN, Libbpf, failure, line_that_matters, verdict
+from pipelined.kernel.libbpf_loader import LibbpfPrograms
 
 
 def wanted_programs(**tiers: bool) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
@@ -322,7 +322,7 @@ def test_the_verifiers_verdict_is_the_line_that_matters() -> None:
 def test_names_that_the_kernel_has_too_are_found() -> None:
     """Linux 6.1 has a struct fault, say; under bcc both would be declared in one file."""
     declared = "struct fault {\n\tint a;\n};\n\nenum e {\n\tNO_RUN = 0,\n\tOTHER = -1,\n};\n"
-    assert bcc_child._taken({"fault", "stall", "NO_RUN"}, declared) == ["NO_RUN", "fault"]
-    source = bcc_child._Source(Path(__file__).parents[2] / "bpf")
+    assert bcc_compiler._taken({"fault", "stall", "NO_RUN"}, declared) == ["NO_RUN", "fault"]
+    source = bcc_compiler._Source(Path(__file__).parents[2] / "bpf")
     assert {"fault", "run_kind", "NO_RUN", "PAGE_WARM"} <= source.names
     assert not {"task_struct", "inode"} & source.names

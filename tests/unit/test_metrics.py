@@ -20,9 +20,9 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pipelined import __version__
-from pipelined.history import HistoryStats
-from pipelined.metrics import GuardedCollectors, Metrics
+from pipelined.history.history import HistoryStats
 from pipelined.runs import STATES, Functions, Readahead, Series
+from pipelined.web.metrics import GuardedCollectors, Metrics
 from unit.invented import make_functions, make_readahead
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"

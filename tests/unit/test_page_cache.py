@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelined.errors import UserError
-from pipelined.page_cache import evict, files_below, fill
+from pipelined.run.page_cache import evict, files_below, fill
 
 SHM = Path("/dev/shm")
 

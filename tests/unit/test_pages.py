@@ -15,13 +15,13 @@ from flask.testing import FlaskClient
 
 import pipelined
 from pipelined.errors import UserError
-from pipelined.history import StoredRun, Summary
+from pipelined.history.history import StoredRun, Summary
 from pipelined.runs import LEVELS, STATES
-from pipelined.web import create_app
+from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run
 
-STATIC = Path(pipelined.__file__).parent / "static"
+STATIC = Path(pipelined.__file__).parent / "web" / "static"
 BROWSER = {"Accept": "text/html,*/*;q=0.8"}
 
 

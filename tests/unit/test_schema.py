@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelined.findings import Host, findings
+from pipelined.analysis.bottleneck import sentence
+from pipelined.analysis.findings import Host, findings
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
@@ -31,7 +32,6 @@ from pipelined.runs import (
     Stalls,
 )
 from pipelined.schema import describe_run, run_as_dict, run_from_dict
-from pipelined.verdict import sentence
 from unit.invented import START, make_run, make_stage
 
 #: A busy machine takes its time to make up a run.

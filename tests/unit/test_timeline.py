@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelined.records import COUNTERS
-from pipelined.runs import LEVELS, STATES
-from pipelined.timeline import (
+from pipelined.kernel.records import COUNTERS
+from pipelined.model.timeline import (
     MAX_POINTS,
     NOTED,
     Moment,
@@ -22,6 +21,7 @@ from pipelined.timeline import (
     timeline_as_dict,
     timeline_from_dict,
 )
+from pipelined.runs import LEVELS, STATES
 
 START = 1_700_000_000.0
 SECOND = 1_000_000_000

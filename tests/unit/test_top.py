@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pipelined.errors import UserError
 from pipelined.runs import Run, Series, Stage
-from pipelined.top import Snapshot, frame, run_top
+from pipelined.terminal.top import Snapshot, frame, run_top
 from unit import invented
 from unit.invented import START, make_stage
 

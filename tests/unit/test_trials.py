@@ -19,12 +19,13 @@ from typing import Any, Self
 
 import pytest
 
-from pipelined import cli, profile, trials
+from pipelined import cli
 from pipelined.errors import UserError
-from pipelined.profile import Profile, Sightings
+from pipelined.run import profile, trials
+from pipelined.run.profile import Profile, Sightings
+from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Run, Series
 from pipelined.schema import run_as_dict
-from pipelined.trials import Plan, run_trials
 from unit.invented import START, make_run, make_stage
 
 
@@ -259,7 +260,8 @@ COMPARE = textwrap.dedent(
     """
     import contextlib, signal, sys
     from types import SimpleNamespace
-    from pipelined import cli, trials
+    from pipelined import cli
+    from pipelined.run import trials
 
     @contextlib.contextmanager
     def observer():

@@ -23,11 +23,10 @@ from flask import Flask
 
 from certificates import Authority
 from pipelined.config import Address, Config
+from pipelined.daemon.serve import serve
 from pipelined.errors import UserError
-from pipelined.serve import serve
-from pipelined.tls import CURVES, VERSIONS
-from pipelined.web import HttpServer
-from pipelined.web_config import (
+from pipelined.http_port.tls import CURVES, VERSIONS
+from pipelined.http_port.web_config import (
     _HEADERS,
     _HTTP_KEYS,
     _SECTIONS,
@@ -35,6 +34,7 @@ from pipelined.web_config import (
     WebConfigFile,
     read,
 )
+from pipelined.web.app import HttpServer
 
 #: Of "secret", at the lowest cost there is.
 HASH = "$2b$04$DaBjQgOeu0eDKLYt5q9oy.g8mssJa8xMvg1IlljMVILn5oE3UOE2i"

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the difference of two wall times comes from. Pure.
+
+It is read off a sum. The wall time of a run is, exactly (`_parts`)::
+
+    user CPU + system CPU - CPU time overlapped       time with a stage on CPU
+    + disk wait with no stage on CPU
+    + time with no stage on CPU and none waiting for disk
+
+and that of a command has its time outside the pipeline on top. So the differences of these
+parts add up to the difference of the wall times, and the largest ones are the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+from pipelined.analysis.bottleneck import STATE_WORDS, duration
+from pipelined.runs import STATES, Run, Stage
+
+__all__ = ["Reason", "Trial", "agree", "reasons"]
+
+#: A reason makes up at least this share of the difference, and at least so many seconds.
+MIN_SHARE = 0.10
+MIN_SECONDS = 0.001
+MAX_REASONS = 3
+#: A count of rounds this lopsided comes about by chance less often than this.
+SIGNIFICANT = 0.05
+#: Counts are told with a reason when they differ by this factor and by this many.
+TELLING_FACTOR = 2
+TELLING_FORKS = 100
+TELLING_CALLS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One measured execution: of a command, or a recorded run."""
+
+    wall_seconds: float
+    """Of the whole command."""
+    cpu_seconds: float
+    """Of the command and the processes that it waited for."""
+    run: Run | None
+    """The run that stands for it: of several pipelines the longest; None: none was seen."""
+    pipelines: int = 1
+    """How many runs were seen."""
+    lost: int = 0
+    """How many events could not be recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A part of the difference of two wall times."""
+
+    part: str
+    """``user``, ``system``, ``overlap``, ``disk``, ``idle`` or ``outside``; where no pipeline was
+    seen ``cpu`` or ``waiting``."""
+    seconds: float
+    """By how much it makes the second side's wall time longer; negative: shorter."""
+    text: str
+    """Said of the faster side."""
+    against: bool
+    """It works against the difference: the faster side is faster although of it."""
+
+
+def agree(differences: Sequence[float]) -> bool:
+    """Whether all have one sign, or so many that chance is unlikely (two-sided sign test)."""
+    above = sum(value > 0 for value in differences)
+    below = sum(value < 0 for value in differences)
+    total, fewer = above + below, min(above, below)
+    if total == len(differences) and not fewer:
+        return True
+    chance: float = 2 * sum(comb(total, count) for count in range(fewer + 1)) / 2**total
+    return chance < SIGNIFICANT
+
+
+def _parts(trial: Trial, by_run: bool) -> dict[str, float]:
+    """What the wall time of a trial is made of; the seconds add up to it.
+
+    Of its run if `by_run`, else only of the CPU time of the command.
+    """
+    if not by_run or trial.run is None:
+        return {"cpu": trial.cpu_seconds, "waiting": trial.wall_seconds - trial.cpu_seconds}
+    run = trial.run
+    user = sum(stage.user_seconds for stage in run.stages)
+    system = sum(stage.system_seconds for stage in run.stages)
+    busy = sum(run.levels[1:])
+    return {
+        "user": user,
+        "system": system,
+        "overlap": busy - user - system,
+        "disk": run.disk_alone_seconds,
+        "idle": run.levels[0] - run.disk_alone_seconds,
+        "outside": trial.wall_seconds - sum(run.levels),
+    }
+
+
+#: What is said of the faster side when it has less of a part, and when it has more.
+_PHRASES: Mapping[str, tuple[str, str]] = {
+    "cpu": ("{} less CPU time", "{} more CPU time"),
+    "user": ("{} less user CPU", "{} more user CPU"),
+    "system": ("{} less system CPU", "{} more system CPU"),
+    "overlap": ("{} more CPU time overlapped", "{} less CPU time overlapped"),
+    "disk": (
+        "{} less disk wait with no stage on CPU",
+        "{} more disk wait with no stage on CPU",
+    ),
+    "idle": (
+        "{} less time with no stage on CPU and none waiting for disk",
+        "{} more time with no stage on CPU and none waiting for disk",
+    ),
+    "outside": ("{} less time outside the pipeline", "{} more time outside the pipeline"),
+    "waiting": ("{} less time off CPU", "{} more time off CPU"),
+}
+
+
+def reasons(a: Sequence[Trial], b: Sequence[Trial], wall: float) -> tuple[Reason, ...]:
+    """The parts that make up a difference of `wall` seconds, largest first, at most `MAX_REASONS`.
+
+    A part counts if it is `MIN_SHARE` of the difference, differs one way in nearly all rounds
+    (`agree`), and by more than it deviates from its own median (median absolute deviation).
+    """
+    by_run = all(trial.run is not None for trial in (*a, *b))
+    pairs = list(zip(a, b, strict=True))
+    found: dict[str, float] = {}
+    for part in _parts(a[0], by_run):
+        deltas = [_parts(y, by_run)[part] - _parts(x, by_run)[part] for x, y in pairs]
+        seconds = median(deltas)
+        deviation = median(abs(delta - seconds) for delta in deltas)
+        enough = abs(seconds) >= max(MIN_SHARE * abs(wall), MIN_SECONDS)
+        if enough and abs(seconds) > deviation and agree(deltas):
+            found[part] = seconds
+    order = sorted(found, key=lambda part: -abs(found[part]))
+    # What works against the difference may be larger than what makes it.
+    made_of = [part for part in order if found[part] * wall > 0]
+    opposed = [part for part in order if found[part] * wall < 0][:1] if made_of else []
+    told_reasons = []
+    told: list[str] = []
+    for part in (*made_of[: MAX_REASONS - len(opposed)], *opposed):
+        seconds, against = found[part], part in opposed
+        text = _PHRASES[part][against].format(duration(abs(seconds)))
+        details = [_detail(part, a, b, seconds)] if by_run else []
+        if part in ("user", "system") and not told:
+            told = _counts(a, b, seconds, against) if by_run else []
+            details += told
+        if said := "; ".join(filter(None, details)):
+            text += f" ({said})"
+        told_reasons.append(Reason(part, seconds, text, against))
+    return tuple(told_reasons)
+
+
+def _detail(part: str, a: Sequence[Trial], b: Sequence[Trial], seconds: float) -> str:
+    """Which command, in which state, has most of a part of the difference; may be empty."""
+    values: Callable[[Stage], float]
+    word = ""
+    if part == "user":
+        values = _user
+    elif part == "system":
+        values = _system
+    elif part == "disk":
+        values = _in_state("disk")
+    elif part == "idle":
+        state = _state_behind(a, b, seconds)
+        if state is None:
+            return ""
+        values, word = _in_state(state), f": {STATE_WORDS[state]}"
+    else:
+        return ""
+    deltas = _deltas(a, b, lambda run: _by_command(run, values))
+    command = max(deltas, key=lambda name: deltas[name] * seconds, default="")
+    return f"mostly {command}{word}" if deltas.get(command, 0.0) / seconds >= 0.5 else ""
+
+
+def _user(stage: Stage) -> float:
+    return stage.user_seconds
+
+
+def _system(stage: Stage) -> float:
+    return stage.system_seconds
+
+
+def _in_state(state: str) -> Callable[[Stage], float]:
+    return lambda stage: stage.states[state]
+
+
+#: States that repeat what other stages or threads do: looked at last.
+_SECOND_HAND = ("pipe_empty", "pipe_full", "child", "lock")
+
+
+def _state_behind(a: Sequence[Trial], b: Sequence[Trial], seconds: float) -> str | None:
+    """The state whose time differs with the time in which nothing happens; None: none does."""
+    deltas = _deltas(
+        a, b, lambda run: {state: sum(s.states[state] for s in run.stages) for state in STATES}
+    )
+    first_hand = [s for s in STATES if s not in ("cpu", "disk", *_SECOND_HAND)]
+    for states in (first_hand, _SECOND_HAND):
+        state = max(states, key=lambda name: deltas[name] * seconds)
+        if deltas[state] / seconds >= 0.5:
+            return state
+    return None
+
+
+def _by_command(run: Run, value: Callable[[Stage], float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for stage in run.stages:
+        found[stage.command] = found.get(stage.command, 0.0) + value(stage)
+    return found
+
+
+def _deltas(
+    a: Sequence[Trial], b: Sequence[Trial], values: Callable[[Run], Mapping[str, float]]
+) -> dict[str, float]:
+    """By name the median over the rounds of the second side's value less the first one's."""
+    rounds = [(values(x.run), values(y.run)) for x, y in zip(a, b, strict=True) if x.run and y.run]
+    names = {name: None for pair in rounds for found in pair for name in found}
+    return {name: median(y.get(name, 0.0) - x.get(name, 0.0) for x, y in rounds) for name in names}
+
+
+def _counts(a: Sequence[Trial], b: Sequence[Trial], seconds: float, against: bool) -> list[str]:
+    """Forks and calls that read or write, where who has more CPU time has a multiple of them.
+
+    Those of the faster side first.
+    """
+    said = []
+    for word, enough, value in (
+        ("forks", TELLING_FORKS, _forks),
+        ("calls", TELLING_CALLS, _calls),
+    ):
+        counts = [
+            median(value(trial.run) for trial in trials if trial.run is not None)
+            for trials in (a, b)
+        ]
+        low, high = counts if seconds > 0 else reversed(counts)
+        if high - low >= enough and high >= TELLING_FACTOR * low:
+            quick, slow = (high, low) if against else (low, high)
+            said.append(f"{quick:,.0f} {word}, not {slow:,.0f}")
+    return said
+
+
+def _forks(run: Run) -> int:
+    return sum(stage.forks for stage in run.stages)
+
+
+def _calls(run: Run) -> int:
+    return sum(stage.read_calls + stage.write_calls for stage in run.stages)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined serve`: the daemon in the foreground, from the first hook to a clean stop.
+
+The port is bound before a hook is attached: where it is taken nothing else happens. Until
+the hooks are attached every path but /healthz is answered with 503. Capabilities are only there
+while the hooks are attached, and only in the thread that does it. SIGHUP reads again what can be
+read again; systemd is told how things stand.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import IO, TYPE_CHECKING
+
+from pipelined import __version__
+from pipelined.analysis.findings import Host
+from pipelined.config import Address, Config
+from pipelined.daemon.capabilities import started_without
+from pipelined.daemon.systemd import Supervisor
+from pipelined.errors import UserError
+from pipelined.history.history import History, default_directory
+from pipelined.http_port.listening import listen
+from pipelined.malloc import use_one_arena
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.observer import Hook, Observer
+    from pipelined.web.app import HttpServer
+
+__all__ = ["announcement", "serve"]
+
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+#: Signs of life in the time that the watchdog gives: one may be late, and one lost.
+_SIGNS_OF_LIFE = 4
+#: Seconds between status lines where no watchdog asks for more.
+_STATUS_EVERY = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def serve(
+    config: Config,
+    out: IO[str],
+    *,
+    open_observer: Callable[[Config], Observer] | None = None,
+    give_up: Callable[[], object] = lambda: None,
+    supervisor: Supervisor | None = None,
+) -> None:
+    """Observe and serve until SIGTERM or SIGINT; then detach everything and return.
+
+    What was attached and where to look goes to `out`. `give_up` is called in each thread that
+    is to go on without privileges, in the calling one once the hooks are attached. `supervisor`
+    is told how things stand. Raises UserError when the port or the hooks cannot be had; nothing
+    is left attached then.
+    """
+    use_one_arena()
+    supervisor = supervisor or Supervisor()
+    if supervisor.watchdog is not None:
+        faulthandler.enable()  # whoever hangs and is ended with SIGABRT says where
+    web_config = _web_config(config)
+    address = config.web_listen_address
+    listener = listen(address.host, address.port)
+    host = Host.read()
+    history = _history(config, host) if config.history else None
+    with _handled_signals() as signals, ExitStack() as at_last, ExitStack() as serving:
+        with ExitStack() as observing:
+            served = _started(serving, address, listener, web_config, give_up)
+            try:
+                observer = observing.enter_context((open_observer or _opener(history))(config))
+            finally:
+                front, server = served()
+            give_up()
+            if config.show_arguments and not _sees_arguments():
+                log.warning(
+                    "--show-arguments shows those of our own user only: /proc hides the others';"
+                    " set ProtectProc=default in the unit, or mount /proc without hidepid"
+                )
+            observer.start()
+            from pipelined.web.app import create_app
+
+            app = create_app(
+                observer,
+                host=host,
+                show_arguments=config.show_arguments,
+                history=history,
+                web_config=web_config,
+            )
+            front.wsgi_app = app.wsgi_app  # type: ignore[method-assign]  # from now on it answers
+            # what is there by now stays, and records come and go without cycles: look rarely
+            gc.freeze()
+            gc.set_threshold(20_000)
+            out.write(
+                announcement(
+                    observer.loader,
+                    observer.hooks(),
+                    Address(address.host, server.port),
+                    scheme=server.scheme,
+                    by_hand=supervisor.address is None,
+                )
+            )
+            out.flush()
+            if history:  # what is still to be written is, when every hook is detached
+                at_last.enter_context(history)
+            supervisor.ready(_status(observer))
+            _wait_for_stop(signals, observer, supervisor, web_config)
+            supervisor.stopping()
+            # No request may see an observer that is closed.
+            server.stop()
+            if history:  # what has ended by now goes into it
+                observer.settle()
+        log.info("every hook is detached")
+
+
+def _started(
+    serving: ExitStack,
+    address: Address,
+    listener: socket.socket,
+    web_config: WebConfigFile | None,
+    give_up: Callable[[], object],
+) -> Callable[[], tuple[Flask, HttpServer]]:
+    """Start to serve `listener` until `serving` ends; what is returned waits until it is served.
+
+    What it takes to serve is imported meanwhile, in the thread that starts the server: as long
+    as the kernel verifies programs, the calling one needs no Python.
+    """
+
+    def start() -> tuple[Flask, HttpServer]:
+        from pipelined.web.app import HttpServer, create_front
+
+        front = create_front()
+        server = HttpServer(front, address.host, address.port, web_config, listener=listener)
+        return front, serving.enter_context(server)
+
+    return started_without(start, give_up)
+
+
+def _wait_for_stop(
+    signals: set[signal.Signals],
+    observer: Observer,
+    supervisor: Supervisor,
+    web_config: WebConfigFile | None,
+) -> None:
+    """Give signs of life, and reload on SIGHUP, until one of the other signals arrives."""
+    had_terminal = _has_terminal()
+    swept = observer.sweep_stats.count
+    every = (
+        supervisor.watchdog / _SIGNS_OF_LIFE if supervisor.watchdog is not None else _STATUS_EVERY
+    )
+    while True:
+        if supervisor.address is None:
+            number = signal.sigwaitinfo(signals).si_signo
+        elif arrived := signal.sigtimedwait(signals, every):
+            number = arrived.si_signo
+        else:
+            swept = _sign_of_life(observer, supervisor, swept)
+            continue
+        # The shell passes the hangup of a terminal on to what runs there.
+        if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
+            _reload(observer, supervisor, web_config)
+            continue
+        log.info("%s: stopping", signal.Signals(number).name)
+        return
+
+
+def _sign_of_life(observer: Observer, supervisor: Supervisor, swept: int) -> int:
+    """Tell the supervisor that we live, if a sweep ended since there were `swept`; how many now.
+
+    Sweeps may be further apart than the watchdog allows: then one is done here. One that hangs
+    holds this one, too, and there is no sign of life.
+    """
+    try:
+        if observer.sweep_stats.count == swept:
+            observer.sweep()
+    except Exception:
+        log.exception("sweep failed: no sign of life for the watchdog")
+    else:
+        supervisor.alive(_status(observer))
+    return observer.sweep_stats.count
+
+
+def _reload(observer: Observer, supervisor: Supervisor, web_config: WebConfigFile | None) -> None:
+    supervisor.reloading()
+    if web_config is None:
+        log.info("SIGHUP: nothing to read again: there is no --web.config.file")
+    else:
+        try:
+            web_config.reload()
+            log.info("SIGHUP: the web config is read again")
+        except UserError as error:
+            log.error("SIGHUP: the old web config stays in force: %s", error)
+    supervisor.ready(_status(observer))
+
+
+def _status(observer: Observer) -> str:
+    """How things stand, in one line: ``12 of 12 hooks, 3 pipelines live``."""
+    hooks = observer.hooks()
+    attached = sum(hook.attached for hook in hooks)
+    live = observer.live()
+    noun = "pipeline" if live == 1 else "pipelines"
+    return f"{attached} of {len(hooks)} hooks, {live} {noun} live"
+
+
+def _sees_arguments() -> bool:
+    """Whether command lines of other users' processes can be read: of the first one, root's."""
+    try:
+        with open("/proc/1/cmdline", "rb"):
+            return True
+    except OSError:
+        return False
+
+
+def _has_terminal() -> bool:
+    """Whether we are started from a terminal, and that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _web_config(config: Config) -> WebConfigFile | None:
+    if config.web_config_file is None:
+        return None
+    from pipelined.http_port.web_config import WebConfigFile  # and TLS, YAML and bcrypt with it
+
+    return WebConfigFile(config.web_config_file)
+
+
+def _history(config: Config, host: Host) -> History:
+    return History(
+        config.state_directory or default_directory(os.environ),
+        host=host,
+        show_arguments=config.show_arguments,
+        max_age=config.history_max_age,
+        max_bytes=config.history_max_size,
+    )
+
+
+def _opener(history: History | None) -> Callable[[Config], Observer]:
+    from pipelined.observer import Observer
+
+    return partial(Observer.open, on_finished=history.put if history else None)
+
+
+@contextmanager
+def _handled_signals() -> Iterator[set[signal.Signals]]:
+    """The signals that ask for something, blocked so that they can be waited for.
+
+    A handler would not do: a signal that arrives just before the main thread falls asleep does
+    not wake it. Threads started meanwhile have them blocked too. SIGHUP and SIGINT stay ignored
+    where they were (nohup, a background job).
+    """
+    signals = {
+        number
+        for number in _HANDLED
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield signals
+    finally:
+        while signal.sigtimedwait(signals, 0) is not None:
+            pass  # asked again while stopping
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def announcement(
+    loader: str,
+    hooks: Sequence[Hook],
+    address: Address,
+    *,
+    scheme: str = "http",
+    by_hand: bool = True,
+) -> str:
+    """What was attached, tier by tier, where to look, and `by_hand` how to stop."""
+    tiers: dict[str, list[Hook]] = {}
+    for hook in hooks:
+        tiers.setdefault(hook.tier, []).append(hook)
+    lines = [f"pipelined {__version__} watches every pipeline on this host (loader {loader})."]
+    for tier, members in tiers.items():
+        attached = sum(hook.attached for hook in members)
+        state = "ok" if attached == len(members) else "ok, in part" if attached else "off"
+        there = ", ".join(hook.name for hook in members if hook.attached)
+        lines.append(f"  {tier:<10} {state}: {attached} of {len(members)} hooks attached")
+        if there:
+            lines.append(f"  {'':<10} {there}")
+        off: dict[str, list[str]] = {}
+        for hook in members:
+            if not hook.attached:
+                off.setdefault(hook.reason, []).append(hook.name)
+        lines += [
+            f"  {'':<10} off: {', '.join(dict.fromkeys(names))}: {reason}"
+            for reason, names in off.items()
+        ]
+    # An address that means every interface is none to type into a browser.
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    url = f"{scheme}://{Address(near, address.port)}"
+    lines += [
+        f"  {'page':<10} {url}/",
+        f"  {'metrics':<10} {url}/metrics",
+        f"  {'API':<10} {url}/api/v1/pipelines",
+        *(["Ctrl-C stops it."] if by_hand else []),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,509 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--web.config.file`: TLS, headers and passwords of the port, as other exporters are told them.
+
+The format is that of the Prometheus exporter-toolkit (docs/web-configuration.md there). What
+pipelined cannot do as the file asks is refused by name; nothing is left out silently.
+
+The file, and the files that it names, are read again when they have changed, and at SIGHUP. A
+file that is wrong by then changes nothing: what was read last stays.
+"""
+
+from __future__ import annotations
+
+import http
+import ipaddress
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelined.errors import UserError
+from pipelined.http_port.basic_auth import Logins, Verdict
+from pipelined.http_port.tls import (
+    CIPHER_SUITES,
+    CURVES,
+    TLS13_SUITES,
+    VERSIONS,
+    TlsError,
+    TlsStream,
+    Wanted,
+    context_of,
+    expiry_of,
+)
+from pipelined.http_port.yaml_nodes import Material, Nodes
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+
+    import yaml
+
+__all__ = ["WebConfig", "WebConfigFile", "guarded", "read"]
+
+log = logging.getLogger(__name__)
+
+_TLS_KEYS = (
+    "cert",
+    "key",
+    "client_ca",
+    "cert_file",
+    "key_file",
+    "client_ca_file",
+    "client_auth_type",
+    "client_allowed_sans",
+    "min_version",
+    "max_version",
+    "cipher_suites",
+    "prefer_server_cipher_suites",
+    "curve_preferences",
+)
+_SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
+_HTTP_KEYS = ("http2", "headers")
+#: Headers that may be set, and their values where only some make sense.
+_HEADERS: dict[str, tuple[str, ...]] = {
+    "Content-Security-Policy": (),
+    "X-Frame-Options": ("deny", "sameorigin"),
+    "X-Content-Type-Options": ("nosniff",),
+    "X-XSS-Protection": (),
+    "Strict-Transport-Security": (),
+}
+_VERIFIES = ("VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
+_DOES_NOT_VERIFY = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
+#: A check of a higher cost takes a core for longer than a scrape may (seconds).
+_MOST_COST = 16
+#: Seconds from one look at the files to the next, while the port is used.
+_LOOK_PACE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """`tls_server_config`."""
+
+    line: int
+    certificate: Material
+    key: Material
+    client_ca: Material | None
+    client_auth: str
+    allowed_names: frozenset[str]
+    min_version: str
+    max_version: str
+    cipher_suites: tuple[str, ...]
+    prefer_server_cipher_suites: bool
+    curve: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """What a file says; certificates are still to be read."""
+
+    tls: TlsSettings | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
+    """User names and bcrypt hashes; none: everybody may see everything."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it names."""
+        tls = self.tls
+        named = (tls.certificate, tls.key, tls.client_ca) if tls else ()
+        return tuple(one.path for one in named if one and one.path)
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether it keeps anybody out."""
+        required = self.tls is not None and self.tls.client_auth == "RequireAndVerifyClientCert"
+        return bool(self.users) or required
+
+
+def read(path: Path) -> WebConfig:
+    """What the file says. Raises UserError with the line of what is wrong."""
+    reader = _Reader(path)
+    return reader.config(reader.root("--web.config.file names a YAML file that this user may read"))
+
+
+class _Reader(Nodes):
+    """Makes a `WebConfig` of a file's nodes."""
+
+    def config(self, root: yaml.Node | None) -> WebConfig:
+        sections = self.mapping(root, "the file", _SECTIONS)
+        if "rate_limit" in sections:
+            raise self.wrong(
+                sections["rate_limit"],
+                "rate_limit is not supported",
+                "take it out; a proxy in front can do it",
+            )
+        return WebConfig(
+            tls=self._tls(sections.get("tls_server_config")),
+            headers=self._http(sections.get("http_server_config")),
+            users=self._users(sections.get("basic_auth_users")),
+        )
+
+    def _tls(self, node: yaml.Node | None) -> TlsSettings | None:
+        keys = self.mapping(node, "tls_server_config", _TLS_KEYS)
+        if not keys:
+            return None
+        assert node is not None
+        certificate, key = self.material(keys, "cert"), self.material(keys, "key")
+        for part, found in (("cert", certificate), ("key", key)):
+            if found is None:
+                raise self.wrong(
+                    node,
+                    f"tls_server_config has no {part}_file",
+                    f"add {part}_file: server.{'crt' if part == 'cert' else 'key'}",
+                )
+        assert certificate and key
+        client_ca = self.material(keys, "client_ca")
+        client_auth = self._client_auth(keys, client_ca)
+        names = self.texts(keys, "client_allowed_sans")
+        if names and client_auth != "RequireAndVerifyClientCert":
+            raise self.wrong(
+                keys["client_allowed_sans"],
+                "client_allowed_sans needs client_auth_type RequireAndVerifyClientCert",
+                "without it a client may come without a certificate",
+            )
+        low = self._choice(keys, "min_version", VERSIONS, "TLS12", ("TLS10", "TLS11"))
+        high = self._choice(keys, "max_version", VERSIONS, "TLS13", ("TLS10", "TLS11"))
+        if low > high:
+            raise self.wrong(keys["max_version"], f"max_version {high} is below min_version {low}")
+        suites = self.texts(keys, "cipher_suites")
+        for name in suites:
+            if name in TLS13_SUITES:
+                raise self.wrong(
+                    keys["cipher_suites"],
+                    f"cipher_suites: {name} is of TLS 1.3, whose suites are always all offered",
+                    "take it out",
+                )
+            self.known(keys["cipher_suites"], "cipher_suites", name, CIPHER_SUITES)
+        curves = self.texts(keys, "curve_preferences")
+        for name in curves:
+            self.known(keys["curve_preferences"], "curve_preferences", name, CURVES)
+        if len(curves) > 1:
+            raise self.wrong(
+                keys["curve_preferences"],
+                "curve_preferences: Python can be told one curve only",
+                "keep the first, or leave it out: X25519 comes first then",
+            )
+        return TlsSettings(
+            line=node.start_mark.line + 1,
+            certificate=certificate,
+            key=key,
+            client_ca=client_ca,
+            client_auth=client_auth,
+            allowed_names=frozenset(_name(one) for one in names),
+            min_version=low,
+            max_version=high,
+            cipher_suites=suites,
+            prefer_server_cipher_suites=self.flag(keys, "prefer_server_cipher_suites", True),
+            curve=curves[0] if curves else None,
+        )
+
+    def _client_auth(self, keys: Mapping[str, yaml.Node], ca: Material | None) -> str:
+        kind = self.text(keys, "client_auth_type") or "NoClientCert"
+        node = keys.get("client_auth_type")
+        if kind in _DOES_NOT_VERIFY and node is not None:
+            raise self.wrong(
+                node,
+                f"client_auth_type {kind} is not supported: Python verifies each certificate"
+                " that it asks for",
+                "write RequireAndVerifyClientCert, and client_ca_file",
+            )
+        if node is not None:
+            self.known(node, "client_auth_type", kind, ("NoClientCert", *_VERIFIES))
+        if kind in _VERIFIES and ca is None:
+            assert node is not None
+            raise self.wrong(
+                node,
+                f"client_auth_type {kind} needs client_ca_file",
+                "name the CA that signs your clients' certificates; none is taken from the system",
+            )
+        if ca is not None and kind == "NoClientCert":
+            raise self.wrong(
+                keys[ca.key],
+                f"{ca.key} without client_auth_type",
+                "write client_auth_type: RequireAndVerifyClientCert",
+            )
+        return kind
+
+    def _http(self, node: yaml.Node | None) -> dict[str, str]:
+        keys = self.mapping(node, "http_server_config", _HTTP_KEYS)
+        if self.flag(keys, "http2", False):
+            raise self.wrong(
+                keys["http2"],
+                "http2 is not supported: pipelined speaks HTTP/1.1",
+                "write http2: false, or leave it out",
+            )
+        headers: dict[str, str] = {}
+        found = self.mapping(keys.get("headers"), "headers", _HEADERS)
+        for name, node in found.items():
+            value = self.text(found, name)
+            if not value:
+                continue
+            if _HEADERS[name] and value not in _HEADERS[name]:
+                raise self.wrong(
+                    node, f"{name} must be {' or '.join(_HEADERS[name])}, not {value!r}"
+                )
+            if not re.fullmatch(r"[\x20-\x7e]+", value):
+                raise self.wrong(node, f"{name} must be one line of plain characters")
+            headers[name] = value
+        return headers
+
+    def _users(self, node: yaml.Node | None) -> dict[str, str]:
+        users: dict[str, str] = {}
+        found = self.mapping(node, "basic_auth_users", None)
+        for name, value in found.items():
+            if not name or ":" in name:
+                raise self.wrong(value, f"basic_auth_users: no user can be called {name!r}")
+            hashed = self.text(found, name)
+            match = re.fullmatch(r"\$2[abxy]\$(\d\d)\$[./A-Za-z0-9]{53}", hashed)
+            if match is None:
+                raise self.wrong(
+                    value,
+                    f"basic_auth_users: what {name} has is no bcrypt hash",
+                    f"make one: htpasswd -nBC 10 {name}",
+                )
+            if not 4 <= int(match[1]) <= _MOST_COST:
+                raise self.wrong(
+                    value,
+                    f"basic_auth_users: the hash of {name} has cost {int(match[1])}",
+                    f"make one of 4 to {_MOST_COST}: htpasswd -nBC 10 {name}",
+                )
+            users[name] = hashed
+        return users
+
+    def _choice(
+        self,
+        keys: Mapping[str, yaml.Node],
+        name: str,
+        known: Iterable[str],
+        default: str,
+        broken: Iterable[str],
+    ) -> str:
+        value = self.text(keys, name)
+        if not value:
+            return default
+        if value in broken:
+            raise self.wrong(
+                keys[name], f"{name} {value} is refused: TLS below 1.2 is broken", "write TLS12"
+            )
+        self.known(keys[name], name, value, known)
+        return value
+
+
+def _name(name: str) -> str:
+    """A name of a certificate as `tls.names_of` writes it."""
+    try:
+        return ipaddress.ip_address(name).compressed
+    except ValueError:
+        return name
+
+
+# -- in use
+
+
+@dataclass(frozen=True, slots=True)
+class _InUse:
+    config: WebConfig
+    context: ssl.SSLContext | None
+    expiry: float | None
+    logins: Logins | None
+
+
+class WebConfigFile:
+    """A web configuration in use. May be asked from any thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Reads the file and what it names; raises UserError."""
+        self._path = path
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._looked = clock()
+        self._seen: Mapping[Path, object] = {}
+        self._in_use: _InUse | None = None
+        self.last_reload_successful = False
+        """Whether the files were right when they were read last."""
+        self.last_reload_success_time = 0.0
+        """When they were read and right last (Unix time)."""
+        with self._lock:
+            self._load()
+
+    @property
+    def tls(self) -> bool:
+        """Whether the port speaks TLS; for as long as the daemon runs."""
+        return self._now().context is not None
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether it keeps anybody out."""
+        return self._now().config.asks_who
+
+    @property
+    def certificate_expiry(self) -> float | None:
+        """When the certificate stops being valid (Unix time); None without TLS."""
+        return self._now().expiry
+
+    def reload(self) -> None:
+        """Read the files again. Raises UserError when they are wrong: what was read last stays."""
+        with self._lock:
+            self._load()
+
+    def current(self) -> tuple[WebConfig, Logins | None]:
+        """What holds for a request now: reads changed files first, if it has not just looked."""
+        self._look()
+        now = self._now()
+        return now.config, now.logins
+
+    def stream(self, sock: socket.socket) -> TlsStream:
+        """TLS, as it holds now, over a new connection."""
+        self._look()
+        now = self._now()
+        assert now.context is not None and now.config.tls is not None
+        return TlsStream(sock, now.context, now.config.tls.allowed_names)
+
+    def _now(self) -> _InUse:
+        assert self._in_use is not None
+        return self._in_use
+
+    def _look(self) -> None:
+        if self._clock() - self._looked < _LOOK_PACE or not self._lock.acquire(blocking=False):
+            return  # looked just now, or somebody does
+        try:
+            self._looked = self._clock()
+            if all(_state(path) == state for path, state in self._seen.items()):
+                return
+            self._load()
+            log.info("%s: has changed; read again", self._path)
+        except UserError as error:
+            log.error("%s; what was read before stays in use", error)
+        finally:
+            self._lock.release()
+
+    def _load(self) -> None:
+        # Also where it fails: what is wrong is told once, and read again when it changes.
+        seen = {self._path: _state(self._path)}
+        try:
+            config = read(self._path)
+            seen |= {path: _state(path) for path in config.files}
+            before = self._in_use
+            if before and (config.tls is None) != (before.context is None):
+                raise UserError(
+                    f"{self._path}: TLS cannot be switched {'on' if config.tls else 'off'}"
+                    " while pipelined runs",
+                    "restart it",
+                )
+            context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
+        except UserError:
+            self.last_reload_successful = False
+            raise
+        finally:
+            self._seen = seen
+        if before and before.config.users == config.users:
+            logins = before.logins  # what it remembers still holds
+        else:
+            logins = Logins(config.users) if config.users else None
+        self._in_use = _InUse(config, context, expiry, logins)
+        self.last_reload_successful = True
+        self.last_reload_success_time = self._wall_clock()
+
+
+def _state(path: Path) -> object:
+    """Something that changes when the file does."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+
+
+def _context(path: Path, tls: TlsSettings) -> tuple[ssl.SSLContext, float]:
+    """The context, and when its certificate expires. Raises UserError."""
+    certificate = tls.certificate.read(path)
+    wanted = Wanted(
+        certificate=certificate,
+        key=tls.key.read(path),
+        client_ca=tls.client_ca.read(path) if tls.client_ca else None,
+        client_required=tls.client_auth == "RequireAndVerifyClientCert",
+        min_version=tls.min_version,
+        max_version=tls.max_version,
+        cipher_suites=tls.cipher_suites,
+        prefer_server_cipher_suites=tls.prefer_server_cipher_suites,
+        curve=tls.curve,
+    )
+    try:
+        context = context_of(wanted)
+    except TlsError as error:
+        material = {"cert": tls.certificate, "key": tls.key, "client_ca": tls.client_ca}
+        about = material.get(error.part)
+        line, name = (about.line, about.key) if about else (tls.line, error.part)
+        shown = f"{name} {about.path}" if about and about.path else name
+        raise UserError(f"{path}:{line}: {shown}: {error.reason}", error.hint) from None
+    expiry = expiry_of(certificate)
+    if expiry < time.time():
+        log.warning(
+            "%s: the certificate of tls_server_config expired on %s: clients will refuse it;"
+            " renew it, and see openssl x509 -noout -enddate -in %s",
+            path,
+            time.strftime("%Y-%m-%d", time.gmtime(expiry)),
+            tls.certificate.path or "FILE",
+        )
+    return context, expiry
+
+
+def guarded(
+    app: Callable[[dict[str, Any], Any], Iterable[bytes]], web_config: WebConfigFile
+) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
+    """The WSGI application `app` behind the passwords and with the headers of `web_config`."""
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        config, logins = web_config.current()
+
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
+            ours = {name.lower() for name in config.headers}
+            kept = [(name, value) for name, value in headers if name.lower() not in ours]
+            return start_response(status, [*kept, *config.headers.items()], *error)
+
+        if logins is not None:
+            verdict = logins.verdict(
+                environ.get("HTTP_AUTHORIZATION", ""), environ.get("REMOTE_ADDR", "")
+            )
+            if verdict is not Verdict.ADMITTED:
+                return _refusal(verdict, environ, start)
+        return app(environ, start)
+
+    return answer
+
+
+_REFUSALS = {
+    Verdict.NO_LOGIN: (401, "give a user name and a password (basic authentication)"),
+    Verdict.WRONG: (401, "wrong user name or password"),
+    Verdict.BUSY: (429, "too many logins are being checked; try again in a second"),
+}
+
+
+def _refusal(verdict: Verdict, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+    code, message = _REFUSALS[verdict]
+    body = (json.dumps({"error": {"status": code, "message": message}}) + "\n").encode()
+    headers = [
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+    if code == 401:
+        headers.append(("WWW-Authenticate", 'Basic realm="pipelined", charset="UTF-8"'))
+    else:
+        headers.append(("Retry-After", "1"))
+    start(f"{code} {http.HTTPStatus(code).phrase}", headers)
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and maps in the kernel, whichever loader put them there.
+
+The sweep needs nothing but map file descriptors and the iterator. libbpf's own messages go to
+the log at debug level; a failure is raised as one `UserError` with the line that matters.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import struct
+from collections.abc import Mapping
+from ctypes import byref, c_uint32, create_string_buffer, get_errno
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from pipelined.errors import NotPermittedError, UserError
+from pipelined.kernel import bcc_loader
+from pipelined.kernel.bcc_loader import BccPrograms
+from pipelined.kernel.hooks import ITERATOR, REQUIRED, Hook, Program, optional_programs
+from pipelined.kernel.libbpf import Libbpf
+from pipelined.kernel.libbpf_loader import LibbpfPrograms
+
+__all__ = ["Hook", "Loaded", "default_object", "load", "probe_hooks"]
+
+log = logging.getLogger(__name__)
+
+_MAPS = (
+    "stages",
+    "functions",
+    "readahead",
+    "free_stages",
+    "pipes",
+    "commands",
+    "units",
+    "lost",
+    "control",
+    "wakeups",
+)
+
+#: Of struct bpf_prog_info; the field is there since 5.12, else what is here stays 0.
+RECURSION_MISSES_OFFSET = 208
+_PROGRAM_INFO_SIZE = RECURSION_MISSES_OFFSET + 8
+
+#: Without these the tier tells nothing; faults and direct I/O come on top.
+_READAHEAD_NEEDS = (
+    ("on_page_added",),
+    ("on_pages_got", "on_get_pages", "on_get_pages_kprobe"),
+    ("on_reader_exit",),
+)
+
+
+def default_object() -> Path:
+    """The object that was built with the package."""
+    return Path(__file__).parents[1] / "bpf" / "pipelined.bpf.o"
+
+
+class _Programs(Protocol):
+    """What a loader yields."""
+
+    @property
+    def maps(self) -> Mapping[str, int]:
+        """Map name -> file descriptor."""
+
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        """Those that are loaded."""
+
+    @property
+    def refused(self) -> Mapping[str, tuple[Program, str]]:
+        """Optional ones that are not, and why."""
+
+    def attach(self, name: str, program: Program) -> tuple[int, int]:
+        """Attach one; descriptors of its link and of itself, or `UserError`."""
+
+    def all_attached(self) -> None:
+        """Nothing more will be attached."""
+
+    def close(self) -> None:
+        """Detach and unload everything."""
+
+
+class Loaded:
+    """Programs and maps in the kernel; `close` takes all of them out again."""
+
+    def __init__(
+        self,
+        lib: Libbpf,
+        loader: str,
+        programs: _Programs,
+        missing: Mapping[str, tuple[Program, str]],
+    ) -> None:
+        self._lib = lib
+        self.loader = loader
+        """Which one: libbpf or bcc."""
+        self.maps = programs.maps
+        """Map name -> file descriptor."""
+        self._programs = programs
+        self._missing = missing
+        self._iterator = -1
+        self._attached: list[tuple[str, int]] = []
+        """Hook and descriptor of each program."""
+        self.has_functions = False
+        """Whether any program of the `functions` tier is attached, and fills its map."""
+        self.has_readahead = False
+        """Whether those programs of the `readahead` tier are that it cannot do without."""
+
+    def attach(self) -> tuple[Hook, ...]:
+        """Attach the programs, once the maps hold what these need; `UserError` if refused."""
+        attached: dict[str, Program] = {}
+        refused = [program.refused(reason) for program, reason in self._missing.values()]
+        refused += [program.refused(reason) for program, reason in self._programs.refused.values()]
+        for name, program in self._programs.programs.items():
+            if program.instead_of in attached:
+                continue
+            try:
+                link, itself = self._programs.attach(name, program)
+            except UserError as error:
+                if name in REQUIRED:
+                    raise
+                refused.append(program.refused(error.message))
+                continue
+            if name == ITERATOR:
+                self._iterator = link
+            attached[name] = program
+            self._attached.append((program.hook, itself))
+        self._programs.all_attached()
+        self.has_functions = any(program.tier == "functions" for program in attached.values())
+        self.has_readahead = all(
+            any(name in attached for name in names) for names in _READAHEAD_NEEDS
+        )
+        return (*(program.attached() for program in attached.values()), *refused)
+
+    def iterate(self) -> None:
+        """Run the sweep's program over every task; returns when it has seen the last one."""
+        fd = self._lib.bpf_iter_create(self._iterator)
+        if fd < 0:
+            raise OSError(get_errno(), "bpf_iter_create")
+        try:
+            while True:
+                try:
+                    if not os.read(fd, 4096):
+                        return
+                except OSError as error:  # a million tasks seen: carry on from there
+                    if error.errno != errno.EAGAIN:
+                        raise
+        finally:
+            os.close(fd)
+
+    def missed_events(self) -> dict[str, int]:
+        """Events that a program was passed over for, by hook, since it was loaded.
+
+        The kernel lets no program interrupt itself on its CPU. Where programs of tracepoints can be
+        preempted (seen on 7.3), that holds for another task's event, too.
+        """
+        missed: dict[str, int] = {}
+        for hook, program in self._attached:
+            info = create_string_buffer(_PROGRAM_INFO_SIZE)  # what is in it would be asked for
+            size = c_uint32(len(info))
+            if self._lib.bpf_obj_get_info_by_fd(program, info, byref(size)):
+                raise OSError(get_errno(), "bpf_obj_get_info_by_fd")
+            (count,) = struct.unpack_from("=Q", info, RECURSION_MISSES_OFFSET)
+            missed[hook] = missed.get(hook, 0) + count
+        return missed
+
+    def put(self, name: str, key: bytes | None, value: bytes) -> bool:
+        """Update one element; key None pushes to a queue. False when the kernel refuses."""
+        result: int = self._lib.bpf_map_update_elem(self.maps[name], key, value, 0)
+        return result == 0
+
+    def get(self, name: str, key: bytes, size: int) -> bytes | None:
+        """One element's value, or None."""
+        value = create_string_buffer(size)
+        found: int = self._lib.bpf_map_lookup_elem(self.maps[name], key, value)
+        return value.raw if found == 0 else None
+
+    def delete(self, name: str, key: bytes) -> None:
+        """Delete one element; not an error when it is gone."""
+        self._lib.bpf_map_delete_elem(self.maps[name], key)
+
+    def close(self) -> None:
+        """Detach and unload everything."""
+        self._programs.close()
+
+    def __enter__(self) -> Loaded:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def load(
+    sizes: Mapping[str, int],
+    *,
+    loader: str = "auto",
+    path: Path | None = None,
+    trace_exec_failures: bool = False,
+    functions: bool = True,
+    readahead: bool = True,
+) -> Loaded:
+    """Load the programs with maps of `sizes` entries; `attach` starts them.
+
+    `loader`: libbpf loads the object at `path` (by default the one that
+    came with the package), bcc compiles the source on this host, auto is bcc where libbpf
+    fails. Programs at functions are optional: those that the kernel lets in are loaded, of the
+    others `attach` says why not. `functions` and `readahead` ask for those of these tiers, failed
+    execs are told
+    where the kernel allows it, or with `trace_exec_failures`. Raises `UserError` when another
+    program or a map cannot be had; nothing stays attached.
+    """
+    if loader == "bcc" and path:
+        raise UserError(f"--object={path} is of no use to --loader=bcc", "leave one of them out")
+    lib = Libbpf()
+    optional, missing = optional_programs(
+        functions=functions, readahead=readahead, trace_exec_failures=trace_exec_failures
+    )
+    tiers = {program.tier for program in optional.values()}
+    sizes = {
+        name: 1 if name in ("functions", "readahead") and name not in tiers else entries
+        for name, entries in sizes.items()
+    }
+    if loader != "bcc":
+        try:
+            prebuilt = LibbpfPrograms(lib, path or default_object(), sizes, _MAPS, optional)
+            return Loaded(lib, "libbpf", prebuilt, missing)
+        except NotPermittedError:
+            raise
+        except UserError as error:
+            if loader == "libbpf" or path or not bcc_loader.is_installed():
+                raise
+            log.warning("libbpf cannot load the BPF programs, trying bcc: %s", error)
+            refusal = error
+        try:
+            return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS, optional), missing)
+        except UserError as error:
+            raise UserError(f"{refusal.message}; with bcc: {error.message}", refusal.hint) from None
+    return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS, optional), missing)
+
+
+def probe_hooks(loader: str = "auto") -> list[Hook]:
+    """Load and attach everything once, with small maps, and take it out again.
+
+    Raises `UserError` when the daemon could not start.
+    """
+    sizes = dict.fromkeys(("stages", "functions", "readahead", "free_stages", "pipes"), 64)
+    with load(sizes, loader=loader) as loaded:
+        return list(loaded.attach())

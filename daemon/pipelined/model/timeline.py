@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a run went on: at most 300 points, each what happened between two sweeps, or several.
+
+While a run is live its counters are noted at each sweep (`Track`). They only ever add up, so
+what happened between two moments is their difference, and the sum of all points is what the
+run has in all, however many moments in between were left out. Pure: knows no BPF.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from pipelined.kernel.records import COUNTERS, NS
+from pipelined.runs import LEVELS, STATES
+
+__all__ = [
+    "MAX_POINTS",
+    "NOTED",
+    "Moment",
+    "Point",
+    "StagePoint",
+    "Timeline",
+    "Track",
+    "timeline_as_dict",
+    "timeline_from_dict",
+]
+
+#: Points of a time line, at most.
+MAX_POINTS = 300
+#: Sweeps that come sooner after one another than this make one point: so short a time, cut by when
+#: each counter was read, would tell more noise than news.
+_MIN_STEP_NS = 100_000_000
+#: Moments that a track keeps however little memory it is given.
+_MIN_MOMENTS = 8
+#: Bytes of a moment beside those of its values, about.
+_MOMENT_BYTES = 160
+
+#: Of a stage's counters, which begin with its states, so many are noted: up to the bytes.
+NOTED = len(STATES) + COUNTERS.index("written_bytes") + 1
+_READ = len(STATES) + COUNTERS.index("read_bytes")
+_WRITTEN = NOTED - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagePoint:
+    """What one stage did in a point."""
+
+    states: Mapping[str, float]
+    """Seconds by state (names of `runs.STATES`), summed over its threads; only those above 0."""
+    read_bytes: int
+    written_bytes: int
+    pid: int = 0
+    """Process id of the stage's root; 0 where it is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What happened in a run between two moments (Unix time, seconds)."""
+
+    start: float
+    end: float
+    levels: tuple[float, ...]
+    """Seconds at each of `runs.LEVELS`; they add up to `end` - `start`."""
+    stages: tuple[StagePoint, ...]
+    """One for each of `Run.stages`, in that order, also before the stage was there."""
+
+
+Timeline = tuple[Point, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Moment:
+    """The counters of a run at one moment, since the run's start."""
+
+    stages: tuple[tuple[int, int], ...]
+    """What tells the run's stages from all others, at any time."""
+    values: array[int]
+    """Nanoseconds at each level; then of each stage the first `NOTED` counters of its record."""
+
+    @property
+    def elapsed_ns(self) -> int:
+        """Since the run's start: what the levels add up to."""
+        return sum(self.values[: len(LEVELS)])
+
+
+class Track:
+    """The moments of one run, thinned as it grows."""
+
+    __slots__ = ("_ends", "_moments", "_step_ns")
+
+    def __init__(self) -> None:
+        self._moments: list[Moment] = []
+        self._ends: list[int] = []
+        self._step_ns = _MIN_STEP_NS
+
+    def add(self, moment: Moment, memory: int) -> None:
+        """Note one more moment, in about `memory` bytes for all of them."""
+        moments, ends = self._moments, self._ends
+        end = moment.elapsed_ns
+        if moments and ends[-1] - (ends[-2] if len(ends) > 1 else 0) < self._step_ns:
+            moments[-1], ends[-1] = moment, end
+            return
+        moments.append(moment)
+        ends.append(end)
+        room = memory // (8 * len(moment.values) + _MOMENT_BYTES)
+        # one less: the latest moment of all comes on top, when somebody asks
+        if len(moments) > max(_MIN_MOMENTS, min(MAX_POINTS - 1, room)):
+            self._thin()
+
+    def _thin(self) -> None:
+        """Merge neighbours two by two; from now on a point lasts as long as these do."""
+        count = len(self._moments)
+        self._step_ns = 2 * self._ends[-1] // count
+        for kept in (self._moments, self._ends):
+            del kept[: count - 1 : 2]
+
+    def timeline(
+        self, start: float, now: Moment, order: Sequence[int], pids: Sequence[int]
+    ) -> Timeline:
+        """The points from `start` (Unix time) up to `now`.
+
+        `order` has for each stage of the run its place in `now`, and `pids` its process id.
+        """
+        ended = now.elapsed_ns
+        before = [
+            moment for moment, end in zip(self._moments, self._ends, strict=True) if end < ended
+        ]
+        rows = [_aligned(moment, now.stages) for moment in (*before, now)]
+        rows[-1] = [max(0, value) for value in rows[-1]]
+        # Stages that were inside another may leave it and take their time along, and two CPUs may
+        # credit a few negative nanoseconds first. So no moment counts more than the one after it.
+        for row, after in zip(rows[-2::-1], rows[:0:-1], strict=True):
+            row[:] = map(min, row, after)
+        rows.insert(0, [0] * len(rows[-1]))
+        return tuple(_point(a, b, start, order, pids) for a, b in pairwise(rows))
+
+
+def _aligned(moment: Moment, stages: Iterable[tuple[int, int]]) -> list[int]:
+    """The values of `moment` in the order of these stages; zeros for one not there yet."""
+    values, levels = moment.values, len(LEVELS)
+    if moment.stages == stages:
+        return values.tolist()
+    place = {stage: levels + NOTED * at for at, stage in enumerate(moment.stages)}
+    row = values[:levels].tolist()
+    for stage in stages:
+        at = place.get(stage)
+        row += [0] * NOTED if at is None else values[at : at + NOTED]
+    return row
+
+
+def _point(
+    before: Sequence[int],
+    after: Sequence[int],
+    start: float,
+    order: Sequence[int],
+    pids: Sequence[int],
+) -> Point:
+    levels = len(LEVELS)
+    grown = [b - a for a, b in zip(before, after, strict=True)]
+    stages = []
+    for at, pid in zip(order, pids, strict=True):
+        first = levels + NOTED * at
+        states = dict(zip(STATES, grown[first:], strict=False))
+        stages.append(
+            StagePoint(
+                {state: NS * ns for state, ns in states.items() if ns > 0},
+                grown[first + _READ],
+                grown[first + _WRITTEN],
+                pid,
+            )
+        )
+    return Point(
+        start + NS * sum(before[:levels]),
+        start + NS * sum(after[:levels]),
+        tuple(NS * ns for ns in grown[:levels]),
+        tuple(stages),
+    )
+
+
+def timeline_as_dict(timeline: Timeline) -> list[dict[str, Any]]:
+    """The points, ready for `json.dumps`; docs/API.md describes the keys."""
+    return [
+        {
+            "start_timestamp_seconds": point.start,
+            "end_timestamp_seconds": point.end,
+            "level_seconds": {
+                level: _exact(seconds) for level, seconds in zip(LEVELS, point.levels, strict=True)
+            },
+            "stages": [
+                {
+                    "pid": stage.pid,
+                    "state_seconds": {
+                        state: _exact(seconds) for state, seconds in stage.states.items()
+                    },
+                    "read_bytes": stage.read_bytes,
+                    "written_bytes": stage.written_bytes,
+                }
+                for stage in point.stages
+            ],
+        }
+        for point in timeline
+    ]
+
+
+def _exact(seconds: float) -> float:
+    """Whole nanoseconds, as they were counted: a float's last digits only take space."""
+    return round(seconds, 9)
+
+
+def timeline_from_dict(described: Iterable[Mapping[str, Any]]) -> Timeline:
+    """The time line that `timeline_as_dict` described, also after a way through JSON.
+
+    Raises KeyError, TypeError or ValueError for what is no such description.
+    """
+    return tuple(
+        Point(
+            point["start_timestamp_seconds"],
+            point["end_timestamp_seconds"],
+            tuple(point["level_seconds"][level] for level in LEVELS),
+            tuple(
+                StagePoint(
+                    dict(stage["state_seconds"]),
+                    stage["read_bytes"],
+                    stage["written_bytes"],
+                    stage["pid"],
+                )
+                for stage in point["stages"]
+            ),
+        )
+        for point in described
+    )

@@ -1,0 +1,551 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs, time lines and totals, from what each sweep read. Pure: knows no BPF, HTTP or Prometheus.
+
+Totals grow by what each run grew since the sweep before, under the signature that the
+run had then; so they never go back, whatever a run turns out to be, and a run that ended
+between two sweeps is in them whole.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from operator import add, sub
+from typing import Any, NamedTuple
+
+from pipelined.kernel.records import COUNTERS, HISTOGRAMS, NO_READAHEAD, NS, Group, StageRecord
+from pipelined.model.signature import arrange
+from pipelined.model.timeline import NOTED, Moment, Timeline, Track
+from pipelined.runs import (
+    LEVELS,
+    PAGE_CLASSES,
+    STALL_CLASSES,
+    STATES,
+    Functions,
+    Histogram,
+    PipeEnd,
+    Readahead,
+    Run,
+    Series,
+    Stage,
+    StageCounters,
+    Stalls,
+)
+
+__all__ = ["OTHER", "Finished", "Model", "Totals"]
+
+#: Signature, and command, under which everything past the bound is folded.
+OTHER = "(other)"
+
+#: Seconds from the end of a pipeline's last process until the run is finished: for one
+#: with a pipe at whose other end nobody has been met, and for one without.
+_GRACE, _GRACE_CLOSED = 1.0, 0.1
+
+#: Seconds from a pipeline's start until its live run is shown and counted. Until then its stages
+#: are forked and exec, and its signature is none that anybody knows it by.
+_STARTING = 0.1
+
+#: Bytes that the time lines of all live runs may take together, and that of one run.
+_TRACKS_BYTES, _TRACK_BYTES = 16 << 20, 256 << 10
+
+#: So many of the runs that ended last keep their time line.
+_TRACKED = 50
+
+_COUNTED = len(STATES) + len(COUNTERS)
+_USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "system_ns"))
+
+#: Counters that a view shows as they are: bytes, calls, sleeps, processes.
+_PLAIN_COUNTERS = tuple(
+    name for name in COUNTERS if not name.endswith("_ns") and name != "exec_failures"
+)
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# Signatures repeat: a host runs the same jobs over and over.
+_arrange = lru_cache(maxsize=1024)(arrange)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all runs of one pipeline, finished and live."""
+
+    runs: int
+    active: int
+    run_seconds: float
+    last_run_seconds: float | None
+    last_run_end: float | None
+    levels: tuple[float, ...]
+    disk_overlapped_seconds: float
+    disk_alone_seconds: float
+    stages: Mapping[tuple[int, str], StageCounters]
+
+
+class Finished(NamedTuple):
+    """A run that has ended. Most are too short for anybody to look at: made when asked for."""
+
+    wall_seconds: float
+    make: Callable[[], tuple[Run, Timeline]]
+    """The run and its time line; may be called in any thread."""
+
+
+@dataclass(slots=True)
+class _StageSums:
+    """What grows under one place in a pipeline, in the units of the records."""
+
+    counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
+    user_ns: int = 0
+    system_ns: int = 0
+    functions: list[int] = field(default_factory=list)
+    """As in the record; the last value is not a sum, but the pipe written to last."""
+    readahead: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What grows under one series; nanoseconds."""
+
+    runs: int = 0
+    active: int = 0
+    last_run_seconds: float | None = None
+    last_run_end: float | None = None
+    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
+    """By level, while no stage waited for disk; then by level, while one did."""
+    stages: dict[tuple[int, str], _StageSums] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _SeenStage:
+    """The same of a stage, which may move from one run to another when these merge."""
+
+    arguments: str | None
+    counted: list[int] = field(default_factory=list)
+    user_ns: int = 0
+    system_ns: int = 0
+    functions: list[int] = field(default_factory=list)
+    readahead: list[int] = field(default_factory=list)
+
+
+class _Facts(NamedTuple):
+    user_ns: int
+    system_ns: int
+    arguments: str | None
+
+
+@dataclass(slots=True, eq=False)
+class _Sighting:
+    """A run as one sweep saw it; made into a `Run` when somebody asks for it."""
+
+    group: Group
+    series: Series
+    edges: tuple[tuple[int, int], ...]
+    """(writer, reader) as indexes into the group's stages by start."""
+    records: tuple[StageRecord, ...]
+    """The group's stages by start."""
+    facts: tuple[_Facts, ...]
+    """About each of `records`, what these alone do not tell."""
+    parent: str | None
+    track: Track | None
+    """None of a run that no sweep saw live, and once it is forgotten."""
+    forgotten: bool = False
+    """How it went on is not kept any longer."""
+    end_ns: int | None = None
+    """Set when the run is finished."""
+    run: Run | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A run as of the sweep before: what has been counted of it, so that only growth is."""
+
+    sighting: _Sighting | None = None
+    clock: list[int] = field(default_factory=list)
+    track: Track | None = None
+    finished: bool = False
+
+
+class Model:
+    """Takes what each sweep read; answers with runs and totals."""
+
+    def __init__(
+        self,
+        *,
+        max_signatures: int,
+        recent_runs: int,
+        unit_of: Callable[[int], str],
+        unix: float,
+        arguments_of: Callable[[int], str | None] | None = None,
+        exec_failures: bool = False,
+        on_finished: Callable[[Finished], object] | None = None,
+    ) -> None:
+        """`unit_of` names a cgroup id; `exec_failures`: a hook that tells them is attached.
+
+        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is told of
+        each run that ends, in the middle of a sweep: it has to be quick.
+        """
+        self._max_signatures = max_signatures
+        self._unit_of = unit_of
+        self._unix = unix
+        self._arguments_of = arguments_of
+        self._exec_failures = exec_failures
+        self._on_finished = on_finished
+        self._track_bytes = _TRACK_BYTES
+        self._sums: dict[Series, _Sums] = {}
+        self._runs: dict[int, _Seen] = {}
+        self._stages: dict[tuple[int, int], _SeenStage] = {}
+        self._live: list[_Sighting] = []
+        self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
+
+    def update(
+        self, groups: Sequence[Group], now: float, *, settle: bool = False
+    ) -> list[StageRecord]:
+        """Take in a sweep that began at monotonic time `now` (seconds).
+
+        What ended before it began, it has seen whole; not so what ended while it read.
+        A run is finished some time after its last process ended, as a stage that has not
+        been met yet may still join it; with `settle` it is finished at once. Returns the
+        stages that are over and counted: their records can be given back.
+        """
+        by_stage = {stage.index: group for group in groups for stage in group.stages}
+        over: list[StageRecord] = []
+        self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
+        self._live = []
+        for sums in self._sums.values():
+            sums.active = 0
+        for group in groups:
+            ended = all(stage.end_ns and not stage.live for stage in group.stages)
+            age = now - NS * max(stage.end_ns for stage in group.stages)
+            over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
+            finished = over_now or (ended and settle)
+            starting = now - NS * group.clock.start_ns < _STARTING
+            if group.is_run and (finished or settle or not starting):
+                around = _around(group, by_stage)
+                # what a stage of a pipeline starts is that stage, and not alone
+                if around is None or len(group.stages) > 1 or len(around.stages) == 1:
+                    self._take_in(group, around, finished)
+            if over_now:
+                over.extend(group.stages)
+                self._runs.pop(group.root, None)
+        for stage in over:
+            self._stages.pop((stage.index, stage.generation), None)
+        # what was merged into another run is none of its own any more
+        for root in self._runs.keys() - {group.root for group in groups}:
+            del self._runs[root]
+        return over
+
+    def runs(self) -> list[Run]:
+        """Live runs, then the recent finished ones; newest start first in each."""
+        return [
+            run
+            for sightings in (self._live, self._recent)
+            for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
+        ]
+
+    @property
+    def live(self) -> int:
+        """How many live runs are shown and counted."""
+        return len(self._live)
+
+    def timeline(self, run_id: str) -> Timeline | None:
+        """How a live or recent run went on; None for others, and when it is forgotten."""
+        for sighting in (*self._live, *self._recent):
+            if not sighting.forgotten and self._run_id(sighting.group) == run_id:
+                return self._timeline(sighting, sighting.track)
+        return None
+
+    def totals(self) -> dict[Series, Totals]:
+        """Everything counted so far, by series."""
+        return {series: self._totals(sums) for series, sums in self._sums.items()}
+
+    # -- counting
+
+    def _take_in(self, group: Group, around: Group | None, finished: bool) -> None:
+        seen = self._runs.get(group.root)
+        if seen is None:
+            seen = self._runs[group.root] = _Seen()
+        if seen.finished:
+            return
+        parent = None if around is None else self._run_id(around)
+        sighting = seen.sighting
+        if sighting is None or sighting.group is not group or sighting.parent != parent:
+            if not (finished or seen.track):
+                seen.track = Track()
+            sighting = seen.sighting = self._sight(group, parent, seen)
+            if seen.track and not finished:
+                seen.track.add(_moment(group, sighting.records), self._track_bytes)
+        sums = self._sums[sighting.series]
+        if not finished:
+            sums.active += 1
+            self._live.append(sighting)
+            return
+        seen.finished = True
+        sighting.end_ns = max(stage.end_ns for stage in group.stages)
+        sighting.run = None
+        self._recent.append(sighting)
+        if len(self._recent) > _TRACKED:
+            old = self._recent[-1 - _TRACKED]
+            old.track, old.forgotten = None, True
+        sums.runs += 1
+        sums.last_run_seconds = wall = NS * sum(_clock(group))
+        sums.last_run_end = NS * sighting.end_ns + self._unix
+        if self._on_finished:
+            self._on_finished(Finished(wall, partial(self._made, sighting, seen.track)))
+
+    def _sight(self, group: Group, parent: str | None, seen: _Seen) -> _Sighting:
+        """Count what a run has grown since it was seen last."""
+        records = tuple(sorted(group.stages, key=lambda stage: (stage.root_start_ns, stage.index)))
+        edges = _edges(records, group.slot_edges)
+        order = _arrange(tuple([stage.command for stage in records]), edges)
+        unit = self._unit_of(records[0].cgroup)
+        series = self._bounded(Series(order.signature, parent is not None, unit))
+        sums = self._sums[series]
+        stages = [self._seen_stage(stage) for stage in records]
+        _grow(sums.clock, seen.clock, _clock(group))
+        for i, position in zip(order.sequence, order.positions, strict=True):
+            place = (position, records[i].command)
+            if series.pipeline == OTHER:
+                place = (0, OTHER)
+            total = sums.stages.get(place)
+            if total is None:
+                total = sums.stages[place] = _StageSums()
+            _grow(total.counted, stages[i].counted, records[i].counted)
+            _grow_modes(total, stages[i])
+            if records[i].functions:
+                _grow_functions(total, stages[i], records[i].functions)
+            if now := records[i].readahead:
+                total.readahead = total.readahead or [0] * len(now)
+                if now is not NO_READAHEAD:
+                    _grow(total.readahead, stages[i].readahead, now)
+        facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
+        return _Sighting(group, series, edges, records, facts, parent, seen.track)
+
+    def _bounded(self, series: Series) -> Series:
+        if series in self._sums:
+            return series
+        if len(self._sums) >= self._max_signatures:
+            series = Series(OTHER, series.nested, "-")
+        self._sums.setdefault(series, _Sums())
+        return series
+
+    def _seen_stage(self, stage: StageRecord) -> _SeenStage:
+        key = (stage.index, stage.generation)
+        seen = self._stages.get(key)
+        if seen is None:
+            known = self._arguments_of(stage.pid) if self._arguments_of and stage.live else None
+            seen = self._stages[key] = _SeenStage(known)
+        return seen
+
+    # -- one run
+
+    def _run(self, sighting: _Sighting) -> Run:
+        if sighting.run:
+            return sighting.run
+        group, records = sighting.group, sighting.records
+        order = _arrange(tuple(stage.command for stage in records), sighting.edges)
+        place = {i: at for at, i in enumerate(order.sequence)}
+        levels = len(LEVELS)
+        clock = [NS * max(0, ns) for ns in _clock(group)]
+        end = sighting.end_ns
+        sighting.run = Run(
+            id=self._run_id(group),
+            series=sighting.series,
+            start=NS * group.clock.start_ns + self._unix,
+            end=None if end is None else NS * end + self._unix,
+            wall_seconds=sum(clock),
+            partial=any(stage.partial for stage in records),
+            levels=tuple(a + b for a, b in zip(clock[:levels], clock[levels:], strict=True)),
+            disk_overlapped_seconds=sum(clock[levels + 1 :]),
+            disk_alone_seconds=clock[levels],
+            stages=tuple(
+                self._stage(records[i], position, sighting.facts[i])
+                for i, position in zip(order.sequence, order.positions, strict=True)
+            ),
+            endpoints=group.endpoints,
+            parent=sighting.parent,
+            edges=tuple(sorted((place[a], place[b]) for a, b in sighting.edges)),
+        )
+        return sighting.run
+
+    def _made(self, sighting: _Sighting, track: Track | None) -> tuple[Run, Timeline]:
+        return self._run(sighting), self._timeline(sighting, track)
+
+    def _timeline(self, sighting: _Sighting, track: Track | None) -> Timeline:
+        group, records = sighting.group, sighting.records
+        order = _arrange(tuple(stage.command for stage in records), sighting.edges).sequence
+        start = NS * group.clock.start_ns + self._unix
+        pids = [records[i].pid for i in order]
+        return (track or Track()).timeline(start, _moment(group, records), order, pids)
+
+    def _stage(self, record: StageRecord, position: int, facts: _Facts) -> Stage:
+        # two CPUs may credit a few negative nanoseconds before the positive ones land
+        counted = [max(0, value) for value in record.counted]
+        return Stage(
+            position=position,
+            command=record.command,
+            pid=record.pid,
+            start=NS * record.start_ns + self._unix,
+            end=None if record.live else NS * record.end_ns + self._unix,
+            ends=tuple(
+                PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
+            ),
+            arguments=facts.arguments,
+            **self._counters(counted, facts.user_ns, facts.system_ns, record),
+        )
+
+    def _counters(
+        self,
+        counted: Sequence[int],
+        user_ns: int,
+        system_ns: int,
+        tiers: StageRecord | _StageSums,
+    ) -> dict[str, Any]:
+        """The fields of `StageCounters`; `tiers` has what the optional tiers say."""
+        values = dict(zip((*STATES, *COUNTERS), counted, strict=True))
+        return {
+            "states": {state: NS * values[state] for state in STATES},
+            "user_seconds": NS * user_ns,
+            "system_seconds": NS * system_ns,
+            "exec_failures": values["exec_failures"] if self._exec_failures else None,
+            "children_cpu_seconds": NS * values["children_cpu_ns"],
+            "children_lifetime_seconds": NS * values["children_life_ns"],
+            "functions": _functions(tiers.functions) if tiers.functions else None,
+            "readahead": _readahead(tiers.readahead) if tiers.readahead else None,
+            **{name: values[name] for name in _PLAIN_COUNTERS},
+        }
+
+    def _run_id(self, group: Group) -> str:
+        first = min(group.stages, key=lambda stage: (stage.start_ns, stage.index))
+        return f"{int((NS * group.clock.start_ns + self._unix) * 1000)}-{first.pid}"
+
+    # -- sums
+
+    def _totals(self, sums: _Sums) -> Totals:
+        levels = len(LEVELS)
+        clock = [NS * ns for ns in sums.clock]
+        return Totals(
+            runs=sums.runs,
+            active=sums.active,
+            run_seconds=sum(clock),
+            last_run_seconds=sums.last_run_seconds,
+            last_run_end=sums.last_run_end,
+            levels=tuple(a + b for a, b in zip(clock[:levels], clock[levels:], strict=True)),
+            disk_overlapped_seconds=sum(clock[levels + 1 :]),
+            disk_alone_seconds=clock[levels],
+            stages={
+                place: StageCounters(
+                    **self._counters(stage.counted, stage.user_ns, stage.system_ns, stage)
+                )
+                for place, stage in sums.stages.items()
+            },
+        )
+
+
+def _moment(group: Group, records: Sequence[StageRecord]) -> Moment:
+    """What the time line notes of a sweep."""
+    values = array("q", map(add, group.clock.alone_ns, group.clock.disk_ns))
+    for record in records:
+        values.extend(record.counted[:NOTED])
+    return Moment(tuple([(stage.index, stage.generation) for stage in records]), values)
+
+
+def _clock(group: Group) -> list[int]:
+    return [*group.clock.alone_ns, *group.clock.disk_ns]
+
+
+def _grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
+    """Add to `total` how much each value exceeds the largest one seen, which is `before`.
+
+    An empty `before`: none was seen.
+    """
+    grown = list(map(sub, now, before)) if before else now
+    if min(grown) < 0:
+        grown = [max(0, growth) for growth in grown]
+    total[:] = map(add, total, grown)
+    before[:] = map(add, before, grown) if before else grown
+
+
+def _grow_modes(total: _StageSums, seen: _SeenStage) -> None:
+    """Split the exact CPU time of a stage by the kernel's ticks, and add to `total`.
+
+    Neither part goes back: as cputime_adjust in kernel/sched/cputime.c.
+    """
+    cpu = seen.counted[0]
+    ticks_user, ticks_system = seen.counted[_USER], seen.counted[_SYSTEM]
+    share = cpu * ticks_system // (ticks_user + ticks_system) if ticks_system else 0
+    system = min(max(share, seen.system_ns), cpu - seen.user_ns)
+    total.system_ns += system - seen.system_ns
+    total.user_ns += cpu - system - seen.user_ns
+    seen.system_ns, seen.user_ns = system, cpu - system
+
+
+def _facts(stage: StageRecord, seen: _SeenStage) -> _Facts:
+    """What a run shows of a stage beside its record.
+
+    Its CPU time may be less than was seen: stages that were inside it have left it, and taken
+    theirs along. Sums over runs keep what they had.
+    """
+    cpu = max(0, stage.counted[0])
+    system = min(seen.system_ns, cpu)
+    return _Facts(cpu - system, system, seen.arguments)
+
+
+def _grow_functions(total: _StageSums, seen: _SeenStage, now: Sequence[int]) -> None:
+    *counted, slots = total.functions or [0] * len(now)
+    _grow(counted, seen.functions, now[:-1])
+    total.functions = [*counted, now[-1] or slots]
+
+
+def _functions(values: Sequence[int]) -> Functions:
+    """`struct functions`, decoded."""
+    histograms = {}
+    at = 0
+    for name, edges, buckets, unit in HISTOGRAMS:
+        counts = tuple(values[at : at + buckets])
+        histograms[name] = Histogram(edges, counts, values[at + buckets] * unit)
+        at += buckets + 1
+    return Functions(**histograms, pipe_capacity_bytes=values[at] * _PAGE or None)
+
+
+def _readahead(values: Sequence[int]) -> Readahead:
+    """`struct readahead`, decoded."""
+    rest = iter(values)
+    pages = dict(zip(PAGE_CLASSES, rest, strict=False))
+    inserted, direct = next(rest), next(rest)
+    faults = {name: next(rest) for name in STALL_CLASSES}
+    counts = [(next(rest), next(rest)) for _ in STALL_CLASSES]
+    seconds = [(NS * next(rest), NS * next(rest)) for _ in STALL_CLASSES]
+    stalls = {
+        name: Stalls(*count, *second)
+        for name, count, second in zip(STALL_CLASSES, counts, seconds, strict=True)
+    }
+    return Readahead(pages, inserted, direct, faults, stalls)
+
+
+def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
+    """The run around this one: of the nearest enclosing stage that is in a pipeline."""
+    outer = group.stages[0].outer
+    while outer and outer in by_stage:
+        around = by_stage[outer]
+        if around.is_run and around.root != group.root:
+            return around
+        outer = next(stage.outer for stage in around.stages if stage.index == outer)
+    return None
+
+
+def _edges(
+    stages: Sequence[StageRecord], slot_edges: Iterable[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    writers: dict[bytes, list[int]] = {}
+    readers: dict[bytes, list[int]] = {}
+    for i, stage in enumerate(stages):
+        for end in stage.ends:
+            if end.joined:
+                (writers if end.side == "write" else readers).setdefault(end.key, []).append(i)
+    edges = {(a, b) for key in writers for a in writers[key] for b in readers.get(key, ())}
+    if slot_edges:
+        place = {stage.index: i for i, stage in enumerate(stages)}
+        edges.update((place[a], place[b]) for a, b in slot_edges)
+    return tuple(sorted((a, b) for a, b in edges if a != b))

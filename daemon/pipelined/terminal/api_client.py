@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API of a daemon, here or elsewhere, as `pipelined top` asks it.
+
+Passwords, CAs and client certificates come from a file, as promtool is told them: in the format
+of Prometheus' HTTP clients (docs/configuration/promtool.md there). Of its keys those are known
+that a port with `--web.config.file` may ask for.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import (
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
+
+from pipelined import __version__
+from pipelined.errors import UserError, why
+from pipelined.http_port.tls import TlsError, client_context
+from pipelined.http_port.yaml_nodes import Nodes
+from pipelined.runs import Run
+from pipelined.schema import run_from_dict
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["Client", "HttpConfig"]
+
+#: Seconds to wait for an answer.
+_TIMEOUT = 10.0
+#: How many runs are asked for.
+_MOST_LIVE = 500
+_MOST_FINISHED = 50
+
+_USER_KEYS = ("username", "username_file", "password", "password_file")
+_TLS_KEYS = ("ca", "ca_file", "cert", "cert_file", "key", "key_file", "insecure_skip_verify")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """What a client has to show and whom it trusts."""
+
+    path: Path | None = None
+    user: str = ""
+    authorization: str = ""
+    """The header of that name."""
+    context: ssl.SSLContext | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> HttpConfig:
+        """What the file says, and the files that it names. Raises UserError."""
+        return _Reader(path).config()
+
+
+class _Reader(Nodes):
+    def config(self) -> HttpConfig:
+        root = self.root("--http.config.file names a YAML file that this user may read")
+        sections = self.mapping(root, "the file", ("basic_auth", "tls_config"))
+        user, password = self._login(sections.get("basic_auth"))
+        header = ""
+        if user:
+            header = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        return HttpConfig(self.path, user, header, self._tls(sections.get("tls_config")))
+
+    def _login(self, node: yaml.Node | None) -> tuple[str, str]:
+        keys = self.mapping(node, "basic_auth", _USER_KEYS)
+        if not keys:
+            return "", ""
+        assert node is not None
+        user = self._content(keys, "username").decode(errors="replace").strip()
+        if not user or ":" in user:
+            raise self.wrong(node, "basic_auth has no username, or none that can be one")
+        return user, self._content(keys, "password").decode(errors="replace").strip()
+
+    def _tls(self, node: yaml.Node | None) -> ssl.SSLContext | None:
+        keys = self.mapping(node, "tls_config", _TLS_KEYS)
+        if not keys:
+            return None
+        assert node is not None
+        for one, other in (("cert", "key"), ("key", "cert")):
+            if self.material(keys, one) and not self.material(keys, other):
+                raise self.wrong(node, f"tls_config has no {other}_file", "give both")
+        try:
+            return client_context(
+                ca=self._content(keys, "ca"),
+                certificate=self._content(keys, "cert"),
+                key=self._content(keys, "key"),
+                verify=not self.flag(keys, "insecure_skip_verify", False),
+            )
+        except TlsError as error:
+            raise self.wrong(node, f"{error.part} {error.reason}", error.hint) from None
+
+    def _content(self, keys: dict[str, yaml.Node], name: str) -> bytes:
+        found = self.material(keys, name)
+        return found.read(self.path) if found else b""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """No daemon sends anybody elsewhere, and a password is not for elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Client:
+    """Asks the daemon at one address."""
+
+    def __init__(self, base: str, config: HttpConfig) -> None:
+        """`base` is like ``http://127.0.0.1:9905``."""
+        self._base = base
+        self._config = config
+        self.host = urlsplit(base).hostname or ""
+        self.is_near = self.host in ("localhost", "::1") or self.host.startswith("127.")
+        """Whether it is this host."""
+        self._has_tls = base.startswith("https:")
+        handlers: list[Any] = [_NoRedirects(), HTTPSHandler(context=config.context)]
+        if self.is_near:
+            # A proxy for the web has no way to this host's own addresses.
+            handlers.append(ProxyHandler({}))
+        self._opener = build_opener(*handlers)
+
+    def runs(self) -> list[Run]:
+        """Live and recent runs; UserError when there is no proper answer."""
+        live = self._get(f"live=true&limit={_MOST_LIVE}")
+        finished = self._get(f"live=false&limit={_MOST_FINISHED}")
+        try:
+            # A run that ended between the two answers is in both: the later one counts.
+            runs = {run.id: run for run in map(run_from_dict, [*live["runs"], *finished["runs"]])}
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise UserError(
+                f"{self._base} answers, but not as pipelined {__version__} does",
+                "give the daemon's address with --url, and use the same version on both sides",
+            ) from None
+        return list(runs.values())
+
+    def _get(self, query: str) -> Any:
+        request = Request(f"{self._base}/api/v1/pipelines?{query}")
+        if self._config.authorization:
+            request.add_unredirected_header("Authorization", self._config.authorization)
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            with error:
+                raise self._refused(error) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            # whom TLS 1.3 wants a certificate of is told after the handshake, or just cut off
+            cut_off = isinstance(reason, ConnectionResetError | BrokenPipeError)
+            if isinstance(reason, ssl.SSLError) or (cut_off and self._has_tls):
+                raise self._no_tls(reason) from None
+            told = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
+            raise UserError(
+                f"no daemon answers at {self._base}: {told}",
+                "start it with: sudo pipelined serve"
+                if self.is_near
+                else "start it there with --web.listen-address :9905, or give another --url",
+            ) from None
+        except ValueError:
+            raise UserError(
+                f"{self._base} does not answer in JSON", "give the daemon's address with --url"
+            ) from None
+
+    def _refused(self, error: HTTPError) -> UserError:
+        if error.code == 401 and self._config.user:
+            return UserError(
+                f"{self._base} refuses the password of {self._config.user}",
+                f"see basic_auth in {self._config.path}",
+            )
+        if error.code == 401:
+            return UserError(
+                f"{self._base} asks for a user name and a password",
+                "write them into a file for --http.config.file: basic_auth, username and"
+                " password_file",
+            )
+        if error.code == 400 and b"HTTPS" in error.read(1000):
+            return UserError(f"{self._base} speaks TLS", "write --url https://…")
+        return UserError(
+            f"{self._base} answers with HTTP status {error.code}",
+            "it starts, or it is no pipelined daemon: see its log, or give --url",
+        )
+
+    def _no_tls(self, error: str | BaseException) -> UserError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return UserError(
+                f"the certificate of {self._base} is not trusted: {error.verify_message}",
+                "name its CA in a file for --http.config.file: tls_config, ca_file",
+            )
+        reason = (getattr(error, "reason", None) or "").lower().replace("_", " ")
+        if "wrong version" in reason or "record layer" in reason or "http request" in reason:
+            return UserError(f"{self._base} speaks no TLS", "write --url http://…")
+        return UserError(
+            f"{self._base} ends the TLS connection: {reason or 'without a word'}",
+            "if it asks for a client's certificate, name one that it trusts in a file for"
+            " --http.config.file: tls_config, cert_file and key_file",
+        )

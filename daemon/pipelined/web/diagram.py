@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run as the pages draw it: boxes in columns, joined by pipes. Pure.
+
+`picture` says where each box stands and what is written on it, so that the script in the
+browser only places it. Every word and number comes from `verdict`, so the page and the
+terminal agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelined.analysis.bottleneck import (
+    STATE_WORDS,
+    bottleneck,
+    data_size,
+    duration,
+    percent,
+    share,
+)
+from pipelined.runs import LEVELS, STATES, Run, Stage
+
+__all__ = ["figures", "mean_level", "picture"]
+
+#: More parallel branches of one name than this are drawn as one box.
+_MAX_BRANCHES = 4
+#: Sleeping on a pipe for less than this share of the time is not what describes the pipe.
+_TELLING = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """One stage, or all parallel branches of one name where these are many."""
+
+    stages: tuple[int, ...]
+    """Indexes into `Run.stages`."""
+    column: int
+    """From 0: how many pipes lie at most between a first stage and this one."""
+
+
+def picture(run: Run, whole: Run | None = None) -> dict[str, Any]:
+    """Boxes and pipes of `run`, ready for `json.dumps`; docs/API.md describes the keys.
+
+    Where `run` is only a part of a run (see `difference`), `whole` is all of it: it tells the
+    bottleneck, which a second may not show.
+    """
+    boxes = _boxes(run)
+    found = bottleneck(whole or run)
+    marked = set(found.stages) if found else set()
+    return {
+        "seconds": run.wall_seconds,
+        "mean_level": mean_level(run.levels),
+        "boxes": [_box(run, box, bool(marked & set(box.stages))) for box in boxes],
+        "pipes": _pipes(run, boxes),
+    }
+
+
+def figures(run: Run) -> list[str]:
+    """The headline of a run after its signature: ``5.6 s``, ``0.9 cores used``, ….
+
+    The first one says whether the run goes on.
+    """
+    out = [duration(run.wall_seconds) + (" so far" if run.live else " wall")]
+    out.append(f"{run.cores_used:.1f} cores used")
+    if run.overlap is not None:
+        out.append(f"overlap {percent(run.overlap)}")
+    if run.readahead and run.readahead.cache_state:
+        out.append(f"cache {run.readahead.cache_state}")
+    if run.partial:
+        out.append("partial")
+    return out
+
+
+def mean_level(levels: Sequence[float]) -> float | None:
+    """How many stages were on CPU at once, on average; None when no time passed.
+
+    `levels` are seconds at each of `runs.LEVELS`; the last one counts as 8.
+    """
+    total = sum(levels)
+    if total <= 0:
+        return None
+    return sum(level * seconds for level, seconds in enumerate(levels[: len(LEVELS)])) / total
+
+
+def _boxes(run: Run) -> list[_Box]:
+    columns = _columns(run)
+    alike: dict[tuple[int, str], list[int]] = {}
+    for index, stage in enumerate(run.stages):
+        alike.setdefault((stage.position, stage.command), []).append(index)
+    boxes = []
+    for group in alike.values():
+        parts = [tuple(group)] if len(group) > _MAX_BRANCHES else [(index,) for index in group]
+        boxes += [_Box(part, max(columns[index] for index in part)) for part in parts]
+    return boxes
+
+
+def _columns(run: Run) -> list[int]:
+    """Of each stage: one more than its furthest writer. Stages come in data order."""
+    if not run.edges:
+        places = sorted({stage.position for stage in run.stages})
+        return [places.index(stage.position) for stage in run.stages]
+    columns = [0] * len(run.stages)
+    for writer, reader in sorted(run.edges, key=lambda edge: edge[1]):
+        if writer < reader:  # the others close a circle
+            columns[reader] = max(columns[reader], columns[writer] + 1)
+    return columns
+
+
+def _box(run: Run, box: _Box, is_bottleneck: bool) -> dict[str, Any]:
+    stages = [run.stages[index] for index in box.stages]
+    wall = run.wall_seconds
+    states = {state: sum(stage.states[state] for stage in stages) for state in STATES}
+    space = max(wall * len(stages), sum(states.values()))
+    shares = {
+        state: sum(share(stage, state, wall) for stage in stages) / len(stages) for state in STATES
+    }
+    longest = max((state for state in STATES if state != "cpu"), key=lambda state: shares[state])
+    first = stages[0]
+    return {
+        "column": box.column,
+        "command": first.command,
+        "count": len(stages),
+        "position": first.position,
+        "bottleneck": is_bottleneck,
+        "ended": all(stage.end is not None for stage in stages),
+        "cpu": f"CPU {percent(shares['cpu'])}",
+        "wait": f"{STATE_WORDS[longest]} {percent(shares[longest])}"
+        if shares[longest] >= 0.005
+        else "",
+        "states": [
+            {
+                "state": state,
+                "word": STATE_WORDS[state],
+                "share_ratio": seconds / space,
+                "text": percent(seconds / space),
+            }
+            for state, seconds in states.items()
+            if space > 0 and seconds > 0
+        ],
+        "read": data_size(sum(stage.read_bytes for stage in stages)),
+        "written": data_size(sum(stage.written_bytes for stage in stages)),
+    }
+
+
+def _pipes(run: Run, boxes: Sequence[_Box]) -> list[dict[str, Any]]:
+    place = {index: at for at, box in enumerate(boxes) for index in box.stages}
+    joints: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for writer, reader in run.edges:
+        joint = (place[writer], place[reader])
+        if joint[0] != joint[1]:
+            joints.setdefault(joint, []).append((writer, reader))
+    return [
+        {"writer": writer, "reader": reader, **_pipe(run, edges)}
+        for (writer, reader), edges in joints.items()
+    ]
+
+
+def _pipe(run: Run, edges: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """How full the pipes between two boxes are, by who sleeps on them, and what they carry."""
+    full = _mean(_asleep(run, writer, reader, "write") for writer, reader in edges)
+    empty = _mean(_asleep(run, reader, writer, "read") for writer, reader in edges)
+    speeds = [_speed(run, writer, reader) for writer, reader in edges]
+    speed = None if None in speeds else sum(value for value in speeds if value is not None)
+    state, part = _pipe_state(run, edges, full, empty, speed)
+    if state == "closed":
+        speed = None
+    return {
+        "state": state,
+        "share_ratio": part,
+        "text": f"{state} {percent(part)}" if state in ("full", "empty") else state,
+        "bytes_per_second": speed,
+        "speed": "" if speed is None else f"{data_size(speed)}/s",
+    }
+
+
+def _pipe_state(
+    run: Run, edges: Sequence[tuple[int, int]], full: float, empty: float, speed: float | None
+) -> tuple[str, float]:
+    if run.live and all(
+        run.stages[writer].end is not None or run.stages[reader].end is not None
+        for writer, reader in edges
+    ):
+        return "closed", 0.0
+    if max(full, empty) >= _TELLING:
+        return ("full", full) if full >= empty else ("empty", empty)
+    return ("flowing" if speed is None or speed > 0 else "idle"), 0.0
+
+
+def _asleep(run: Run, index: int, peer: int, side: str) -> float:
+    """Share of the time that a stage slept on its pipe to `peer`.
+
+    A stage's sleep is known by pipe, but a peer that never slept on a pipe has not told that
+    it holds it: what no other neighbour claims is taken for the peer's.
+    """
+    stage = run.stages[index]
+    asleep = share(stage, "pipe_full" if side == "write" else "pipe_empty", run.wall_seconds)
+    own = {end.pipe: end.seconds for end in stage.ends if end.side == side}
+    total = sum(own.values())
+    if total <= 0:
+        return asleep
+    opposite = "read" if side == "write" else "write"
+    claimed = _pipes_of(run.stages[peer], opposite)
+    mine = own.keys() & claimed
+    if not mine:
+        others = (
+            b if a == index else a for a, b in run.edges if index in (a, b) and peer not in (a, b)
+        )
+        mine = own.keys() - set().union(*(_pipes_of(run.stages[o], opposite) for o in others))
+    return asleep * sum(own[pipe] for pipe in mine) / total
+
+
+def _pipes_of(stage: Stage, side: str) -> set[str]:
+    return {end.pipe for end in stage.ends if end.side == side}
+
+
+def _speed(run: Run, writer: int, reader: int) -> float | None:
+    """Bytes a second through one pipe; None where they cannot be told from those of another.
+
+    What its writer wrote goes elsewhere too (the temporary files of sort), and what its reader
+    read comes from elsewhere too. So it is no more than either.
+    """
+    if run.wall_seconds <= 0:
+        return None
+    told = []
+    if sum(edge[0] == writer for edge in run.edges) == 1:
+        told.append(run.stages[writer].written_bytes)
+    if sum(edge[1] == reader for edge in run.edges) == 1:
+        told.append(run.stages[reader].read_bytes)
+    return min(told) / run.wall_seconds if told else None
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs over HTTP: `/api/v1/runs` lists them, `/api/v1/runs/ID` has one in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Blueprint, Response, abort, jsonify
+
+from pipelined.errors import UserError
+from pipelined.history.history import (
+    NoSuchRunError,
+    StoredRun,
+    moment,
+    only_one,
+    summary_as_dict,
+)
+from pipelined.model.timeline import timeline_as_dict
+from pipelined.schema import describe_run
+from pipelined.web.query_parameters import as_limit, as_text, parameter
+
+if TYPE_CHECKING:
+    from pipelined.analysis.findings import Host
+    from pipelined.history.history import History
+    from pipelined.observer import Observer
+
+__all__ = ["PARAMETERS", "create_history_api", "find_run"]
+
+DEFAULT_LIMIT = 100
+#: Longer lists are fetched in parts.
+MAX_LIMIT = 1000
+
+#: What may be searched for, with an example.
+_SEARCHED = {
+    "pipeline": "a signature such as cat|awk|sort",
+    "unit": "a unit such as nightly.service",
+    "finding": "the id of a finding such as barrier",
+    "command": "a command name such as sort",
+    "before": "what the answer before this one has as next",
+}
+
+#: Query parameters by endpoint.
+PARAMETERS = {"history.runs": (*_SEARCHED, "since", "until", "limit")}
+
+
+def create_history_api(
+    observer: Observer, history: History | None, host: Host, *, show_arguments: bool
+) -> Blueprint:
+    """The paths; without `history` there are live and recent runs only, and none is listed."""
+    api = Blueprint("history", __name__, url_prefix="/api/v1")
+
+    @api.get("/runs")
+    def runs() -> Response:
+        if history is None:
+            abort(404, description="there is no history: the daemon runs with --no-history")
+        limit = min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT)
+        searched = {name: parameter(name, as_text(such), None) for name, such in _SEARCHED.items()}
+        since = parameter("since", moment, None)
+        until = parameter("until", moment, None)
+        try:
+            # One more tells whether there are more.
+            found = history.runs(**searched, since=since, until=until, limit=limit + 1)
+        except UserError as error:
+            abort(503, description=str(error))
+        shown = found[:limit]
+        return jsonify(
+            runs=[summary_as_dict(summary) for summary in shown],
+            next=shown[-1].id if len(found) > limit else None,
+        )
+
+    @api.get("/runs/<which>")
+    def run(which: str) -> Response:
+        try:
+            found = find_run(which, observer, history)
+        except NoSuchRunError as error:
+            abort(404, description=str(error))
+        except UserError as error:
+            abort(503, description=str(error))
+        return jsonify(
+            {
+                **describe_run(found.run, host, show_arguments),
+                "timeline": timeline_as_dict(found.timeline),
+            }
+        )
+
+    return api
+
+
+def find_run(which: str, observer: Observer, history: History | None) -> StoredRun:
+    """A live or recent run, or else one of the history; `which` is as for `History.run`.
+
+    Raises UserError: NoSuchRunError when there is none, or several.
+    """
+    observer.sweep()
+    near = {run.id: run for run in observer.runs()}
+    if which == "last":
+        ended = [run for run in near.values() if not run.live]
+        if not ended and history:
+            return history.run(which)
+        which = max(ended, key=lambda run: run.end or 0.0).id if ended else which
+    if which in near and (known := observer.timeline(which)) is not None:
+        return StoredRun(near[which], known)  # also while the history cannot be read
+    stored = history.ids(which) if history else []
+    run_id = only_one(which, [*(run_id for run_id in near if run_id.startswith(which)), *stored])
+    timeline = observer.timeline(run_id)
+    if history and run_id in stored and timeline is None:
+        return history.run(run_id)
+    # Too old for the observer to have its time line, and not in the history (yet).
+    return StoredRun(near[run_id], timeline or ())

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This moment, for the live page: `/api/v1/now`, and `/api/v1/events` as server-sent events.
+
+What is shown is put together at most once a second, however many look. A stream holds a thread
+of the server: so there are few of them, and who comes too late is told to ask for `/api/v1/now`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, Response, request
+from werkzeug.exceptions import ServiceUnavailable
+
+from pipelined.analysis.findings import Host
+from pipelined.model.difference import difference
+from pipelined.runs import Run
+from pipelined.schema import describe_run
+from pipelined.web.diagram import figures, picture
+
+if TYPE_CHECKING:
+    from pipelined.observer import Observer
+
+__all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "STOPPING", "Moment", "Now", "create_events"]
+
+#: Streams at once. Each holds a thread of the server.
+MAX_STREAMS = 8
+#: Runs that one event carries: pictures of live ones, lines of finished ones.
+MAX_LIVE = 20
+MAX_RECENT = 20
+#: Runs younger than this are not drawn: they would be gone before anybody has read them (seconds).
+MIN_AGE = 1.0
+#: Seconds from one event to the next, and from the last event to a heartbeat.
+PACE = 1.0
+HEARTBEAT = 5.0
+#: Putting events together may take this share of one core; past it they come less often.
+_SHARE = 0.05
+#: A look longer ago than this is none to compare with: a picture is of the last second or so.
+_STALE = 5.0
+#: Seconds after which a client that was turned away may try again.
+_RETRY_AFTER = 30
+
+#: Key of the WSGI environment: the `threading.Event` that is set when the server stops.
+STOPPING = "pipelined.stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was to be seen at one time."""
+
+    live: bool
+    """At least one run was drawn."""
+    recent: tuple[str, ...]
+    """Ids of the finished runs in it."""
+    text: str
+    """As JSON, in one line."""
+
+
+class Now:
+    """Puts together what the live page shows. May be asked from any thread."""
+
+    def __init__(
+        self, observer: Observer, host: Host, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._observer = observer
+        self._host = host
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._moment: Moment | None = None
+        self._taken = float("-inf")
+        self._until = float("-inf")
+        self._before: Mapping[str, Run] = {}
+        self._lines: Mapping[str, dict[str, Any]] = {}
+
+    def moment(self) -> Moment:
+        """This moment, or one of at most `PACE` seconds ago."""
+        with self._lock:
+            began = self._clock()
+            if self._moment is None or began >= self._until:
+                if began - self._taken > _STALE:
+                    self._before = {}
+                worked = time.thread_time()
+                self._moment = self._look()
+                self._taken = began
+                self._until = began + max(PACE, (time.thread_time() - worked) / _SHARE)
+            return self._moment
+
+    def _look(self) -> Moment:
+        self._observer.sweep()
+        runs = self._observer.runs()
+        live = [run for run in runs if run.live and run.wall_seconds >= MIN_AGE]
+        ended = sorted((run for run in runs if not run.live), key=lambda run: -(run.end or 0.0))
+        recent = ended[:MAX_RECENT]
+        # The oldest first: what is there stays in its place when another one comes.
+        shown = live[:MAX_LIVE][::-1]
+        # A finished run does not change: its line is made once.
+        self._lines = {run.id: self._lines.get(run.id) or self._line(run) for run in recent}
+        told = {
+            "sweep_timestamp_seconds": self._observer.sweep_stats.last_time,
+            "live_runs": len(live),
+            "live": [self._picture(run) for run in shown],
+            "recent": list(self._lines.values()),
+        }
+        self._before = {run.id: run for run in shown}
+        return Moment(bool(shown), tuple(self._lines), json.dumps(told))
+
+    def _line(self, run: Run) -> dict[str, Any]:
+        described = describe_run(run, self._host)
+        for key in ("stages", "edges", "endpoints"):
+            del described[key]
+        return {**described, "figures": figures(run)}
+
+    def _picture(self, run: Run) -> dict[str, Any]:
+        before = self._before.get(run.id)
+        lately = difference(run, before) if before else None
+        return {
+            **self._line(run),
+            "now": picture(lately or run, run),
+            "whole": picture(run),
+        }
+
+
+def create_events(observer: Observer, host: Host) -> Blueprint:
+    """`/api/v1/now` and `/api/v1/events`; findings are told for `host`."""
+    events = Blueprint("events", __name__, url_prefix="/api/v1")
+    now = Now(observer, host)
+    free = threading.BoundedSemaphore(MAX_STREAMS)
+
+    @events.get("/now")
+    def tell() -> Response:
+        return Response(now.moment().text + "\n", mimetype="application/json")
+
+    @events.get("/events")
+    def stream() -> Response:
+        response = Response(mimetype="text/event-stream")
+        if request.method == "HEAD":
+            return response
+        if not free.acquire(blocking=False):
+            raise ServiceUnavailable(
+                f"{MAX_STREAMS} clients are being told already; ask for /api/v1/now",
+                retry_after=_RETRY_AFTER,
+            )
+        stopping = request.environ.get(STOPPING) or threading.Event()
+        response.response = _stream(now, stopping)
+        response.call_on_close(free.release)  # also where the stream was never begun
+        return response
+
+    return events
+
+
+def _stream(
+    now: Now, stopping: threading.Event, clock: Callable[[], float] = time.monotonic
+) -> Iterator[bytes]:
+    """An event whenever there is something new, a heartbeat when there has been none."""
+    sent: tuple[str, ...] | None = None
+    seen: Moment | None = None
+    last = clock()
+    while not stopping.is_set():
+        moment = now.moment()
+        # Where looking takes long, there is not a new moment every time.
+        if moment is not seen and (moment.live or moment.recent != sent):
+            # Of the end of the last live run nothing else would tell.
+            sent = None if moment.live else moment.recent
+            last = clock()
+            yield f"event: now\ndata: {moment.text}\n\n".encode()
+        elif clock() - last >= HEARTBEAT:
+            last = clock()
+            yield b"event: heartbeat\ndata: {}\n\n"
+        else:
+            yield b":\n\n"  # no event: only writing shows that a client has gone
+        seen = moment
+        stopping.wait(PACE)

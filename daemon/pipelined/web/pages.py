@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages for people: what runs now, the history, one run, two runs side by side.
+
+What has finished is told in full without a script. Templates are read when the first page is
+asked for: a daemon that is only scraped does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, Response, abort, jsonify, redirect, render_template, request, url_for
+from markupsafe import Markup
+
+from pipelined import __version__
+from pipelined.analysis.bottleneck import (
+    STATE_WORDS,
+    data_size,
+    duration,
+    mean_size,
+    percent,
+    sentence,
+    share,
+)
+from pipelined.analysis.findings import Host, findings
+from pipelined.errors import UserError
+from pipelined.history.history import NoSuchRunError, moment
+from pipelined.model.timeline import timeline_as_dict
+from pipelined.runs import STATES, Run, Stage
+from pipelined.web.diagram import figures, picture
+from pipelined.web.history_api import find_run
+from pipelined.web.query_parameters import parameter
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+    from werkzeug.wrappers import Response as AnyResponse
+
+    from pipelined.analysis.comparison import Comparison
+    from pipelined.history.history import History, StoredRun, Summary
+    from pipelined.observer import Observer
+
+__all__ = ["PARAMETERS", "TIMES", "create_pages", "error_page"]
+
+#: Runs on one page of the history.
+_PAGE = 50
+#: What the history may be searched for, in the order of the form: name, label, example.
+_SEARCHED = (
+    ("pipeline", "Pipeline", "cat|awk|sort"),
+    ("command", "Command of a stage", "sort"),
+    ("unit", "Unit", "nightly.service"),
+    ("finding", "Finding", "barrier"),
+    ("since", "Since", "2h, or 2026-11-21 03:00"),
+    ("until", "Until", "2026-11-22"),
+)
+_SIDES = ("a", "b")
+
+#: Query parameters by endpoint.
+PARAMETERS = {
+    "pages.list_history": (*(name for name, _, _ in _SEARCHED), "before"),
+    "pages.compare": (*_SIDES, "run"),
+    "pages.compare_as_json": _SIDES,
+}
+#: How often a parameter may be given, where that is more than once: the two runs that are checked
+#: in the history.
+TIMES = {"run": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A stage in the table of its run."""
+
+    stage: Stage
+    states: str
+    mean_read: str
+    mean_write: str
+
+
+def create_pages(
+    observer: Observer, history: History | None, host: Host, *, show_arguments: bool
+) -> Blueprint:
+    """The pages, and `/api/v1/compare` beside the one of two runs.
+
+    Without `history` only live and recent runs have a page. Findings are told for `host`,
+    command lines with `show_arguments` only.
+    """
+    pages = Blueprint("pages", __name__)
+    for name, shown in {
+        "duration": duration,
+        "percent": percent,
+        "data_size": data_size,
+        "utc": _utc,
+    }.items():
+        pages.add_app_template_filter(shown, name)
+
+    def find(which: str) -> StoredRun:
+        try:
+            return find_run(which, observer, history)
+        except NoSuchRunError as error:
+            abort(404, description=str(error))
+        except UserError as error:
+            abort(503, description=str(error))
+
+    @pages.get("/")
+    def now() -> str:
+        return _page("now.html")
+
+    @pages.get("/history")
+    def list_history() -> str:
+        return _history_page(history)
+
+    @pages.get("/run/<which>")
+    def run(which: str) -> str:
+        return _run_page(find(which), host, show_arguments)
+
+    @pages.get("/compare")
+    def compare() -> str | AnyResponse:
+        chosen = request.args.getlist("run")
+        if len(chosen) == len(_SIDES):
+            first, second = chosen
+            return redirect(url_for("pages.compare", a=first, b=second), 303)
+        if chosen or not set(_SIDES) <= request.args.keys():
+            abort(400, description="choose two runs to compare; /history lists them")
+        return _compare_page(_compared(find))
+
+    @pages.get("/api/v1/compare")
+    def compare_as_json() -> Response:
+        from pipelined.analysis.comparison import comparison_as_dict
+
+        if not set(_SIDES) <= request.args.keys():
+            abort(400, description="give two runs: a=ID&b=ID; /api/v1/runs lists them")
+        return jsonify(comparison_as_dict(_compared(find)))
+
+    @pages.get("/findings")
+    def documentation() -> str:
+        return _page("findings.html", text=Markup(_documentation()))
+
+    return pages
+
+
+def error_page(code: int, message: str) -> str:
+    """A page that says what is wrong with a request."""
+    return _page("error.html", code=code, message=message)
+
+
+def _page(template: str, **values: Any) -> str:
+    return render_template(template, version=__version__, **values)
+
+
+def _history_page(history: History | None) -> str:
+    # A form sends the fields that were left empty, too.
+    given = {name: text for name, text in request.args.items() if text}
+    runs: list[Summary] = []
+    problem = ""
+    if history is None:
+        problem = "The history is off: the daemon was started with --no-history."
+    else:
+        try:
+            runs = _search(history, given)
+        except UserError as error:
+            problem = f"The history cannot be read: {error}."
+    shown = runs[:_PAGE]
+    return _page(
+        "history.html",
+        searched=_SEARCHED,
+        given=given,
+        runs=shown,
+        problem=problem,
+        off=history is None,
+        newest={name: text for name, text in given.items() if name != "before"},
+        older=given | {"before": shown[-1].id} if len(runs) > _PAGE else None,
+    )
+
+
+def _search(history: History, given: dict[str, str]) -> list[Summary]:
+    """The runs that fit, and one more than a page where there are more."""
+    return history.runs(
+        pipeline=given.get("pipeline"),
+        command=given.get("command"),
+        unit=given.get("unit"),
+        finding=given.get("finding"),
+        since=parameter("since", moment, None) if "since" in given else None,
+        until=parameter("until", moment, None) if "until" in given else None,
+        before=given.get("before"),
+        limit=_PAGE + 1,
+    )
+
+
+def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
+    run = found.run
+    return _page(
+        "run.html",
+        run=run,
+        figures=figures(run),
+        verdict=sentence(run),
+        findings=findings(run, host),
+        rows=[_row(run, stage) for stage in run.stages],
+        show_arguments=show_arguments,
+        drawn={
+            "live": run.live,
+            "start_timestamp_seconds": run.start,
+            "picture": picture(run),
+            "stages": [
+                {"command": stage.command, "position": stage.position} for stage in run.stages
+            ],
+            "timeline": timeline_as_dict(found.timeline),
+            "words": list(STATE_WORDS.items()),
+        },
+    )
+
+
+def _row(run: Run, stage: Stage) -> _Row:
+    shares = {state: share(stage, state, run.wall_seconds) for state in STATES}
+    largest = sorted((s for s in STATES if shares[s] >= 0.005), key=lambda s: -shares[s])
+    return _Row(
+        stage=stage,
+        states=", ".join(f"{STATE_WORDS[state]} {percent(shares[state])}" for state in largest),
+        mean_read=mean_size(stage.read_bytes, stage.read_calls),
+        mean_write=mean_size(stage.written_bytes, stage.write_calls),
+    )
+
+
+def _compared(find: Callable[[str], StoredRun]) -> Comparison:
+    """The two runs that the request names, side by side."""
+    from pipelined.analysis.comparison import compare_runs  # seldom asked for
+
+    first, second = (find(request.args[name]).run for name in _SIDES)
+    return compare_runs(first, second)
+
+
+def _compare_page(comparison: Comparison) -> str:
+    from pipelined.analysis.comparison import GROUPS, amount, tells, times
+
+    longest = max(side.wall_seconds.median for side in comparison.sides)
+    groups = {
+        title: [row for row in comparison.rows if row.group == group and tells(row, longest)]
+        for group, title in GROUPS.items()
+    }
+    return _page(
+        "compare.html",
+        comparison=comparison,
+        groups={title: rows for title, rows in groups.items() if rows},
+        amount=amount,
+        times=times,
+        words=STATE_WORDS,
+    )
+
+
+def _documentation() -> str:
+    """docs/FINDINGS.md as HTML, with the id of each finding on its heading."""
+    from markdown_it import MarkdownIt  # seldom asked for
+
+    text = resources.files("pipelined.web").joinpath("FINDINGS.md").read_text(encoding="utf-8")
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(text)
+    for opening, inline in pairwise(tokens):
+        if opening.type == "heading_open":
+            opening.attrSet("id", inline.content.strip("`").lower().replace(" ", "-"))
+    for token in tokens:
+        if token.type == "th_open":
+            token.attrSet("scope", "col")
+        token.children = _links_that_lead_somewhere(token.children)
+    return str(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _links_that_lead_somewhere(tokens: list[Token] | None) -> list[Token] | None:
+    """The text of the other pages in docs/ without its links: they do not come along."""
+    if tokens is None:
+        return None
+    kept, leads = [], True
+    for token in tokens:
+        if token.type == "link_open":
+            leads = str(token.attrGet("href")).startswith(("#", "https:"))
+        if leads or token.type not in ("link_open", "link_close"):
+            kept.append(token)
+    return kept
+
+
+def _utc(seconds: float) -> str:
+    """Unix time as ``2026-11-22 12:03:04 UTC``, for who has no script that makes it local."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

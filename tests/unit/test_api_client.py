@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `pipelined top` shows of itself to a port that asks, and what it says when it is refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+from flask import Flask, redirect
+
+from certificates import Authority
+from pipelined.analysis.findings import Host
+from pipelined.cli import main
+from pipelined.errors import UserError
+from pipelined.http_port.web_config import WebConfigFile
+from pipelined.web.app import HttpServer, create_app
+from unit.observed import FakeObserver
+
+PASSWORD = "not to be guessed"
+
+Top = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ca(tmp_path: Path) -> Authority:
+    authority = Authority(tmp_path / "ca")
+    authority.issue("server", "IP:127.0.0.1")
+    return authority
+
+
+@pytest.fixture
+def top(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Top:
+    """Runs `pipelined top --once`; `config` is what is in its file. Status, stdout and stderr."""
+
+    def run(url: str, config: str | None = None) -> tuple[int, str, str]:
+        words = ["top", "--once", "--interval", "0.1", "--url", url]
+        if config is not None:
+            path = tmp_path / "client.yml"
+            path.write_text(config)
+            words += ["--http.config.file", str(path)]
+        monkeypatch.setattr(sys, "argv", ["pipelined", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, error = capsys.readouterr()
+        assert error.count("\n") == (left.value.code != 0)
+        return int(left.value.code or 0), out, error
+
+    return run
+
+
+def serving(config: WebConfigFile | None = None) -> HttpServer:
+    observer: Any = FakeObserver()
+    return HttpServer(create_app(observer, host=Host(2, None)), "127.0.0.1", 0, config)
+
+
+@pytest.fixture
+def secured(ca: Authority, tmp_path: Path) -> Iterator[str]:
+    """Where a daemon serves that asks for TLS and for alice's password."""
+    config = tmp_path / "web.yml"
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+    config.write_text(
+        "tls_server_config: {cert_file: ca/server.crt, key_file: ca/server.key}\n"
+        f"basic_auth_users: {{alice: '{hashed}'}}\n"
+    )
+    with serving(WebConfigFile(config)) as server:
+        yield f"https://127.0.0.1:{server.port}"
+
+
+TRUST = "tls_config: {ca_file: ca/ca.crt}\n"
+
+
+def test_with_ca_and_password_it_shows_what_runs(secured: str, top: Top, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    login = "basic_auth: {username: alice, password_file: password}\n"
+    status, out, error = top(secured, TRUST + login)
+    assert (status, error) == (0, "")
+    assert "1 live" in out
+    anybody = "tls_config: {insecure_skip_verify: true}\n"
+    assert top(secured, anybody + login)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (None, "is not trusted: "),
+        ("", "is not trusted: "),
+        (TRUST, "asks for a user name and a password; write them into a file for --http.config"),
+        (TRUST + "basic_auth: {username: alice, password: oops}", "refuses the password of alice"),
+        (TRUST + "basic_auth: {username: bob, password: oops}", "refuses the password of bob"),
+    ],
+)
+def test_what_is_missing_is_named(secured: str, top: Top, config: str | None, told: str) -> None:
+    status, out, error = top(secured, config)
+    assert (status, out) == (1, "")
+    assert told in error
+
+
+def test_the_wrong_scheme_is_said_to_be_that(secured: str, top: Top) -> None:
+    assert "speaks TLS; write --url https://" in top(secured.replace("https", "http"))[2]
+    with serving() as plain:
+        told = top(f"https://127.0.0.1:{plain.port}")[2]
+    assert "speaks no TLS; write --url http://" in told
+
+
+def test_nobody_there_is_said_to_be_that_with_tls_too(top: Top) -> None:
+    assert (
+        "no daemon answers at https://127.0.0.1:1: connection refused"
+        in top("https://127.0.0.1:1")[2]
+    )
+
+
+def test_a_clients_certificate_is_shown(ca: Authority, top: Top, tmp_path: Path) -> None:
+    ca.issue("client", "DNS:client")
+    config = tmp_path / "web.yml"
+    config.write_text(
+        "tls_server_config:\n  cert_file: ca/server.crt\n  key_file: ca/server.key\n"
+        "  client_ca_file: ca/ca.crt\n  client_auth_type: RequireAndVerifyClientCert\n"
+    )
+    with serving(WebConfigFile(config)) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        status, _, error = top(url, TRUST)
+        assert status == 1
+        assert "ends the TLS connection" in error
+        assert "if it asks for a client's certificate, name one" in error
+        shown = "{ca_file: ca/ca.crt, cert_file: ca/client.crt, key_file: ca/client.key}"
+        assert top(url, f"tls_config: {shown}\n")[0] == 0
+
+
+def test_nobody_is_followed_elsewhere_with_a_password(top: Top) -> None:
+    asked: list[str] = []
+    other = Flask("other")
+
+    @other.get("/<path:path>")
+    def answer(path: str) -> Any:
+        asked.append(path)
+        return redirect("/elsewhere")
+
+    with HttpServer(other, "127.0.0.1", 0) as server:
+        login = "basic_auth: {username: alice, password: secret}\n"
+        status, _, error = top(f"http://127.0.0.1:{server.port}", login)
+    assert status == 1
+    assert "HTTP status 302" in error
+    assert asked == ["api/v1/pipelines"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("basic_auth: {username: alice, pasword: x}", ":1: unknown key pasword in basic_auth; did"),
+        ("authorization: {}", ":1: unknown key authorization in the file; known: basic_auth, tls"),
+        ("basic_auth: {password: x}", ":1: basic_auth has no username"),
+        ("basic_auth: {username: a, password_file: lost}", ":1: cannot read password_file"),
+        ("basic_auth: {username: a, password: x, password_file: y}", "are both given; keep one"),
+        ("tls_config: {ca_file: lost}", ":1: cannot read ca_file"),
+        ("tls_config: {ca: nonsense}", ":1: ca holds no certificate that can be read"),
+        ("tls_config: {cert_file: ca/server.crt}", ":1: tls_config has no key_file; give both"),
+        (
+            "tls_config: {cert_file: ca/server.key, key_file: ca/ca.crt}",
+            "cert holds no certificate",
+        ),
+        ("tls_config: {insecure_skip_verify: maybe}", "must be true or false"),
+        ("[", "not YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line(top: Top, ca: Authority, text: str, told: str) -> None:
+    status, out, error = top("https://127.0.0.1:1", text)
+    assert (status, out) == (1, "")
+    assert told in error
+    assert error.startswith("pipelined: ")
+
+
+def test_a_file_that_is_not_there_is_said_so() -> None:
+    from pipelined.terminal.api_client import HttpConfig
+
+    with pytest.raises(UserError, match=r"cannot read /lost\.yml: no such file or directory"):
+        HttpConfig.read(Path("/lost.yml"))

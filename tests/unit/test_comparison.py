@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs and rounds side by side: who wins, why, and what makes the figures doubtful."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipelined.analysis.comparison import (
+    Comparison,
+    Pair,
+    Row,
+    compare_runs,
+    compare_trials,
+    comparison_as_dict,
+    longest_run,
+    times,
+)
+from pipelined.analysis.comparison_reasons import Trial
+from pipelined.runs import LEVELS, Run, Stage
+from unit.invented import START, make_readahead, make_run, make_stage
+
+MB = 1_000_000
+
+
+def make_levels(*seconds: float) -> tuple[float, ...]:
+    return (*seconds, *[0.0] * (len(LEVELS) - len(seconds)))
+
+
+def awk(cpu: float = 1.0, **given: Any) -> Stage:
+    return make_stage(1, "awk", end=START + 1, cpu=cpu, **given)
+
+
+def alone(wall: float = 1.0, **given: Any) -> Run:
+    """A run of awk alone, on CPU all the time but for what is given."""
+    idle, disk = given.pop("idle", 0.0), given.pop("disk", 0.0)
+    cpu = wall - idle - disk
+    stage = awk(cpu, sleep=idle, disk=disk, **given)
+    return make_run([stage], wall, id=f"1-{wall}", end=START + wall, disk_alone_seconds=disk)
+
+
+def warm(run: Run, share: float) -> Run:
+    """`run` with this share of its pages found in the page cache."""
+    pages = {"warm": int(1000 * share), "hit": 1000 - int(1000 * share)}
+    found = make_readahead(pages={**pages, "late": 0, "miss": 0, "wasted": 0})
+    return replace(run, stages=tuple(replace(stage, readahead=found) for stage in run.stages))
+
+
+def trial(run: Run | None, wall: float | None = None, **given: Any) -> Trial:
+    if run is None:
+        assert wall is not None
+        return Trial(wall, given.pop("cpu", 0.0), None, **given)
+    return Trial(run.wall_seconds if wall is None else wall, run.cpu_seconds, run, **given)
+
+
+def of_walls(*sides: Sequence[float]) -> Comparison:
+    """Trials of awk alone with these wall times by side and round."""
+    names = [f"command {index}" for index in range(len(sides))]
+    return compare_trials(names, [[trial(alone(wall)) for wall in walls] for walls in sides])
+
+
+def row(comparison: Comparison, name: str, group: str | None = None) -> Row:
+    (found,) = (r for r in comparison.rows if r.name == name and group in (None, r.group))
+    return found
+
+
+def only_pair(comparison: Comparison) -> Pair:
+    (pair,) = comparison.pairs
+    return pair
+
+
+# -- who wins
+
+
+def test_a_difference_on_which_all_rounds_agree_wins() -> None:
+    found = of_walls([1.0, 1.0, 1.1, 1.1, 1.2], [0.5, 0.5, 0.6, 0.6, 0.6])
+    assert found.winner == 1
+    assert found.verdict.startswith(
+        "B wins: it took 0.50 of A's wall time in the median (0.50–0.55 round by round), "
+        "0.60 s against 1.1 s."
+    )
+
+
+def test_the_first_one_may_win_too() -> None:
+    found = of_walls([1.0] * 5, [2.0] * 5)
+    assert found.winner == 0
+    assert (
+        found.verdict == "A wins: it took 0.50 of B's wall time in each round, 1.0 s against 2.0 s."
+    )
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    # The host became slower from round to round, for both alike.
+    found = of_walls([1.0, 2.0, 3.0, 4.0, 5.0], [0.9, 1.8, 2.7, 3.6, 4.5])
+    assert only_pair(found).ratio.low == pytest.approx(0.9)
+    assert only_pair(found).ratio.high == pytest.approx(0.9)
+    assert found.winner == 1
+
+
+def test_four_rounds_name_no_winner() -> None:
+    found = of_walls([1.0] * 4, [0.5] * 4)
+    assert found.winner is None
+    assert "at least 5 rounds" in found.verdict
+
+
+def test_two_percent_are_no_difference() -> None:
+    found = of_walls([1.0] * 5, [0.985] * 5)
+    assert found.winner is None
+    assert found.verdict.startswith("No difference: ")
+
+
+def test_rounds_that_disagree_name_no_winner() -> None:
+    found = of_walls([1.0] * 5, [0.8, 0.8, 0.8, 1.2, 0.8])
+    assert found.winner is None
+    assert found.verdict.startswith("No difference that 5 rounds could show: ")
+
+
+@pytest.mark.parametrize(("agreeing", "rounds", "wins"), [(8, 9, True), (6, 7, False)])
+def test_of_many_rounds_some_may_disagree(agreeing: int, rounds: int, wins: bool) -> None:
+    # Two-sided sign test: 8 of 9 come about by chance in 3.9 %, 6 of 7 in 12.5 %.
+    walls = [0.8] * agreeing + [1.2] * (rounds - agreeing)
+    assert (of_walls([1.0] * rounds, walls).winner == 1) is wins
+
+
+def test_one_run_of_each_names_no_winner() -> None:
+    found = compare_runs(alone(2.0), alone(1.0))
+    assert found.winner is None
+    assert found.verdict == (
+        "B took 0.50 of A's wall time, 1.0 s against 2.0 s. One run of each does not rule out "
+        "chance."
+    )
+
+
+def test_of_three_one_has_to_beat_both_others() -> None:
+    clear = of_walls([3.0] * 5, [1.0] * 5, [2.0] * 5)
+    assert clear.winner == 1
+    assert clear.verdict == "B wins: B 1.0 s, C 2.0 s, A 3.0 s in the median."
+    tied = of_walls([3.0] * 5, [1.0] * 5, [1.01] * 5)
+    assert tied.winner is None
+    assert tied.verdict.endswith("Beside B: C are within 2 % of it.")
+
+
+# -- why
+
+
+def test_the_parts_that_differ_are_the_reasons() -> None:
+    found = compare_runs(alone(2.0, disk=1.0), alone(1.0))
+    assert found.why == "1.0 s less disk wait with no stage on CPU (mostly awk)."
+
+
+def test_the_reasons_add_up_to_the_difference_of_the_wall_times() -> None:
+    a = make_run([awk(0.5, disk=0.3)], 1.0, levels=make_levels(0.5, 0.5), disk_alone_seconds=0.3)
+    stages = [make_stage(1, "cat", cpu=0.5), make_stage(2, "awk", cpu=1.0, disk=0.3)]
+    b = make_run(stages, 1.6, levels=make_levels(0.5, 0.7, 0.4), disk_alone_seconds=0.3)
+    reasons = only_pair(compare_trials(["a", "b"], [[trial(a, 1.1)], [trial(b, 2.5)]])).reasons
+    assert [reason.part for reason in reasons] == ["user", "outside", "overlap"]
+    assert sum(reason.seconds for reason in reasons) == pytest.approx(2.5 - 1.1)
+
+
+def test_three_reasons_are_enough() -> None:
+    a = make_run([awk(1.0)], 1.0)
+    b = make_run(
+        [awk(2.0, disk=1.0, sleep=1.0, system_seconds=0.5, user_seconds=1.5)],
+        4.0,
+        levels=make_levels(2.0, 2.0),
+        disk_alone_seconds=1.0,
+    )
+    assert len(only_pair(compare_trials(["a", "b"], [[trial(a)], [trial(b, 5.0)]])).reasons) == 3
+
+
+def test_what_works_against_the_difference_is_told_last() -> None:
+    slow = alone(2.0, disk=1.2)
+    quick = make_run(
+        [make_stage(1, "cat", cpu=0.3), make_stage(2, "awk", cpu=0.8)],
+        1.0,
+        levels=make_levels(0.0, 0.9, 0.1),
+    )
+    assert compare_runs(slow, quick).why == (
+        "1.2 s less disk wait with no stage on CPU (mostly awk); 0.10 s more CPU time overlapped; "
+        "in spite of 0.30 s more user CPU (mostly cat)."
+    )
+
+
+def test_time_with_nothing_on_cpu_is_told_by_its_state() -> None:
+    found = compare_runs(alone(1.0), alone(2.0, idle=1.0))
+    assert found.why == (
+        "1.0 s less time with no stage on CPU and none waiting for disk (mostly awk: sleep)."
+    )
+
+
+def test_more_overlap_is_a_reason() -> None:
+    stages = [make_stage(1, "sed", cpu=1.0), make_stage(2, "tr", cpu=1.0)]
+    in_turn = make_run(stages, 2.0, levels=make_levels(0, 2.0))
+    at_once = make_run(stages, 1.0, levels=make_levels(0, 0, 1.0))
+    assert compare_runs(in_turn, at_once).why == "1.0 s more CPU time overlapped."
+
+
+def test_of_three_the_reasons_are_told_beside_the_first() -> None:
+    assert of_walls([1.0] * 3, [2.0] * 3, [4.0] * 3).why == (
+        "A against B: 1.0 s less user CPU (mostly awk). "
+        "A against C: 3.0 s less user CPU (mostly awk)."
+    )
+
+
+def test_forks_and_calls_stand_once_beside_the_cpu_time_that_they_cost() -> None:
+    def run(cpu: float, forks: int, calls: int) -> Run:
+        stage = awk(
+            cpu, user_seconds=cpu / 4, system_seconds=cpu * 3 / 4, forks=forks, read_calls=calls
+        )
+        return make_run([stage], cpu)
+
+    assert compare_runs(run(4.0, 3000, 50_000), run(1.0, 4, 60_000)).why == (
+        "2.2 s less system CPU (mostly awk; 4 forks, not 3,000); 0.75 s less user CPU (mostly awk)."
+    )
+
+
+def test_counts_of_the_faster_one_come_first() -> None:
+    slow = make_run([awk(1.0, sleep=2.0)], 3.0)
+    quick = make_run([awk(2.0, forks=900)], 2.0)
+    assert compare_runs(slow, quick).why.endswith(
+        "; in spite of 1.0 s more user CPU (mostly awk; 900 forks, not 0)."
+    )
+
+
+def test_counts_that_point_the_other_way_are_not_told() -> None:
+    def run(cpu: float, calls: int) -> Run:
+        return make_run([awk(cpu, read_calls=calls)], cpu)
+
+    assert compare_runs(run(4.0, 5000), run(1.0, 60_000)).why == "3.0 s less user CPU (mostly awk)."
+
+
+def test_a_part_that_goes_to_and_fro_is_no_reason() -> None:
+    idle = [0.0, 0.8, 0.0, 0.8, 0.0]
+    slow = [alone(3.0 + wait, idle=wait) for wait in idle]
+    quick = [alone(1.0 + wait, idle=wait) for wait in reversed([*idle[1:], idle[1]])]
+    found = compare_trials(["a", "b"], [[trial(run) for run in side] for side in (slow, quick)])
+    assert [reason.part for reason in only_pair(found).reasons] == ["user"]
+
+
+def test_what_the_reasons_leave_open_is_told() -> None:
+    # Each second round waits 2 s for a timer: that may be chance.
+    slow = [alone(3.0), alone(5.0, idle=2.0), alone(3.0), alone(5.0, idle=2.0)]
+    quick = [alone(2.0)] * 4
+    found = compare_trials(["a", "b"], [[trial(run) for run in side] for side in (slow, quick)])
+    assert found.why == (
+        "1.0 s less user CPU (mostly awk); the other 1.0 s are in parts that are small, or vary as "
+        "much by themselves."
+    )
+
+
+def test_a_small_part_is_no_reason() -> None:
+    found = compare_runs(alone(2.05, disk=0.05), alone(1.0))
+    assert [reason.part for reason in only_pair(found).reasons] == ["user"]
+
+
+def test_no_difference_needs_no_reason() -> None:
+    assert compare_runs(alone(1.0, disk=0.5), alone(1.0)).why == ""
+    assert of_walls([1.0] * 3, [0.5, 1.6, 0.5]).why == ""
+
+
+def test_without_a_pipeline_cpu_time_is_all_that_is_known() -> None:
+    trials = [[trial(None, 1.0, cpu=0.1)] * 3, [trial(None, 2.0, cpu=0.2)] * 3]
+    found = compare_trials(["sleep 1", "sleep 2"], trials)
+    assert found.why == "0.90 s less time off CPU; 0.10 s less CPU time."
+    assert found.caveats == (
+        "rounds of A and B had no pipeline: of their time no more is known than how much was "
+        "CPU time",
+    )
+
+
+# -- caveats
+
+
+def test_a_warm_and_a_cold_run_are_not_comparable() -> None:
+    found = compare_trials(
+        ["a", "b"], [[trial(warm(alone(wall), share))] * 3 for wall, share in ((2.0, 0), (1.0, 1))]
+    )
+    assert found.winner is None
+    assert found.verdict.startswith("Not comparable, the states of the page cache differ. B took")
+    assert found.caveats[0] == ("not comparable: A found 0 % of its pages in the cache, B 100 %")
+
+
+def test_runs_that_both_were_warm_are_comparable() -> None:
+    trials = [[trial(warm(alone(wall), share))] * 5 for wall, share in ((2.0, 0.97), (1.0, 1))]
+    assert compare_trials(["a", "b"], trials).winner == 1
+
+
+def test_a_cache_that_changed_from_round_to_round_is_told() -> None:
+    trials = [
+        [trial(warm(alone(), share)) for share in shares] for shares in ((1, 1, 1), (0, 1, 1))
+    ]
+    assert compare_trials(["a", "b"], trials).caveats == (
+        "the page cache was not the same for each round of B: 0 % to 100 % of its pages were warm",
+    )
+
+
+def test_a_host_without_a_free_cpu_is_told() -> None:
+    queued = make_run([awk(1.0, runqueue=0.5)], 1.5, end=START + 1.5)
+    assert compare_runs(alone(1.5), queued).caveats == (
+        "a stage waited for a free CPU 33 % of the time in B: other work on this host, or more "
+        "stages than CPUs, is in the figures",
+    )
+
+
+def test_different_pipelines_are_told() -> None:
+    b = make_run([make_stage(1, "cat", cpu=1.0), make_stage(2, "awk", cpu=1.0)], 1.0)
+    assert "different pipelines: A is awk, B is cat|awk" in compare_runs(alone(), b).caveats
+
+
+def test_different_inputs_are_told() -> None:
+    a, b = alone(read_bytes=100 * MB), alone(read_bytes=150 * MB)
+    assert compare_runs(a, b).caveats == (
+        "different inputs: the first stage of B read 1.50 times as many bytes as A's",
+    )
+
+
+def test_partial_and_live_runs_are_told() -> None:
+    found = compare_runs(replace(alone(), partial=True), replace(alone(), end=None))
+    assert [caveat.split(":")[0] for caveat in found.caveats] == ["A is partial", "B still runs"]
+
+
+def test_several_pipelines_and_lost_events_are_told() -> None:
+    trials = [[trial(alone())] * 3, [trial(alone(), pipelines=4, lost=1)] * 3]
+    several, lost = compare_trials(["a", "b"], trials).caveats
+    assert several.startswith("B ran 4 pipelines: the longest one stands for it")
+    assert lost.startswith("3 events of B were lost")
+
+
+def test_stages_that_went_on_are_told() -> None:
+    trials = [[trial(alone())] * 3, [trial(replace(alone(), end=None))] * 3]
+    assert compare_trials(["a", "b"], trials).caveats == (
+        "stages of B went on after the command: their figures are cut off",
+    )
+
+
+def test_a_pipeline_that_was_not_always_the_same_is_told() -> None:
+    other = make_run([make_stage(1, "gawk", cpu=1.0)], 1.0, end=START + 1)
+    trials = [[trial(alone())] * 3, [trial(alone()), trial(other), trial(alone())]]
+    assert compare_trials(["a", "b"], trials).caveats == ("B was not always the same: awk, gawk",)
+
+
+def test_the_longest_run_stands_for_several() -> None:
+    runs = [alone(1.0), alone(3.0), alone(2.0)]
+    assert longest_run(runs) is runs[1]
+    assert longest_run([]) is None
+
+
+# -- side by side
+
+
+def test_rows_have_medians_spread_and_ratios() -> None:
+    wall = row(of_walls([1.0, 2.0, 4.0], [0.5, 0.5, 0.5]), "wall")
+    assert wall.values[0] is not None and wall.values[0].median == 2.0
+    assert (wall.values[0].low, wall.values[0].high) == (1.0, 4.0)
+    assert wall.ratios[1] is not None and wall.ratios[1].median == 0.25
+
+
+def test_a_value_that_is_not_known_has_no_ratio() -> None:
+    found = compare_runs(alone(), warm(alone(), 1))
+    assert row(found, "warm", "pages").values[0] is None
+    assert row(found, "warm", "pages").ratios == (None, None)
+
+
+def test_stages_of_one_name_stand_side_by_side() -> None:
+    a = make_run([make_stage(1, "awk", cpu=1.0), make_stage(2, "sort", cpu=1.0)], 2.0)
+    b = make_run(
+        [make_stage(1, "cat", cpu=0.5), make_stage(2, "awk", cpu=3.0), make_stage(3, "wc")], 3.0
+    )
+    found = compare_runs(a, b)
+    shown = {
+        stage.command: tuple(side and side.cpu_seconds for side in stage.sides)
+        for stage in found.stages
+    }
+    assert shown == {
+        "cat": (None, 0.5),
+        "awk": (1.0, 3.0),
+        "sort": (1.0, None),
+        "wc": (None, 0.0),
+    }
+
+
+def test_parallel_branches_are_summed() -> None:
+    branches = [make_stage(1, "sort", cpu=1.0), replace(make_stage(1, "sort", cpu=2.0), pid=9)]
+    run = make_run([*branches, make_stage(2, "diff", cpu=1.0)], 4.0)
+    side = compare_runs(run, run).stages[0].sides[0]
+    assert side is not None
+    assert (side.branches, side.cpu_seconds) == (2, 3.0)
+
+
+def test_a_comparison_is_json() -> None:
+    found = compare_runs(alone(2.0, disk=1.0), warm(alone(1.0), 1))
+    described = json.loads(json.dumps(comparison_as_dict(found)))
+    (wall,) = (r for r in described["rows"] if r["name"] == "wall")
+    assert (wall["unit"], wall["a"], wall["b"], wall["ratio"]) == ("seconds", 2.0, 1.0, 0.5)
+    assert described["sides"][0]["run"] == "1-2.0"
+    assert described["pairs"][0]["reasons"][0]["part"] == "disk"
+    assert described["stages"][0]["sides"][1]["cpu_seconds"] == 1.0
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(0.638, "0.64"), (12.34, "12.3"), (8e6, "over 1,000")])
+def test_ratios_have_up_to_three_figures(ratio: float, text: str) -> None:
+    assert times(ratio) == text

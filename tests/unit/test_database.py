@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of the history: what it keeps, how it stays within bounds, and what it survives."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelined.errors import UserError
+from pipelined.history.database import (
+    FILE_NAME,
+    MIGRATIONS,
+    Archive,
+    Details,
+    Query,
+    Row,
+    Store,
+)
+
+NOW = 1_700_000_000.0
+DAY = 86400.0
+ROOMY = 256_000_000
+
+
+def details(number: int, *, size: int = 1000, **given: Any) -> Details:
+    """A run that started `number` seconds after NOW; its bulk does not compress."""
+    commands = given.pop("commands", ("cat", "sort"))
+    values: dict[str, Any] = {
+        "id": f"{int((NOW + number) * 1000)}-{number}",
+        "pipeline": "cat|sort",
+        "nested": False,
+        "unit": "-",
+        "start": NOW + number,
+        "end": NOW + number + 1,
+        "wall": 1.0,
+        "partial": False,
+        "cores": 0.5,
+        "overlap": None,
+        "cache": "warm",
+        "bottleneck": "sort: CPU 97 %",
+        "findings": (),
+    }
+    bulk = random.Random(number).randbytes(size)
+    return Details(Row(**values | given), commands, bulk, bulk[::-1])
+
+
+def open_store(directory: Path, **given: Any) -> Store:
+    values: dict[str, Any] = {"max_age": 30 * DAY, "max_bytes": ROOMY, "clock": lambda: NOW}
+    return Store(directory, **values | given)
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Archive:
+    with open_store(tmp_path) as store:
+        store.add(
+            [
+                details(1, findings=("barrier", "cold-run")),
+                details(2, pipeline="seq|wc", commands=("seq", "wc"), partial=True),
+                details(3, unit="nightly.service", overlap=0.25, nested=True),
+            ]
+        )
+    return Archive(tmp_path)
+
+
+def numbers(rows: list[Row]) -> list[int]:
+    return [round(row.start - NOW) for row in rows]
+
+
+# -- what it keeps
+
+
+def test_a_run_comes_back_as_it_was_stored(tmp_path: Path) -> None:
+    stored = details(7, findings=("barrier",), partial=True, overlap=0.5)
+    with open_store(tmp_path) as store:
+        store.add([stored])
+        archive = Archive(tmp_path)
+        assert archive.rows(Query(), 10) == [stored.row]
+        assert archive.details(stored.row.id) == (stored.run, stored.timeline)
+
+
+def test_runs_are_listed_newest_start_first(filled: Archive) -> None:
+    assert numbers(filled.rows(Query(), 10)) == [3, 2, 1]
+    assert numbers(filled.rows(Query(), 2)) == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (Query(pipeline="seq|wc"), [2]),
+        (Query(pipeline="seq"), []),
+        (Query(unit="nightly.service"), [3]),
+        (Query(finding="barrier"), [1]),
+        (Query(finding="barr"), []),
+        (Query(command="cat"), [3, 1]),
+        (Query(since=NOW + 2), [3, 2]),
+        (Query(until=NOW + 2), [1]),
+        (Query(command="cat", until=NOW + 2), [1]),
+        (Query(before=details(3).row.id), [2, 1]),
+    ],
+)
+def test_a_list_has_the_runs_that_fit(filled: Archive, query: Query, found: list[int]) -> None:
+    assert numbers(filled.rows(query, 10)) == found
+
+
+def test_a_list_goes_on_after_a_run_that_is_gone(filled: Archive) -> None:
+    assert numbers(filled.rows(Query(before=f"{int((NOW + 2.5) * 1000)}-99"), 10)) == [2, 1]
+
+
+def test_the_last_run_is_the_one_that_ended_last(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([details(1, end=NOW + 100), details(2)])
+    assert Archive(tmp_path).last() == details(1).row.id
+
+
+def test_ids_are_found_by_their_beginning(filled: Archive) -> None:
+    assert filled.ids(details(2).row.id[:13], 10) == [details(2).row.id]
+    assert len(filled.ids("17", 2)) == 2
+    assert filled.ids("17%", 10) == []
+
+
+def test_a_run_is_stored_once(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([details(1)])
+        store.add([details(1), details(2)])
+        assert store.rows == 2
+    assert numbers(Archive(tmp_path).rows(Query(), 10)) == [2, 1]
+
+
+def test_what_was_stored_is_there_after_opening_again(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([details(1)])
+    with open_store(tmp_path) as store:
+        assert store.rows == 1
+
+
+# -- bounds
+
+
+def test_old_runs_go(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([details(1), details(1000)])
+    with open_store(tmp_path, max_age=60, clock=lambda: NOW + 900) as store:
+        assert store.rows == 1
+    assert numbers(Archive(tmp_path).rows(Query(), 10)) == [1000]
+
+
+def test_the_files_stay_within_their_size_and_keep_the_newest(tmp_path: Path) -> None:
+    largest = 0
+    with open_store(tmp_path, max_bytes=1_000_000) as store:
+        for number in range(0, 1500, 10):
+            store.add(details(n, size=200 * (n % 40)) for n in range(number, number + 10))
+            largest = max(largest, store.size_bytes)
+    kept = numbers(Archive(tmp_path).rows(Query(), 10_000))
+    assert largest <= 1_000_000
+    assert kept == list(range(1499, 1499 - len(kept), -1))
+    assert len(kept) > 30
+
+
+def test_a_smaller_bound_shrinks_the_file(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add(details(n) for n in range(2000))
+        assert store.size_bytes > 4_000_000
+    with open_store(tmp_path, max_bytes=1_000_000) as store:
+        assert 0 < store.rows < 2000
+    assert (tmp_path / FILE_NAME).stat().st_size < 1_000_000
+
+
+def test_a_run_that_is_too_large_for_the_bound_leaves_an_empty_history(tmp_path: Path) -> None:
+    with open_store(tmp_path, max_bytes=1_000_000) as store:
+        store.add([details(1, size=600_000)])
+        assert store.rows == 0
+        store.add([details(2)])
+        assert store.rows == 1
+
+
+# -- what it survives
+
+
+def test_what_a_killed_process_had_committed_is_there(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        store = open_store(tmp_path)
+        for number in range(100):
+            store.add([details(number)])
+        store._connection.execute("BEGIN")
+        store._insert(details(1000))
+        os.write(writing, b"!")
+        os.kill(os.getpid(), 9)
+    os.read(reading, 1)
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+
+    with open_store(tmp_path) as store:
+        assert store.rows == 100
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_file_that_is_no_database_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database at all\n" * 500)
+
+    with open_store(tmp_path) as store:
+        store.add([details(1)])
+
+    (aside,) = tmp_path.glob("*.damaged-*")
+    assert aside.name == "history.db.damaged-20231114T221320Z"
+    assert aside.read_bytes().startswith(b"not a database")
+    assert f"set aside as {aside.name}" in caplog.text
+    assert numbers(Archive(tmp_path).rows(Query(), 10)) == [1]
+
+
+def test_a_file_with_damaged_pages_is_set_aside(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add(details(n) for n in range(200))
+    with (tmp_path / FILE_NAME).open("r+b") as file:
+        file.seek(5 * 4096)
+        file.write(b"\xff" * 20 * 4096)
+
+    with open_store(tmp_path) as store:
+        assert store.rows == 0
+    assert len(list(tmp_path.glob("*.damaged-*"))) == 1
+
+
+def test_a_file_of_a_newer_version_is_set_aside(tmp_path: Path) -> None:
+    newer = (*MIGRATIONS, "ALTER TABLE runs ADD COLUMN color TEXT")
+    with open_store(tmp_path, migrations=newer) as store:
+        store.add([details(1)])
+
+    with open_store(tmp_path) as store:
+        assert store.rows == 0
+    (aside,) = tmp_path.glob("*.newer-*")
+    assert sqlite3.connect(aside).execute("SELECT count(*) FROM runs").fetchone() == (1,)
+
+
+def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([details(1)])
+    newer = (*MIGRATIONS, "ALTER TABLE runs ADD COLUMN color TEXT DEFAULT 'red'")
+
+    with open_store(tmp_path, migrations=newer) as store:
+        assert store.rows == 1
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    assert connection.execute("SELECT color FROM runs").fetchall() == [("red",)]
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    with open_store(tmp_path), pytest.raises(OSError, match="another daemon writes there"):
+        open_store(tmp_path)
+    with open_store(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        open_store(tmp_path / "file" / "state")
+
+
+def test_runs_are_whole_or_not_there_after_an_error(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([details(1)])
+        store._connection.execute(
+            "CREATE TEMP TRIGGER full BEFORE INSERT ON details WHEN new.key = 3"
+            " BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+        )
+        with pytest.raises(sqlite3.Error, match="disk full"):
+            store.add([details(2), details(3)])
+        assert store.rows == 1
+    assert numbers(Archive(tmp_path).rows(Query(), 10)) == [1]
+
+
+# -- reading
+
+
+def test_reading_needs_no_writer_and_leaves_no_trace(filled: Archive, tmp_path: Path) -> None:
+    before = (tmp_path / FILE_NAME).read_bytes()
+    filled.rows(Query(), 10)
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+def test_a_directory_without_a_history_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"^there is no history in {tmp_path}; .*serve keeps one"):
+        Archive(tmp_path).rows(Query(), 10)
+
+
+def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database at all\n" * 500)
+    with pytest.raises(UserError, match=r"^cannot read .*history.db: file is not a database"):
+        Archive(tmp_path).rows(Query(), 10)
+
+
+def test_a_file_of_another_version_is_told(tmp_path: Path) -> None:
+    open_store(tmp_path, migrations=(*MIGRATIONS, "CREATE TABLE more (a)")).close()
+    with pytest.raises(UserError, match=r"history.db is of a newer version of pipelined"):
+        Archive(tmp_path).rows(Query(), 10)
+
+
+def test_a_run_that_is_not_there_has_no_details(filled: Archive) -> None:
+    assert filled.details("1-1") is None

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the live page is told of this moment, and how it is told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from pipelined.runs import Run
+from pipelined.web.app import HttpServer, create_app
+from pipelined.web.live_events import (
+    HEARTBEAT,
+    MAX_LIVE,
+    MAX_RECENT,
+    MAX_STREAMS,
+    MIN_AGE,
+    PACE,
+    STOPPING,
+    Now,
+    _stream,
+)
+from unit.observed import HOST, FakeObserver, run
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "API.md"
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Stop(threading.Event):
+    """Set after so many waits, each of which takes its time on `clock` at once."""
+
+    def __init__(self, clock: Clock, waits: int) -> None:
+        super().__init__()
+        self._clock = clock
+        self._left = waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._clock.now += timeout or 0.0
+        self._left -= 1
+        if self._left <= 0:
+            self.set()
+        return self.is_set()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def observer() -> FakeObserver:
+    return FakeObserver()
+
+
+@pytest.fixture
+def now(observer: FakeObserver, clock: Clock) -> Now:
+    return Now(observer, HOST, clock)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def app(observer: FakeObserver) -> Flask:
+    return create_app(observer, host=HOST)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def client(app: Flask) -> FlaskClient:
+    return app.test_client()
+
+
+def told(now: Now) -> Any:
+    return json.loads(now.moment().text)
+
+
+def grown(of: Run, seconds: float) -> Run:
+    """The run after more seconds, all of them at level 1 and its first stage on CPU."""
+    first = replace(of.stages[0], states={**of.stages[0].states, "cpu": 0.25 + seconds})
+    return replace(
+        of,
+        wall_seconds=of.wall_seconds + seconds,
+        levels=(of.levels[0], of.levels[1] + seconds, *of.levels[2:]),
+        stages=(first, *of.stages[1:]),
+    )
+
+
+# -- the moment
+
+
+def test_it_has_live_runs_as_pictures_and_finished_ones_as_lines(now: Now) -> None:
+    moment = told(now)
+    assert [(run["id"], run["now"]["boxes"][0]["command"]) for run in moment["live"]] == [
+        ("run-3", "cat")
+    ]
+    assert [run["id"] for run in moment["recent"]] == ["run-2", "run-1"]
+
+
+def test_many_who_look_at_once_cost_one_sweep(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    now.moment()
+    clock.now += PACE / 2
+    now.moment()
+    assert observer.sweep_stats.count == 1
+
+
+def test_who_looks_later_is_told_anew(now: Now, observer: FakeObserver, clock: Clock) -> None:
+    now.moment()
+    clock.now += PACE
+    now.moment()
+    assert observer.sweep_stats.count == 2
+
+
+def test_a_picture_is_of_the_time_since_the_look_before(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    now.moment()
+    clock.now += 1
+    observer.found[0] = grown(observer.found[0], 1.0)
+    drawn = told(now)["live"][0]
+    assert drawn["now"]["seconds"] == pytest.approx(1.0)
+    assert drawn["now"]["boxes"][0]["cpu"] == "CPU 100 %"
+    assert drawn["whole"]["seconds"] == pytest.approx(11.0)
+
+
+def test_a_look_long_ago_is_none_to_compare_with(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    now.moment()
+    clock.now += 60
+    observer.found[0] = grown(observer.found[0], 60.0)
+    assert told(now)["live"][0]["now"]["seconds"] == pytest.approx(70.0)
+
+
+def test_a_run_that_has_just_begun_is_not_drawn_yet(now: Now, observer: FakeObserver) -> None:
+    observer.found[0] = replace(observer.found[0], wall_seconds=MIN_AGE / 2)
+    assert told(now)["live"] == []
+
+
+def test_there_are_only_so_many_pictures_but_all_are_counted(
+    now: Now, observer: FakeObserver
+) -> None:
+    observer.found = [run(number) for number in range(MAX_LIVE + 5, 0, -1)]
+    moment = told(now)
+    assert (len(moment["live"]), moment["live_runs"]) == (MAX_LIVE, MAX_LIVE + 5)
+
+
+def test_what_was_there_first_stays_in_its_place(now: Now, observer: FakeObserver) -> None:
+    observer.found = [run(5), run(4)]
+    assert [found["id"] for found in told(now)["live"]] == ["run-4", "run-5"]
+
+
+def test_of_the_finished_runs_the_last_to_end_come_first_and_only_so_many(
+    now: Now, observer: FakeObserver
+) -> None:
+    observer.found = [run(number, live=False) for number in range(1, MAX_RECENT + 5)]
+    ids = [found["id"] for found in told(now)["recent"]]
+    assert (ids[0], len(ids)) == (f"run-{MAX_RECENT + 4}", MAX_RECENT)
+
+
+def test_command_lines_are_never_told(observer: FakeObserver) -> None:
+    shown = create_app(observer, host=HOST, show_arguments=True)  # type: ignore[arg-type]
+    assert "hunter2" not in shown.test_client().get("/api/v1/now").text
+
+
+def test_it_can_be_asked_for_once(client: FlaskClient) -> None:
+    answer = client.get("/api/v1/now")
+    assert (answer.content_type, answer.get_json()["live_runs"]) == ("application/json", 1)
+
+
+def test_every_key_is_documented(client: FlaskClient) -> None:
+    told = client.get("/api/v1/now").get_json()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", DOCUMENTATION.read_text(), re.MULTILINE)
+    documented = set(re.findall(r"\w+", " ".join(rows)))
+    run, drawn = told["live"][0], told["live"][0]["now"]
+    for keys in (told, run, told["recent"][0], drawn, drawn["boxes"][0], drawn["pipes"][0]):
+        assert set(keys) <= documented
+
+
+# -- the stream
+
+
+def events(now: Now, clock: Clock, seconds: int) -> list[str]:
+    """The names of the events of so many seconds; empty for what is none."""
+    stream = _stream(now, Stop(clock, round(seconds / PACE)), clock)
+    lines = [event.split(b"\n")[0].decode() for event in stream]
+    return [line.partition(":")[2].strip() for line in lines]
+
+
+def test_there_is_an_event_for_each_second_while_a_run_is_live(now: Now, clock: Clock) -> None:
+    assert events(now, clock, 4) == ["now"] * 4
+
+
+def test_where_nothing_happens_there_are_heartbeats_only(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    observer.found = []
+    told = events(now, clock, round(2 * HEARTBEAT) + 1)
+    assert [name for name in told if name] == ["now", "heartbeat", "heartbeat"]
+
+
+def test_something_is_written_each_second_as_only_that_shows_who_has_gone(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    observer.found = []
+    assert len(events(now, clock, 10)) == 10
+
+
+def test_the_end_of_the_last_run_is_told(now: Now, observer: FakeObserver, clock: Clock) -> None:
+    stream = _stream(now, Stop(clock, 3), clock)
+    next(stream)
+    observer.found = [replace(found, end=found.start + 10) for found in observer.found]
+    last = next(stream)
+    assert json.loads(last.split(b"data: ")[1])["live"] == []
+
+
+def test_an_event_is_one_line_of_json(now: Now, observer: FakeObserver, clock: Clock) -> None:
+    first, second = observer.found[0].stages
+    odd = replace(first, command="a\nb\u2028")
+    observer.found[0] = replace(observer.found[0], stages=(odd, second))
+    (event,) = _stream(now, Stop(clock, 1), clock)
+    name, data, *rest = event.decode().split("\n")
+    assert (name, rest) == ("event: now", ["", ""])
+    assert json.loads(data.removeprefix("data: "))["live"][0]["now"]["boxes"]
+
+
+def test_a_stream_ends_when_the_server_stops(client: FlaskClient) -> None:
+    stopping = threading.Event()
+    answer = client.get("/api/v1/events", environ_overrides={STOPPING: stopping})
+    parts: Iterator[Any] = answer.iter_encoded()
+    next(parts)
+    stopping.set()
+    assert list(parts) == []
+
+
+def test_it_is_not_begun_for_who_asks_for_its_head(client: FlaskClient) -> None:
+    for _ in range(MAX_STREAMS + 1):
+        assert client.head("/api/v1/events").status_code == 200
+
+
+def test_one_client_too_many_is_told_what_to_do_and_when_to_come_again(
+    client: FlaskClient,
+) -> None:
+    streams = [client.get("/api/v1/events") for _ in range(MAX_STREAMS)]
+    refused = client.get("/api/v1/events")
+    for stream in streams:
+        stream.close()
+    assert refused.status_code == 503
+    assert int(refused.headers["Retry-After"]) > 0
+    assert "ask for /api/v1/now" in refused.get_json()["error"]["message"]
+
+
+def test_who_leaves_makes_room_even_if_nothing_was_sent(client: FlaskClient) -> None:
+    for _ in range(2 * MAX_STREAMS):
+        answer = client.get("/api/v1/events")
+        assert answer.status_code == 200
+        answer.close()
+
+
+# -- the stream on a server
+
+
+def test_streams_hold_nobody_up_and_end_with_the_server(app: Flask) -> None:
+    server = HttpServer(app, "127.0.0.1", 0)
+    server.start()
+    streams = []
+    try:
+        for _ in range(MAX_STREAMS):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+            connection.request("GET", "/api/v1/events")
+            streams.append((connection, connection.getresponse()))
+        for _, stream in streams:
+            assert stream.readline() == b"event: now\n"
+        scrape = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        scrape.request("GET", "/metrics")
+        assert scrape.getresponse().status == 200
+        scrape.close()
+        server.stop()
+        for _, stream in streams:
+            assert stream.read().endswith(b"}\n\n")
+    finally:
+        server.stop()
+        for connection, _ in streams:
+            connection.close()

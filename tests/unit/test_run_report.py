@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The terminal report: its lines, its widths, its plain and its coloured form."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from pipelined.analysis.findings import Host, findings
+from pipelined.runs import STATES, Endpoint, Run, Series, Stage
+from pipelined.terminal.run_report import (
+    TRIED,
+    bar,
+    data_size,
+    lines,
+    mean_size,
+    printable,
+    render,
+    shorten,
+)
+from unit import invented
+from unit.invented import START, make_functions
+
+MB = 1_000_000
+
+
+def make_stage(
+    position: int,
+    command: str,
+    data: tuple[int, int] = (0, 0),
+    calls: tuple[int, int] = (0, 0),
+    **states: float,
+) -> Stage:
+    return invented.make_stage(
+        position,
+        command,
+        end=START + sum(states.values()),
+        read_bytes=data[0],
+        written_bytes=data[1],
+        read_calls=calls[0],
+        write_calls=calls[1],
+        **states,
+    )
+
+
+@pytest.fixture
+def run() -> Run:
+    """The pipeline of the design's example: sort is a barrier in the middle."""
+    stages = (
+        make_stage(
+            1, "zcat", (3_600_000, 96_900_000), (110, 2957), cpu=0.6, pipe_full=3.5, runqueue=0.1
+        ),
+        make_stage(
+            2, "sort", (96_900_000, 96_900_000), (1480, 23650), cpu=4.0, pipe_empty=0.6, disk=1.0
+        ),
+        make_stage(3, "awk", (96_900_000, 8_400_000), (1480, 2050), cpu=0.3, pipe_empty=5.3),
+        make_stage(4, "uniq", (8_400_000, 200_000), (130, 50), cpu=0.1, pipe_empty=5.5),
+    )
+    return invented.make_run(
+        stages,
+        5.6,
+        id="7-1",
+        end=START + 5.6,
+        levels=(0.34, 4.82, 0.39, 0.05, 0, 0, 0, 0, 0),
+        disk_overlapped_seconds=0.4,
+        disk_alone_seconds=0.6,
+    )
+
+
+def text_of(
+    run: Run,
+    width: int = 100,
+    lost: int = 0,
+    *,
+    ascii_only: bool = False,
+    host: Host | None = None,
+) -> str:
+    found = lines(run, lost, width, ascii_only=ascii_only, host=host)
+    return "\n".join(line.plain for line in found)
+
+
+HOST = Host(cores=4, l2_bytes=1 << 20)
+
+
+def branches(run: Run, count: int) -> Run:
+    filters = [replace(make_stage(5, "bash", cpu=5.0), pid=900 + n) for n in range(count)]
+    return replace(run, stages=(*run.stages, *filters))
+
+
+def test_the_first_line_holds_signature_and_headline_figures(run: Run) -> None:
+    assert text_of(run).splitlines()[0] == (
+        "zcat|sort|awk|uniq   5.6 s wall   0.9 cores used   overlap 8 %   0 lost"
+    )
+
+
+def test_pipes_and_files_are_told_where_functions_are_hooked(run: Run) -> None:
+    assert "  pipes" not in text_of(run) and "  files" not in text_of(run)
+    first, *rest = run.stages
+    text = text_of(replace(run, stages=(replace(first, functions=make_functions()), *rest)))
+    assert "pipes   zcat writes up to 4 KiB into 64 KiB, 52 % full" in text
+    assert "files   zcat reads up to 128 B, 99 % within 0.27 s" in text
+
+
+def test_the_verdict_comes_before_the_table(run: Run) -> None:
+    text = text_of(run)
+    assert 0 < text.index("sort is the bottleneck") < text.index("longest wait")
+
+
+def test_what_to_try_comes_right_under_the_verdict(run: Run) -> None:
+    text = text_of(run, host=HOST)
+    assert (
+        "Try: put awk before sort, if it takes each line by itself. It passes on 9 % of the bytes. "
+        "The bound is 3.7 s. [barrier]"
+    ) in " ".join(text.split())
+    assert text.index("sort is the bottleneck") < text.index("Try:") < text.index("longest wait")
+
+
+def test_without_a_machine_nothing_is_tried(run: Run) -> None:
+    assert "Try:" not in text_of(run)
+
+
+def test_only_the_first_findings_say_what_to_try(run: Run) -> None:
+    storm = {"exited_children": 500, "children_lifetime_seconds": 1.0}
+    many = replace(run, stages=tuple(replace(stage, **storm) for stage in run.stages))
+    assert sum(finding.advice != "" for finding in findings(many, HOST)) > TRIED
+    assert text_of(many, host=HOST).count("Try:") == TRIED
+
+
+def test_names_in_what_to_try_cannot_send_control_codes(run: Run) -> None:
+    first, sort, awk, last = run.stages
+    evil = replace(awk, command="awk", pid=1), replace(last, command="un\x1biq")
+    assert "\x1b" not in text_of(replace(run, stages=(first, sort, *evil)), host=HOST)
+
+
+def test_a_row_tells_where_a_stages_time_went(run: Run) -> None:
+    row = next(line for line in text_of(run, 120).splitlines() if line.startswith("  1  zcat"))
+    assert "0.60 s" in row and "pipe full 62 %" in row
+    assert row.split()[-8:] == ["3.6", "MB", "96.9", "MB", "32", "KiB", "32", "KiB"]
+
+
+@pytest.mark.parametrize("width", range(60, 201, 7))
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_every_line_fits_the_width(run: Run, width: int, ascii_only: bool) -> None:
+    wide = replace(
+        branches(run, 9),
+        endpoints=tuple(Endpoint(f"endpoint-{n}", "read") for n in range(9)),
+        parent="1763200000123-42",
+        series=Series("a-long-name|" * 20 + "end", True, "some-long-unit-name@.service" * 3),
+        partial=True,
+    )
+    shown = lines(wide, 123_456, width, ascii_only=ascii_only, host=HOST)
+    assert max(line.cell_len for line in shown) <= width
+
+
+@pytest.mark.parametrize(
+    ("width", "present", "absent"),
+    [
+        (60, ["cpu", "longest wait"], ["out", "mean"]),
+        (80, ["in", "out"], ["mean read"]),
+        (100, ["in", "out", "mean read", "mean write"], []),
+    ],
+)
+def test_columns_give_way_below_100(
+    run: Run, width: int, present: list[str], absent: list[str]
+) -> None:
+    heading = next(line for line in text_of(run, width).splitlines() if "command" in line)
+    assert all(title in heading for title in present)
+    assert not any(title in heading for title in absent)
+
+
+def test_the_bar_grows_with_the_width(run: Run) -> None:
+    assert text_of(run, 160).count("░") > text_of(run, 100).count("░") > 0
+
+
+def test_forks_show_only_where_there_are_any(run: Run) -> None:
+    assert "forks" not in text_of(run, 160)
+    storm = replace(run, stages=(replace(run.stages[0], forks=3000), *run.stages[1:]))
+    heading = next(line for line in text_of(storm, 160).splitlines() if "command" in line)
+    assert heading.endswith("forks") and "3,000" in text_of(storm, 160)
+
+
+def test_the_legend_names_only_states_that_appear(run: Run) -> None:
+    text = text_of(run)
+    assert "▚ disk" in text and "▄ child" not in text
+
+
+def test_a_stage_that_ended_early_leaves_its_bar_blank(run: Run) -> None:
+    assert "blank: not alive" in text_of(run)
+
+
+def test_levels_stop_at_the_highest_one_reached(run: Run) -> None:
+    levels = next(line for line in text_of(run).splitlines() if line.startswith("  level"))
+    assert levels.split("   ")[1:] == ["0 ▁ 6 %", "1 ▇ 86 %", "2 ▁ 7 %", "3 ▁ 1 %"]
+
+
+def test_disk_waits_tell_seconds_and_overlap(run: Run) -> None:
+    assert "waited for 1.0 s, 18 % of the run; another one computed in 40 % of that" in text_of(run)
+
+
+def test_no_disk_wait_is_said_plainly(run: Run) -> None:
+    quiet = replace(run, disk_alone_seconds=0.0, disk_overlapped_seconds=0.0)
+    assert "  disk    no stalls" in text_of(quiet)
+
+
+def test_endpoints_parent_and_unit_are_told(run: Run) -> None:
+    placed = replace(
+        run,
+        endpoints=(Endpoint("bash", "read"), Endpoint("make", "write")),
+        parent="7-0",
+        series=replace(run.series, nested=True, unit="cron.service"),
+    )
+    text = text_of(placed)
+    assert "input from make; output to bash" in text
+    assert "a stage of run 7-0" in text and "cron.service" in text
+
+
+def test_a_live_partial_run_says_both(run: Run) -> None:
+    first = text_of(replace(run, end=None, partial=True)).splitlines()[0]
+    assert "5.6 s so far" in first and "partial" in first
+
+
+def test_losses_are_counted_in_the_first_line(run: Run) -> None:
+    assert text_of(run, lost=1234).splitlines()[0].endswith("1,234 lost")
+
+
+def test_many_parallel_branches_become_one_row(run: Run) -> None:
+    text = text_of(branches(run, 12))
+    assert "bash ×12" in text and text.count("  5  bash") == 1
+
+
+def test_a_few_parallel_branches_keep_their_rows(run: Run) -> None:
+    assert text_of(branches(run, 3)).count("  5  bash") == 3
+
+
+def test_long_command_names_are_cut(run: Run) -> None:
+    stages = (replace(run.stages[0], command="a-very-long-command-name"), *run.stages[1:])
+    assert "  1  a-very-long-com…  " in text_of(replace(run, stages=stages))
+
+
+def test_names_cannot_send_control_codes(run: Run) -> None:
+    stages = (replace(run.stages[0], command="x\x1b[2J\n\x07"), *run.stages[1:])
+    text = text_of(replace(run, stages=stages))
+    assert "\x1b" not in text and "x?[2J??" in text
+
+
+def test_wide_characters_keep_the_columns(run: Run) -> None:
+    stages = (replace(run.stages[0], command="日本語"), *run.stages[1:])
+    shown = lines(replace(run, stages=stages), 0, 100)
+    rows = [line for line in shown if line.plain.startswith(("  1  ", "  2  "))]
+    assert len({row.cell_len for row in rows}) == 1
+
+
+@pytest.mark.parametrize("wall", [0.0, 0.0003])
+def test_a_run_without_measured_time_renders(run: Run, wall: float) -> None:
+    empty = tuple(
+        replace(stage, states=dict.fromkeys(STATES, 0.0), read_calls=0, write_calls=0)
+        for stage in run.stages
+    )
+    blank = replace(run, wall_seconds=wall, stages=empty, levels=(0.0,) * 9)
+    assert "nothing measured" in text_of(blank)
+
+
+def test_a_run_without_stages_renders(run: Run) -> None:
+    assert "No verdict" in text_of(replace(run, stages=(), edges=()))
+
+
+def print_to(encoding: str, run: Run, *, terminal: bool) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
+    environment = {"TERM": "xterm-256color", "COLUMNS": "100"}
+    console = Console(file=file, force_terminal=terminal, _environ=environment)
+    render(run, console, 0)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_an_ascii_console_gets_ascii_only(run: Run) -> None:
+    text = print_to("ascii", run, terminal=False)
+    assert "#" in text and "D disk" in text
+
+
+def test_a_file_gets_no_control_codes(run: Run) -> None:
+    assert "\x1b" not in print_to("utf-8", run, terminal=False)
+
+
+def test_a_terminal_gets_colours(run: Run) -> None:
+    assert "\x1b[32m" in print_to("utf-8", run, terminal=True)
+
+
+def test_no_color_takes_the_colours_but_not_the_words(run: Run) -> None:
+    file = io.StringIO()
+    environment = {"TERM": "xterm-256color", "COLUMNS": "100", "NO_COLOR": "1"}
+    render(run, Console(file=file, force_terminal=True, _environ=environment), 0)
+    assert "\x1b[32m" not in file.getvalue() and "sort is the bottleneck" in file.getvalue()
+
+
+def test_no_line_in_a_file_ends_in_blanks(run: Run) -> None:
+    text = print_to("utf-8", run, terminal=False)
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_the_cells_of_a_full_bar_add_up() -> None:
+    states = dict.fromkeys(STATES, 1.0)
+    for width in range(1, 60):
+        assert bar(states, 12.0, width, False).plain.count(" ") == 0
+
+
+def test_a_bar_is_as_wide_as_asked_whatever_the_rounding() -> None:
+    for share in (0.0, 0.03, 0.5, 0.97, 1.0):
+        assert bar({"cpu": share}, 1.0, 11, False).cell_len == 11
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (8_400_000, "8.4 MB"), (2.5e11, "250 GB")],
+)
+def test_amounts_of_data_are_decimal(count: float, text: str) -> None:
+    assert data_size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "calls", "text"),
+    [
+        (0, 0, "-"),
+        (5, 0, "-"),
+        (100, 1, "100 B"),
+        (4096, 1, "4 KiB"),
+        (1536, 1, "1.5 KiB"),
+        (1 << 20, 32, "32 KiB"),
+        (1 << 20, 1, "1 MiB"),
+    ],
+)
+def test_mean_sizes_are_binary(count: int, calls: int, text: str) -> None:
+    assert mean_size(count, calls) == text
+
+
+def test_shortening_keeps_what_fits() -> None:
+    assert (shorten("awk", 3), shorten("sponge", 4)) == ("awk", "spo…")
+
+
+def test_printable_replaces_undecodable_bytes() -> None:
+    assert printable("a\udcffb") == "a?b"

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of what the sweeps read. No BPF: records are made up here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelined.kernel.records import (
+    COUNTERS,
+    PIPE_KEY,
+    EndRecord,
+    Group,
+    PipelineRecord,
+    StageRecord,
+)
+from pipelined.model.tracker import OTHER, Finished, Model
+from pipelined.runs import LEVELS, STATES
+
+UNIX = 1_000_000.0
+
+
+def model(**options: object) -> Model:
+    values: dict[str, object] = {
+        "max_signatures": 500,
+        "recent_runs": 10,
+        "unit_of": lambda cgroup: "nightly.service" if cgroup == 7 else "-",
+        "unix": UNIX,
+    }
+    return Model(**(values | options))  # type: ignore[arg-type]
+
+
+def ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def stage(index: int, command: str, side: str, *, cpu: float = 1.0, end: float = 0) -> StageRecord:
+    counters = dict.fromkeys(COUNTERS, 0) | {"user_ns": ns(0.03), "system_ns": ns(0.01)}
+    counters |= {"read_bytes": 10 * index, "read_calls": 1, "execs": 1}
+    return StageRecord(
+        index=index,
+        outer=0,
+        alias=0 if index == 1 else 1,
+        counted=[ns(cpu), *[0] * (len(STATES) - 1), *counters.values()],
+        start_ns=ns(100),
+        end_ns=ns(end),
+        root_start_ns=ns(100) + index,
+        cgroup=7,
+        live=0 if end else 1,
+        generation=0,
+        pid=1000 + index,
+        parent_pid=1,
+        partial=False,
+        alone=False,
+        command=command,
+        ends=(EndRecord(PIPE_KEY.pack(55, 13, 0), side, True, 0, 0),),
+    )
+
+
+def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat", "wc")) -> Group:
+    idle = (0,) * (len(LEVELS) - 3)
+    clock = PipelineRecord(
+        alone_ns=(ns(0.5), ns(cpu), ns(0.5), *idle),
+        disk_ns=(ns(0.25), ns(0.125), 0, *idle),
+        start_ns=ns(100),
+    )
+    return Group(
+        1,
+        clock,
+        (
+            stage(1, commands[0], "write", cpu=cpu, end=end),
+            stage(2, commands[1], "read", cpu=cpu, end=end),
+        ),
+        closed=True,
+    )
+
+
+def test_user_and_system_time_follow_a_stage_that_others_have_left() -> None:
+    watched = model()
+    watched.update([group(cpu=1.0)], 101)
+    watched.update([group(cpu=0.25)], 102)
+    stage_seen = watched.runs()[0].stages[0]
+    assert stage_seen.cpu_seconds == 0.25
+    assert stage_seen.user_seconds + stage_seen.system_seconds == pytest.approx(0.25)
+
+
+def test_a_live_run_is_active_and_counted_as_it_grows() -> None:
+    watched = model()
+    watched.update([group(cpu=1.0)], 102.0)
+    watched.update([group(cpu=3.0)], 104.0)
+    ((series, totals),) = watched.totals().items()
+    assert (series.pipeline, series.unit, totals.active, totals.runs) == (
+        "cat|wc",
+        "nightly.service",
+        1,
+        0,
+    )
+    assert totals.levels[1] == 3.125
+    assert totals.stages[1, "cat"].states["cpu"] == 3.0
+
+
+def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
+    watched = model()
+    over = watched.update([group(cpu=2.0, end=105.0)], 107.0)
+    (totals,) = watched.totals().values()
+    assert [record.index for record in over] == [1, 2]
+    assert (totals.runs, totals.active, totals.last_run_end) == (1, 0, 105.0 + UNIX)
+    assert totals.disk_overlapped_seconds == 0.125
+    assert totals.disk_alone_seconds == 0.25
+    assert totals.run_seconds == totals.last_run_seconds == 3.375
+
+
+def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
+    watched = model()
+    ended = replace(group(end=105.0), closed=False)
+    assert watched.update([ended], 105.5) == []
+    assert watched.runs()[0].live
+    watched.update([ended], 105.5, settle=True)
+    assert not watched.runs()[0].live
+
+
+def test_a_run_whose_every_pipe_has_both_ends_is_finished_soon() -> None:
+    watched = model()
+    assert watched.update([group(end=105.0)], 105.05) == []
+    assert len(watched.update([group(end=105.0)], 105.2)) == 2
+    assert not watched.runs()[0].live
+
+
+def test_a_settled_run_is_counted_once() -> None:
+    watched = model()
+    watched.update([group(end=105.0)], 105.05, settle=True)
+    watched.update([group(end=105.0)], 107.0)
+    (totals,) = watched.totals().values()
+    assert (totals.runs, len(watched.runs())) == (1, 1)
+
+
+def test_totals_never_go_back() -> None:
+    watched = model()
+    watched.update([group(cpu=2.0)], 102.0)
+    watched.update([group(cpu=1.9)], 103.0)
+    (totals,) = watched.totals().values()
+    assert totals.stages[1, "cat"].states["cpu"] == 2.0
+
+
+def test_a_stage_that_moves_to_another_run_is_not_counted_again() -> None:
+    watched = model()
+    pair = group(cpu=2.0)
+    watched.update([pair], 102.0)
+    third = stage(3, "sort", "read", cpu=1.0)
+    watched.update([replace(pair, root=3, stages=(*pair.stages, third))], 103.0)
+    places = [place for totals in watched.totals().values() for place in totals.stages.items()]
+    assert sum(totals.states["cpu"] for _, totals in places) == 5.0
+
+
+def test_a_run_is_remembered_under_its_root_only_while_it_is_there() -> None:
+    watched = model()
+    watched.update([group(cpu=2.0)], 102.0)
+    watched.update([], 103.0)
+    watched.update([group(cpu=1.0, end=105.0)], 107.0)
+    (totals,) = watched.totals().values()
+    assert (totals.runs, totals.levels[1]) == (1, 2.125 + 1.125)
+
+
+def test_one_stage_alone_is_no_run_and_is_given_back() -> None:
+    watched = model()
+    alone = replace(group(end=105.0), stages=(stage(1, "cat", "write", end=105.0),))
+    over = watched.update([alone], 107.0)
+    assert (watched.runs(), watched.totals(), len(over)) == ([], {}, 1)
+
+
+def test_past_the_bound_signatures_are_folded_and_still_counted() -> None:
+    watched = model(max_signatures=1)
+    watched.update([group(end=105.0)], 107.0)
+    watched.update([group(end=115.0, commands=("seq", "sort"))], 117.0)
+    names = {series.pipeline: totals.runs for series, totals in watched.totals().items()}
+    assert names == {"cat|wc": 1, OTHER: 1}
+
+
+def test_cpu_time_is_split_by_ticks_and_adds_up() -> None:
+    watched = model()
+    watched.update([group(cpu=2.0)], 102.0)
+    first = watched.runs()[0].stages[0]
+    assert (first.user_seconds, first.system_seconds) == pytest.approx((1.5, 0.5))
+
+
+@pytest.mark.parametrize(("hooked", "failures"), [(False, None), (True, 0)])
+def test_exec_failures_are_unknown_without_their_hook(hooked: bool, failures: int | None) -> None:
+    watched = model(exec_failures=hooked)
+    watched.update([group()], 102.0)
+    (totals,) = watched.totals().values()
+    assert totals.stages[1, "cat"].exec_failures == failures
+
+
+@pytest.mark.parametrize(
+    ("alone", "read_bytes", "forks", "counts"),
+    [
+        (True, 65536, 0, True),
+        (True, 65535, 0, False),
+        (True, 65536, 1, False),
+        (False, 65536, 0, False),
+    ],
+)
+def test_a_program_alone_counts_if_it_was_asked_for_and_reads(
+    alone: bool, read_bytes: int, forks: int, counts: bool
+) -> None:
+    record = stage(1, "awk", "read", end=102)
+    record.alone = alone
+    record.counted[len(STATES) + COUNTERS.index("read_bytes")] = read_bytes
+    record.counted[len(STATES) + COUNTERS.index("forks")] = forks
+    clock = PipelineRecord((0, ns(2), *[0] * (len(LEVELS) - 2)), (0,) * len(LEVELS), ns(100))
+    found = model()
+    assert found.update([Group(1, clock, (record,))], 110.0) == [record]
+    assert [run.pipeline for run in found.runs()] == (["awk"] if counts else [])
+
+
+# -- what became of runs that ended, and how runs went on
+
+
+def test_the_time_line_of_a_live_run_adds_up_to_the_run() -> None:
+    watched = model()
+    for cpu in (0.5, 1.5, 4.0):
+        watched.update([group(cpu=cpu)], 101.0 + cpu)
+    (run,) = watched.runs()
+
+    points = watched.timeline(run.id)
+
+    assert points is not None
+    assert len(points) == 3
+    for level in range(len(LEVELS)):
+        assert sum(point.levels[level] for point in points) == pytest.approx(run.levels[level])
+    for at, stage_run in enumerate(run.stages):
+        used = sum(point.stages[at].states.get("cpu", 0.0) for point in points)
+        assert used == pytest.approx(stage_run.cpu_seconds)
+        assert sum(point.stages[at].read_bytes for point in points) == stage_run.read_bytes
+    assert [stage.pid for stage in points[0].stages] == [stage.pid for stage in run.stages]
+
+
+def test_a_run_that_ended_is_told_once_with_its_time_line() -> None:
+    told: list[Finished] = []
+    watched = model(on_finished=told.append)
+    watched.update([group(cpu=0.5)], 101.0)
+    ended = group(cpu=1.5, end=102.0)
+    watched.update([ended], 102.01, settle=True)
+    watched.update([ended], 105.0)
+
+    (finished,) = told
+    run, points = finished.make()
+
+    assert run == watched.runs()[0]
+    assert finished.wall_seconds == pytest.approx(run.wall_seconds)
+    assert len(points) == 2
+    assert sum(point.end - point.start for point in points) == pytest.approx(run.wall_seconds)
+
+
+def test_an_unknown_run_has_no_time_line() -> None:
+    assert model().timeline("1-1") is None
+
+
+def test_of_many_runs_only_the_last_ones_keep_their_time_line() -> None:
+    told: list[Finished] = []
+    watched = model(on_finished=told.append, recent_runs=100)
+    for number in range(60):
+        ended = group(end=102.0 + number)
+        clock = replace(ended.clock, start_ns=ns(100.0 + number))
+        watched.update([replace(ended, clock=clock)], 110.0 + number)
+    ids = [run.id for run in watched.runs()]
+
+    kept = [run_id for run_id in ids if watched.timeline(run_id) is not None]
+
+    assert kept == ids[:50]
+    assert len(told) == 60

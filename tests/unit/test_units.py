@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How cgroups become the label `unit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelined.model.units import CgroupNames, find_cgroup2, normalise_unit
+
+HEX64 = "3f" * 32
+UUID = "6c8d3a5e-1b2c-4d5e-8f90-0123456789ab"
+POD = "kubepods-burstable-pod" + UUID.replace("-", "_")
+USER = "/user.slice/user-1000.slice/user@1000.service"
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("", "-"),
+        ("/", "-"),
+        ("/1234", "-"),
+        ("/init.scope", "init.scope"),
+        ("/system.slice", "system.slice"),
+        ("/system.slice/nightly.service", "nightly.service"),
+        ("/system.slice/nightly.service/worker", "nightly.service"),
+        ("/system.slice/nightly.service (deleted)", "nightly.service"),
+        ("/system.slice/php8.2-fpm.service", "php8.2-fpm.service"),
+        ("/system.slice/x11-common.service", "x11-common.service"),
+        ("/system.slice/e2scrub_all.service", "e2scrub_all.service"),
+        ("/system.slice/system-backup.slice/backup@sda.service", "backup@.service"),
+        ("/system.slice/system-getty.slice/getty@tty1.service", "getty@.service"),
+        ("/system.slice/12345.scope", "system.slice"),
+        ("/system.slice/run-u42.service", "run.service"),
+        ("/system.slice/run-r0f1e2d3c4b5a69788796a5b4c3d2e1f0.service", "run.service"),
+        ("/system.slice/run-p1234-i5678.service", "run.service"),
+        ("/user.slice/user-1000.slice", "user.slice"),
+        ("/user.slice/user-1000.slice/session-12.scope", "session.scope"),
+        ("/user.slice/user-1000.slice/session-c2.scope", "session.scope"),
+        (f"{USER}/init.scope", "user@.service"),
+        (f"{USER}/app.slice/app-foo-1234.scope", "app-foo.scope"),
+        (
+            f"{USER}/app.slice/app-gnome-org.gnome.Terminal-1234.scope",
+            "app-gnome-org.gnome.Terminal.scope",
+        ),
+        (f"{USER}/app.slice/app-firefox@{HEX64[:32]}.service", "app-firefox@.service"),
+        (f"{USER}/app.slice/vte-spawn-{UUID}.scope", "vte-spawn.scope"),
+        (f"{USER}/app.slice/dbus-:1.42-org.foo@0.service", "dbus-org.foo@.service"),
+        (f"/system.slice/docker-{HEX64}.scope", "docker.scope"),
+        (f"/system.slice/docker-{HEX64}.scope/init.scope", "docker.scope"),
+        (f"/docker/{HEX64}", "docker"),
+        (f"/machine.slice/libpod-{HEX64}.scope/container", "libpod.scope"),
+        (f"/machine.slice/libpod-conmon-{HEX64}.scope", "libpod-conmon.scope"),
+        (r"/machine.slice/machine-qemu\x2d1\x2dvm.scope", "machine-qemu-vm.scope"),
+        (f"/kubepods.slice/{POD}.slice/cri-containerd-{HEX64}.scope", "cri-containerd.scope"),
+        (f"/kubepods.slice/{POD}.slice/crio-{HEX64}.scope", "crio.scope"),
+        (f"/kubepods/burstable/pod{UUID}/{HEX64}", "kubepods"),
+        ("/lxc.payload.web1/init.scope", "lxc.payload.web"),
+        ("/lxc/web12", "lxc"),
+        ("/slurm/uid_1000/job_55/step_0", "slurm"),
+        ("/system.slice/slurmstepd.scope/job_55/step_0/user/task_0", "slurmstepd.scope"),
+    ],
+)
+def test_units(path: str, unit: str) -> None:
+    assert normalise_unit(path) == unit
+
+
+numbers = st.integers(0, 2**64).map(str)
+hex_ids = st.text("0123456789abcdef", min_size=8, max_size=64)
+uuids = st.uuids().map(str)
+ids = st.one_of(numbers, hex_ids, uuids)
+names = st.text("ghijklmnopqrstuvwxyz", min_size=1, max_size=12)
+
+
+@given(name=names, one=ids, kind=st.sampled_from(["service", "scope"]))
+def test_an_id_at_the_end_of_a_unit_never_survives(name: str, one: str, kind: str) -> None:
+    assert normalise_unit(f"/system.slice/{name}-{one}.{kind}") == f"{name}.{kind}"
+
+
+@given(name=names, one=ids)
+def test_an_id_in_the_middle_of_a_unit_never_survives(name: str, one: str) -> None:
+    assert normalise_unit(f"/a.slice/{name}-{one}-x.scope") == f"{name}-x.scope"
+
+
+@given(name=names, one=st.text(max_size=20).filter(lambda text: "/" not in text))
+def test_an_instance_never_survives(name: str, one: str) -> None:
+    assert normalise_unit(f"/system.slice/{name}@{one}.service") == f"{name}@.service"
+
+
+@given(name=names, one=ids, two=ids)
+def test_ids_below_a_cgroup_that_is_no_unit_never_survive(name: str, one: str, two: str) -> None:
+    assert normalise_unit(f"/{name}/{one}/{two}") == name
+
+
+@given(path=st.text())
+def test_any_path_has_a_name_without_slashes(path: str) -> None:
+    unit = normalise_unit(path)
+
+    assert unit
+    assert "/" not in unit
+
+
+# Ids to names
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "cgroup"
+    (root / "system.slice" / "nightly.service").mkdir(parents=True)
+    (root / "cgroup.procs").write_text("")
+    return root
+
+
+def id_of(directory: Path) -> int:
+    return directory.stat().st_ino
+
+
+def test_an_id_is_the_inode_of_a_directory(tree: Path) -> None:
+    names = CgroupNames(tree)
+    cgroup_id = id_of(tree / "system.slice" / "nightly.service")
+
+    assert names.path(cgroup_id) == "/system.slice/nightly.service"
+    assert names.unit(cgroup_id) == "nightly.service"
+
+
+def test_the_root_has_no_unit(tree: Path) -> None:
+    names = CgroupNames(tree)
+
+    assert names.path(id_of(tree)) == "/"
+    assert names.unit(id_of(tree)) == "-"
+
+
+def test_an_unknown_id_has_no_unit(tree: Path) -> None:
+    assert CgroupNames(tree).unit(2**63) == "-"
+
+
+def test_files_are_no_cgroups(tree: Path) -> None:
+    assert CgroupNames(tree).path(id_of(tree / "cgroup.procs")) is None
+
+
+def test_a_new_cgroup_is_found_but_the_tree_is_read_once_a_second(tree: Path) -> None:
+    clock = Clock()
+    names = CgroupNames(tree, clock=clock)
+    assert names.unit(2**63) == "-"
+    new = tree / "system.slice" / "new.service"
+    new.mkdir()
+
+    clock.now = 0.9
+    assert names.unit(id_of(new)) == "-"
+    clock.now = 1.0
+    assert names.unit(id_of(new)) == "new.service"
+
+
+def test_a_cgroup_keeps_its_name_after_it_is_gone(tree: Path) -> None:
+    clock = Clock()
+    names = CgroupNames(tree, clock=clock)
+    gone = tree / "system.slice" / "nightly.service"
+    cgroup_id = id_of(gone)
+    names.scan()
+    gone.rmdir()
+
+    clock.now = 10.0
+    names.scan()
+
+    assert names.unit(cgroup_id) == "nightly.service"
+
+
+def test_memory_is_bounded(tree: Path) -> None:
+    names = CgroupNames(tree, limit=5)
+    gone = tree / "system.slice" / "nightly.service"
+    cgroup_id = id_of(gone)
+    names.scan()
+    (tree / "other.slice").mkdir()
+    gone.rmdir()
+
+    names.scan()
+
+    assert names.path(cgroup_id) is None
+    assert names.path(id_of(tree / "other.slice")) == "/other.slice"
+
+
+@pytest.mark.parametrize("root", [None, Path("/no/such/directory")])
+def test_without_cgroup_v2_nothing_has_a_unit(root: Path | None) -> None:
+    assert CgroupNames(root).unit(1) == "-"
+
+
+def test_the_mount_is_found_among_others_with_its_blanks(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n"
+        "cgroup2 /sys/fs/my\\040cgroups cgroup2 rw,relatime 0 0\n"
+    )
+
+    assert find_cgroup2(mounts) == Path("/sys/fs/my cgroups")
+
+
+def test_no_mount_is_none(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("tmpfs /sys/fs/cgroup tmpfs rw 0 0\n")
+
+    assert find_cgroup2(mounts) is None
