@@ -574,7 +574,7 @@ def _moment(flag: str, text: str | None) -> float | None:
 
 def _recorded(state_directory: Path | None) -> History:
     """The history as the daemon left it in this directory, for reading."""
-    from pipelined.analysis.findings import Host
+    from pipelined.analysis.machine import Host
     from pipelined.history.history import History, default_directory
 
     return History(state_directory or default_directory(os.environ), host=Host.read())
@@ -601,7 +601,7 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
     if as_json:
         import json
 
-        from pipelined.analysis.findings import Host
+        from pipelined.analysis.machine import Host
         from pipelined.model.timeline import timeline_as_dict
         from pipelined.schema import describe_run
 

@@ -13,7 +13,8 @@ from itertools import zip_longest
 from typing import Any
 
 from pipelined.analysis.bottleneck import sentence
-from pipelined.analysis.findings import DOCUMENTATION, Finding, Host, findings
+from pipelined.analysis.findings import DOCUMENTATION, Finding, findings
+from pipelined.analysis.machine import Host
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from kernel.conftest import conserved, watch
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.observer import Observer
-from pipelined.terminal.run_report import data_size
+from pipelined.wording import data_size
 
 from .disk import THROTTLE, Disk, made_disk
 

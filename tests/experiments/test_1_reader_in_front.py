@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.run.page_cache import evict, fill
 
 from .alternatives import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 
 from .alternatives import alternate, column, explain, finding_ids, print_table
 

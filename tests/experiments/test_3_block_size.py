@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.run.page_cache import fill
-from pipelined.terminal.run_report import mean_size
+from pipelined.wording import mean_size
 
 from .alternatives import (
     Column,

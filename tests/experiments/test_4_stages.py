@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.analysis.bottleneck import bottleneck, percent
-from pipelined.analysis.findings import Host
-from pipelined.terminal.run_report import data_size
+from pipelined.analysis.bottleneck import bottleneck
+from pipelined.analysis.machine import Host
+from pipelined.wording import data_size, percent
 
 from .alternatives import (
     Column,

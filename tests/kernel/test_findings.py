@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from experiments.disk import THROTTLE, Disk, made_disk
-from pipelined.analysis.findings import Finding, Host, findings
+from pipelined.analysis.findings import Finding, findings
+from pipelined.analysis.machine import Host
 from pipelined.run.page_cache import evict
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.model.timeline import Point, StagePoint, Timeline
 from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
 from unit.invented import START, make_functions, make_run, make_stage

@@ -13,7 +13,7 @@ import pytest
 from flask import Flask, redirect
 
 from certificates import Authority
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.cli import main
 from pipelined.errors import UserError
 from pipelined.http_port.web_config import WebConfigFile

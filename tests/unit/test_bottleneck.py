@@ -8,17 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipelined.analysis.bottleneck import (
-    bottleneck,
-    brief,
-    duration,
-    percent,
-    sentence,
-    share,
-    stage_label,
-    stalls,
-)
+from pipelined.analysis.bottleneck import bottleneck, brief, sentence, share, stage_label, stalls
 from pipelined.runs import PipeEnd, Run, Stage
+from pipelined.wording import duration, percent
 from unit import invented
 from unit.invented import START, make_readahead
 

@@ -27,7 +27,7 @@ from rich.console import Console
 
 import pipelined.observer
 from pipelined import __version__, cli
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
@@ -502,7 +502,9 @@ def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None
     stop = tmp_path / "stop"
     child, terminal = pty.fork()
     if child == 0:
-        code = "import sys; from pipelined.run.profile import execute; sys.exit(execute(sys.argv[1:]))"
+        code = (
+            "import sys; from pipelined.run.profile import execute; sys.exit(execute(sys.argv[1:]))"
+        )
         script = COUNT_SIGNALS.format(name="INT")
         command = ["bash", "-c", script, "bash", str(stop)]
         os.execv(sys.executable, [sys.executable, "-c", code, *command])

@@ -16,9 +16,9 @@ from pipelined.analysis.findings import (
     WORTH_SECONDS,
     WORTH_SHARE,
     Finding,
-    Host,
     findings,
 )
+from pipelined.analysis.machine import Host
 from pipelined.runs import SIZE_EDGES, Readahead, Run, Stage, Stalls
 from unit.invented import START, make_functions, make_histogram, make_readahead, make_run
 from unit.invented import make_stage as make_live_stage

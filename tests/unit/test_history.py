@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipelined.analysis.bottleneck import brief
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.errors import UserError
 from pipelined.history import history as module
 from pipelined.history.database import FILE_NAME, Store

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.history.database import FILE_NAME
 from pipelined.history.history import History
 from pipelined.model.timeline import Timeline, timeline_as_dict

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipelined import cli
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.history.database import FILE_NAME, Store
 from pipelined.history.history import History, Summary
 from pipelined.model.timeline import Timeline

@@ -9,18 +9,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipelined.analysis.findings import Host, findings
+from pipelined.analysis.findings import findings
+from pipelined.analysis.machine import Host
 from pipelined.runs import STATES, Endpoint, Run, Series, Stage
-from pipelined.terminal.run_report import (
-    TRIED,
-    bar,
-    data_size,
-    lines,
-    mean_size,
-    printable,
-    render,
-    shorten,
-)
+from pipelined.terminal.run_report import TRIED, bar, lines, printable, render, shorten
+from pipelined.wording import data_size, mean_size
 from unit import invented
 from unit.invented import START, make_functions
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelined.analysis.bottleneck import sentence
-from pipelined.analysis.findings import Host, findings
+from pipelined.analysis.findings import findings
+from pipelined.analysis.machine import Host
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,

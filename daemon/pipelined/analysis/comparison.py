@@ -13,9 +13,10 @@ from difflib import SequenceMatcher
 from statistics import median
 from typing import Any
 
-from pipelined.analysis.bottleneck import STATE_WORDS, data_size, duration, percent, share
+from pipelined.analysis.bottleneck import share
 from pipelined.analysis.comparison_reasons import Reason, Trial, agree, reasons
 from pipelined.runs import PAGE_CLASSES, STALL_CLASSES, STATES, Run, Stage
+from pipelined.wording import STATE_WORDS, data_size, duration, percent
 
 __all__ = [
     "GROUPS",

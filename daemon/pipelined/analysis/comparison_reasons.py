@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from math import comb
 from statistics import median
 
-from pipelined.analysis.bottleneck import STATE_WORDS, duration
 from pipelined.runs import STATES, Run, Stage
+from pipelined.wording import STATE_WORDS, duration
 
 __all__ = ["Reason", "Trial", "agree", "reasons"]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipelined.analysis.bottleneck import (
     BARRIERS,
@@ -22,18 +21,15 @@ from pipelined.analysis.bottleneck import (
     Bottleneck,
     Graph,
     bottleneck,
-    data_size,
-    duration,
     joined,
-    listing,
-    mean_size,
-    percent,
     share,
     stage_label,
 )
+from pipelined.analysis.machine import Host
 from pipelined.runs import Readahead, Run, Stage
+from pipelined.wording import data_size, duration, listing, mean_size, percent
 
-__all__ = ["DOCUMENTATION", "SEVERITIES", "Evidence", "Finding", "Host", "findings"]
+__all__ = ["DOCUMENTATION", "SEVERITIES", "Evidence", "Finding", "findings"]
 
 #: The page with a section for each id; the id is its anchor.
 DOCUMENTATION = "docs/FINDINGS.md"
@@ -116,22 +112,6 @@ PARALLEL_KIN: Mapping[str, str] = {
 }
 
 _PAGE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What a finding needs to know of the machine that a run was on."""
-
-    cores: int
-    """CPUs that are online."""
-    l2_bytes: int | None
-    """Second-level cache of one CPU; None where the kernel does not tell."""
-
-    @classmethod
-    def read(cls, sys: Path = Path("/sys")) -> Host:
-        """This machine, as `sys` (a mounted sysfs) has it."""
-        cpus = sys / "devices/system/cpu"
-        return cls(_count(cpus / "online"), _second_level(cpus / "cpu0/cache"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -937,25 +917,3 @@ def _larger_calls(command: str, reading: bool) -> str:
         "Try: no flush after each line: without fflush(), grep --line-buffered, sed -u, "
         "stdbuf -oL, python -u."
     )
-
-
-def _count(path: Path) -> int:
-    """How many CPUs a list such as ``0-3,6`` names; 1 where there is none."""
-    try:
-        spans = path.read_text().strip().split(",")
-        ends = [[int(end) for end in span.split("-")] for span in spans]
-    except (OSError, ValueError):
-        return 1
-    return sum(end[-1] - end[0] + 1 for end in ends)
-
-
-def _second_level(cache: Path) -> int | None:
-    """Bytes of the cache of level 2, which the kernel tells as ``1024K``."""
-    for index in sorted(cache.glob("index*")):
-        try:
-            level, size = (index / "level").read_text(), (index / "size").read_text().strip()
-            if int(level) == 2 and size.endswith("K"):
-                return int(size[:-1]) * 1024
-        except (OSError, ValueError):
-            continue
-    return None

@@ -21,7 +21,7 @@ from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from pipelined import __version__
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.config import Address, Config
 from pipelined.daemon.capabilities import started_without
 from pipelined.daemon.systemd import Supervisor

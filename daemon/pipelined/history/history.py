@@ -26,7 +26,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pipelined.analysis.bottleneck import brief
-from pipelined.analysis.findings import Host, findings
+from pipelined.analysis.findings import findings
+from pipelined.analysis.machine import Host
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
 from pipelined.history.database import Archive, Details, NoHistoryError, Query, Row, Store

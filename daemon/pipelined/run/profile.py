@@ -262,7 +262,7 @@ def report_order(runs: Iterable[Run]) -> list[Run]:
 
 def write_json(found: Profile, file: IO[str]) -> None:
     """Write the runs in the schema of the API: ``{"runs": […], "lost": {…}}``."""
-    from pipelined.analysis.findings import Host
+    from pipelined.analysis.machine import Host
     from pipelined.schema import describe_run
 
     host = Host.read()
@@ -305,8 +305,9 @@ def _nothing_seen(found: Profile, lost: int) -> str:
 
 def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[str]:
     """A line for each signature: how many runs, their time, and who held the longest one back."""
-    from pipelined.analysis.bottleneck import brief, duration
+    from pipelined.analysis.bottleneck import brief
     from pipelined.terminal.run_report import printable_run, shorten
+    from pipelined.wording import duration
 
     groups: dict[str, list[Run]] = {}
     for run in runs:

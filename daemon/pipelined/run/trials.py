@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pipelined.analysis.bottleneck import percent
 from pipelined.analysis.comparison import LABELS, Comparison, compare_trials, longest_run
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.errors import UserError
@@ -38,6 +37,7 @@ from pipelined.run.profile import (
     start,
     wait_for_signal,
 )
+from pipelined.wording import percent
 
 if TYPE_CHECKING:
     from pipelined.observer import Observer

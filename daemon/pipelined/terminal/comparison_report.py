@@ -16,7 +16,6 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from pipelined.analysis.bottleneck import STATE_WORDS, duration
 from pipelined.analysis.comparison import (
     GROUPS,
     Comparison,
@@ -37,6 +36,7 @@ from pipelined.terminal.run_report import (
     shorten,
     wrap,
 )
+from pipelined.wording import STATE_WORDS, duration
 
 if TYPE_CHECKING:
     from pipelined.run.trials import Advance

@@ -15,11 +15,11 @@ from functools import partial
 from rich.cells import cell_len
 from rich.text import Text
 
-from pipelined.analysis.bottleneck import duration, percent
 from pipelined.history.history import Summary
 from pipelined.model.timeline import Point, Timeline
 from pipelined.runs import Run
 from pipelined.terminal.run_report import STYLES, plain_marks, printable, shorten
+from pipelined.wording import duration, percent
 
 __all__ = ["run_table", "time_lines"]
 

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipelined.analysis.bottleneck import STATE_WORDS, bottleneck, brief, cache, duration, percent
+from pipelined.analysis.bottleneck import bottleneck, brief, cache
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
 from pipelined.runs import STATES, Run, Stage
@@ -41,6 +41,7 @@ from pipelined.terminal.run_report import (
     printable_run,
     shorten,
 )
+from pipelined.wording import STATE_WORDS, duration, percent
 
 __all__ = ["Snapshot", "frame", "run_top"]
 

@@ -28,7 +28,7 @@ from cheroot import wsgi
 from flask import Blueprint, Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.config import Address
 from pipelined.http_port.connections import Gate
 from pipelined.http_port.listening import BACKLOG, listen

@@ -12,15 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelined.analysis.bottleneck import (
-    STATE_WORDS,
-    bottleneck,
-    data_size,
-    duration,
-    percent,
-    share,
-)
+from pipelined.analysis.bottleneck import bottleneck, share
 from pipelined.runs import LEVELS, STATES, Run, Stage
+from pipelined.wording import STATE_WORDS, data_size, duration, percent
 
 __all__ = ["figures", "mean_level", "picture"]
 

@@ -20,7 +20,7 @@ from pipelined.schema import describe_run
 from pipelined.web.query_parameters import as_limit, as_text, parameter
 
 if TYPE_CHECKING:
-    from pipelined.analysis.findings import Host
+    from pipelined.analysis.machine import Host
     from pipelined.history.history import History
     from pipelined.observer import Observer
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, Response, request
 from werkzeug.exceptions import ServiceUnavailable
 
-from pipelined.analysis.findings import Host
+from pipelined.analysis.machine import Host
 from pipelined.model.difference import difference
 from pipelined.runs import Run
 from pipelined.schema import describe_run

@@ -18,16 +18,9 @@ from flask import Blueprint, Response, abort, jsonify, redirect, render_template
 from markupsafe import Markup
 
 from pipelined import __version__
-from pipelined.analysis.bottleneck import (
-    STATE_WORDS,
-    data_size,
-    duration,
-    mean_size,
-    percent,
-    sentence,
-    share,
-)
-from pipelined.analysis.findings import Host, findings
+from pipelined.analysis.bottleneck import sentence, share
+from pipelined.analysis.findings import findings
+from pipelined.analysis.machine import Host
 from pipelined.errors import UserError
 from pipelined.history.history import NoSuchRunError, moment
 from pipelined.model.timeline import timeline_as_dict
@@ -35,6 +28,7 @@ from pipelined.runs import STATES, Run, Stage
 from pipelined.web.diagram import figures, picture
 from pipelined.web.history_api import find_run
 from pipelined.web.query_parameters import parameter
+from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, percent
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

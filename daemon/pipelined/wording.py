@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers and states in words: the same text in the report, the pages and `top`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["STATE_WORDS", "data_size", "duration", "listing", "mean_size", "percent"]
+
+#: The states of `runs.STATES` in words, as every view prints them.
+STATE_WORDS: Mapping[str, str] = {
+    "cpu": "on CPU",
+    "runqueue": "run queue",
+    "pipe_empty": "pipe empty",
+    "pipe_full": "pipe full",
+    "disk": "disk",
+    "child": "child",
+    "lock": "lock",
+    "poll": "poll",
+    "net": "network",
+    "sleep": "sleep",
+    "stopped": "stopped",
+    "other": "other",
+}
+
+
+def percent(value: float) -> str:
+    """A share as text.
+
+    >>> percent(0.974), percent(0.002), percent(0.0)
+    ('97 %', '<1 %', '0 %')
+    """
+    if 0 < value < 0.005:
+        return "<1 %"
+    return f"{value * 100:.0f} %"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text with two or three figures.
+
+    >>> duration(0.00034), duration(0.012), duration(0.58), duration(5.6), duration(200)
+    ('340 µs', '12 ms', '0.58 s', '5.6 s', '3 min 20 s')
+    """
+    if seconds < 0.0000005:
+        return "0 s"
+    if seconds < 0.0009995:
+        return f"{max(1, round(seconds * 1e6))} µs"
+    if seconds < 0.0995:
+        millis = seconds * 1e3
+        return f"{millis:.1f} ms" if millis < 9.95 else f"{millis:.0f} ms"
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, size, smaller, step in (("d", 86400, "h", 3600), ("h", 3600, "min", 60)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // step} {smaller}"
+    return f"{whole // 60} min {whole % 60} s"
+
+
+def data_size(count: float) -> str:
+    """An amount of data, decimal.
+
+    >>> data_size(999), data_size(8_400_000), data_size(0)
+    ('999 B', '8.4 MB', '0 B')
+    """
+    return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+def mean_size(count: float, calls: int) -> str:
+    """Bytes per call, binary as block sizes are; ``-`` without calls.
+
+    >>> mean_size(1 << 20, 32), mean_size(0, 0)
+    ('32 KiB', '-')
+    """
+    if calls <= 0:
+        return "-"
+    return _scaled(count / calls, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def _scaled(value: float, base: int, units: Sequence[str]) -> str:
+    step = 0
+    while round(value) >= base and step < len(units) - 1:
+        value /= base
+        step += 1
+    tenths = f"{value:.1f}"
+    whole = value >= 99.95 or (base == 1024 and (value >= 9.95 or tenths.endswith(".0")))
+    return f"{value:.0f} {units[step]}" if step == 0 or whole else f"{tenths} {units[step]}"
+
+
+def listing(words: Sequence[str]) -> str:
+    """Words in a row.
+
+    >>> listing(["cat", "sed", "awk"])
+    'cat, sed and awk'
+    """
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
