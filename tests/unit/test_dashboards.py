@@ -29,14 +29,11 @@ from dashboard_files import (
     panels,
     queries,
 )
+from for_every import for_every
 from pipelined.runs import LEVELS, PAGE_CLASSES, STATES
 
 ALL = [load(file) for file in FILES]
-PANELS = [
-    pytest.param(board, panel, id=f"{board['title']}: {panel['title']}")
-    for board in ALL
-    for panel in panels(board)
-]
+PANELS = [(board, panel) for board in ALL for panel in panels(board)]
 QUERIES = [query for board in ALL for query in queries(board)]
 
 #: Fields of an annotation that Grafana's Prometheus plugin reads and the SDK does not know.
@@ -48,14 +45,14 @@ NOT_SHOWN: dict[str, str] = {}
 _SELECTOR = re.compile(r"\b([a-z_]\w*)\{([^}]*)\}")
 
 
-def titles(board: dict[str, Any]) -> str:
-    title: str = board["title"]
+def titles(board_or_panel: dict[str, Any]) -> str:
+    title: str = board_or_panel["title"]
     return title
 
 
-each_board = pytest.mark.parametrize("board", ALL, ids=titles)
-each_panel = pytest.mark.parametrize(("board", "panel"), PANELS)
-each_query = pytest.mark.parametrize("query", QUERIES, ids=str)
+each_board = for_every(ALL, name=titles)
+each_panel = for_every(PANELS, name=lambda case: f"{titles(case[0])}: {titles(case[1])}")
+each_query = for_every(QUERIES)
 
 
 def defaults(panel: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from for_every import for_every
 from unit.test_metrics import (
     STORED,
     FakeHistory,
@@ -98,6 +99,11 @@ def by_name(rule: Rule) -> str:
     return rule.name
 
 
+each_rule = for_every(ALL, by_name)
+each_recording = for_every(RECORDED, by_name)
+each_alert = for_every(ALERTING, by_name)
+
+
 # -- what promtool says
 
 
@@ -132,7 +138,7 @@ def test_a_case_is_able_to_fail(tmp_path: Path) -> None:
 # -- what is tested
 
 
-@pytest.mark.parametrize("alert", ALERTING, ids=by_name)
+@each_alert
 def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(
     alert: Rule,
 ) -> None:
@@ -143,7 +149,7 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(
     assert set(outcomes) == {"", " []"}
 
 
-@pytest.mark.parametrize("rule", RECORDED, ids=by_name)
+@each_recording
 def test_every_recording_rule_is_asked_for_by_a_case_or_another_rule(rule: Rule) -> None:
     cases = "".join(case.read_text() for case in CASES)
     assert rule.name in cases or any(rule.name in other.names for other in ALL if other != rule)
@@ -152,7 +158,7 @@ def test_every_recording_rule_is_asked_for_by_a_case_or_another_rule(rule: Rule)
 # -- what alerts say
 
 
-@pytest.mark.parametrize("alert", ALERTING, ids=by_name)
+@each_alert
 def test_every_alert_says_what_is_wrong_how_bad_it_is_and_where_to_read_on(alert: Rule) -> None:
     assert alert.block("severity") in {"warning", "critical"}
     assert len(alert.block("summary")) > 20
@@ -171,14 +177,14 @@ def test_the_runbook_has_no_section_of_an_alert_that_is_gone() -> None:
 # -- what rules ask for
 
 
-@pytest.mark.parametrize("rule", ALL, ids=by_name)
+@each_rule
 def test_a_rule_asks_only_for_series_that_exist(rule: Rule) -> None:
     recorded = {other.name for other in RECORDED}
     assert rule.names
     assert rule.names <= recorded | set(exposed()) | OF_PROMETHEUS
 
 
-@pytest.mark.parametrize("rule", ALL, ids=by_name)
+@each_rule
 def test_a_rule_uses_only_labels_that_exist(rule: Rule) -> None:
     every = TARGET.union(*exposed().values())
     used = {
@@ -194,7 +200,7 @@ def test_a_rule_uses_only_labels_that_exist(rule: Rule) -> None:
             assert label in (every if labels is None else TARGET | set(labels)), (name, label)
 
 
-@pytest.mark.parametrize("rule", ALL, ids=by_name)
+@each_rule
 def test_a_rule_asks_only_for_label_values_that_the_daemon_gives(rule: Rule) -> None:
     fixed = {"level", "state", "mode", "side", "overlapped", "class", "nested", "tier"}
     for name, inside in _SELECTOR.findall(rule.expression):
@@ -205,7 +211,7 @@ def test_a_rule_asks_only_for_label_values_that_the_daemon_gives(rule: Rule) -> 
                 assert set(wanted) <= known, (name, label)
 
 
-@pytest.mark.parametrize("rule", ALL, ids=by_name)
+@each_rule
 def test_a_sum_over_pipelines_leaves_nested_ones_out(rule: Rule) -> None:
     if rule.name.split(":")[0] in {"unit", "instance", "job"}:
         assert rule.expression.count('nested="false"') == len(_NAME.findall(rule.expression))
