@@ -8,7 +8,7 @@ Nothing here knows BPF, HTTP or Prometheus.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Functions",
     "Histogram",
     "PipeEnd",
+    "Place",
     "Readahead",
     "Run",
     "Series",
@@ -58,6 +59,9 @@ PAGE_CLASSES = ("warm", "hit", "late", "miss", "wasted")
 #: By the page that ended a wait, or that a fault was for: brought in by that very read or
 #: fault; brought in ahead of it; the rest. In the order of `enum stall_class`.
 STALL_CLASSES = ("miss", "late", "other")
+
+#: Where a stage stands in its pipeline: its position and its command.
+Place = tuple[int, str]
 
 #: Fewer pages than this, which loading a program takes, do not tell the state of the cache.
 _TELLING_PAGES = 64
@@ -304,6 +308,11 @@ class Stage(StageCounters):
     """Command line; only filled when the daemon was started with --show-arguments."""
 
     @property
+    def place(self) -> Place:
+        """Position and command: what parallel branches have in common."""
+        return self.position, self.command
+
+    @property
     def cpu_seconds(self) -> float:
         return self.states["cpu"]
 
@@ -347,6 +356,16 @@ class Run:
     @property
     def live(self) -> bool:
         return self.end is None
+
+    def by_place(self, indexes: Iterable[int] | None = None) -> dict[Place, list[int]]:
+        """Indexes into `stages` by position and command, in data order.
+
+        Parallel branches of one command share a place. With `indexes`, only of those stages.
+        """
+        places: dict[Place, list[int]] = {}
+        for index in range(len(self.stages)) if indexes is None else indexes:
+            places.setdefault(self.stages[index].place, []).append(index)
+        return places
 
     @property
     def cpu_seconds(self) -> float:

@@ -28,6 +28,7 @@ from pipelined.runs import (
     Functions,
     Histogram,
     PipeEnd,
+    Place,
     Readahead,
     Run,
     Series,
@@ -81,7 +82,7 @@ class Totals:
     levels: tuple[float, ...]
     disk_overlapped_seconds: float
     disk_alone_seconds: float
-    stages: Mapping[tuple[int, str], StageCounters]
+    stages: Mapping[Place, StageCounters]
 
 
 class Finished(NamedTuple):
@@ -114,7 +115,7 @@ class _Sums:
     last_run_end: float | None = None
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
     """By level, while no stage waited for disk; then by level, while one did."""
-    stages: dict[tuple[int, str], _StageSums] = field(default_factory=dict)
+    stages: dict[Place, _StageSums] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
