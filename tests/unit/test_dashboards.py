@@ -462,7 +462,7 @@ def test_a_query_asks_for_metrics_that_exist(query: Query) -> None:
 
 
 def test_the_page_about_them_names_each_panel_row_and_dashboard() -> None:
-    page = (ROOT / "docs" / "DASHBOARDS.md").read_text()
+    page = (ROOT / "docs" / "PROMETHEUS.md").read_text()
     for board in ALL:
         assert f"## {board['title']}" in page
         for panel in board["panels"]:
