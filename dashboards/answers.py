@@ -66,9 +66,9 @@ def cores_used(scope: Scope, *, width: int = 4) -> stat.Panel:
     return number(
         "Cores used",
         Help(
-            "CPU seconds for each second of wall time of a run: (user + sys) / real.",
+            "CPU seconds per second of wall time of a run: (user + sys) / real.",
             "above 1: the stages share the work among CPUs.",
-            "far below 1: it mostly waits, for disk or one stage for the other.",
+            "far below 1: it mostly waits, for disk or stages for each other.",
         ),
         Query(scope.whole.cores_used(), ""),
         CORES,

@@ -37,8 +37,8 @@ def disk() -> model.Dashboard:
     stalls = {f"{name}, nothing computing": pages[name] for name in ("late", "miss")}
     return framed(
         "Disk and readahead",
-        "Whether files are read ahead of need, how long readers stand still for disk, and whether"
-        " other stages compute meanwhile.",
+        "Whether files are read ahead of need, how long readers wait for disk, and whether other"
+        " stages compute at that time.",
         [
             (
                 "",
@@ -46,7 +46,7 @@ def disk() -> model.Dashboard:
                     number(
                         "Stalled",
                         Help(
-                            "Seconds that readers slept for disk, for each second of wall time.",
+                            "Seconds that readers slept for disk, per second of wall time.",
                             "below 5 %.",
                             "above 30 %: reading sets the pace. Several readers can be above"
                             " 100 %.",
@@ -159,10 +159,10 @@ def disk() -> model.Dashboard:
                     lines(
                         "Read ahead and wasted",
                         Help(
-                            "Bytes a second that were read ahead, and of earlier ones those that"
-                            " nobody used.",
+                            "Bytes per second that were read ahead, and that were read ahead"
+                            " earlier and never used.",
                             "wasted stays near 0.",
-                            "wasted near what is read ahead: the disk works for nothing.",
+                            "wasted close to read ahead: the disk works for nothing.",
                         ),
                         [
                             Query(
@@ -187,8 +187,8 @@ def disk() -> model.Dashboard:
                     _by_stage(
                         "Pages read of files",
                         Help(
-                            "Bytes of files that each stage's reads consumed, by way of the page"
-                            " cache. The ten highest.",
+                            "Bytes of files that each stage read through the page cache. The ten"
+                            " highest.",
                             "high and level.",
                             "it falls while stalls rise.",
                         ),
@@ -200,7 +200,8 @@ def disk() -> model.Dashboard:
                         Help(
                             "Bytes that each stage read with O_DIRECT. The ten highest.",
                             "0, unless a program asks for it: such reads are not read ahead.",
-                            "a stage that reads so and stalls: it has to read ahead by itself.",
+                            "a stage that reads this way and stalls: it has to read ahead by"
+                            " itself.",
                         ),
                         PIPELINES.growth("pipelined_direct_read_bytes_total", by=_BY_STAGE),
                         "binBps",
@@ -213,10 +214,10 @@ def disk() -> model.Dashboard:
                     lines(
                         "Stalls",
                         Help(
-                            "Seconds that readers slept for disk, for each second of wall time, by"
-                            " the page that ended the wait, and whether another stage computed"
-                            " meanwhile.",
-                            "little, and what there is, hidden.",
+                            "Seconds that readers slept for disk, per second of wall time, by the"
+                            " page that ended the wait, and whether another stage computed at that"
+                            " time.",
+                            "little, and all of it hidden.",
                             "miss with nothing computing: the whole pipeline stands still.",
                         ),
                         [
@@ -274,8 +275,8 @@ def disk() -> model.Dashboard:
                         "Faults on mapped files",
                         Help(
                             "Faults on pages of mapped files, programs and libraries among them:"
-                            " miss, the fault brought the page in; late, it slept for one that was"
-                            " coming; other.",
+                            " miss, the fault brought the page in; late, it slept for a page that"
+                            " was being read; other.",
                             "near 0 after the start.",
                             "miss all the time: a mapped file is read at random, or memory is"
                             " short.",
@@ -293,9 +294,9 @@ def disk() -> model.Dashboard:
                     rows(
                         "Who stands still most",
                         Help(
-                            "Stages by the time that they slept for disk as readers; how much of"
-                            " it with nothing computing; how often.",
-                            "short, or not with nothing computing.",
+                            "Stages by the time that their reads slept for disk; how much of it"
+                            " with nothing computing; how often.",
+                            "short, or with other stages computing.",
                             "a stage with minutes of it: begin there. Click on the pipeline.",
                         ),
                         {

@@ -150,8 +150,8 @@ def fleet() -> model.Dashboard:
                     _by_host(
                         "Most stalled",
                         Help(
-                            "Seconds that readers slept for disk, for each second of wall time, of"
-                            " the ten hosts with the most.",
+                            "Seconds that readers slept for disk, per second of wall time. The ten"
+                            " hosts with the most.",
                             "below 5 %.",
                             "one host above all others.",
                         ),

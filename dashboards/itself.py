@@ -48,7 +48,7 @@ def itself() -> model.Dashboard:
                     number(
                         "Fullest map",
                         Help(
-                            "How full the fullest BPF map is, of all hosts.",
+                            "How full the fullest BPF map of all hosts is.",
                             "below 50 %.",
                             "above 80 %: raise --max-stages, --max-pipes or --max-readers.",
                         ),
@@ -61,8 +61,9 @@ def itself() -> model.Dashboard:
                     number(
                         "Sched hooks missing",
                         Help(
-                            "Hooks of the tier sched that are not attached, of all hosts. One that"
-                            " a kernel never had, such as execve under lockdown, is among them.",
+                            "Hooks of the tier sched that are not attached, on all hosts,"
+                            " including those that a kernel never had, such as execve under"
+                            " lockdown.",
                             "0, or as many as after the installation.",
                             "more than before: `pipelined doctor` says why.",
                         ),
@@ -88,8 +89,8 @@ def itself() -> model.Dashboard:
                     number(
                         "CPU",
                         Help(
-                            "CPU time of the daemon as a share of one core; of several hosts the"
-                            " most.",
+                            "CPU time of the daemon as a share of one core; with several hosts,"
+                            " the highest.",
                             "below 0.3 % on an idle host, below 5 % with 1,000 live pipelines.",
                             "above 15 %: a storm of short pipelines. It is counted all the same.",
                         ),
@@ -111,8 +112,8 @@ def itself() -> model.Dashboard:
                         "Hooks that are not attached",
                         Help(
                             "Hooks that were asked for and are not attached.",
-                            "empty, or the same few on every host of one kernel: nothing is lost"
-                            " that this kernel ever gave.",
+                            "empty, or the same few on every host of one kernel: that kernel never"
+                            " had them.",
                             "hooks of the tier sched, or hooks that were there before.",
                         ),
                         {
@@ -138,7 +139,7 @@ def itself() -> model.Dashboard:
                         Help(
                             "Hooks that are attached, by host and tier.",
                             "level lines.",
-                            "a step down: after a new kernel, mostly.",
+                            "a step down: usually a new kernel.",
                         ),
                         [
                             Query(
@@ -158,7 +159,7 @@ def itself() -> model.Dashboard:
                     lines(
                         "Not recorded",
                         Help(
-                            "What could not be recorded a second, by kind.",
+                            "What could not be recorded, per second and by kind.",
                             "0 all the time.",
                             "any: raise the bound of that kind (docs/CONCEPTS.md, Bounds).",
                         ),
@@ -175,10 +176,10 @@ def itself() -> model.Dashboard:
                     lines(
                         "Switches not traced",
                         Help(
-                            "Switches to stages that the kernel did not trace. States are made up"
-                            " for; levels only in part.",
+                            "Switches to stages that the kernel did not trace. States are"
+                            " corrected for them; levels only in part.",
                             "0.",
-                            "thousands a second: overlap is too low by as much.",
+                            "thousands per second: overlap is too low.",
                         ),
                         [
                             Query(
@@ -193,7 +194,7 @@ def itself() -> model.Dashboard:
                     lines(
                         "Events passed over",
                         Help(
-                            "Events that the kernel passed a program over for, by hook.",
+                            "Events for which the kernel did not run a program, by hook.",
                             "0, or a few.",
                             "many: forks, exits or pages are missing in the counts.",
                         ),
@@ -229,7 +230,7 @@ def itself() -> model.Dashboard:
                         "Entries in maps",
                         Help(
                             "Entries in use in each BPF map: live stages, pipes and readers, and"
-                            " those not yet folded in.",
+                            " those not yet added to the totals.",
                             "it falls back when jobs end.",
                             "it only rises.",
                         ),
@@ -270,8 +271,8 @@ def itself() -> model.Dashboard:
                     lines(
                         "Sweeps, and those that failed",
                         Help(
-                            "Sweeps a second, and how many of them failed.",
-                            "one or more a second, none failed.",
+                            "Sweeps per second, and how many of them failed.",
+                            "one or more per second, none failed.",
                             "any that failed: figures stand still. RUNBOOK.md,"
                             " PipelinedSweepsFail.",
                         ),
@@ -309,8 +310,8 @@ def itself() -> model.Dashboard:
                     lines(
                         "Time of each collector",
                         Help(
-                            "What each collector of the daemon took in a scrape, without writing"
-                            " its text.",
+                            "Time that each collector of the daemon took in a scrape, without"
+                            " formatting its text.",
                             "milliseconds.",
                             "one that grows: sweep with live pipelines, stages with series.",
                         ),
@@ -350,7 +351,7 @@ def itself() -> model.Dashboard:
                         "Series",
                         Help(
                             "Samples of each scrape: what this host costs Prometheus.",
-                            "some hundred for a host, some ten for each pipeline's stage.",
+                            "some hundred per host, some ten per stage of a pipeline.",
                             "ever more: scripts with ever new commands. --max-signatures bounds"
                             " them.",
                         ),
@@ -367,7 +368,7 @@ def itself() -> model.Dashboard:
                     lines(
                         "CPU of the daemon",
                         Help(
-                            "CPU seconds a second of the daemon.",
+                            "CPU seconds per second of the daemon.",
                             "below 0.3 % on an idle host.",
                             "above 15 %.",
                         ),
@@ -446,7 +447,7 @@ def itself() -> model.Dashboard:
                     lines(
                         "History: errors and runs left out",
                         Help(
-                            "How often a second the history could not be written, and finished"
+                            "How often per second the history could not be written, and finished"
                             " runs that are not in it.",
                             "0.",
                             "errors: RUNBOOK.md, PipelinedHistoryFails. Runs left out: a storm of"
@@ -502,11 +503,11 @@ def itself() -> model.Dashboard:
                     rows(
                         "Web configuration",
                         Help(
-                            "Whether what the file of --web.config.file says now is what holds,"
-                            " when it was read, and when the port's certificate ends.",
-                            "yes, and a certificate that ends in weeks.",
-                            "no: the file is wrong, an older state of it holds. The daemon's log"
-                            " says what is wrong.",
+                            "Whether the current content of --web.config.file is in force, when it"
+                            " was read, and when the port's certificate expires.",
+                            "yes, and a certificate that expires in weeks.",
+                            "no: the file has an error and its previous content is in force. The"
+                            " daemon's log says what is wrong.",
                         ),
                         {"instance": "Instance"},
                         [

@@ -50,7 +50,7 @@ def overview() -> model.Dashboard:
                         Help(
                             "Runs of pipelines that ended in the time that is shown.",
                             "as many as your schedule says.",
-                            "0 after a night of batch jobs; or thousands, where a script starts a"
+                            "0 after a night of batch jobs, or thousands: a script starts a"
                             " pipeline for each line of a file.",
                         ),
                         Query(WHOLE.growth("pipelined_runs_total"), ""),
@@ -66,8 +66,9 @@ def overview() -> model.Dashboard:
                     rows(
                         "Running now",
                         Help(
-                            "Pipelines that run at this moment, with what the last minute or so"
-                            " says of them. Nested: inside a stage of another. Click on one.",
+                            "Pipelines that run at this moment, with their figures over the last"
+                            " minute or so. Nested: inside a stage of another pipeline. Click on"
+                            " one.",
                             "overlap above 50 % and more than one core used.",
                             "overlap near 0 %, or waiting for disk above 30 %.",
                         ),
@@ -115,7 +116,7 @@ def overview() -> model.Dashboard:
                     _over_time(
                         "Cores used by pipeline",
                         Help(
-                            "CPU seconds for each second of wall time. The ten highest.",
+                            "CPU seconds per second of wall time. The ten highest.",
                             "above 1 while a pipeline runs.",
                             "near 0 while it runs: it waits.",
                         ),
@@ -154,7 +155,7 @@ def overview() -> model.Dashboard:
                             "Seconds of wall time in which one stage computed while the others"
                             " stood still, in which none was on CPU, and of those, in which one"
                             " waited for disk. The most first.",
-                            "small beside the wall time.",
+                            "small compared with the wall time.",
                             "one alone near the wall time: a single stage does all the work. None"
                             " on CPU near it: the pipeline waits for disk, network or a timer.",
                         ),
@@ -216,8 +217,8 @@ def overview() -> model.Dashboard:
                         "Last runs",
                         Help(
                             "The run of each pipeline that ended last, and how many ended in the"
-                            " time that is shown. A single short run is here even where it was"
-                            " over before the next scrape.",
+                            " time that is shown. A single short run is listed even if it ended"
+                            " before the next scrape.",
                             "durations as you know them, ends when your schedule says.",
                             "an end long ago of a job that should run daily, or a duration twice"
                             " the usual.",

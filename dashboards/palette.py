@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Colours of the web page, so that a state looks the same there and in Grafana.
 
-The page's dark colours: Grafana is dark by default, and as filled areas they are told apart on
-white too.
+The page's dark colours: Grafana is dark by default, and filled areas in them are distinguishable
+on white too.
 """
 
 from __future__ import annotations

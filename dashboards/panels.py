@@ -140,7 +140,7 @@ def tier(name: str, needs: str, selector: str) -> stat.Panel:
         Help(
             f"Whether a hook of the tier `{name}` is attached on any of the hosts. {needs}",
             "on.",
-            "off. `pipelined doctor` on the host says why, and what to mend. No value: no daemon"
+            "off. `pipelined doctor` on the host says why, and what to do. No value: no daemon"
             f" answers, or all run with `--{name}=off`.",
         ),
         Query(f"max by (tier) ({selector})", "{{tier}}"),

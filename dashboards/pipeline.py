@@ -60,7 +60,8 @@ def pipeline() -> model.Dashboard:
                     number(
                         "Last run took",
                         Help(
-                            "Wall time of the run that ended last; of several hosts the longest.",
+                            "Wall time of the run that ended last; with several hosts, the"
+                            " longest.",
                             "as long as always.",
                             "twice as long. `pipelined compare` says why.",
                         ),
@@ -72,7 +73,7 @@ def pipeline() -> model.Dashboard:
                     number(
                         "Last run ended",
                         Help(
-                            "When the run that ended last did; of several hosts the latest.",
+                            "When the last run ended; with several hosts, the latest.",
                             "when your schedule says.",
                             "longer ago than its schedule allows.",
                         ),
@@ -168,7 +169,7 @@ def pipeline() -> model.Dashboard:
                     ),
                     _by_stage(
                         "Mean read",
-                        "Bytes for each read call.",
+                        "Mean bytes per read call.",
                         "64 KiB, what a pipe holds, or more.",
                         "below 4 KiB: a system call for every few lines.",
                         SERIES.ratio(
@@ -180,7 +181,7 @@ def pipeline() -> model.Dashboard:
                     ),
                     _by_stage(
                         "Mean write",
-                        "Bytes for each write call.",
+                        "Mean bytes per write call.",
                         "4 KiB or more: the program buffers what it writes.",
                         "below 512 bytes: it writes line by line (stdbuf, --line-buffered, -u).",
                         SERIES.ratio(
@@ -193,8 +194,8 @@ def pipeline() -> model.Dashboard:
                     lines(
                         "Sleeps on pipes",
                         Help(
-                            "How often a second a thread of each stage fell asleep on an empty or"
-                            " a full pipe.",
+                            "How often per second a thread of each stage fell asleep on an empty"
+                            " or a full pipe.",
                             "a few thousand or fewer.",
                             "tens of thousands: the stages hand over tiny pieces, and switching"
                             " costs more than the work.",
@@ -210,7 +211,7 @@ def pipeline() -> model.Dashboard:
                     lines(
                         "CPU",
                         Help(
-                            "CPU seconds a second of each stage, in user mode and in the kernel.",
+                            "CPU seconds per second of each stage, in user mode and in the kernel.",
                             "mostly user.",
                             "mostly system: small reads and writes, or forks.",
                         ),
@@ -246,7 +247,7 @@ def pipeline() -> model.Dashboard:
                     ),
                     _by_stage(
                         "What pipes hold",
-                        "Bytes that the pipe holds that each stage writes to.",
+                        "Capacity in bytes of the pipe that each stage writes to.",
                         "64 KiB, the kernel's default, or what a program asked for.",
                         "4 KiB: a user is over the limit of pages in pipes"
                         " (fs.pipe-user-pages-soft).",
@@ -293,9 +294,8 @@ def pipeline() -> model.Dashboard:
                     lines(
                         "Forks and execs",
                         Help(
-                            "Processes that each stage started a second, programs that they"
-                            " became, and of those tries the ones that failed (absent where no"
-                            " hook sees them).",
+                            "Processes that each stage started per second, programs that they"
+                            " executed, and failed execs (absent if no hook sees them).",
                             "near 0 after the start.",
                             "hundreds a second: xargs without -n, or a loop that starts a program"
                             " for each line.",
@@ -321,7 +321,7 @@ def pipeline() -> model.Dashboard:
                             "How long a process that a stage started lived, on average, and what"
                             " CPU time it used.",
                             "seconds: starting it is a small part.",
-                            "a few milliseconds: starting it costs more than it does.",
+                            "a few milliseconds: starting it costs more than its work.",
                         ),
                         [
                             Query(_for_each_child("lifetime"), f"{_STAGE}: life"),
@@ -375,7 +375,7 @@ def pipeline() -> model.Dashboard:
                     lines(
                         "Runs ended",
                         Help(
-                            "Runs that ended a second, by host and unit.",
+                            "Runs that ended per second, by host and unit.",
                             "what your schedule says.",
                             "hundreds: a script starts this pipeline for each line of a file.",
                         ),
@@ -408,7 +408,7 @@ def _stage_states() -> timeseries.Panel:
         Help(
             "Shares of the states in the time of this stage, whichever command it was.",
             "mostly cpu, or pipe_empty in a quick last stage.",
-            "mostly disk, or pipe_full where the stage after it is mostly cpu.",
+            "mostly disk, or pipe_full while the stage after it is mostly cpu.",
         ),
         [Query(chosen.shares("pipelined_state_seconds_total", of="state"), "{{state}}")],
         SHARE,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PromQL of the dashboards, from the daemon's own metrics: no recording rule is needed.
 
-A ratio is made of summed seconds, never of other ratios, and its divisor is taken only above 0:
-where nothing ran there is no value, neither 0 nor NaN. docs/METRICS.md says what the metrics are;
+A ratio is made of summed seconds, never of other ratios, and divisors of 0 are filtered out: if
+nothing ran there is no value, neither 0 nor NaN. docs/METRICS.md describes the metrics;
 deploy/prometheus/recording.rules.yml records the same ratios for alerts and for long ranges.
 """
 
@@ -74,7 +74,7 @@ class Scope:
     def per_run_second(
         self, metric: str, *matchers: str, by: tuple[str, ...] = (), also: tuple[str, ...] = ()
     ) -> str:
-        """A counter's growth for each second that the pipelines ran; split by `also` too."""
+        """A counter's growth per second that the pipelines ran; split by `also` too."""
         run = self.growth("pipelined_run_seconds_total", by=by)
         above = self.growth(metric, *matchers, by=(*by, *also))
         if not also:
@@ -82,7 +82,7 @@ class Scope:
         return f"{above}\n/ ignoring ({', '.join(also)}) group_left ()\n({run} > 0)"
 
     def cores_used(self, by: tuple[str, ...] = ()) -> str:
-        """CPU seconds for each second of wall time."""
+        """CPU seconds per second of wall time."""
         return self.per_run_second("pipelined_cpu_seconds_total", by=by)
 
     def disk_alone(self, by: tuple[str, ...] = ()) -> str:
@@ -97,7 +97,7 @@ class Scope:
         )
 
     def stalled(self, by: tuple[str, ...] = ()) -> str:
-        """Seconds that readers slept for disk for each second of wall time."""
+        """Seconds that readers slept for disk per second of wall time."""
         return self.per_run_second("pipelined_stall_seconds_total", by=by)
 
     def pages(self, above: str, below: str, by: tuple[str, ...] = ()) -> str:
