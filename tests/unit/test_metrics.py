@@ -22,7 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from pipelined import __version__
 from pipelined.history.history import HistoryStats
 from pipelined.runs import STATES, Functions, Readahead, Series
-from pipelined.web.metrics import GuardedCollectors, Metrics
+from pipelined.web.metrics import Metrics
+from pipelined.web.scrape import GuardedCollectors
 from unit.invented import make_functions, make_readahead
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon exports of itself: its sweeps, hooks, losses, history and configuration."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from pipelined.history.history import History
+    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.observer import Observer
+    from pipelined.web.scrape import Scrape
+
+__all__ = [
+    "BuildCollector",
+    "HistoryCollector",
+    "HookCollector",
+    "LossCollector",
+    "SweepCollector",
+    "WebConfigCollector",
+]
+
+
+class SweepCollector(Collector):
+    """Sweeps, and says what sweeping costs. Goes first: the others report what it found."""
+
+    def __init__(self, observer: Observer, scrape: Scrape) -> None:
+        self._observer = observer
+        self._scrape = scrape
+
+    def collect(self) -> Iterator[Metric]:
+        self._scrape.begin()
+        stats = self._observer.sweep_stats
+        yield SummaryMetricFamily(
+            "pipelined_sweep_seconds",
+            "Time spent reading the kernel side's maps.",
+            count_value=stats.count,
+            sum_value=stats.seconds_total,
+        )
+        yield CounterMetricFamily(
+            "pipelined_sweep_failures_total",
+            "Sweeps that failed; the next one catches up.",
+            value=stats.failures,
+        )
+
+
+class HookCollector(Collector):
+    """Which hooks are attached; the reason for a missing one is in `pipelined doctor`."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def collect(self) -> Iterator[Metric]:
+        attached = GaugeMetricFamily(
+            "pipelined_hook_attached",
+            "1 if the hook is attached; 0 if not, with the reason in pipelined doctor.",
+            labels=["hook", "tier", "method"],
+        )
+        for hook in self._observer.hooks():
+            attached.add_metric([hook.name, hook.tier, hook.method], int(hook.attached))
+        yield attached
+
+
+class LossCollector(Collector):
+    """What was lost, and how full the maps are that losses come from."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def collect(self) -> Iterator[Metric]:
+        lost = CounterMetricFamily(
+            "pipelined_lost_total",
+            "What could not be recorded, by kind; anything but 0 means incomplete figures.",
+            labels=["what"],
+        )
+        for what, count in self._observer.lost().items():
+            lost.add_metric([what], count)
+        entries = GaugeMetricFamily(
+            "pipelined_map_entries", "Entries in use in the BPF map.", labels=["map"]
+        )
+        capacity = GaugeMetricFamily(
+            "pipelined_map_capacity", "Entries that the BPF map can hold.", labels=["map"]
+        )
+        for use in self._observer.maps():
+            entries.add_metric([use.name], use.entries)
+            capacity.add_metric([use.name], use.capacity)
+        yield lost
+        yield CounterMetricFamily(
+            "pipelined_missed_switches_total",
+            "Switches to threads of stages that the kernel did not trace. States are restored"
+            " from its CPU time, levels only in part.",
+            value=self._observer.missed_switches(),
+        )
+        missed = CounterMetricFamily(
+            "pipelined_missed_events_total",
+            "Events that the kernel passed a hook's program over for.",
+            labels=["hook"],
+        )
+        for hook, count in self._observer.missed_events().items():
+            missed.add_metric([hook], count)
+        yield missed
+        yield entries
+        yield capacity
+
+
+class HistoryCollector(Collector):
+    """What is kept of finished runs, and what could not be."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._history.stats()
+        if stats.runs is not None:
+            yield GaugeMetricFamily(
+                "pipelined_history_runs", "Finished runs in the history.", value=stats.runs
+            )
+        if stats.size_bytes is not None:
+            yield GaugeMetricFamily(
+                "pipelined_history_size_bytes",
+                "What the files of the history take.",
+                value=stats.size_bytes,
+            )
+        yield CounterMetricFamily(
+            "pipelined_history_errors_total",
+            "How often the history could not be opened or written.",
+            value=stats.errors,
+        )
+        yield CounterMetricFamily(
+            "pipelined_history_dropped_runs_total",
+            "Finished runs that are not in the history: more at once than it takes, or no way to"
+            " write them.",
+            value=stats.dropped,
+        )
+
+
+class WebConfigCollector(Collector):
+    """Whether what `--web.config.file` says now is what holds."""
+
+    def __init__(self, web_config: WebConfigFile) -> None:
+        self._web_config = web_config
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "pipelined_config_last_reload_successful",
+            "1 if the web configuration was right when it was read last, 0 if an older one is in"
+            " use.",
+            value=int(self._web_config.last_reload_successful),
+        )
+        yield GaugeMetricFamily(
+            "pipelined_config_last_reload_success_timestamp_seconds",
+            "When the web configuration in use was read, as Unix time.",
+            value=self._web_config.last_reload_success_time,
+        )
+        if (expiry := self._web_config.certificate_expiry) is not None:
+            yield GaugeMetricFamily(
+                "pipelined_web_tls_certificate_expiry_timestamp_seconds",
+                "When the certificate of the port stops being valid, as Unix time.",
+                value=expiry,
+            )
+
+
+class BuildCollector(Collector):
+    """Which build this is, and what loaded its programs."""
+
+    def __init__(self, version: str, loader: str) -> None:
+        self._version = version
+        self._loader = loader
+
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            "pipelined_build",
+            "Version of pipelined and of the Python it runs on, and the loader; always 1.",
+            value={
+                "version": self._version,
+                "python": platform.python_version(),
+                "loader": self._loader,
+            },
+        )

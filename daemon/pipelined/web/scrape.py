@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scrape: swept once; a collector that fails leaves the others alone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from pipelined.model.tracker import Totals
+    from pipelined.observer import Observer
+    from pipelined.runs import Series
+
+__all__ = ["GuardedCollectors", "Scrape"]
+
+
+class Scrape:
+    """The observer as one scrape sees it: swept once, one set of totals for all collectors."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.totals: Mapping[Series, Totals] = {}
+
+    def begin(self) -> None:
+        """Bring the observer up to date and take its totals."""
+        self._observer.sweep()
+        self.totals = self._observer.totals()
+
+
+class GuardedCollectors(Collector):
+    """Several collectors as one, each reporting its own success and duration.
+
+    A collector that raises contributes nothing to the scrape but a success of 0 and a
+    traceback in the log. Families without a sample are left out.
+    """
+
+    def __init__(
+        self,
+        collectors: Mapping[str, Collector],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._collectors = collectors
+        self._clock = clock
+        self._logger = logging.getLogger(__name__)
+
+    def collect(self) -> Iterator[Metric]:
+        success = GaugeMetricFamily(
+            "pipelined_collector_success",
+            "1 if the collector reported in this scrape, 0 if it failed.",
+            labels=["collector"],
+        )
+        duration = GaugeMetricFamily(
+            "pipelined_collector_duration_seconds",
+            "Time that the collector took in this scrape.",
+            labels=["collector"],
+        )
+        for name, collector in self._collectors.items():
+            began = self._clock()
+            families: list[Metric] = []
+            try:
+                families = [family for family in collector.collect() if family.samples]
+                succeeded = 1
+            except Exception:
+                self._logger.exception("collector %s failed; its metrics are missing", name)
+                succeeded = 0
+            success.add_metric([name], succeeded)
+            duration.add_metric([name], self._clock() - began)
+            yield from families
+        yield success
+        yield duration
