@@ -93,7 +93,7 @@ class FakeStats:
 
 
 class FakeObserver:
-    """Stands in for the running sweep and model; totals appear only once swept."""
+    """Stands in for the running sweep and model; there are no totals before the first sweep."""
 
     def __init__(self, totals: dict[Series, FakeTotals] | None = None) -> None:
         self._found = {CAT_AWK: FakeTotals()} if totals is None else totals
@@ -141,10 +141,10 @@ STORED = HistoryStats(runs=7, size_bytes=8192, errors=2, dropped=3)
 class FakeHistory:
     """Stands in for the history of a daemon."""
 
-    told: HistoryStats
+    reported: HistoryStats
 
     def stats(self) -> HistoryStats:
-        return self.told
+        return self.reported
 
 
 class FakeWebConfig:
@@ -287,7 +287,7 @@ def test_nested_pipeline_is_a_series_of_its_own() -> None:
 # -- what is absent
 
 
-def test_exec_failures_are_absent_where_no_hook_sees_them() -> None:
+def test_exec_failures_are_absent_if_no_hook_sees_them() -> None:
     unseen = FakeTotals(stages={(1, "sh"): FakeStage(exec_failures=None)})
     assert "pipelined_exec_failures_total" not in names(scrape(FakeObserver({CAT_AWK: unseen})))
 
@@ -308,13 +308,13 @@ def test_history_metrics_are_absent_without_a_history() -> None:
     assert not {name for name in names(scrape(FakeObserver())) if "history" in name}
 
 
-def test_what_is_not_known_of_the_history_yet_is_absent() -> None:
+def test_history_metrics_that_are_not_known_yet_are_absent() -> None:
     found = names(scrape(FakeObserver(), FakeHistory(HistoryStats(None, None, 2, 0))))
     assert "pipelined_history_errors_total" in found
     assert not found & {"pipelined_history_runs", "pipelined_history_size_bytes"}
 
 
-def test_the_history_tells_what_it_holds_and_what_it_could_not_take() -> None:
+def test_the_history_reports_what_it_stores_and_what_it_could_not() -> None:
     samples = scrape(FakeObserver(), FakeHistory(STORED))
     assert value(samples, "pipelined_history_runs") == 7
     assert value(samples, "pipelined_history_size_bytes") == 8192
@@ -357,7 +357,7 @@ class Works:
         yield GaugeMetricFamily("whole", "Fine.", value=1)
 
 
-def test_failing_collector_takes_nothing_else_down(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_collector_does_not_fail_the_others(caplog: pytest.LogCaptureFixture) -> None:
     ticks = count()
     guarded = GuardedCollectors(
         {"breaks": Breaks(), "works": Works()}, clock=lambda: float(next(ticks))
@@ -383,7 +383,7 @@ def test_failing_collector_takes_nothing_else_down(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     "totals", [{}, {CAT_AWK: FakeTotals()}, several_series()], ids=["none", "one", "several"]
 )
-def test_promtool_has_nothing_to_say(totals: dict[Series, FakeTotals]) -> None:
+def test_promtool_finds_nothing_wrong(totals: dict[Series, FakeTotals]) -> None:
     metrics = Metrics(FakeObserver(totals), FakeHistory(STORED))  # type: ignore[arg-type]
     text, _ = metrics.render()
     checked = promtool(text)
@@ -411,7 +411,7 @@ def test_openmetrics_on_request_parses_to_the_same_samples() -> None:
     assert parsed == set(scrape(FakeObserver(several_series())))
 
 
-def test_senseless_accept_header_is_answered_all_the_same() -> None:
+def test_unparsable_accept_header_gets_plain_text() -> None:
     metrics = Metrics(FakeObserver())  # type: ignore[arg-type]
     text, _ = metrics.render("application/openmetrics-text;version=latest")
     assert b"pipelined_runs_total{" in text
@@ -432,21 +432,21 @@ def test_a_histogram_counts_up_to_each_edge() -> None:
     assert total == 1 + 4096 + 4097 + 3_000_000
 
 
-def test_where_functions_cannot_be_hooked_their_series_are_absent() -> None:
+def test_without_the_functions_tier_its_series_are_absent() -> None:
     off = FakeTotals(stages={(1, "cat"): FakeStage(functions=None)})
     found = names(scrape(FakeObserver({CAT_AWK: off})))
     assert not [name for name in found if "size_bytes" in name or "fill" in name]
     assert "pipelined_pipe_capacity_bytes" not in found
 
 
-def test_a_web_config_that_could_not_be_read_again_is_told() -> None:
+def test_a_failed_reload_of_the_web_config_is_reported() -> None:
     samples = scrape(FakeObserver(), web_config=FakeWebConfig())
     assert value(samples, "pipelined_config_last_reload_successful") == 0
     reloaded = value(samples, "pipelined_config_last_reload_success_timestamp_seconds")
     assert reloaded == 1_700_000_000.5
 
 
-def test_without_a_web_config_nothing_is_told_of_it() -> None:
+def test_without_a_web_config_its_metrics_are_absent() -> None:
     assert not {name for name in names(scrape(FakeObserver())) if "config" in name}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon exports of itself: its sweeps, hooks, losses, history and configuration."""
+"""What the daemon exports of itself: one collector per concern."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class SweepCollector(Collector):
-    """Sweeps, and says what sweeping costs. Goes first: the others report what it found."""
+    """Begins the scrape with a sweep, and reports its cost. Must be the first collector."""
 
     def __init__(self, observer: Observer, scrape: Scrape) -> None:
         self._observer = observer
@@ -44,7 +44,7 @@ class SweepCollector(Collector):
         stats = self._observer.sweep_stats
         yield SummaryMetricFamily(
             "pipelined_sweep_seconds",
-            "Time spent reading the kernel side's maps.",
+            "Time spent reading the BPF maps.",
             count_value=stats.count,
             sum_value=stats.seconds_total,
         )
@@ -56,7 +56,7 @@ class SweepCollector(Collector):
 
 
 class HookCollector(Collector):
-    """Which hooks are attached; the reason for a missing one is in `pipelined doctor`."""
+    """Which hooks are attached."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -64,7 +64,7 @@ class HookCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         attached = GaugeMetricFamily(
             "pipelined_hook_attached",
-            "1 if the hook is attached; 0 if not, with the reason in pipelined doctor.",
+            "1 if the hook is attached, 0 if not; pipelined doctor reports the reason.",
             labels=["hook", "tier", "method"],
         )
         for hook in self._observer.hooks():
@@ -73,7 +73,7 @@ class HookCollector(Collector):
 
 
 class LossCollector(Collector):
-    """What was lost, and how full the maps are that losses come from."""
+    """What could not be recorded, and how full the BPF maps are."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -81,7 +81,7 @@ class LossCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         lost = CounterMetricFamily(
             "pipelined_lost_total",
-            "What could not be recorded, by kind; anything but 0 means incomplete figures.",
+            "What could not be recorded, by kind; if it is not 0, figures are incomplete.",
             labels=["what"],
         )
         for what, count in self._observer.lost().items():
@@ -98,13 +98,13 @@ class LossCollector(Collector):
         yield lost
         yield CounterMetricFamily(
             "pipelined_missed_switches_total",
-            "Switches to threads of stages that the kernel did not trace. States are restored"
-            " from its CPU time, levels only in part.",
+            "Context switches to threads of stages that the kernel did not trace. States are"
+            " corrected by the kernel's CPU time, levels only in part.",
             value=self._observer.missed_switches(),
         )
         missed = CounterMetricFamily(
             "pipelined_missed_events_total",
-            "Events that the kernel passed a hook's program over for.",
+            "Events for which the kernel did not run the hook's program.",
             labels=["hook"],
         )
         for hook, count in self._observer.missed_events().items():
@@ -115,7 +115,7 @@ class LossCollector(Collector):
 
 
 class HistoryCollector(Collector):
-    """What is kept of finished runs, and what could not be."""
+    """How many finished runs are stored, and how many could not be."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -129,7 +129,7 @@ class HistoryCollector(Collector):
         if stats.size_bytes is not None:
             yield GaugeMetricFamily(
                 "pipelined_history_size_bytes",
-                "What the files of the history take.",
+                "Size of the history's files.",
                 value=stats.size_bytes,
             )
         yield CounterMetricFamily(
@@ -139,14 +139,14 @@ class HistoryCollector(Collector):
         )
         yield CounterMetricFamily(
             "pipelined_history_dropped_runs_total",
-            "Finished runs that are not in the history: more at once than it takes, or no way to"
-            " write them.",
+            "Finished runs that were not stored: too many at once, or the history could not be"
+            " written.",
             value=stats.dropped,
         )
 
 
 class WebConfigCollector(Collector):
-    """Whether what `--web.config.file` says now is what holds."""
+    """Whether the file of `--web.config.file` is the one in use."""
 
     def __init__(self, web_config: WebConfigFile) -> None:
         self._web_config = web_config
@@ -154,7 +154,7 @@ class WebConfigCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "pipelined_config_last_reload_successful",
-            "1 if the web configuration was right when it was read last, 0 if an older one is in"
+            "1 if the web configuration was valid when it was last read, 0 if an older one is in"
             " use.",
             value=int(self._web_config.last_reload_successful),
         )
@@ -166,13 +166,13 @@ class WebConfigCollector(Collector):
         if (expiry := self._web_config.certificate_expiry) is not None:
             yield GaugeMetricFamily(
                 "pipelined_web_tls_certificate_expiry_timestamp_seconds",
-                "When the certificate of the port stops being valid, as Unix time.",
+                "When the port's certificate expires, as Unix time.",
                 value=expiry,
             )
 
 
 class BuildCollector(Collector):
-    """Which build this is, and what loaded its programs."""
+    """The versions, and what loaded the BPF programs."""
 
     def __init__(self, version: str, loader: str) -> None:
         self._version = version
@@ -181,7 +181,7 @@ class BuildCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily(
             "pipelined_build",
-            "Version of pipelined and of the Python it runs on, and the loader; always 1.",
+            "Versions of pipelined and Python, and the loader of the BPF programs; always 1.",
             value={
                 "version": self._version,
                 "python": platform.python_version(),

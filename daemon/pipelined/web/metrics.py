@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus reads: one collector a concern, on a registry of their own.
+"""`/metrics`: which collectors report to Prometheus, and the text of a scrape.
 
-A scrape sweeps once, takes the totals once, and then lets every collector report from
-them, so that the series of one scrape agree. A collector that fails says so in
-`pipelined_collector_success` and leaves the others alone. docs/METRICS.md describes
-every metric; label values are signatures and command names, never arguments or paths.
+Where a metric is added:
+
+- of a pipeline or a stage: a row in a table of `pipeline_metrics`;
+- of the daemon itself (sweeps, hooks, losses, history, configuration): a collector in
+  `daemon_metrics`;
+- always: an entry in docs/METRICS.md (a test compares both lists), and a panel or a reason for
+  none in tests/unit/test_dashboards.py.
+
+A new collector is listed in `Metrics`. `scrape` makes the series of one scrape agree, and keeps
+one failing collector from failing the others. Label values are signatures and command names, never
+arguments or paths.
 """
 
 from __future__ import annotations
@@ -40,7 +47,7 @@ __all__ = ["Metrics"]
 
 
 class Metrics:
-    """The registry and the scrapes of it."""
+    """All collectors, on a registry of their own, and the text of a scrape of them."""
 
     def __init__(
         self,
@@ -50,7 +57,7 @@ class Metrics:
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Without `history` or `web_config` their metrics are absent."""
+        """Without `history` or `web_config`, their metrics are absent."""
         scrape = Scrape(observer)
         collectors: dict[str, Collector] = {
             "sweep": SweepCollector(observer, scrape),
@@ -70,13 +77,13 @@ class Metrics:
         self._one_scrape = threading.Lock()
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Scrape: the text in the format that the Accept header asks for, and its type.
+        """Scrape. Returns the text in the format that the Accept header asks for, and its type.
 
-        An Accept header that makes no sense gets the plain Prometheus text format.
+        If the header cannot be parsed, the format is Prometheus' plain text.
         """
         try:
             encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # its version is not a number
             encode, content_type = choose_encoder("")
         with self._one_scrape:
             return encode(self.registry), content_type

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scrape: swept once; a collector that fails leaves the others alone."""
+"""One scrape: the observer is swept once, and a collector that fails does not fail the others."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["GuardedCollectors", "Scrape"]
 
 
 class Scrape:
-    """The observer as one scrape sees it: swept once, one set of totals for all collectors."""
+    """The observer during one scrape: all collectors report from the same totals."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self.totals: Mapping[Series, Totals] = {}
 
     def begin(self) -> None:
-        """Bring the observer up to date and take its totals."""
+        """Sweep, and keep the totals."""
         self._observer.sweep()
         self.totals = self._observer.totals()
 
 
 class GuardedCollectors(Collector):
-    """Several collectors as one, each reporting its own success and duration.
+    """Several collectors as one, which also reports the success and duration of each.
 
-    A collector that raises contributes nothing to the scrape but a success of 0 and a
-    traceback in the log. Families without a sample are left out.
+    A collector that raises is reported with a success of 0 and its traceback is logged; its
+    metrics are missing from the scrape. Metrics without a sample are left out.
     """
 
     def __init__(
