@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of the history: what it keeps, how it stays within bounds, and what it survives."""
+"""The file of the history: what it stores, how it stays within its limits, what it survives."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from pipelined.errors import UserError
 from pipelined.history.database import (
+    COLUMNS,
     FILE_NAME,
     MIGRATIONS,
     Archive,
@@ -27,8 +28,33 @@ DAY = 86400.0
 ROOMY = 256_000_000
 
 
+#: The schema of files that the first version wrote, as such a file has it.
+FIRST_VERSION = """
+    CREATE TABLE runs (
+        key INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        pipeline TEXT NOT NULL,
+        nested INTEGER NOT NULL,
+        unit TEXT NOT NULL,
+        start REAL NOT NULL,
+        end REAL NOT NULL,
+        wall REAL NOT NULL,
+        partial INTEGER NOT NULL,
+        cores REAL NOT NULL,
+        overlap REAL,
+        cache TEXT,
+        bottleneck TEXT NOT NULL,
+        findings TEXT NOT NULL,
+        commands TEXT NOT NULL
+    );
+    CREATE INDEX runs_by_end ON runs (end);
+    CREATE TABLE details (key INTEGER PRIMARY KEY, run BLOB NOT NULL, timeline BLOB NOT NULL);
+    PRAGMA user_version = 1;
+"""
+
+
 def details(number: int, *, size: int = 1000, **given: Any) -> Details:
-    """A run that started `number` seconds after NOW; its bulk does not compress."""
+    """A run that started `number` seconds after NOW, with bulk that does not compress."""
     commands = given.pop("commands", ("cat", "sort"))
     values: dict[str, Any] = {
         "id": f"{int((NOW + number) * 1000)}-{number}",
@@ -71,7 +97,7 @@ def numbers(rows: list[Row]) -> list[int]:
     return [round(row.start - NOW) for row in rows]
 
 
-# -- what it keeps
+# -- what it stores
 
 
 def test_a_run_comes_back_as_it_was_stored(tmp_path: Path) -> None:
@@ -103,11 +129,11 @@ def test_runs_are_listed_newest_start_first(filled: Archive) -> None:
         (Query(before=details(3).row.id), [2, 1]),
     ],
 )
-def test_a_list_has_the_runs_that_fit(filled: Archive, query: Query, found: list[int]) -> None:
+def test_a_list_has_the_runs_that_match(filled: Archive, query: Query, found: list[int]) -> None:
     assert numbers(filled.rows(query, 10)) == found
 
 
-def test_a_list_goes_on_after_a_run_that_is_gone(filled: Archive) -> None:
+def test_a_list_continues_after_a_run_that_was_removed(filled: Archive) -> None:
     assert numbers(filled.rows(Query(before=f"{int((NOW + 2.5) * 1000)}-99"), 10)) == [2, 1]
 
 
@@ -138,10 +164,10 @@ def test_what_was_stored_is_there_after_opening_again(tmp_path: Path) -> None:
         assert store.rows == 1
 
 
-# -- bounds
+# -- limits
 
 
-def test_old_runs_go(tmp_path: Path) -> None:
+def test_old_runs_are_removed(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.add([details(1), details(1000)])
     with open_store(tmp_path, max_age=60, clock=lambda: NOW + 900) as store:
@@ -161,7 +187,7 @@ def test_the_files_stay_within_their_size_and_keep_the_newest(tmp_path: Path) ->
     assert len(kept) > 30
 
 
-def test_a_smaller_bound_shrinks_the_file(tmp_path: Path) -> None:
+def test_a_smaller_limit_shrinks_the_file(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.add(details(n) for n in range(2000))
         assert store.size_bytes > 4_000_000
@@ -170,7 +196,7 @@ def test_a_smaller_bound_shrinks_the_file(tmp_path: Path) -> None:
     assert (tmp_path / FILE_NAME).stat().st_size < 1_000_000
 
 
-def test_a_run_that_is_too_large_for_the_bound_leaves_an_empty_history(tmp_path: Path) -> None:
+def test_a_run_that_is_larger_than_the_limit_leaves_an_empty_history(tmp_path: Path) -> None:
     with open_store(tmp_path, max_bytes=1_000_000) as store:
         store.add([details(1, size=600_000)])
         assert store.rows == 0
@@ -181,7 +207,7 @@ def test_a_run_that_is_too_large_for_the_bound_leaves_an_empty_history(tmp_path:
 # -- what it survives
 
 
-def test_what_a_killed_process_had_committed_is_there(tmp_path: Path) -> None:
+def test_what_a_killed_process_had_committed_survives(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -202,7 +228,7 @@ def test_what_a_killed_process_had_committed_is_there(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.damaged-*"))
 
 
-def test_a_file_that_is_no_database_is_set_aside(
+def test_a_file_that_is_not_a_database_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database at all\n" * 500)
@@ -253,6 +279,33 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> Non
     connection.close()
 
 
+def test_a_file_of_the_first_version_is_read_and_written(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.executescript(FIRST_VERSION)
+        connection.execute(
+            "INSERT INTO runs VALUES (1, '1700000001000-1', 'cat|sort', 0, '-', 1700000001.0,"
+            " 1700000002.0, 1.0, 1, 0.5, NULL, 'warm', 'sort: CPU 97 %', '[\"barrier\"]',"
+            ' \'["cat", "sort"]\')'
+        )
+        connection.execute("INSERT INTO details VALUES (1, x'01', x'02')")
+    connection.close()
+
+    with open_store(tmp_path) as store:
+        store.add([details(2)])
+    archive = Archive(tmp_path)
+    old = details(1, partial=True, findings=("barrier",)).row
+    assert archive.rows(Query(command="sort"), 10) == [details(2).row, old]
+    assert archive.details(old.id) == (b"\1", b"\2")
+
+
+def test_the_table_has_the_columns_of_a_row(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(runs)")}
+    connection.close()
+    assert columns == {"key", "commands", *COLUMNS}
+
+
 def test_only_one_process_writes(tmp_path: Path) -> None:
     with open_store(tmp_path), pytest.raises(OSError, match="another daemon writes there"):
         open_store(tmp_path)
@@ -260,13 +313,13 @@ def test_only_one_process_writes(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         open_store(tmp_path / "file" / "state")
 
 
-def test_runs_are_whole_or_not_there_after_an_error(tmp_path: Path) -> None:
+def test_after_an_error_runs_are_complete_or_absent(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.add([details(1)])
         store._connection.execute(
@@ -282,28 +335,28 @@ def test_runs_are_whole_or_not_there_after_an_error(tmp_path: Path) -> None:
 # -- reading
 
 
-def test_reading_needs_no_writer_and_leaves_no_trace(filled: Archive, tmp_path: Path) -> None:
+def test_reading_needs_no_writer_and_changes_nothing(filled: Archive, tmp_path: Path) -> None:
     before = (tmp_path / FILE_NAME).read_bytes()
     filled.rows(Query(), 10)
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
-def test_a_directory_without_a_history_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_a_history_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"^there is no history in {tmp_path}; .*serve keeps one"):
         Archive(tmp_path).rows(Query(), 10)
 
 
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database at all\n" * 500)
     with pytest.raises(UserError, match=r"^cannot read .*history.db: file is not a database"):
         Archive(tmp_path).rows(Query(), 10)
 
 
-def test_a_file_of_another_version_is_told(tmp_path: Path) -> None:
+def test_a_file_of_another_version_is_an_error(tmp_path: Path) -> None:
     open_store(tmp_path, migrations=(*MIGRATIONS, "CREATE TABLE more (a)")).close()
     with pytest.raises(UserError, match=r"history.db is of a newer version of pipelined"):
         Archive(tmp_path).rows(Query(), 10)
 
 
-def test_a_run_that_is_not_there_has_no_details(filled: Archive) -> None:
+def test_a_run_that_is_not_stored_has_no_details(filled: Archive) -> None:
     assert filled.details("1-1") is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs: stored in the background, found again, and searched for."""
+"""Finished runs: stored in the background, listed, searched and read back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATIENCE = 20.0
 
 @pytest.fixture
 def open_history(tmp_path: Path) -> Iterator[Callable[..., History]]:
-    """Makes histories in one directory; those that were started are closed at the end."""
+    """Makes histories in one directory, and closes them at the end."""
     made: list[History] = []
 
     def make(**given: Any) -> History:
@@ -65,7 +65,7 @@ def store_runs(open_history: Callable[..., History]) -> Callable[..., History]:
 
 
 def write(history: History) -> None:
-    """Have everything written that was put."""
+    """Write everything that is queued."""
     history.start()
     history.close(PATIENCE)
 
@@ -76,7 +76,7 @@ def wait_until(found: Callable[[], bool]) -> None:
         if found():
             return
         pause.wait(0.01)
-    raise AssertionError("waited in vain")
+    raise AssertionError("it did not happen in time")
 
 
 # -- storing and finding
@@ -96,7 +96,7 @@ def test_command_lines_are_not_stored_unless_asked_for(
     assert [stage.arguments for stage in stored.run.stages] == [None, None]
 
 
-def test_a_list_tells_what_to_know_of_each_run(store_runs: Callable[..., History]) -> None:
+def test_a_list_has_the_figures_of_each_run(store_runs: Callable[..., History]) -> None:
     (summary,) = store_runs(make_ended(1, overlapping=0.25, partial=True)).runs()
     described = summary_as_dict(summary)
     assert described["id"] == make_ended(1).id
@@ -145,12 +145,12 @@ def test_a_run_is_named_by_its_id_a_beginning_of_it_or_last(
     assert history.run("last").run.id == make_ended(1).id
 
 
-def test_what_names_no_run_is_refused(store_runs: Callable[..., History]) -> None:
+def test_an_id_of_no_run_is_refused(store_runs: Callable[..., History]) -> None:
     with pytest.raises(NoSuchRunError, match=r"^there is no run 99; pipelined runs lists"):
         store_runs(make_ended(1)).run("99")
 
 
-def test_what_names_several_runs_is_refused(store_runs: Callable[..., History]) -> None:
+def test_an_id_of_several_runs_is_refused(store_runs: Callable[..., History]) -> None:
     history = store_runs(*[make_ended(number) for number in range(1, 6)])
     with pytest.raises(NoSuchRunError, match=r"^several runs begin with 17: (\S+, ){2}\S+ …; give"):
         history.run("17")
@@ -166,7 +166,7 @@ def test_a_history_without_a_run_has_no_last(store_runs: Callable[..., History])
         store_runs().run("last")
 
 
-def test_a_run_in_an_unknown_form_is_told(store_runs: Callable[..., History]) -> None:
+def test_a_run_in_an_unknown_form_is_an_error(store_runs: Callable[..., History]) -> None:
     history = store_runs(make_ended(1))
     with sqlite3.connect(history.directory / FILE_NAME) as connection:
         connection.execute("UPDATE details SET run = x'00'")
@@ -187,14 +187,16 @@ def test_a_run_is_stored_while_the_daemon_runs(open_history: Callable[..., Histo
     assert (history.stats().size_bytes or 0) > 4096
 
 
-def test_what_was_put_before_the_start_is_stored(open_history: Callable[..., History]) -> None:
+def test_a_run_that_was_queued_before_the_start_is_stored(
+    open_history: Callable[..., History],
+) -> None:
     history = open_history()
     history.put(make_finished(make_ended(1)))
     write(history)
     assert len(history.runs()) == 1
 
 
-def test_of_more_runs_than_it_takes_the_longest_are_stored(
+def test_if_more_runs_end_than_it_takes_the_longest_are_stored(
     open_history: Callable[..., History],
 ) -> None:
     history = open_history()
@@ -227,7 +229,7 @@ def test_a_run_that_cannot_be_described_is_counted_and_the_others_stored(
     assert "what a run" in caplog.text
 
 
-def test_a_directory_that_cannot_be_written_is_told_once_and_tried_again(
+def test_a_directory_that_cannot_be_written_is_logged_once_and_tried_again(
     open_history: Callable[..., History], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -247,7 +249,7 @@ def test_a_directory_that_cannot_be_written_is_told_once_and_tried_again(
     assert "is written again" in caplog.text
 
 
-def test_a_file_that_is_removed_meanwhile_is_begun_anew(
+def test_after_its_file_is_removed_a_new_history_begins(
     open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
 ) -> None:
     history = open_history()
@@ -263,7 +265,7 @@ def test_a_file_that_is_removed_meanwhile_is_begun_anew(
     assert "was removed; a new one begins" in caplog.text
 
 
-def test_a_daemon_whose_history_cannot_be_made_says_why(
+def test_a_daemon_whose_history_cannot_be_made_reports_why(
     open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> Store:
@@ -348,6 +350,6 @@ def test_moments_are_written_as_people_do(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2 h", "-2h", "2026-13-01", "nan", "inf"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_text_that_is_not_a_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no moment such as 2h"):
         moment(text)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that finished runs are kept in: SQLite with a write-ahead log (WAL).
+"""The file that finished runs are stored in: SQLite with a write-ahead log (WAL).
 
-One process writes (`Store`), which a lock on the directory sees to; any number read
-(`Archive`), also while it writes and after it has gone. A process that is killed loses what it
-had not committed, and leaves a file that opens. Knows rows and bytes, but nothing of runs.
+One process writes (`Store`); a lock on the directory keeps others from writing. Any number of
+processes read (`Archive`), also while it writes and after it has ended. A process that is killed
+loses what it had not committed, and leaves a file that opens. This module handles rows and bytes;
+`history` makes them from runs.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 from pipelined.errors import UserError, why
 
 __all__ = [
+    "COLUMNS",
     "FILE_NAME",
     "MIGRATIONS",
     "Archive",
@@ -37,8 +38,10 @@ __all__ = [
 
 FILE_NAME = "history.db"
 
-#: What makes each version of the schema from the one before it; `PRAGMA user_version` counts them.
-#: What is listed and looked for is apart from the bulky rest, which is read for one run at a time.
+#: The statements that lead from each version of the schema to the next; `PRAGMA user_version` is
+#: the number of those that a file has had. Files exist, so none is ever edited: a column that is
+#: added to `Row` comes into the table by a new one. What is listed and searched is in one table,
+#: the bulk, which is read for one run at a time, in another.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE runs (
@@ -63,49 +66,67 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 
-#: The write-ahead log takes this share of the room for all, and no more than so many bytes.
+#: The write-ahead log takes at most a quarter of the size limit, and at most so many bytes.
 _LOG_SHARE, _LOG_BYTES = 4, 4 << 20
 #: Index of the log, which readers and the writer share (bytes).
 _LOG_INDEX_BYTES = 32 << 10
-#: When there is no room, one run in so many goes, the oldest first.
+#: While the files are too large, one run in so many is removed at a time, the oldest first.
 _MAKE_ROOM = 50
 #: Page cache of a connection (KiB): rows are written once and seldom read.
 _CACHE_KIB = 512
 #: How long to wait for another connection's lock (seconds).
 _BUSY_TIMEOUT = 2.0
 
-#: Of a row, in the order of its fields.
-_COLUMNS = (
-    "id, pipeline, nested, unit, start, end, wall, partial, cores, overlap, cache, bottleneck,"
-    " findings"
-)
+#: How the type of a column differs between Python and SQLite: what it is written and read as.
+_BOOLEAN: dict[str, Callable[[Any], Any]] = {"read": bool}
+_WORDS: dict[str, Callable[[Any], Any]] = {
+    "write": json.dumps,
+    "read": lambda text: tuple(json.loads(text)),
+}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is listed of a run."""
+    """What is listed of a run: one field per column of the table `runs`, which has its name."""
 
     id: str
     pipeline: str
-    nested: bool
+    nested: bool = field(metadata=_BOOLEAN)
     unit: str
+    partial: bool = field(metadata=_BOOLEAN)
     start: float
     end: float
     wall: float
-    partial: bool
     cores: float
     overlap: float | None
     cache: str | None
     bottleneck: str
-    findings: tuple[str, ...]
+    findings: tuple[str, ...] = field(metadata=_WORDS)
     """Ids of its findings, as of when it was stored."""
+
+    @classmethod
+    def read(cls, cells: Sequence[Any]) -> Row:
+        """The row of the cells that SQLite returned for `_COLUMNS`."""
+        named = zip(_FIELDS, cells, strict=True)
+        return cls(*(_convert(column, "read", cell) for column, cell in named))
+
+    @property
+    def cells(self) -> list[object]:
+        """The cells of `_COLUMNS` as SQLite takes them."""
+        return [_convert(column, "write", getattr(self, column.name)) for column in _FIELDS]
+
+
+_FIELDS = fields(Row)
+#: The names of a row's columns.
+COLUMNS = tuple(column.name for column in _FIELDS)
+_COLUMNS = ", ".join(COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What is kept of a run beside its row; bytes that only who stores and reads them knows."""
+    """A run as it is stored: its row, and the bulk as bytes that the caller makes and reads."""
 
     row: Row
     commands: tuple[str, ...]
@@ -119,7 +140,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which runs to list: those that fit everything that is given."""
+    """Which runs to list: those that match every field that is given."""
 
     pipeline: str | None = None
     """Exactly this signature."""
@@ -137,19 +158,19 @@ class Query:
 
 
 class NoHistoryError(UserError):
-    """There is no file to read, or not yet."""
+    """There is no file to read, or it is not made yet."""
 
 
 class _UnfitError(Exception):
-    """The file cannot be gone on with; `kind` is a word for its name."""
+    """The file cannot be used; `kind` is the word that its new name gets."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
 
 
-class Store:
-    """The file as its one writer has it, in one thread."""
+class Store(contextlib.AbstractContextManager["Store"]):
+    """The file, open for its only writer, in one thread."""
 
     def __init__(
         self,
@@ -160,11 +181,11 @@ class Store:
         clock: Callable[[], float] = time.time,
         migrations: Sequence[str] = MIGRATIONS,
     ) -> None:
-        """Open or begin the file; runs older than `max_age` seconds are removed as time goes by.
+        """Open or create the file. Runs that ended more than `max_age` seconds ago are removed.
 
         All files together stay within `max_bytes`. A file that is damaged, or that a newer
-        version wrote, is set aside. Raises OSError or sqlite3.Error when nothing can be written
-        there now.
+        version wrote, is set aside. Raises OSError or sqlite3.Error if the directory cannot be
+        written.
         """
         self.path = directory / FILE_NAME
         self.rows = 0
@@ -190,25 +211,25 @@ class Store:
             undo.pop_all()
 
     def add(self, runs: Iterable[Details]) -> None:
-        """Store runs, and make room for them. A run that is there already stays as it is.
+        """Store runs, and make room for them. A run that is stored already is left as it is.
 
-        Raises sqlite3.Error when they cannot be stored; then some of them may have been.
+        Raises sqlite3.Error if they cannot be stored; some of them may be stored nevertheless.
         """
         for batch in _batches(runs, self._log_bytes // 4):
             with self._transaction():
                 self.rows += sum(map(self._insert, batch))
-                self._bound()
+                self._remove_surplus()
             self._shrink()
 
     def trim(self) -> None:
-        """Remove what is too old, or too much."""
+        """Remove the runs that are too old or too many."""
         with self._transaction():
-            self._bound()
+            self._remove_surplus()
         self._shrink()
 
     @property
-    def is_there(self) -> bool:
-        """False when somebody has removed or replaced the file: it cannot be read any more."""
+    def exists(self) -> bool:
+        """False if somebody has removed or replaced the file: nobody can read it any more."""
         try:
             return os.stat(self.path).st_ino == self._inode
         except FileNotFoundError:
@@ -216,7 +237,7 @@ class Store:
 
     @property
     def size_bytes(self) -> int:
-        """What the files take on disk."""
+        """Size of the files on disk."""
         size = 0
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
@@ -224,21 +245,13 @@ class Store:
         return size
 
     def close(self) -> None:
-        """Write the log back, and let another process write."""
+        """Write the log back, and release the lock."""
         try:
             self._connection.close()
         finally:
             os.close(self._lock)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # -- opening
@@ -250,8 +263,8 @@ class Store:
             raise OSError(error.errno, "another daemon writes there", str(directory)) from None
 
     def _connect(self) -> sqlite3.Connection:
-        """A connection to a sound file of our version. Raises _UnfitError."""
-        # Readable by a group that an administrator may give it to; the log inherits that.
+        """A connection to an undamaged file of this version. Raises _UnfitError."""
+        # Readable by the group that an administrator may give it; the log inherits the mode.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
         connection = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT, isolation_level=None)
         try:
@@ -273,7 +286,7 @@ class Store:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         page = connection.execute("PRAGMA page_size").fetchone()[0]
         for pragma in (
-            "auto_vacuum = INCREMENTAL",  # has an effect before the first table only
+            "auto_vacuum = INCREMENTAL",  # only has an effect before the first table is made
             "journal_mode = WAL",
             # The log is synced before it is written back: a power cut may cost the last runs.
             "synchronous = NORMAL",
@@ -324,45 +337,31 @@ class Store:
             raise
 
     def _insert(self, details: Details) -> int:
-        """How many rows that made: 0 when the run is there."""
-        row = details.row
-        made = self._connection.execute(
-            f"INSERT INTO runs ({_COLUMNS}, commands) VALUES ({', '.join('?' * 14)})"
+        """Insert a run. Returns the number of rows inserted: 0 if the run is stored already."""
+        cells = (*details.row.cells, json.dumps(details.commands))
+        inserted = self._connection.execute(
+            f"INSERT INTO runs ({_COLUMNS}, commands) VALUES ({', '.join('?' * len(cells))})"
             " ON CONFLICT (id) DO NOTHING",
-            (
-                row.id,
-                row.pipeline,
-                row.nested,
-                row.unit,
-                row.start,
-                row.end,
-                row.wall,
-                row.partial,
-                row.cores,
-                row.overlap,
-                row.cache,
-                row.bottleneck,
-                _listed(row.findings),
-                _listed(details.commands),
-            ),
+            cells,
         )
-        if made.rowcount:
+        if inserted.rowcount:
             self._connection.execute(
                 "INSERT INTO details VALUES (?, ?, ?)",
-                (made.lastrowid, details.run, details.timeline),
+                (inserted.lastrowid, details.run, details.timeline),
             )
-        return made.rowcount
+        return inserted.rowcount
 
-    def _bound(self) -> None:
-        """Remove the oldest runs until age and size are within bounds."""
+    def _remove_surplus(self) -> None:
+        """Remove the oldest runs until age and size are within their limits."""
         self._remove("end < ?", self._clock() - self._max_age)
         while self.rows and self._used_bytes() > self._max_bytes:
             oldest = "key IN (SELECT key FROM runs ORDER BY key LIMIT ?)"
             self._remove(oldest, max(1, self.rows // _MAKE_ROOM))
 
     def _remove(self, which: str, value: float) -> None:
+        """Remove the runs for which the condition `which`, with `value` in it, is true."""
         execute = self._connection.execute
-        # In this order: `which` looks at the rows.
+        # In this order: the condition reads the rows.
         execute(f"DELETE FROM details WHERE key IN (SELECT key FROM runs WHERE {which})", (value,))
         self.rows -= execute(f"DELETE FROM runs WHERE {which}", (value,)).rowcount
 
@@ -371,10 +370,10 @@ class Store:
         return pages * self._number("PRAGMA page_size")
 
     def _shrink(self) -> None:
-        """Give free pages back. A file within its bounds keeps them for the runs to come."""
+        """Free unused pages. A file within its size limit keeps them for the next runs."""
         size = self._number("PRAGMA page_count") * self._number("PRAGMA page_size")
         if size > self._max_bytes:
-            # As a script: it is stepped to its end, `execute` would free a single page.
+            # `execute` would free a single page; a script is stepped to its end.
             self._connection.executescript("PRAGMA incremental_vacuum")
 
     def _number(self, statement: str) -> int:
@@ -382,14 +381,14 @@ class Store:
 
 
 class Archive:
-    """The file as a reader has it. Every method raises UserError when it cannot be read."""
+    """The file, for readers. Every method raises UserError if it cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
 
     def rows(self, query: Query, limit: int) -> list[Row]:
-        """The runs that fit, newest start first."""
-        tests = {
+        """The runs that match, newest start first."""
+        conditions = {
             "pipeline = ?": query.pipeline,
             "unit = ?": query.unit,
             "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.finding,
@@ -399,21 +398,21 @@ class Archive:
             # Ids begin with the start, so they are in its order.
             "id < ?": query.before,
         }
-        given = {test: value for test, value in tests.items() if value is not None}
+        given = {test: value for test, value in conditions.items() if value is not None}
         where = " AND ".join(given) or "1"
         rows = self._read(
             f"SELECT {_COLUMNS} FROM runs WHERE {where} ORDER BY id DESC LIMIT ?",
             (*given.values(), limit),
         )
-        return [_row(*values) for values in rows]
+        return [Row.read(cells) for cells in rows]
 
     def last(self) -> str | None:
-        """Id of the run that ended last."""
+        """Id of the run that ended last; None if there is no run."""
         rows = self._read("SELECT id FROM runs ORDER BY end DESC LIMIT 1", ())
         return str(rows[0][0]) if rows else None
 
     def ids(self, prefix: str, limit: int) -> list[str]:
-        """Ids that begin with `prefix`, a whole one first."""
+        """Ids that begin with `prefix`, in order: one that equals it comes first."""
         rows = self._read(
             "SELECT id FROM runs WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id LIMIT ?",
             (prefix, len(prefix), prefix, limit),
@@ -421,7 +420,7 @@ class Archive:
         return [str(row[0]) for row in rows]
 
     def details(self, run_id: str) -> tuple[bytes, bytes] | None:
-        """What was stored as `Details.run` and `Details.timeline`."""
+        """`Details.run` and `Details.timeline` of the run; None if it is not stored."""
         rows = self._read(
             "SELECT run, timeline FROM details JOIN runs USING (key) WHERE id = ?", (run_id,)
         )
@@ -441,7 +440,7 @@ class Archive:
         try:
             os.close(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
-            raise self._nothing() from None
+            raise self._no_history() from None
         except OSError as error:
             raise UserError(
                 f"cannot read {self._path}: {why(error)}",
@@ -453,16 +452,16 @@ class Archive:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.OperationalError:
             connection.close()
-            # Who may not write here cannot make the files that readers of a log share. Without
-            # a log nobody writes, and the file is whole as it is.
+            # A reader that may not write here cannot make the index that all users of a log share.
+            # Without a log there is no writer, and the file is complete without one.
             if os.path.exists(f"{self._path}-wal"):
                 raise
             connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
             version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != len(MIGRATIONS):
             connection.close()
-            if not version:  # it is just being made
-                raise self._nothing()
+            if not version:  # the daemon is just making it
+                raise self._no_history()
             age = "a newer" if version > len(MIGRATIONS) else "an older"
             raise UserError(
                 f"{self._path} is of {age} version of pipelined",
@@ -470,7 +469,7 @@ class Archive:
             )
         return connection
 
-    def _nothing(self) -> NoHistoryError:
+    def _no_history(self) -> NoHistoryError:
         return NoHistoryError(
             f"there is no history in {self._path.parent}",
             "pipelined serve keeps one; --state-directory says where",
@@ -478,7 +477,7 @@ class Archive:
 
 
 def _batches(runs: Iterable[Details], size: int) -> Iterator[list[Details]]:
-    """Runs in lists of about `size` bytes: each is a transaction, and has to fit the log."""
+    """Runs in lists of about `size` bytes: each list is a transaction, and must fit in the log."""
     batch: list[Details] = []
     held = 0
     for run in runs:
@@ -491,16 +490,9 @@ def _batches(runs: Iterable[Details], size: int) -> Iterator[list[Details]]:
         yield batch
 
 
-def _listed(words: Sequence[str]) -> str:
-    return json.dumps(words)
-
-
-def _row(*values: Any) -> Row:
-    """A row of `_COLUMNS`."""
-    named = dict(zip(_COLUMNS.split(", "), values, strict=True))
-    named["nested"], named["partial"] = bool(named["nested"]), bool(named["partial"])
-    named["findings"] = tuple(json.loads(named["findings"]))
-    return Row(**named)
+def _convert(column: Field[Any], direction: str, value: object) -> Any:
+    convert = column.metadata.get(direction)
+    return convert(value) if convert else value
 
 
 def _is_damage(error: sqlite3.Error) -> bool:

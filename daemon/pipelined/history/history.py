@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs, kept and found again: what the daemon, the API and the commands ask.
+"""The history of finished runs, for the daemon, the API and the commands.
 
-The sweep only puts a run into a queue (`History.put`). A thread of its own makes it into rows
-and writes these, so that neither a storm of pipelines nor a slow disk holds the sweep. What the
-thread takes of a CPU is bounded too: where more runs end than can be stored, the longest are.
+The sweep only puts a run into a queue (`History.put`). A separate thread makes rows of the runs
+and writes them, so that neither a storm of pipelines nor a slow disk delays the sweep. The
+thread's CPU time is bounded too: if more runs end than can be stored, the longest are stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pipelined.analysis.bottleneck import brief
@@ -30,7 +29,7 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
-from pipelined.history.database import Archive, Details, NoHistoryError, Query, Row, Store
+from pipelined.history.database import COLUMNS, Archive, Details, NoHistoryError, Query, Row, Store
 from pipelined.model.timeline import Timeline, timeline_as_dict, timeline_from_dict
 from pipelined.runs import Run
 from pipelined.schema import run_as_dict, run_from_dict
@@ -53,21 +52,31 @@ __all__ = [
 
 DEFAULT_DIRECTORY = Path("/var/lib/pipelined")
 
-#: Runs that wait to be written; of more the shortest are dropped.
+#: At most this many runs wait to be written; if there are more, the shortest are dropped.
 QUEUE = 500
-#: So many of them are written at once, the longest first: a burst takes no more of a CPU than what
-#: goes on.
+#: So many of them are written at a time, the longest first, so that a burst takes no larger share
+#: of a CPU than a steady load.
 BATCH = 50
-#: Making rows and writing them may take this share of a CPU; past it, writes come less often.
+#: Making rows and writing them may take this share of a CPU; if it takes more, writes are rarer.
 SHARE = 0.01
-#: How often what is too old is looked for, with nothing to write (seconds).
+#: How often runs that are too old are looked for if there is nothing to write (seconds).
 TRIM_EVERY = 60.0
-#: Pause after nothing could be written (seconds).
+#: Pause after a failure to write (seconds).
 RETRY = 10.0
-#: How many runs are named where several are meant.
+#: How many runs a message names if an id is ambiguous.
 SHOWN_IDS = 3
-#: How long stopping waits for what is still to be written (seconds).
+#: How long stopping waits for the runs that are still to be written (seconds).
 STOP_TIMEOUT = 3.0
+
+#: Columns whose key in JSON is another word; those of `schema.run_as_dict`, with units.
+_KEYS = {
+    "start": "start_timestamp_seconds",
+    "end": "end_timestamp_seconds",
+    "wall": "wall_seconds",
+    "cores": "cores_used",
+    "overlap": "overlap_ratio",
+    "cache": "cache_state",
+}
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +86,7 @@ Summary = Row
 
 
 class NoSuchRunError(UserError):
-    """What was asked for names no run, or more than one."""
+    """The id that was given is that of no run, or of more than one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +99,19 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class HistoryStats:
-    """How the writing goes."""
+    """State of the writing."""
 
     runs: int | None
-    """Stored; None before the file was opened."""
+    """Stored runs; None before the file was opened."""
     size_bytes: int | None
     errors: int
     """How often the file could not be opened or written."""
     dropped: int
-    """Runs that were not stored: too many at once, or no way to write for too long."""
+    """Runs that were not stored: too many at once, or writing failed for too long."""
 
 
 def default_directory(environment: Mapping[str, str]) -> Path:
-    """Where the history is, if nothing says where: the directory that systemd gave, or ours."""
+    """The directory of the history if no option names one: systemd's state directory, or ours."""
     given = environment.get("STATE_DIRECTORY", "").split(":")[0]
     return Path(given) if given else DEFAULT_DIRECTORY
 
@@ -120,11 +129,11 @@ class History:
         max_bytes: int = DEFAULT_HISTORY_SIZE,
         retry: float = RETRY,
     ) -> None:
-        """Only `start` writes: reading alone changes nothing in `directory`.
+        """Nothing in `directory` is changed before `start`: reading alone writes nothing.
 
-        Command lines are stored with `show_arguments` only. Runs older than `max_age` seconds
-        are removed, and older ones when the files would take more than `max_bytes`. `retry`:
-        seconds to the next try when nothing can be written.
+        Command lines are stored only with `show_arguments`. Runs that ended more than `max_age`
+        seconds ago are removed, and the oldest ones if the files would exceed `max_bytes`.
+        `retry`: seconds until writing is tried again after it failed.
         """
         self.directory = directory
         self._host = host
@@ -140,7 +149,7 @@ class History:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._store: Store | None = None
-        self._complaint = ""
+        self._last_error = ""
         self._runs: int | None = None
         self._size_bytes: int | None = None
         self._errors = 0
@@ -160,19 +169,19 @@ class History:
         before: str | None = None,
         limit: int = 100,
     ) -> list[Summary]:
-        """The stored runs that fit everything given, newest start first, at most `limit`.
+        """The stored runs that match everything given, newest start first, at most `limit`.
 
         `pipeline` is the whole signature, `command` the name of one stage, `finding` an id.
-        `since` and `until` (Unix time) bound the start. `before` is the id of the last run of
-        the list before this one. Raises UserError.
+        `since` and `until` (Unix time) bound the start. `before` is the id of the last run in
+        the previous list. Raises UserError.
         """
         query = Query(pipeline, unit, finding, command, since, until, before)
         return self._read(lambda: self._archive.rows(query, limit), [])
 
     def run(self, which: str) -> StoredRun:
-        """The run with this id, or whose id alone begins so; ``last``: that which ended last.
+        """The run with this id, or the only one whose id begins so; ``last``: the last to end.
 
-        Raises UserError: NoSuchRunError when there is none, or several.
+        Raises UserError: NoSuchRunError if there is no such run, or several.
         """
         if which == "last":
             last = self._read(self._archive.last, None)
@@ -193,17 +202,17 @@ class History:
             ) from None
 
     def ids(self, prefix: str) -> list[str]:
-        """Ids that begin with `prefix`: a few, when there are many. Raises UserError."""
+        """Ids that begin with `prefix`: only some if there are many. Raises UserError."""
         return self._read(lambda: self._archive.ids(prefix, SHOWN_IDS + 1), [])
 
     def _read(self, read: Callable[[], T], nothing: T) -> T:
-        """What `read` finds; while there is no file, what is to be said in its place."""
+        """What `read` returns, or `nothing` while the daemon is about to make the file."""
         try:
             return read()
         except NoHistoryError:
-            if self._complaint:
-                raise UserError(f"{self.directory} cannot be written: {self._complaint}") from None
-            if self._thread is None:  # nobody is about to make it
+            if self._last_error:
+                raise UserError(f"{self.directory} cannot be written: {self._last_error}") from None
+            if self._thread is None:  # only a daemon makes it
                 raise
             return nothing
 
@@ -214,19 +223,19 @@ class History:
     # -- writing
 
     def put(self, finished: Finished) -> None:
-        """Have a run stored soon. Takes microseconds and never fails."""
+        """Queue a run to be stored. Takes microseconds and never fails."""
         with self._lock:
             self._push((finished.wall_seconds, next(self._numbers), finished))
         if not self._filled.is_set():
             self._filled.set()
 
     def start(self) -> None:
-        """Write what is put from now on."""
+        """Start writing what is queued."""
         self._thread = threading.Thread(target=self._work, name="history", daemon=True)
         self._thread.start()
 
     def close(self, timeout: float = STOP_TIMEOUT) -> None:
-        """Write what is left, if that takes no longer than `timeout`, and let go of the file."""
+        """Write what is left, for at most `timeout` seconds, and close the file."""
         self._closing.set()
         self._filled.set()
         if self._thread:
@@ -236,12 +245,7 @@ class History:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _push(self, entry: tuple[float, int, Finished]) -> None:
@@ -256,25 +260,25 @@ class History:
         while not self._closing.wait(self._write()):
             self._filled.wait(TRIM_EVERY)
         self._write(QUEUE)
-        self._let_go()
+        self._close_store()
 
     def _write(self, at_most: int = BATCH) -> float:
-        """Store what is queued, or queue it again; how long to wait before the next time."""
+        """Store queued runs, or queue them again. Returns the seconds until the next write."""
         self._filled.clear()
         with self._lock:
             queue = sorted(self._queue, reverse=True)
-            queue, self._queue = queue[:at_most], queue[at_most:][::-1]  # sorted is a heap, too
+            queue, self._queue = queue[:at_most], queue[at_most:][::-1]  # a sorted list is a heap
             if self._queue:
                 self._filled.set()
         try:
-            if self._store and not self._store.is_there:
+            if self._store and not self._store.exists:
                 log.warning("the history in %s was removed; a new one begins", self.directory)
-                self._let_go()
+                self._close_store()
             store = self._store = self._store or Store(
                 self.directory, max_age=self._max_age, max_bytes=self._max_bytes
             )
             began = time.thread_time()
-            store.add(self._made(queue))
+            store.add(self._described(queue))
             store.trim()
             pause = (time.thread_time() - began) / SHARE
             with self._lock:
@@ -286,12 +290,12 @@ class History:
                     self._push(entry)
             self._filled.set()
             return self._retry
-        if self._complaint:
-            self._complaint = ""
+        if self._last_error:
+            self._last_error = ""
             log.info("the history in %s is written again", self.directory)
         return pause
 
-    def _made(self, queue: list[tuple[float, int, Finished]]) -> Iterator[Details]:
+    def _described(self, queue: list[tuple[float, int, Finished]]) -> Iterator[Details]:
         for _, _, finished in queue:
             try:
                 run, timeline = finished.make()
@@ -328,13 +332,13 @@ class History:
         )
 
     def _failed(self, error: OSError | sqlite3.Error) -> None:
-        """Say it once, count it, and begin again with the file at the next try."""
+        """Count the error, log it if it is new, and close the file until the next try."""
         with self._lock:
             self._errors += 1
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = reason.lower()
-        if reason != self._complaint:
-            self._complaint = reason
+        if reason != self._last_error:
+            self._last_error = reason
             log.error(
                 "the history in %s cannot be written: %s; pipelines are watched all the same,"
                 " and writing is tried again every %g s (--state-directory says where it is,"
@@ -343,17 +347,17 @@ class History:
                 reason,
                 self._retry,
             )
-        self._let_go()
+        self._close_store()
 
-    def _let_go(self) -> None:
+    def _close_store(self) -> None:
         store, self._store = self._store, None
         if store:
-            with contextlib.suppress(sqlite3.Error):  # it has said why already
+            with contextlib.suppress(sqlite3.Error):  # the reason is logged already
                 store.close()
 
 
 def only_one(which: str, ids: Iterable[str]) -> str:
-    """The one of `ids`, which all begin with `which`, that is meant. Raises NoSuchRunError."""
+    """The one of `ids` that `which` stands for; all begin with it. Raises NoSuchRunError."""
     found = sorted(set(ids))
     if which in found:
         return which
@@ -368,29 +372,16 @@ def only_one(which: str, ids: Iterable[str]) -> str:
 
 
 def summary_as_dict(summary: Summary) -> dict[str, Any]:
-    """What is listed of a run, in the words of `schema.run_as_dict`."""
-    return {
-        "id": summary.id,
-        "pipeline": summary.pipeline,
-        "nested": summary.nested,
-        "unit": summary.unit,
-        "partial": summary.partial,
-        "start_timestamp_seconds": summary.start,
-        "end_timestamp_seconds": summary.end,
-        "wall_seconds": summary.wall,
-        "cores_used": summary.cores,
-        "overlap_ratio": summary.overlap,
-        "cache_state": summary.cache,
-        "bottleneck": summary.bottleneck,
-        "findings": list(summary.findings),
-    }
+    """What is listed of a run, ready for `json.dumps`, with the keys of `schema.run_as_dict`."""
+    named = {_KEYS.get(column, column): getattr(summary, column) for column in COLUMNS}
+    return {**named, "findings": list(summary.findings)}
 
 
 def moment(text: str, now: Callable[[], float] = time.time) -> float:
-    """A moment as people write it, as Unix time.
+    """Unix time of a moment as people write it.
 
-    ``2h`` is two hours ago; a date or a date with a time is meant in this host's time zone if it
-    names none; a plain number is Unix time. Raises ValueError saying what it must be.
+    ``2h`` is two hours ago; a date, with or without a time, is in this host's time zone unless it
+    names another; a plain number is Unix time. Raises ValueError with the forms that are accepted.
     """
     readings: tuple[Callable[[], float], ...] = (
         lambda: datetime.fromisoformat(text).timestamp(),
@@ -406,5 +397,5 @@ def moment(text: str, now: Callable[[], float] = time.time) -> float:
 
 
 def _packed(described: object) -> bytes:
-    # Level 1: half the time of the default, for a tenth more bytes.
+    # Level 1 takes half the time of the default, for a tenth more bytes.
     return zlib.compress(json.dumps(described, separators=(",", ":")).encode(), 1)
