@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs of a real daemon: listed, shown, and there after whatever happened to it."""
+"""Finished runs of a real daemon: listed, shown, and stored whatever happens to the daemon."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def signature(*commands: str) -> str:
 
 @pytest.fixture
 def pipelined(program: str, tmp_path: Path) -> Callable[..., str]:
-    """What a command says of the history in `tmp_path`."""
+    """The output of a command about the history in `tmp_path`."""
 
     def run(*words: str) -> str:
         state = ["--state-directory", str(tmp_path / "state")]
@@ -54,7 +54,7 @@ def recorded(pipelined: Callable[..., str], pipeline: str) -> list[dict[str, Any
 
 
 def stored(daemon: Daemon, pipeline: str) -> list[dict[str, Any]]:
-    """The same of a daemon that runs."""
+    """The same, asked from a running daemon."""
     quoted = pipeline.replace("|", "%7C")
     found: list[dict[str, Any]] = json.loads(
         daemon.get(f"/api/v1/runs?limit=1000&pipeline={quoted}")
@@ -118,7 +118,7 @@ def test_the_time_line_of_a_run_adds_up_to_the_run(
             assert total == pytest.approx(seconds, abs=1e-6)
 
 
-def test_a_live_run_can_be_asked_for(
+def test_a_live_run_can_be_requested(
     start: Callable[..., Daemon], tool: Tool, wait_until: Wait
 ) -> None:
     daemon = start("--sweep-interval", "50ms")
@@ -168,7 +168,7 @@ def test_a_run_that_began_before_the_daemon_is_marked_as_partial(
     assert "partial" in next(line for line in pipelined("runs").splitlines() if run["id"] in line)
 
 
-def test_what_a_killed_daemon_had_written_is_there(
+def test_what_a_killed_daemon_had_written_survives(
     start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
 ) -> None:
     seq, wc = tool("seq"), tool("wc")
@@ -246,16 +246,16 @@ def test_a_full_disk_stops_the_writing_and_nothing_else(
     wait_until(failed, "the disk to be full")
     assert '"ready"' in daemon.get("/readyz")
     assert daemon.value("pipelined_runs_total", pipeline=name) >= 1
-    told = [line for line in daemon.log.read_text().splitlines() if "cannot be written" in line]
-    assert len(told) == 1
-    assert "full" in told[0]
+    logged = [line for line in daemon.log.read_text().splitlines() if "cannot be written" in line]
+    assert len(logged) == 1
+    assert "full" in logged[0]
 
     (small_disk / "filler").unlink()
     ended = daemon.value("pipelined_runs_total", pipeline=name)
     wait_until(lambda: len(stored(daemon, name)) >= ended, "all runs to be written after all")
 
 
-def test_without_a_way_to_write_pipelines_are_watched_all_the_same(
+def test_if_the_history_cannot_be_written_pipelines_are_still_observed(
     start: Callable[..., Daemon], tmp_path: Path, tool: Tool, wait_until: Wait
 ) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages in a real browser, against a real daemon under real pipelines.
 
-What is looked for is what a person would look for. Pipelines live until the test ends them, and
-everything is waited for by what the page shows.
+The tests look for what a person would look for. Pipelines live until a test ends them; a test waits
+until the page shows what it expects.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ PHONE = {"width": 360, "height": 740}
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One for all tests here. Skips, or in CI fails, where there is no Chromium."""
+    """One browser for all tests here. Without Chromium the tests are skipped, or in CI fail."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        reason = "chromium is not installed; make test brings it"
+        reason = "chromium is not installed; make test installs it"
         if os.environ.get("PIPELINED_REQUIRE_BPF") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        # As root, as these tests run, Chromium has no sandbox of its own; in a container little
-        # shared memory.
+        # These tests run as root, where Chromium has no sandbox, and in containers, which have
+        # little shared memory.
         flags = ["--no-sandbox", "--disable-dev-shm-usage"]
         found = playwright.chromium.launch(executable_path=chromium, args=flags)
         yield found
@@ -53,7 +53,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Complaints(list[str]):
-    """What the browser has found wrong with the pages of a test."""
+    """The errors that the browser reports about the pages of a test."""
 
     def listen(self, page: Page) -> Page:
         page.set_default_timeout(PATIENCE)
@@ -91,7 +91,7 @@ def open_page(browser: Browser, complaints: Complaints) -> Iterator[OpenPage]:
 
 @pytest.fixture
 def start_job() -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
-    """Starts pipelines in the background; ends, with the test, those that still run."""
+    """Starts pipelines in the background; those that still run end with the test."""
     jobs: list[subprocess.Popen[bytes]] = []
 
     def start(script: str) -> subprocess.Popen[bytes]:
@@ -132,7 +132,7 @@ def card(page: Page, pipeline: str) -> Locator:
 
 
 def sorted_once(daemon: Daemon, tool: Tool, log_file: Path) -> dict[str, Any]:
-    """A run that is over, of a pipeline that had a real sort in it."""
+    """A finished run of a pipeline with a real sort in it."""
     cat, uniq = tool("cat"), tool("uniq")
     files = f"{log_file} " * 3
     subprocess.run(f"{cat} {files}| sort -R | {uniq} -c > /dev/null", shell=True, check=True)
@@ -163,7 +163,7 @@ def test_the_slow_stage_is_marked_and_the_pipe_before_it_is_full(
     expect(shown.locator(".pipe-speed").nth(0)).to_have_text(re.compile(r"[kMG]B/s$"))
 
 
-def test_pictures_are_updated_by_themselves(
+def test_pictures_are_updated(
     daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
 ) -> None:
     shown = card(open_page(daemon.url), slow_awk[0])
@@ -201,10 +201,10 @@ def test_finished_runs_are_shown_with_their_findings(
     expect(line.get_by_role("link", name="barrier")).to_be_visible()
 
 
-def test_where_nothing_runs_it_says_what_to_do(
+def test_if_nothing_runs_it_says_what_to_do(
     start_daemon: StartDaemon, open_page: OpenPage, complaints: Complaints
 ) -> None:
-    # Something always runs on a host. So the page is told that nothing does.
+    # Something always runs on a host, so the page gets an invented answer.
     page = open_page("about:blank")
     page.route("**/api/v1/events", lambda route: route.abort())
     empty = '{"sweep_timestamp_seconds": 1, "live_runs": 0, "live": [], "recent": []}'
@@ -227,7 +227,7 @@ def test_names_are_only_ever_text(
     assert page.locator("#ill").count() == 0
 
 
-def test_one_page_too_many_asks_now_and_then(
+def test_one_page_too_many_polls(
     start_daemon: StartDaemon,
     open_page: OpenPage,
     complaints: Complaints,
@@ -242,12 +242,12 @@ def test_one_page_too_many_asks_now_and_then(
     finally:
         for stream in streams:
             stream.close()
-    # The browser itself notes that a stream was refused.
+    # The browser itself logs that a stream was refused.
     assert all("503" in complaint for complaint in complaints)
     complaints.clear()
 
 
-def test_a_lost_daemon_is_told_and_found_again(
+def test_a_lost_connection_is_shown_and_restored(
     start_daemon: StartDaemon,
     open_page: OpenPage,
     complaints: Complaints,
@@ -258,11 +258,13 @@ def test_a_lost_daemon_is_told_and_found_again(
     status = page.get_by_role("status")
     expect(status).to_have_text("Live: updated every second.")
     daemon.stop(signal.SIGKILL)
-    expect(status).to_have_text(re.compile(r"^Lost the daemon at \d\d:\d\d:\d\d; trying again\.$"))
+    expect(status).to_have_text(
+        re.compile(r"^Lost the connection to the daemon at \d\d:\d\d:\d\d; trying again\.$")
+    )
     start_daemon(address=daemon.url.removeprefix("http://"))
-    expect(status).to_have_text(re.compile(r"^Live: .* Found the daemon again at \d\d:\d\d:\d\d"))
+    expect(status).to_have_text(re.compile(r"^Live: .* Connected again since \d\d:\d\d:\d\d"))
     expect(card(page, slow_awk[0])).to_contain_text("partial")
-    # The browser itself notes each question without an answer.
+    # The browser itself logs each request without an answer.
     assert all("ERR_" in complaint or "503" in complaint for complaint in complaints)
     complaints.clear()
 
@@ -321,16 +323,16 @@ def test_a_run_is_drawn_over_time(
     page = open_page(daemon.url)
     card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
     chart = page.locator(".chart").first
-    # Live, it grows by itself.
+    # It grows while the run is live.
     expect(chart).to_have_attribute("data-points", re.compile(r"^[5-9]$|\d\d"))
     expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
     end(slow_awk[1])
     expect(page.get_by_role("status")).to_have_text("This run has ended.")
-    expect(page.locator("#told")).to_contain_text("wall")
+    expect(page.locator("#summary")).to_contain_text("wall")
     chart.get_by_text("Numbers").click()
     rows = chart.locator(".numbers tbody tr")
     expect(rows).to_have_count(int(chart.get_attribute("data-points") or 0))
-    # Something is drawn: not all of the picture is of one colour.
+    # Something is drawn: the canvas has more than a few colours.
     assert page.evaluate(
         """() => {
             const canvas = document.querySelector(".chart canvas");
@@ -409,7 +411,7 @@ def settled(page: Page, url: str) -> None:
         expect(page.locator(".chart canvas").first).to_be_visible()
 
 
-def test_a_phone_needs_not_scroll_sideways(
+def test_on_a_phone_no_page_scrolls_sideways(
     daemon: Daemon, open_page: OpenPage, paths: list[str]
 ) -> None:
     page = open_page("about:blank", viewport=PHONE)
@@ -428,8 +430,7 @@ def test_on_a_phone_stages_stand_under_each_other(
     assert all(a and b and a["y"] + a["height"] < b["y"] for a, b in pairwise(boxes))
 
 
-#: The contrast of each text with what is behind it, where it falls short of WCAG's 4.5 to 1 (3 to
-#: 1 for large text); what is half transparent is laid over what is behind.
+#: The texts whose contrast with their background is below WCAG's 4.5 to 1 (3 to 1 for large text).
 POOR_CONTRAST = """() => {
   const colour = (text) => {
     const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
@@ -453,7 +454,7 @@ POOR_CONTRAST = """() => {
   for (const element of document.querySelectorAll("body *")) {
     const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
     if (!own || !element.checkVisibility()) continue;
-    if (element.closest(".unseen, noscript, script")) continue;
+    if (element.closest(".visually-hidden, noscript, script")) continue;
     const style = getComputedStyle(element);
     const [one, two] = [light(colour(style.color)), light(behind(element))];
     const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
@@ -501,7 +502,7 @@ def test_the_first_link_skips_to_the_content(daemon: Daemon, open_page: OpenPage
     assert page.evaluate("document.activeElement.id") == "main"
 
 
-def test_what_is_drawn_is_also_said(daemon: Daemon, open_page: OpenPage, paths: list[str]) -> None:
+def test_what_is_drawn_is_also_text(daemon: Daemon, open_page: OpenPage, paths: list[str]) -> None:
     page = open_page("about:blank")
     for path in paths:
         settled(page, daemon.url + path)

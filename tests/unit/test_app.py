@@ -63,7 +63,7 @@ def test_ready_when_the_observer_is(client: FlaskClient) -> None:
     assert (answer.status_code, answer.get_json()) == (200, {"status": "ready"})
 
 
-def test_not_ready_tells_the_reason(client: FlaskClient, observer: FakeObserver) -> None:
+def test_not_ready_reports_the_reason(client: FlaskClient, observer: FakeObserver) -> None:
     observer.not_ready = "BPF programs are still loading"
     answer = client.get("/readyz")
     assert answer.status_code == 503
@@ -140,7 +140,7 @@ def test_at_most_100_runs_unless_asked(client: FlaskClient, observer: FakeObserv
     assert len(ids(client, "?limit=1000")) == 150
 
 
-def test_answer_is_as_of_a_new_sweep(client: FlaskClient, observer: FakeObserver) -> None:
+def test_each_answer_is_of_a_new_sweep(client: FlaskClient, observer: FakeObserver) -> None:
     answer = client.get("/api/v1/pipelines").get_json()
     assert observer.sweep_stats.count == 1
     assert answer["sweep_timestamp_seconds"] == 1_700_000_099.5
@@ -213,11 +213,11 @@ def test_every_key_is_documented(observer: FakeObserver) -> None:
     [
         ("/api/v1/pipelines?live=yes", "'live': 'yes' is neither true nor false"),
         ("/api/v1/pipelines?live=", "'live': '' is neither"),
-        ("/api/v1/pipelines?limit=0", "'limit': '0' is no whole number"),
-        ("/api/v1/pipelines?limit=-1", "'limit': '-1' is no whole number"),
-        ("/api/v1/pipelines?limit=1.5", "'limit': '1.5' is no whole number"),
-        ("/api/v1/pipelines?limit=%D9%A3", "'limit': '٣' is no whole number"),
-        ("/api/v1/pipelines?limit=" + "9" * 5000, "is no whole number"),
+        ("/api/v1/pipelines?limit=0", "'limit': '0' is not a whole number"),
+        ("/api/v1/pipelines?limit=-1", "'limit': '-1' is not a whole number"),
+        ("/api/v1/pipelines?limit=1.5", "'limit': '1.5' is not a whole number"),
+        ("/api/v1/pipelines?limit=%D9%A3", "'limit': '٣' is not a whole number"),
+        ("/api/v1/pipelines?limit=" + "9" * 5000, "is not a whole number"),
         ("/api/v1/pipelines?pipeline=", "'pipeline': it is empty"),
         ("/api/v1/pipelines?live=true&live=false", "'live' is given 2 times"),
         ("/api/v1/pipelines?color=red", "no parameter 'color'; it takes live, limit, pipeline"),
@@ -265,14 +265,14 @@ def test_head_answers_like_get_without_a_body(client: FlaskClient, path: str) ->
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
 
-def test_a_browser_is_told_of_an_unknown_path_by_a_page(client: FlaskClient) -> None:
+def test_a_browser_gets_a_page_for_an_unknown_path(client: FlaskClient) -> None:
     answer = client.get("/nothing<b>", headers=BROWSER)
     assert answer.status_code == 404
     assert "there is no /nothing&lt;b&gt;" in answer.text
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nothing", "/metrics?x=1", "/static/nothing.js"])
-def test_what_is_for_programs_fails_as_json_for_a_browser_too(
+def test_errors_of_paths_for_programs_are_json_for_a_browser_too(
     client: FlaskClient, path: str
 ) -> None:
     assert client.get(path, headers=BROWSER).get_json()["error"]["status"] in (400, 404)
@@ -295,13 +295,13 @@ def test_own_failure_is_a_json_error_without_details(
 # -- what a browser may do with it
 
 
-def test_nothing_from_elsewhere_and_nothing_inline_is_run(client: FlaskClient) -> None:
+def test_no_foreign_or_inline_script_may_run(client: FlaskClient) -> None:
     policy = client.get("/").headers["Content-Security-Policy"].split("; ")
     assert "default-src 'self'" in policy
     assert not any("unsafe" in part for part in policy)
 
 
-def test_figures_are_not_kept_and_what_came_with_the_program_is(client: FlaskClient) -> None:
+def test_figures_are_not_cached_and_static_files_are(client: FlaskClient) -> None:
     assert client.get("/api/v1/pipelines").headers["Cache-Control"] == "no-store"
     with client.get("/static/page.css") as style:
         assert style.headers["Cache-Control"] == "no-cache"

@@ -342,7 +342,7 @@ def test_reading_needs_no_writer_and_changes_nothing(filled: Archive, tmp_path: 
 
 
 def test_a_directory_without_a_history_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"^there is no history in {tmp_path}; .*serve keeps one"):
+    with pytest.raises(UserError, match=f"^there is no history in {tmp_path}; .*serve makes one"):
         Archive(tmp_path).rows(Query(), 10)
 
 

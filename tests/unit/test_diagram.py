@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where boxes stand in the picture of a run, and what is written on them and on the pipes."""
+"""The diagram of a run: where boxes stand, and the texts on them and on the pipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelined.runs import LEVELS, PipeEnd, Run, Series
-from pipelined.web.diagram import figures, mean_level, picture
+from pipelined.web.diagram import diagram, figures, mean_level
 from unit.invented import START, make_readahead, make_run, make_stage
 
 
@@ -40,11 +40,11 @@ def fan() -> Run:
 
 
 def columns(run: Run) -> dict[str, int]:
-    return {box["command"]: box["column"] for box in picture(run)["boxes"]}
+    return {box["command"]: box["column"] for box in diagram(run)["boxes"]}
 
 
 def pipes(run: Run) -> list[str]:
-    return [pipe["text"] for pipe in picture(run)["pipes"]]
+    return [pipe["text"] for pipe in diagram(run)["pipes"]]
 
 
 # -- boxes
@@ -58,12 +58,12 @@ def test_parallel_branches_stand_in_one_column() -> None:
     assert columns(fan()) == {"tee": 0, "gzip": 1, "wc": 1}
 
 
-def test_a_stage_stands_behind_its_furthest_writer() -> None:
+def test_a_stage_stands_after_its_rightmost_writer() -> None:
     shortcut = chain(edges=((0, 1), (1, 2), (0, 2)))
     assert columns(shortcut)["sort"] == 2
 
 
-def test_stages_that_talk_both_ways_do_not_stand_in_circles() -> None:
+def test_stages_that_write_to_each_other_still_have_columns() -> None:
     assert columns(chain(edges=((0, 1), (1, 0), (1, 2)))) == {"cat": 0, "awk": 1, "sort": 2}
 
 
@@ -79,22 +79,22 @@ def workers(count: int) -> Run:
 
 
 def test_a_few_branches_of_one_name_are_a_box_each() -> None:
-    assert [box["count"] for box in picture(workers(4))["boxes"]] == [1, 1, 1, 1, 1]
+    assert [box["count"] for box in diagram(workers(4))["boxes"]] == [1, 1, 1, 1, 1]
 
 
 def test_many_branches_of_one_name_are_one_box_and_one_pipe() -> None:
-    drawn = picture(workers(5))
-    assert [(box["command"], box["count"]) for box in drawn["boxes"]] == [("split", 1), ("bash", 5)]
-    assert [(pipe["writer"], pipe["reader"]) for pipe in drawn["pipes"]] == [(0, 1)]
+    shown = diagram(workers(5))
+    assert [(box["command"], box["count"]) for box in shown["boxes"]] == [("split", 1), ("bash", 5)]
+    assert [(pipe["writer"], pipe["reader"]) for pipe in shown["pipes"]] == [(0, 1)]
 
 
-def test_many_branches_tell_their_mean_and_their_sum() -> None:
-    bash = picture(workers(5))["boxes"][1]
+def test_a_box_of_many_branches_has_their_mean_and_their_sum() -> None:
+    bash = diagram(workers(5))["boxes"][1]
     assert (bash["cpu"], bash["read"]) == ("CPU 50 %", "50 B")
 
 
-def test_a_box_tells_cpu_and_the_longest_wait() -> None:
-    boxes = picture(chain())["boxes"]
+def test_a_box_has_cpu_and_the_longest_wait() -> None:
+    boxes = diagram(chain())["boxes"]
     assert [(box["cpu"], box["wait"]) for box in boxes] == [
         ("CPU 10 %", "pipe full 90 %"),
         ("CPU 95 %", "pipe full 5 %"),
@@ -104,24 +104,24 @@ def test_a_box_tells_cpu_and_the_longest_wait() -> None:
 
 def test_a_bar_stays_blank_while_the_stage_was_not_alive() -> None:
     short = make_run([make_stage(1, "cat", cpu=2.0), make_stage(2, "wc", pipe_empty=8.0)], 8.0)
-    shares = [sum(s["share_ratio"] for s in box["states"]) for box in picture(short)["boxes"]]
+    shares = [sum(s["share_ratio"] for s in box["states"]) for box in diagram(short)["boxes"]]
     assert shares == pytest.approx([0.25, 1.0])
 
 
 def test_the_bottleneck_is_marked() -> None:
-    assert [box["bottleneck"] for box in picture(chain())["boxes"]] == [False, True, False]
+    assert [box["bottleneck"] for box in diagram(chain())["boxes"]] == [False, True, False]
 
 
-def test_a_second_is_marked_with_the_bottleneck_of_the_whole_run() -> None:
+def test_the_bottleneck_of_a_part_of_a_run_is_that_of_the_whole() -> None:
     quiet = [make_stage(1, "cat"), make_stage(2, "awk"), make_stage(3, "sort")]
     second = make_run(quiet, 1.0)
-    assert [box["bottleneck"] for box in picture(second, chain())["boxes"]] == [False, True, False]
+    assert [box["bottleneck"] for box in diagram(second, chain())["boxes"]] == [False, True, False]
 
 
-def test_a_stage_that_has_ended_is_told() -> None:
+def test_a_stage_that_has_ended_is_marked() -> None:
     run = chain()
     ended = replace(run, stages=(replace(run.stages[0], end=START + 5), *run.stages[1:]))
-    assert [box["ended"] for box in picture(ended)["boxes"]] == [True, False, False]
+    assert [box["ended"] for box in diagram(ended)["boxes"]] == [True, False, False]
 
 
 # -- pipes
@@ -131,7 +131,7 @@ def test_a_pipe_is_full_while_its_writer_sleeps_on_it_and_empty_while_its_reader
     assert pipes(chain()) == ["full 90 %", "empty 90 %"]
 
 
-def test_a_pipe_that_nobody_sleeps_on_flows() -> None:
+def test_a_pipe_on_which_no_stage_sleeps_flows() -> None:
     stages = [
         make_stage(1, "cat", cpu=9.0, written_bytes=9),
         make_stage(2, "wc", cpu=9.0, read_bytes=9),
@@ -139,7 +139,7 @@ def test_a_pipe_that_nobody_sleeps_on_flows() -> None:
     assert pipes(make_run(stages, 10.0)) == ["flowing"]
 
 
-def test_a_pipe_that_carries_nothing_and_holds_nobody_is_idle() -> None:
+def test_a_pipe_without_bytes_or_sleeps_is_idle() -> None:
     assert pipes(make_run([make_stage(1, "cat", cpu=9.0), make_stage(2, "wc")], 10.0)) == ["idle"]
 
 
@@ -150,48 +150,48 @@ def test_the_full_pipe_of_several_is_the_one_that_was_slept_on() -> None:
 def test_a_pipe_with_an_end_that_has_ended_is_closed_while_the_run_lives() -> None:
     run = chain()
     ended = replace(run, stages=(replace(run.stages[0], end=START + 5), *run.stages[1:]))
-    closed = picture(ended)["pipes"][0]
+    closed = diagram(ended)["pipes"][0]
     assert (closed["text"], closed["speed"]) == ("closed", "")
 
 
-def test_a_finished_run_tells_how_its_pipes_were() -> None:
+def test_a_finished_run_shows_how_its_pipes_were() -> None:
     run = chain(end=START + 10)
     ended = replace(run, stages=tuple(replace(s, end=START + 10) for s in run.stages))
     assert pipes(ended) == ["full 90 %", "empty 90 %"]
 
 
-def test_a_pipe_tells_what_went_through_it_in_a_second() -> None:
-    assert [pipe["speed"] for pipe in picture(chain())["pipes"]] == ["5.0 MB/s", "1.0 MB/s"]
+def test_a_pipe_has_its_throughput() -> None:
+    assert [pipe["speed"] for pipe in diagram(chain())["pipes"]] == ["5.0 MB/s", "1.0 MB/s"]
 
 
-def test_what_a_sort_writes_to_its_temporary_files_is_not_in_its_pipe() -> None:
+def test_the_temporary_files_of_a_sort_do_not_count_as_its_pipe() -> None:
     stages = [
         make_stage(1, "sort", cpu=9.0, written_bytes=10**8),
         make_stage(2, "uniq", pipe_empty=9.0, read_bytes=0),
     ]
-    assert picture(make_run(stages, 10.0))["pipes"][0]["speed"] == "0 B/s"
+    assert diagram(make_run(stages, 10.0))["pipes"][0]["speed"] == "0 B/s"
 
 
-def test_bytes_that_cannot_be_told_apart_are_not_told() -> None:
+def test_throughput_that_cannot_be_separated_is_left_out() -> None:
     crossed = chain(edges=((0, 1), (0, 2), (1, 2)))
-    speeds = {(p["writer"], p["reader"]): p["speed"] for p in picture(crossed)["pipes"]}
+    speeds = {(p["writer"], p["reader"]): p["speed"] for p in diagram(crossed)["pipes"]}
     assert speeds == {(0, 1): "5.0 MB/s", (0, 2): "", (1, 2): "1.0 MB/s"}
 
 
 def test_a_run_of_no_time_can_be_drawn() -> None:
     nothing = make_run([make_stage(1, "cat"), make_stage(2, "wc")], 0.0)
-    assert picture(nothing)["mean_level"] is None
+    assert diagram(nothing)["mean_level"] is None
 
 
 # -- figures
 
 
-def test_the_headline_says_whether_the_run_goes_on() -> None:
+def test_the_headline_shows_whether_the_run_is_live() -> None:
     assert figures(chain())[0] == "10.0 s so far"
     assert figures(chain(end=START + 10))[0] == "10.0 s wall"
 
 
-def test_the_headline_tells_a_cold_cache_and_a_partial_run() -> None:
+def test_the_headline_shows_a_cold_cache_and_a_partial_run() -> None:
     cold = make_run([make_stage(1, "cat", cpu=1.0, readahead=make_readahead())], 10.0, partial=True)
     assert figures(cold)[-2:] == ["cache cold", "partial"]
 

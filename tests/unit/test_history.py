@@ -240,13 +240,13 @@ def test_a_directory_that_cannot_be_written_is_logged_once_and_tried_again(
     wait_until(lambda: history.stats().errors >= 3)
     assert history.stats().runs is None
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "cannot be written: file exists; pipelines are watched all the same" in caplog.text
+    assert "cannot be written: file exists; pipelines are still observed" in caplog.text
 
     (tmp_path / "state").unlink()
     wait_until(lambda: history.stats().runs == 1)
     assert history.stats().dropped == 0
     history.close()
-    assert "is written again" in caplog.text
+    assert "can be written again" in caplog.text
 
 
 def test_after_its_file_is_removed_a_new_history_begins(
@@ -351,5 +351,5 @@ def test_moments_are_written_as_people_do(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2 h", "-2h", "2026-13-01", "nan", "inf"])
 def test_text_that_is_not_a_moment_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no moment such as 2h"):
+    with pytest.raises(ValueError, match="is not a moment such as 2h"):
         moment(text)

@@ -70,8 +70,8 @@ def starts(answer: Any) -> list[float]:
 
 def message(answer: Any, status: int) -> str:
     assert answer.status_code == status
-    told: str = answer.get_json()["error"]["message"]
-    return told
+    text: str = answer.get_json()["error"]["message"]
+    return text
 
 
 def test_runs_are_listed_and_filtered(ask: Callable[..., FlaskClient]) -> None:
@@ -83,7 +83,7 @@ def test_runs_are_listed_and_filtered(ask: Callable[..., FlaskClient]) -> None:
     assert starts(client.get("/api/v1/runs?finding=none-such")) == []
 
 
-def test_a_long_list_comes_in_parts(ask: Callable[..., FlaskClient]) -> None:
+def test_a_long_list_comes_page_by_page(ask: Callable[..., FlaskClient]) -> None:
     client = ask(stored=tuple(make_ended(number) for number in range(5)))
     seen, query = [], ""
     while True:
@@ -96,19 +96,21 @@ def test_a_long_list_comes_in_parts(ask: Callable[..., FlaskClient]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
-        ("limit=0", "parameter 'limit': '0' is no whole number"),
-        ("since=soon", "parameter 'since': 'soon' is no moment such as 2h"),
+        ("limit=0", "parameter 'limit': '0' is not a whole number"),
+        ("since=soon", "parameter 'since': 'soon' is not a moment such as 2h"),
         ("unit=", "parameter 'unit': it is empty; give a unit such as nightly.service"),
         ("stage=sort", "/api/v1/runs has no parameter 'stage'; it takes pipeline, unit"),
     ],
 )
-def test_a_wrong_parameter_is_named(ask: Callable[..., FlaskClient], query: str, told: str) -> None:
-    assert message(ask().get(f"/api/v1/runs?{query}"), 400).startswith(told)
+def test_a_wrong_parameter_is_named(
+    ask: Callable[..., FlaskClient], query: str, expected: str
+) -> None:
+    assert message(ask().get(f"/api/v1/runs?{query}"), 400).startswith(expected)
 
 
-def test_a_stored_run_is_told_in_full(ask: Callable[..., FlaskClient]) -> None:
+def test_a_stored_run_is_returned_in_full(ask: Callable[..., FlaskClient]) -> None:
     run = make_ended(1)
     answer = ask(stored=(run,)).get(f"/api/v1/runs/{run.id}").get_json()
     timeline = answer.pop("timeline")
@@ -116,14 +118,14 @@ def test_a_stored_run_is_told_in_full(ask: Callable[..., FlaskClient]) -> None:
     assert timeline == timeline_as_dict(make_timeline(run))
 
 
-def test_a_live_run_is_told_with_its_time_line_so_far(ask: Callable[..., FlaskClient]) -> None:
+def test_a_live_run_is_returned_with_its_time_line_so_far(ask: Callable[..., FlaskClient]) -> None:
     run = make_ended(1, end=None)
     answer = ask(seen=(run,)).get(f"/api/v1/runs/{run.id[:-1]}").get_json()
     assert answer["live"] is True
     assert len(answer["timeline"]) == 2
 
 
-def test_command_lines_are_told_only_by_a_daemon_that_shows_them(
+def test_command_lines_are_returned_only_by_a_daemon_that_shows_them(
     ask: Callable[..., FlaskClient],
 ) -> None:
     run = make_ended(1)
@@ -139,7 +141,7 @@ def test_last_is_the_run_that_ended_last_stored_or_not(ask: Callable[..., FlaskC
     assert stored_only.get("/api/v1/runs/last").get_json()["id"] == make_ended(1).id
 
 
-def test_a_run_that_is_seen_and_stored_is_one_run(ask: Callable[..., FlaskClient]) -> None:
+def test_a_run_that_is_observed_and_stored_is_one_run(ask: Callable[..., FlaskClient]) -> None:
     client = ask(seen=(make_ended(1),), stored=(make_ended(1),))
     assert client.get("/api/v1/runs/17").get_json()["id"] == make_ended(1).id
 
@@ -148,10 +150,10 @@ def test_an_unknown_run_is_not_found(ask: Callable[..., FlaskClient]) -> None:
     assert message(ask().get("/api/v1/runs/99"), 404).startswith("there is no run 99")
 
 
-def test_an_ambiguous_id_names_those_that_it_could_be(ask: Callable[..., FlaskClient]) -> None:
+def test_an_ambiguous_id_is_answered_with_the_candidates(ask: Callable[..., FlaskClient]) -> None:
     client = ask(stored=(make_ended(1), make_ended(2)))
-    told = message(client.get("/api/v1/runs/17"), 404)
-    assert told.startswith(f"several runs begin with 17: {make_ended(1).id}, {make_ended(2).id};")
+    text = message(client.get("/api/v1/runs/17"), 404)
+    assert text.startswith(f"several runs begin with 17: {make_ended(1).id}, {make_ended(2).id};")
 
 
 def test_without_a_history_there_is_no_list_but_live_runs(
@@ -163,7 +165,7 @@ def test_without_a_history_there_is_no_list_but_live_runs(
     assert message(client.get("/api/v1/runs/last"), 404).startswith("there is no run last")
 
 
-def test_a_history_that_cannot_be_read_is_told(
+def test_a_history_that_cannot_be_read_is_an_error(
     ask: Callable[..., FlaskClient], tmp_path: Path
 ) -> None:
     client = ask(stored=(make_ended(1),))

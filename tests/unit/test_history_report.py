@@ -214,7 +214,7 @@ def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (("runs", "--since", "soon"), 2, "--since: 'soon' is no moment such as 2h"),
+        (("runs", "--since", "soon"), 2, "--since: 'soon' is not a moment such as 2h"),
         (("runs", "--limit", "0"), 2, "--limit"),
         (("runs", "--state-directory", "/none"), 1, "there is no history in /none"),
         (("show", "99"), 1, "there is no run 99; pipelined runs lists"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the live page is told of this moment, and how it is told."""
+"""What the live page shows, and how it gets it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "API.md"
 
 
 class Clock:
-    """Time that passes only when told to."""
+    """Time that passes only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -85,7 +85,7 @@ def client(app: Flask) -> FlaskClient:
     return app.test_client()
 
 
-def told(now: Now) -> Any:
+def shown(now: Now) -> Any:
     return json.loads(now.moment().text)
 
 
@@ -103,15 +103,15 @@ def grown(of: Run, seconds: float) -> Run:
 # -- the moment
 
 
-def test_it_has_live_runs_as_pictures_and_finished_ones_as_lines(now: Now) -> None:
-    moment = told(now)
+def test_live_runs_are_diagrams_and_finished_ones_lines(now: Now) -> None:
+    moment = shown(now)
     assert [(run["id"], run["now"]["boxes"][0]["command"]) for run in moment["live"]] == [
         ("run-3", "cat")
     ]
     assert [run["id"] for run in moment["recent"]] == ["run-2", "run-1"]
 
 
-def test_many_who_look_at_once_cost_one_sweep(
+def test_many_clients_at_once_cost_one_sweep(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
     now.moment()
@@ -120,76 +120,76 @@ def test_many_who_look_at_once_cost_one_sweep(
     assert observer.sweep_stats.count == 1
 
 
-def test_who_looks_later_is_told_anew(now: Now, observer: FakeObserver, clock: Clock) -> None:
+def test_a_later_client_gets_a_new_moment(now: Now, observer: FakeObserver, clock: Clock) -> None:
     now.moment()
     clock.now += PACE
     now.moment()
     assert observer.sweep_stats.count == 2
 
 
-def test_a_picture_is_of_the_time_since_the_look_before(
+def test_a_diagram_shows_the_time_since_the_moment_before(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
     now.moment()
     clock.now += 1
     observer.found[0] = grown(observer.found[0], 1.0)
-    drawn = told(now)["live"][0]
+    drawn = shown(now)["live"][0]
     assert drawn["now"]["seconds"] == pytest.approx(1.0)
     assert drawn["now"]["boxes"][0]["cpu"] == "CPU 100 %"
     assert drawn["whole"]["seconds"] == pytest.approx(11.0)
 
 
-def test_a_look_long_ago_is_none_to_compare_with(
+def test_after_a_long_pause_a_diagram_shows_the_whole_run(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
     now.moment()
     clock.now += 60
     observer.found[0] = grown(observer.found[0], 60.0)
-    assert told(now)["live"][0]["now"]["seconds"] == pytest.approx(70.0)
+    assert shown(now)["live"][0]["now"]["seconds"] == pytest.approx(70.0)
 
 
 def test_a_run_that_has_just_begun_is_not_drawn_yet(now: Now, observer: FakeObserver) -> None:
     observer.found[0] = replace(observer.found[0], wall_seconds=MIN_AGE / 2)
-    assert told(now)["live"] == []
+    assert shown(now)["live"] == []
 
 
-def test_there_are_only_so_many_pictures_but_all_are_counted(
+def test_there_are_only_so_many_diagrams_but_all_runs_are_counted(
     now: Now, observer: FakeObserver
 ) -> None:
     observer.found = [run(number) for number in range(MAX_LIVE + 5, 0, -1)]
-    moment = told(now)
+    moment = shown(now)
     assert (len(moment["live"]), moment["live_runs"]) == (MAX_LIVE, MAX_LIVE + 5)
 
 
-def test_what_was_there_first_stays_in_its_place(now: Now, observer: FakeObserver) -> None:
+def test_a_run_keeps_its_place_when_another_begins(now: Now, observer: FakeObserver) -> None:
     observer.found = [run(5), run(4)]
-    assert [found["id"] for found in told(now)["live"]] == ["run-4", "run-5"]
+    assert [found["id"] for found in shown(now)["live"]] == ["run-4", "run-5"]
 
 
-def test_of_the_finished_runs_the_last_to_end_come_first_and_only_so_many(
+def test_finished_runs_are_the_last_to_end_and_only_so_many(
     now: Now, observer: FakeObserver
 ) -> None:
     observer.found = [run(number, live=False) for number in range(1, MAX_RECENT + 5)]
-    ids = [found["id"] for found in told(now)["recent"]]
+    ids = [found["id"] for found in shown(now)["recent"]]
     assert (ids[0], len(ids)) == (f"run-{MAX_RECENT + 4}", MAX_RECENT)
 
 
-def test_command_lines_are_never_told(observer: FakeObserver) -> None:
+def test_command_lines_are_never_shown(observer: FakeObserver) -> None:
     shown = create_app(observer, host=HOST, show_arguments=True)  # type: ignore[arg-type]
     assert "hunter2" not in shown.test_client().get("/api/v1/now").text
 
 
-def test_it_can_be_asked_for_once(client: FlaskClient) -> None:
+def test_a_moment_can_be_requested(client: FlaskClient) -> None:
     answer = client.get("/api/v1/now")
     assert (answer.content_type, answer.get_json()["live_runs"]) == ("application/json", 1)
 
 
 def test_every_key_is_documented(client: FlaskClient) -> None:
-    told = client.get("/api/v1/now").get_json()
+    moment = client.get("/api/v1/now").get_json()
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", DOCUMENTATION.read_text(), re.MULTILINE)
     documented = set(re.findall(r"\w+", " ".join(rows)))
-    run, drawn = told["live"][0], told["live"][0]["now"]
-    for keys in (told, run, told["recent"][0], drawn, drawn["boxes"][0], drawn["pipes"][0]):
+    run, drawn = moment["live"][0], moment["live"][0]["now"]
+    for keys in (moment, run, moment["recent"][0], drawn, drawn["boxes"][0], drawn["pipes"][0]):
         assert set(keys) <= documented
 
 
@@ -197,7 +197,7 @@ def test_every_key_is_documented(client: FlaskClient) -> None:
 
 
 def events(now: Now, clock: Clock, seconds: int) -> list[str]:
-    """The names of the events of so many seconds; empty for what is none."""
+    """The names of the events of so many seconds; empty for a line that is no event."""
     stream = _stream(now, Stop(clock, round(seconds / PACE)), clock)
     lines = [event.split(b"\n")[0].decode() for event in stream]
     return [line.partition(":")[2].strip() for line in lines]
@@ -207,22 +207,24 @@ def test_there_is_an_event_for_each_second_while_a_run_is_live(now: Now, clock: 
     assert events(now, clock, 4) == ["now"] * 4
 
 
-def test_where_nothing_happens_there_are_heartbeats_only(
+def test_if_nothing_happens_there_are_heartbeats_only(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
     observer.found = []
-    told = events(now, clock, round(2 * HEARTBEAT) + 1)
-    assert [name for name in told if name] == ["now", "heartbeat", "heartbeat"]
+    names = events(now, clock, round(2 * HEARTBEAT) + 1)
+    assert [name for name in names if name] == ["now", "heartbeat", "heartbeat"]
 
 
-def test_something_is_written_each_second_as_only_that_shows_who_has_gone(
+def test_something_is_written_each_second_to_detect_clients_that_have_gone(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
     observer.found = []
     assert len(events(now, clock, 10)) == 10
 
 
-def test_the_end_of_the_last_run_is_told(now: Now, observer: FakeObserver, clock: Clock) -> None:
+def test_the_end_of_the_last_run_is_an_event(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
     stream = _stream(now, Stop(clock, 3), clock)
     next(stream)
     observer.found = [replace(found, end=found.start + 10) for found in observer.found]
@@ -249,12 +251,12 @@ def test_a_stream_ends_when_the_server_stops(client: FlaskClient) -> None:
     assert list(parts) == []
 
 
-def test_it_is_not_begun_for_who_asks_for_its_head(client: FlaskClient) -> None:
+def test_a_head_request_does_not_start_a_stream(client: FlaskClient) -> None:
     for _ in range(MAX_STREAMS + 1):
         assert client.head("/api/v1/events").status_code == 200
 
 
-def test_one_client_too_many_is_told_what_to_do_and_when_to_come_again(
+def test_a_client_too_many_learns_what_to_do_and_when_to_try_again(
     client: FlaskClient,
 ) -> None:
     streams = [client.get("/api/v1/events") for _ in range(MAX_STREAMS)]
@@ -266,7 +268,9 @@ def test_one_client_too_many_is_told_what_to_do_and_when_to_come_again(
     assert "ask for /api/v1/now" in refused.get_json()["error"]["message"]
 
 
-def test_who_leaves_makes_room_even_if_nothing_was_sent(client: FlaskClient) -> None:
+def test_a_client_that_leaves_frees_its_stream_even_if_nothing_was_sent(
+    client: FlaskClient,
+) -> None:
     for _ in range(2 * MAX_STREAMS):
         answer = client.get("/api/v1/events")
         assert answer.status_code == 200
@@ -276,7 +280,7 @@ def test_who_leaves_makes_room_even_if_nothing_was_sent(client: FlaskClient) -> 
 # -- the stream on a server
 
 
-def test_streams_hold_nobody_up_and_end_with_the_server(app: Flask) -> None:
+def test_streams_do_not_block_other_requests_and_end_with_the_server(app: Flask) -> None:
     server = HttpServer(app, "127.0.0.1", 0)
     server.start()
     streams = []

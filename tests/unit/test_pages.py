@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages: what they say, what they refuse, and that they are sound HTML without a script."""
+"""The pages: what they show, what they refuse, and that their HTML is valid without a script."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def summary(number: int, **given: Any) -> Summary:
 
 
 class FakeHistory:
-    """Knows the runs that it is given, and what it was asked."""
+    """Has the runs that it is given, and records what it was asked."""
 
     def __init__(self) -> None:
         self.rows = [summary(2), summary(1)]
@@ -86,7 +86,7 @@ def page(client: FlaskClient, path: str) -> str:
 
 
 class Outline(HTMLParser):
-    """What a person finds their way by."""
+    """The tags of a page, by which people and programs navigate it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_each_field_has_a_label(client: FlaskClient, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_ids_are_unique_and_what_refers_to_one_finds_it(client: FlaskClient, path: str) -> None:
+def test_ids_are_unique_and_references_resolve(client: FlaskClient, path: str) -> None:
     outline = Outline(page(client, path))
     ids = [attributes["id"] for _, attributes in outline.tags if attributes.get("id")]
     assert len(ids) == len(set(ids))
@@ -140,7 +140,9 @@ def test_ids_are_unique_and_what_refers_to_one_finds_it(client: FlaskClient, pat
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_nothing_is_inline_and_nothing_comes_from_elsewhere(client: FlaskClient, path: str) -> None:
+def test_nothing_is_inline_and_nothing_comes_from_another_host(
+    client: FlaskClient, path: str
+) -> None:
     outline = Outline(page(client, path))
     assert outline.all("style") == []
     for name, attributes in outline.tags:
@@ -152,7 +154,7 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere(client: FlaskClient,
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_a_page_needs_is_there(client: FlaskClient, path: str) -> None:
+def test_the_files_a_page_needs_exist(client: FlaskClient, path: str) -> None:
     outline = Outline(page(client, path))
     needed = [a["src"] for a in outline.all("script") if a.get("src")]
     needed += [a["href"] for a in outline.all("link")]
@@ -162,7 +164,7 @@ def test_what_a_page_needs_is_there(client: FlaskClient, path: str) -> None:
             assert answer.status_code == 200, file
 
 
-def test_scripts_import_only_what_is_there() -> None:
+def test_scripts_import_only_files_that_exist() -> None:
     for script in STATIC.glob("*.js"):
         for name in re.findall(r'^import .* from "(.*)";', script.read_text(), re.MULTILINE):
             assert (STATIC / name).resolve().exists(), (script.name, name)
@@ -183,7 +185,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_states_levels_and_lines_stand_out_from_what_is_behind_them(scheme: str) -> None:
+def test_states_levels_and_lines_contrast_with_their_background(scheme: str) -> None:
     light, dark = (STATIC / "page.css").read_text().split("prefers-color-scheme: dark")
     colours = dict(re.findall(r"(--[\w-]+): (#\w{6});", light if scheme == "light" else dark))
     for name, colour in colours.items():
@@ -215,7 +217,7 @@ def test_the_paths_for_programs_are_listed(client: FlaskClient) -> None:
 # -- the live page
 
 
-def test_the_live_page_says_what_to_do_where_nothing_runs_and_without_a_script(
+def test_the_live_page_says_what_to_do_if_nothing_runs_and_without_a_script(
     client: FlaskClient,
 ) -> None:
     text = page(client, "/")
@@ -223,7 +225,7 @@ def test_the_live_page_says_what_to_do_where_nothing_runs_and_without_a_script(
     assert "needs JavaScript" in text
 
 
-def test_only_the_status_is_read_out_as_it_changes(client: FlaskClient) -> None:
+def test_a_screen_reader_announces_only_changes_of_the_status(client: FlaskClient) -> None:
     live = [a for _, a in Outline(page(client, "/")).tags if a.get("aria-live")]
     assert [(a["id"], a["aria-live"], a["role"]) for a in live] == [
         ("connection", "polite", "status")
@@ -244,7 +246,9 @@ def test_the_history_lists_runs_with_their_findings(client: FlaskClient) -> None
     assert "awk: CPU 97 %" in text
 
 
-def test_a_search_asks_for_what_was_filled_in(client: FlaskClient, history: FakeHistory) -> None:
+def test_a_search_uses_the_fields_that_were_filled_in(
+    client: FlaskClient, history: FakeHistory
+) -> None:
     page(client, "/history?pipeline=cat%7Cawk&unit=&command=awk&finding=&since=2026-11-21&until=")
     since = history.asked.pop("since")
     assert history.asked == {"pipeline": "cat|awk", "command": "awk", "limit": 51}
@@ -269,21 +273,19 @@ def test_older_runs_are_a_link_away_and_so_are_the_newest(
     }
 
 
-def test_a_moment_that_is_none_is_named(client: FlaskClient) -> None:
+def test_text_that_is_not_a_moment_is_named(client: FlaskClient) -> None:
     answer = client.get("/history?since=yesterday", headers=BROWSER)
     assert answer.status_code == 400
-    assert "&#39;yesterday&#39; is no moment such as 2h" in answer.text
+    assert "&#39;yesterday&#39; is not a moment such as 2h" in answer.text
 
 
-def test_an_empty_history_says_what_will_be_in_it(
-    client: FlaskClient, history: FakeHistory
-) -> None:
+def test_an_empty_history_says_what_it_will_list(client: FlaskClient, history: FakeHistory) -> None:
     history.rows = []
     assert "A pipeline is listed here as soon as it has ended." in page(client, "/history")
-    assert "No run fits." in page(client, "/history?command=sort")
+    assert "No run matches." in page(client, "/history?command=sort")
 
 
-def test_without_a_history_its_page_says_how_to_have_one(observer: FakeObserver) -> None:
+def test_without_a_history_its_page_says_how_to_turn_it_on(observer: FakeObserver) -> None:
     app = create_app(observer, host=HOST)  # type: ignore[arg-type]
     text = page(app.test_client(), "/history")
     assert "The history is off" in text
@@ -309,19 +311,19 @@ def test_a_history_that_cannot_be_read_says_why(
 # -- one run
 
 
-def test_a_run_tells_verdict_stages_and_where_its_figures_are(client: FlaskClient) -> None:
+def test_a_run_has_its_headline_stages_and_a_link_to_its_figures(client: FlaskClient) -> None:
     text = page(client, "/run/run-2")
     assert "10.0 s wall" in text
     assert re.findall(r'<th scope="row">(\w+)</th>', text) == ["yes", "head"]
     assert 'href="/api/v1/runs/run-2"' in text
 
 
-def test_a_run_has_what_its_script_draws(client: FlaskClient) -> None:
+def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:
     text = page(client, "/run/run-3")
-    found = re.search(r'<script type="application/json" id="drawn">(.*)</script>', text)
+    found = re.search(r'<script type="application/json" id="data">(.*)</script>', text)
     assert found
     drawn = json.loads(found[1])
-    assert [box["command"] for box in drawn["picture"]["boxes"]] == ["cat", "awk"]
+    assert [box["command"] for box in drawn["diagram"]["boxes"]] == ["cat", "awk"]
     assert (drawn["live"], len(drawn["timeline"])) == (True, 2)
 
 
@@ -331,9 +333,7 @@ def test_a_finished_run_comes_from_the_history(client: FlaskClient, history: Fak
     assert "zcat|wc" in page(client, "/run/17-1")
 
 
-def test_a_run_whose_findings_call_for_something_says_so(
-    client: FlaskClient, observer: FakeObserver
-) -> None:
+def test_a_run_shows_its_findings(client: FlaskClient, observer: FakeObserver) -> None:
     sorting = make_run(
         [
             make_stage(1, "cat", cpu=1.0, pipe_full=3.0, written_bytes=10**8, end=START + 4),
@@ -358,7 +358,7 @@ def test_an_unknown_run_has_a_page_that_says_so(client: FlaskClient, path: str) 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
-def test_names_are_shown_as_they_are_and_never_run(
+def test_names_are_shown_as_text_and_never_run(
     client: FlaskClient, observer: FakeObserver, history: FakeHistory
 ) -> None:
     ill = run(7, f"cat|{HOSTILE.replace('|', '')}", live=False)
@@ -370,7 +370,9 @@ def test_names_are_shown_as_they_are_and_never_run(
         assert "onerror" in text
 
 
-def test_command_lines_are_kept_off_a_page_unless_asked_for(observer: FakeObserver) -> None:
+def test_command_lines_are_not_on_a_page_unless_the_daemon_shows_them(
+    observer: FakeObserver,
+) -> None:
     for show in (False, True):
         app = create_app(observer, host=HOST, show_arguments=show)  # type: ignore[arg-type]
         assert ("hunter2" in page(app.test_client(), "/run/run-3")) == show
@@ -387,7 +389,7 @@ def test_each_finding_that_is_documented_has_its_anchor(client: FlaskClient) -> 
     assert named <= {*anchors, "main"}
 
 
-def test_the_documentation_links_to_nothing_that_is_not_there(client: FlaskClient) -> None:
+def test_the_documentation_has_no_dead_links(client: FlaskClient) -> None:
     main = page(client, "/findings").split("<main")[1].split("</main>")[0]
     assert all(str(a["href"]).startswith(("#", "https:")) for a in Outline(main).all("a"))
 
@@ -420,10 +422,10 @@ def test_more_than_two_runs_cannot_be_compared(client: FlaskClient) -> None:
     assert "'run' is given 3 times" in answer.get_json()["error"]["message"]
 
 
-def test_a_comparison_is_told_to_programs_too(client: FlaskClient) -> None:
-    told = client.get("/api/v1/compare?a=run-1&b=run-2").get_json()
-    assert [side["run"] for side in told["sides"]] == ["run-1", "run-2"]
-    assert told["verdict"]
+def test_a_comparison_is_also_json(client: FlaskClient) -> None:
+    comparison = client.get("/api/v1/compare?a=run-1&b=run-2").get_json()
+    assert [side["run"] for side in comparison["sides"]] == ["run-1", "run-2"]
+    assert comparison["verdict"]
 
 
 def test_caveats_of_a_comparison_are_shown(client: FlaskClient, observer: FakeObserver) -> None:

@@ -472,7 +472,7 @@ class Archive:
     def _no_history(self) -> NoHistoryError:
         return NoHistoryError(
             f"there is no history in {self._path.parent}",
-            "pipelined serve keeps one; --state-directory says where",
+            "pipelined serve makes one; --state-directory names its directory",
         )
 
 

@@ -186,7 +186,9 @@ class History:
         if which == "last":
             last = self._read(self._archive.last, None)
             if last is None:
-                raise NoSuchRunError("the history has no run yet", "a run is in it once it ended")
+                raise NoSuchRunError(
+                    "the history has no run yet", "a run is stored when it has ended"
+                )
             run_id = last
         else:
             run_id = only_one(which, self.ids(which))
@@ -292,7 +294,7 @@ class History:
             return self._retry
         if self._last_error:
             self._last_error = ""
-            log.info("the history in %s is written again", self.directory)
+            log.info("the history in %s can be written again", self.directory)
         return pause
 
     def _described(self, queue: list[tuple[float, int, Finished]]) -> Iterator[Details]:
@@ -340,9 +342,9 @@ class History:
         if reason != self._last_error:
             self._last_error = reason
             log.error(
-                "the history in %s cannot be written: %s; pipelines are watched all the same,"
-                " and writing is tried again every %g s (--state-directory says where it is,"
-                " --no-history goes without)",
+                "the history in %s cannot be written: %s; pipelines are still observed, and writing"
+                " is tried again every %g s (--state-directory names another directory,"
+                " --no-history turns the history off)",
                 self.directory,
                 reason,
                 self._retry,
@@ -362,9 +364,7 @@ def only_one(which: str, ids: Iterable[str]) -> str:
     if which in found:
         return which
     if not found:
-        raise NoSuchRunError(
-            f"there is no run {which}", "pipelined runs lists those that the history has"
-        )
+        raise NoSuchRunError(f"there is no run {which}", "pipelined runs lists the recorded runs")
     if len(found) > 1:
         shown = ", ".join(found[:SHOWN_IDS]) + (" …" if len(found) > SHOWN_IDS else "")
         raise NoSuchRunError(f"several runs begin with {which}: {shown}", "give more of the id")
@@ -393,7 +393,7 @@ def moment(text: str, now: Callable[[], float] = time.time) -> float:
             found = read()
             if math.isfinite(found):
                 return found
-    raise ValueError(f"{text!r} is no moment such as 2h (ago), 2026-11-21 or '2026-11-21 03:00'")
+    raise ValueError(f"{text!r} is not a moment such as 2h (ago), 2026-11-21 or '2026-11-21 03:00'")
 
 
 def _packed(described: object) -> bytes:

@@ -56,7 +56,7 @@ _PARAMETERS = {
     **HISTORY_PARAMETERS,
     **PAGE_PARAMETERS,
 }
-#: Paths below which a program asks, not a person.
+#: Paths that are for programs: their errors are never pages.
 _FOR_PROGRAMS = ("/api", "/metrics", "/healthz", "/readyz", "/static")
 
 WsgiApp = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -73,13 +73,13 @@ def create_app(
     history: History | None = None,
     web_config: WebConfigFile | None = None,
 ) -> Flask:
-    """The web application that shows `observer`, and what `history` keeps of finished runs.
+    """The web application that shows `observer`, and the finished runs of `history`.
 
-    Findings are told for the machine `host`. Command lines appear only with `show_arguments`.
-    Of `web_config` only the metrics are shown here; `HttpServer` does what it says.
+    Findings are those for the machine `host`. Command lines appear only with `show_arguments`.
+    The application only exports metrics of `web_config`; `HttpServer` applies it.
     """
     app = Flask("pipelined.web")
-    app.json.sort_keys = False  # type: ignore[attr-defined]  # the documented order is the order
+    app.json.sort_keys = False  # type: ignore[attr-defined]  # keys are in the documented order
     metrics = Metrics(observer, history, web_config)
     app.register_error_handler(HTTPException, _answer_error)
     app.before_request(_refuse_unknown_parameters)
@@ -94,7 +94,7 @@ def create_app(
     @app.get("/metrics")
     def scrape() -> Response:
         text, content_type = metrics.render(request.headers.get("Accept", ""))
-        return _compressed_if_far(Response(text, content_type=content_type))
+        return _compressed_if_remote(Response(text, content_type=content_type))
 
     @app.get("/healthz")
     def health() -> Response:
@@ -111,7 +111,7 @@ def create_app(
 
 
 def create_front() -> Flask:
-    """What answers until there is something to show."""
+    """The application that answers until hooks are attached."""
     front = Flask("pipelined.web", static_folder=None)
 
     @front.before_request
@@ -151,19 +151,19 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
 
 
 def _refuse_unknown_parameters() -> None:
-    if request.endpoint is None:  # no such path: that is the error to report
+    if request.endpoint is None:  # no such path: the error is 404
         return
     known = _PARAMETERS.get(request.endpoint, ())
     for name, values in request.args.lists():
         if name not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            abort(400, description=f"{request.path} has no parameter {name!r}; {takes}")
+            accepted = f"it takes {', '.join(known)}" if known else "it takes none"
+            abort(400, description=f"{request.path} has no parameter {name!r}; {accepted}")
         if len(values) > TIMES.get(name, 1):
             abort(400, description=f"parameter {name!r} is given {len(values)} times; give it once")
 
 
 def _answer_error(error: HTTPException) -> Response:
-    """The error with its own headers (such as Allow), as JSON or as a page."""
+    """The error as JSON or as a page, with its own headers, such as Allow."""
     message = error.description or error.name
     if error.code == 404 and message == NotFound.description:
         message = f"there is no {request.path}; / lists the paths"
@@ -185,7 +185,7 @@ def _answer_error(error: HTTPException) -> Response:
 
 
 def _asks_for_page() -> bool:
-    """Whether the request is a browser's, for something that could be a page."""
+    """Whether the request is a browser's, and its path is not for programs."""
     accepted = request.accept_mimetypes
     return (
         not request.path.startswith(_FOR_PROGRAMS)
@@ -194,9 +194,9 @@ def _asks_for_page() -> bool:
 
 
 def _add_security_headers(response: Response) -> Response:
-    # What comes with the program changes with it only: a browser may keep it, and ask if it did.
-    fixed = request.endpoint == "static"
-    response.headers["Cache-Control"] = "no-cache" if fixed else "no-store"
+    # Static files change only with the program: a browser may keep them, and ask if they changed.
+    static = request.endpoint == "static"
+    response.headers["Cache-Control"] = "no-cache" if static else "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
     response.headers["Content-Security-Policy"] = (
@@ -206,11 +206,11 @@ def _add_security_headers(response: Response) -> Response:
     return response
 
 
-def _compressed_if_far(response: Response) -> Response:
-    """Compress for a client on another host; on this one it costs more than it saves."""
+def _compressed_if_remote(response: Response) -> Response:
+    """Compress for a client on another host; on this host it costs more than it saves."""
     response.vary.add("Accept-Encoding")
-    near = ipaddress.ip_address(request.remote_addr or "127.0.0.1").is_loopback
-    if not near and request.accept_encodings["gzip"] > 0:
+    local = ipaddress.ip_address(request.remote_addr or "127.0.0.1").is_loopback
+    if not local and request.accept_encodings["gzip"] > 0:
         response.set_data(gzip.compress(response.get_data(), compresslevel=1))
         response.content_encoding = "gzip"
     return response

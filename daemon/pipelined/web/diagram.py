@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run as the pages draw it: boxes in columns, joined by pipes. Pure.
+"""A run as a diagram: boxes in columns, joined by pipes, with the texts on them. Pure.
 
-`picture` says where each box stands and what is written on it, so that the script in the
-browser only places it. Every word and number comes from `verdict`, so the page and the
-terminal agree.
+`diagram` is the data; static/picture.js draws it in the browser, and computes nothing but
+positions. Words and numbers are formatted by `wording`, as in the terminal's reports.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ from pipelined.analysis.bottleneck import bottleneck, share
 from pipelined.runs import LEVELS, STATES, Run, Stage
 from pipelined.wording import STATE_WORDS, data_size, duration, percent
 
-__all__ = ["figures", "mean_level", "picture"]
+__all__ = ["diagram", "figures", "mean_level"]
 
-#: More parallel branches of one name than this are drawn as one box.
+#: More parallel branches of one command than this are drawn as one box.
 _MAX_BRANCHES = 4
-#: Sleeping on a pipe for less than this share of the time is not what describes the pipe.
-_TELLING = 0.05
+#: A pipe counts as full or empty if a stage slept on it for at least this share of the time.
+_MIN_ASLEEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """One stage, or all parallel branches of one name where these are many."""
+    """One stage, or all parallel branches of one command if there are many."""
 
     stages: tuple[int, ...]
     """Indexes into `Run.stages`."""
     column: int
-    """From 0: how many pipes lie at most between a first stage and this one."""
+    """From 0: the largest number of pipes on a way from a first stage to this one."""
 
 
-def picture(run: Run, whole: Run | None = None) -> dict[str, Any]:
+def diagram(run: Run, whole: Run | None = None) -> dict[str, Any]:
     """Boxes and pipes of `run`, ready for `json.dumps`; docs/API.md describes the keys.
 
-    Where `run` is only a part of a run (see `difference`), `whole` is all of it: it tells the
-    bottleneck, which a second may not show.
+    If `run` is only the last part of a run (see `difference`), `whole` is the whole run: the
+    bottleneck is determined from it, since a second is too short for that.
     """
     boxes = _boxes(run)
     found = bottleneck(whole or run)
@@ -52,9 +51,9 @@ def picture(run: Run, whole: Run | None = None) -> dict[str, Any]:
 
 
 def figures(run: Run) -> list[str]:
-    """The headline of a run after its signature: ``5.6 s``, ``0.9 cores used``, ….
+    """The headline of a run after its signature: ``5.6 s wall``, ``0.9 cores used``, ….
 
-    The first one says whether the run goes on.
+    The first one shows whether the run is live.
     """
     out = [duration(run.wall_seconds) + (" so far" if run.live else " wall")]
     out.append(f"{run.cores_used:.1f} cores used")
@@ -68,9 +67,9 @@ def figures(run: Run) -> list[str]:
 
 
 def mean_level(levels: Sequence[float]) -> float | None:
-    """How many stages were on CPU at once, on average; None when no time passed.
+    """How many stages were on CPU at once, on average; None if no time passed.
 
-    `levels` are seconds at each of `runs.LEVELS`; the last one counts as 8.
+    `levels` are seconds at each of `runs.LEVELS`; the last level counts as 8.
     """
     total = sum(levels)
     if total <= 0:
@@ -91,13 +90,13 @@ def _boxes(run: Run) -> list[_Box]:
 
 
 def _columns(run: Run) -> list[int]:
-    """Of each stage: one more than its furthest writer. Stages come in data order."""
+    """The column of each stage: one after its rightmost writer's. Stages are in data order."""
     if not run.edges:
-        places = sorted({stage.position for stage in run.stages})
-        return [places.index(stage.position) for stage in run.stages]
+        positions = sorted({stage.position for stage in run.stages})
+        return [positions.index(stage.position) for stage in run.stages]
     columns = [0] * len(run.stages)
     for writer, reader in sorted(run.edges, key=lambda edge: edge[1]):
-        if writer < reader:  # the others close a circle
+        if writer < reader:  # the other edges close a cycle
             columns[reader] = max(columns[reader], columns[writer] + 1)
     return columns
 
@@ -152,7 +151,7 @@ def _pipes(run: Run, boxes: Sequence[_Box]) -> list[dict[str, Any]]:
 
 
 def _pipe(run: Run, edges: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """How full the pipes between two boxes are, by who sleeps on them, and what they carry."""
+    """The state of the pipes between two boxes, by who sleeps on them, and their throughput."""
     full = _mean(_asleep(run, writer, reader, "write") for writer, reader in edges)
     empty = _mean(_asleep(run, reader, writer, "read") for writer, reader in edges)
     speeds = [_speed(run, writer, reader) for writer, reader in edges]
@@ -177,7 +176,7 @@ def _pipe_state(
         for writer, reader in edges
     ):
         return "closed", 0.0
-    if max(full, empty) >= _TELLING:
+    if max(full, empty) >= _MIN_ASLEEP:
         return ("full", full) if full >= empty else ("empty", empty)
     return ("flowing" if speed is None or speed > 0 else "idle"), 0.0
 
@@ -185,8 +184,8 @@ def _pipe_state(
 def _asleep(run: Run, index: int, peer: int, side: str) -> float:
     """Share of the time that a stage slept on its pipe to `peer`.
 
-    A stage's sleep is known by pipe, but a peer that never slept on a pipe has not told that
-    it holds it: what no other neighbour claims is taken for the peer's.
+    A stage's sleep is known per pipe, but which pipes a peer holds is known only if it slept on
+    them: those that no other neighbour holds are taken to be the peer's.
     """
     stage = run.stages[index]
     asleep = share(stage, "pipe_full" if side == "write" else "pipe_empty", run.wall_seconds)
@@ -195,14 +194,13 @@ def _asleep(run: Run, index: int, peer: int, side: str) -> float:
     if total <= 0:
         return asleep
     opposite = "read" if side == "write" else "write"
-    claimed = _pipes_of(run.stages[peer], opposite)
-    mine = own.keys() & claimed
-    if not mine:
+    shared = own.keys() & _pipes_of(run.stages[peer], opposite)
+    if not shared:
         others = (
             b if a == index else a for a, b in run.edges if index in (a, b) and peer not in (a, b)
         )
-        mine = own.keys() - set().union(*(_pipes_of(run.stages[o], opposite) for o in others))
-    return asleep * sum(own[pipe] for pipe in mine) / total
+        shared = own.keys() - set().union(*(_pipes_of(run.stages[o], opposite) for o in others))
+    return asleep * sum(own[pipe] for pipe in shared) / total
 
 
 def _pipes_of(stage: Stage, side: str) -> set[str]:
@@ -210,19 +208,19 @@ def _pipes_of(stage: Stage, side: str) -> set[str]:
 
 
 def _speed(run: Run, writer: int, reader: int) -> float | None:
-    """Bytes a second through one pipe; None where they cannot be told from those of another.
+    """Bytes per second through one pipe; None if they cannot be separated from another pipe's.
 
-    What its writer wrote goes elsewhere too (the temporary files of sort), and what its reader
-    read comes from elsewhere too. So it is no more than either.
+    A writer also writes to other files (sort to its temporary ones), and a reader also reads
+    others: the pipe's bytes are at most the smaller of both counts.
     """
     if run.wall_seconds <= 0:
         return None
-    told = []
+    bounds = []
     if sum(edge[0] == writer for edge in run.edges) == 1:
-        told.append(run.stages[writer].written_bytes)
+        bounds.append(run.stages[writer].written_bytes)
     if sum(edge[1] == reader for edge in run.edges) == 1:
-        told.append(run.stages[reader].read_bytes)
-    return min(told) / run.wall_seconds if told else None
+        bounds.append(run.stages[reader].read_bytes)
+    return min(bounds) / run.wall_seconds if bounds else None
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs over HTTP: `/api/v1/runs` lists them, `/api/v1/runs/ID` has one in full."""
+"""Finished runs over HTTP: `/api/v1/runs` lists them, `/api/v1/runs/ID` returns one in full."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 __all__ = ["PARAMETERS", "create_history_api", "find_run"]
 
 DEFAULT_LIMIT = 100
-#: Longer lists are fetched in parts.
+#: Longer lists are fetched page by page.
 MAX_LIMIT = 1000
 
-#: What may be searched for, with an example.
+#: Search parameters that take text, each with an example.
 _SEARCHED = {
     "pipeline": "a signature such as cat|awk|sort",
     "unit": "a unit such as nightly.service",
     "finding": "the id of a finding such as barrier",
     "command": "a command name such as sort",
-    "before": "what the answer before this one has as next",
+    "before": "the next of the previous answer",
 }
 
 #: Query parameters by endpoint.
@@ -46,7 +46,7 @@ PARAMETERS = {"history.runs": (*_SEARCHED, "since", "until", "limit")}
 def create_history_api(
     observer: Observer, history: History | None, host: Host, *, show_arguments: bool
 ) -> Blueprint:
-    """The paths; without `history` there are live and recent runs only, and none is listed."""
+    """Both paths. Without `history` only live and recent runs are found, and none is listed."""
     api = Blueprint("history", __name__, url_prefix="/api/v1")
 
     @api.get("/runs")
@@ -54,11 +54,13 @@ def create_history_api(
         if history is None:
             abort(404, description="there is no history: the daemon runs with --no-history")
         limit = min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT)
-        searched = {name: parameter(name, as_text(such), None) for name, such in _SEARCHED.items()}
+        searched = {
+            name: parameter(name, as_text(example), None) for name, example in _SEARCHED.items()
+        }
         since = parameter("since", moment, None)
         until = parameter("until", moment, None)
         try:
-            # One more tells whether there are more.
+            # One more shows whether there are more.
             found = history.runs(**searched, since=since, until=until, limit=limit + 1)
         except UserError as error:
             abort(503, description=str(error))
@@ -89,21 +91,23 @@ def create_history_api(
 def find_run(which: str, observer: Observer, history: History | None) -> StoredRun:
     """A live or recent run, or else one of the history; `which` is as for `History.run`.
 
-    Raises UserError: NoSuchRunError when there is none, or several.
+    Raises UserError: NoSuchRunError if there is no such run, or several.
     """
     observer.sweep()
-    near = {run.id: run for run in observer.runs()}
+    observed = {run.id: run for run in observer.runs()}
     if which == "last":
-        ended = [run for run in near.values() if not run.live]
+        ended = [run for run in observed.values() if not run.live]
         if not ended and history:
             return history.run(which)
         which = max(ended, key=lambda run: run.end or 0.0).id if ended else which
-    if which in near and (known := observer.timeline(which)) is not None:
-        return StoredRun(near[which], known)  # also while the history cannot be read
+    if which in observed and (known := observer.timeline(which)) is not None:
+        return StoredRun(observed[which], known)  # also while the history cannot be read
     stored = history.ids(which) if history else []
-    run_id = only_one(which, [*(run_id for run_id in near if run_id.startswith(which)), *stored])
+    run_id = only_one(
+        which, [*(run_id for run_id in observed if run_id.startswith(which)), *stored]
+    )
     timeline = observer.timeline(run_id)
     if history and run_id in stored and timeline is None:
         return history.run(run_id)
-    # Too old for the observer to have its time line, and not in the history (yet).
-    return StoredRun(near[run_id], timeline or ())
+    # The observer no longer has its time line, and it is not in the history, or not yet.
+    return StoredRun(observed[run_id], timeline or ())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This moment, for the live page: `/api/v1/now`, and `/api/v1/events` as server-sent events.
+"""What the live page shows: `/api/v1/now`, and as server-sent events `/api/v1/events`.
 
-What is shown is put together at most once a second, however many look. A stream holds a thread
-of the server: so there are few of them, and who comes too late is told to ask for `/api/v1/now`.
+It is computed at most once a second, however many clients there are. A stream holds a thread of
+the server, so there are few of them; a client too many is refused, and asks for `/api/v1/now`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelined.analysis.machine import Host
 from pipelined.model.difference import difference
 from pipelined.runs import Run
 from pipelined.schema import describe_run
-from pipelined.web.diagram import figures, picture
+from pipelined.web.diagram import diagram, figures
 
 if TYPE_CHECKING:
     from pipelined.observer import Observer
@@ -30,19 +30,19 @@ __all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "STOPPING", "Moment", "Now",
 
 #: Streams at once. Each holds a thread of the server.
 MAX_STREAMS = 8
-#: Runs that one event carries: pictures of live ones, lines of finished ones.
+#: Runs in one event: live ones as diagrams, finished ones as lines.
 MAX_LIVE = 20
 MAX_RECENT = 20
-#: Runs younger than this are not drawn: they would be gone before anybody has read them (seconds).
+#: Younger runs are not drawn: they would disappear before anybody could read them (seconds).
 MIN_AGE = 1.0
 #: Seconds from one event to the next, and from the last event to a heartbeat.
 PACE = 1.0
 HEARTBEAT = 5.0
-#: Putting events together may take this share of one core; past it they come less often.
+#: Computing events may take this share of one core; if it takes more, they are sent less often.
 _SHARE = 0.05
-#: A look longer ago than this is none to compare with: a picture is of the last second or so.
+#: A diagram shows the time since the last one, unless that is longer ago than this (seconds).
 _STALE = 5.0
-#: Seconds after which a client that was turned away may try again.
+#: Seconds after which a client that was refused may try again.
 _RETRY_AFTER = 30
 
 #: Key of the WSGI environment: the `threading.Event` that is set when the server stops.
@@ -51,18 +51,18 @@ STOPPING = "pipelined.stopping"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was to be seen at one time."""
+    """What the live page shows at one time."""
 
     live: bool
     """At least one run was drawn."""
     recent: tuple[str, ...]
     """Ids of the finished runs in it."""
     text: str
-    """As JSON, in one line."""
+    """All of it as JSON, in one line."""
 
 
 class Now:
-    """Puts together what the live page shows. May be asked from any thread."""
+    """Computes what the live page shows. May be called from any thread."""
 
     def __init__(
         self, observer: Observer, host: Host, clock: Callable[[], float] = time.monotonic
@@ -78,36 +78,36 @@ class Now:
         self._lines: Mapping[str, dict[str, Any]] = {}
 
     def moment(self) -> Moment:
-        """This moment, or one of at most `PACE` seconds ago."""
+        """The current moment, or the last one if it is at most `PACE` seconds old."""
         with self._lock:
             began = self._clock()
             if self._moment is None or began >= self._until:
                 if began - self._taken > _STALE:
                     self._before = {}
                 worked = time.thread_time()
-                self._moment = self._look()
+                self._moment = self._compute()
                 self._taken = began
                 self._until = began + max(PACE, (time.thread_time() - worked) / _SHARE)
             return self._moment
 
-    def _look(self) -> Moment:
+    def _compute(self) -> Moment:
         self._observer.sweep()
         runs = self._observer.runs()
         live = [run for run in runs if run.live and run.wall_seconds >= MIN_AGE]
         ended = sorted((run for run in runs if not run.live), key=lambda run: -(run.end or 0.0))
         recent = ended[:MAX_RECENT]
-        # The oldest first: what is there stays in its place when another one comes.
+        # The oldest first: a diagram keeps its place on the page when another run begins.
         shown = live[:MAX_LIVE][::-1]
-        # A finished run does not change: its line is made once.
+        # A finished run does not change: its line is computed once.
         self._lines = {run.id: self._lines.get(run.id) or self._line(run) for run in recent}
-        told = {
+        shown_now = {
             "sweep_timestamp_seconds": self._observer.sweep_stats.last_time,
             "live_runs": len(live),
-            "live": [self._picture(run) for run in shown],
+            "live": [self._diagrams(run) for run in shown],
             "recent": list(self._lines.values()),
         }
         self._before = {run.id: run for run in shown}
-        return Moment(bool(shown), tuple(self._lines), json.dumps(told))
+        return Moment(bool(shown), tuple(self._lines), json.dumps(shown_now))
 
     def _line(self, run: Run) -> dict[str, Any]:
         described = describe_run(run, self._host)
@@ -115,24 +115,24 @@ class Now:
             del described[key]
         return {**described, "figures": figures(run)}
 
-    def _picture(self, run: Run) -> dict[str, Any]:
+    def _diagrams(self, run: Run) -> dict[str, Any]:
         before = self._before.get(run.id)
         lately = difference(run, before) if before else None
         return {
             **self._line(run),
-            "now": picture(lately or run, run),
-            "whole": picture(run),
+            "now": diagram(lately or run, run),
+            "whole": diagram(run),
         }
 
 
 def create_events(observer: Observer, host: Host) -> Blueprint:
-    """`/api/v1/now` and `/api/v1/events`; findings are told for `host`."""
+    """`/api/v1/now` and `/api/v1/events`; findings are those for the machine `host`."""
     events = Blueprint("events", __name__, url_prefix="/api/v1")
     now = Now(observer, host)
     free = threading.BoundedSemaphore(MAX_STREAMS)
 
     @events.get("/now")
-    def tell() -> Response:
+    def current() -> Response:
         return Response(now.moment().text + "\n", mimetype="application/json")
 
     @events.get("/events")
@@ -142,12 +142,12 @@ def create_events(observer: Observer, host: Host) -> Blueprint:
             return response
         if not free.acquire(blocking=False):
             raise ServiceUnavailable(
-                f"{MAX_STREAMS} clients are being told already; ask for /api/v1/now",
+                f"{MAX_STREAMS} clients follow already; ask for /api/v1/now",
                 retry_after=_RETRY_AFTER,
             )
         stopping = request.environ.get(STOPPING) or threading.Event()
         response.response = _stream(now, stopping)
-        response.call_on_close(free.release)  # also where the stream was never begun
+        response.call_on_close(free.release)  # also called if the stream was never started
         return response
 
     return events
@@ -156,15 +156,15 @@ def create_events(observer: Observer, host: Host) -> Blueprint:
 def _stream(
     now: Now, stopping: threading.Event, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[bytes]:
-    """An event whenever there is something new, a heartbeat when there has been none."""
+    """An event whenever something is new, and a heartbeat if nothing was for a while."""
     sent: tuple[str, ...] | None = None
     seen: Moment | None = None
     last = clock()
     while not stopping.is_set():
         moment = now.moment()
-        # Where looking takes long, there is not a new moment every time.
+        # If computing a moment takes long, there is not a new one every time.
         if moment is not seen and (moment.live or moment.recent != sent):
-            # Of the end of the last live run nothing else would tell.
+            # After live runs there is one more event, which shows that the last one has ended.
             sent = None if moment.live else moment.recent
             last = clock()
             yield f"event: now\ndata: {moment.text}\n\n".encode()
@@ -172,6 +172,6 @@ def _stream(
             last = clock()
             yield b"event: heartbeat\ndata: {}\n\n"
         else:
-            yield b":\n\n"  # no event: only writing shows that a client has gone
+            yield b":\n\n"  # no event: only a write detects that the client has gone
         seen = moment
         stopping.wait(PACE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages for people: what runs now, the history, one run, two runs side by side.
 
-What has finished is told in full without a script. Templates are read when the first page is
-asked for: a daemon that is only scraped does without.
+Finished runs are shown in full without a script. Templates are read when the first page is
+requested: a daemon that is only scraped does not load them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipelined.errors import UserError
 from pipelined.history.history import NoSuchRunError, moment
 from pipelined.model.timeline import timeline_as_dict
 from pipelined.runs import STATES, Run, Stage
-from pipelined.web.diagram import figures, picture
+from pipelined.web.diagram import diagram, figures
 from pipelined.web.history_api import find_run
 from pipelined.web.query_parameters import parameter
 from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, percent
@@ -42,7 +42,7 @@ __all__ = ["PARAMETERS", "TIMES", "create_pages", "error_page"]
 
 #: Runs on one page of the history.
 _PAGE = 50
-#: What the history may be searched for, in the order of the form: name, label, example.
+#: Fields of the history's search form, in order: name, label, example.
 _SEARCHED = (
     ("pipeline", "Pipeline", "cat|awk|sort"),
     ("command", "Command of a stage", "sort"),
@@ -59,8 +59,8 @@ PARAMETERS = {
     "pages.compare": (*_SIDES, "run"),
     "pages.compare_as_json": _SIDES,
 }
-#: How often a parameter may be given, where that is more than once: the two runs that are checked
-#: in the history.
+#: How often a parameter may be given, if more than once: the two runs that are checked in the
+#: history.
 TIMES = {"run": 2}
 
 
@@ -77,19 +77,19 @@ class _Row:
 def create_pages(
     observer: Observer, history: History | None, host: Host, *, show_arguments: bool
 ) -> Blueprint:
-    """The pages, and `/api/v1/compare` beside the one of two runs.
+    """The pages, and `/api/v1/compare`, which has the data of the page of two runs.
 
-    Without `history` only live and recent runs have a page. Findings are told for `host`,
-    command lines with `show_arguments` only.
+    Without `history` only live and recent runs have a page. Findings are those for the machine
+    `host`; command lines are shown only with `show_arguments`.
     """
     pages = Blueprint("pages", __name__)
-    for name, shown in {
+    for name, format_value in {
         "duration": duration,
         "percent": percent,
         "data_size": data_size,
         "utc": _utc,
     }.items():
-        pages.add_app_template_filter(shown, name)
+        pages.add_app_template_filter(format_value, name)
 
     def find(which: str) -> StoredRun:
         try:
@@ -137,7 +137,7 @@ def create_pages(
 
 
 def error_page(code: int, message: str) -> str:
-    """A page that says what is wrong with a request."""
+    """A page that shows what is wrong with a request."""
     return _page("error.html", code=code, message=message)
 
 
@@ -146,7 +146,7 @@ def _page(template: str, **values: Any) -> str:
 
 
 def _history_page(history: History | None) -> str:
-    # A form sends the fields that were left empty, too.
+    # A form also sends the fields that were left empty.
     given = {name: text for name, text in request.args.items() if text}
     runs: list[Summary] = []
     problem = ""
@@ -171,7 +171,7 @@ def _history_page(history: History | None) -> str:
 
 
 def _search(history: History, given: dict[str, str]) -> list[Summary]:
-    """The runs that fit, and one more than a page where there are more."""
+    """The runs that match: a page of them, and one more if there are more."""
     return history.runs(
         pipeline=given.get("pipeline"),
         command=given.get("command"),
@@ -194,10 +194,10 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
         findings=findings(run, host),
         rows=[_row(run, stage) for stage in run.stages],
         show_arguments=show_arguments,
-        drawn={
+        data={
             "live": run.live,
             "start_timestamp_seconds": run.start,
-            "picture": picture(run),
+            "diagram": diagram(run),
             "stages": [
                 {"command": stage.command, "position": stage.position} for stage in run.stages
             ],
@@ -220,7 +220,7 @@ def _row(run: Run, stage: Stage) -> _Row:
 
 def _compared(find: Callable[[str], StoredRun]) -> Comparison:
     """The two runs that the request names, side by side."""
-    from pipelined.analysis.comparison import compare_runs  # seldom asked for
+    from pipelined.analysis.comparison import compare_runs  # rarely needed
 
     first, second = (find(request.args[name]).run for name in _SIDES)
     return compare_runs(first, second)
@@ -246,7 +246,7 @@ def _compare_page(comparison: Comparison) -> str:
 
 def _documentation() -> str:
     """docs/FINDINGS.md as HTML, with the id of each finding on its heading."""
-    from markdown_it import MarkdownIt  # seldom asked for
+    from markdown_it import MarkdownIt  # rarely needed
 
     text = resources.files("pipelined.web").joinpath("FINDINGS.md").read_text(encoding="utf-8")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -257,23 +257,23 @@ def _documentation() -> str:
     for token in tokens:
         if token.type == "th_open":
             token.attrSet("scope", "col")
-        token.children = _links_that_lead_somewhere(token.children)
+        token.children = _without_dead_links(token.children)
     return str(parser.renderer.render(tokens, parser.options, {}))
 
 
-def _links_that_lead_somewhere(tokens: list[Token] | None) -> list[Token] | None:
-    """The text of the other pages in docs/ without its links: they do not come along."""
+def _without_dead_links(tokens: list[Token] | None) -> list[Token] | None:
+    """Links to other pages in docs/ as plain text: those pages are not installed."""
     if tokens is None:
         return None
-    kept, leads = [], True
+    kept, works = [], True
     for token in tokens:
         if token.type == "link_open":
-            leads = str(token.attrGet("href")).startswith(("#", "https:"))
-        if leads or token.type not in ("link_open", "link_close"):
+            works = str(token.attrGet("href")).startswith(("#", "https:"))
+        if works or token.type not in ("link_open", "link_close"):
             kept.append(token)
     return kept
 
 
 def _utc(seconds: float) -> str:
-    """Unix time as ``2026-11-22 12:03:04 UTC``, for who has no script that makes it local."""
+    """Unix time as ``2026-11-22 12:03:04 UTC``; a script on the page makes it local time."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query parameters of the HTTP side: converted, or refused with what they must be."""
+"""Query parameters of a request: converted, or refused with a message that says what they take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ D = TypeVar("D")
 
 
 def parameter(name: str, convert: Callable[[str], T], default: D) -> T | D:
-    """The request's parameter, converted; aborts with status 400 on ValueError."""
+    """The request's parameter, converted; `convert` may raise ValueError, which is status 400."""
     text = request.args.get(name)
     if text is None:
         return default
@@ -33,12 +33,12 @@ def as_bool(text: str) -> bool:
 
 def as_limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
-        raise ValueError(f"{text!r} is no whole number from 1 to 999999999")
+        raise ValueError(f"{text!r} is not a whole number from 1 to 999999999")
     return int(text)
 
 
 def as_text(example: str) -> Callable[[str], str]:
-    """Takes any text but an empty one, for which it says what could have been given."""
+    """Accepts any text but an empty one; the error then shows the example."""
 
     def convert(text: str) -> str:
         if not text:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * Charts over time, drawn by uPlot, each with its numbers as a table below for who does not see
- * it. Colours are those of the style sheet, so they follow light and dark.
+ * Charts over time, drawn by uPlot, each with its numbers in a table for those who cannot see it.
+ * Colours come from the style sheet, so they follow the light and dark schemes.
  */
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
@@ -9,11 +9,11 @@ import { element } from "./dom.js";
 
 /**
  * @typedef {{name: string, color: string, values: Array<number | null>}} Series
- *   `color` names a custom property of the style sheet; a value is that of the time from the
- *   point before up to its own
+ *   `color` is the name of a custom property of the style sheet; a value is that of the time since
+ *   the previous point
  * @typedef {{title: string, series: Series[], times: number[], stacked?: boolean, top?: number,
  *            least?: number, height?: number, format: (value: number) => string}} Content
- *   `times` in seconds; `top`: the upper end of the scale, `least`: at least that
+ *   `times` in seconds; `top`: the upper end of the scale, `least`: its minimum
  */
 
 /** Seconds between the marks of the time axis; a multiple of one of these. */
@@ -28,7 +28,7 @@ export const asPercent = (value) => `${Math.round(value * 100)} %`;
 /** @param {number} value */
 export const asCount = (value) => String(Math.round(value * 100) / 100);
 
-/** @param {number} value bytes a second */
+/** @param {number} value bytes per second */
 export function asSpeed(value) {
   const units = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
   const step = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(value || 1) / 3)));
@@ -48,7 +48,7 @@ export class Chart {
   #plot;
   #table;
   #details;
-  /** @type {uPlot | null} */ #drawn = null;
+  /** @type {uPlot | null} */ #uplot = null;
   /** @type {Content | null} */ #content = null;
   #shape = "";
 
@@ -77,13 +77,13 @@ export class Chart {
     this.#fillTable();
     const shape = JSON.stringify([content.title, content.series.map((one) => one.name)]);
     const data = [content.times, ...heights(content)];
-    if (shape === this.#shape && this.#drawn) {
-      this.#drawn.setData(data);
+    if (shape === this.#shape && this.#uplot) {
+      this.#uplot.setData(data);
       return;
     }
     this.#shape = shape;
-    this.#drawn?.destroy();
-    this.#drawn = new uPlot(this.#options(content), data, this.#plot);
+    this.#uplot?.destroy();
+    this.#uplot = new uPlot(this.#options(content), data, this.#plot);
   }
 
   /** @param {Content} content */
@@ -145,8 +145,8 @@ export class Chart {
 
   #resize() {
     const width = this.#plot.clientWidth;
-    if (this.#drawn && width > 0 && width !== this.#drawn.width) {
-      this.#drawn.setSize({ width, height: this.#content.height ?? 180 });
+    if (this.#uplot && width > 0 && width !== this.#uplot.width) {
+      this.#uplot.setSize({ width, height: this.#content.height ?? 180 });
     }
   }
 
@@ -170,7 +170,7 @@ export class Chart {
       element(
         "table",
         {},
-        element("caption.unseen", {}, title),
+        element("caption.visually-hidden", {}, title),
         element("thead", {}, element("tr", {}, ...head)),
         element("tbody", {}, ...rows),
       ),
@@ -178,7 +178,7 @@ export class Chart {
   }
 }
 
-/** What is drawn: each series, or where they are stacked, each on top of those before. */
+/** The heights to draw: the values, or if stacked, their sums with those of the series before. */
 function heights({ series, stacked, times }) {
   if (!stacked) return series.map((one) => one.values);
   const sum = times.map(() => 0);
@@ -195,10 +195,10 @@ function heights({ series, stacked, times }) {
 function describe({ title, series, times, format }) {
   if (times.length === 0) return `${title}: nothing yet`;
   const parts = series.map((one) => {
-    const told = one.values.filter((value) => value !== null);
-    if (told.length === 0) return `${one.name}: nothing`;
-    const mean = told.reduce((sum, value) => sum + value, 0) / told.length;
-    return `${one.name}: ${format(mean)} on average, ${format(Math.max(...told))} at most`;
+    const known = one.values.filter((value) => value !== null);
+    if (known.length === 0) return `${one.name}: nothing`;
+    const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
+    return `${one.name}: ${format(mean)} on average, ${format(Math.max(...known))} at most`;
   });
   const seconds = times.at(-1) - times[0];
   return `${title}, ${times.length} points over ${seconds.toFixed(1)} seconds. ${parts.join(". ")}`;

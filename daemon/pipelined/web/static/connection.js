@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * The connection to the daemon: a stream of events, or questions now and then where the daemon
- * has as many streams as it takes. Says when the daemon is lost, and finds it again.
+ * The connection to the daemon: a stream of events, or requests every 2 seconds if the daemon
+ * refuses another stream. Reports when the connection is lost, and restores it.
  */
 
 import { timeOfDay } from "./dom.js";
 
-/** Milliseconds between questions, and until a stream that says nothing is given up. */
-const ASK_EVERY = 2000;
-const SILENCE = 15000;
-/** Questions after which a stream is tried again. */
-const ASKS_BEFORE_STREAM = 15;
+/** Milliseconds between requests, and until a stream without events is given up. */
+const POLL_EVERY = 2000;
+const MAX_QUIET = 15000;
+/** Requests after which a stream is tried again. */
+const POLLS_BEFORE_STREAM = 15;
 
 export class Connection {
   /** @type {EventSource | null} */ #stream = null;
   #timer = 0;
-  #heard = false;
-  #asks = 0;
+  #hasReceived = false;
+  #polls = 0;
   /** @type {Date | null} */ #lostAt = null;
   #wasLost = false;
-  #told = false;
+  #hasReported = false;
   #onMoment;
   #onStatus;
 
   /**
-   * @param {(moment: object) => void} onMoment what `/api/v1/now` tells
+   * @param {(moment: object) => void} onMoment the answer of `/api/v1/now`
    * @param {(text: string, lost: boolean) => void} onStatus
    */
   constructor(onMoment, onStatus) {
@@ -32,7 +32,7 @@ export class Connection {
     this.#onStatus = onStatus;
   }
 
-  /** Follow from now on, but not while nobody looks: streams are few. */
+  /** Follow from now on, but not while the page is hidden: there are few streams. */
   start() {
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) this.#close();
@@ -50,27 +50,27 @@ export class Connection {
   #open() {
     this.#close();
     if (document.hidden) return;
-    this.#heard = false;
+    this.#hasReceived = false;
     this.#stream = new EventSource("/api/v1/events");
     this.#stream.addEventListener("now", (event) => {
-      this.#hear();
+      this.#received();
       this.#onMoment(JSON.parse(event.data));
     });
-    this.#stream.addEventListener("heartbeat", () => this.#hear());
-    this.#stream.addEventListener("error", () => this.#ask());
-    this.#timer = setTimeout(() => this.#ask(), SILENCE);
+    this.#stream.addEventListener("heartbeat", () => this.#received());
+    this.#stream.addEventListener("error", () => this.#poll());
+    this.#timer = setTimeout(() => this.#poll(), MAX_QUIET);
   }
 
-  #hear() {
-    this.#heard = true;
-    this.#found("Live: updated every second.");
+  #received() {
+    this.#hasReceived = true;
+    this.#connected("Live: updated every second.");
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#ask(), SILENCE);
+    this.#timer = setTimeout(() => this.#poll(), MAX_QUIET);
   }
 
-  /** The stream has ended or says nothing: is the daemon there? */
-  async #ask() {
-    const brokeOff = this.#heard;
+  /** The stream has ended or is silent: ask whether the daemon still answers. */
+  async #poll() {
+    const brokeOff = this.#hasReceived;
     this.#close();
     this.#lostAt ??= new Date();
     let moment;
@@ -80,31 +80,31 @@ export class Connection {
       moment = await answer.json();
     } catch {
       this.#wasLost = true;
-      this.#asks = ASKS_BEFORE_STREAM;
-      this.#onStatus(`Lost the daemon at ${timeOfDay(this.#lostAt)}; trying again.`, true);
-      this.#again();
+      this.#polls = POLLS_BEFORE_STREAM;
+      this.#onStatus(`Lost the connection to the daemon at ${timeOfDay(this.#lostAt)}; trying again.`, true);
+      this.#pollLater();
       return;
     }
     this.#onMoment(moment);
-    this.#asks += 1;
-    if (brokeOff || this.#asks > ASKS_BEFORE_STREAM) {
-      this.#asks = 0;
+    this.#polls += 1;
+    if (brokeOff || this.#polls > POLLS_BEFORE_STREAM) {
+      this.#polls = 0;
       this.#open();
     } else {
-      this.#found("Updated every 2 seconds: the daemon has as many pages open as it serves live.");
-      this.#again();
+      this.#connected("Updated every 2 seconds: the daemon serves no more pages live.");
+      this.#pollLater();
     }
   }
 
-  #again() {
-    if (!document.hidden) this.#timer = setTimeout(() => this.#ask(), ASK_EVERY);
+  #pollLater() {
+    if (!document.hidden) this.#timer = setTimeout(() => this.#poll(), POLL_EVERY);
   }
 
   /** @param {string} text */
-  #found(text) {
-    const again = this.#wasLost ? ` Found the daemon again at ${timeOfDay(new Date())}.` : "";
-    if (this.#lostAt || !this.#told) this.#onStatus(text + again, false);
-    this.#told = true;
+  #connected(text) {
+    const restored = this.#wasLost ? ` Connected again since ${timeOfDay(new Date())}.` : "";
+    if (this.#lostAt || !this.#hasReported) this.#onStatus(text + restored, false);
+    this.#hasReported = true;
     this.#lostAt = null;
     this.#wasLost = false;
   }

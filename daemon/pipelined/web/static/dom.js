@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * Elements and times. Names of commands come from other users' processes: text is only ever set
- * as text.
+ * Elements and times. Names of commands come from other users' processes, so text is only ever
+ * set as text, never as HTML.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -24,30 +24,30 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 /**
- * A new element of a drawing.
+ * A new SVG element.
  *
  * @param {string} name
  * @param {Record<string, string>} [attributes]
  * @returns {SVGElement}
  */
-export function drawn(name, attributes = {}) {
+export function svgElement(name, attributes = {}) {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
 }
 
 /**
- * Set an element's text, if it is another one: what has not changed is not told again.
+ * Set an element's text if it has changed: a screen reader announces every text that is set.
  *
  * @param {Element} where
  * @param {string} text
  */
-export function say(where, text) {
+export function setText(where, text) {
   if (where.textContent !== text) where.textContent = text;
 }
 
 /**
- * The time of day here, `12:03:04`.
+ * The local time of day, `12:03:04`.
  *
  * @param {Date} when
  * @returns {string}
@@ -59,7 +59,7 @@ export function timeOfDay(when) {
 }
 
 /**
- * Day and time here, `2026-11-22 12:03:04`; of today only the time.
+ * Local date and time, `2026-11-22 12:03:04`; only the time if it is today.
  *
  * @param {number} seconds Unix time
  * @returns {string}
@@ -72,9 +72,9 @@ export function dayAndTime(seconds) {
   return `${when.getFullYear()}-${month}-${day} ${time}`;
 }
 
-/** Show every `<time>` under `root`, which the server wrote in UTC, as the time here. */
+/** Show every `<time>` under `root`, which the server writes in UTC, in local time. */
 export function localTimes(root) {
   for (const time of root.querySelectorAll("time[data-seconds]")) {
-    say(time, dayAndTime(Number(time.dataset.seconds)));
+    setText(time, dayAndTime(Number(time.dataset.seconds)));
   }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/** Findings as a list: how severe, what is wrong, what to try, and where to read about it. */
+/** Findings as a list: severity, what is wrong, what to try, and a link to the documentation. */
 
-import { element, say } from "./dom.js";
+import { element, setText } from "./dom.js";
 
 /** @typedef {{id: string, severity: string, sentence: string, advice: string}} Finding */
 
 /**
- * Show findings. Those that were shown already only change their numbers, so that who reads or
- * has a link in focus is not disturbed.
+ * Show findings. If the same ones are shown already, only their numbers change, so that the focus
+ * stays where it is.
  *
  * @param {HTMLElement} where a list
  * @param {Finding[]} findings
@@ -19,17 +19,17 @@ export function showFindings(where, findings) {
     where.replaceChildren(...findings.map(item));
   }
   findings.forEach((one, index) => {
-    say(where.children[index].querySelector(".sentence"), `${one.sentence} ${one.advice}`.trim());
+    setText(where.children[index].querySelector(".sentence"), `${one.sentence} ${one.advice}`.trim());
   });
 }
 
 /**
- * The same in few words: what calls for a change in full, notes by name only.
+ * Show findings in short: notes only by name, all others with their sentence.
  *
  * @param {HTMLElement} where a list
  * @param {Finding[]} findings
  */
-export function nameFindings(where, findings) {
+export function showFindingsInShort(where, findings) {
   where.replaceChildren(
     ...findings.map((one) =>
       element(

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/** The live page: what runs now as pictures, and what has finished lately. */
+/** The live page: pictures of the runs that are live, and a list of those that finished lately. */
 
 import { Chart } from "./chart.js";
 import { Connection } from "./connection.js";
-import { dayAndTime, element, say } from "./dom.js";
-import { nameFindings, showFindings } from "./findings.js";
+import { dayAndTime, element, setText } from "./dom.js";
+import { showFindingsInShort, showFindings } from "./findings.js";
 import { Picture, legend } from "./picture.js";
 import { levelOf, meanLevel } from "./timeline.js";
 
 /** Seconds that the chart of a live run shows. */
-const MINUTES = 300;
+const CHART_SECONDS = 300;
 
 const page = {
   status: document.getElementById("connection"),
@@ -37,17 +37,17 @@ class Card {
 
   constructor(run) {
     this.#id = run.id;
-    const drawing = element("div");
+    const place = element("div");
     const link = element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline);
     this.root = element("article.run", { "data-run": run.id }, element("h3", {}, link));
-    this.root.append(this.#figures, this.#verdict, drawing, this.#findings);
-    this.#picture = new Picture(drawing, run.pipeline);
+    this.root.append(this.#figures, this.#verdict, place, this.#findings);
+    this.#picture = new Picture(place, run.pipeline);
     this.#chart = new Chart(this.root);
-    this.#recall();
+    this.#loadPast();
   }
 
-  /** The level before this page was opened. */
-  async #recall() {
+  /** Fetch the levels from before the page was opened. */
+  async #loadPast() {
     const answer = await fetch(`/api/v1/runs/${encodeURIComponent(this.#id)}`).catch(() => null);
     if (!answer?.ok) return;
     const { timeline } = await answer.json();
@@ -62,11 +62,11 @@ class Card {
   update(run, time) {
     const about = [...run.figures, run.unit === "-" ? "" : run.unit];
     if (run.nested) about.push("inside another pipeline");
-    say(this.#figures, about.filter(Boolean).join(" · "));
-    say(this.#verdict, run.verdict);
+    setText(this.#figures, about.filter(Boolean).join(" · "));
+    setText(this.#verdict, run.verdict);
     this.#picture.update(run.now, run.whole);
     showFindings(this.#findings, run.findings);
-    // Of the first look "now" is the run so far: that is no point of a chart.
+    // In a run's first event "now" is the whole run so far, which is no point of the chart.
     const isPoint = run.now.seconds < run.whole.seconds && run.now.mean_level !== null;
     if (isPoint && time > (this.#marks.at(-1)?.time ?? 0)) {
       this.#marks.push({ time, level: run.now.mean_level });
@@ -76,7 +76,7 @@ class Card {
 
   #draw() {
     const last = this.#marks.at(-1)?.time ?? 0;
-    this.#marks = this.#marks.filter((mark) => mark.time >= last - MINUTES);
+    this.#marks = this.#marks.filter((mark) => mark.time >= last - CHART_SECONDS);
     this.#chart.update(meanLevel(this.#marks, last));
   }
 }
@@ -98,7 +98,7 @@ function show(moment) {
   page.empty.hidden = moment.live.length > 0;
   const hidden = moment.live_runs - moment.live.length;
   page.more.hidden = hidden === 0;
-  say(page.more, `${hidden} more are running: pipelined top lists them all.`);
+  setText(page.more, `${hidden} more are running: pipelined top lists them all.`);
   legend(page.legend, moment.live.flatMap((run) => [run.now, run.whole]));
   showRecent(moment.recent);
 }
@@ -114,7 +114,7 @@ function showRecent(runs) {
 
 function line(run) {
   const findings = element("ul.findings");
-  nameFindings(findings, run.findings);
+  showFindingsInShort(findings, run.findings);
   const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
   return element(
     "tr",
@@ -131,7 +131,7 @@ function line(run) {
 }
 
 new Connection(show, (text, lost) => {
-  say(page.status, text);
+  setText(page.status, text);
   page.status.classList.toggle("lost", lost);
   document.body.classList.toggle("lost", lost);
 }).start();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * A run as a picture: stages as boxes in columns, joined by pipes. What is written where comes
- * from the daemon (`picture.py`); this only places it. Where the columns do not fit side by side
- * they stand one under the other.
+ * Draws the diagram of a run, which the daemon computes (`diagram.py`): stages as boxes in columns,
+ * joined by pipes. Only positions are computed here. Columns that do not fit side by side are
+ * placed one below the other.
  */
 
-import { drawn, element, say } from "./dom.js";
+import { element, setText, svgElement } from "./dom.js";
 
 /**
  * @typedef {{state: string, word: string, share_ratio: number, text: string}} StatePart
@@ -14,10 +14,10 @@ import { drawn, element, say } from "./dom.js";
  *            states: StatePart[], read: string, written: string}} Box
  * @typedef {{writer: number, reader: number, state: string, share_ratio: number, text: string,
  *            speed: string}} Pipe
- * @typedef {{seconds: number, boxes: Box[], pipes: Pipe[]}} Drawing
+ * @typedef {{seconds: number, boxes: Box[], pipes: Pipe[]}} Diagram
  */
 
-/** What a box and the pipe beside it need side by side, in pixels. */
+/** Minimum widths of a box and of the pipe beside it, in pixels. */
 const BOX_WIDTH = 150;
 const PIPE_WIDTH = 104;
 
@@ -28,17 +28,17 @@ export class Picture {
   #labels;
   /** @type {Array<ReturnType<typeof makeBox>>} */ #boxes = [];
   /** @type {Array<ReturnType<typeof makePipe>>} */ #pipes = [];
-  /** @type {Drawing | null} */ #drawing = null;
+  /** @type {Diagram | null} */ #diagram = null;
   #shape = "";
 
   /**
    * @param {HTMLElement} root where to draw
-   * @param {string} name of the pipeline, for who hears the page
+   * @param {string} name of the pipeline, for screen readers
    */
   constructor(root, name) {
     this.#root = root;
     this.#columns = element("div.columns");
-    this.#svg = drawn("svg", { "aria-hidden": "true" });
+    this.#svg = svgElement("svg", { "aria-hidden": "true" });
     this.#labels = element("ul.pipes", { "aria-label": "Pipes" });
     root.classList.add("picture");
     root.setAttribute("role", "group");
@@ -48,8 +48,8 @@ export class Picture {
   }
 
   /**
-   * @param {Drawing} now of the last second or so
-   * @param {Drawing | null} whole of the run so far; null when `now` is of the whole run
+   * @param {Diagram} now of the last second or so
+   * @param {Diagram | null} whole of the run so far; null when `now` is of the whole run
    */
   update(now, whole) {
     const shape = JSON.stringify([
@@ -61,20 +61,20 @@ export class Picture {
       this.#shape = shape;
       this.#build(now, whole !== null);
     }
-    this.#drawing = now;
+    this.#diagram = now;
     now.boxes.forEach((box, index) => this.#boxes[index].update(box, whole?.boxes[index]));
     now.pipes.forEach((pipe, index) => this.#pipes[index].update(pipe));
     this.#place();
   }
 
-  /** @param {Drawing} drawing @param {boolean} live */
-  #build(drawing, live) {
-    this.#boxes = drawing.boxes.map((box) => makeBox(box, live));
-    this.#pipes = drawing.pipes.map((pipe) =>
-      makePipe(drawing.boxes[pipe.writer].command, drawing.boxes[pipe.reader].command),
+  /** @param {Diagram} diagram @param {boolean} live */
+  #build(diagram, live) {
+    this.#boxes = diagram.boxes.map((box) => makeBox(box, live));
+    this.#pipes = diagram.pipes.map((pipe) =>
+      makePipe(diagram.boxes[pipe.writer].command, diagram.boxes[pipe.reader].command),
     );
     const columns = [];
-    drawing.boxes.forEach((box, index) => {
+    diagram.boxes.forEach((box, index) => {
       columns[box.column] ??= element("div.column");
       columns[box.column].append(this.#boxes[index].root);
       columns[box.column].classList.toggle("many", columns[box.column].childElementCount > 1);
@@ -84,34 +84,34 @@ export class Picture {
     this.#labels.replaceChildren(...this.#pipes.map((pipe) => pipe.label));
   }
 
-  /** Draw the pipes between where the boxes came to stand. */
+  /** Draw the pipes between the boxes, wherever the browser has placed these. */
   #place() {
-    if (!this.#drawing) return;
+    if (!this.#diagram) return;
     const count = this.#columns.childElementCount;
     const tall = count * BOX_WIDTH + (count - 1) * PIPE_WIDTH > this.#root.clientWidth;
     this.#root.classList.toggle("tall", tall);
-    const passing = this.#drawing.pipes.some((pipe) => this.#passes(pipe));
+    const passing = this.#diagram.pipes.some((pipe) => this.#passes(pipe));
     this.#root.classList.toggle("passing", passing);
     const frame = this.#root.getBoundingClientRect();
     this.#svg.setAttribute("viewBox", `0 0 ${frame.width} ${frame.height}`);
-    this.#drawing.pipes.forEach((pipe, index) => {
+    this.#diagram.pipes.forEach((pipe, index) => {
       const [writer, reader] = [this.#boxes[pipe.writer].root, this.#boxes[pipe.reader].root];
       const from = inside(writer.getBoundingClientRect(), frame);
       const to = inside(reader.getBoundingClientRect(), frame);
       const passes = this.#passes(pipe);
-      let way;
-      if (passes) way = around(from, to, frame, tall);
-      else if (tall && isBranch(reader)) way = intoBranch(from, to);
-      else if (tall && isBranch(writer)) way = outOfBranch(from, to, frame);
-      else way = across(from, to, tall);
-      this.#pipes[index].place(way);
+      let route;
+      if (passes) route = around(from, to, frame, tall);
+      else if (tall && isBranch(reader)) route = intoBranch(from, to);
+      else if (tall && isBranch(writer)) route = outOfBranch(from, to, frame);
+      else route = across(from, to, tall);
+      this.#pipes[index].place(route);
       this.#pipes[index].label.classList.toggle("beside", passes || this.#branches(pipe));
     });
   }
 
-  /** Whether another pipe leads to or from the column next to it too. @param {Pipe} pipe */
+  /** Whether the pipe shares its writer or reader with another one. @param {Pipe} pipe */
   #branches(pipe) {
-    const { pipes } = this.#drawing;
+    const { pipes } = this.#diagram;
     return pipes.some(
       (other) =>
         other !== pipe &&
@@ -120,9 +120,9 @@ export class Picture {
     );
   }
 
-  /** Whether a pipe leads past the boxes of a column, or back. @param {Pipe} pipe */
+  /** Whether the pipe leads past a column, or backwards. @param {Pipe} pipe */
   #passes(pipe) {
-    const { boxes } = this.#drawing;
+    const { boxes } = this.#diagram;
     return boxes[pipe.reader].column - boxes[pipe.writer].column !== 1;
   }
 }
@@ -140,7 +140,7 @@ function inside(rect, frame) {
   };
 }
 
-/** The way of a pipe to the next column, and the middle of it. */
+/** The route of a pipe to the next column, and where its label is placed. */
 function across(from, to, tall) {
   if (tall) {
     const half = (from.bottom + to.top) / 2;
@@ -161,14 +161,14 @@ function across(from, to, tall) {
 /** Whether a box shares its column with others. @param {HTMLElement} box */
 const isBranch = (box) => box.parentElement.childElementCount > 1;
 
-/** Where columns stand under each other: down on the left, and into the box from there. */
+/** With columns below each other: down on the left side, then into the box. */
 function intoBranch(from, to) {
   const x = 14;
   const begin = from.left < x ? `${x} ${from.bottom}` : `${from.left} ${from.middle}L${x} ${from.middle}`;
   return { path: `M${begin}L${x} ${to.middle}L${to.left} ${to.middle}`, x: to.left, y: to.top - 12 };
 }
 
-/** The same on the right, out of a box and down to the one that all lead to. */
+/** With columns below each other: out of the box, then down on the right side. */
 function outOfBranch(from, to, frame) {
   const x = frame.width - 14;
   return {
@@ -178,7 +178,7 @@ function outOfBranch(from, to, frame) {
   };
 }
 
-/** The way of a pipe past other boxes: under them, or to the right of them. */
+/** The route of a pipe past other boxes: below them, or to their right. */
 function around(from, to, frame, tall) {
   if (tall) {
     const x = frame.width - 12;
@@ -211,7 +211,7 @@ function makeBox(box, live) {
     mark,
     now.root,
     ...(whole ? [whole.root] : []),
-    element("p.says", {}, cpu, " ", wait),
+    element("p.shares", {}, cpu, " ", wait),
     element("p.bytes", {}, read, " ", written),
   );
   return {
@@ -220,31 +220,31 @@ function makeBox(box, live) {
     update(box, sum) {
       root.classList.toggle("bottleneck", box.bottleneck);
       root.classList.toggle("ended", box.ended && live);
-      say(mark, box.bottleneck ? "bottleneck" : box.ended && live ? "ended" : "");
+      setText(mark, box.bottleneck ? "bottleneck" : box.ended && live ? "ended" : "");
       now.update(box.states);
       if (whole && sum) whole.update(sum.states);
       const ended = box.ended && sum ? sum : box;
-      say(cpu, ended.cpu);
-      say(wait, ended.wait);
-      say(read, `in ${(sum ?? box).read}`);
-      say(written, `out ${(sum ?? box).written}`);
+      setText(cpu, ended.cpu);
+      setText(wait, ended.wait);
+      setText(read, `in ${(sum ?? box).read}`);
+      setText(written, `out ${(sum ?? box).written}`);
     },
   };
 }
 
-/** A bar of states; what is blank, the stage was not alive. @param {string} name */
+/** A bar of states; it is blank for the time that the stage was not alive. @param {string} name */
 function makeBar(name) {
   const bar = element("span.bar", { role: "img" });
   return {
     root: element("p.bar-line", {}, element("span.bar-name", {}, name), bar),
     /** @param {StatePart[]} states */
     update(states) {
-      const told = states.filter((part) => part.share_ratio >= 0.005);
-      const text = told.map((part) => `${part.word} ${part.text}`).join(", ") || "nothing";
+      const shown = states.filter((part) => part.share_ratio >= 0.005);
+      const text = shown.map((part) => `${part.word} ${part.text}`).join(", ") || "nothing";
       bar.setAttribute("aria-label", `${name}: ${text}`);
       bar.title = text;
       bar.replaceChildren(
-        ...told.map((part) => {
+        ...shown.map((part) => {
           const piece = element(`span.state-${part.state}`);
           piece.style.width = `${part.share_ratio * 100}%`;
           return piece;
@@ -256,14 +256,14 @@ function makeBar(name) {
 
 /** @param {string} writer @param {string} reader */
 function makePipe(writer, reader) {
-  const wall = drawn("path");
-  const content = drawn("path");
+  const wall = svgElement("path");
+  const content = svgElement("path");
   const text = element("span.pipe-state");
   const speed = element("span.pipe-speed");
   const label = element(
     "li",
     {},
-    element("span.unseen", {}, `from ${writer} to ${reader}: `),
+    element("span.visually-hidden", {}, `from ${writer} to ${reader}: `),
     text,
     " ",
     speed,
@@ -276,28 +276,28 @@ function makePipe(writer, reader) {
       wall.setAttribute("class", `wall ${pipe.state}`);
       content.setAttribute("class", `content ${pipe.state}`);
       label.classList.toggle("full", pipe.state === "full");
-      say(text, pipe.text);
-      say(speed, pipe.speed);
+      setText(text, pipe.text);
+      setText(speed, pipe.speed);
     },
-    /** @param {{path: string, x: number, y: number}} way */
-    place(way) {
-      wall.setAttribute("d", way.path);
-      content.setAttribute("d", way.path);
-      label.style.left = `${way.x}px`;
-      label.style.top = `${way.y}px`;
+    /** @param {{path: string, x: number, y: number}} route */
+    place(route) {
+      wall.setAttribute("d", route.path);
+      content.setAttribute("d", route.path);
+      label.style.left = `${route.x}px`;
+      label.style.top = `${route.y}px`;
     },
   };
 }
 
 /**
- * What the colours in bars mean, for the states that these drawings show.
+ * What the colours of the bars mean, for the states in these diagrams.
  *
  * @param {HTMLElement} where
- * @param {Drawing[]} drawings
+ * @param {Diagram[]} diagrams
  */
-export function legend(where, drawings) {
+export function legend(where, diagrams) {
   const words = new Map();
-  for (const box of drawings.flatMap((drawing) => drawing.boxes)) {
+  for (const box of diagrams.flatMap((diagram) => diagram.boxes)) {
     for (const part of box.states) if (part.share_ratio >= 0.005) words.set(part.state, part.word);
   }
   const shown = [...words.keys()].sort().join();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * The page of one run: its picture and its charts over time. While the run is live the page is
- * fetched again every few seconds, and what it tells anew takes the place of what it told.
+ * The page of one run: its picture and its charts over time. While the run is live, the page is
+ * fetched again every 2 seconds, and its new parts replace the old ones.
  */
 
 import { Chart } from "./chart.js";
-import { localTimes, say, timeOfDay } from "./dom.js";
+import { localTimes, setText, timeOfDay } from "./dom.js";
 import { Picture, legend } from "./picture.js";
 import { cpu, levels, states, throughput } from "./timeline.js";
 
-/** Milliseconds from one look at a live run to the next. */
-const AGAIN = 2000;
+/** Milliseconds between fetches of a live run. */
+const REFRESH_EVERY = 2000;
 
 const status = document.getElementById("connection");
 const place = document.getElementById("charts");
@@ -18,12 +18,12 @@ const picture = new Picture(document.getElementById("picture"), document.title);
 /** @type {Chart[]} */
 const charts = [];
 
-/** What the server wrote for this script. @param {Document} page */
-const drawnOf = (page) => JSON.parse(page.getElementById("drawn").textContent);
+/** The data that the server put into the page for this script. @param {Document} page */
+const dataOf = (page) => JSON.parse(page.getElementById("data").textContent);
 
-function draw({ picture: drawing, stages, timeline, words, start_timestamp_seconds: zero }) {
-  picture.update(drawing, null);
-  legend(document.getElementById("legend"), [drawing]);
+function draw({ diagram, stages, timeline, words, start_timestamp_seconds: zero }) {
+  picture.update(diagram, null);
+  legend(document.getElementById("legend"), [diagram]);
   if (timeline.length === 0) return;
   document.getElementById("no-points").hidden = true;
   const contents = [
@@ -38,9 +38,9 @@ function draw({ picture: drawing, stages, timeline, words, start_timestamp_secon
   });
 }
 
-/** Take over what a newly fetched page tells, unless somebody is at it. @param {Document} page */
-function takeOver(page) {
-  for (const id of ["told", "findings", "stages"]) {
+/** Replace what differs in a new page, unless it has the focus. @param {Document} page */
+function replaceParts(page) {
+  for (const id of ["summary", "findings", "stages"]) {
     const [old, now] = [document.getElementById(id), page.getElementById(id)];
     if (!old.contains(document.activeElement) && old.innerText !== now.innerText) {
       old.replaceWith(document.adoptNode(now));
@@ -52,34 +52,34 @@ function takeOver(page) {
 /** @type {Date | null} */
 let lostAt = null;
 
-async function again() {
+async function refresh() {
   try {
     const answer = await fetch(location.href, {
       headers: { Accept: "text/html" },
       signal: AbortSignal.timeout(5000),
     });
     if (answer.status === 404) {
-      say(status, "The daemon no longer knows this run. What you see is the last that it told.");
+      setText(status, "The daemon no longer has this run. The page shows its last known state.");
       return;
     }
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    takeOver(page);
-    const drawn = drawnOf(page);
-    draw(drawn);
+    replaceParts(page);
+    const data = dataOf(page);
+    draw(data);
     lostAt = null;
     status.classList.remove("lost");
-    say(status, drawn.live ? "Live: updated every 2 seconds." : "This run has ended.");
-    if (!drawn.live) return;
+    setText(status, data.live ? "Live: updated every 2 seconds." : "This run has ended.");
+    if (!data.live) return;
   } catch {
     lostAt ??= new Date();
     status.classList.add("lost");
-    say(status, `Lost the daemon at ${timeOfDay(lostAt)}; trying again.`);
+    setText(status, `Lost the connection to the daemon at ${timeOfDay(lostAt)}; trying again.`);
   }
-  setTimeout(again, AGAIN);
+  setTimeout(refresh, REFRESH_EVERY);
 }
 
 localTimes(document);
-const drawn = drawnOf(document);
-draw(drawn);
-if (drawn.live) again();
+const data = dataOf(document);
+draw(data);
+if (data.live) refresh();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** What the charts of a run show, from its time line as the API tells it. */
+/** The contents of the charts of a run, from its time line as the API returns it. */
 
 import { asCount, asPercent, asSpeed } from "./chart.js";
 
@@ -12,10 +12,10 @@ import { asCount, asPercent, asSpeed } from "./chart.js";
  * @typedef {import("./chart.js").Content} Content
  */
 
-/** Colours of lines, in turn. */
+/** How many colours of lines there are. */
 const LINES = 8;
 
-/** The stages' names, with their place where one name stands twice. @param {Stage[]} stages */
+/** The stages' names, with their index if a name occurs twice. @param {Stage[]} stages */
 function names(stages) {
   const seen = new Map();
   for (const { command } of stages) seen.set(command, (seen.get(command) ?? 0) + 1);
@@ -40,7 +40,7 @@ function times(points, zero) {
   ];
 }
 
-/** One value for each of `times`: a step begins at the point before. */
+/** One value for each of `times`: a step begins at the previous point. */
 function stepped(points, value) {
   const values = points.map(value);
   return values.length ? [values[0], ...values] : [];
@@ -59,7 +59,7 @@ export function cpu(points, stages, zero) {
 }
 
 /**
- * What each stage read and wrote in a second, the larger of the two.
+ * What each stage read or wrote per second, whichever is more.
  *
  * @param {Point[]} points @param {Stage[]} stages @param {number} zero
  * @returns {Content}
@@ -115,7 +115,7 @@ export function levels(points, zero) {
 }
 
 /**
- * Where one stage's time went; what is blank, it was not alive.
+ * Where one stage's time went; blank for the time that it was not alive.
  *
  * @param {Point[]} points @param {Stage[]} stages @param {number} index of the stage
  * @param {Array<[string, string]>} words for the states
