@@ -79,11 +79,8 @@ def mean_level(levels: Sequence[float]) -> float | None:
 
 def _boxes(run: Run) -> list[_Box]:
     columns = _columns(run)
-    alike: dict[tuple[int, str], list[int]] = {}
-    for index, stage in enumerate(run.stages):
-        alike.setdefault((stage.position, stage.command), []).append(index)
     boxes = []
-    for group in alike.values():
+    for group in run.by_place().values():
         parts = [tuple(group)] if len(group) > _MAX_BRANCHES else [(index,) for index in group]
         boxes += [_Box(part, max(columns[index] for index in part)) for part in parts]
     return boxes
