@@ -38,7 +38,7 @@ from pipelined.web.history_api import create_history_api
 from pipelined.web.live_events import MAX_STREAMS, STOPPING, create_events
 from pipelined.web.metrics import Metrics
 from pipelined.web.pages import PARAMETERS as PAGE_PARAMETERS
-from pipelined.web.pages import TIMES, create_pages, error_page
+from pipelined.web.pages import REPEATABLE, create_pages, error_page
 from pipelined.web.query_parameters import as_bool, as_limit, as_text, parameter
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _refuse_unknown_parameters() -> None:
         if name not in known:
             accepted = f"it takes {', '.join(known)}" if known else "it takes none"
             abort(400, description=f"{request.path} has no parameter {name!r}; {accepted}")
-        if len(values) > TIMES.get(name, 1):
+        if len(values) > REPEATABLE.get(name, 1):
             abort(400, description=f"parameter {name!r} is given {len(values)} times; give it once")
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pipelined.history.history import History, StoredRun, Summary
     from pipelined.observer import Observer
 
-__all__ = ["PARAMETERS", "TIMES", "create_pages", "error_page"]
+__all__ = ["PARAMETERS", "REPEATABLE", "create_pages", "error_page"]
 
 #: Runs on one page of the history.
 _PAGE = 50
@@ -61,7 +61,7 @@ PARAMETERS = {
 }
 #: How often a parameter may be given, if more than once: the two runs that are checked in the
 #: history.
-TIMES = {"run": 2}
+REPEATABLE = {"run": 2}
 
 
 @dataclass(frozen=True, slots=True)
