@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from pipelined.analysis.bottleneck import sentence
 from pipelined.analysis.findings import DOCUMENTATION, Finding, findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.sentence import sentence
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,

@@ -9,11 +9,11 @@ from functools import partial
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from pipelined.analysis.bottleneck import sentence
 from pipelined.analysis.comparison import compare_trials
 from pipelined.analysis.comparison_reasons import Trial as Measured
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.sentence import sentence
 from pipelined.run.profile import report_order
 from pipelined.runs import Readahead, Run
 from pipelined.wording import duration

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipelined.analysis.bottleneck import bottleneck, brief, sentence, share, stage_label, stalls
+from pipelined.analysis.bottleneck import bottleneck, share
+from pipelined.analysis.readahead_words import stalls
+from pipelined.analysis.sentence import brief, sentence, stage_label
 from pipelined.runs import PipeEnd, Run, Stage
 from pipelined.wording import duration, percent
 from unit import invented

@@ -13,14 +13,13 @@ import pytest
 from pipelined.analysis.comparison import (
     Comparison,
     Pair,
-    Row,
     compare_runs,
     compare_trials,
     comparison_as_dict,
     longest_run,
-    times,
 )
 from pipelined.analysis.comparison_reasons import Trial
+from pipelined.analysis.comparison_rows import Row, times
 from pipelined.runs import LEVELS, Run, Stage
 from unit.invented import START, make_readahead, make_run, make_stage
 

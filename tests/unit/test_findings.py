@@ -10,15 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipelined.analysis.findings import (
-    MIN_WALL,
-    SEVERITIES,
-    WORTH_SECONDS,
-    WORTH_SHARE,
-    Finding,
-    findings,
-)
+from pipelined.analysis.findings import MIN_WALL, SEVERITIES, Finding, findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.rules.rule import WORTH_SECONDS, WORTH_SHARE
 from pipelined.runs import SIZE_EDGES, Readahead, Run, Stage, Stalls
 from unit.invented import START, make_functions, make_histogram, make_readahead, make_run
 from unit.invented import make_stage as make_live_stage

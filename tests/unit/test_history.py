@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pipelined.analysis.bottleneck import brief
 from pipelined.analysis.machine import Host
+from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.history import history as module
 from pipelined.history.database import FILE_NAME, Store

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelined.analysis.bottleneck import sentence
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.sentence import sentence
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,

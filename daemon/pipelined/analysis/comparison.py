@@ -7,74 +7,52 @@ Pure functions. Two recorded runs (`compare_runs`) or the measured rounds of sev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from difflib import SequenceMatcher
 from statistics import median
 from typing import Any
 
-from pipelined.analysis.bottleneck import share
+from pipelined.analysis.comparison_caveats import (
+    SAME_CACHE,
+    cache_caveats,
+    queue_caveats,
+    run_caveats,
+    trial_caveats,
+    warm_shares,
+)
 from pipelined.analysis.comparison_reasons import Reason, Trial, agree, reasons
-from pipelined.runs import PAGE_CLASSES, STALL_CLASSES, STATES, Run, Stage
-from pipelined.wording import STATE_WORDS, data_size, duration, percent
+from pipelined.analysis.comparison_rows import (
+    QUANTITIES,
+    Figure,
+    Row,
+    StageRow,
+    figure_of,
+    row_of,
+    stage_rows,
+    times,
+)
+from pipelined.runs import Run
+from pipelined.wording import duration, percent
 
 __all__ = [
-    "GROUPS",
     "LABELS",
     "Comparison",
-    "Figure",
     "Pair",
-    "Row",
     "Side",
-    "StageFigures",
-    "StageRow",
-    "amount",
     "compare_runs",
     "compare_trials",
     "comparison_as_dict",
     "longest_run",
-    "tells",
-    "times",
 ]
 
 #: What the sides are called, in the order in which they were given.
 LABELS = "ABCDEFGH"
-
-#: Groups of rows, in their order, and what they are called.
-GROUPS: Mapping[str, str] = {
-    "time": "time",
-    "waits": "waits, all threads of all stages",
-    "disk": "waiting for disk",
-    "pages": "pages of 4 KiB",
-    "data": "data and calls",
-}
-#: A time below this share of the longest wall time is not worth a line.
-_WORTH = 0.01
-
-#: Ratios above this are all the same.
-MOST_TIMES = 1000
-
 #: Wall times nearer to each other than this share are the same.
 SAME_WALL = 0.02
 #: From so many rounds on a winner is named.
 MIN_ROUNDS = 5
-#: Warm shares further apart than this belong to different states of the page cache.
-SAME_CACHE = 0.05
-#: A stage that waits this share of a run for a free CPU is held up by others.
-MUCH_QUEUED = 0.25
-#: Inputs of one pipeline further apart than this share are different inputs.
-SAME_INPUT = 0.02
 #: Where the reasons leave more than this share of the difference open, it is said.
 MUCH_UNTOLD = 0.4
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A value over all rounds."""
-
-    median: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,47 +68,6 @@ class Side:
     run: str | None
     """Id of a recorded run."""
     wall_seconds: Figure
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One quantity, side by side."""
-
-    group: str
-    """``time``, ``waits``, ``disk``, ``pages`` or ``data``."""
-    name: str
-    unit: str
-    """``seconds``, ``bytes``, ``pages``, ``ratio``, ``cores`` or ``count``."""
-    values: tuple[Figure | None, ...]
-    """By side; None where it is not known."""
-    ratios: tuple[Figure | None, ...]
-    """By side: its value over the first side's, round by round; None without both."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageFigures:
-    """A place in a pipeline: sums over its parallel branches, medians over the rounds."""
-
-    position: int
-    branches: float
-    cpu_seconds: float
-    user_seconds: float
-    system_seconds: float
-    state_seconds: Mapping[str, float]
-    read_bytes: float
-    written_bytes: float
-    read_calls: float
-    write_calls: float
-    forks: float
-
-
-@dataclass(frozen=True, slots=True)
-class StageRow:
-    """The stages of one name that stand at corresponding places."""
-
-    command: str
-    sides: tuple[StageFigures | None, ...]
-    """By side; None where it has no such stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +112,7 @@ def compare_runs(a: Run, b: Run) -> Comparison:
     """Two recorded runs side by side. One run of each names no winner."""
     trials = [[_recorded(run)] for run in (a, b)]
     sides = [_side(index, run.pipeline, trials[index], run.id) for index, run in enumerate((a, b))]
-    return _compare(sides, trials, _run_caveats(a, b))
+    return _compare(sides, trials, run_caveats(a, b))
 
 
 def compare_trials(
@@ -186,23 +123,12 @@ def compare_trials(
     `trials[side][round]`; `notes` are caveats of whoever ran them.
     """
     sides = [_side(index, name, trials[index], None) for index, name in enumerate(commands)]
-    return _compare(sides, trials, [*notes, *_trial_caveats(trials)])
+    return _compare(sides, trials, [*notes, *trial_caveats(LABELS, trials)])
 
 
 def longest_run(runs: Iterable[Run]) -> Run | None:
     """Which run stands for several: the one with the longest wall time."""
     return max(runs, key=lambda run: run.wall_seconds, default=None)
-
-
-def times(ratio: float) -> str:
-    """A ratio as text; a large one says only that one side had next to nothing.
-
-    >>> times(0.638), times(12.34), times(250.0), times(8e6)
-    ('0.64', '12.3', '250', 'over 1,000')
-    """
-    if ratio > MOST_TIMES:
-        return f"over {MOST_TIMES:,}"
-    return f"{ratio:.{2 if ratio < 9.995 else 1 if ratio < 99.95 else 0}f}"
 
 
 def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
@@ -246,26 +172,6 @@ def _row_as_dict(row: Row) -> dict[str, Any]:
     }
 
 
-def amount(value: float, unit: str) -> str:
-    """A value of a `Row` as text, with its unit."""
-    if unit == "seconds":
-        return duration(value)
-    if unit == "bytes":
-        return data_size(value)
-    if unit == "ratio":
-        return percent(value)
-    return times(value) if unit == "cores" else f"{value:,.0f}"
-
-
-def tells(row: Row, longest: float) -> bool:
-    """Whether a row is worth a line, where the longest wall time is this long (seconds)."""
-    if row.name == "wall":
-        return True
-    known = [figure.median for figure in row.values if figure is not None]
-    least = _WORTH * longest if row.unit == "seconds" else 0.0
-    return any(value > least for value in known)
-
-
 def _recorded(run: Run) -> Trial:
     return Trial(run.wall_seconds, run.cpu_seconds, run)
 
@@ -273,7 +179,7 @@ def _recorded(run: Run) -> Trial:
 def _side(index: int, name: str, trials: Sequence[Trial], run: str | None) -> Side:
     seen = [trial.run.pipeline for trial in trials if trial.run]
     pipeline = max(seen, key=seen.count) if seen else None
-    wall = _figure([trial.wall_seconds for trial in trials])
+    wall = figure_of([trial.wall_seconds for trial in trials])
     assert wall is not None, "no trial of a side"
     return Side(LABELS[index], name, pipeline, run, wall)
 
@@ -294,11 +200,11 @@ def _compare(
         rounds=len(trials[0]),
         verdict=verdict,
         why=" ".join(filter(None, (_why(sides, pair, len(sides) > 2) for pair in pairs))),
-        caveats=(*_cache_caveats(sides, trials), *_queue_caveats(sides, trials), *caveats),
+        caveats=(*cache_caveats(LABELS, trials), *queue_caveats(LABELS, trials), *caveats),
         winner=winner,
         pairs=pairs,
-        rows=tuple(_row(*quantity, trials) for quantity in _QUANTITIES),
-        stages=_stage_rows(trials),
+        rows=tuple(row_of(*quantity, trials) for quantity in QUANTITIES),
+        stages=stage_rows(trials),
     )
 
 
@@ -310,8 +216,8 @@ def _pair(trials: Sequence[Sequence[Trial]], first: int, second: int) -> Pair:
     ratios = [
         y.wall_seconds / x.wall_seconds for x, y in zip(a, b, strict=True) if x.wall_seconds > 0
     ]
-    ratio = _figure(ratios) or Figure(1.0, 1.0, 1.0)
-    outcome = _outcome(ratios, _warm_shares(a, b))
+    ratio = figure_of(ratios) or Figure(1.0, 1.0, 1.0)
+    outcome = _outcome(ratios, warm_shares(a, b))
     differs = abs(ratio.median - 1) > SAME_WALL
     told = differs and (outcome != "undecided" or len(ratios) < MIN_ROUNDS)
     seconds = median(y.wall_seconds - x.wall_seconds for x, y in zip(a, b, strict=True))
@@ -332,20 +238,6 @@ def _outcome(ratios: Sequence[float], warm: tuple[float, float] | None) -> str:
 
 def _agree_to_be_same(ratios: Sequence[float]) -> bool:
     return all(abs(ratio - 1) <= SAME_WALL for ratio in ratios)
-
-
-def _warm_shares(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[float, float] | None:
-    """Of the pages that each read, the share that was in the page cache; None: not known."""
-    shares = [_known_warm_shares(trials) for trials in (a, b)]
-    return (median(shares[0]), median(shares[1])) if all(shares) else None
-
-
-def _known_warm_shares(trials: Sequence[Trial]) -> list[float]:
-    return [warm for trial in trials if (warm := _warm_share(trial)) is not None]
-
-
-def _warm_share(trial: Trial) -> float | None:
-    return trial.run.readahead.warm_share if trial.run and trial.run.readahead else None
 
 
 def _winner(pair: Pair) -> int | None:
@@ -419,249 +311,3 @@ def _why(sides: Sequence[Side], pair: Pair, named: bool) -> str:
         left = duration(abs(rest))
         opposed += f"; the other {left} are in parts that are small, or vary as much by themselves"
     return f"{who}{made_of}{opposed}."
-
-
-# -- caveats
-
-
-def _cache_caveats(sides: Sequence[Side], trials: Sequence[Sequence[Trial]]) -> list[str]:
-    said = []
-    for index in range(1, len(sides)):
-        warm = _warm_shares(trials[0], trials[index])
-        if warm and abs(warm[0] - warm[1]) > SAME_CACHE:
-            said.append(
-                f"not comparable: {sides[0].label} found {percent(warm[0])} of its pages in the "
-                f"cache, {sides[index].label} {percent(warm[1])}"
-            )
-    for side, of_side in zip(sides, trials, strict=True):
-        shares = _known_warm_shares(of_side)
-        if shares and max(shares) - min(shares) > SAME_CACHE:
-            said.append(
-                f"the page cache was not the same for each round of {side.label}: "
-                f"{percent(min(shares))} to {percent(max(shares))} of its pages were warm"
-            )
-    return said
-
-
-def _queue_caveats(sides: Sequence[Side], trials: Sequence[Sequence[Trial]]) -> list[str]:
-    held_up = []
-    for side, of_side in zip(sides, trials, strict=True):
-        shares = [_queued_share(trial.run) for trial in of_side if trial.run]
-        if shares and median(shares) >= MUCH_QUEUED:
-            held_up.append(f"{percent(median(shares))} of the time in {side.label}")
-    if not held_up:
-        return []
-    return [
-        f"a stage waited for a free CPU {', '.join(held_up)}: other work on this host, or more "
-        "stages than CPUs, is in the figures"
-    ]
-
-
-def _queued_share(run: Run) -> float:
-    """Of the run, the time that the stage which waited most for a free CPU did so."""
-    return max((share(stage, "runqueue", run.wall_seconds) for stage in run.stages), default=0.0)
-
-
-def _run_caveats(a: Run, b: Run) -> list[str]:
-    said = []
-    if a.pipeline != b.pipeline:
-        said.append(f"different pipelines: A is {a.pipeline}, B is {b.pipeline}")
-    else:
-        read = [sum(s.read_bytes for s in run.stages if s.position == 1) for run in (a, b)]
-        if abs(read[0] - read[1]) > SAME_INPUT * max(read):
-            said.append(
-                f"different inputs: the first stage of B read {times(read[1] / read[0])} times "
-                "as many bytes as A's"
-                if read[0]
-                else "different inputs: the first stage of A read nothing"
-            )
-    for label, run in zip(LABELS, (a, b), strict=False):
-        if run.partial:
-            said.append(f"{label} is partial: it ran already when observation began")
-        if run.live:
-            said.append(f"{label} still runs: its figures are those so far")
-    return said
-
-
-def _trial_caveats(trials: Sequence[Sequence[Trial]]) -> list[str]:
-    said = []
-    unseen = [
-        label
-        for label, of_side in zip(LABELS, trials, strict=False)
-        if any(trial.run is None for trial in of_side)
-    ]
-    if unseen:
-        said.append(
-            f"rounds of {' and '.join(unseen)} had no pipeline: of their time no more is known "
-            "than how much was CPU time"
-        )
-    for label, of_side in zip(LABELS, trials, strict=False):
-        most = max(trial.pipelines for trial in of_side)
-        if most > 1:
-            said.append(
-                f"{label} ran {most:,} pipelines: the longest one stands for it, "
-                "but wall and CPU time are those of the whole command"
-            )
-        signatures = {trial.run.pipeline for trial in of_side if trial.run}
-        if len(signatures) > 1:
-            said.append(f"{label} was not always the same: {', '.join(sorted(signatures))}")
-        lost = sum(trial.lost for trial in of_side)
-        if lost:
-            said.append(f"{lost:,} events of {label} were lost: its figures are too low")
-        if any(trial.run and trial.run.live for trial in of_side):
-            said.append(f"stages of {label} went on after the command: their figures are cut off")
-    return said
-
-
-# -- side by side
-
-
-def _of_run(value: Callable[[Run], float | None]) -> Callable[[Trial], float | None]:
-    return lambda trial: None if trial.run is None else value(trial.run)
-
-
-def _summed(value: Callable[[Stage], float]) -> Callable[[Trial], float | None]:
-    return _of_run(lambda run: sum(value(stage) for stage in run.stages))
-
-
-def _in_state(state: str) -> Callable[[Trial], float | None]:
-    return _summed(lambda stage: stage.states[state])
-
-
-def _pages(name: str) -> Callable[[Trial], float | None]:
-    return _of_run(lambda run: run.readahead.pages[name] if run.readahead else None)
-
-
-def _stalled(name: str) -> Callable[[Trial], float | None]:
-    return _of_run(lambda run: run.readahead.stalls[name].seconds if run.readahead else None)
-
-
-def _cores(trial: Trial) -> float | None:
-    if trial.wall_seconds <= 0:
-        return None
-    return trial.cpu_seconds / trial.wall_seconds
-
-
-#: Group, name, unit, and how to read it off a trial.
-_QUANTITIES: tuple[tuple[str, str, str, Callable[[Trial], float | None]], ...] = (
-    ("time", "wall", "seconds", lambda trial: trial.wall_seconds),
-    ("time", "pipeline", "seconds", _of_run(lambda run: run.wall_seconds)),
-    ("time", "CPU", "seconds", lambda trial: trial.cpu_seconds),
-    ("time", "user CPU", "seconds", _summed(lambda stage: stage.user_seconds)),
-    ("time", "system CPU", "seconds", _summed(lambda stage: stage.system_seconds)),
-    ("time", "cores used", "cores", _cores),
-    ("time", "overlap", "ratio", _of_run(lambda run: run.overlap)),
-    ("time", "level 0", "seconds", _of_run(lambda run: run.levels[0])),
-    ("time", "level 1", "seconds", _of_run(lambda run: run.levels[1])),
-    ("time", "level 2 and up", "seconds", _of_run(lambda run: sum(run.levels[2:]))),
-    *(
-        ("waits", STATE_WORDS[state], "seconds", _in_state(state))
-        for state in STATES
-        if state != "cpu"
-    ),
-    ("disk", "no stage on CPU", "seconds", _of_run(lambda run: run.disk_alone_seconds)),
-    ("disk", "a stage on CPU", "seconds", _of_run(lambda run: run.disk_overlapped_seconds)),
-    (
-        "disk",
-        "stalls",
-        "count",
-        _of_run(lambda run: run.readahead.stall_count if run.readahead else None),
-    ),
-    *(("disk", f"stalled: {name}", "seconds", _stalled(name)) for name in STALL_CLASSES),
-    *(("pages", name, "pages", _pages(name)) for name in PAGE_CLASSES),
-    ("pages", "warm share", "ratio", _warm_share),
-    ("data", "read", "bytes", _summed(lambda stage: stage.read_bytes)),
-    ("data", "written", "bytes", _summed(lambda stage: stage.written_bytes)),
-    ("data", "read calls", "count", _summed(lambda stage: stage.read_calls)),
-    ("data", "write calls", "count", _summed(lambda stage: stage.write_calls)),
-    ("data", "forks", "count", _summed(lambda stage: stage.forks)),
-)
-
-
-def _row(
-    group: str,
-    name: str,
-    unit: str,
-    value: Callable[[Trial], float | None],
-    trials: Sequence[Sequence[Trial]],
-) -> Row:
-    values = [[value(trial) for trial in of_side] for of_side in trials]
-    return Row(
-        group,
-        name,
-        unit,
-        tuple(_figure(of_side) for of_side in values),
-        (None, *(_figure(_divided(values[0], of_side)) for of_side in values[1:])),
-    )
-
-
-def _divided(a: Sequence[float | None], b: Sequence[float | None]) -> list[float | None]:
-    return [None if y is None or not x else y / x for x, y in zip(a, b, strict=True)]
-
-
-def _figure(values: Iterable[float | None]) -> Figure | None:
-    known = [value for value in values if value is not None]
-    return Figure(median(known), min(known), max(known)) if known else None
-
-
-def _stage_rows(trials: Sequence[Sequence[Trial]]) -> tuple[StageRow, ...]:
-    """The stages of all sides, those of one name and corresponding places in one row."""
-    sides = [_places(of_side) for of_side in trials]
-    merged: list[tuple[str, list[StageFigures | None]]] = []
-    for index, places in enumerate(sides):
-        before = [command for command, _ in merged]
-        here = [command for command, _ in places]
-        rows: list[tuple[str, list[StageFigures | None]]] = []
-        for kind, i1, i2, j1, j2 in SequenceMatcher(a=before, b=here, autojunk=False).get_opcodes():
-            if kind == "equal":
-                pairs = zip(merged[i1:i2], places[j1:j2], strict=True)
-                rows += [(command, [*found, figures]) for (command, found), (_, figures) in pairs]
-                continue
-            rows += [(command, [*found, None]) for command, found in merged[i1:i2]]
-            rows += [(command, [*[None] * index, figures]) for command, figures in places[j1:j2]]
-        merged = rows
-    return tuple(StageRow(command, tuple(found)) for command, found in merged)
-
-
-def _places(trials: Sequence[Trial]) -> list[tuple[str, StageFigures]]:
-    """Command and figures of each place of the pipeline that most rounds had."""
-    rounds = [_branches(trial.run) for trial in trials if trial.run is not None]
-    shapes = [tuple(found) for found in rounds]
-    if not shapes:
-        return []
-    usual = max(shapes, key=shapes.count)
-    alike = [found for found in rounds if tuple(found) == usual]
-    return [
-        (command, _figures(position, [found[position, command] for found in alike]))
-        for position, command in usual
-    ]
-
-
-def _branches(run: Run) -> dict[tuple[int, str], list[Stage]]:
-    """The stages by position and command."""
-    found: dict[tuple[int, str], list[Stage]] = {}
-    for stage in run.stages:
-        found.setdefault((stage.position, stage.command), []).append(stage)
-    return found
-
-
-def _figures(position: int, rounds: Sequence[Sequence[Stage]]) -> StageFigures:
-    def middle(value: Callable[[Stage], float]) -> float:
-        return median(sum(value(stage) for stage in stages) for stages in rounds)
-
-    def in_state(state: str) -> float:
-        return middle(lambda stage: stage.states[state])
-
-    return StageFigures(
-        position=position,
-        branches=median(len(stages) for stages in rounds),
-        cpu_seconds=middle(lambda stage: stage.cpu_seconds),
-        user_seconds=middle(lambda stage: stage.user_seconds),
-        system_seconds=middle(lambda stage: stage.system_seconds),
-        state_seconds={state: in_state(state) for state in STATES},
-        read_bytes=middle(lambda stage: stage.read_bytes),
-        written_bytes=middle(lambda stage: stage.written_bytes),
-        read_calls=middle(lambda stage: stage.read_calls),
-        write_calls=middle(lambda stage: stage.write_calls),
-        forks=middle(lambda stage: stage.forks),
-    )

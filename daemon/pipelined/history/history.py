@@ -24,9 +24,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pipelined.analysis.bottleneck import brief
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.sentence import brief
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
 from pipelined.history.database import COLUMNS, Archive, Details, NoHistoryError, Query, Row, Store

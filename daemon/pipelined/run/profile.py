@@ -305,7 +305,7 @@ def _nothing_seen(found: Profile, lost: int) -> str:
 
 def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[str]:
     """A line for each signature: how many runs, their time, and who held the longest one back."""
-    from pipelined.analysis.bottleneck import brief
+    from pipelined.analysis.sentence import brief
     from pipelined.terminal.run_report import printable_run, shorten
     from pipelined.wording import duration
 

@@ -16,12 +16,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from pipelined.analysis.comparison import (
+from pipelined.analysis.comparison import Comparison, Side
+from pipelined.analysis.comparison_rows import (
     GROUPS,
-    Comparison,
     Figure,
     Row,
-    Side,
     StageFigures,
     amount,
     tells,

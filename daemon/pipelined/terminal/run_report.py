@@ -16,9 +16,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from pipelined.analysis.bottleneck import cache, sentence, share, stalls
+from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.readahead_words import cache, stalls
+from pipelined.analysis.sentence import sentence
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
 from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, percent
 

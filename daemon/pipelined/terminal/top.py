@@ -27,7 +27,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipelined.analysis.bottleneck import bottleneck, brief, cache
+from pipelined.analysis.bottleneck import bottleneck
+from pipelined.analysis.readahead_words import cache
+from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
 from pipelined.runs import STATES, Run, Stage

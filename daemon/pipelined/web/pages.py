@@ -18,9 +18,10 @@ from flask import Blueprint, Response, abort, jsonify, redirect, render_template
 from markupsafe import Markup
 
 from pipelined import __version__
-from pipelined.analysis.bottleneck import sentence, share
+from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.sentence import sentence
 from pipelined.errors import UserError
 from pipelined.history.history import NoSuchRunError, moment
 from pipelined.model.timeline import timeline_as_dict
@@ -227,7 +228,7 @@ def _compared(find: Callable[[str], StoredRun]) -> Comparison:
 
 
 def _compare_page(comparison: Comparison) -> str:
-    from pipelined.analysis.comparison import GROUPS, amount, tells, times
+    from pipelined.analysis.comparison_rows import GROUPS, amount, tells, times
 
     longest = max(side.wall_seconds.median for side in comparison.sides)
     groups = {

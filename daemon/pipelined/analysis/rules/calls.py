@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings on reading and writing: the size of calls, and copies that nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelined.analysis.bottleneck import share
+from pipelined.analysis.rules.rule import (
+    BULK,
+    Case,
+    Evidence,
+    Finding,
+    Part,
+    ratio,
+    readahead_evidence,
+)
+from pipelined.analysis.sentence import stage_label
+from pipelined.commands import COPIERS, SHELLS
+from pipelined.runs import Stage
+from pipelined.wording import data_size, duration, listing, mean_size, percent
+
+__all__ = ["cache_sized", "large_writes", "reader_costs", "small_calls"]
+
+#: Smaller reads or writes than this cost more by the call than by the byte (docs/REPORT.md).
+SMALL_CALL = 1024
+#: What one small read or write takes at most (seconds): 0.3 to 1 µs where it was measured.
+CALL_SECONDS = 2e-6
+#: What a pipe holds unless it was told otherwise (bytes, pipe(7)).
+PIPE_CAPACITY = 64 << 10
+#: Writer and reader each wait this share of the run for the other: they take turns.
+IN_TURN = 0.10
+#: Of the system time of a copier, what copying from outside the cache adds at most: a third to a
+#: half was measured (dd of a cached file into a pipe, 4 to 16 MiB against 256 KiB).
+OUT_OF_CACHE = 0.5
+
+
+def reader_costs(case: Case) -> Iterator[Finding]:
+    """A leading copier that waits for nothing its reader would have waited for."""
+    for part in case.parts:
+        readahead = part.readahead
+        if readahead is None or not case.copies_files(part):
+            continue
+        stage = part.stages[0]
+        cpu, stalled = stage.cpu_seconds, readahead.stall_seconds
+        # what waiting it takes off its reader may be worth more than it costs
+        if not case.worth(cpu) or case.worth(stalled):
+            continue
+        (reader,) = case.graph.after[part.indexes[0]]
+        then = stage_label(case.run, (reader,))
+        command = case.run.stages[reader].command
+        evidence = (
+            Evidence("on CPU", cpu, "seconds"),
+            Evidence("copied", stage.written_bytes, "bytes"),
+            Evidence("stalled", stalled, "seconds"),
+            *readahead_evidence(readahead),
+        )
+        size = data_size(stage.written_bytes)
+        if readahead.cache_state == "warm":
+            yield Finding(
+                "reader-costs",
+                "advice",
+                f"{part.name} only copied {size}, which were in memory, into the pipe: "
+                f"{duration(cpu)} of CPU.",
+                f"Try: {command} … FILE or {command} … < FILE, without {part.command}. Only for "
+                f"several files is it needed, if {command} takes none.",
+                (*part.indexes, reader),
+                evidence,
+                min(case.wall, cpu + case.run.stages[reader].system_seconds),
+                f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe",
+            )
+        elif readahead.cache_state is not None:
+            yield Finding(
+                "reader-costs",
+                "note",
+                f"{part.name} copied {size} from disk into the pipe for {duration(cpu)} of CPU and "
+                f"hardly waited: {then} may do as well without it, or wait more.",
+                f"Try: both ways from a cold cache (pipelined compare --cold FILE 'cat FILE | "
+                f"{command} …' '{command} … FILE').",
+                (*part.indexes, reader),
+                evidence,
+            )
+
+
+def large_writes(case: Case) -> Iterator[Finding]:
+    """Writes that do not fit into the pipe: writer and reader take turns."""
+    run, wall = case.run, case.wall
+    if case.host.cores < 2:
+        return
+    for index, readers in enumerate(case.graph.after):
+        writer = run.stages[index]
+        mean, capacity = _pipe_write(writer)
+        if mean < capacity or writer.written_bytes < BULK or len(readers) != 1:
+            continue
+        (reading,) = readers
+        reader = run.stages[reading]
+        full, empty = share(writer, "pipe_full", wall), share(reader, "pipe_empty", wall)
+        # with one CPU for both they take turns whatever the blocks are, and so with a slow disk
+        queued = writer.states["runqueue"] + reader.states["runqueue"]
+        could = min(writer.cpu_seconds, reader.cpu_seconds) - sum(run.levels[2:]) - queued
+        for_it = empty * wall - writer.states["disk"] - writer.states["pipe_empty"]
+        gain = min(full * wall, for_it, could)
+        if min(full, empty) < IN_TURN or not case.worth(gain):
+            continue
+        name, other = stage_label(run, (index,)), stage_label(run, (reading,))
+        blocks = "bs=32k" if writer.command == "dd" else "32 KiB"
+        yield Finding(
+            "large-writes",
+            "warning",
+            f"{name} wrote {mean_size(mean, 1)} at a time into a pipe of "
+            f"{mean_size(capacity, 1)}: it waited {percent(full)} of the run for {other}, and "
+            f"{other} {percent(empty)} for it.",
+            f"Try: smaller blocks ({blocks}), or a larger pipe (F_SETPIPE_SZ).",
+            (index, reading),
+            (
+                Evidence("mean write", mean, "bytes"),
+                Evidence("capacity of the pipe", capacity, "bytes"),
+                Evidence("writer at a full pipe", full * wall, "seconds"),
+                Evidence("reader at an empty pipe", empty * wall, "seconds"),
+                Evidence("in the run queue", queued, "seconds"),
+                Evidence("two stages on CPU", sum(run.levels[2:]), "seconds"),
+            ),
+            gain,
+            "the least of the writer's wait, of the reader's less what the writer itself waited "
+            "for input, and of the CPU seconds that could have overlapped but did not",
+        )
+
+
+def small_calls(case: Case) -> Iterator[Finding]:
+    """Reads or writes so small that the calls cost more than the data."""
+    for part in case.parts:
+        reads, writes = _own_small(case, part)
+        system = part.sum(lambda stage: stage.system_seconds)
+        gain = min(system, (reads + writes) * CALL_SECONDS, case.wall)
+        if not case.worth(gain):
+            continue
+        made = []
+        if reads:
+            made.append(f"{reads:,} reads of {mean_size(part.mean_read(), 1)}")
+        if writes:
+            made.append(f"{writes:,} writes of {mean_size(part.mean_write(), 1)}")
+        yield Finding(
+            "small-calls",
+            "warning",
+            f"{part.name} made {listing(made)} on average: the calls cost more than the data.",
+            _larger_calls(part.command, reads > writes),
+            part.indexes,
+            (
+                Evidence("small reads", reads, "calls"),
+                Evidence("small writes", writes, "calls"),
+                Evidence("in the kernel", system, "seconds"),
+            ),
+            gain,
+            f"the lesser of its system time and {duration(CALL_SECONDS)} for each call",
+        )
+
+
+def cache_sized(case: Case) -> Iterator[Finding]:
+    """A copier whose block is out of the cache again before it is written."""
+    level2 = case.host.l2_bytes
+    if level2 is None:
+        return
+    for part in case.parts:
+        block = max(part.mean_read(), part.mean_write())
+        system = part.sum(lambda stage: stage.system_seconds)
+        if part.command not in COPIERS or block <= level2 / 2:
+            continue
+        if not any(case.graph.after[index] for index in part.indexes):
+            continue  # nobody touches the block again
+        gain = OUT_OF_CACHE * system * (1 - level2 / 2 / block)
+        if not case.worth(gain):
+            continue
+        blocks = "bs=128k" if part.command == "dd" else "128 KiB"
+        yield Finding(
+            "cache-sized",
+            "advice",
+            f"{part.name} moved blocks of {mean_size(block, 1)}, over half of this machine's "
+            f"second-level cache ({mean_size(level2, 1)}): what it read may have left the cache "
+            "when it was written.",
+            f"Try: smaller blocks ({blocks}).",
+            part.indexes,
+            (
+                Evidence("mean block", block, "bytes"),
+                Evidence("second-level cache", level2, "bytes"),
+                Evidence("in the kernel", system, "seconds"),
+            ),
+            gain,
+            "half of its system time, which is what copying from outside the cache added when "
+            "measured, for the part of a block that exceeds half of the cache",
+        )
+
+
+def _pipe_write(stage: Stage) -> tuple[float, int]:
+    """Mean write of a stage to its pipe, and what that holds (bytes)."""
+    functions = stage.functions
+    if functions is not None and functions.pipe_writes.mean is not None:
+        return functions.pipe_writes.mean, functions.pipe_capacity_bytes or PIPE_CAPACITY
+    return ratio(stage.written_bytes, stage.write_calls), PIPE_CAPACITY
+
+
+def _small(part: Part) -> tuple[int, int]:
+    """Reads and writes of a part, where they are small on average."""
+    reads = part.sum(lambda s: s.read_calls) if part.mean_read() < SMALL_CALL else 0
+    writes = part.sum(lambda s: s.write_calls) if part.mean_write() < SMALL_CALL else 0
+    return int(reads), int(writes)
+
+
+def _own_small(case: Case, part: Part) -> tuple[int, int]:
+    """Those that are its own doing: not a reader's of what a writer writes piece by piece."""
+    reads, writes = _small(part)
+    writers = set().union(*(case.graph.before[index] for index in part.indexes))
+    pieces = sum(_small(Part(case.run, (index,)))[1] for index in writers)
+    if reads > 2 * pieces:
+        return reads, writes
+    return 0, writes if writes > 2 * pieces else 0
+
+
+def _larger_calls(command: str, reading: bool) -> str:
+    if command == "dd":
+        return "Try: larger blocks (bs=64k)."
+    if reading and command in SHELLS:
+        return "Try: awk in place of the shell's read, which reads a pipe byte by byte."
+    if reading:
+        return "Try: a larger buffer for what it reads (64 KiB)."
+    return (
+        "Try: no flush after each line: without fflush(), grep --line-buffered, sed -u, "
+        "stdbuf -oL, python -u."
+    )

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings on the disk and the page cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelined.analysis.rules.rule import (
+    BULK,
+    PAGE,
+    Case,
+    Evidence,
+    Finding,
+    Part,
+    readahead_evidence,
+)
+from pipelined.commands import BARRIERS, COPIERS
+from pipelined.runs import Readahead
+from pipelined.wording import data_size, duration, percent
+
+__all__ = [
+    "cold_run",
+    "disk_not_overlapped",
+    "readahead_late",
+    "readahead_useless",
+    "readahead_wasted",
+]
+
+#: Faults on mapped files that had to wait: the libraries of a cold program make some dozens.
+BULK_FAULTS = 256
+#: A shorter wait for disk than this is no story of its own (share of the run) ...
+DISK_NOTABLE = 0.10
+#: ... and the disk is the limit only from this on.
+DISK_LIMIT = 0.40
+#: Fewer waits than this are no turns: one slow answer of a disk is an accident.
+TURNS = 16
+#: A stage whose children took this share of its CPU seconds leaves its reading to them.
+BY_CHILDREN = 0.5
+#: Waits for late pages that exceed the others this many times are the story of the reader.
+LATE_DOMINATES = 2.0
+#: A lower share than this of what came from disk was read ahead: read-ahead did not work.
+LOW_COVERAGE = 0.5
+#: A lower share than this of what was read ahead was used.
+LOW_ACCURACY = 0.5
+#: Larger reads than the usual read-ahead window of 128 KiB, with room (bytes).
+LARGE_READ = 256 << 10
+
+
+def disk_not_overlapped(case: Case) -> Iterator[Finding]:
+    """A stage computes and waits by turns for pages that nobody had asked for before."""
+    run = case.run
+    computing = sum(run.levels[1:]) - run.disk_overlapped_seconds
+    for part in case.parts:
+        readahead = part.readahead
+        if readahead is None or not _reads_from_disk(readahead):
+            continue
+        # a reader in front of these has no computing to wait for, or a pipe's worth of it
+        if part.command in COPIERS | BARRIERS or _by_children(part):
+            continue
+        # what one reads beside its stdin is a table, or its own program: none in front can bring it
+        if any(case.graph.before[index] for index in part.indexes):
+            continue
+        if _unasked_waits(readahead) < TURNS:
+            continue
+        stalled = min(_unasked(readahead), run.disk_alone_seconds)
+        cpu = part.sum(lambda stage: stage.cpu_seconds)
+        gain = min(stalled, cpu, computing)
+        if not case.worth(gain):
+            continue
+        name = part.name
+        covered = (readahead.coverage or 0.0) >= LOW_COVERAGE
+        # cat writes more at a time than a pipe holds: without read-ahead it takes turns as well
+        reader = "cat FILE" if covered else "dd bs=32k if=FILE"
+        yield Finding(
+            "disk-not-overlapped",
+            "warning",
+            f"{name} computed {duration(cpu)} and waited {duration(stalled)} for disk by turns: "
+            "no stage was on CPU while it waited.",
+            f"Try: a reader in front ({reader} | {part.command}), so that the disk works while "
+            f"{part.command} computes"
+            + ("." if covered else "; or a larger read-ahead for that disk (read_ahead_kb)."),
+            part.indexes,
+            (
+                Evidence("stalled alone, not read ahead", stalled, "seconds"),
+                Evidence("on CPU", cpu, "seconds"),
+                Evidence("pages not read ahead", readahead.pages["miss"], "pages"),
+                *readahead_evidence(readahead),
+            ),
+            gain,
+            "the least of its waiting with no stage on CPU, of its CPU seconds, and of the "
+            "run's CPU time without disk waits",
+        )
+
+
+def readahead_useless(case: Case) -> Iterator[Finding]:
+    """A reader stands still for pages that read-ahead did not bring in."""
+    for part in case.parts:
+        readahead = part.readahead
+        if readahead is None or not _reads_from_disk(readahead):
+            continue
+        coverage = readahead.coverage
+        stalled = min(readahead.stalls["miss"].alone_seconds, case.run.disk_alone_seconds)
+        # sort and its like ask for all that they have room for: ahead of that there is nothing
+        if coverage is None or coverage >= LOW_COVERAGE or part.command in BARRIERS:
+            continue
+        if stalled < DISK_NOTABLE * case.wall or not case.worth(stalled):
+            continue
+        mean = part.mean_read()
+        if mean >= LARGE_READ:
+            advice = (
+                "Try: smaller blocks than the read-ahead window of that disk (read_ahead_kb), "
+                "such as 64 KiB; or a larger window."
+            )
+        else:
+            advice = (
+                "Try: switch read-ahead on, if read_ahead_kb of that disk is 0 or the program "
+                "asks for none (POSIX_FADV_RANDOM). Else the files are tiny or the reads jump: "
+                "read several files at a time (xargs -P), or in the order in which they lie on "
+                "disk."
+            )
+        yield Finding(
+            "readahead-useless",
+            "advice",
+            f"{part.name} waited {duration(stalled)} for disk with no stage on CPU; read-ahead "
+            f"brought in {percent(coverage)} of what came from there.",
+            advice,
+            part.indexes,
+            (
+                Evidence("stalled alone, not read ahead", stalled, "seconds"),
+                Evidence("mean read", mean, "bytes"),
+                *readahead_evidence(readahead),
+            ),
+            stalled,
+            "its waiting for pages that were not read ahead, with no stage on CPU",
+        )
+
+
+def readahead_wasted(case: Case) -> Iterator[Finding]:
+    """A reader waits for a disk that reads what nobody uses."""
+    for part in case.parts:
+        readahead = part.readahead
+        if readahead is None or not readahead.inserted_pages:
+            continue
+        wasted = readahead.pages["wasted"]
+        unused = wasted / readahead.inserted_pages
+        waited = sum(stalls.alone_seconds for stalls in readahead.stalls.values())
+        waited = min(waited, case.run.disk_alone_seconds)
+        gain = waited * wasted / (readahead.inserted_pages + readahead.pages["miss"])
+        if wasted * PAGE < BULK or unused <= 1 - LOW_ACCURACY or not case.worth(gain):
+            continue
+        yield Finding(
+            "readahead-wasted",
+            "advice",
+            f"{part.name} waited {duration(waited)} for disk with no stage on CPU, and "
+            f"{percent(unused)} of what was read ahead for it ({data_size(wasted * PAGE)}) was "
+            "never used.",
+            "Try: a smaller read-ahead for that disk (read_ahead_kb), or "
+            "posix_fadvise(POSIX_FADV_RANDOM) in the program.",
+            part.indexes,
+            (
+                Evidence("stalled alone", waited, "seconds"),
+                Evidence("read ahead and never used", wasted, "pages"),
+                *readahead_evidence(readahead),
+            ),
+            gain,
+            "the wasted pages' part of the pages read, of its waiting with no stage on CPU",
+        )
+
+
+def readahead_late(case: Case) -> Iterator[Finding]:
+    """Read-ahead asked in time, and the disk could not keep up."""
+    for part in case.parts:
+        readahead = part.readahead
+        if readahead is None or not _reads_from_disk(readahead):
+            continue
+        late = min(readahead.stalls["late"].alone_seconds, case.run.disk_alone_seconds)
+        enough = late >= DISK_LIMIT * case.wall and case.worth(late)
+        if not enough or late < LATE_DOMINATES * _unasked(readahead):
+            continue
+        rate = _from_disk(readahead) / case.wall
+        yield Finding(
+            "readahead-late",
+            "advice",
+            f"{part.name} waited {duration(late)}, {percent(late / case.wall)} of the run, for "
+            "pages that were on their way: read-ahead was at work, and the disk gave it "
+            f"{data_size(rate)} a second.",
+            "Try: fewer bytes from that disk (compressed input), or a faster one; a larger "
+            "read-ahead (read_ahead_kb) if it is slow to answer rather than to deliver.",
+            part.indexes,
+            (
+                Evidence("stalled alone, read ahead too late", late, "seconds"),
+                Evidence("from disk", _from_disk(readahead), "bytes"),
+                *readahead_evidence(readahead),
+            ),
+        )
+
+
+def cold_run(case: Case) -> Iterator[Finding]:
+    """The run had to wait for a disk that another run may not need."""
+    readahead = case.run.readahead
+    if readahead is None or not _reads_from_disk(readahead):
+        return
+    state, warm = readahead.cache_state, readahead.warm_share
+    if state not in ("cold", "mixed") or warm is None:
+        return
+    read = data_size(_from_disk(readahead))
+    alike = "cold" if state == "cold" else "warm as that"
+    yield Finding(
+        "cold-run",
+        "note",
+        f"The page cache was {state}: {read} came from disk, and {percent(warm)} of the pages "
+        f"read were there before. Compare this run only with others as {alike}.",
+        "",
+        (),
+        (
+            Evidence("from disk", _from_disk(readahead), "bytes"),
+            Evidence("warm pages", warm, "ratio"),
+        ),
+    )
+
+
+def _from_disk(readahead: Readahead) -> int:
+    """Bytes that a reader had from disk."""
+    pages = sum(readahead.pages[name] for name in ("hit", "late", "miss"))
+    return pages * PAGE + readahead.direct_bytes
+
+
+def _reads_from_disk(readahead: Readahead) -> bool:
+    """More than what starting a program takes."""
+    return _from_disk(readahead) >= BULK or readahead.faults["miss"] >= BULK_FAULTS
+
+
+def _unasked(readahead: Readahead) -> float:
+    """Seconds asleep, with no stage on CPU, for what was asked for only when it was needed."""
+    stalls = readahead.stalls
+    seconds = stalls["miss"].alone_seconds
+    if readahead.direct_bytes > _from_disk(readahead) / 2:
+        seconds += stalls["other"].alone_seconds
+    return seconds
+
+
+def _unasked_waits(readahead: Readahead) -> int:
+    """How many sleeps those seconds are, at most."""
+    stalls = readahead.stalls
+    waits = stalls["miss"].alone + stalls["miss"].overlapped
+    if readahead.direct_bytes > _from_disk(readahead) / 2:
+        waits += stalls["other"].alone + stalls["other"].overlapped
+    return waits
+
+
+def _by_children(part: Part) -> bool:
+    """Whether it is its children that work."""
+    cpu = part.sum(lambda stage: stage.cpu_seconds)
+    return part.sum(lambda stage: stage.children_cpu_seconds) >= BY_CHILDREN * cpu > 0

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings on which stage works and which one waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pipelined.analysis.bottleneck import LARGE, share
+from pipelined.analysis.rules.rule import BULK, Case, Evidence, Finding, Part, ratio
+from pipelined.analysis.sentence import stage_label
+from pipelined.commands import BY_LINE
+from pipelined.runs import Stage
+from pipelined.wording import duration, listing, percent
+
+__all__ = ["barrier", "ceiling", "idle_stage", "more_stages_than_cores"]
+
+#: A stage on CPU for this share of the run is the ceiling, if others wait for it.
+CEILING = 0.90
+#: On this many CPUs it is parallel already.
+PARALLEL = 1.05
+#: A stage asleep on an empty pipe for this share of the run is idle.
+IDLE = 0.90
+#: A stage that passes on a lower share of its input than this shrinks the data.
+SHRINKS = 0.5
+#: Less output than this is a result (a count, a sum), not lines passed on (bytes).
+PASSED_ON = 4096
+#: Using a lower share of the CPUs, a pipeline lacks them because of others, or of a limit.
+SATURATED = 0.8
+#: The same work on several CPUs.
+PARALLEL_KIN: Mapping[str, str] = {
+    "bzip2": "lbzip2",
+    "gzip": "pigz",
+    "sort": "sort --parallel=N with LC_ALL=C",
+    "xz": "xz -T0",
+    "zstd": "zstd -T0",
+}
+
+
+def ceiling(case: Case) -> Iterator[Finding]:
+    """One stage computes all the time, on one CPU, and the others wait for it."""
+    found, run = case.bottleneck, case.run
+    if found is None or found.kind != "cpu" or len(found.stages) > 1:
+        return
+    if not CEILING <= found.cpu_share <= PARALLEL or not (found.waiters or found.ended):
+        return
+    (index,) = found.stages
+    cpu = run.stages[index].cpu_seconds
+    others = [stage for other, stage in enumerate(run.stages) if other != index]
+    second = max(others, key=lambda stage: stage.cpu_seconds)
+    free = max(1.0, case.host.cores - (run.cpu_seconds - cpu) / case.wall)
+    gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free)
+    if not case.worth(gain):
+        return
+    kin = PARALLEL_KIN.get(found.command)
+    if found.command == "xargs":
+        kin = "several processes at a time (xargs -P)"
+    yield Finding(
+        "ceiling",
+        "advice",
+        f"{stage_label(run, found.stages)} was on CPU {percent(found.cpu_share)} of the run and "
+        f"the others waited for it; the next busiest, {second.command}, took "
+        f"{duration(second.cpu_seconds)} of CPU.",
+        f"Try: {kin}."
+        if kin
+        else "Try: split its work over two stages (sed -e A -e B is sed A | sed B), or over "
+        "several of it (split -n r/4 --filter CMD, parallel --pipe).",
+        found.stages,
+        (
+            Evidence("on CPU", cpu, "seconds"),
+            Evidence("next busiest stage on CPU", second.cpu_seconds, "seconds"),
+            Evidence("CPUs that it could use", free, "count"),
+        ),
+        gain,
+        "its CPU seconds, less those of the next busiest stage or, if more, an even share on "
+        f"each of the {free:.1f} CPUs that the others leave",
+    )
+
+
+def idle_stage(case: Case) -> Iterator[Finding]:
+    """A filter sleeps behind a busy stage, and throws away most of what that makes."""
+    run = case.run
+    for index, before in enumerate(case.graph.before):
+        if len(before) != 1:
+            continue
+        stage, (source,) = run.stages[index], tuple(before)
+        heavy = run.stages[source]
+        passed = _passed_on(stage)
+        if passed is None or not {stage.command, heavy.command} <= BY_LINE:
+            continue
+        waited = share(stage, "pipe_empty", case.wall)
+        gain = heavy.cpu_seconds * (1 - passed)
+        if waited < IDLE or not case.worth(gain):
+            continue
+        yield Finding(
+            "idle-stage",
+            "advice",
+            f"{stage_label(run, (index,))} slept {percent(waited)} of the run and passed on "
+            f"{percent(passed)} of what {stage_label(run, (source,))} took "
+            f"{duration(heavy.cpu_seconds)} of CPU to make.",
+            f"Try: put {stage.command} before {heavy.command}, if it does not need what "
+            f"{heavy.command} makes of a line.",
+            (source, index),
+            (
+                Evidence("asleep on an empty pipe", waited, "ratio"),
+                Evidence("passed on", passed, "ratio"),
+                Evidence("stage before it on CPU", heavy.cpu_seconds, "seconds"),
+            ),
+            min(gain, case.wall),
+            "the CPU seconds of the stage before it, for the share that is thrown away",
+        )
+
+
+def barrier(case: Case) -> Iterator[Finding]:
+    """A stage that writes nothing before it has read all, and a stage behind that shrinks."""
+    found, run = case.bottleneck, case.run
+    if found is None or not found.barrier:
+        return
+    behind = sorted(set().union(*(case.graph.after[index] for index in found.stages)))
+    names = listing([stage_label(run, (index,)) for index in behind])
+    waited = min(run.stages[index].states["pipe_empty"] for index in behind)
+    part = Part(run, found.stages)
+    cpu = part.sum(lambda stage: stage.cpu_seconds)
+    passed = _passed_on(run.stages[behind[0]]) if len(behind) == 1 else None
+    gain = 0.0 if passed is None else min(cpu * (1 - passed), case.wall)
+    sentence = (
+        f"{part.name} wrote nothing before it had read all its input; {names} waited "
+        f"{duration(waited)}."
+    )
+    evidence = (
+        Evidence("readers at an empty pipe", waited, "seconds"),
+        Evidence("on CPU", cpu, "seconds"),
+    )
+    if passed is None or not case.worth(gain):
+        if case.worth(waited):
+            yield Finding("barrier", "note", sentence, "", (*found.stages, *behind), evidence)
+        return
+    yield Finding(
+        "barrier",
+        "advice",
+        sentence,
+        f"Try: put {run.stages[behind[0]].command} before {found.command}, if it takes each line "
+        f"by itself. It passes on {percent(passed)} of the bytes.",
+        (*found.stages, *behind),
+        (*evidence, Evidence("passed on", passed, "ratio")),
+        gain,
+        f"the CPU seconds of {found.command}, for the share that would not reach it",
+    )
+
+
+def more_stages_than_cores(case: Case) -> Iterator[Finding]:
+    """More threads of the run want a CPU than there are."""
+    run, wall = case.run, case.wall
+    queued = sum(stage.states["runqueue"] for stage in run.stages)
+    wanted = (run.cpu_seconds + queued) / wall
+    longest = max(share(stage, "runqueue", wall) for stage in run.stages)
+    busiest = max(stage.cpu_seconds for stage in run.stages)
+    gain = min(longest * wall, wall - busiest)
+    saturated = run.cores_used >= SATURATED * case.host.cores
+    if wanted <= case.host.cores or not saturated or longest < LARGE or not case.worth(gain):
+        return
+    yield Finding(
+        "more-stages-than-cores",
+        "advice",
+        f"The pipeline could use {wanted:.1f} CPUs on average and there are {case.host.cores}: "
+        f"its stages waited {duration(queued)} for a free one.",
+        "Try: fewer at a time: join light stages (sed A | sed B is sed -e A -e B), lower "
+        "xargs -P; or more CPUs.",
+        (),
+        (
+            Evidence("in the run queue", queued, "seconds"),
+            Evidence("CPUs wanted", wanted, "count"),
+            Evidence("CPUs", case.host.cores, "count"),
+        ),
+        gain,
+        "the longest wait of one stage, but no more than what is left beside the busiest one",
+    )
+
+
+def _passed_on(stage: Stage) -> float | None:
+    """Of its input, what a line-by-line stage that shrinks it passes on; None: no such stage."""
+    passed = ratio(stage.written_bytes, stage.read_bytes)
+    shrinks = stage.read_bytes >= BULK and passed <= SHRINKS
+    shrinks = shrinks and stage.written_bytes >= PASSED_ON
+    return passed if shrinks and stage.command in BY_LINE else None

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on a run: the one sentence that says who holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipelined.analysis.bottleneck import (
+    LARGE,
+    NOTABLE,
+    STORM,
+    Bottleneck,
+    bottleneck,
+    main_state,
+    mean_share,
+    pipe_waits,
+    share,
+    too_short,
+)
+from pipelined.analysis.pipe_graph import joined
+from pipelined.runs import Run
+from pipelined.wording import STATE_WORDS, duration, listing, percent
+
+__all__ = ["brief", "sentence", "stage_label"]
+
+#: How many waiting stages a sentence names.
+NAMED = 3
+_IDLE = frozenset({"net", "poll", "lock", "sleep", "stopped", "other", "outside_in", "outside_out"})
+_PHRASES: Mapping[str, str] = {
+    "cpu": "on CPU {0}{1}",
+    "runqueue": "waits for a free CPU {0}{1}",
+    "disk": "waits for disk {0}{1}",
+    "child": "waits for its own children {0}{1}",
+    "net": "waits for the network {0}{1}",
+    "poll": "waits in poll {0}{1}",
+    "lock": "waits for a lock {0}{1}",
+    "sleep": "asleep {0}{1}",
+    "stopped": "stopped {0}{1}",
+    "other": "waits outside pipes, disk and network {0}{1}",
+    "outside_in": "waits {0}{1} on a pipe that no other stage feeds",
+    "outside_out": "waits {0}{1} on a pipe that no other stage reads",
+}
+
+
+def stage_label(run: Run, indexes: Sequence[int]) -> str:
+    """How a sentence calls one stage, or several parallel ones of one name.
+
+    ``awk``; ``sed (stage 2)`` where another place has the same name; ``4 × bash`` for parallel
+    branches; ``sort (pid 71, one of 2)`` for one of them.
+    """
+    stage = run.stages[indexes[0]]
+    twins = [s for s in run.stages if (s.position, s.command) == (stage.position, stage.command)]
+    namesake = any(s.command == stage.command and s.position != stage.position for s in run.stages)
+    name = f"{stage.command} (stage {stage.position})" if namesake else stage.command
+    if len(indexes) > 1:
+        return f"{len(indexes)} × {name}"
+    if len(twins) > 1:
+        return f"{stage.command} (pid {stage.pid}, one of {len(twins)})"
+    return name
+
+
+def brief(run: Run) -> str:
+    """The bottleneck in a few words, for tables: ``awk: CPU 97 %``; ``-`` without one.
+
+    Of a program alone it is where its own time went.
+    """
+    found = bottleneck(run)
+    if found is not None:
+        members, kind, value = found.stages, found.kind, found.share
+    elif len(run.stages) == 1 and not too_short(run):
+        members, (kind, value) = (0,), _alone(run)
+    else:
+        return "-"
+    word = "CPU" if kind == "cpu" else STATE_WORDS.get(kind, "outside pipe")
+    return f"{stage_label(run, members)}: {word} {percent(value)}"
+
+
+def sentence(run: Run) -> str:
+    """The verdict on a run: one sentence, plus one where sort-like or partial runs need it.
+
+    ``awk is the bottleneck: on CPU 97 % of the run; cat waits for it 61 % (full pipe).``
+    """
+    text = _sentence(run)
+    if run.partial:
+        text += " Partial: figures since observation began, not since the start of the run."
+    return text
+
+
+def _sentence(run: Run) -> str:
+    span = " of the run so far" if run.live else " of the run"
+    if not run.stages:
+        return "No verdict: no stage was seen."
+    if too_short(run):
+        return "Too short to say who holds whom back: less than 1 ms on CPU in all."
+    if len(run.stages) == 1:
+        return _alone_sentence(run, span)
+    found = bottleneck(run)
+    if found is None:
+        return _balanced(run, span)
+    return _accuse(run, found, span)
+
+
+def _alone(run: Run) -> tuple[str, float]:
+    """The state in which the one stage of a run spends most time, and its share."""
+    return main_state(run, (0,), [pipe_waits(run, 0, joined(run))])
+
+
+def _alone_sentence(run: Run, span: str) -> str:
+    kind, value = _alone(run)
+    text = f"{stage_label(run, (0,))} runs alone: {_phrase(kind, value, span)}"
+    on_cpu = share(run.stages[0], "cpu", run.wall_seconds)
+    if kind != "cpu" and on_cpu >= NOTABLE:
+        text += f", on CPU {percent(on_cpu)}"
+    return f"{text}."
+
+
+def _accuse(run: Run, found: Bottleneck, span: str) -> str:
+    name = stage_label(run, found.stages)
+    several = len(found.stages) > 1
+    idle = found.kind in _IDLE and found.cpu_share < LARGE
+    if idle:
+        head = f"{name} {'hold' if several else 'holds'} the others back without working: "
+    else:
+        head = f"{name} {'are' if several else 'is'} the bottleneck: "
+    parts = [head + ("each " if several else "") + _phrase(found.kind, found.share, span)]
+    if found.kind != "cpu" and found.cpu_share >= NOTABLE:
+        parts[0] += f", on CPU {percent(found.cpu_share)}"
+    elif found.kind == "cpu":
+        queue = mean_share(
+            [share(run.stages[m], "runqueue", run.wall_seconds) for m in found.stages]
+        )
+        if queue >= LARGE:
+            parts[0] += f", waits for a free CPU {percent(queue)}"
+    parts[0] += _storm(run, found)
+    parts += _waiting_clauses(run, found)
+    if not found.waiters:
+        for index, at in found.ended[:NAMED]:
+            parts.append(f"{stage_label(run, [index])} had ended after {percent(at)}")
+    if found.own_wait >= NOTABLE:
+        it = "they wait" if several else "it waits"
+        parts.append(f"{it} for the others {percent(found.own_wait)}")
+    text = "; ".join(parts) + "."
+    if found.barrier:
+        text += f" {found.command} writes nothing before it has read all its input."
+    return text
+
+
+def _waiting_clauses(run: Run, found: Bottleneck) -> list[str]:
+    clauses = []
+    them = "them" if len(found.stages) > 1 else "it"
+    for side in ("full", "empty"):
+        waiters = [waiter for waiter in found.waiters if waiter.side == side]
+        if not waiters:
+            continue
+        named = waiters[:NAMED]
+        names = listing([stage_label(run, waiter.stages) for waiter in named])
+        shares = listing([percent(waiter.share) for waiter in named])
+        verb = "waits" if len(named) == 1 and len(named[0].stages) == 1 else "wait"
+        more = f", {len(waiters) - NAMED} more" if len(waiters) > NAMED else ""
+        clauses.append(f"{names} {verb} for {them} {shares}{more} ({side} pipe)")
+    return clauses
+
+
+def _storm(run: Run, found: Bottleneck) -> str:
+    forks = sum(run.stages[m].forks for m in found.stages)
+    if forks < STORM and not (found.kind == "child" and forks > 1):
+        return ""
+    exited = sum(run.stages[m].exited_children for m in found.stages)
+    lifetime = sum(run.stages[m].children_lifetime_seconds for m in found.stages)
+    each = f", children live {duration(lifetime / exited)}" if exited and lifetime > 0 else ""
+    return f" ({forks:,} forks{each})"
+
+
+def _balanced(run: Run, span: str) -> str:
+    """The sentence for a run in which no stage stands out, by what they do instead."""
+    wall = run.wall_seconds
+    graph = joined(run)
+    waits = [pipe_waits(run, index, graph) for index in range(len(run.stages))]
+    most = max(wait.inside for wait in waits)
+    if most >= LARGE:
+        named = _top(run, [wait.inside for wait in waits], span)
+        alternate = sum(wait.inside >= LARGE for wait in waits) > 1
+        if alternate and run.overlap is not None and run.overlap < NOTABLE:
+            return f"No single bottleneck: the stages take turns; asleep on pipes: {named}."
+        return f"No single bottleneck stands out; asleep on pipes: {named}."
+    quiet = f"no stage waits on a pipe for more than {percent(most)}{span}"
+    for state, opening in (("disk", "Waits for disk"), ("runqueue", "Too few free CPUs")):
+        shares = [share(stage, state, wall) for stage in run.stages]
+        if max(shares) >= LARGE:
+            return f"{opening}: {_top(run, shares, span)}; {quiet}."
+    busy = [share(stage, "cpu", wall) for stage in run.stages]
+    if max(busy) < NOTABLE:
+        return f"Idle: no stage is on CPU for more than {percent(max(busy))}{span}, and {quiet}."
+    return f"Balanced: {quiet}; on CPU: {_top(run, busy, '')}."
+
+
+def _top(run: Run, shares: Sequence[float], span: str) -> str:
+    order = sorted(range(len(shares)), key=lambda index: -shares[index])
+    named = [index for index in order if shares[index] >= NOTABLE][:NAMED] or order[:1]
+    texts = [f"{stage_label(run, [index])} {percent(shares[index])}" for index in named]
+    texts[0] += span
+    return ", ".join(texts)
+
+
+def _phrase(kind: str, value: float, span: str) -> str:
+    if kind == "cpu" and value > 1.05:
+        return f"on {value:.1f} CPUs" + (f" over{span[3:]}" if span else "")
+    return _PHRASES[kind].format(percent(min(1.0, value)), span)
