@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipelined.commands import SHELLS
 from pipelined.errors import UserError, why
 
 __all__ = [
@@ -382,7 +383,6 @@ _INTERPRETERS = (
 )
 # Those that stay as the parent of what they start. The ones that exec (nice, env, nohup,
 # stdbuf, taskset …) become their command and need no entry.
-_SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "yash", "fish", "busybox")
 _WRAPPERS = (
     "timeout",
     "time",
@@ -546,8 +546,8 @@ class Config:
     )
     shells: tuple[str, ...] = _option(
         "shells",
-        _SHELLS,
-        ",".join(_SHELLS),
+        SHELLS,
+        ",".join(SHELLS),
         "NAME,…",
         _commands,
         '["bash", "sh"]',

@@ -30,6 +30,7 @@ __all__ = [
     "Stage",
     "StageCounters",
     "Stalls",
+    "total_readahead",
 ]
 
 #: States of a thread, in the order of the kernel side's `enum thread_state`
@@ -322,6 +323,12 @@ class Stage(StageCounters):
         return sum(self.states.values())
 
 
+def total_readahead(stages: Iterable[Stage]) -> Readahead | None:
+    """The sum over some stages; None where the `readahead` tier is off."""
+    found = [stage.readahead for stage in stages if stage.readahead]
+    return sum(found[1:], found[0]) if found else None
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One life of a pipeline."""
@@ -389,8 +396,7 @@ class Run:
     @property
     def readahead(self) -> Readahead | None:
         """The stages' sum; None where the `readahead` tier is off."""
-        found = [stage.readahead for stage in self.stages if stage.readahead]
-        return sum(found[1:], found[0]) if found else None
+        return total_readahead(self.stages)
 
     @property
     def io_overlap(self) -> float | None:

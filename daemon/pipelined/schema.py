@@ -38,10 +38,10 @@ __all__ = ["describe_run", "run_as_dict", "run_from_dict"]
 
 
 def describe_run(run: Run, host: Host, show_arguments: bool = False) -> dict[str, Any]:
-    """`run_as_dict`, with what is made of it: the verdict and the findings.
+    """`run_as_dict`, and the analysis of the run: the verdict and the findings.
 
-    `host` is the machine that it ran on. `run_from_dict` takes this form too; it passes over
-    what is made of a run, which is computed anew.
+    `host` is the machine that it ran on. `run_from_dict` takes this form too, and ignores the
+    analysis, which is computed anew.
     """
     return {
         **run_as_dict(run, show_arguments),
@@ -68,7 +68,7 @@ def _finding_as_dict(finding: Finding) -> dict[str, Any]:
 
 
 def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
-    """Everything known of `run`, ready for `json.dumps`.
+    """Everything known about `run`, ready for `json.dumps`.
 
     `arguments` (the stages' command lines, which may hold secrets) appears only with
     `show_arguments`.
@@ -140,10 +140,10 @@ def _stage_as_dict(stage: Stage, show_arguments: bool) -> dict[str, Any]:
 
 
 def run_from_dict(described: Mapping[str, Any]) -> Run:
-    """The run that `run_as_dict` described, also after a way through JSON.
+    """The run that `run_as_dict` described, also after a round trip through JSON.
 
-    Keys that this version does not know are passed over. Raises KeyError, TypeError or
-    ValueError for what is no such description.
+    Keys that this version does not know are ignored. Raises KeyError, TypeError or ValueError for
+    anything else than such a description.
     """
     levels, waits = described["level_seconds"], described["disk_wait_seconds"]
     return Run(
@@ -240,7 +240,7 @@ def _readahead_from_dict(described: Mapping[str, Any] | None) -> Readahead | Non
     )
 
 
-#: Key in the schema, field of `Functions`, edges.
+#: Key in the schema, field of `Functions`, bucket edges.
 _HISTOGRAMS = (
     ("pipe_write_size_bytes", "pipe_writes", SIZE_EDGES),
     ("pipe_read_size_bytes", "pipe_reads", SIZE_EDGES),

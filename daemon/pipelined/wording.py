@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers and states in words: the same text in the report, the pages and `top`."""
+"""Numbers and states in words, the same in the report, the pages and `top`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def percent(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text with two or three figures.
+    """Seconds as text, in two or three digits.
 
     >>> duration(0.00034), duration(0.012), duration(0.58), duration(5.6), duration(200)
     ('340 µs', '12 ms', '0.58 s', '5.6 s', '3 min 20 s')
@@ -60,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 def data_size(count: float) -> str:
-    """An amount of data, decimal.
+    """Bytes as text, in decimal units.
 
     >>> data_size(999), data_size(8_400_000), data_size(0)
     ('999 B', '8.4 MB', '0 B')
@@ -69,7 +69,7 @@ def data_size(count: float) -> str:
 
 
 def mean_size(count: float, calls: int) -> str:
-    """Bytes per call, binary as block sizes are; ``-`` without calls.
+    """Bytes per call, in binary units as block sizes are; ``-`` without calls.
 
     >>> mean_size(1 << 20, 32), mean_size(0, 0)
     ('32 KiB', '-')
@@ -90,7 +90,7 @@ def _scaled(value: float, base: int, units: Sequence[str]) -> str:
 
 
 def listing(words: Sequence[str]) -> str:
-    """Words in a row.
+    """Words as a list in a sentence.
 
     >>> listing(["cat", "sed", "awk"])
     'cat, sed and awk'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on invented runs: who is named, why, and what the sentence may not claim."""
+"""Verdicts on invented runs: which stage is named, why, and what the sentence must not claim."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_sleeping_source_holds_back_without_working() -> None:
     )
 
 
-def test_a_network_source_is_told_from_a_busy_one() -> None:
+def test_a_network_source_is_distinguished_from_a_busy_one() -> None:
     run = make_run(
         [make_stage(1, "ssh", net=9, cpu=1), make_stage(2, "tar", pipe_empty=9.5, cpu=0.5)]
     )
@@ -206,7 +206,7 @@ def test_without_stages_there_is_no_verdict() -> None:
         ),
     ],
 )
-def test_of_a_program_alone_it_is_told_where_its_time_went(
+def test_the_verdict_on_a_program_alone_is_where_its_time_went(
     states: dict[str, float], said: str, short: str
 ) -> None:
     run = make_run([make_stage(1, "awk", **states)], wall=10.0)
@@ -231,7 +231,7 @@ def barrier() -> Run:
     )
 
 
-def test_sort_is_told_as_a_barrier(barrier: Run) -> None:
+def test_sort_is_reported_as_a_barrier(barrier: Run) -> None:
     assert sentence(barrier) == (
         "sort is the bottleneck: on CPU 71 % of the run; zcat waits for it 60 % (full pipe); "
         "awk and uniq wait for it 93 % and 99 % (empty pipe). "
@@ -259,7 +259,7 @@ def test_a_sort_whose_reader_started_early_is_no_barrier(barrier: Run) -> None:
     assert "before it has read" not in sentence(replace(barrier, stages=stages))
 
 
-def test_a_fork_storm_is_told_with_its_forks() -> None:
+def test_a_fork_storm_is_reported_with_its_forks() -> None:
     xargs = replace(
         make_stage(2, "xargs", cpu=2, child=9, sleep=8),
         forks=3000,
@@ -299,7 +299,7 @@ def test_the_slow_one_of_two_branches_is_singled_out() -> None:
     assert sentence(run).startswith("sort (pid 71, one of 2) is the bottleneck")
 
 
-def test_equal_names_at_two_places_are_told_apart() -> None:
+def test_equal_names_at_two_places_are_distinguished() -> None:
     run = make_run([make_stage(1, "sed", cpu=10), make_stage(2, "sed", cpu=4, pipe_empty=6)])
     assert sentence(run) == (
         "sed (stage 1) is the bottleneck: on CPU 100 % of the run; "
@@ -307,7 +307,7 @@ def test_equal_names_at_two_places_are_told_apart() -> None:
     )
 
 
-def test_a_source_that_waits_outside_is_not_said_to_work() -> None:
+def test_a_source_that_waits_outside_does_not_count_as_working() -> None:
     run = make_run(
         [make_stage(1, "cat", cpu=0.2, pipe_empty=9.8), make_stage(2, "wc", pipe_empty=9.9)]
     )
@@ -332,7 +332,7 @@ def test_several_cpus_are_counted_as_cpus() -> None:
     assert sentence(run).startswith("xz is the bottleneck: on 3.4 CPUs over the run;")
 
 
-def test_a_live_run_is_told_so_far(slow_awk: Run) -> None:
+def test_the_verdict_on_a_live_run_says_so_far(slow_awk: Run) -> None:
     live = replace(
         slow_awk, end=None, stages=tuple(replace(stage, end=None) for stage in slow_awk.stages)
     )
@@ -404,6 +404,6 @@ def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("wall", "told"), [(1.0, True), (1000.0, False)])
-def test_waits_for_disk_that_round_to_nothing_are_not_told(wall: float, told: bool) -> None:
-    assert (stalls(make_readahead(), wall) is not None) is told
+@pytest.mark.parametrize(("wall", "reported"), [(1.0, True), (1000.0, False)])
+def test_waits_for_disk_that_round_to_nothing_are_left_out(wall: float, reported: bool) -> None:
+    assert (stalls(make_readahead(), wall) is not None) is reported

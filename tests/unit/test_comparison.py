@@ -84,7 +84,7 @@ def test_a_difference_on_which_all_rounds_agree_wins() -> None:
     )
 
 
-def test_the_first_one_may_win_too() -> None:
+def test_the_first_side_can_win_too() -> None:
     found = of_walls([1.0] * 5, [2.0] * 5)
     assert found.winner == 0
     assert (
@@ -140,7 +140,7 @@ def test_of_three_one_has_to_beat_both_others() -> None:
     assert clear.verdict == "B wins: B 1.0 s, C 2.0 s, A 3.0 s in the median."
     tied = of_walls([3.0] * 5, [1.0] * 5, [1.01] * 5)
     assert tied.winner is None
-    assert tied.verdict.endswith("Beside B: C are within 2 % of it.")
+    assert tied.verdict.endswith("C is within 2 % of B.")
 
 
 # -- why
@@ -171,7 +171,7 @@ def test_three_reasons_are_enough() -> None:
     assert len(only_pair(compare_trials(["a", "b"], [[trial(a)], [trial(b, 5.0)]])).reasons) == 3
 
 
-def test_what_works_against_the_difference_is_told_last() -> None:
+def test_what_works_against_the_difference_comes_last() -> None:
     slow = alone(2.0, disk=1.2)
     quick = make_run(
         [make_stage(1, "cat", cpu=0.3), make_stage(2, "awk", cpu=0.8)],
@@ -184,7 +184,7 @@ def test_what_works_against_the_difference_is_told_last() -> None:
     )
 
 
-def test_time_with_nothing_on_cpu_is_told_by_its_state() -> None:
+def test_time_with_nothing_on_cpu_is_explained_by_its_state() -> None:
     found = compare_runs(alone(1.0), alone(2.0, idle=1.0))
     assert found.why == (
         "1.0 s less time with no stage on CPU and none waiting for disk (mostly awk: sleep)."
@@ -198,7 +198,7 @@ def test_more_overlap_is_a_reason() -> None:
     assert compare_runs(in_turn, at_once).why == "1.0 s more CPU time overlapped."
 
 
-def test_of_three_the_reasons_are_told_beside_the_first() -> None:
+def test_of_three_the_reasons_compare_each_with_the_first() -> None:
     assert of_walls([1.0] * 3, [2.0] * 3, [4.0] * 3).why == (
         "A against B: 1.0 s less user CPU (mostly awk). "
         "A against C: 3.0 s less user CPU (mostly awk)."
@@ -225,14 +225,14 @@ def test_counts_of_the_faster_one_come_first() -> None:
     )
 
 
-def test_counts_that_point_the_other_way_are_not_told() -> None:
+def test_counts_that_point_the_other_way_are_left_out() -> None:
     def run(cpu: float, calls: int) -> Run:
         return make_run([awk(cpu, read_calls=calls)], cpu)
 
     assert compare_runs(run(4.0, 5000), run(1.0, 60_000)).why == "3.0 s less user CPU (mostly awk)."
 
 
-def test_a_part_that_goes_to_and_fro_is_no_reason() -> None:
+def test_a_part_that_varies_from_round_to_round_is_no_reason() -> None:
     idle = [0.0, 0.8, 0.0, 0.8, 0.0]
     slow = [alone(3.0 + wait, idle=wait) for wait in idle]
     quick = [alone(1.0 + wait, idle=wait) for wait in reversed([*idle[1:], idle[1]])]
@@ -240,14 +240,14 @@ def test_a_part_that_goes_to_and_fro_is_no_reason() -> None:
     assert [reason.part for reason in only_pair(found).reasons] == ["user"]
 
 
-def test_what_the_reasons_leave_open_is_told() -> None:
+def test_what_the_reasons_leave_open_is_stated() -> None:
     # Each second round waits 2 s for a timer: that may be chance.
     slow = [alone(3.0), alone(5.0, idle=2.0), alone(3.0), alone(5.0, idle=2.0)]
     quick = [alone(2.0)] * 4
     found = compare_trials(["a", "b"], [[trial(run) for run in side] for side in (slow, quick)])
     assert found.why == (
-        "1.0 s less user CPU (mostly awk); the other 1.0 s are in parts that are small, or vary as "
-        "much by themselves."
+        "1.0 s less user CPU (mostly awk); the other 1.0 s are in parts that are small or vary as "
+        "much between rounds."
     )
 
 
@@ -266,8 +266,7 @@ def test_without_a_pipeline_cpu_time_is_all_that_is_known() -> None:
     found = compare_trials(["sleep 1", "sleep 2"], trials)
     assert found.why == "0.90 s less time off CPU; 0.10 s less CPU time."
     assert found.caveats == (
-        "rounds of A and B had no pipeline: of their time no more is known than how much was "
-        "CPU time",
+        "rounds of A and B had no pipeline: only their wall time and CPU time are known",
     )
 
 
@@ -288,7 +287,7 @@ def test_runs_that_both_were_warm_are_comparable() -> None:
     assert compare_trials(["a", "b"], trials).winner == 1
 
 
-def test_a_cache_that_changed_from_round_to_round_is_told() -> None:
+def test_a_cache_that_changed_from_round_to_round_is_a_caveat() -> None:
     trials = [
         [trial(warm(alone(), share)) for share in shares] for shares in ((1, 1, 1), (0, 1, 1))
     ]
@@ -297,46 +296,49 @@ def test_a_cache_that_changed_from_round_to_round_is_told() -> None:
     )
 
 
-def test_a_host_without_a_free_cpu_is_told() -> None:
+def test_a_host_without_a_free_cpu_is_a_caveat() -> None:
     queued = make_run([awk(1.0, runqueue=0.5)], 1.5, end=START + 1.5)
     assert compare_runs(alone(1.5), queued).caveats == (
-        "a stage waited for a free CPU 33 % of the time in B: other work on this host, or more "
-        "stages than CPUs, is in the figures",
+        "a stage waited for a free CPU 33 % of the time in B: the figures include the effect of "
+        "other work on this host, or of more stages than CPUs",
     )
 
 
-def test_different_pipelines_are_told() -> None:
+def test_different_pipelines_are_a_caveat() -> None:
     b = make_run([make_stage(1, "cat", cpu=1.0), make_stage(2, "awk", cpu=1.0)], 1.0)
     assert "different pipelines: A is awk, B is cat|awk" in compare_runs(alone(), b).caveats
 
 
-def test_different_inputs_are_told() -> None:
+def test_different_inputs_are_a_caveat() -> None:
     a, b = alone(read_bytes=100 * MB), alone(read_bytes=150 * MB)
     assert compare_runs(a, b).caveats == (
         "different inputs: the first stage of B read 1.50 times as many bytes as A's",
     )
 
 
-def test_partial_and_live_runs_are_told() -> None:
+def test_partial_and_live_runs_are_caveats() -> None:
     found = compare_runs(replace(alone(), partial=True), replace(alone(), end=None))
-    assert [caveat.split(":")[0] for caveat in found.caveats] == ["A is partial", "B still runs"]
+    assert [caveat.split(":")[0] for caveat in found.caveats] == [
+        "A is partial",
+        "B is still running",
+    ]
 
 
-def test_several_pipelines_and_lost_events_are_told() -> None:
+def test_several_pipelines_and_lost_events_are_caveats() -> None:
     trials = [[trial(alone())] * 3, [trial(alone(), pipelines=4, lost=1)] * 3]
     several, lost = compare_trials(["a", "b"], trials).caveats
     assert several.startswith("B ran 4 pipelines: the longest one stands for it")
     assert lost.startswith("3 events of B were lost")
 
 
-def test_stages_that_went_on_are_told() -> None:
+def test_stages_that_outlived_the_command_are_a_caveat() -> None:
     trials = [[trial(alone())] * 3, [trial(replace(alone(), end=None))] * 3]
     assert compare_trials(["a", "b"], trials).caveats == (
-        "stages of B went on after the command: their figures are cut off",
+        "stages of B outlived the command: their figures are cut off",
     )
 
 
-def test_a_pipeline_that_was_not_always_the_same_is_told() -> None:
+def test_a_pipeline_that_was_not_always_the_same_is_a_caveat() -> None:
     other = make_run([make_stage(1, "gawk", cpu=1.0)], 1.0, end=START + 1)
     trials = [[trial(alone())] * 3, [trial(alone()), trial(other), trial(alone())]]
     assert compare_trials(["a", "b"], trials).caveats == ("B was not always the same: awk, gawk",)

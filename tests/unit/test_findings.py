@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on invented runs: what is told, what it may not claim, and silence on healthy runs."""
+"""Findings on invented runs: what is reported, what is not claimed, and nothing on healthy runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipelined.analysis.findings import MIN_WALL, SEVERITIES, Finding, findings
+from pipelined.analysis.findings import MIN_WALL, RULES, SEVERITIES, Finding, findings
 from pipelined.analysis.machine import Host
-from pipelined.analysis.rules.rule import WORTH_SECONDS, WORTH_SHARE
+from pipelined.analysis.rules.rule import WORTH_SECONDS, WORTH_SHARE, Case
 from pipelined.runs import SIZE_EDGES, Readahead, Run, Stage, Stalls
 from unit.invented import START, make_functions, make_histogram, make_readahead, make_run
 from unit.invented import make_stage as make_live_stage
@@ -79,11 +79,11 @@ def run_of(
     return make_run(stages, wall, overlapping=overlapping, **values | given)
 
 
-def told(run: Run, host: Host = HOST) -> list[str]:
+def ids_of(run: Run, host: Host = HOST) -> list[str]:
     return [finding.id for finding in findings(run, host)]
 
 
-def the(run: Run, id: str, host: Host = HOST) -> Finding:
+def find(run: Run, id: str, host: Host = HOST) -> Finding:
     (found,) = [finding for finding in findings(run, host) if finding.id == id]
     return found
 
@@ -100,7 +100,7 @@ def by_turns() -> Run:
 
 
 def test_computing_and_waiting_by_turns_asks_for_a_reader(by_turns: Run) -> None:
-    found = the(by_turns, "disk-not-overlapped")
+    found = find(by_turns, "disk-not-overlapped")
     assert found.severity == "warning"
     assert found.sentence == (
         "awk computed 4.0 s and waited 6.0 s for disk by turns: no stage was on CPU while it "
@@ -114,22 +114,22 @@ def test_one_slow_answer_of_a_disk_is_no_taking_of_turns() -> None:
     reader = pages(hit=20_000, miss=1, misses=(3.0, 0.0))
     once = replace(reader, stalls=reader.stalls | {"miss": Stalls(1, 0, 3.0, 0.0)})
     run = run_of([make_stage(1, "awk", (80, 0.001), cpu=6.0, disk=3.0, readahead=once)])
-    assert "disk-not-overlapped" not in told(run)
+    assert "disk-not-overlapped" not in ids_of(run)
 
 
-def test_who_has_his_children_read_needs_no_reader() -> None:
+def test_a_stage_whose_children_read_needs_no_reader() -> None:
     reader = pages(miss=20_000, misses=(6.0, 0.0))
     given: dict[str, Any] = {"exited_children": 2, "children_cpu_seconds": 3.9}
     xargs = make_stage(1, "xargs", (80, 80), cpu=4.0, disk=6.0, readahead=reader, **given)
-    assert "disk-not-overlapped" not in told(run_of([xargs], overlapping=0))
-    assert "xargs -P" in the(run_of([xargs], overlapping=0), USELESS).advice
+    assert "disk-not-overlapped" not in ids_of(run_of([xargs], overlapping=0))
+    assert "xargs -P" in find(run_of([xargs], overlapping=0), USELESS).advice
 
 
 def test_the_gain_of_overlapping_is_the_lesser_of_waiting_and_computing(by_turns: Run) -> None:
-    assert the(by_turns, "disk-not-overlapped").gain_seconds == pytest.approx(4.0)
+    assert find(by_turns, "disk-not-overlapped").gain_seconds == pytest.approx(4.0)
     (awk,) = by_turns.stages
     short = replace(awk, readahead=pages(miss=20_000, misses=(1.0, 0.0)))
-    assert the(run_of([short], 5.0), "disk-not-overlapped").gain_seconds == pytest.approx(1.0)
+    assert find(run_of([short], 5.0), "disk-not-overlapped").gain_seconds == pytest.approx(1.0)
 
 
 def test_what_another_stage_computes_meanwhile_is_overlapped_already() -> None:
@@ -138,55 +138,55 @@ def test_what_another_stage_computes_meanwhile_is_overlapped_already() -> None:
         make_stage(1, "awk", (80, 80), cpu=3.5, disk=6.0, readahead=reader),
         make_stage(2, "gzip", (80, 8), cpu=8.0, pipe_empty=2.0),
     ]
-    assert "disk-not-overlapped" not in told(run_of(stages))
+    assert "disk-not-overlapped" not in ids_of(run_of(stages))
 
 
-def test_a_leading_copier_is_not_told_to_have_another_one_in_front() -> None:
+def test_a_leading_copier_gets_no_advice_to_put_another_one_in_front() -> None:
     reader = pages(miss=20_000, misses=(4.0, 0.0))
     stages = [
         make_stage(1, "cat", (80, 80), cpu=2.0, disk=4.0, pipe_full=1.0, readahead=reader),
         make_stage(2, "awk", (80, 1), cpu=4.0, pipe_empty=5.0),
     ]
-    assert told(run_of(stages))[0] == "readahead-useless"
+    assert ids_of(run_of(stages))[0] == "readahead-useless"
 
 
-def test_nobody_in_front_can_bring_what_is_read_beside_a_pipe() -> None:
+def test_no_reader_in_front_can_bring_what_is_read_beside_a_pipe() -> None:
     """A Python that starts for the first time, with its modules on disk."""
     modules = pages(warm=200, miss=400, misses=(0.3, 0.0))
     stages = [
         make_stage(1, "curl", (0.1, 0.1), cpu=0.1),
         make_stage(2, "python3", (2, 0), cpu=0.5, disk=0.3, pipe_empty=0.2, readahead=modules),
     ]
-    assert "disk-not-overlapped" not in told(run_of(stages, 1.0, overlapping=0))
-    assert "disk-not-overlapped" in told(run_of(stages[1:], 1.0, overlapping=0))
+    assert "disk-not-overlapped" not in ids_of(run_of(stages, 1.0, overlapping=0))
+    assert "disk-not-overlapped" in ids_of(run_of(stages[1:], 1.0, overlapping=0))
 
 
 def test_a_sort_that_reads_all_before_it_computes_cannot_overlap_the_two() -> None:
     reader = pages(miss=20_000, misses=(4.0, 0.0))
     run = run_of([make_stage(1, "sort", (80, 80), cpu=6.0, disk=4.0, readahead=reader)])
-    assert told(run) == ["cold-run"]
+    assert ids_of(run) == ["cold-run"]
 
 
 def test_a_stage_without_the_readahead_tier_is_not_judged_by_its_disk_waits() -> None:
     awk = make_stage(1, "awk", (80, 0), cpu=4.0, disk=6.0)
-    assert told(run_of([awk], disk_alone_seconds=6.0)) == []
+    assert ids_of(run_of([awk], disk_alone_seconds=6.0)) == []
 
 
 def test_loading_a_cold_program_is_no_reading_of_data() -> None:
     small = pages(miss=100, misses=(0.3, 0.0), faults={"miss": 80, "late": 9, "other": 20})
-    assert told(run_of([make_stage(1, "awk", cpu=0.6, disk=0.3, readahead=small)], 1.0)) == []
+    assert ids_of(run_of([make_stage(1, "awk", cpu=0.6, disk=0.3, readahead=small)], 1.0)) == []
 
 
 def test_mapped_files_count_by_their_faults() -> None:
     mapped = pages(misses=(0.5, 0.0), faults={"miss": 5000, "late": 0, "other": 0})
     run = run_of([make_stage(1, "rg", cpu=0.5, disk=0.5, readahead=mapped)], 1.0)
-    assert told(run) == ["disk-not-overlapped"]
+    assert ids_of(run) == ["disk-not-overlapped"]
 
 
-def test_direct_reads_are_asked_for_by_nobody_before() -> None:
+def test_direct_reads_are_not_read_ahead() -> None:
     direct = pages(others=(0.5, 0.0), direct_bytes=80 * MB)
     run = run_of([make_stage(1, "db", (80, 0), cpu=0.5, disk=0.5, readahead=direct)], 1.0)
-    assert "disk-not-overlapped" in told(run)
+    assert "disk-not-overlapped" in ids_of(run)
 
 
 @pytest.fixture
@@ -197,8 +197,8 @@ def bound_by_the_disk() -> Run:
 
 
 def test_a_disk_that_cannot_keep_up_is_not_blamed_on_the_job(bound_by_the_disk: Run) -> None:
-    assert told(bound_by_the_disk) == ["readahead-late", "cold-run"]
-    found = the(bound_by_the_disk, "readahead-late")
+    assert ids_of(bound_by_the_disk) == ["readahead-late", "cold-run"]
+    found = find(bound_by_the_disk, "readahead-late")
     assert "the disk gave it 19.6 MB a second" in found.sentence
     assert "in front" not in found.advice
     assert found.gain_seconds is None and found.gain_reason == ""
@@ -206,40 +206,40 @@ def test_a_disk_that_cannot_keep_up_is_not_blamed_on_the_job(bound_by_the_disk: 
 
 def test_jumping_reads_make_read_ahead_useless() -> None:
     reader = pages(miss=20_000, misses=(9.5, 0.0))
-    found = the(run_of([make_stage(1, "lookup", cpu=0.3, disk=9.5, readahead=reader)]), USELESS)
+    found = find(run_of([make_stage(1, "lookup", cpu=0.3, disk=9.5, readahead=reader)]), USELESS)
     assert "read-ahead brought in 0 % of what came from there" in found.sentence
     assert found.gain_seconds == pytest.approx(9.5)
 
 
-def test_blocks_larger_than_the_window_are_told_from_jumps() -> None:
+def test_blocks_larger_than_the_window_are_distinguished_from_jumps() -> None:
     reader = pages(hit=2_000, miss=18_000, misses=(5.0, 0.0))
     dd = make_stage(1, "dd", (80, 80), (80, 80), cpu=0.1, disk=5.0, readahead=reader)
     wc = make_stage(2, "wc", (80, 0), cpu=0.1, pipe_empty=5.0)
-    assert "smaller blocks" in the(run_of([dd, wc]), USELESS).advice
+    assert "smaller blocks" in find(run_of([dd, wc]), USELESS).advice
 
 
 def test_reading_ahead_what_nobody_uses_is_wasted() -> None:
     reader = pages(hit=1_000, wasted=19_000, miss=1_000, misses=(2.0, 0.0), lates=(2.0, 0.0))
     run = run_of([make_stage(1, "sampler", (8, 0), cpu=0.1, disk=4.0, readahead=reader)])
-    found = the(run, "readahead-wasted")
+    found = find(run, "readahead-wasted")
     assert "95 % of what was read ahead for it (77.8 MB)" in found.sentence
     assert found.gain_seconds == pytest.approx(4.0 * 19 / 21)
 
 
 def test_a_cold_run_is_to_be_compared_with_cold_ones(bound_by_the_disk: Run) -> None:
-    found = the(bound_by_the_disk, "cold-run")
+    found = find(bound_by_the_disk, "cold-run")
     assert (found.severity, found.advice) == ("note", "")
-    assert "Compare this run only with others as cold." in found.sentence
+    assert "Compare this run only with other cold runs." in found.sentence
 
 
-def test_a_half_warm_run_tells_its_share() -> None:
+def test_a_half_warm_run_reports_its_share() -> None:
     half = pages(warm=5_000, hit=5_000)
-    found = the(run_of([make_stage(1, "wc", (40, 0), cpu=1.0, readahead=half)], 1.0), "cold-run")
+    found = find(run_of([make_stage(1, "wc", (40, 0), cpu=1.0, readahead=half)], 1.0), "cold-run")
     assert "mixed" in found.sentence and "50 % of the pages" in found.sentence
 
 
 def test_a_warm_run_has_no_such_note() -> None:
-    assert told(run_of([make_stage(1, "wc", (80, 0), cpu=1.0, readahead=WARM)], 1.0)) == []
+    assert ids_of(run_of([make_stage(1, "wc", (80, 0), cpu=1.0, readahead=WARM)], 1.0)) == []
 
 
 # -- reading and writing
@@ -256,15 +256,15 @@ def test_a_reader_in_front_of_a_warm_file_only_costs() -> None:
     run = copied()
     cat, awk = run.stages
     run = replace(run, stages=(cat, replace(awk, system_seconds=0.5)))
-    found = the(run, "reader-costs")
+    found = find(run, "reader-costs")
     assert found.severity == "advice"
-    assert "80.0 MB, which were in memory" in found.sentence
+    assert "80.0 MB, which was in memory" in found.sentence
     assert "awk … < FILE, without cat" in found.advice
     assert found.gain_seconds == pytest.approx(cat.cpu_seconds + 0.5)
 
 
-def test_of_a_cold_file_the_run_cannot_tell_whether_its_reader_paid() -> None:
-    found = the(copied(pages(hit=19_900, miss=100)), "reader-costs")
+def test_one_run_of_a_cold_file_does_not_show_whether_its_reader_paid() -> None:
+    found = find(copied(pages(hit=19_900, miss=100)), "reader-costs")
     assert found.severity == "note"
     assert "may do as well without it, or wait more" in found.sentence
     assert found.gain_seconds is None
@@ -292,7 +292,7 @@ def test_of_a_cold_file_the_run_cannot_tell_whether_its_reader_paid() -> None:
     ],
 )
 def test_a_reader_that_may_be_of_use_is_left_alone(run: Run) -> None:
-    assert "reader-costs" not in told(run)
+    assert "reader-costs" not in ids_of(run)
 
 
 def in_turn(mean: int = 1 << 20, **given: Any) -> Run:
@@ -304,7 +304,7 @@ def in_turn(mean: int = 1 << 20, **given: Any) -> Run:
 
 
 def test_writes_larger_than_the_pipe_make_both_sides_take_turns() -> None:
-    found = the(in_turn(), "large-writes")
+    found = find(in_turn(), "large-writes")
     assert found.severity == "warning"
     assert "a pipe of 64 KiB: it waited 40 % of the run for tr, and tr 45 % for it" in (
         found.sentence
@@ -319,9 +319,9 @@ def test_the_functions_tier_knows_the_pipe_better() -> None:
         pipe_writes=make_histogram(SIZE_EDGES, *[1 << 18] * 300),
         pipe_capacity_bytes=1 << 20,
     )
-    assert "large-writes" not in told(in_turn(functions=functions))
+    assert "large-writes" not in ids_of(in_turn(functions=functions))
     small_pipe = replace(functions, pipe_capacity_bytes=1 << 12)
-    assert "a pipe of 4 KiB" in the(in_turn(functions=small_pipe), "large-writes").sentence
+    assert "a pipe of 4 KiB" in find(in_turn(functions=small_pipe), "large-writes").sentence
 
 
 @pytest.mark.parametrize(
@@ -336,14 +336,14 @@ def test_the_functions_tier_knows_the_pipe_better() -> None:
     ],
     ids=["small blocks", "one CPU", "CPU taken", "slow disk", "writer at ease", "overlapping"],
 )
-def test_who_takes_turns_for_another_reason_has_no_large_writes(run: Run, host: Host) -> None:
-    assert "large-writes" not in told(run, host)
+def test_turns_for_another_reason_are_no_large_writes(run: Run, host: Host) -> None:
+    assert "large-writes" not in ids_of(run, host)
 
 
 def test_a_shell_that_reads_byte_by_byte_should_be_awk() -> None:
     bash = make_stage(2, "bash", (4, 1), (4_000_000, 200_000), cpu=9.0, system_seconds=6.0)
     run = run_of([make_stage(1, "cat", (4, 4), cpu=0.1, pipe_full=9.0), bash])
-    found = the(run, "small-calls")
+    found = find(run, "small-calls")
     assert found.sentence.startswith(
         "bash made 4,000,000 reads of 1 B and 200,000 writes of 5 B on average"
     )
@@ -358,24 +358,24 @@ def flushing() -> list[Stage]:
     return [awk, wc]
 
 
-def test_who_flushes_each_line_is_told_and_not_its_reader() -> None:
-    found = the(run_of(flushing()), "small-calls")
+def test_the_stage_that_flushes_each_line_is_reported_and_not_its_reader() -> None:
+    found = find(run_of(flushing()), "small-calls")
     assert found.stages == (0,)
     assert "1,600,000 writes of 50 B" in found.sentence
     assert "no flush after each line" in found.advice
     assert found.gain_seconds == pytest.approx(3.2)  # 2 µs a call
 
 
-def test_who_only_passes_pieces_on_is_not_told_either() -> None:
+def test_a_stage_that_only_passes_pieces_on_is_not_reported_either() -> None:
     awk, wc = flushing()
     cat = replace(wc, command="cat", written_bytes=80 * MB, write_calls=1_200_000)
-    assert the(run_of([awk, cat, replace(wc, position=3)]), "small-calls").stages == (0,)
+    assert find(run_of([awk, cat, replace(wc, position=3)]), "small-calls").stages == (0,)
 
 
 def test_small_calls_cannot_cost_what_they_are_too_few_for() -> None:
     fork_heavy = make_stage(2, "bash", (1, 0), (2_000, 2_000), cpu=9.0, system_seconds=6.0)
     run = run_of([make_stage(1, "seq", (0, 1), cpu=0.1), fork_heavy])
-    assert "small-calls" not in told(run)
+    assert "small-calls" not in ids_of(run)
 
 
 def blocks_of(block: int, command: str = "dd") -> Run:
@@ -386,7 +386,7 @@ def blocks_of(block: int, command: str = "dd") -> Run:
 
 
 def test_a_block_over_half_of_the_second_level_cache_leaves_it_before_it_is_written() -> None:
-    found = the(blocks_of(4 << 20), "cache-sized")
+    found = find(blocks_of(4 << 20), "cache-sized")
     assert "blocks of 4.0 MiB" in found.sentence or "blocks of 4 MiB" in found.sentence
     assert found.gain_seconds == pytest.approx(0.5 * 3.0 * 7 / 8, rel=0.01)
 
@@ -403,7 +403,7 @@ def test_a_block_over_half_of_the_second_level_cache_leaves_it_before_it_is_writ
     ids=["half", "cache unknown", "a larger cache", "who does not only copy", "nobody reads it"],
 )
 def test_what_fits_the_cache_is_left_alone(run: Run, host: Host) -> None:
-    assert "cache-sized" not in told(run, host)
+    assert "cache-sized" not in ids_of(run, host)
 
 
 # -- who works and who waits
@@ -419,20 +419,20 @@ def ceiling_at(command: str, **given: Any) -> Run:
 
 
 def test_one_busy_stage_is_the_ceiling_up_to_the_next_busiest_one() -> None:
-    found = the(ceiling_at("gzip"), "ceiling")
+    found = find(ceiling_at("gzip"), "ceiling")
     assert found.severity == "advice"
     assert found.advice == "Try: pigz."
     # 4 CPUs, of which the others use a quarter: an even share would be 2.6 s
     assert found.gain_seconds == pytest.approx(9.8 - 9.8 / 3.75)
-    assert the(ceiling_at("gzip"), "ceiling", Host(99, None)).gain_seconds == pytest.approx(7.8)
+    assert find(ceiling_at("gzip"), "ceiling", Host(99, None)).gain_seconds == pytest.approx(7.8)
 
 
 def test_a_ceiling_without_parallel_kin_is_to_be_split() -> None:
-    assert "sed A | sed B" in the(ceiling_at("sed"), "ceiling").advice
+    assert "sed A | sed B" in find(ceiling_at("sed"), "ceiling").advice
 
 
 def test_without_a_free_cpu_there_is_no_higher_ceiling() -> None:
-    assert told(ceiling_at("gzip"), Host(1, None)) == []
+    assert ids_of(ceiling_at("gzip"), Host(1, None)) == []
 
 
 def test_what_runs_in_parallel_already_is_no_ceiling() -> None:
@@ -440,7 +440,7 @@ def test_what_runs_in_parallel_already_is_no_ceiling() -> None:
         make_stage(1, "tar", (80, 80), cpu=2.0, pipe_full=8.0),
         make_stage(2, "xz", (80, 8), cpu=30.0, pipe_empty=0.2),
     ]
-    assert told(run_of(stages)) == []
+    assert ids_of(run_of(stages)) == []
 
 
 def filtered_late(**given: Any) -> Run:
@@ -451,8 +451,8 @@ def filtered_late(**given: Any) -> Run:
 
 
 def test_an_idle_filter_behind_a_busy_stage_should_stand_in_front() -> None:
-    assert told(filtered_late()) == ["idle-stage"]
-    found = the(filtered_late(), "idle-stage")
+    assert ids_of(filtered_late()) == ["idle-stage"]
+    found = find(filtered_late(), "idle-stage")
     assert found.advice.startswith("Try: put grep before sed")
     assert found.gain_seconds == pytest.approx(9.7 * 78 / 80)
 
@@ -463,13 +463,13 @@ def test_an_idle_filter_behind_a_busy_stage_should_stand_in_front() -> None:
     ids=["a sum", "it passes on most", "a count", "not idle"],
 )
 def test_an_idle_stage_that_cannot_move_is_harmless(given: dict[str, Any]) -> None:
-    assert "idle-stage" not in told(filtered_late(**given))
+    assert "idle-stage" not in ids_of(filtered_late(**given))
 
 
 def test_no_filter_can_stand_before_the_decoder_of_its_input() -> None:
     zcat = make_stage(1, "zcat", (8, 80), cpu=9.7)
     grep = make_stage(2, "grep", (80, 2), cpu=0.3, pipe_empty=9.6)
-    assert "idle-stage" not in told(run_of([zcat, grep]))
+    assert "idle-stage" not in ids_of(run_of([zcat, grep]))
 
 
 def barrier(behind: str = "awk", written: float = 7.2) -> Run:
@@ -484,7 +484,7 @@ def barrier(behind: str = "awk", written: float = 7.2) -> Run:
 
 
 def test_what_shrinks_the_data_belongs_before_the_barrier() -> None:
-    found = the(barrier(), "barrier")
+    found = find(barrier(), "barrier")
     assert found.sentence == (
         "sort wrote nothing before it had read all its input; awk waited 9.0 s."
     )
@@ -496,7 +496,7 @@ def test_what_shrinks_the_data_belongs_before_the_barrier() -> None:
 
 @pytest.mark.parametrize("run", [barrier("uniq"), barrier(written=79)], ids=["uniq", "no shrink"])
 def test_a_barrier_that_nothing_can_be_put_before_is_a_note(run: Run) -> None:
-    found = the(run, "barrier")
+    found = find(run, "barrier")
     assert (found.severity, found.advice, found.gain_seconds) == ("note", "", None)
 
 
@@ -506,13 +506,13 @@ def crowded(cores_busy: float = 3.9) -> Run:
 
 
 def test_more_busy_stages_than_cpus_wait_in_the_run_queue() -> None:
-    found = the(crowded(), "more-stages-than-cores")
+    found = find(crowded(), "more-stages-than-cores")
     assert "could use 6.0 CPUs on average and there are 4" in found.sentence
     assert found.gain_seconds == pytest.approx(3.5)
 
 
-def test_who_lacks_cpus_because_of_others_is_not_told_to_use_fewer() -> None:
-    assert told(crowded(cores_busy=2.0)) == []
+def test_a_run_that_lacks_cpus_because_of_others_gets_no_advice_to_use_fewer() -> None:
+    assert ids_of(crowded(cores_busy=2.0)) == []
 
 
 # -- processes
@@ -533,7 +533,7 @@ def storm(command: str = "xargs", lived: float = 0.002, **given: Any) -> Run:
 
 
 def test_many_short_lived_children_are_a_storm() -> None:
-    found = the(storm(), "fork-storm")
+    found = find(storm(), "fork-storm")
     assert found.severity == "warning"
     assert "xargs started 3,000 processes that lived 2.0 ms each" in found.sentence
     assert found.advice.startswith("Try: more arguments at a time")
@@ -542,11 +542,11 @@ def test_many_short_lived_children_are_a_storm() -> None:
 
 def test_a_storm_cannot_save_more_than_the_time_on_cpu() -> None:
     parallel = storm(cpu=30.0)
-    assert the(parallel, "fork-storm").gain_seconds == pytest.approx(sum(parallel.levels[1:]))
+    assert find(parallel, "fork-storm").gain_seconds == pytest.approx(sum(parallel.levels[1:]))
 
 
 def test_a_loop_of_the_shell_should_be_one_program() -> None:
-    assert "one awk in place of the loop" in the(storm("bash"), "fork-storm").advice
+    assert "one awk in place of the loop" in find(storm("bash"), "fork-storm").advice
 
 
 @pytest.mark.parametrize(
@@ -555,12 +555,12 @@ def test_a_loop_of_the_shell_should_be_one_program() -> None:
     ids=["children that work", "a few", "children that wait"],
 )
 def test_other_children_are_no_storm(run: Run) -> None:
-    assert "fork-storm" not in told(run)
+    assert "fork-storm" not in ids_of(run)
 
 
 def test_failed_execs_are_noted_where_a_hook_sees_them() -> None:
-    assert "failed-execs" not in told(storm(exec_failures=None))
-    found = the(storm(exec_failures=6000), "failed-execs")
+    assert "failed-execs" not in ids_of(storm(exec_failures=None))
+    found = find(storm(exec_failures=6000), "failed-execs")
     assert found.severity == "note"
     assert found.sentence.startswith("6,000 of 9,001 execs in xargs failed")
 
@@ -654,11 +654,11 @@ HEALTHY: dict[str, Run] = {
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_of_a_healthy_pipeline_nothing_is_told(name: str) -> None:
+def test_a_healthy_pipeline_has_no_findings(name: str) -> None:
     assert findings(HEALTHY[name], HOST) == ()
 
 
-def test_of_a_sort_that_has_little_to_do_there_is_but_a_note() -> None:
+def test_a_sort_that_has_little_to_do_is_only_a_note() -> None:
     stages = [
         make_stage(1, "cat", (40, 40), cpu=0.023, pipe_full=0.53, readahead=WARM),
         make_stage(2, "awk", (40, 11), cpu=0.2, pipe_full=0.34),
@@ -669,7 +669,7 @@ def test_of_a_sort_that_has_little_to_do_there_is_but_a_note() -> None:
     assert (found.id, found.severity, found.advice) == ("barrier", "note", "")
 
 
-#: One run at least for each finding.
+#: At least one run for each finding.
 ILL = {
     "by turns": run_of(
         [make_stage(1, "awk", cpu=4.0, disk=6.0, readahead=pages(miss=20_000, misses=(6.0, 0)))],
@@ -716,7 +716,7 @@ def scaled(run: Run, factor: float) -> Run:
 @pytest.mark.parametrize("name", ILL)
 def test_a_gain_is_bounded_and_worth_it(name: str) -> None:
     run = ILL[name]
-    assert told(run)
+    assert ids_of(run)
     for found in findings(run, HOST):
         if found.gain_seconds is not None:
             least = max(WORTH_SHARE * run.wall_seconds, WORTH_SECONDS)
@@ -727,7 +727,7 @@ def test_a_gain_is_bounded_and_worth_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ILL)
-def test_every_finding_says_what_it_stands_on(name: str) -> None:
+def test_every_finding_has_its_evidence(name: str) -> None:
     for found in findings(ILL[name], HOST):
         assert found.severity in SEVERITIES
         assert found.sentence.endswith(".")
@@ -747,9 +747,9 @@ def test_the_most_severe_comes_first_then_the_largest_gain(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ILL)
-def test_of_a_short_run_nothing_is_told(name: str) -> None:
+def test_a_short_run_has_no_findings(name: str) -> None:
     run = ILL[name]
-    assert told(scaled(run, 0.9 * MIN_WALL / run.wall_seconds)) == []
+    assert ids_of(scaled(run, 0.9 * MIN_WALL / run.wall_seconds)) == []
 
 
 PARTIAL = {
@@ -764,27 +764,37 @@ PARTIAL = {
 
 
 @pytest.mark.parametrize("name", ILL)
-def test_of_a_partial_run_only_what_stands_on_times_is_told(name: str) -> None:
-    whole, partial = set(told(ILL[name])), set(told(replace(ILL[name], partial=True)))
+def test_a_partial_run_has_only_findings_that_rest_on_times(name: str) -> None:
+    whole, partial = set(ids_of(ILL[name])), set(ids_of(replace(ILL[name], partial=True)))
     assert whole & PARTIAL <= partial <= PARTIAL
 
 
-def test_parallel_branches_are_told_of_once() -> None:
+def test_parallel_branches_are_reported_once() -> None:
     bash = make_stage(
         2, "bash", (1, 0.1), (1_000_000, 20_000), cpu=2.0, system_seconds=1.0, pipe_empty=1.0
     )
     seq = make_stage(1, "seq", (0, 4), cpu=0.1)
     run = run_of([seq, *(replace(bash, pid=n) for n in range(4))])
-    found = the(run, "small-calls")
+    found = find(run, "small-calls")
     assert found.stages == (1, 2, 3, 4)
     assert found.sentence.startswith("4 × bash made 4,000,000 reads of 1 B")
 
 
 def test_every_finding_has_a_section_in_the_documentation() -> None:
     page = Path(__file__).parents[2].joinpath("docs/FINDINGS.md").read_text()
-    ids = {found.id for run in ILL.values() for found in findings(run, HOST)}
     sections = {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
-    assert ids == sections - {"How a finding is made"}
+    assert {rule.id for rule in RULES} == sections - {"How a finding is made"}
+
+
+def test_every_rule_finds_something_and_only_findings_of_its_id() -> None:
+    cases = [Case.of(run, HOST) for run in ILL.values()]
+    for rule in RULES:
+        assert {found.id for case in cases for found in rule.check(case)} == {rule.id}
+    assert {rule.id for rule in RULES} == {id for run in ILL.values() for id in ids_of(run)}
+
+
+def test_a_rule_hides_only_findings_that_exist() -> None:
+    assert set().union(*(rule.hides for rule in RULES)) <= {rule.id for rule in RULES}
 
 
 # -- the machine
@@ -807,6 +817,6 @@ def test_a_host_is_read_from_sysfs(tmp_path: Path) -> None:
     assert Host.read(sysfs(tmp_path, "0-3,6\n", caches)) == Host(5, 2 << 20)
 
 
-def test_a_host_that_tells_nothing_has_one_cpu_and_no_known_cache(tmp_path: Path) -> None:
+def test_a_host_that_reports_nothing_has_one_cpu_and_no_known_cache(tmp_path: Path) -> None:
     assert Host.read(tmp_path) == Host(1, None)
     assert Host.read(sysfs(tmp_path / "odd", "", {"index2": ("2\n", "huge\n")})) == Host(1, None)

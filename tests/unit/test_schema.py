@@ -169,12 +169,12 @@ def test_a_described_run_says_what_to_make_of_it(slow_awk: Run) -> None:
     described = through_json(describe_run(slow_awk, HOST))
     (found,) = findings(slow_awk, HOST)
     assert described["verdict"] == sentence(slow_awk)
-    (told,) = described["findings"]
-    assert (told["id"], told["severity"], told["stages"]) == ("ceiling", "advice", [1])
-    assert (told["sentence"], told["advice"]) == (found.sentence, found.advice)
-    assert (told["gain_seconds"], told["gain_reason"]) == (found.gain_seconds, found.gain_reason)
-    assert told["evidence"][0] == {"name": "on CPU", "value": 9.8, "unit": "seconds"}
-    assert told["documentation"] == "docs/FINDINGS.md#ceiling"
+    (shown,) = described["findings"]
+    assert (shown["id"], shown["severity"], shown["stages"]) == ("ceiling", "advice", [1])
+    assert (shown["sentence"], shown["advice"]) == (found.sentence, found.advice)
+    assert (shown["gain_seconds"], shown["gain_reason"]) == (found.gain_seconds, found.gain_reason)
+    assert shown["evidence"][0] == {"name": "on CPU", "value": 9.8, "unit": "seconds"}
+    assert shown["documentation"] == "docs/FINDINGS.md#ceiling"
 
 
 def test_a_described_run_comes_back_as_the_run(slow_awk: Run) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds a run back, and the one sentence that says so.
+"""Which stage of a run the other stages wait for.
 
 Pure functions of a `Run`. All shares are fractions of the run's wall time (1.0 = all of it).
-The sentence claims only what the run's counters hold: shares of time, not their order.
+`analysis/sentence.py` puts the answer into words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelined.analysis.pipe_graph import Graph, joined
+from pipelined.analysis.pipe_graph import Graph, build_graph
 from pipelined.commands import BARRIERS
 from pipelined.runs import Run, Stage
 
@@ -22,21 +22,21 @@ __all__ = [
     "PipeWaits",
     "Waiter",
     "bottleneck",
+    "is_too_short",
     "main_state",
     "mean_share",
     "pipe_waits",
     "share",
-    "too_short",
 ]
 
-#: A wait below this share of the run is noise, above it is worth a word.
+#: A wait below this share of the run is noise.
 NOTABLE = 0.10
-#: A share from which a second fact about a stage is told.
+#: From this share of the run on, a second state of a stage is reported too.
 LARGE = 0.25
-#: Less CPU than this in a run of less than `SHORT_WALL` says nothing (seconds).
+#: A run with less CPU time than this, and less wall time than `SHORT_WALL`, is too short (seconds).
 SHORT_CPU = 0.001
 SHORT_WALL = 0.1
-#: From so many forks on, the processes that a stage starts are part of the answer.
+#: From this many forks on, the processes that a stage starts are part of the answer.
 STORM = 100
 
 
@@ -61,16 +61,16 @@ class Bottleneck:
     command: str
     position: int
     kind: str
-    """What it does meanwhile: a name of `runs.STATES`, or ``outside_in``/``outside_out`` when
+    """What it does in the meantime: a name of `runs.STATES`, or ``outside_in``/``outside_out`` when
     it waits itself on a pipe that no other stage of this run feeds or reads."""
     share: float
     """Time in `kind` as a share of the run (mean over `stages`); above 1.0 for ``cpu`` on
     several CPUs."""
     cpu_share: float
     own_wait: float
-    """How long it waits itself for other stages of this run (share)."""
+    """How long it waits for other stages of this run (share)."""
     waiters: tuple[Waiter, ...]
-    """Who waits for it, neighbours first. Empty when the others had simply ended."""
+    """The stages that wait for it, neighbours first. Empty if the others had ended instead."""
     ended: tuple[tuple[int, float], ...]
     """Upstream stages that ended well before the run: (index, share of the run at their end)."""
     barrier: bool
@@ -79,7 +79,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class PipeWaits:
-    """How one stage waits on pipes, as shares of the run."""
+    """How long one stage sleeps on pipes, as shares of the run."""
 
     empty: float
     full: float
@@ -96,7 +96,7 @@ def share(stage: Stage, state: str, wall: float) -> float:
 
     ``cpu`` may exceed 1.0: several threads run at once. The others stay within 1.0. A stage
     of several threads is divided by their summed time instead of the wall time, less the time
-    in ``child`` and ``lock``: who waits for his own helpers only repeats what the helpers do.
+    in ``child`` and ``lock``: a thread that waits for its own helpers only repeats their time.
     """
     seconds = stage.states.get(state, 0.0)
     if wall <= 0:
@@ -118,29 +118,31 @@ def bottleneck(run: Run) -> Bottleneck | None:
       full pipe plus the time for which it had already ended; downstream, time asleep on an
       empty pipe. It is transitive: in ``a|b|c`` with a slow ``c``, ``a`` counts as well.
     * ``own(X)`` = X's own time asleep on pipes that lead to other stages of this run. Waiting
-      on a pipe from or to the outside is not held against it; it becomes the reason.
+      on a pipe from or to the outside does not lower its score; it becomes the reason.
     * score = ``held(X)`` − ``own(X)``.
 
     The best score wins, provided that at least one neighbour waits (or had ended) for 10 % of
-    the run more than X waits itself. Parallel branches of the winner's name that wait as
-    little as it does (within 15 %) share the part. The reason (`kind`) is the state in which X
-    spends most time outside the pipes; ``child`` only if it reaches half the run, and neither CPU
-    does nor the disk a quarter of it, because the children's own states are in the stage too.
+    the run more than X waits itself. Parallel branches of the winner that wait as little as
+    it does (within 15 %) belong to the bottleneck too.
+
+    The reason (`kind`) is the state in which X spends most time outside the pipes. It is ``child``
+    only if that reaches half of the run, CPU does not, and the disk does not reach a quarter: the
+    children's own states are in the stage too.
 
     A reason that fills less than 10 % of the run explains nothing and yields None, and so does
     a run with less than 1 ms of CPU and less than 100 ms of wall time.
     """
     wall = run.wall_seconds
-    if len(run.stages) < 2 or too_short(run):
+    if len(run.stages) < 2 or is_too_short(run):
         return None
-    graph = joined(run)
+    graph = build_graph(run)
     waits = [pipe_waits(run, index, graph) for index in range(len(run.stages))]
-    gone = [_gone(run, stage) for stage in run.stages]
+    ended_shares = [_ended_share(run, stage) for stage in run.stages]
 
     def held(by: int, other: int) -> float:
         value = 0.0
         if other in graph.upstream[by]:
-            value += waits[other].full + gone[other]
+            value += waits[other].full + ended_shares[other]
         if other in graph.downstream[by]:
             value += waits[other].empty
         return min(1.0, value)
@@ -161,18 +163,17 @@ def bottleneck(run: Run) -> Bottleneck | None:
     chosen = run.stages[best]
     members = tuple(
         index
-        for index, stage in enumerate(run.stages)
-        if (stage.position, stage.command) == (chosen.position, chosen.command)
-        and abs(waits[index].inside - waits[best].inside) <= 0.15
+        for index in run.by_place()[chosen.place]
+        if abs(waits[index].inside - waits[best].inside) <= 0.15
     )
     kind, kind_share = main_state(run, members, waits)
     if kind_share < NOTABLE:
         return None
     waiters = _waiters(run, members, graph, waits)
     ended = tuple(
-        (index, 1.0 - gone[index])
+        (index, 1.0 - ended_shares[index])
         for index in sorted(set().union(*(graph.before[m] for m in members)) - set(members))
-        if gone[index] >= LARGE
+        if ended_shares[index] >= LARGE
     )
     return Bottleneck(
         stages=members,
@@ -188,14 +189,15 @@ def bottleneck(run: Run) -> Bottleneck | None:
     )
 
 
-def too_short(run: Run) -> bool:
+def is_too_short(run: Run) -> bool:
+    """Whether a run has too little CPU and wall time to say which stage holds it back."""
     if run.wall_seconds <= 0:
         return True
     return run.cpu_seconds < SHORT_CPU and run.wall_seconds < SHORT_WALL
 
 
 def pipe_waits(run: Run, index: int, graph: Graph) -> PipeWaits:
-    """Pipe waits of one stage, split into pipes to other stages and pipes to the outside."""
+    """Pipe waits of one stage: on pipes to other stages, and on pipes to the outside."""
     stage, wall = run.stages[index], run.wall_seconds
     empty, full = share(stage, "pipe_empty", wall), share(stage, "pipe_full", wall)
     inner_in = _inside(run, index, "read") if graph.before[index] else 0.0
@@ -209,7 +211,7 @@ def pipe_waits(run: Run, index: int, graph: Graph) -> PipeWaits:
 
 
 def _inside(run: Run, index: int, side: str) -> float:
-    """Share of a stage's sleep on one side that fell on pipes shared with other stages."""
+    """Share of a stage's sleep on one side that was on pipes shared with other stages."""
     opposite = "write" if side == "read" else "read"
     peers = {
         end.pipe
@@ -225,7 +227,7 @@ def _inside(run: Run, index: int, side: str) -> float:
     return sum(end.seconds for end in ends if end.pipe in peers) / total
 
 
-def _gone(run: Run, stage: Stage) -> float:
+def _ended_share(run: Run, stage: Stage) -> float:
     """Share of the run for which a stage had already ended."""
     if stage.end is None or run.wall_seconds <= 0:
         return 0.0
@@ -239,6 +241,10 @@ def _gone(run: Run, stage: Stage) -> float:
 
 
 def main_state(run: Run, members: Sequence[int], waits: Sequence[PipeWaits]) -> tuple[str, float]:
+    """The state in which `members` spend most time outside their pipes, and its share.
+
+    A name of `runs.STATES`, ``outside_in`` or ``outside_out``; see `Bottleneck.kind`.
+    """
     wall = run.wall_seconds
     names = ("cpu", "disk", "runqueue", "net", "poll", "lock", "sleep", "stopped", "other")
     shares = {
@@ -257,7 +263,7 @@ def main_state(run: Run, members: Sequence[int], waits: Sequence[PipeWaits]) -> 
 def _waiters(
     run: Run, members: Sequence[int], graph: Graph, waits: Sequence[PipeWaits]
 ) -> tuple[Waiter, ...]:
-    """Who waits for `members`: neighbours, then further stages behind a waiting one."""
+    """The stages that wait for `members`: neighbours, then further ones behind a waiting one."""
     found: list[Waiter] = []
     for side, links, value in (
         ("full", graph.before, [wait.full for wait in waits]),
@@ -268,32 +274,29 @@ def _waiters(
             reached = set().union(*(links[index] for index in layer)) - seen
             layer = {index for index in reached if value[index] >= NOTABLE}
             seen |= reached
-            alike: dict[tuple[int, str], list[int]] = {}
-            for index in sorted(layer):
-                stage = run.stages[index]
-                alike.setdefault((stage.position, stage.command), []).append(index)
-            for indexes in alike.values():
+            for indexes in run.by_place(sorted(layer)).values():
                 mean = mean_share([value[index] for index in indexes])
                 found.append(Waiter(tuple(indexes), side, mean))
     return tuple(found)
 
 
 def _is_barrier(run: Run, members: Sequence[int], graph: Graph, waits: Sequence[PipeWaits]) -> bool:
-    """A command known to read everything first, with readers that waited at least as long.
+    """Whether `members` read everything before they write, and their readers waited for that.
 
-    How long it read is how long its writers lived. One that reads a file has none: then half
-    of the run has to do.
+    They read for as long as their writers lived. If they read a file there are no writers: then
+    their readers have to wait for half of the run.
     """
     stage = run.stages[members[0]]
     readers = set().union(*(graph.after[m] for m in members)) - set(members)
     writers = set().union(*(graph.before[m] for m in members)) - set(members)
     if stage.command not in BARRIERS or not readers:
         return False
-    reading = max((1.0 - _gone(run, run.stages[writer]) for writer in writers), default=0.0)
+    reading = max((1.0 - _ended_share(run, run.stages[writer]) for writer in writers), default=0.0)
     if any(run.stages[writer].end is None for writer in writers):
         reading = 1.0
     return all(waits[r].empty >= max(0.5, 0.9 * reading) for r in readers)
 
 
 def mean_share(values: Sequence[float]) -> float:
+    """The mean of some shares; 0 without any."""
     return sum(values) / len(values) if values else 0.0

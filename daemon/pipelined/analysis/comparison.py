@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs side by side: what differs, which one wins, and where the seconds went.
+"""Runs side by side: which one wins, and by how much.
 
 Pure functions. Two recorded runs (`compare_runs`) or the measured rounds of several commands
-(`compare_trials`) become one `Comparison`, which the terminal and the page draw from.
+(`compare_trials`) become one `Comparison`, which the terminal and the page show. Where the
+difference comes from, the rows and the caveats are modules of their own (`comparison_*.py`).
 """
 
 from __future__ import annotations
@@ -13,26 +14,24 @@ from statistics import median
 from typing import Any
 
 from pipelined.analysis.comparison_caveats import (
-    SAME_CACHE,
     cache_caveats,
+    caches_differ,
     queue_caveats,
     run_caveats,
     trial_caveats,
-    warm_shares,
 )
 from pipelined.analysis.comparison_reasons import Reason, Trial, agree, reasons
 from pipelined.analysis.comparison_rows import (
-    QUANTITIES,
     Figure,
     Row,
     StageRow,
     figure_of,
-    row_of,
+    quantity_rows,
     stage_rows,
     times,
 )
 from pipelined.runs import Run
-from pipelined.wording import duration, percent
+from pipelined.wording import duration, listing, percent
 
 __all__ = [
     "LABELS",
@@ -45,14 +44,14 @@ __all__ = [
     "longest_run",
 ]
 
-#: What the sides are called, in the order in which they were given.
+#: Names of the sides, in the order in which they were given.
 LABELS = "ABCDEFGH"
-#: Wall times nearer to each other than this share are the same.
+#: Wall times that differ by no more than this share are the same.
 SAME_WALL = 0.02
 #: From so many rounds on a winner is named.
 MIN_ROUNDS = 5
-#: Where the reasons leave more than this share of the difference open, it is said.
-MUCH_UNTOLD = 0.4
+#: If the reasons leave more than this share of the difference open, the sentence says so.
+MUCH_UNEXPLAINED = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Side:
     label: str
     """A letter of `LABELS`."""
     name: str
-    """The command as it was given; of a recorded run its signature."""
+    """The command as it was given, or the signature of a recorded run."""
     pipeline: str | None
     """Signature of the run that stands for it."""
     run: str | None
@@ -82,27 +81,27 @@ class Pair:
     seconds: float
     """Wall time of the second less that of the first; the median over the rounds."""
     outcome: str
-    """Of the second side: ``faster``, ``slower``; ``same``; ``undecided`` when the rounds are too
-    few or do not agree; ``not-comparable`` when the states of the page cache differ."""
+    """Of the second side: ``faster``; ``slower``; ``same``; ``undecided`` if the rounds are too few
+    or do not agree; ``not-comparable`` if the states of the page cache differ."""
     reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that is known of two or more things set side by side."""
+    """Everything that is known about two or more things side by side."""
 
     sides: tuple[Side, ...]
     rounds: int
     verdict: str
-    """Who wins, by how much; one or two sentences."""
+    """Which side wins, and by how much; one or two sentences."""
     why: str
-    """The reasons as a sentence; empty when there is nothing to explain."""
+    """The reasons as a sentence; empty if there is nothing to explain."""
     caveats: tuple[str, ...]
-    """What to know before the figures are believed."""
+    """What to know before you trust the figures."""
     winner: int | None
-    """Index into `sides`; None when none could be named."""
+    """Index into `sides`; None if no winner can be named."""
     pairs: tuple[Pair, ...]
-    """Each other side with the first one."""
+    """Each other side paired with the first one."""
     rows: tuple[Row, ...]
     stages: tuple[StageRow, ...]
     """In the order of the data."""
@@ -120,14 +119,14 @@ def compare_trials(
 ) -> Comparison:
     """Commands side by side, from the same number of rounds of each.
 
-    `trials[side][round]`; `notes` are caveats of whoever ran them.
+    `trials[side][round]`; `notes` are caveats about how they were run.
     """
     sides = [_side(index, name, trials[index], None) for index, name in enumerate(commands)]
     return _compare(sides, trials, [*notes, *trial_caveats(LABELS, trials)])
 
 
 def longest_run(runs: Iterable[Run]) -> Run | None:
-    """Which run stands for several: the one with the longest wall time."""
+    """The run that stands for several: the one with the longest wall time."""
     return max(runs, key=lambda run: run.wall_seconds, default=None)
 
 
@@ -203,7 +202,7 @@ def _compare(
         caveats=(*cache_caveats(LABELS, trials), *queue_caveats(LABELS, trials), *caveats),
         winner=winner,
         pairs=pairs,
-        rows=tuple(row_of(*quantity, trials) for quantity in QUANTITIES),
+        rows=quantity_rows(trials),
         stages=stage_rows(trials),
     )
 
@@ -217,16 +216,17 @@ def _pair(trials: Sequence[Sequence[Trial]], first: int, second: int) -> Pair:
         y.wall_seconds / x.wall_seconds for x, y in zip(a, b, strict=True) if x.wall_seconds > 0
     ]
     ratio = figure_of(ratios) or Figure(1.0, 1.0, 1.0)
-    outcome = _outcome(ratios, warm_shares(a, b))
+    outcome = _outcome(ratios, caches_differ(a, b))
     differs = abs(ratio.median - 1) > SAME_WALL
-    told = differs and (outcome != "undecided" or len(ratios) < MIN_ROUNDS)
+    explained = differs and (outcome != "undecided" or len(ratios) < MIN_ROUNDS)
     seconds = median(y.wall_seconds - x.wall_seconds for x, y in zip(a, b, strict=True))
-    return Pair(first, second, ratio, seconds, outcome, reasons(a, b, seconds) if told else ())
+    made_of = reasons(a, b, seconds) if explained else ()
+    return Pair(first, second, ratio, seconds, outcome, made_of)
 
 
-def _outcome(ratios: Sequence[float], warm: tuple[float, float] | None) -> str:
-    """Of the second side, from its wall times over the first one's."""
-    if warm and abs(warm[0] - warm[1]) > SAME_CACHE:
+def _outcome(ratios: Sequence[float], different_caches: bool) -> str:
+    """`Pair.outcome`, from the second side's wall times over the first one's."""
+    if different_caches:
         return "not-comparable"
     middle = median(ratios) if ratios else 1.0
     if abs(middle - 1) <= SAME_WALL:
@@ -272,7 +272,7 @@ def _verdict(
 
 
 def _best(sides: Sequence[Side], trials: Sequence[Sequence[Trial]]) -> tuple[int | None, str]:
-    """The side that wins against every other one, and the verdict on three or more."""
+    """The side that beats each other one, if any, and the verdict on three or more sides."""
     order = sorted(range(len(sides)), key=lambda index: sides[index].wall_seconds.median)
     best, *others = order
     outcomes = {other: _pair(trials, best, other).outcome for other in others}
@@ -284,30 +284,31 @@ def _best(sides: Sequence[Side], trials: Sequence[Sequence[Trial]]) -> tuple[int
     if all(outcome == "slower" for outcome in outcomes.values()):
         return best, f"{sides[best].label} wins: {listed(order)} in the median."
     lead = f"No single winner: {listed(order)} in the median."
+    leader, rounds = sides[best].label, len(trials[0])
     for outcome, words in (
-        ("same", f"are within {percent(SAME_WALL)} of it"),
-        ("undecided", f"cannot be told from it in {len(trials[0])} rounds"),
-        ("not-comparable", "read the page cache in another state"),
+        ("same", f"within {percent(SAME_WALL)} of {leader}"),
+        ("undecided", f"not distinguishable from {leader} in {rounds} rounds"),
+        ("not-comparable", f"not comparable with {leader}: the states of the page cache differ"),
     ):
         named = [sides[other].label for other in others if outcomes[other] == outcome]
         if named:
-            lead += f" Beside {sides[best].label}: {', '.join(named)} {words}."
+            lead += f" {listing(named)} {'is' if len(named) == 1 else 'are'} {words}."
     return None, lead
 
 
-def _why(sides: Sequence[Side], pair: Pair, named: bool) -> str:
-    """A pair's reasons as a sentence; `named`: with the names of the two."""
+def _why(sides: Sequence[Side], pair: Pair, labelled: bool) -> str:
+    """A pair's reasons as a sentence; if `labelled`, it begins with the labels of the two."""
     if abs(pair.ratio.median - 1) <= SAME_WALL:
         return ""
     quick, slow = (pair.second, pair.first) if pair.ratio.median < 1 else (pair.first, pair.second)
-    who = f"{sides[quick].label} against {sides[slow].label}: " if named else ""
+    who = f"{sides[quick].label} against {sides[slow].label}: " if labelled else ""
     if not pair.reasons:
         decided = pair.outcome in ("faster", "slower")
         return f"{who}no part of the time differs by more than its noise." if decided else ""
     made_of = "; ".join(reason.text for reason in pair.reasons if not reason.against)
     opposed = "".join(f"; in spite of {r.text}" for r in pair.reasons if r.against)
     rest = pair.seconds - sum(reason.seconds for reason in pair.reasons)
-    if rest / pair.seconds >= MUCH_UNTOLD:
+    if rest / pair.seconds >= MUCH_UNEXPLAINED:
         left = duration(abs(rest))
-        opposed += f"; the other {left} are in parts that are small, or vary as much by themselves"
+        opposed += f"; the other {left} are in parts that are small or vary as much between rounds"
     return f"{who}{made_of}{opposed}."

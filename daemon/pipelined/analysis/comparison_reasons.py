@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the difference of two wall times comes from. Pure.
 
-It is read off a sum. The wall time of a run is, exactly (`_parts`)::
+The wall time of a run is, exactly (`_parts`)::
 
     user CPU + system CPU - CPU time overlapped       time with a stage on CPU
     + disk wait with no stage on CPU
@@ -23,16 +23,16 @@ from pipelined.wording import STATE_WORDS, duration
 
 __all__ = ["Reason", "Trial", "agree", "reasons"]
 
-#: A reason makes up at least this share of the difference, and at least so many seconds.
+#: A reason makes up at least this share of the difference, and at least this many seconds.
 MIN_SHARE = 0.10
 MIN_SECONDS = 0.001
 MAX_REASONS = 3
-#: A count of rounds this lopsided comes about by chance less often than this.
+#: Rounds agree if chance would make them agree as much in a smaller share of cases than this.
 SIGNIFICANT = 0.05
-#: Counts are told with a reason when they differ by this factor and by this many.
-TELLING_FACTOR = 2
-TELLING_FORKS = 100
-TELLING_CALLS = 1000
+#: A reason names forks and calls that differ by this factor, and by at least this many.
+COUNT_FACTOR = 2
+MIN_FORKS = 100
+MIN_CALLS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Trial:
     cpu_seconds: float
     """Of the command and the processes that it waited for."""
     run: Run | None
-    """The run that stands for it: of several pipelines the longest; None: none was seen."""
+    """The run that stands for it, the longest of several; None if no pipeline was seen."""
     pipelines: int = 1
     """How many runs were seen."""
     lost: int = 0
-    """How many events could not be recorded."""
+    """How many events were lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Reason:
     """A part of the difference of two wall times."""
 
     part: str
-    """``user``, ``system``, ``overlap``, ``disk``, ``idle`` or ``outside``; where no pipeline was
-    seen ``cpu`` or ``waiting``."""
+    """``user``, ``system``, ``overlap``, ``disk``, ``idle`` or ``outside``; if no pipeline was
+    seen, ``cpu`` or ``waiting``."""
     seconds: float
     """By how much it makes the second side's wall time longer; negative: shorter."""
     text: str
-    """Said of the faster side."""
+    """About the faster side."""
     against: bool
-    """It works against the difference: the faster side is faster although of it."""
+    """It works against the difference: the faster side is faster in spite of it."""
 
 
 def agree(differences: Sequence[float]) -> bool:
@@ -80,7 +80,7 @@ def agree(differences: Sequence[float]) -> bool:
 def _parts(trial: Trial, by_run: bool) -> dict[str, float]:
     """What the wall time of a trial is made of; the seconds add up to it.
 
-    Of its run if `by_run`, else only of the CPU time of the command.
+    Parts of its run if `by_run`, else only the CPU time of the command and the rest.
     """
     if not by_run or trial.run is None:
         return {"cpu": trial.cpu_seconds, "waiting": trial.wall_seconds - trial.cpu_seconds}
@@ -98,7 +98,7 @@ def _parts(trial: Trial, by_run: bool) -> dict[str, float]:
     }
 
 
-#: What is said of the faster side when it has less of a part, and when it has more.
+#: What a reason says about the faster side if it has less of a part, and if it has more.
 _PHRASES: Mapping[str, tuple[str, str]] = {
     "cpu": ("{} less CPU time", "{} more CPU time"),
     "user": ("{} less user CPU", "{} more user CPU"),
@@ -137,23 +137,23 @@ def reasons(a: Sequence[Trial], b: Sequence[Trial], wall: float) -> tuple[Reason
     # What works against the difference may be larger than what makes it.
     made_of = [part for part in order if found[part] * wall > 0]
     opposed = [part for part in order if found[part] * wall < 0][:1] if made_of else []
-    told_reasons = []
-    told: list[str] = []
+    result = []
+    counts: list[str] = []
     for part in (*made_of[: MAX_REASONS - len(opposed)], *opposed):
         seconds, against = found[part], part in opposed
         text = _PHRASES[part][against].format(duration(abs(seconds)))
         details = [_detail(part, a, b, seconds)] if by_run else []
-        if part in ("user", "system") and not told:
-            told = _counts(a, b, seconds, against) if by_run else []
-            details += told
-        if said := "; ".join(filter(None, details)):
-            text += f" ({said})"
-        told_reasons.append(Reason(part, seconds, text, against))
-    return tuple(told_reasons)
+        if part in ("user", "system") and not counts:
+            counts = _counts(a, b, seconds, against) if by_run else []
+            details += counts
+        if shown := "; ".join(filter(None, details)):
+            text += f" ({shown})"
+        result.append(Reason(part, seconds, text, against))
+    return tuple(result)
 
 
 def _detail(part: str, a: Sequence[Trial], b: Sequence[Trial], seconds: float) -> str:
-    """Which command, in which state, has most of a part of the difference; may be empty."""
+    """The command, and its state, with at least half of a part of the difference; empty if none."""
     values: Callable[[Stage], float]
     word = ""
     if part == "user":
@@ -186,12 +186,12 @@ def _in_state(state: str) -> Callable[[Stage], float]:
     return lambda stage: stage.states[state]
 
 
-#: States that repeat what other stages or threads do: looked at last.
+#: States that only repeat what other stages or threads do: considered last.
 _SECOND_HAND = ("pipe_empty", "pipe_full", "child", "lock")
 
 
 def _state_behind(a: Sequence[Trial], b: Sequence[Trial], seconds: float) -> str | None:
-    """The state whose time differs with the time in which nothing happens; None: none does."""
+    """The state that explains a difference in time with no stage on CPU; None if none does."""
     deltas = _deltas(
         a, b, lambda run: {state: sum(s.states[state] for s in run.stages) for state in STATES}
     )
@@ -213,31 +213,31 @@ def _by_command(run: Run, value: Callable[[Stage], float]) -> dict[str, float]:
 def _deltas(
     a: Sequence[Trial], b: Sequence[Trial], values: Callable[[Run], Mapping[str, float]]
 ) -> dict[str, float]:
-    """By name the median over the rounds of the second side's value less the first one's."""
+    """By name: the second side's value less the first one's, the median over the rounds."""
     rounds = [(values(x.run), values(y.run)) for x, y in zip(a, b, strict=True) if x.run and y.run]
     names = {name: None for pair in rounds for found in pair for name in found}
     return {name: median(y.get(name, 0.0) - x.get(name, 0.0) for x, y in rounds) for name in names}
 
 
 def _counts(a: Sequence[Trial], b: Sequence[Trial], seconds: float, against: bool) -> list[str]:
-    """Forks and calls that read or write, where who has more CPU time has a multiple of them.
+    """Forks, and calls that read or write, if the side with more CPU time has a multiple of them.
 
-    Those of the faster side first.
+    The faster side's count comes first.
     """
-    said = []
+    texts = []
     for word, enough, value in (
-        ("forks", TELLING_FORKS, _forks),
-        ("calls", TELLING_CALLS, _calls),
+        ("forks", MIN_FORKS, _forks),
+        ("calls", MIN_CALLS, _calls),
     ):
         counts = [
             median(value(trial.run) for trial in trials if trial.run is not None)
             for trials in (a, b)
         ]
         low, high = counts if seconds > 0 else reversed(counts)
-        if high - low >= enough and high >= TELLING_FACTOR * low:
+        if high - low >= enough and high >= COUNT_FACTOR * low:
             quick, slow = (high, low) if against else (low, high)
-            said.append(f"{quick:,.0f} {word}, not {slow:,.0f}")
-    return said
+            texts.append(f"{quick:,.0f} {word}, not {slow:,.0f}")
+    return texts
 
 
 def _forks(run: Run) -> int:

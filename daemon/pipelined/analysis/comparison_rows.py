@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs and rounds side by side: quantities in rows, and stages at corresponding places."""
+"""Figures side by side: one row per quantity, and one per place of the pipelines.
+
+To add a row, add it to `_QUANTITIES`.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,20 @@ from pipelined.wording import STATE_WORDS, data_size, duration, percent
 
 __all__ = [
     "GROUPS",
-    "QUANTITIES",
     "Figure",
     "Row",
     "StageFigures",
     "StageRow",
     "amount",
     "figure_of",
-    "row_of",
+    "is_worth_a_row",
+    "quantity_rows",
     "stage_rows",
-    "tells",
     "times",
     "warm_share",
 ]
 
-#: Groups of rows, in their order, and what they are called.
+#: Groups of rows in their order, with their titles.
 GROUPS: Mapping[str, str] = {
     "time": "time",
     "waits": "waits, all threads of all stages",
@@ -36,9 +38,9 @@ GROUPS: Mapping[str, str] = {
     "pages": "pages of 4 KiB",
     "data": "data and calls",
 }
-#: A time below this share of the longest wall time is not worth a line.
+#: A time below this share of the longest wall time is not shown.
 _WORTH = 0.01
-#: Ratios above this are all the same.
+#: Higher ratios are all printed alike.
 MOST_TIMES = 1000
 
 
@@ -61,9 +63,9 @@ class Row:
     unit: str
     """``seconds``, ``bytes``, ``pages``, ``ratio``, ``cores`` or ``count``."""
     values: tuple[Figure | None, ...]
-    """By side; None where it is not known."""
+    """By side; None if it is not known."""
     ratios: tuple[Figure | None, ...]
-    """By side: its value over the first side's, round by round; None without both."""
+    """By side: its value over the first side's, round by round; None unless both are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,11 @@ class StageRow:
 
     command: str
     sides: tuple[StageFigures | None, ...]
-    """By side; None where it has no such stage."""
+    """By side; None if it has no such stage."""
 
 
 def times(ratio: float) -> str:
-    """A ratio as text; a large one says only that one side had next to nothing.
+    """A ratio as text. A large one only means that one side had next to nothing.
 
     >>> times(0.638), times(12.34), times(250.0), times(8e6)
     ('0.64', '12.3', '250', 'over 1,000')
@@ -114,8 +116,8 @@ def amount(value: float, unit: str) -> str:
     return times(value) if unit == "cores" else f"{value:,.0f}"
 
 
-def tells(row: Row, longest: float) -> bool:
-    """Whether a row is worth a line, where the longest wall time is this long (seconds)."""
+def is_worth_a_row(row: Row, longest: float) -> bool:
+    """Whether to show a row; `longest` is the longest wall time of all sides (seconds)."""
     if row.name == "wall":
         return True
     known = [figure.median for figure in row.values if figure is not None]
@@ -124,6 +126,7 @@ def tells(row: Row, longest: float) -> bool:
 
 
 def warm_share(trial: Trial) -> float | None:
+    """Share of the pages read that were in the page cache; None if not known."""
     return trial.run.readahead.warm_share if trial.run and trial.run.readahead else None
 
 
@@ -153,8 +156,8 @@ def _cores(trial: Trial) -> float | None:
     return trial.cpu_seconds / trial.wall_seconds
 
 
-#: Group, name, unit, and how to read it off a trial.
-QUANTITIES: tuple[tuple[str, str, str, Callable[[Trial], float | None]], ...] = (
+#: Group, name, unit, and its value in a trial.
+_QUANTITIES: tuple[tuple[str, str, str, Callable[[Trial], float | None]], ...] = (
     ("time", "wall", "seconds", lambda trial: trial.wall_seconds),
     ("time", "pipeline", "seconds", _of_run(lambda run: run.wall_seconds)),
     ("time", "CPU", "seconds", lambda trial: trial.cpu_seconds),
@@ -189,7 +192,12 @@ QUANTITIES: tuple[tuple[str, str, str, Callable[[Trial], float | None]], ...] = 
 )
 
 
-def row_of(
+def quantity_rows(trials: Sequence[Sequence[Trial]]) -> tuple[Row, ...]:
+    """A row for each quantity; `trials[side][round]`."""
+    return tuple(_row(*quantity, trials) for quantity in _QUANTITIES)
+
+
+def _row(
     group: str,
     name: str,
     unit: str,
@@ -211,12 +219,13 @@ def _divided(a: Sequence[float | None], b: Sequence[float | None]) -> list[float
 
 
 def figure_of(values: Iterable[float | None]) -> Figure | None:
+    """Median, lowest and highest of the values that are known; None if none is."""
     known = [value for value in values if value is not None]
     return Figure(median(known), min(known), max(known)) if known else None
 
 
 def stage_rows(trials: Sequence[Sequence[Trial]]) -> tuple[StageRow, ...]:
-    """The stages of all sides, those of one name and corresponding places in one row."""
+    """The stages of all sides: those of one name at corresponding places share a row."""
     sides = [_places(of_side) for of_side in trials]
     merged: list[tuple[str, list[StageFigures | None]]] = []
     for index, places in enumerate(sides):
@@ -236,7 +245,11 @@ def stage_rows(trials: Sequence[Sequence[Trial]]) -> tuple[StageRow, ...]:
 
 def _places(trials: Sequence[Trial]) -> list[tuple[str, StageFigures]]:
     """Command and figures of each place of the pipeline that most rounds had."""
-    rounds = [_branches(trial.run) for trial in trials if trial.run is not None]
+    rounds = [
+        {place: [run.stages[i] for i in indexes] for place, indexes in run.by_place().items()}
+        for run in (trial.run for trial in trials)
+        if run is not None
+    ]
     shapes = [tuple(found) for found in rounds]
     if not shapes:
         return []
@@ -246,14 +259,6 @@ def _places(trials: Sequence[Trial]) -> list[tuple[str, StageFigures]]:
         (command, _figures(position, [found[position, command] for found in alike]))
         for position, command in usual
     ]
-
-
-def _branches(run: Run) -> dict[tuple[int, str], list[Stage]]:
-    """The stages by position and command."""
-    found: dict[tuple[int, str], list[Stage]] = {}
-    for stage in run.stages:
-        found.setdefault((stage.position, stage.command), []).append(stage)
-    return found
 
 
 def _figures(position: int, rounds: Sequence[Sequence[Stage]]) -> StageFigures:

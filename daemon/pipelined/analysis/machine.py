@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What findings need to know of the machine that a run was on."""
+"""What findings need to know about the machine that a run was on."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["Host"]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a finding needs to know of the machine that a run was on."""
+    """The machine that a run was on, as far as findings need it."""
 
     cores: int
     """CPUs that are online."""
     l2_bytes: int | None
-    """Second-level cache of one CPU; None where the kernel does not tell."""
+    """Second-level cache of one CPU; None if the kernel does not report it."""
 
     @classmethod
     def read(cls, sys: Path = Path("/sys")) -> Host:
-        """This machine, as `sys` (a mounted sysfs) has it."""
+        """This machine, read from `sys`, a mounted sysfs."""
         cpus = sys / "devices/system/cpu"
         return cls(_count(cpus / "online"), _second_level(cpus / "cpu0/cache"))
 
 
 def _count(path: Path) -> int:
-    """How many CPUs a list such as ``0-3,6`` names; 1 where there is none."""
+    """How many CPUs a list such as ``0-3,6`` names; 1 if there is no list."""
     try:
         spans = path.read_text().strip().split(",")
         ends = [[int(end) for end in span.split("-")] for span in spans]
@@ -36,7 +36,7 @@ def _count(path: Path) -> int:
 
 
 def _second_level(cache: Path) -> int | None:
-    """Bytes of the cache of level 2, which the kernel tells as ``1024K``."""
+    """Bytes of the level-2 cache, which the kernel writes as ``1024K``; None if unknown."""
     for index in sorted(cache.glob("index*")):
         try:
             level, size = (index / "level").read_text(), (index / "size").read_text().strip()

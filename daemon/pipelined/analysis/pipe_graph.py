@@ -9,12 +9,12 @@ from itertools import pairwise
 
 from pipelined.runs import Run
 
-__all__ = ["Graph", "joined"]
+__all__ = ["Graph", "build_graph"]
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Neighbours and everything upstream and downstream, by stage index."""
+    """Direct neighbours, and everything upstream and downstream, by stage index."""
 
     before: tuple[frozenset[int], ...]
     after: tuple[frozenset[int], ...]
@@ -22,8 +22,8 @@ class Graph:
     downstream: tuple[frozenset[int], ...]
 
 
-def joined(run: Run) -> Graph:
-    """Who writes to whom, by `Run.edges`; by position in a run that has none."""
+def build_graph(run: Run) -> Graph:
+    """Which stage writes to which, by `Run.edges`; by position if the run has none."""
     count = len(run.stages)
     before: list[set[int]] = [set() for _ in range(count)]
     after: list[set[int]] = [set() for _ in range(count)]
@@ -40,7 +40,7 @@ def joined(run: Run) -> Graph:
 
 
 def _edges_by_position(run: Run) -> list[tuple[int, int]]:
-    """Each place to the next one, for runs that carry no edges."""
+    """An edge from each stage to those at the next position, for runs that carry no edges."""
     places = sorted({stage.position for stage in run.stages})
     follower = dict(pairwise(places))
     return [

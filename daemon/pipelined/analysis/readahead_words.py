@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In words: what waiting for disk cost a reader, and how its pages were come by."""
+"""In words: what waiting for disk cost a reader of files, and where its pages came from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pipelined.wording import duration, percent
 
 __all__ = ["cache", "stalls"]
 
-#: Less than this rounds to nothing: every program that starts waits so long for a page or two.
+#: A smaller share of the run rounds to nothing: each program waits that long for a page or two
+#: when it starts.
 WORTH_A_WORD = 0.005
 
 
@@ -33,7 +34,7 @@ def stalls(readahead: Readahead, wall: float) -> str | None:
 
 
 def cache(readahead: Readahead) -> str | None:
-    """How the pages of a reader's files were come by; None when too few to tell were read.
+    """Where the pages of a reader's files came from; None if too few were read to say.
 
     ``cold, coverage 100 %, timeliness 98 %, accuracy 97 %``, or ``warm``.
     """

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict on a run: the one sentence that says who holds it back."""
+"""The verdict on a run: one sentence that says which stage holds it back.
+
+Pure functions of a `Run`. The sentence claims only what the run's counters show: shares of time,
+not their order. docs/REPORT.md explains it.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,23 @@ from pipelined.analysis.bottleneck import (
     STORM,
     Bottleneck,
     bottleneck,
+    is_too_short,
     main_state,
     mean_share,
     pipe_waits,
     share,
-    too_short,
 )
-from pipelined.analysis.pipe_graph import joined
+from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
 from pipelined.wording import STATE_WORDS, duration, listing, percent
 
 __all__ = ["brief", "sentence", "stage_label"]
 
-#: How many waiting stages a sentence names.
+#: A sentence names at most this many waiting stages.
 NAMED = 3
+#: States in which a stage holds the others back without working.
 _IDLE = frozenset({"net", "poll", "lock", "sleep", "stopped", "other", "outside_in", "outside_out"})
+#: What a stage does, by state: its share of the run, and the words that follow it.
 _PHRASES: Mapping[str, str] = {
     "cpu": "on CPU {0}{1}",
     "runqueue": "waits for a free CPU {0}{1}",
@@ -43,31 +49,31 @@ _PHRASES: Mapping[str, str] = {
 
 
 def stage_label(run: Run, indexes: Sequence[int]) -> str:
-    """How a sentence calls one stage, or several parallel ones of one name.
+    """The name of one stage, or of several parallel ones of one name, in a sentence.
 
     ``awk``; ``sed (stage 2)`` where another place has the same name; ``4 × bash`` for parallel
     branches; ``sort (pid 71, one of 2)`` for one of them.
     """
     stage = run.stages[indexes[0]]
-    twins = [s for s in run.stages if (s.position, s.command) == (stage.position, stage.command)]
+    branches = len(run.by_place()[stage.place])
     namesake = any(s.command == stage.command and s.position != stage.position for s in run.stages)
     name = f"{stage.command} (stage {stage.position})" if namesake else stage.command
     if len(indexes) > 1:
         return f"{len(indexes)} × {name}"
-    if len(twins) > 1:
-        return f"{stage.command} (pid {stage.pid}, one of {len(twins)})"
+    if branches > 1:
+        return f"{stage.command} (pid {stage.pid}, one of {branches})"
     return name
 
 
 def brief(run: Run) -> str:
     """The bottleneck in a few words, for tables: ``awk: CPU 97 %``; ``-`` without one.
 
-    Of a program alone it is where its own time went.
+    For a program that runs alone: where its own time went.
     """
     found = bottleneck(run)
     if found is not None:
         members, kind, value = found.stages, found.kind, found.share
-    elif len(run.stages) == 1 and not too_short(run):
+    elif len(run.stages) == 1 and not is_too_short(run):
         members, (kind, value) = (0,), _alone(run)
     else:
         return "-"
@@ -76,7 +82,7 @@ def brief(run: Run) -> str:
 
 
 def sentence(run: Run) -> str:
-    """The verdict on a run: one sentence, plus one where sort-like or partial runs need it.
+    """The verdict on a run: one sentence, and a second one for barriers and for partial runs.
 
     ``awk is the bottleneck: on CPU 97 % of the run; cat waits for it 61 % (full pipe).``
     """
@@ -90,19 +96,19 @@ def _sentence(run: Run) -> str:
     span = " of the run so far" if run.live else " of the run"
     if not run.stages:
         return "No verdict: no stage was seen."
-    if too_short(run):
+    if is_too_short(run):
         return "Too short to say who holds whom back: less than 1 ms on CPU in all."
     if len(run.stages) == 1:
         return _alone_sentence(run, span)
     found = bottleneck(run)
     if found is None:
-        return _balanced(run, span)
-    return _accuse(run, found, span)
+        return _balanced_sentence(run, span)
+    return _bottleneck_sentence(run, found, span)
 
 
 def _alone(run: Run) -> tuple[str, float]:
     """The state in which the one stage of a run spends most time, and its share."""
-    return main_state(run, (0,), [pipe_waits(run, 0, joined(run))])
+    return main_state(run, (0,), [pipe_waits(run, 0, build_graph(run))])
 
 
 def _alone_sentence(run: Run, span: str) -> str:
@@ -114,7 +120,7 @@ def _alone_sentence(run: Run, span: str) -> str:
     return f"{text}."
 
 
-def _accuse(run: Run, found: Bottleneck, span: str) -> str:
+def _bottleneck_sentence(run: Run, found: Bottleneck, span: str) -> str:
     name = stage_label(run, found.stages)
     several = len(found.stages) > 1
     idle = found.kind in _IDLE and found.cpu_share < LARGE
@@ -131,7 +137,7 @@ def _accuse(run: Run, found: Bottleneck, span: str) -> str:
         )
         if queue >= LARGE:
             parts[0] += f", waits for a free CPU {percent(queue)}"
-    parts[0] += _storm(run, found)
+    parts[0] += _forks_clause(run, found)
     parts += _waiting_clauses(run, found)
     if not found.waiters:
         for index, at in found.ended[:NAMED]:
@@ -161,7 +167,7 @@ def _waiting_clauses(run: Run, found: Bottleneck) -> list[str]:
     return clauses
 
 
-def _storm(run: Run, found: Bottleneck) -> str:
+def _forks_clause(run: Run, found: Bottleneck) -> str:
     forks = sum(run.stages[m].forks for m in found.stages)
     if forks < STORM and not (found.kind == "child" and forks > 1):
         return ""
@@ -171,10 +177,10 @@ def _storm(run: Run, found: Bottleneck) -> str:
     return f" ({forks:,} forks{each})"
 
 
-def _balanced(run: Run, span: str) -> str:
-    """The sentence for a run in which no stage stands out, by what they do instead."""
+def _balanced_sentence(run: Run, span: str) -> str:
+    """The sentence for a run in which no stage stands out: what its stages do instead."""
     wall = run.wall_seconds
-    graph = joined(run)
+    graph = build_graph(run)
     waits = [pipe_waits(run, index, graph) for index in range(len(run.stages))]
     most = max(wait.inside for wait in waits)
     if most >= LARGE:

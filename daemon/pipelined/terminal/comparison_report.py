@@ -23,7 +23,7 @@ from pipelined.analysis.comparison_rows import (
     Row,
     StageFigures,
     amount,
-    tells,
+    is_worth_a_row,
     times,
 )
 from pipelined.terminal.run_report import (
@@ -158,7 +158,9 @@ def _block(comparison: Comparison, others: Sequence[int]) -> list[_Line]:
     out = [_Line(Text(), tuple(heads))]
     longest = max(side.wall_seconds.median for side in comparison.sides)
     for group, title in GROUPS.items():
-        rows = [row for row in comparison.rows if row.group == group and tells(row, longest)]
+        rows = [
+            row for row in comparison.rows if row.group == group and is_worth_a_row(row, longest)
+        ]
         if not rows:
             continue
         if group != "time":

@@ -228,11 +228,13 @@ def _compared(find: Callable[[str], StoredRun]) -> Comparison:
 
 
 def _compare_page(comparison: Comparison) -> str:
-    from pipelined.analysis.comparison_rows import GROUPS, amount, tells, times
+    from pipelined.analysis.comparison_rows import GROUPS, amount, is_worth_a_row, times
 
     longest = max(side.wall_seconds.median for side in comparison.sides)
     groups = {
-        title: [row for row in comparison.rows if row.group == group and tells(row, longest)]
+        title: [
+            row for row in comparison.rows if row.group == group and is_worth_a_row(row, longest)
+        ]
         for group, title in GROUPS.items()
     }
     return _page(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules behind the findings, one module per concern."""
+"""The rules behind the findings, one module per subject; `findings.RULES` lists them all."""

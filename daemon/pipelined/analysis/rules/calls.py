@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on reading and writing: the size of calls, and copies that nobody needs."""
+"""Rules about reading and writing: the size of calls and blocks, and copies that nobody needs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.rules.rule import (
     BULK,
+    PAGE,
     Case,
     Evidence,
     Finding,
@@ -16,34 +17,38 @@ from pipelined.analysis.rules.rule import (
     readahead_evidence,
 )
 from pipelined.analysis.sentence import stage_label
-from pipelined.commands import COPIERS, SHELLS
+from pipelined.commands import COMMON_SHELLS, COPIERS
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, mean_size, percent
 
 __all__ = ["cache_sized", "large_writes", "reader_costs", "small_calls"]
 
+#: A program that spends a larger share of its CPU time in user mode does more than copy
+#: (dd conv=…).
+COPYING = 0.25
+
 #: Smaller reads or writes than this cost more by the call than by the byte (docs/REPORT.md).
 SMALL_CALL = 1024
-#: What one small read or write takes at most (seconds): 0.3 to 1 µs where it was measured.
+#: Upper bound of the cost of one small read or write (seconds); 0.3 to 1 µs were measured.
 CALL_SECONDS = 2e-6
-#: What a pipe holds unless it was told otherwise (bytes, pipe(7)).
+#: The default capacity of a pipe (bytes, pipe(7)).
 PIPE_CAPACITY = 64 << 10
 #: Writer and reader each wait this share of the run for the other: they take turns.
 IN_TURN = 0.10
-#: Of the system time of a copier, what copying from outside the cache adds at most: a third to a
-#: half was measured (dd of a cached file into a pipe, 4 to 16 MiB against 256 KiB).
+#: Upper bound of the share of a copier's system time that copying from outside the CPU cache adds.
+#: Measured: a third to a half (dd of a cached file into a pipe, 4 to 16 MiB against 256 KiB).
 OUT_OF_CACHE = 0.5
 
 
 def reader_costs(case: Case) -> Iterator[Finding]:
-    """A leading copier that waits for nothing its reader would have waited for."""
+    """A copier comes first and saves its reader no wait for disk."""
     for part in case.parts:
         readahead = part.readahead
-        if readahead is None or not case.copies_files(part):
+        if readahead is None or not _copies_files(case, part):
             continue
         stage = part.stages[0]
         cpu, stalled = stage.cpu_seconds, readahead.stall_seconds
-        # what waiting it takes off its reader may be worth more than it costs
+        # what it waits, its reader need not: that may be worth more than the copy costs
         if not case.worth(cpu) or case.worth(stalled):
             continue
         (reader,) = case.graph.after[part.indexes[0]]
@@ -60,10 +65,10 @@ def reader_costs(case: Case) -> Iterator[Finding]:
             yield Finding(
                 "reader-costs",
                 "advice",
-                f"{part.name} only copied {size}, which were in memory, into the pipe: "
+                f"{part.name} only copied {size}, which was in memory, into the pipe: "
                 f"{duration(cpu)} of CPU.",
-                f"Try: {command} … FILE or {command} … < FILE, without {part.command}. Only for "
-                f"several files is it needed, if {command} takes none.",
+                f"Try: {command} … FILE or {command} … < FILE, without {part.command}. Keep it "
+                f"only if there are several files and {command} takes none.",
                 (*part.indexes, reader),
                 evidence,
                 min(case.wall, cpu + case.run.stages[reader].system_seconds),
@@ -82,8 +87,23 @@ def reader_costs(case: Case) -> Iterator[Finding]:
             )
 
 
+def _copies_files(case: Case, part: Part) -> bool:
+    """Whether the part comes first, reads files, and passes on what it read."""
+    readahead, index = part.readahead, part.indexes[0]
+    if part.command not in COPIERS or len(part.indexes) > 1 or readahead is None:
+        return False
+    stage = case.run.stages[index]
+    return (
+        not case.graph.before[index]
+        and len(case.graph.after[index]) == 1
+        and stage.written_bytes >= max(BULK, 0.9 * stage.read_bytes)
+        and readahead.read_pages * PAGE >= 0.9 * stage.written_bytes
+        and stage.user_seconds <= COPYING * stage.cpu_seconds
+    )
+
+
 def large_writes(case: Case) -> Iterator[Finding]:
-    """Writes that do not fit into the pipe: writer and reader take turns."""
+    """Writes do not fit into the pipe, so that writer and reader take turns."""
     run, wall = case.run, case.wall
     if case.host.cores < 2:
         return
@@ -95,7 +115,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
         (reading,) = readers
         reader = run.stages[reading]
         full, empty = share(writer, "pipe_full", wall), share(reader, "pipe_empty", wall)
-        # with one CPU for both they take turns whatever the blocks are, and so with a slow disk
+        # on one CPU, or behind a slow disk, they take turns whatever the size of the blocks
         queued = writer.states["runqueue"] + reader.states["runqueue"]
         could = min(writer.cpu_seconds, reader.cpu_seconds) - sum(run.levels[2:]) - queued
         for_it = empty * wall - writer.states["disk"] - writer.states["pipe_empty"]
@@ -127,7 +147,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
 
 
 def small_calls(case: Case) -> Iterator[Finding]:
-    """Reads or writes so small that the calls cost more than the data."""
+    """Reads or writes are so small that the calls cost more than the data."""
     for part in case.parts:
         reads, writes = _own_small(case, part)
         system = part.sum(lambda stage: stage.system_seconds)
@@ -156,7 +176,7 @@ def small_calls(case: Case) -> Iterator[Finding]:
 
 
 def cache_sized(case: Case) -> Iterator[Finding]:
-    """A copier whose block is out of the cache again before it is written."""
+    """The block of a copier leaves the CPU cache before it is written."""
     level2 = case.host.l2_bytes
     if level2 is None:
         return
@@ -166,7 +186,7 @@ def cache_sized(case: Case) -> Iterator[Finding]:
         if part.command not in COPIERS or block <= level2 / 2:
             continue
         if not any(case.graph.after[index] for index in part.indexes):
-            continue  # nobody touches the block again
+            continue  # no stage reads the block
         gain = OUT_OF_CACHE * system * (1 - level2 / 2 / block)
         if not case.worth(gain):
             continue
@@ -191,7 +211,7 @@ def cache_sized(case: Case) -> Iterator[Finding]:
 
 
 def _pipe_write(stage: Stage) -> tuple[float, int]:
-    """Mean write of a stage to its pipe, and what that holds (bytes)."""
+    """Mean size of a stage's writes to its pipe, and the pipe's capacity (bytes)."""
     functions = stage.functions
     if functions is not None and functions.pipe_writes.mean is not None:
         return functions.pipe_writes.mean, functions.pipe_capacity_bytes or PIPE_CAPACITY
@@ -199,14 +219,14 @@ def _pipe_write(stage: Stage) -> tuple[float, int]:
 
 
 def _small(part: Part) -> tuple[int, int]:
-    """Reads and writes of a part, where they are small on average."""
+    """Count of reads and of writes of a part; 0 if they are not small on average."""
     reads = part.sum(lambda s: s.read_calls) if part.mean_read() < SMALL_CALL else 0
     writes = part.sum(lambda s: s.write_calls) if part.mean_write() < SMALL_CALL else 0
     return int(reads), int(writes)
 
 
 def _own_small(case: Case, part: Part) -> tuple[int, int]:
-    """Those that are its own doing: not a reader's of what a writer writes piece by piece."""
+    """`_small` without what a writer causes that writes piece by piece."""
     reads, writes = _small(part)
     writers = set().union(*(case.graph.before[index] for index in part.indexes))
     pieces = sum(_small(Part(case.run, (index,)))[1] for index in writers)
@@ -218,7 +238,7 @@ def _own_small(case: Case, part: Part) -> tuple[int, int]:
 def _larger_calls(command: str, reading: bool) -> str:
     if command == "dd":
         return "Try: larger blocks (bs=64k)."
-    if reading and command in SHELLS:
+    if reading and command in COMMON_SHELLS:
         return "Try: awk in place of the shell's read, which reads a pipe byte by byte."
     if reading:
         return "Try: a larger buffer for what it reads (64 KiB)."

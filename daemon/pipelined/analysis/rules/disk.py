@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on the disk and the page cache."""
+"""Rules about the disk and the page cache."""
 
 from __future__ import annotations
 
@@ -26,50 +26,52 @@ __all__ = [
     "readahead_wasted",
 ]
 
-#: Faults on mapped files that had to wait: the libraries of a cold program make some dozens.
+#: Fewer faults on mapped files that had to wait are the start of a program: the libraries of a cold
+#: one cause some dozens.
 BULK_FAULTS = 256
-#: A shorter wait for disk than this is no story of its own (share of the run) ...
+#: A shorter wait for disk is not reported (share of the run) ...
 DISK_NOTABLE = 0.10
-#: ... and the disk is the limit only from this on.
+#: ... and the disk is the limit only from this share on.
 DISK_LIMIT = 0.40
-#: Fewer waits than this are no turns: one slow answer of a disk is an accident.
+#: Computing and waiting alternate only with at least this many waits: one slow answer of a disk is
+#: an accident.
 TURNS = 16
-#: A stage whose children took this share of its CPU seconds leaves its reading to them.
+#: If its children took this share of a stage's CPU seconds, it is they that read.
 BY_CHILDREN = 0.5
-#: Waits for late pages that exceed the others this many times are the story of the reader.
+#: Waits for late pages explain a reader if they exceed its other waits this many times.
 LATE_DOMINATES = 2.0
-#: A lower share than this of what came from disk was read ahead: read-ahead did not work.
+#: Read-ahead did not work if it brought in a lower share of what came from disk.
 LOW_COVERAGE = 0.5
-#: A lower share than this of what was read ahead was used.
+#: Read-ahead was wasted if a lower share of its pages was used.
 LOW_ACCURACY = 0.5
 #: Larger reads than the usual read-ahead window of 128 KiB, with room (bytes).
 LARGE_READ = 256 << 10
 
 
 def disk_not_overlapped(case: Case) -> Iterator[Finding]:
-    """A stage computes and waits by turns for pages that nobody had asked for before."""
+    """A stage alternates between computing and waiting for pages that were not read ahead."""
     run = case.run
     computing = sum(run.levels[1:]) - run.disk_overlapped_seconds
     for part in case.parts:
         readahead = part.readahead
         if readahead is None or not _reads_from_disk(readahead):
             continue
-        # a reader in front of these has no computing to wait for, or a pipe's worth of it
+        # copiers and barriers compute little, or not before they have read all
         if part.command in COPIERS | BARRIERS or _by_children(part):
             continue
-        # what one reads beside its stdin is a table, or its own program: none in front can bring it
+        # what it reads beside its stdin is a table or its own program: no reader in front helps
         if any(case.graph.before[index] for index in part.indexes):
             continue
-        if _unasked_waits(readahead) < TURNS:
+        if _unrequested_waits(readahead) < TURNS:
             continue
-        stalled = min(_unasked(readahead), run.disk_alone_seconds)
+        stalled = min(_unrequested(readahead), run.disk_alone_seconds)
         cpu = part.sum(lambda stage: stage.cpu_seconds)
         gain = min(stalled, cpu, computing)
         if not case.worth(gain):
             continue
         name = part.name
         covered = (readahead.coverage or 0.0) >= LOW_COVERAGE
-        # cat writes more at a time than a pipe holds: without read-ahead it takes turns as well
+        # cat writes more at a time than a pipe holds: without read-ahead it would take turns too
         reader = "cat FILE" if covered else "dd bs=32k if=FILE"
         yield Finding(
             "disk-not-overlapped",
@@ -93,14 +95,14 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
 
 
 def readahead_useless(case: Case) -> Iterator[Finding]:
-    """A reader stands still for pages that read-ahead did not bring in."""
+    """A reader sleeps for pages that read-ahead did not bring in."""
     for part in case.parts:
         readahead = part.readahead
         if readahead is None or not _reads_from_disk(readahead):
             continue
         coverage = readahead.coverage
         stalled = min(readahead.stalls["miss"].alone_seconds, case.run.disk_alone_seconds)
-        # sort and its like ask for all that they have room for: ahead of that there is nothing
+        # sort and its like ask for as much as they have room for: there is nothing to read ahead
         if coverage is None or coverage >= LOW_COVERAGE or part.command in BARRIERS:
             continue
         if stalled < DISK_NOTABLE * case.wall or not case.worth(stalled):
@@ -136,7 +138,7 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
 
 
 def readahead_wasted(case: Case) -> Iterator[Finding]:
-    """A reader waits for a disk that reads what nobody uses."""
+    """A reader waits while the disk reads pages that nobody uses."""
     for part in case.parts:
         readahead = part.readahead
         if readahead is None or not readahead.inserted_pages:
@@ -168,14 +170,14 @@ def readahead_wasted(case: Case) -> Iterator[Finding]:
 
 
 def readahead_late(case: Case) -> Iterator[Finding]:
-    """Read-ahead asked in time, and the disk could not keep up."""
+    """Read-ahead asked in time, but the disk could not keep up."""
     for part in case.parts:
         readahead = part.readahead
         if readahead is None or not _reads_from_disk(readahead):
             continue
         late = min(readahead.stalls["late"].alone_seconds, case.run.disk_alone_seconds)
         enough = late >= DISK_LIMIT * case.wall and case.worth(late)
-        if not enough or late < LATE_DOMINATES * _unasked(readahead):
+        if not enough or late < LATE_DOMINATES * _unrequested(readahead):
             continue
         rate = _from_disk(readahead) / case.wall
         yield Finding(
@@ -196,7 +198,7 @@ def readahead_late(case: Case) -> Iterator[Finding]:
 
 
 def cold_run(case: Case) -> Iterator[Finding]:
-    """The run had to wait for a disk that another run may not need."""
+    """The run read from disk what another run may find in the page cache."""
     readahead = case.run.readahead
     if readahead is None or not _reads_from_disk(readahead):
         return
@@ -204,12 +206,12 @@ def cold_run(case: Case) -> Iterator[Finding]:
     if state not in ("cold", "mixed") or warm is None:
         return
     read = data_size(_from_disk(readahead))
-    alike = "cold" if state == "cold" else "warm as that"
+    alike = "other cold runs" if state == "cold" else "runs that are as warm"
     yield Finding(
         "cold-run",
         "note",
         f"The page cache was {state}: {read} came from disk, and {percent(warm)} of the pages "
-        f"read were there before. Compare this run only with others as {alike}.",
+        f"read were there before. Compare this run only with {alike}.",
         "",
         (),
         (
@@ -220,18 +222,18 @@ def cold_run(case: Case) -> Iterator[Finding]:
 
 
 def _from_disk(readahead: Readahead) -> int:
-    """Bytes that a reader had from disk."""
+    """Bytes that a reader got from disk."""
     pages = sum(readahead.pages[name] for name in ("hit", "late", "miss"))
     return pages * PAGE + readahead.direct_bytes
 
 
 def _reads_from_disk(readahead: Readahead) -> bool:
-    """More than what starting a program takes."""
+    """Whether a reader got more from disk than what starting a program takes."""
     return _from_disk(readahead) >= BULK or readahead.faults["miss"] >= BULK_FAULTS
 
 
-def _unasked(readahead: Readahead) -> float:
-    """Seconds asleep, with no stage on CPU, for what was asked for only when it was needed."""
+def _unrequested(readahead: Readahead) -> float:
+    """Seconds asleep, with no stage on CPU, for what was requested only when it was needed."""
     stalls = readahead.stalls
     seconds = stalls["miss"].alone_seconds
     if readahead.direct_bytes > _from_disk(readahead) / 2:
@@ -239,8 +241,8 @@ def _unasked(readahead: Readahead) -> float:
     return seconds
 
 
-def _unasked_waits(readahead: Readahead) -> int:
-    """How many sleeps those seconds are, at most."""
+def _unrequested_waits(readahead: Readahead) -> int:
+    """Upper bound of the number of sleeps in those seconds."""
     stalls = readahead.stalls
     waits = stalls["miss"].alone + stalls["miss"].overlapped
     if readahead.direct_bytes > _from_disk(readahead) / 2:
@@ -249,6 +251,6 @@ def _unasked_waits(readahead: Readahead) -> int:
 
 
 def _by_children(part: Part) -> bool:
-    """Whether it is its children that work."""
+    """Whether it is the part's children that work."""
     cpu = part.sum(lambda stage: stage.cpu_seconds)
     return part.sum(lambda stage: stage.children_cpu_seconds) >= BY_CHILDREN * cpu > 0

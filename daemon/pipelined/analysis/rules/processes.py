@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on the processes that a stage starts."""
+"""Rules about the processes that a stage starts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import STORM
 from pipelined.analysis.rules.rule import Case, Evidence, Finding
-from pipelined.commands import SHELLS
+from pipelined.commands import COMMON_SHELLS
 from pipelined.wording import duration
 
 __all__ = ["failed_execs", "fork_storm"]
 
-#: Children that live longer than this do work of their own (mean, seconds).
+#: Children that live longer than this on average do work of their own (seconds).
 SHORT_LIFE = 0.050
 
 
@@ -29,7 +29,7 @@ def fork_storm(case: Case) -> Iterator[Finding]:
             continue
         if part.command == "xargs":
             advice = "Try: more arguments at a time (xargs -n 1000, without -I)"
-        elif part.command in SHELLS:
+        elif part.command in COMMON_SHELLS:
             advice = "Try: one awk in place of the loop"
         else:
             advice = "Try: more work for each process"
@@ -37,7 +37,7 @@ def fork_storm(case: Case) -> Iterator[Finding]:
             "fork-storm",
             "warning",
             f"{part.name} started {exited:,} processes that lived {duration(lived / exited)} "
-            f"each; with their starting they took {duration(cpu)} of CPU.",
+            f"each; including their start they took {duration(cpu)} of CPU.",
             f"{advice}, or a few long-lived workers (split -n r/4 --filter CMD, "
             "parallel --pipe CMD).",
             part.indexes,
@@ -54,7 +54,7 @@ def fork_storm(case: Case) -> Iterator[Finding]:
 
 
 def failed_execs(case: Case) -> Iterator[Finding]:
-    """A program is looked for along PATH again and again."""
+    """A program is searched for along PATH again and again."""
     for part in case.parts:
         failed = int(part.sum(lambda stage: stage.exec_failures or 0))
         execs = int(part.sum(lambda stage: stage.execs))
@@ -63,8 +63,8 @@ def failed_execs(case: Case) -> Iterator[Finding]:
         yield Finding(
             "failed-execs",
             "note",
-            f"{failed:,} of {failed + execs:,} execs in {part.name} failed: a program was looked "
-            "for in one directory of PATH after another.",
+            f"{failed:,} of {failed + execs:,} execs in {part.name} failed: a program was "
+            "searched for in one directory of PATH after another.",
             "Try: the program's full path (xargs /usr/bin/gzip), or a shorter PATH.",
             part.indexes,
             (

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule gets, `Case` and `Part`, and what it gives, `Finding` and `Evidence`."""
+"""What every rule takes (`Case`, `Part`) and what it yields (`Finding`, `Evidence`).
+
+A rule is a generator function of a `Case`. It yields nothing unless its numbers are large enough to
+matter (`Case.worth`). Rules are registered in `analysis/findings.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pipelined.analysis.bottleneck import Bottleneck
+from pipelined.analysis.bottleneck import Bottleneck, bottleneck
 from pipelined.analysis.machine import Host
-from pipelined.analysis.pipe_graph import Graph
+from pipelined.analysis.pipe_graph import Graph, build_graph
 from pipelined.analysis.sentence import stage_label
-from pipelined.commands import COPIERS
-from pipelined.runs import Readahead, Run, Stage
+from pipelined.runs import Readahead, Run, Stage, total_readahead
 
 __all__ = [
     "BULK",
@@ -35,10 +38,10 @@ SEVERITIES = ("warning", "advice", "note")
 #: A gain below this share of the run, or below these seconds, is not worth a change.
 WORTH_SHARE = 0.05
 WORTH_SECONDS = 0.010
-#: Less than this from or to a stage is no data, but libraries, locales and small talk (bytes).
+#: A stage that reads or writes less than this moves no data: libraries and locales are as much
+#: (bytes).
 BULK = 1 << 20
-#: Who spends a larger share of his CPU time in user mode does more than copy (dd conv=…).
-COPYING = 0.25
+#: A page of the page cache, as `Readahead` counts them (bytes).
 PAGE = 4096
 
 
@@ -54,7 +57,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to mend in a pipeline, or to know of a run."""
+    """One thing to change in a pipeline, or to know about a run."""
 
     id: str
     """Stable; also the anchor of its section in docs/FINDINGS.md."""
@@ -64,19 +67,19 @@ class Finding:
     sentence: str
     """What is wrong, with its numbers."""
     advice: str
-    """What to do, beginning with ``Try:``; empty of a pure note."""
+    """What to do, beginning with ``Try:``; empty if there is nothing to do."""
     stages: tuple[int, ...]
-    """Indexes into `Run.stages`; empty when the whole run is meant."""
+    """Indexes into `Run.stages`; empty if the finding is about the whole run."""
     evidence: tuple[Evidence, ...]
     gain_seconds: float | None = None
-    """At most this much of the wall time could be saved; None: not known."""
+    """Upper bound of the wall time that could be saved; None if it is not known."""
     gain_reason: str = ""
-    """How that bound was computed; empty without one."""
+    """How that bound was computed; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stage, or the parallel branches of one name, which a rule takes together."""
+    """A stage, or all parallel branches of one name: rules treat them as one."""
 
     run: Run
     indexes: tuple[int, ...]
@@ -95,8 +98,7 @@ class Part:
 
     @property
     def readahead(self) -> Readahead | None:
-        found = [stage.readahead for stage in self.stages if stage.readahead]
-        return sum(found[1:], found[0]) if found else None
+        return total_readahead(self.stages)
 
     def sum(self, value: Callable[[Stage], float]) -> float:
         return sum(map(value, self.stages))
@@ -110,39 +112,31 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What every rule looks at."""
+    """A run, and what the rules share of its analysis."""
 
     run: Run
     host: Host
     graph: Graph
     bottleneck: Bottleneck | None
     parts: tuple[Part, ...]
+    """All stages of the run, in their order."""
+
+    @classmethod
+    def of(cls, run: Run, host: Host) -> Case:
+        parts = tuple(Part(run, tuple(indexes)) for indexes in run.by_place().values())
+        return cls(run, host, build_graph(run), bottleneck(run), parts)
 
     @property
     def wall(self) -> float:
         return self.run.wall_seconds
 
     def worth(self, seconds: float) -> bool:
-        """Whether so many seconds of the run are worth a change."""
+        """Whether saving so many seconds of this run would be worth a change."""
         return seconds >= max(WORTH_SHARE * self.wall, WORTH_SECONDS)
-
-    def copies_files(self, part: Part) -> bool:
-        """The part stands in front, reads files, and passes on what it read."""
-        stages, readahead = part.stages, part.readahead
-        if part.command not in COPIERS or len(stages) > 1 or readahead is None:
-            return False
-        written = stages[0].written_bytes
-        return (
-            not self.graph.before[part.indexes[0]]
-            and len(self.graph.after[part.indexes[0]]) == 1
-            and written >= max(BULK, 0.9 * stages[0].read_bytes)
-            and readahead.read_pages * PAGE >= 0.9 * written
-            and stages[0].user_seconds <= COPYING * stages[0].cpu_seconds
-        )
 
 
 def readahead_evidence(readahead: Readahead) -> Iterator[Evidence]:
-    """The terms of docs/CONCEPTS.md, as far as they are known."""
+    """How well read-ahead worked, in the terms of docs/CONCEPTS.md, as far as it is known."""
     for name, value in (
         ("coverage", readahead.coverage),
         ("timeliness", readahead.timeliness),
@@ -154,4 +148,5 @@ def readahead_evidence(readahead: Readahead) -> Iterator[Evidence]:
 
 
 def ratio(part: float, whole: float) -> float:
+    """`part` as a share of `whole`; 0 if that is 0."""
     return part / whole if whole else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on which stage works and which one waits."""
+"""Rules about which stage works and which ones wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["barrier", "ceiling", "idle_stage", "more_stages_than_cores"]
 
 #: A stage on CPU for this share of the run is the ceiling, if others wait for it.
 CEILING = 0.90
-#: On this many CPUs it is parallel already.
+#: A stage on more CPUs than this is parallel already.
 PARALLEL = 1.05
 #: A stage asleep on an empty pipe for this share of the run is idle.
 IDLE = 0.90
@@ -24,10 +24,10 @@ IDLE = 0.90
 SHRINKS = 0.5
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
 PASSED_ON = 4096
-#: Using a lower share of the CPUs, a pipeline lacks them because of others, or of a limit.
+#: A pipeline that uses a lower share of the CPUs lacks them because of other work, or of a limit.
 SATURATED = 0.8
-#: The same work on several CPUs.
-PARALLEL_KIN: Mapping[str, str] = {
+#: What does the same work on several CPUs.
+PARALLEL_COUNTERPARTS: Mapping[str, str] = {
     "bzip2": "lbzip2",
     "gzip": "pigz",
     "sort": "sort --parallel=N with LC_ALL=C",
@@ -51,17 +51,17 @@ def ceiling(case: Case) -> Iterator[Finding]:
     gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free)
     if not case.worth(gain):
         return
-    kin = PARALLEL_KIN.get(found.command)
+    parallel = PARALLEL_COUNTERPARTS.get(found.command)
     if found.command == "xargs":
-        kin = "several processes at a time (xargs -P)"
+        parallel = "several processes at a time (xargs -P)"
     yield Finding(
         "ceiling",
         "advice",
         f"{stage_label(run, found.stages)} was on CPU {percent(found.cpu_share)} of the run and "
         f"the others waited for it; the next busiest, {second.command}, took "
         f"{duration(second.cpu_seconds)} of CPU.",
-        f"Try: {kin}."
-        if kin
+        f"Try: {parallel}."
+        if parallel
         else "Try: split its work over two stages (sed -e A -e B is sed A | sed B), or over "
         "several of it (split -n r/4 --filter CMD, parallel --pipe).",
         found.stages,
@@ -77,7 +77,7 @@ def ceiling(case: Case) -> Iterator[Finding]:
 
 
 def idle_stage(case: Case) -> Iterator[Finding]:
-    """A filter sleeps behind a busy stage, and throws away most of what that makes."""
+    """A filter sleeps behind a busy stage and throws away most of its output."""
     run = case.run
     for index, before in enumerate(case.graph.before):
         if len(before) != 1:
@@ -111,7 +111,7 @@ def idle_stage(case: Case) -> Iterator[Finding]:
 
 
 def barrier(case: Case) -> Iterator[Finding]:
-    """A stage that writes nothing before it has read all, and a stage behind that shrinks."""
+    """A stage writes nothing before it has read all, and the stage after it shrinks the data."""
     found, run = case.bottleneck, case.run
     if found is None or not found.barrier:
         return
@@ -148,7 +148,7 @@ def barrier(case: Case) -> Iterator[Finding]:
 
 
 def more_stages_than_cores(case: Case) -> Iterator[Finding]:
-    """More threads of the run want a CPU than there are."""
+    """More threads of the run want a CPU than there are CPUs."""
     run, wall = case.run, case.wall
     queued = sum(stage.states["runqueue"] for stage in run.stages)
     wanted = (run.cpu_seconds + queued) / wall
@@ -172,12 +172,12 @@ def more_stages_than_cores(case: Case) -> Iterator[Finding]:
             Evidence("CPUs", case.host.cores, "count"),
         ),
         gain,
-        "the longest wait of one stage, but no more than what is left beside the busiest one",
+        "the longest wait of one stage, but no more than the run less the busiest stage's CPU time",
     )
 
 
 def _passed_on(stage: Stage) -> float | None:
-    """Of its input, what a line-by-line stage that shrinks it passes on; None: no such stage."""
+    """Share of its input that a stage passes on; None unless it works by line and shrinks it."""
     passed = ratio(stage.written_bytes, stage.read_bytes)
     shrinks = stage.read_bytes >= BULK and passed <= SHRINKS
     shrinks = shrinks and stage.written_bytes >= PASSED_ON
