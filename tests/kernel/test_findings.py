@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on real pipelines, ill ones and healthy ones.
+"""Findings on real pipelines, both faulty and healthy ones.
 
-A finding speaks of a share of the run, and other work on the machine takes its part of every
-run: a test waits for a run that it was left in peace for, and is skipped if none is.
+A finding rests on shares of the run, and other work on the machine can change those. A claim that
+does not hold is tried again if the kernel itself shows that other work took CPU time meanwhile.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +29,10 @@ pytestmark = pytest.mark.real_time
 
 MIB = 1 << 20
 
-#: Runs of one pipeline before the machine is given up as too busy.
-TRIES = 5
-#: A stage that waits no longer than this for a CPU was left in peace (share of the run).
-IN_PEACE = 0.5
+#: At most this many runs of one pipeline.
+ATTEMPTS = 12
+#: Other work that takes more CPU time than this makes the machine busy (share of the time).
+BUSY = 0.1
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +71,57 @@ def needs_readahead(watch: Watch) -> None:
         pytest.skip("the readahead tier is off here; see `pipelined doctor`")
 
 
-def in_peace(watch: Watch, script: str, pipeline: str, cold: Path | None = None) -> Run:
-    """A run of the script in which no stage lacked a CPU for long."""
-    for _ in range(TRIES):
+def cpu_seconds_taken() -> float:
+    """CPU time that the kernel has accounted so far, of all tasks and of the hypervisor (steal)."""
+    with open("/proc/stat") as file:
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+            int, file.readline().split()[1:9]
+        )
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def attempts(
+    watch: Watch, script: str, pipeline: str, cold: Path | None = None
+) -> Iterator[AbstractContextManager[Run]]:
+    """Runs of a script, until what the `with` block asserts about one holds.
+
+    A failure counts if the machine was not busy during that run, or if it was the last attempt.
+    Before each run `cold` is dropped from the page cache.
+    """
+    passed = False
+
+    @contextmanager
+    def attempt(last: bool) -> Iterator[Run]:
+        nonlocal passed
         if cold is not None:
             evict(cold)
-        run = watch.run(script).only(pipeline)
-        if max(stage.states["runqueue"] for stage in run.stages) < IN_PEACE * run.wall_seconds:
-            return run
-    pytest.skip(f"the machine is too busy: {TRIES} runs in a row lacked a CPU")
+        taken, began = cpu_seconds_taken(), time.monotonic()
+        observed = watch.run(script)
+        taken, elapsed = cpu_seconds_taken() - taken, time.monotonic() - began
+        others = taken - observed.rusage.ru_utime - observed.rusage.ru_stime
+        try:
+            yield observed.only(pipeline)
+        except AssertionError as error:
+            if last or others < BUSY * elapsed:
+                error.add_note(f"other work took {others:.2f} s of CPU in {elapsed:.2f} s")
+                raise
+        else:
+            passed = True
+
+    for number in range(1, ATTEMPTS + 1):
+        yield attempt(number == ATTEMPTS)
+        if passed:
+            return
 
 
-def told(run: Run, host: Host) -> dict[str, Finding]:
+def found_in(run: Run, host: Host) -> dict[str, Finding]:
     return {finding.id: finding for finding in findings(run, host)}
+
+
+def the_finding(run: Run, id: str, host: Host) -> Finding:
+    found = found_in(run, host)
+    assert id in found, f"found only {sorted(found)} in {run}"
+    return found[id]
 
 
 def on(disk: Disk, text: Path) -> Path:
@@ -101,11 +142,12 @@ def test_without_read_ahead_a_stage_computes_and_waits_by_turns(
     slow_disk.read_ahead(0)
     slow_disk.limit(bytes_per_second=8 * MIB)
     path = on(slow_disk, text)
-    run = in_peace(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path)
-    found = told(run, host)
-    assert found["disk-not-overlapped"].stages == (0,)
-    assert "readahead-late" not in found and "readahead-useless" not in found
-    assert "cold-run" in found
+    for attempt in attempts(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path):
+        with attempt as run:
+            assert the_finding(run, "disk-not-overlapped", host).stages == (0,)
+            found = found_in(run, host)
+            assert "readahead-late" not in found and "readahead-useless" not in found
+            assert "cold-run" in found
 
 
 @pytest.mark.usefixtures("needs_readahead")
@@ -115,21 +157,23 @@ def test_a_slow_disk_that_is_read_ahead_is_the_limit_itself(
     slow_disk.read_ahead(8192)
     slow_disk.limit(bytes_per_second=8 * MIB)
     path = on(slow_disk, text)
-    run = in_peace(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path)
-    found = told(run, host)
-    assert found["readahead-late"].stages == (0,)
-    assert "disk-not-overlapped" not in found
+    for attempt in attempts(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path):
+        with attempt as run:
+            assert the_finding(run, "readahead-late", host).stages == (0,)
+            assert "disk-not-overlapped" not in found_in(run, host)
 
 
 @pytest.mark.usefixtures("needs_readahead")
-def test_a_reader_in_front_that_waits_for_a_slow_disk_is_not_told_to_go(
+def test_no_advice_to_remove_a_reader_in_front_that_waits_for_a_slow_disk(
     watch: Watch, slow_disk: Disk, text: Path, host: Host
 ) -> None:
     slow_disk.read_ahead(128)
     slow_disk.limit(bytes_per_second=8 * MIB)
     path = on(slow_disk, text)
-    run = in_peace(watch, f"cat {path} | mawk '{COUNTING}'", "cat|mawk", cold=path)
-    assert not {"reader-costs", "disk-not-overlapped", "large-writes"} & told(run, host).keys()
+    for attempt in attempts(watch, f"cat {path} | mawk '{COUNTING}'", "cat|mawk", cold=path):
+        with attempt as run:
+            wrong = {"reader-costs", "disk-not-overlapped", "large-writes"}
+            assert not wrong & found_in(run, host).keys()
 
 
 @pytest.mark.usefixtures("needs_readahead")
@@ -138,12 +182,13 @@ def test_on_a_fast_disk_read_ahead_needs_no_reader(
 ) -> None:
     disk.read_ahead(128)
     path = on(disk, text)
-    run = in_peace(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path)
-    assert not {"disk-not-overlapped", "readahead-useless"} & told(run, host).keys()
+    for attempt in attempts(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path):
+        with attempt as run:
+            assert not {"disk-not-overlapped", "readahead-useless"} & found_in(run, host).keys()
 
 
 @pytest.mark.usefixtures("needs_readahead")
-def test_who_reads_the_beginnings_of_files_wastes_a_large_read_ahead(
+def test_reading_only_the_beginnings_of_files_wastes_a_large_read_ahead(
     watch: Watch, slow_disk: Disk, text: Path, host: Host
 ) -> None:
     for n in range(4):
@@ -153,62 +198,66 @@ def test_who_reads_the_beginnings_of_files_wastes_a_large_read_ahead(
     slow_disk.read_ahead(8192)
     slow_disk.limit(bytes_per_second=8 * MIB)
     script = f"for n in 0 1 2 3; do head -c 500000 {slow_disk.root}/part$n; done | cat > out"
-    assert "readahead-wasted" in told(watch.run(script).only("bash|cat"), host)
+    assert "readahead-wasted" in found_in(watch.run(script).only("bash|cat"), host)
 
 
 @pytest.mark.usefixtures("needs_readahead")
 def test_a_reader_in_front_of_a_file_in_memory_only_costs(
     watch: Watch, text: Path, host: Host
 ) -> None:
-    run = in_peace(watch, f"cat {' '.join([str(text)] * 20)} | wc -l", "cat|wc")
-    found = told(run, host)["reader-costs"]
-    assert found.severity == "advice"
-    assert found.stages == (0, 1)
-    reading = run.stages[0].cpu_seconds + run.stages[1].system_seconds
-    assert found.gain_seconds == pytest.approx(min(run.wall_seconds, reading))
+    for attempt in attempts(watch, f"cat {' '.join([str(text)] * 20)} | wc -l", "cat|wc"):
+        with attempt as run:
+            found = the_finding(run, "reader-costs", host)
+            assert found.severity == "advice"
+            assert found.stages == (0, 1)
+            reading = run.stages[0].cpu_seconds + run.stages[1].system_seconds
+            assert found.gain_seconds == pytest.approx(min(run.wall_seconds, reading))
 
 
 def test_a_shell_that_reads_a_pipe_makes_small_calls(watch: Watch, text: Path, host: Host) -> None:
     script = f"head -c 500000 {text} | while read -r a b; do echo $a; done | cat > firsts"
-    found = told(in_peace(watch, script, "head|bash|cat"), host)["small-calls"]
-    assert found.stages == (1,)
-    assert "reads of 1 B" in found.sentence
+    for attempt in attempts(watch, script, "head|bash|cat"):
+        with attempt as run:
+            found = the_finding(run, "small-calls", host)
+            assert found.stages == (1,)
+            assert "reads of 1 B" in found.sentence
 
 
 def test_a_process_for_each_line_is_a_storm(watch: Watch, host: Host) -> None:
-    run = in_peace(watch, "seq 300 | xargs -I{} sh -c 'echo {}' > out", "seq|xargs")
-    assert told(run, host)["fork-storm"].stages == (1,)
+    for attempt in attempts(watch, "seq 300 | xargs -I{} sh -c 'echo {}' > out", "seq|xargs"):
+        with attempt as run:
+            assert the_finding(run, "fork-storm", host).stages == (1,)
 
 
 def test_a_few_workers_are_no_storm(watch: Watch, host: Host) -> None:
     run = watch.run("seq 300 | split -n r/4 --filter 'sleep 0.2; exec cat' > out").only(
         "seq|split|cat"
     )
-    assert "fork-storm" not in told(run, host)
+    assert "fork-storm" not in found_in(run, host)
 
 
 def test_what_shrinks_the_data_behind_sort_should_stand_before_it(
     watch: Watch, text: Path, host: Host
 ) -> None:
-    run = in_peace(
-        watch, f"cat {text} | sort -R -S 256M | mawk '{{ print $1 }}' | uniq -c > counts",
-        "cat|sort|mawk|uniq",
-    )  # fmt: skip
-    found = told(run, host)["barrier"]
-    assert found.advice.startswith("Try: put mawk before sort")
-    assert found.gain_seconds is not None and found.gain_seconds < run.stages[1].cpu_seconds
+    script = f"cat {text} | sort -R -S 256M | mawk '{{ print $1 }}' | uniq -c > counts"
+    for attempt in attempts(watch, script, "cat|sort|mawk|uniq"):
+        with attempt as run:
+            found = the_finding(run, "barrier", host)
+            assert found.advice.startswith("Try: put mawk before sort")
+            assert found.gain_seconds is not None
+            assert found.gain_seconds < run.stages[1].cpu_seconds
 
 
 def test_two_stages_that_share_the_work_are_healthy(watch: Watch, text: Path, host: Host) -> None:
     slow = r"s/\([0-9]*\) \([a-z]*\) \([a-z]*\)/\3 \2 \1/"
-    run = in_peace(watch, f"head -c 4000000 {text} | sed '{slow}' | sed '{slow}' > out",
-        "head|sed|sed",
-    )  # fmt: skip
-    assert not [found for found in findings(run, host) if found.severity == "warning"]
+    script = f"head -c 4000000 {text} | sed '{slow}' | sed '{slow}' > out"
+    for attempt in attempts(watch, script, "head|sed|sed"):
+        with attempt as run:
+            assert not [found for found in findings(run, host) if found.severity == "warning"]
 
 
-def test_of_a_moment_nothing_is_told(watch: Watch, host: Host) -> None:
-    run = watch.run("seq 3 | cat").only("seq|cat")
-    if run.wall_seconds >= 0.1:
-        pytest.skip("the machine is too busy: three lines took 0.1 s")
-    assert findings(run, host) == ()
+def test_a_short_run_has_no_findings(watch: Watch, host: Host) -> None:
+    for attempt in attempts(watch, "seq 3 | cat", "seq|cat"):
+        with attempt as run:
+            assert run.wall_seconds < 0.1
+            assert findings(run, host) == ()
