@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alternatives run in turn under observation, and a table of what came of them."""
+"""Alternatives run in turn under observation, and a table of the results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
     "readahead",
 ]
 
-#: Trials of one alternative until one had no switch hidden (see docs/ARCHITECTURE.md).
+#: At most this many trials until one had no hidden switch (see docs/ARCHITECTURE.md).
 ATTEMPTS = 2
 
 
@@ -47,7 +47,7 @@ class Trial:
     run: Run
     """The longest of its outermost pipelines."""
     disk_reads: tuple[int, ...]
-    """Reads that each disk did meanwhile, by its own count."""
+    """Reads that each disk did during the run, by its own count."""
     stdout: str
 
 
@@ -93,28 +93,28 @@ def _attempt(
 
 
 def readahead(trial: Trial) -> Readahead:
-    """What the `readahead` tier says of the first stage, which reads the file."""
+    """What the `readahead` tier counted for the first stage, which reads the file."""
     found = trial.run.stages[0].readahead
     assert found is not None
     return found
 
 
 def ahead(trial: Trial) -> int:
-    """Pages that the first stage's readahead brought in for it."""
+    """Pages that were read ahead for the first stage."""
     pages = readahead(trial).pages
     return pages["hit"] + pages["late"]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, and what stands under it of a trial."""
+    """A heading of a table, and the text of its cell for a trial."""
 
     title: str
     text: Callable[[Trial], str]
 
 
 def column(title: str, value: Callable[[Trial], float | int]) -> Column:
-    """Seconds where the value is a float, a count where it is whole."""
+    """A column of seconds if the value is a float, of counts if it is an integer."""
 
     def text(trial: Trial) -> str:
         found = value(trial)
@@ -141,28 +141,28 @@ def print_table(title: str, tried: Tried, columns: Sequence[Column]) -> None:
 
 
 def explain(tried: Tried, host: Host, names: Sequence[str] = ()) -> None:
-    """What the tool says of the alternatives: compared, and of the median trial of each."""
-    told = {name: tried[name] for name in names or tried}
+    """Print what the tool reports: the comparison, and the median trial of each alternative."""
+    shown = {name: tried[name] for name in names or tried}
     print()
-    if len(told) > 1:
-        found = compare_trials(list(told), [list(map(_measured, told[n])) for n in told])
+    if len(shown) > 1:
+        found = compare_trials(list(shown), [list(map(_measured, shown[n])) for n in shown])
         for text in filter(None, (found.verdict, found.why, *found.caveats)):
             _say(text, "")
-    for name, trials in told.items():
+    for name, trials in shown.items():
         run = _median(trials).run
         _say(f"{name}: {sentence(run)}", "")
         for finding in findings(run, host):
-            if finding.id != "cold-run":  # of half the trials, and the table says so
+            if finding.id != "cold-run":  # half of the trials are cold, as the table shows
                 _say(f"{finding.severity} {finding.id}: {finding.sentence} {finding.advice}", "  ")
 
 
 def mostly(trials: Sequence[Trial], holds: Callable[[Trial], bool]) -> bool:
-    """Whether something holds of more than half of the trials: a share that noise may move."""
+    """Whether something holds for more than half of the trials, which noise may change."""
     return sum(map(holds, trials)) > len(trials) / 2
 
 
 def finding_ids(trial: Trial, host: Host) -> set[str]:
-    """What the tool finds in a trial."""
+    """Ids of the findings in a trial."""
     return {finding.id for finding in findings(trial.run, host)}
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One observer for the five experiments: of their own pipelines, and of programs alone.
+"""One observer for the five experiments: for their own pipelines, and for programs that run alone.
 
 Needs root and BPF. `make experiments` runs them and prints their tables; docs/EXPERIMENTS.md
-says what they mean.
+explains them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @pytest.fixture(scope="session")
 def observer() -> Iterator[Observer]:
-    """As `pipelined run` opens it: what this session starts, and programs that read alone."""
+    """As `pipelined run` opens it: for this session, also for programs that run alone."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     config = Config(recent_runs=10_000)
     try:
@@ -44,7 +44,7 @@ def observer() -> Iterator[Observer]:
 
 @pytest.fixture(scope="session")
 def host() -> Host:
-    """This machine, which is printed once."""
+    """This machine; it is printed once."""
     found = Host.read()
     cache = "unknown" if found.l2_bytes is None else data_size(found.l2_bytes)
     print(f"\nhost: Linux {platform.release()}, {platform.machine()}, ", end="")
@@ -54,7 +54,7 @@ def host() -> Host:
 
 @pytest.fixture
 def needs_the_tier(observer: Observer) -> None:
-    """Skips where page classes and stalls cannot be told."""
+    """Skips if page classes and stalls are not counted."""
     if not any(hook.tier == "readahead" and hook.attached for hook in observer.hooks()):
         pytest.skip("the readahead tier is off here; see `pipelined doctor`")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk of one's own: a file system in a loop device, as slow as an experiment wants it."""
+"""A disk for tests: a file system in a loop device, as slow as an experiment needs it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 __all__ = ["THROTTLE", "UNLIMITED", "Disk", "made_disk"]
 
-#: The root group of the blkio controller of cgroup v1, which limits one device for all.
+#: The root group of cgroup v1's blkio controller, whose limit on a device holds for all processes.
 THROTTLE = Path("/sys/fs/cgroup/blkio")
-#: Seconds that a limit gives away: it counts in slices of 0.1 s (block/blk-throttle.c), of which
-#: the first and the last are rounded up.
+#: Seconds that a limit may let through too early: it counts in slices of 0.1 s
+#: (block/blk-throttle.c), and rounds up the first and the last.
 UNLIMITED = 0.2
 
 
@@ -28,11 +28,11 @@ class Disk:
     """Name of the block device, such as ``loop0``."""
 
     def read_ahead(self, kib: int) -> None:
-        """Set the device's readahead, in KiB. Files that are opened from now on have it."""
+        """Set the device's readahead window, in KiB, for files opened from now on."""
         (self._settings / "queue" / "read_ahead_kb").write_text(str(kib))
 
     def limit(self, bytes_per_second: int = 0, reads_per_second: int = 0) -> None:
-        """Let the device read only so much, by either measure; 0 is no limit."""
+        """Limit what the device reads per second; 0 is no limit."""
         number = (self._settings / "dev").read_text().strip()
         for measure, rate in (("bps", bytes_per_second), ("iops", reads_per_second)):
             path = THROTTLE / f"blkio.throttle.read_{measure}_device"
@@ -43,7 +43,7 @@ class Disk:
         return int((self._settings / "stat").read_text().split()[0])
 
     def remount(self) -> None:
-        """Forget all that the page cache, the inode cache and the device's buffers hold."""
+        """Drop what the page cache, the inode cache and the device's buffers hold."""
         subprocess.run(["umount", self.root], check=True)
         self.mount()
 
@@ -58,7 +58,7 @@ class Disk:
 
 @contextmanager
 def made_disk(directory: Path, size: str) -> Iterator[Disk]:
-    """A disk whose image, of a size such as ``1G``, lies in a directory. Gone afterwards."""
+    """A disk whose image, of a size such as ``1G``, is in `directory`. Removed afterwards."""
     image, root = directory / "image", directory / "root"
     root.mkdir()
     subprocess.run(["truncate", "-s", size, image], check=True)

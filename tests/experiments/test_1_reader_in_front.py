@@ -76,7 +76,7 @@ def cold(watch: Watch, disk: Disk, text: Path, read_ahead: int, **limit: int) ->
     return alternate(watch, readers(text), prepare=lambda _: evict(text), disks=[disk])
 
 
-def test_of_a_warm_file_a_reader_in_front_only_copies(
+def test_a_reader_in_front_of_a_warm_file_only_copies(
     watch: Watch, disk: Disk, text: Path, host: Host
 ) -> None:
     tried = alternate(watch, readers(text), prepare=lambda _: fill(text), disks=[disk])
@@ -114,7 +114,7 @@ def test_no_reader_makes_a_disk_faster_that_is_bound_by_bandwidth(
         for trial in trials:
             assert trial.run.wall_seconds > SIZE / (rate * MIB) - UNLIMITED
     assert all(ahead(trial) > 0.9 * SIZE / PAGE for trial in tried["awk"])
-    if rate == 20:  # where awk computes a tenth of the time
+    if rate == 20:  # awk computes a tenth of the time
         assert mostly(tried["awk"], lambda trial: "readahead-late" in finding_ids(trial, host))
 
 
@@ -133,7 +133,7 @@ def test_without_readahead_only_a_reader_overlaps_disk_and_computing(
     assert mostly(tried["awk"], lambda trial: "disk-not-overlapped" in finding_ids(trial, host))
 
 
-def test_a_disk_bound_by_operations_is_faster_for_who_asks_for_more_at_once(
+def test_a_disk_bound_by_operations_is_faster_for_larger_requests(
     watch: Watch, disk: Disk, text: Path, host: Host
 ) -> None:
     tried = cold(watch, disk, text, 128, reads_per_second=500)
@@ -145,7 +145,7 @@ def test_a_disk_bound_by_operations_is_faster_for_who_asks_for_more_at_once(
         assert trial.run.wall_seconds > trial.disk_reads[0] / 500 - UNLIMITED
     # cat gives the advice SEQUENTIAL, which doubles the window
     assert mostly(tried["cat"], lambda trial: trial.disk_reads[0] < 0.6 * windows)
-    # a read of 1 MiB is asked for at once, whatever the window
+    # a read of 1 MiB is one request, whatever the window
     assert mostly(tried["dd bs=1M"], lambda trial: trial.disk_reads[0] < 0.3 * windows)
 
 
@@ -169,7 +169,7 @@ ADVISE = (
 def test_advice_decides_how_much_is_read_at_once(
     watch: Watch, disk: Disk, text: Path, host: Host
 ) -> None:
-    """Given by a program that then becomes awk, advice holds for the file that stays open."""
+    """A program gives the advice and becomes awk: it holds for the file that stays open."""
     size = 8 * MIB
     with text.open("r+b") as file:
         file.truncate(size)
@@ -191,14 +191,14 @@ def test_advice_decides_how_much_is_read_at_once(
     print_table("1g. posix_fadvise, cold, 1,000 reads/s, readahead 128 KiB", tried, COLUMNS)
     explain(tried, host)
     windows = size / (128 << 10)
-    # what the host evicts meanwhile is read again: medians
+    # medians, because what the host evicts during a run is read again
     normal, random, sequential, once, steps = (
         median(trial.disk_reads[0] for trial in trials) for trials in tried.values()
     )
     assert 0.9 * windows < normal < 1.5 * windows
     assert random >= 0.99 * size / PAGE
     assert sequential < 0.75 * windows
-    # of one call, the kernel takes no more than the largest transfer of the device
+    # one call brings in no more than the largest transfer of the device
     assert sequential < once < normal
     assert steps < 0.5 * windows
     assert all(ahead(trial) == 0 for trial in tried["RANDOM"])

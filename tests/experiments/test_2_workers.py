@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process for each line (`xargs`), or a few that live long (`split --filter`)."""
+"""A process for each line (`xargs`), or a few long-lived ones (`split --filter`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_few_workers_replace_a_process_for_each_line(watch: Watch, host: Host)
     for trial in workers:
         assert [stage.forks for stage in trial.run.stages] == [0, 4, 0, 0, 0, 0]
         assert "fork-storm" not in finding_ids(trial, host)
-    # what the processes cost is so much that the least of it exceeds all else's most
+    # the processes cost so much that their cheapest trial exceeds the dearest of the others
     least = min(trial.run.cpu_seconds for trial in one_each)
     assert least > max(trial.run.cpu_seconds for trial in (*batches, *workers))
     assert len({trial.stdout for trials in tried.values() for trial in trials}) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The block of read(2), from 512 bytes to 4 MiB, of data that is in memory."""
+"""The block size of read(2), from 512 bytes to 4 MiB, for data in memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check(tried: Tried, host: Host) -> None:
             assert 0 <= stage.read_calls - stage.write_calls <= START
     assert all("small-calls" in finding_ids(trial, host) for trial in tried["512 B"])
     assert all("small-calls" not in finding_ids(trial, host) for trial in tried["64 KiB"])
-    # a call costs a multiple of what the bytes of a small block do
+    # a call costs several times as much as the bytes of a small block
     costs = [least_cpu(trials) for trials in tried.values()]
     assert costs[0] > 2 * costs[BLOCKS.index(64 << 10)]
 
@@ -90,7 +90,7 @@ def test_small_blocks_of_a_cached_file_pay_for_calls(
 
 
 def test_large_blocks_pay_for_the_cache(watch: Watch, host: Host) -> None:
-    """Of /dev/zero, where the only memory that is touched is the block."""
+    """From /dev/zero, where the block is the only memory that is touched."""
     tried = dd(watch, "/dev/zero")
     print_table("3b. dd of 1 GiB from /dev/zero to /dev/null", tried, COLUMNS)
     explain({name: tried[name] for name in ("64 KiB", "512 KiB", "4 MiB")}, host)

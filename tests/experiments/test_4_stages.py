@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kernel.conftest import Watch
 
 SIZE = 2 << 20
-#: Does as much each time that it is applied; an even number of times changes nothing.
+#: Does the same work each time that it is applied; an even number of times changes nothing.
 SWAP = r"s/\([a-z]*\) \([a-z]*\) of/\2 \1 of/"
 #: What a program reads while it starts: its libraries and settings.
 START = 300_000
@@ -70,7 +70,7 @@ def lines(tmp_path: Path) -> Path:
 
 
 def seds(shares: str, path: Path) -> str:
-    """A pipeline whose stages do such shares of the work: ``7|1``."""
+    """A pipeline whose stages do these shares of the work, such as ``7|1``."""
     stages = ["sed" + f" -e '{SWAP}'" * int(share) for share in shares.split("|")]
     return " | ".join([f"{stages[0]} {path}", *stages[1:]]) + " > out; cksum < out"
 

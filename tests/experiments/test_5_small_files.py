@@ -34,7 +34,7 @@ CONTENT = b"x" * 2999 + b"\n"
 
 @pytest.fixture
 def inner(disk: Disk) -> Iterator[Disk]:
-    """A disk whose blocks are a file on `disk`, which so reads ahead for it, as drives do."""
+    """A disk whose image is a file on `disk`, which reads ahead for it, as drives do."""
     directory = disk.root / "inner"
     directory.mkdir()
     with made_disk(directory, "256M") as made:
@@ -90,11 +90,11 @@ def test_inode_order_is_disk_order_until_a_cache_hides_it(
     }
     for trials in zip(*tried.values(), strict=True):
         by_directory, by_inode, *cached, warm_directory, warm_inode = trials
-        # the order changes nothing of what is asked for
+        # the order does not change what is requested
         for trial in (by_directory, by_inode, *cached):
             assert trial.disk_reads[0] >= FILES
             assert readahead(trial).pages["miss"] > 0.95 * FILES
-        # but how much of it the drive has read ahead
+        # but it does change how much of it the drive has read ahead
         assert by_inode.disk_reads[1] < 0.2 * by_directory.disk_reads[1]
         assert by_directory.run.wall_seconds > by_directory.disk_reads[1] / 4000 - UNLIMITED
         # and any cache hides the order; the host may take a page from one at any time
@@ -102,6 +102,6 @@ def test_inode_order_is_disk_order_until_a_cache_hides_it(
         for trial in (warm_directory, warm_inode):
             assert max(trial.disk_reads) < 0.05 * FILES
             assert readahead(trial).pages["miss"] < 0.05 * FILES
-    # that they stand still is the same in any order, and told
+    # in any order the reader waits, and the finding says so
     for name in ("directory, cold", "inode, cold"):
         assert mostly(tried[name], lambda trial: "readahead-useless" in finding_ids(trial, host))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The five experiments behind this project, as pipelines that it must explain rightly."""
+"""The five experiments behind this project, as pipelines that it must explain correctly."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_cat_into_awk_shows_who_waits(watch: Watch, big: Path) -> None:
     assert cat.written_bytes == size
     assert size <= cat.read_bytes <= size + START
     assert size <= awk.read_bytes <= size + START
-    assert awk.cpu_seconds > cat.cpu_seconds  # by far, but steal strikes either
-    # awk holds the others back: cat sleeps on a full pipe, and more than awk on an empty one
+    assert awk.cpu_seconds > cat.cpu_seconds  # by far, but either may suffer from steal
+    # awk is the bottleneck: cat sleeps on a full pipe, and longer than awk on an empty one
     assert cat.states["pipe_full"] > cat.states["pipe_empty"] == 0
     assert cat.states["pipe_full"] > awk.states["pipe_empty"]
     assert cat.sleeps_full > 0
@@ -57,7 +57,7 @@ def test_equal_stages_share_the_work(watch: Watch, big: Path) -> None:
     watch.run("head -c 8000000 big > some")
     run = watch.run(f"sed '{SLOW}' some | sed '{SLOW}' > /dev/null").only("sed|sed")
     first, second = run.stages
-    # equal work, but a virtual CPU with a busy neighbour was seen to take 2.4 times as long
+    # equal work, but a virtual CPU with a busy neighbour has taken 2.4 times as long
     assert 0.25 < first.cpu_seconds / second.cpu_seconds < 4
     assert abs(second.read_bytes - first.written_bytes) <= START
     # neither idles for most of the run
@@ -67,7 +67,7 @@ def test_equal_stages_share_the_work(watch: Watch, big: Path) -> None:
 
 
 def without_cpu(stage: Stage) -> float:
-    """Seconds in which it neither had nor wanted a CPU, whatever else the host had to do."""
+    """Seconds in which a stage neither had nor wanted a CPU; other work does not change them."""
     return stage.lifetime_seconds - stage.cpu_seconds - stage.states["runqueue"]
 
 
@@ -101,7 +101,7 @@ def test_behind_sort_nothing_runs_until_it_has_read_all(watch: Watch, big: Path)
             break
         time.sleep(0.01)
     _, sort, uniq = run.stages
-    # the first half is in sort, and uniq has but started and fallen asleep, once
+    # sort has the first half, and uniq has only started and fallen asleep, once
     assert sort.read_bytes >= 4_000_000
     assert sort.write_calls == 0
     assert uniq.sleeps_empty == 1
@@ -155,5 +155,5 @@ def test_dd_writes_blocks_of_its_size_and_sleeps_for_awk(
     assert dd.states["pipe_full"] > awk.states["pipe_empty"]
     assert dd.sleeps_full > 0
     if block > 65536:
-        # a block is more than the pipe holds: no call returns without a sleep
+        # a block exceeds the pipe: no call returns without a sleep
         assert dd.sleeps_full >= dd.write_calls
