@@ -97,7 +97,7 @@ def _sentence(run: Run) -> str:
     if not run.stages:
         return "No verdict: no stage was seen."
     if is_too_short(run):
-        return "Too short to say who holds whom back: less than 1 ms on CPU in all."
+        return "Too short to say which stage is the bottleneck: less than 1 ms on CPU in all."
     if len(run.stages) == 1:
         return _alone_sentence(run, span)
     found = bottleneck(run)
