@@ -5,43 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
-from pipelined.analysis.machine import Host
 from pipelined.history.database import FILE_NAME
 from pipelined.history.history import History
-from pipelined.model.timeline import Timeline, timeline_as_dict
+from pipelined.model.timeline import timeline_as_dict
 from pipelined.runs import Run
 from pipelined.schema import describe_run
 from pipelined.web.app import create_app
 from unit.invented import START, make_ended, make_finished, make_timeline
-
-HOST = Host(cores=2, l2_bytes=1 << 20)
-
-
-class FakeObserver:
-    """Knows a few runs and their time lines."""
-
-    def __init__(self, *runs: Run) -> None:
-        self.found = list(runs)
-        self.loader = "libbpf"
-        self.sweep_stats = SimpleNamespace(last_time=START)
-
-    def sweep(self) -> None:
-        pass
-
-    def runs(self) -> list[Run]:
-        return self.found
-
-    def timeline(self, run_id: str) -> Timeline | None:
-        return next((make_timeline(run, 2) for run in self.found if run.id == run_id), None)
-
-    def ready(self) -> str | None:
-        return None
+from unit.observed import HOST, FakeObserver
 
 
 @pytest.fixture
@@ -57,7 +33,8 @@ def ask(tmp_path: Path) -> Callable[..., FlaskClient]:
         history.start()
         history.close(20)
         values: dict[str, Any] = {"host": HOST, "history": history}
-        observer: Any = FakeObserver(*seen)
+        observer: Any = FakeObserver()
+        observer.found = list(seen)
         return create_app(observer, **values | given).test_client()
 
     return make

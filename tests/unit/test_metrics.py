@@ -25,6 +25,7 @@ from pipelined.runs import STATES, Functions, Readahead, Series
 from pipelined.web.metrics import Metrics
 from pipelined.web.scrape import GuardedCollectors
 from unit.invented import make_functions, make_readahead
+from unit.observed import FakeObserver
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -83,27 +84,19 @@ class FakeMap:
     capacity: int
 
 
-@dataclass
-class FakeStats:
-    count: int = 0
-    seconds_total: float = 0.0
-    last_seconds: float = 0.0
-    last_time: float = 0.0
-    failures: int = 0
-
-
-class FakeObserver:
-    """Stands in for the running sweep and model; there are no totals before the first sweep."""
+class MeasuredObserver(FakeObserver):
+    """An observer with figures; it has no totals before the first sweep."""
 
     def __init__(self, totals: dict[Series, FakeTotals] | None = None) -> None:
+        super().__init__()
         self._found = {CAT_AWK: FakeTotals()} if totals is None else totals
         self._seen: dict[Series, FakeTotals] = {}
-        self.sweep_stats = FakeStats(seconds_total=0.5)
+        self.sweep_stats.seconds_total = 0.5
         self.totals_taken = 0
         self.loader = "bcc"
 
     def sweep(self) -> None:
-        self.sweep_stats.count += 1
+        super().sweep()
         self._seen = self._found
 
     def totals(self) -> dict[Series, FakeTotals]:
@@ -252,13 +245,13 @@ def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
 def test_sample_has_the_value_the_observer_gave(
     name: str, labels: dict[str, str], expected: float
 ) -> None:
-    assert value(scrape(FakeObserver()), name, **labels) == expected
+    assert value(scrape(MeasuredObserver()), name, **labels) == expected
 
 
 def test_every_state_of_a_stage_has_a_series() -> None:
     states = {
         dict(labels)["state"]
-        for name, labels in scrape(FakeObserver())
+        for name, labels in scrape(MeasuredObserver())
         if name == "pipelined_state_seconds_total"
     }
     assert states == set(STATES)
@@ -266,20 +259,22 @@ def test_every_state_of_a_stage_has_a_series() -> None:
 
 def test_build_info_names_the_version() -> None:
     labels = next(
-        dict(labels) for name, labels in scrape(FakeObserver()) if name == "pipelined_build_info"
+        dict(labels)
+        for name, labels in scrape(MeasuredObserver())
+        if name == "pipelined_build_info"
     )
     assert labels["version"] == __version__
     assert labels["loader"] == "bcc"
 
 
 def test_process_metrics_are_on_our_own_registry() -> None:
-    samples = scrape(FakeObserver())
+    samples = scrape(MeasuredObserver())
     assert value(samples, "process_resident_memory_bytes") > 0
     assert "python_info" not in names(samples)
 
 
 def test_nested_pipeline_is_a_series_of_its_own() -> None:
-    samples = scrape(FakeObserver(several_series()))
+    samples = scrape(MeasuredObserver(several_series()))
     assert value(samples, "pipelined_runs_total", **KEYS) == 2
     assert value(samples, "pipelined_runs_total", **{**KEYS, "nested": "true"}) == 0
 
@@ -289,33 +284,33 @@ def test_nested_pipeline_is_a_series_of_its_own() -> None:
 
 def test_exec_failures_are_absent_if_no_hook_sees_them() -> None:
     unseen = FakeTotals(stages={(1, "sh"): FakeStage(exec_failures=None)})
-    assert "pipelined_exec_failures_total" not in names(scrape(FakeObserver({CAT_AWK: unseen})))
+    assert "pipelined_exec_failures_total" not in names(scrape(MeasuredObserver({CAT_AWK: unseen})))
 
 
 def test_last_run_is_absent_until_a_run_has_ended() -> None:
     first = replace(FakeTotals(), last_run_seconds=None, last_run_end=None)
-    found = names(scrape(FakeObserver({CAT_AWK: first})))
+    found = names(scrape(MeasuredObserver({CAT_AWK: first})))
     assert not {name for name in found if name.startswith("pipelined_last_run")}
 
 
 def test_host_without_pipelines_reports_itself_only() -> None:
-    found = names(scrape(FakeObserver({})))
+    found = names(scrape(MeasuredObserver({})))
     assert "pipelined_hook_attached" in found
     assert "pipelined_runs_total" not in found
 
 
 def test_history_metrics_are_absent_without_a_history() -> None:
-    assert not {name for name in names(scrape(FakeObserver())) if "history" in name}
+    assert not {name for name in names(scrape(MeasuredObserver())) if "history" in name}
 
 
 def test_history_metrics_that_are_not_known_yet_are_absent() -> None:
-    found = names(scrape(FakeObserver(), FakeHistory(HistoryStats(None, None, 2, 0))))
+    found = names(scrape(MeasuredObserver(), FakeHistory(HistoryStats(None, None, 2, 0))))
     assert "pipelined_history_errors_total" in found
     assert not found & {"pipelined_history_runs", "pipelined_history_size_bytes"}
 
 
 def test_the_history_reports_what_it_stores_and_what_it_could_not() -> None:
-    samples = scrape(FakeObserver(), FakeHistory(STORED))
+    samples = scrape(MeasuredObserver(), FakeHistory(STORED))
     assert value(samples, "pipelined_history_runs") == 7
     assert value(samples, "pipelined_history_size_bytes") == 8192
     assert value(samples, "pipelined_history_errors_total") == 2
@@ -326,13 +321,13 @@ def test_the_history_reports_what_it_stores_and_what_it_could_not() -> None:
 
 
 def test_scrape_sweeps_once_and_takes_the_totals_once() -> None:
-    observer = FakeObserver()
+    observer = MeasuredObserver()
     Metrics(observer).render()  # type: ignore[arg-type]
     assert (observer.sweep_stats.count, observer.totals_taken) == (1, 1)
 
 
 def test_failing_sweep_leaves_the_last_known_totals(caplog: pytest.LogCaptureFixture) -> None:
-    observer = FakeObserver()
+    observer = MeasuredObserver()
     metrics = Metrics(observer)  # type: ignore[arg-type]
     metrics.render()
 
@@ -384,7 +379,7 @@ def test_failing_collector_does_not_fail_the_others(caplog: pytest.LogCaptureFix
     "totals", [{}, {CAT_AWK: FakeTotals()}, several_series()], ids=["none", "one", "several"]
 )
 def test_promtool_finds_nothing_wrong(totals: dict[Series, FakeTotals]) -> None:
-    metrics = Metrics(FakeObserver(totals), FakeHistory(STORED))  # type: ignore[arg-type]
+    metrics = Metrics(MeasuredObserver(totals), FakeHistory(STORED))  # type: ignore[arg-type]
     text, _ = metrics.render()
     checked = promtool(text)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
@@ -395,12 +390,12 @@ def test_promtool_check_is_able_to_fail() -> None:
 
 
 def test_plain_text_is_the_default() -> None:
-    _, content_type = Metrics(FakeObserver()).render()  # type: ignore[arg-type]
+    _, content_type = Metrics(MeasuredObserver()).render()  # type: ignore[arg-type]
     assert content_type == "text/plain; version=0.0.4; charset=utf-8"
 
 
 def test_openmetrics_on_request_parses_to_the_same_samples() -> None:
-    metrics = Metrics(FakeObserver(several_series()))  # type: ignore[arg-type]
+    metrics = Metrics(MeasuredObserver(several_series()))  # type: ignore[arg-type]
     text, content_type = metrics.render(OPENMETRICS)
     parsed = {
         (sample.name, frozenset(sample.labels.items()))
@@ -408,17 +403,17 @@ def test_openmetrics_on_request_parses_to_the_same_samples() -> None:
         for sample in family.samples
     }
     assert content_type.startswith("application/openmetrics-text")
-    assert parsed == set(scrape(FakeObserver(several_series())))
+    assert parsed == set(scrape(MeasuredObserver(several_series())))
 
 
 def test_unparsable_accept_header_gets_plain_text() -> None:
-    metrics = Metrics(FakeObserver())  # type: ignore[arg-type]
+    metrics = Metrics(MeasuredObserver())  # type: ignore[arg-type]
     text, _ = metrics.render("application/openmetrics-text;version=latest")
     assert b"pipelined_runs_total{" in text
 
 
 def test_a_histogram_counts_up_to_each_edge() -> None:
-    samples = scrape(FakeObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): FakeStage()})}))
+    samples = scrape(MeasuredObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): FakeStage()})}))
     name = "pipelined_pipe_write_size_bytes"
     found = {
         dict(labels)["le"]: value
@@ -434,20 +429,20 @@ def test_a_histogram_counts_up_to_each_edge() -> None:
 
 def test_without_the_functions_tier_its_series_are_absent() -> None:
     off = FakeTotals(stages={(1, "cat"): FakeStage(functions=None)})
-    found = names(scrape(FakeObserver({CAT_AWK: off})))
+    found = names(scrape(MeasuredObserver({CAT_AWK: off})))
     assert not [name for name in found if "size_bytes" in name or "fill" in name]
     assert "pipelined_pipe_capacity_bytes" not in found
 
 
 def test_a_failed_reload_of_the_web_config_is_reported() -> None:
-    samples = scrape(FakeObserver(), web_config=FakeWebConfig())
+    samples = scrape(MeasuredObserver(), web_config=FakeWebConfig())
     assert value(samples, "pipelined_config_last_reload_successful") == 0
     reloaded = value(samples, "pipelined_config_last_reload_success_timestamp_seconds")
     assert reloaded == 1_700_000_000.5
 
 
 def test_without_a_web_config_its_metrics_are_absent() -> None:
-    assert not {name for name in names(scrape(FakeObserver())) if "config" in name}
+    assert not {name for name in names(scrape(MeasuredObserver())) if "config" in name}
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
@@ -456,7 +451,7 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
     exposed = {
         re.sub(r"_(sum|count|bucket)$", "", name)
         for name in names(
-            scrape(FakeObserver(several_series()), FakeHistory(STORED), FakeWebConfig())
+            scrape(MeasuredObserver(several_series()), FakeHistory(STORED), FakeWebConfig())
         )
         if name.startswith("pipelined_")
     }
