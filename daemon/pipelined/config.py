@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelined.commands import SHELLS
+from pipelined.command_names import SHELLS
 from pipelined.errors import UserError, why
 
 __all__ = [

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.pipe_graph import Graph, build_graph
-from pipelined.commands import BARRIERS
+from pipelined.command_names import BARRIERS
 from pipelined.runs import Run, Stage
 
 __all__ = [

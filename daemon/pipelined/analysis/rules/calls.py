@@ -17,7 +17,7 @@ from pipelined.analysis.rules.rule import (
     readahead_evidence,
 )
 from pipelined.analysis.sentence import stage_label
-from pipelined.commands import COMMON_SHELLS, COPIERS
+from pipelined.command_names import COMMON_SHELLS, COPIERS
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, mean_size, percent
 

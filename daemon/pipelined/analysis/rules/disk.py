@@ -14,7 +14,7 @@ from pipelined.analysis.rules.rule import (
     Part,
     readahead_evidence,
 )
-from pipelined.commands import BARRIERS, COPIERS
+from pipelined.command_names import BARRIERS, COPIERS
 from pipelined.runs import Readahead
 from pipelined.wording import data_size, duration, percent
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import STORM
 from pipelined.analysis.rules.rule import Case, Evidence, Finding
-from pipelined.commands import COMMON_SHELLS
+from pipelined.command_names import COMMON_SHELLS
 from pipelined.wording import duration
 
 __all__ = ["failed_execs", "fork_storm"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pipelined.analysis.bottleneck import LARGE, share
 from pipelined.analysis.rules.rule import BULK, Case, Evidence, Finding, Part, ratio
 from pipelined.analysis.sentence import stage_label
-from pipelined.commands import BY_LINE
+from pipelined.command_names import BY_LINE
 from pipelined.runs import Stage
 from pipelined.wording import duration, listing, percent
 
