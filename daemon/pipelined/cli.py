@@ -291,11 +291,11 @@ def run(
     The command's input, output and exit status are its own; the report goes to stderr when
     it has ended. Signals sent to pipelined reach the command.
     """
-    from pipelined.run import profile
+    from pipelined.run import child, profile
 
     if shell is not None and (ctx.meta["direct"] or len(command) > 1):
         raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
-    arguments = profile.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
+    arguments = child.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
     _log_to_stderr("critical")
     with _report_file(output, sys.stderr) as file:
         found = profile.profile(arguments)
@@ -305,7 +305,9 @@ def run(
                 if as_json:
                     profile.write_json(found, file)
                 else:
-                    profile.write_report(found, _console(file, color))
+                    from pipelined.terminal.run_report import write_report
+
+                    write_report(found, _console(file, color))
                 file.flush()
             except OSError as error:
                 if output is None:
@@ -552,8 +554,8 @@ def list_runs(
         return
     import time
 
+    from pipelined.terminal.drawing import MIN_WIDTH, is_ascii
     from pipelined.terminal.history_report import run_table
-    from pipelined.terminal.run_report import MIN_WIDTH, is_ascii
 
     console = _console(sys.stdout, color)
     width = max(MIN_WIDTH, console.width)
@@ -611,8 +613,9 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
         described["timeline"] = timeline_as_dict(found.timeline)
         click.echo(json.dumps(described, indent=2))
         return
+    from pipelined.terminal.drawing import MIN_WIDTH, is_ascii
     from pipelined.terminal.history_report import time_lines
-    from pipelined.terminal.run_report import MIN_WIDTH, is_ascii, render
+    from pipelined.terminal.run_report import render
 
     console = _console(sys.stdout, color)
     render(found.run, console, None)

@@ -31,10 +31,12 @@ from pipelined.analysis.machine import Host
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
-from pipelined.run import profile
-from pipelined.run.profile import NotStarted, Profile, command_line, execute, report_order
+from pipelined.run import child, profile
+from pipelined.run.child import NotStarted, command_line, execute
+from pipelined.run.profile import Profile, report_order
 from pipelined.runs import Run, Series
 from pipelined.schema import run_from_dict
+from pipelined.terminal.run_report import write_report
 from pipelined.web.app import HttpServer, create_app
 from unit import invented
 from unit.invented import START
@@ -228,7 +230,7 @@ def test_a_wrong_config_file_is_one_line_with_file_and_line(
 def test_a_fault_of_ours_is_one_line(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile, "command_line", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(child, "command_line", lambda *_, **__: 1 / 0)
     assert program("run", "true") == 1
     error = capsys.readouterr().err
     assert error.startswith("pipelined: internal error: ZeroDivisionError: division by zero; set ")
@@ -239,7 +241,7 @@ def test_a_fault_of_ours_shows_its_traceback_when_asked(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIPELINED_DEBUG", "1")
-    monkeypatch.setattr(profile, "command_line", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(child, "command_line", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         program("run", "true")
 
@@ -250,7 +252,7 @@ def test_ctrl_c_leaves_no_traceback(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(profile, "command_line", interrupted)
+    monkeypatch.setattr(child, "command_line", interrupted)
     assert program("run", "true") == 130
     assert capsys.readouterr().err.strip() == ""
 
@@ -410,7 +412,7 @@ def run_execute(
     *arguments: str, wrapper: tuple[str, ...] = (), **popen: Any
 ) -> subprocess.Popen[str]:
     """`execute` in a process of its own, which exits with the status."""
-    code = "import sys; from pipelined.run.profile import execute; sys.exit(execute(sys.argv[1:]))"
+    code = "import sys; from pipelined.run.child import execute; sys.exit(execute(sys.argv[1:]))"
     return subprocess.Popen(
         [*wrapper, sys.executable, "-c", code, *arguments],
         text=True,
@@ -503,7 +505,7 @@ def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None
     child, terminal = pty.fork()
     if child == 0:
         code = (
-            "import sys; from pipelined.run.profile import execute; sys.exit(execute(sys.argv[1:]))"
+            "import sys; from pipelined.run.child import execute; sys.exit(execute(sys.argv[1:]))"
         )
         script = COUNT_SIGNALS.format(name="INT")
         command = ["bash", "-c", script, "bash", str(stop)]
@@ -652,7 +654,7 @@ def test_lists_are_bounded_and_keep_to_the_width() -> None:
         for n in range(100)
     )
     out = io.StringIO()
-    profile.write_report(Profile(("sh",), 0, runs, {}), Console(file=out, width=60))
+    write_report(Profile(("sh",), 0, runs, {}), Console(file=out, width=60))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 60
     assert len(lines) < 40

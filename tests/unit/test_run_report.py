@@ -12,7 +12,8 @@ from rich.console import Console
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.runs import STATES, Endpoint, Run, Series, Stage
-from pipelined.terminal.run_report import TRIED, bar, lines, printable, render, shorten
+from pipelined.terminal.drawing import bar, printable, shorten
+from pipelined.terminal.run_report import TRIED, lines, render
 from pipelined.wording import data_size, mean_size
 from unit import invented
 from unit.invented import START, make_functions

@@ -26,7 +26,7 @@ from pipelined.analysis.comparison_rows import (
     is_worth_a_row,
     times,
 )
-from pipelined.terminal.run_report import (
+from pipelined.terminal.drawing import (
     MIN_WIDTH,
     STYLES,
     is_ascii,

@@ -18,7 +18,7 @@ from rich.text import Text
 from pipelined.history.history import Summary
 from pipelined.model.timeline import Point, Timeline
 from pipelined.runs import Run
-from pipelined.terminal.run_report import STYLES, plain_marks, printable, shorten
+from pipelined.terminal.drawing import STYLES, plain_marks, printable, shorten
 from pipelined.wording import duration, percent
 
 __all__ = ["run_table", "time_lines"]

@@ -8,11 +8,11 @@ report reads the same without them (``NO_COLOR``, a file, a pipe).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -20,29 +20,35 @@ from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.readahead_words import cache, stalls
-from pipelined.analysis.sentence import sentence
+from pipelined.analysis.sentence import brief, sentence
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
+from pipelined.terminal.drawing import (
+    _HEIGHTS,
+    MIN_WIDTH,
+    STYLES,
+    _aligned,
+    _cells,
+    _cropped,
+    _flow,
+    bar,
+    glyphs,
+    is_ascii,
+    plain_marks,
+    printable_run,
+    shorten,
+    wrap,
+)
 from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, percent
 
+if TYPE_CHECKING:
+    from pipelined.run.profile import Profile
+
 __all__ = [
-    "MIN_WIDTH",
-    "STYLES",
-    "bar",
-    "data_size",
-    "glyphs",
-    "is_ascii",
     "lines",
-    "mean_size",
-    "plain_marks",
-    "printable",
-    "printable_run",
     "render",
-    "shorten",
-    "wrap",
+    "write_report",
 ]
 
-#: Narrower terminals than this get lines of this width (columns).
-MIN_WIDTH = 60
 #: Wider than this a bar says no more (columns).
 MAX_BAR = 60
 MIN_BAR = 10
@@ -51,30 +57,9 @@ TRIED = 3
 #: More parallel branches of one name than this are shown as one row.
 MAX_BRANCHES = 4
 
-#: Style of each state, as rich names it.
-STYLES: Mapping[str, str] = {
-    "cpu": "green",
-    "runqueue": "yellow",
-    "pipe_empty": "blue",
-    "pipe_full": "magenta",
-    "disk": "red",
-    "child": "cyan",
-    "lock": "bright_yellow",
-    "poll": "bright_black",
-    "net": "bright_cyan",
-    "sleep": "bright_black",
-    "stopped": "bright_red",
-    "other": "bright_black",
-}
 
-_BLOCKS: Mapping[str, str] = dict(zip(STATES, "█▓░▒▚▄▌▖▞·▬-", strict=True))
-_LETTERS: Mapping[str, str] = dict(zip(STATES, "#%.+Dclpnzx-", strict=True))
-#: A number and its unit stay on one line.
-_TIED = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|d|more)\b|%)")
-_TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ","})
 #: Key of the column that takes the space the others leave.
 _BAR = "bar"
-_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def render(run: Run, console: Console, lost: int | None = 0, *, host: Host | None = None) -> None:
@@ -119,85 +104,6 @@ def _advice(found: Sequence[Finding], width: int) -> list[Text]:
         first, *rest = wrap(f"{text} [{finding.id}]", width - 7, "")
         out += [Text("  ") + first, *(Text(" " * 7) + line for line in rest)]
     return out
-
-
-def is_ascii(console: Console) -> bool:
-    """True when the console cannot print block characters."""
-    return not console.encoding.lower().replace("-", "").startswith("utf")
-
-
-def printable(name: str, ascii_only: bool = False) -> str:
-    """A name without characters that would harm or puzzle a terminal.
-
-    Command names come from other users' processes and may hold anything.
-
-    >>> printable("evil\\x1b[2J"), printable("größe", ascii_only=True)
-    ('evil?[2J', 'gr??e')
-    """
-    return "".join(
-        character if character.isprintable() and not (ascii_only and ord(character) > 126) else "?"
-        for character in name
-    )
-
-
-def printable_run(run: Run, ascii_only: bool) -> Run:
-    """`run` with every name made `printable`."""
-    return replace(
-        run,
-        series=replace(
-            run.series,
-            pipeline=printable(run.series.pipeline, ascii_only),
-            unit=printable(run.series.unit, ascii_only),
-        ),
-        stages=tuple(
-            replace(stage, command=printable(stage.command, ascii_only)) for stage in run.stages
-        ),
-        endpoints=tuple(
-            replace(endpoint, command=printable(endpoint.command, ascii_only))
-            for endpoint in run.endpoints
-        ),
-    )
-
-
-def plain_marks(line: Text, ascii_only: bool) -> Text:
-    """`line` with our own non-ASCII marks (``…``, ``µ``, ``×``) replaced one for one."""
-    if ascii_only:
-        line.plain = line.plain.translate(_TO_ASCII)
-    return line
-
-
-def glyphs(ascii_only: bool) -> Mapping[str, str]:
-    """The character that stands for each state in a bar."""
-    return _LETTERS if ascii_only else _BLOCKS
-
-
-def shorten(text: str, width: int) -> str:
-    """`text` cut to `width` columns, ending in ``…`` where something was cut."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, max(0, width - 1)).rstrip() + "…"
-
-
-def bar(states: Mapping[str, float], total: float, width: int, ascii_only: bool) -> Text:
-    """States as shares of `total` seconds, `width` columns wide; what is missing stays blank."""
-    text = Text()
-    marks = glyphs(ascii_only)
-    for state, cells in _cells(states, total, width).items():
-        text.append(marks[state] * cells, STYLES[state])
-    text.append(" " * (width - cell_len(text.plain)))
-    return text
-
-
-def _cells(states: Mapping[str, float], total: float, width: int) -> dict[str, int]:
-    """Columns for each state by the largest remainder, so that they add up."""
-    if total <= 0:
-        return {}
-    exact = {state: states.get(state, 0.0) / total * width for state in STATES}
-    cells = {state: int(value) for state, value in exact.items()}
-    spare = min(width, round(sum(exact.values()))) - sum(cells.values())
-    for state in sorted(exact, key=lambda name: cells[name] - exact[name])[: max(0, spare)]:
-        cells[state] += 1
-    return {state: count for state, count in cells.items() if count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,36 +373,62 @@ def _fact(name: str, value: str, width: int) -> list[Text]:
     return [Text(indent) + line for indent, line in zip(indents, wrapped, strict=True)]
 
 
-def _flow(entries: Sequence[Text], gap: str, lead: str, width: int) -> list[Text]:
-    """Entries side by side, continued under each other at the same indent."""
-    out: list[Text] = []
-    for entry in entries:
-        if out and out[-1].cell_len + len(gap) + entry.cell_len <= width:
-            out[-1] = out[-1] + Text(gap) + entry
-        else:
-            out.append(Text(" " * len(lead) if out else lead) + entry)
+#: Runs of one command that are each reported in full; of more, only the first one is.
+FULL_REPORTS = 3
+#: Lines for the runs that are not reported in full.
+LISTED = 20
+
+
+def write_report(found: Profile, console: Console) -> None:
+    """Print the report of every run, or of the first one and a list where there are many."""
+    lost = sum(found.lost.values())
+    if not found.runs:
+        console.print(
+            f"pipelined: {_nothing_seen(found, lost)}",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+        return
+    many = len(found.runs) > FULL_REPORTS
+    for index, run in enumerate(found.runs[:1] if many else found.runs):
+        if index:
+            console.print()
+        render(run, console, lost)
+    if many:
+        console.print()
+        for line in _listed(found.runs[1:], max(MIN_WIDTH, console.width), is_ascii(console)):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _nothing_seen(found: Profile, lost: int) -> str:
+    if lost:
+        return f"no pipeline seen, and {lost:,} events were lost; see pipelined doctor"
+    reason = "no two processes of the command were joined by a pipe, and none read 64 KiB alone"
+    if "|" in found.arguments[-1]:
+        return f"no pipeline seen: {reason}, or not long enough to run or wait for anything"
+    return f"no pipeline seen: {reason}; quote the whole pipeline: pipelined run 'a | b'"
+
+
+def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[str]:
+    """A line for each signature: how many runs, their time, and who held the longest one back."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        printed = printable_run(run, ascii_only)
+        groups.setdefault(printed.pipeline, []).append(printed)
+    ordered = sorted(groups.items(), key=lambda item: -sum(run.wall_seconds for run in item[1]))
+    shown = ordered[:LISTED]
+    name_width = min(40, max(len(name) for name, _ in shown))
+    out = [f"  {len(runs):,} more runs; --json has each of them:"]
+    for name, group in shown:
+        total = sum(run.wall_seconds for run in group)
+        longest = max(group, key=lambda run: run.wall_seconds)
+        times = "x" if ascii_only else "×"
+        line = (
+            f"  {len(group):>6,} {times}  {shorten(name, name_width):<{name_width}}"
+            f"  {duration(total):>8} in all  held back by {brief(longest)}"
+        )
+        out.append(shorten(line, width))
+    if len(ordered) > LISTED:
+        out.append(f"  {len(ordered) - LISTED:,} more pipelines")
     return out
-
-
-def wrap(text: str, width: int, style: str) -> list[Text]:
-    """Lines of at most `width` columns; a number keeps its unit beside it."""
-    out: list[str] = []
-    for word in _TIED.sub("\0", text).split(" "):
-        word = word.replace("\0", " ")
-        if out and cell_len(out[-1]) + 1 + cell_len(word) <= width:
-            out[-1] += " " + word
-        else:
-            out.append(word)
-    return [Text(shorten(line, width), style) for line in out]
-
-
-def _aligned(cell: Text, width: int, right: bool) -> Text:
-    padding = Text(" " * max(0, width - cell.cell_len))
-    return padding + cell if right else cell + padding
-
-
-def _cropped(line: Text, width: int) -> Text:
-    line.rstrip()
-    if line.cell_len > width:
-        line.truncate(width)
-    return line

@@ -33,7 +33,7 @@ from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
 from pipelined.runs import STATES, Run, Stage
-from pipelined.terminal.run_report import (
+from pipelined.terminal.drawing import (
     STYLES,
     bar,
     glyphs,
