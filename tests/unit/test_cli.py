@@ -661,6 +661,15 @@ def test_lists_are_bounded_and_keep_to_the_width() -> None:
     assert lines[-1] == "  79 more pipelines"
 
 
+def test_a_list_for_a_terminal_without_utf8_is_ascii() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
+    runs = tuple(make_run(str(n), "größe", "a-long-name-that-is-cut" * 9) for n in range(9))
+    write_report(Profile(("sh",), 0, runs, {}), Console(file=file, width=60))
+    file.flush()
+    assert b"8 x  " in raw.getvalue()
+
+
 def test_outer_pipelines_come_before_longer_inner_ones() -> None:
     inner = make_run("1", "a", "b", wall=9.0, parent="2")
     outer = make_run("2", "c", "d", wall=1.0)

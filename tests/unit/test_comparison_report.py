@@ -122,6 +122,11 @@ def test_a_command_cannot_harm_the_terminal() -> None:
     assert "\x1b" not in text_of(make_comparison(2.0, 1.0, name="echo '\x1b[2J'"))
 
 
+def test_a_stage_named_in_the_reasons_cannot_harm_the_terminal() -> None:
+    comparison = replace(make_comparison(2.0, 1.0), why="less disk wait (mostly x\x1b[2J)")
+    assert "(mostly x?[2J)" in text_of(comparison)
+
+
 def test_it_is_printed_as_it_is() -> None:
     file = io.StringIO()
     render(make_comparison(2.0, 1.0), Console(file=file, width=100))

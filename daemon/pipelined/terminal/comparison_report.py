@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The terminal report of a comparison, and the progress bar while one is made.
 
-`lines` is pure and `render` prints them. As in `report`, every line fits its width, and colours
-only repeat what the words say.
+`lines` is pure and `render` prints them. Every line fits its width, and colours only repeat what
+the words say.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -27,12 +27,18 @@ from pipelined.analysis.comparison_rows import (
     times,
 )
 from pipelined.terminal.drawing import (
-    MIN_WIDTH,
     STYLES,
+    Column,
+    cropped,
     is_ascii,
+    measured,
     plain_marks,
+    print_lines,
     printable,
+    report_width,
     shorten,
+    table_row,
+    table_width,
     wrap,
 )
 from pipelined.wording import STATE_WORDS, duration
@@ -42,14 +48,19 @@ if TYPE_CHECKING:
 
 __all__ = ["lines", "progress", "render"]
 
-#: Redraws of the progress bar for each second: it must not be what is measured.
+#: Redraws of the progress bar per second: few, because redrawing takes CPU from what is measured.
 _REFRESHES = 1
-_GAP = "  "
+#: Before a heading, and before a row below it.
+_HEADING_INDENT = "  "
+_ROW_INDENT = "    "
 
 
 @contextlib.contextmanager
 def progress(console: Console, total: int) -> Iterator[Advance]:
-    """A bar on `console` that moves on when it is called; nothing where that is no terminal."""
+    """A progress bar on `console`, if that is a terminal.
+
+    Yields a function to call before each of `total` steps, with a description of the step.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -85,9 +96,7 @@ def progress(console: Console, total: int) -> Iterator[Advance]:
 
 def render(comparison: Comparison, console: Console) -> None:
     """Print the report of `comparison` to `console`."""
-    width = max(MIN_WIDTH, console.width)
-    for line in lines(comparison, width, ascii_only=is_ascii(console)):
-        console.print(line, soft_wrap=True, highlight=False)
+    print_lines(lines(comparison, report_width(console), ascii_only=is_ascii(console)), console)
 
 
 def lines(comparison: Comparison, width: int, *, ascii_only: bool = False) -> list[Text]:
@@ -96,21 +105,12 @@ def lines(comparison: Comparison, width: int, *, ascii_only: bool = False) -> li
     out.append(Text())
     out += _paragraph(comparison.verdict, "bold", width)
     if comparison.why:
-        out += _paragraph(f"Why: {comparison.why}", "", width)
+        out += _paragraph(f"Why: {printable(comparison.why)}", "", width)
     for caveat in comparison.caveats:
         out += _paragraph(f"Note: {printable(caveat)}.", "yellow", width)
     for block in filter(None, _blocks(comparison, width)):
         out += [Text(), *_grid(block, width)]
-    return [plain_marks(_plain(line, ascii_only), ascii_only) for line in out]
-
-
-def _plain(line: Text, ascii_only: bool) -> Text:
-    """`line` without what the terminal cannot print: command lines may hold anything."""
-    if ascii_only:
-        line.plain = "".join(
-            "-" if c == "–" else c if ord(c) < 127 or c in "…µ×·" else "?" for c in line.plain
-        )
-    return line
+    return [plain_marks(line, ascii_only) for line in out]
 
 
 def _named(side: Side, width: int) -> Text:
@@ -125,14 +125,14 @@ def _paragraph(text: str, style: str, width: int) -> list[Text]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a grid: a heading, or the cells behind a name."""
+    """A line of a grid: a heading, or a row of cells after a name."""
 
     name: Text
     cells: tuple[Text, ...] = ()
 
 
 def _blocks(comparison: Comparison, width: int) -> Iterator[list[_Line]]:
-    """The figures of as many sides as fit beside the first one, then those of the next ones."""
+    """The figures of the first side beside as many others as fit, then beside the next ones."""
     others = list(range(1, len(comparison.sides)))
     while others:
         fitting = max(
@@ -149,7 +149,7 @@ def _blocks(comparison: Comparison, width: int) -> Iterator[list[_Line]]:
 
 
 def _block(comparison: Comparison, others: Sequence[int]) -> list[_Line]:
-    """All rows that say something, of the first side and the `others`."""
+    """All rows with something to report about the first side and the `others`."""
     first = comparison.sides[0].label
     heads = [Text(first, "bold")]
     for other in others:
@@ -179,7 +179,7 @@ def _cell(figure: Figure | None, unit: str) -> Text:
     text = Text(amount(figure.median, unit))
     low, high = amount(figure.low, unit), amount(figure.high, unit)
     if low != high:
-        # The unit once is enough where it is the same.
+        # If both have the same unit, it is printed once.
         number, _, of_low = low.partition(" ")
         low = number if of_low and high.endswith(f" {of_low}") and "min" not in high else low
         text.append(f" ({low}–{high})", "dim")
@@ -225,32 +225,32 @@ def _stage_cells(figures: StageFigures | None) -> list[Text]:
     return [Text(cpu), wait if waits[state] > 0 else Text("-")]
 
 
-def _widths(block: Sequence[_Line]) -> list[int]:
-    """Of the columns, the first one's name included."""
-    columns = max((len(line.cells) for line in block), default=0)
-    names = max((line.name.cell_len for line in block if line.cells), default=0)
-    return [names] + [
-        max(line.cells[index].cell_len for line in block if line.cells) for index in range(columns)
-    ]
+def _columns(block: Sequence[_Line]) -> list[Column[_Line]]:
+    """The name and the cells of the rows, each as wide as its widest one."""
+    rows = [line for line in block if line.cells]
+    columns: list[Column[_Line]] = [Column("", lambda line: line.name)]
+    for index in range(max((len(line.cells) for line in rows), default=0)):
+        columns.append(Column("", partial(_cell_at, index)))
+    return measured(columns, rows)
+
+
+def _cell_at(index: int, line: _Line) -> Text:
+    return line.cells[index]
 
 
 def _width(block: Sequence[_Line]) -> int:
-    widths = _widths(block)
-    return 4 + sum(widths) + len(_GAP) * (len(widths) - 1)
+    return len(_ROW_INDENT) + table_width(_columns(block))
 
 
 def _grid(block: Sequence[_Line], width: int) -> list[Text]:
-    """Lines of at most `width` columns: names, and cells in columns."""
-    widths = _widths(block)
-    out = []
-    for line in block:
-        text = Text("  ") + line.name if not line.cells else Text("    ") + line.name
-        for cell, space in zip((line.name, *line.cells), widths, strict=False):
-            if cell is not line.name:
-                text += Text(_GAP) + cell
-            text.append(" " * (space - cell.cell_len))
-        text.rstrip()
-        if cell_len(text.plain) > width:
-            text.truncate(width)
-        out.append(text)
-    return out
+    """Lines of at most `width` columns: headings, and rows in columns."""
+    columns = _columns(block)
+    return [
+        cropped(
+            table_row(columns, line, _ROW_INDENT)
+            if line.cells
+            else Text(_HEADING_INDENT) + line.name,
+            width,
+        )
+        for line in block
+    ]

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all reports are drawn with: bars and their marks, wrapping, columns, plain ASCII."""
+"""What all reports are drawn with: tables, bars and their marks, wrapping, plain ASCII.
+
+Everything but `print_lines` is pure. A width is a number of terminal columns, as rich counts
+them: a wide character takes two.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -14,20 +19,33 @@ from rich.text import Text
 from pipelined.runs import STATES, Run
 
 __all__ = [
+    "HEIGHTS",
     "MIN_WIDTH",
     "STYLES",
+    "Column",
     "bar",
+    "cells_by_state",
+    "cropped",
+    "fitted",
+    "flow",
     "glyphs",
+    "heading",
     "is_ascii",
+    "measured",
     "plain_marks",
+    "print_lines",
     "printable",
     "printable_run",
+    "report_width",
     "shorten",
+    "table_row",
+    "table_width",
     "wrap",
 ]
 
-#: Narrower terminals than this get lines of this width (columns).
+#: Narrower terminals than this get lines of this width.
 MIN_WIDTH = 60
+
 #: Style of each state, as rich names it.
 STYLES: Mapping[str, str] = {
     "cpu": "green",
@@ -43,12 +61,176 @@ STYLES: Mapping[str, str] = {
     "stopped": "bright_red",
     "other": "bright_black",
 }
+#: Marks for shares of a whole, from small to full.
+HEIGHTS = "▁▂▃▄▅▆▇█"
+
 _BLOCKS: Mapping[str, str] = dict(zip(STATES, "█▓░▒▚▄▌▖▞·▬-", strict=True))
 _LETTERS: Mapping[str, str] = dict(zip(STATES, "#%.+Dclpnzx-", strict=True))
+_TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-"})
 #: A number and its unit stay on one line.
 _TIED = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|d|more)\b|%)")
-_TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ","})
-_HEIGHTS = "▁▂▃▄▅▆▇█"
+#: Blanks between the columns of a table.
+_GAP = "  "
+
+
+# -- tables
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """One column of a table."""
+
+    title: str
+    value: Callable[[Row], Text]
+    right: bool = False
+    """Aligned to the right."""
+    rank: int = 0
+    """If the table is too wide, columns of the highest rank are dropped first; 0 always stays."""
+    width: int | None = None
+    """None until `measured` has set it to that of the widest cell."""
+    least: int | None = None
+    """Given for the one column that shrinks below its `width`; columns with a rank are dropped
+    before it gets narrower than this."""
+    floor: int = 0
+    """It never gets narrower than this."""
+
+
+def measured(columns: Iterable[Column[Row]], rows: Sequence[Row]) -> list[Column[Row]]:
+    """`columns`, those without a width as wide as their title or widest cell."""
+    return [
+        replace(column, width=_widest(column, rows)) if column.width is None else column
+        for column in columns
+    ]
+
+
+def _widest(column: Column[Row], rows: Sequence[Row]) -> int:
+    return max(cell_len(column.title), *(column.value(row).cell_len for row in rows), 0)
+
+
+def fitted(columns: Iterable[Column[Row]], rows: Sequence[Row], width: int) -> list[Column[Row]]:
+    """The columns that fit into `width`, measured; the one that shrinks gets what is left."""
+    shown = measured(columns, rows)
+    while _least_width(shown) > width and (rank := max(column.rank for column in shown)):
+        shown = [column for column in shown if column.rank < rank]
+    spare = width - table_width([column for column in shown if column.least is None])
+    return [
+        column
+        if column.least is None
+        else replace(column, width=max(column.floor, min(column.width or 0, spare - len(_GAP))))
+        for column in shown
+    ]
+
+
+def table_width(columns: Sequence[Column[Row]]) -> int:
+    """The width of a line of the table."""
+    return sum(column.width or 0 for column in columns) + len(_GAP) * (len(columns) - 1)
+
+
+def _least_width(columns: Sequence[Column[Row]]) -> int:
+    """The width of a line in which the column that shrinks is at its least."""
+    return table_width(columns) - sum(
+        max(0, (column.width or 0) - column.least) for column in columns if column.least is not None
+    )
+
+
+def heading(columns: Sequence[Column[Row]], indent: str = "") -> Text:
+    """The line with the titles."""
+    line = _line(columns, [Text(column.title) for column in columns], indent)
+    line.style = "dim"
+    return line
+
+
+def table_row(columns: Sequence[Column[Row]], row: Row, indent: str = "") -> Text:
+    """The line for one row: its cells shortened and aligned to their columns."""
+    return _line(columns, [column.value(row) for column in columns], indent)
+
+
+def _line(columns: Sequence[Column[Row]], cells: Sequence[Text], indent: str) -> Text:
+    line = Text(indent)
+    for number, (column, cell) in enumerate(zip(columns, cells, strict=True)):
+        width = column.width or 0
+        if cell.cell_len > width:
+            cell = Text(shorten(cell.plain, width), cell.style)
+        padding = Text(" " * (width - cell.cell_len))
+        line += Text(_GAP if number else "")
+        line += padding + cell if column.right else cell + padding
+    return line
+
+
+# -- bars
+
+
+def glyphs(ascii_only: bool) -> Mapping[str, str]:
+    """The character that stands for each state in a bar."""
+    return _LETTERS if ascii_only else _BLOCKS
+
+
+def bar(states: Mapping[str, float], total: float, width: int, ascii_only: bool) -> Text:
+    """Seconds by state as shares of `total` seconds; what is missing stays blank."""
+    text = Text()
+    marks = glyphs(ascii_only)
+    for state, cells in cells_by_state(states, total, width).items():
+        text.append(marks[state] * cells, STYLES[state])
+    text.append(" " * (width - cell_len(text.plain)))
+    return text
+
+
+def cells_by_state(states: Mapping[str, float], total: float, width: int) -> dict[str, int]:
+    """Terminal columns for each state in a bar, by the largest remainder, so that they add up."""
+    if total <= 0:
+        return {}
+    exact = {state: states.get(state, 0.0) / total * width for state in STATES}
+    cells = {state: int(value) for state, value in exact.items()}
+    spare = min(width, round(sum(exact.values()))) - sum(cells.values())
+    for state in sorted(exact, key=lambda name: cells[name] - exact[name])[: max(0, spare)]:
+        cells[state] += 1
+    return {state: count for state, count in cells.items() if count}
+
+
+# -- lines
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` cut to `width` columns, ending in ``…`` if something was cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…"
+
+
+def cropped(line: Text, width: int) -> Text:
+    """`line` without blanks at its end, cut to `width` columns."""
+    line.rstrip()
+    if line.cell_len > width:
+        line.truncate(width)
+    return line
+
+
+def wrap(text: str, width: int, style: str) -> list[Text]:
+    """Lines of at most `width` columns; a number and its unit stay on one line."""
+    out: list[str] = []
+    for word in _TIED.sub("\0", text).split(" "):
+        word = word.replace("\0", " ")
+        if out and cell_len(out[-1]) + 1 + cell_len(word) <= width:
+            out[-1] += " " + word
+        else:
+            out.append(word)
+    return [Text(shorten(line, width), style) for line in out]
+
+
+def flow(entries: Sequence[Text], gap: str, lead: str, width: int) -> list[Text]:
+    """Entries side by side after `lead`; further lines have the same indent."""
+    out: list[Text] = []
+    for entry in entries:
+        if out and out[-1].cell_len + len(gap) + entry.cell_len <= width:
+            out[-1] = out[-1] + Text(gap) + entry
+        else:
+            out.append(Text(" " * len(lead) if out else lead) + entry)
+    return out
+
+
+# -- what a terminal can print
 
 
 def is_ascii(console: Console) -> bool:
@@ -57,7 +239,7 @@ def is_ascii(console: Console) -> bool:
 
 
 def printable(name: str, ascii_only: bool = False) -> str:
-    """A name without characters that would harm or puzzle a terminal.
+    """A name in which each character that a terminal should not get is a ``?``.
 
     Command names come from other users' processes and may hold anything.
 
@@ -90,76 +272,20 @@ def printable_run(run: Run, ascii_only: bool) -> Run:
 
 
 def plain_marks(line: Text, ascii_only: bool) -> Text:
-    """`line` with our own non-ASCII marks (``…``, ``µ``, ``×``) replaced one for one."""
+    """`line`, if only ASCII can be printed, with ``…``, ``µ``, ``×`` and the like replaced one
+    for one, and ``?`` for anything else.
+    """
     if ascii_only:
-        line.plain = line.plain.translate(_TO_ASCII)
+        line.plain = printable(line.plain.translate(_TO_ASCII), ascii_only)
     return line
 
 
-def shorten(text: str, width: int) -> str:
-    """`text` cut to `width` columns, ending in ``…`` where something was cut."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, max(0, width - 1)).rstrip() + "…"
+def report_width(console: Console) -> int:
+    """The width for a report on `console`."""
+    return max(MIN_WIDTH, console.width)
 
 
-def wrap(text: str, width: int, style: str) -> list[Text]:
-    """Lines of at most `width` columns; a number keeps its unit beside it."""
-    out: list[str] = []
-    for word in _TIED.sub("\0", text).split(" "):
-        word = word.replace("\0", " ")
-        if out and cell_len(out[-1]) + 1 + cell_len(word) <= width:
-            out[-1] += " " + word
-        else:
-            out.append(word)
-    return [Text(shorten(line, width), style) for line in out]
-
-
-def _flow(entries: Sequence[Text], gap: str, lead: str, width: int) -> list[Text]:
-    """Entries side by side, continued under each other at the same indent."""
-    out: list[Text] = []
-    for entry in entries:
-        if out and out[-1].cell_len + len(gap) + entry.cell_len <= width:
-            out[-1] = out[-1] + Text(gap) + entry
-        else:
-            out.append(Text(" " * len(lead) if out else lead) + entry)
-    return out
-
-
-def glyphs(ascii_only: bool) -> Mapping[str, str]:
-    """The character that stands for each state in a bar."""
-    return _LETTERS if ascii_only else _BLOCKS
-
-
-def bar(states: Mapping[str, float], total: float, width: int, ascii_only: bool) -> Text:
-    """States as shares of `total` seconds, `width` columns wide; what is missing stays blank."""
-    text = Text()
-    marks = glyphs(ascii_only)
-    for state, cells in _cells(states, total, width).items():
-        text.append(marks[state] * cells, STYLES[state])
-    text.append(" " * (width - cell_len(text.plain)))
-    return text
-
-
-def _cells(states: Mapping[str, float], total: float, width: int) -> dict[str, int]:
-    """Columns for each state by the largest remainder, so that they add up."""
-    if total <= 0:
-        return {}
-    exact = {state: states.get(state, 0.0) / total * width for state in STATES}
-    cells = {state: int(value) for state, value in exact.items()}
-    spare = min(width, round(sum(exact.values()))) - sum(cells.values())
-    for state in sorted(exact, key=lambda name: cells[name] - exact[name])[: max(0, spare)]:
-        cells[state] += 1
-    return {state: count for state, count in cells.items() if count}
-
-
-def _aligned(cell: Text, width: int, right: bool) -> Text:
-    padding = Text(" " * max(0, width - cell.cell_len))
-    return padding + cell if right else cell + padding
-
-
-def _cropped(line: Text, width: int) -> Text:
-    line.rstrip()
-    if line.cell_len > width:
-        line.truncate(width)
-    return line
+def print_lines(lines: Iterable[Text | str], console: Console) -> None:
+    """Print lines as they are: rich neither wraps them nor looks for markup or numbers."""
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)

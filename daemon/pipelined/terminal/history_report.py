@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The terminal's view of the history: a table of runs, and how one run went on over time.
+"""The history at a prompt: a table of runs, and how one run went over time.
 
-Pure: values in, styled lines out. As in `report`, every line fits its width, and colours only
-repeat what the words say.
+Pure: values in, styled lines out. Every line fits its width, and colours only repeat what the
+words say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -18,92 +17,75 @@ from rich.text import Text
 from pipelined.history.history import Summary
 from pipelined.model.timeline import Point, Timeline
 from pipelined.runs import Run
-from pipelined.terminal.drawing import STYLES, plain_marks, printable, shorten
+from pipelined.terminal.drawing import (
+    HEIGHTS,
+    STYLES,
+    Column,
+    fitted,
+    heading,
+    plain_marks,
+    printable,
+    shorten,
+    table_row,
+)
 from pipelined.wording import duration, percent
 
 __all__ = ["run_table", "time_lines"]
 
-#: A signature gets at least so many columns, and no more than it has to.
+#: Columns of the table are dropped before a signature gets less than this (terminal columns).
 MIN_SIGNATURE = 20
-#: Columns of a time line, at most.
+#: The least that a signature gets when no column is left that may be dropped.
+LEAST_SIGNATURE = 8
+#: Terminal columns of a time line, at most.
 MAX_COLUMNS = 60
-#: Stages that get a time line of their own: those that computed most.
+#: Stages that get a time line of their own: those with the most CPU time.
 MAX_STAGES = 8
 #: A run that began longer ago than this is shown with its year instead of its time (seconds).
 LONG_AGO = 180 * 86400.0
-
-#: Less than this is drawn as nothing (stages, or CPUs).
+#: Less than this is drawn as a blank (stages, or CPUs).
 LEAST = 0.005
-#: So that equal parts look equal: they differ in the last digits of a float.
+#: Added before rounding: equal parts differ in the last digits of a float, and must look equal.
 ROUNDING = 1e-6
 
-_HEIGHTS = "▁▂▃▄▅▆▇█"
 _DIGITS = "0123456789"
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    title: str
-    value: Callable[[Summary], str]
-    right: bool = False
-    rank: int = 0
-    """Columns of the highest rank go first where there is little room; 0 stays."""
 
 
 def run_table(
     summaries: Sequence[Summary], width: int, now: float, *, ascii_only: bool = False
 ) -> list[Text]:
-    """One line a run under a heading, each of at most `width` columns; `now` is Unix time."""
-    columns = (
-        _Column("run", lambda run: run.id),
-        _Column("started", lambda run: _when(run.start, now)),
-        _Column("pipeline", lambda run: printable(run.pipeline, ascii_only)),
-        _Column("wall", lambda run: duration(run.wall), True),
-        _Column("cores", lambda run: f"{run.cores:.1f}", True, 4),
-        _Column(
-            "overlap", lambda run: "-" if run.overlap is None else percent(run.overlap), True, 2
+    """One line per run under a heading, each of at most `width` columns; `now` is Unix time."""
+    columns: tuple[Column[Summary], ...] = (
+        Column("run", lambda run: Text(run.id)),
+        Column("started", lambda run: Text(_when(run.start, now))),
+        Column(
+            "pipeline",
+            lambda run: Text(printable(run.pipeline, ascii_only)),
+            least=MIN_SIGNATURE,
+            floor=LEAST_SIGNATURE,
         ),
-        _Column("cache", lambda run: run.cache or "-", False, 3),
-        _Column("bottleneck", lambda run: printable(run.bottleneck, ascii_only), False, 1),
-        _Column("findings", _notes),
+        Column("wall", lambda run: Text(duration(run.wall)), right=True),
+        Column("cores", lambda run: Text(f"{run.cores:.1f}"), right=True, rank=4),
+        Column("overlap", lambda run: Text(_share(run.overlap)), right=True, rank=2),
+        Column("cache", lambda run: Text(run.cache or "-"), rank=3),
+        Column("bottleneck", lambda run: Text(printable(run.bottleneck, ascii_only)), rank=1),
+        Column("findings", lambda run: Text(_notes(run))),
     )
-    cells = {column.title: [column.value(run) for run in summaries] for column in columns}
-    widths = {
-        title: max(cell_len(title), *map(cell_len, values), 0) for title, values in cells.items()
-    }
-    shown = list(columns)
-    while _room(shown, widths, width) < min(MIN_SIGNATURE, widths["pipeline"]) and any(
-        column.rank for column in shown
-    ):
-        shown.remove(max(shown, key=lambda column: column.rank))
-    widths["pipeline"] = max(8, min(widths["pipeline"], _room(shown, widths, width)))
-    lines = []
-    for at in range(-1, len(summaries)):
-        line = "  ".join(
-            _padded(
-                column.title if at < 0 else cells[column.title][at], widths[column.title], column
-            )
-            for column in shown
-        )
-        text = Text(shorten(line.rstrip(), width), "dim" if at < 0 else "")
-        lines.append(plain_marks(text, ascii_only))
-    return lines
+    shown = fitted(columns, summaries, width)
+    rows = [heading(shown), *(table_row(shown, run) for run in summaries)]
+    return [plain_marks(_shortened(row, width), ascii_only) for row in rows]
 
 
-def _room(columns: Sequence[_Column], widths: Mapping[str, int], width: int) -> int:
-    """What the other columns leave to the signature."""
-    taken = sum(widths[column.title] for column in columns if column.title != "pipeline")
-    return width - taken - 2 * (len(columns) - 1)
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
 
 
-def _padded(value: str, width: int, column: _Column) -> str:
-    value = shorten(value, width)
-    padding = " " * (width - cell_len(value))
-    return padding + value if column.right else value + padding
+def _shortened(line: Text, width: int) -> Text:
+    line.rstrip()
+    return line if line.cell_len <= width else Text(shorten(line.plain, width), line.style)
 
 
 def _when(start: float, now: float) -> str:
-    """The time of day; with the date unless it is today, and with the year when long ago."""
+    """The time of day if `start` is today, else with the date; the date and year if long ago."""
     began, today = datetime.fromtimestamp(start), datetime.fromtimestamp(now)
     if began.date() == today.date():
         return began.strftime("%H:%M:%S")
@@ -111,12 +93,12 @@ def _when(start: float, now: float) -> str:
 
 
 def _notes(run: Summary) -> str:
-    """What to know of a run: that it was seen in part only, and the ids of its findings."""
+    """`partial` if the run was observed only in part, and the ids of its findings."""
     return ", ".join([*(["partial"] if run.partial else []), *run.findings]) or "-"
 
 
 def time_lines(run: Run, timeline: Timeline, width: int, *, ascii_only: bool = False) -> list[Text]:
-    """The level and each stage's CPU over time, as rows of bars; nothing for a single point."""
+    """The level and each stage's CPU over time, as rows of bars; none for a single point."""
     if len(timeline) < 2:
         return []
     names = _names(run, ascii_only)
@@ -156,7 +138,10 @@ def _names(run: Run, ascii_only: bool) -> dict[int, str]:
 
 
 def _per_column(timeline: Timeline, columns: int, seconds: Callable[[Point], float]) -> list[float]:
-    """The mean rate in each of so many equal parts of the time, spread evenly over a point."""
+    """The mean rate in each of `columns` equal parts of the time.
+
+    The seconds of a point count as spread evenly over it.
+    """
     begin, end = timeline[0].start, timeline[-1].end
     step = (end - begin) / columns
     sums = [0.0] * columns
@@ -180,8 +165,8 @@ def _shares(point: Point, begin: float, step: float, columns: int) -> Iterator[t
 
 
 def _row(name: str, values: Sequence[float], label: int, ascii_only: bool) -> Text:
-    """Bars up to the largest value, at least 1, and what that is."""
-    marks = _DIGITS if ascii_only else _HEIGHTS
+    """Bars, of which the highest stands for the largest value, or for 1 if that is larger."""
+    marks = _DIGITS if ascii_only else HEIGHTS
     top = max(1.0, *values)
     heights = [int(value / top * len(marks) + ROUNDING) for value in values]
     bars = "".join(

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The terminal report of one run: verdict first, then the evidence.
+"""The terminal report of one run, and that of all runs of a command.
 
-`lines` is pure (a run in, styled lines out) and `render` prints them. Every line fits the
-width it is given; colours are a second carrier of what glyphs and words say already, so the
-report reads the same without them (``NO_COLOR``, a file, a pipe).
+The verdict comes first, then the evidence. `lines` is pure (a run in, styled lines out), `render`
+and `write_report` print. Every line fits the width it is given. Colours only repeat what marks
+and words show, so the report reads the same without them (``NO_COLOR``, a file, a pipe).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -23,19 +22,23 @@ from pipelined.analysis.readahead_words import cache, stalls
 from pipelined.analysis.sentence import brief, sentence
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
 from pipelined.terminal.drawing import (
-    _HEIGHTS,
-    MIN_WIDTH,
+    HEIGHTS,
     STYLES,
-    _aligned,
-    _cells,
-    _cropped,
-    _flow,
+    Column,
     bar,
+    cells_by_state,
+    cropped,
+    fitted,
+    flow,
     glyphs,
+    heading,
     is_ascii,
     plain_marks,
+    print_lines,
     printable_run,
+    report_width,
     shorten,
+    table_row,
     wrap,
 )
 from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, percent
@@ -43,33 +46,36 @@ from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, perce
 if TYPE_CHECKING:
     from pipelined.run.profile import Profile
 
-__all__ = [
-    "lines",
-    "render",
-    "write_report",
-]
+__all__ = ["lines", "render", "write_report"]
 
-#: Wider than this a bar says no more (columns).
+#: A longer bar shows nothing more (terminal columns).
 MAX_BAR = 60
+#: Columns of the table are dropped before the bar gets shorter than this.
 MIN_BAR = 10
-#: So many findings say what to try; --json has all of them.
+#: The shortest bar, when no column is left that may be dropped.
+LEAST_BAR = 4
+#: This many findings get a `Try:`; --json has all of them.
 TRIED = 3
 #: More parallel branches of one name than this are shown as one row.
 MAX_BRANCHES = 4
+#: Runs of one command that are each reported in full; of more, only the first one is.
+FULL_REPORTS = 3
+#: Lines for the runs that are not reported in full.
+LISTED = 20
 
-
-#: Key of the column that takes the space the others leave.
-_BAR = "bar"
+#: Title of the column with the bars, which takes the space that the others leave.
+_BAR = "states"
+_INDENT = "  "
 
 
 def render(run: Run, console: Console, lost: int | None = 0, *, host: Host | None = None) -> None:
-    """Print the report of `run` to `console`; `lost` is how many events were not counted,
-    None where that is not known; `host` is the machine that it ran on, this one by default.
+    """Print the report of `run` to `console`.
+
+    `lost` is how many events were not counted, None if that is not known; `host` is the machine
+    on which it ran, this one by default.
     """
-    width = max(MIN_WIDTH, console.width)
-    host = host or Host.read()
-    for line in lines(run, lost, width, ascii_only=is_ascii(console), host=host):
-        console.print(line, soft_wrap=True, highlight=False)
+    width, ascii_only = report_width(console), is_ascii(console)
+    print_lines(lines(run, lost, width, ascii_only=ascii_only, host=host or Host.read()), console)
 
 
 def lines(
@@ -80,7 +86,7 @@ def lines(
     ascii_only: bool = False,
     host: Host | None = None,
 ) -> list[Text]:
-    """The report as lines of at most `width` columns; what to try is told for `host`."""
+    """The report as lines of at most `width` columns; with a `host`, also what to try on it."""
     run = printable_run(run, ascii_only)
     out = _headline(run, lost, width)
     out.append(Text())
@@ -95,7 +101,7 @@ def lines(
 
 
 def _advice(found: Sequence[Finding], width: int) -> list[Text]:
-    """What to try, first what matters most, and what it could save."""
+    """What to try and what it could save, most important first."""
     out = []
     for finding in [finding for finding in found if finding.advice][:TRIED]:
         text = finding.advice
@@ -110,22 +116,19 @@ def _advice(found: Sequence[Finding], width: int) -> list[Text]:
 class _Row:
     """One line of the table: a stage, or the sum of `count` parallel branches."""
 
-    name: str
     stage: Stage
     count: int
 
 
 def _rows(run: Run) -> list[_Row]:
-    groups: dict[tuple[int, str], list[Stage]] = {}
-    for stage in run.stages:
-        groups.setdefault((stage.position, stage.command), []).append(stage)
+    places = run.by_place()
     rows: list[_Row] = []
-    for stage in run.stages:
-        group = groups[stage.position, stage.command]
-        if len(group) <= MAX_BRANCHES:
-            rows.append(_Row(stage.command, stage, 1))
-        elif stage is group[0]:
-            rows.append(_Row(f"{stage.command} ×{len(group)}", _sum(group), len(group)))
+    for index, stage in enumerate(run.stages):
+        branches = places[stage.place]
+        if len(branches) <= MAX_BRANCHES:
+            rows.append(_Row(stage, 1))
+        elif index == branches[0]:
+            rows.append(_Row(_sum([run.stages[at] for at in branches]), len(branches)))
     return rows
 
 
@@ -158,77 +161,50 @@ def _headline(run: Run, lost: int | None, width: int) -> list[Text]:
     entries = [Text(figure) for figure in figures]
     if lost:
         entries[-1].stylize("red")
-    one_line = _flow([Text(run.pipeline, "bold"), *entries], "   ", "", width)
+    one_line = flow([Text(run.pipeline, "bold"), *entries], "   ", "", width)
     if len(one_line) == 1:
         return one_line
     signature = Text(shorten(run.pipeline, width), "bold")
-    return [signature, *_flow(entries, "   ", "  ", width)]
+    return [signature, *flow(entries, "   ", "  ", width)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    title: str
-    value: Callable[[_Row], Text]
-    right: bool = False
-    rank: int = 0
-    """Columns of the highest rank are dropped first; 0 stays."""
-
-
-def _columns(run: Run, width: int) -> list[_Column]:
+def _columns(run: Run, width: int) -> list[Column[_Row]]:
     name_width = 10 if width < 80 else 16
-    columns = [
-        _Column("#", lambda row: Text(str(row.stage.position)), right=True),
-        _Column("command", lambda row: Text(_short_name(row, name_width), "bold")),
-        _Column("cpu", lambda row: Text(duration(row.stage.cpu_seconds)), right=True),
-        _Column(_BAR, lambda row: Text()),
-        _Column("longest wait", lambda row: _longest_wait(row, run.wall_seconds)),
-        _Column("in", lambda row: Text(data_size(row.stage.read_bytes)), right=True, rank=1),
-        _Column("out", lambda row: Text(data_size(row.stage.written_bytes)), right=True, rank=1),
-        _Column("mean read", _mean_read, right=True, rank=4),
-        _Column("mean write", _mean_write, right=True, rank=3),
+    columns: list[Column[_Row]] = [
+        Column("#", lambda row: Text(str(row.stage.position)), right=True),
+        Column("command", lambda row: Text(_short_name(row, name_width), "bold")),
+        Column("cpu", lambda row: Text(duration(row.stage.cpu_seconds)), right=True),
+        Column(_BAR, lambda row: Text(), width=MAX_BAR, least=MIN_BAR, floor=LEAST_BAR),
+        Column("longest wait", lambda row: _longest_wait(row, run.wall_seconds)),
+        Column("in", lambda row: Text(data_size(row.stage.read_bytes)), right=True, rank=1),
+        Column("out", lambda row: Text(data_size(row.stage.written_bytes)), right=True, rank=1),
+        Column("mean read", _mean_read, right=True, rank=4),
+        Column("mean write", _mean_write, right=True, rank=3),
     ]
     if any(stage.forks for stage in run.stages):
-        columns.append(_Column("forks", lambda row: Text(f"{row.stage.forks:,}"), True, rank=2))
+        columns.append(Column("forks", lambda row: Text(f"{row.stage.forks:,}"), True, rank=2))
     return columns
 
 
 def _table(run: Run, width: int, ascii_only: bool) -> list[Text]:
-    """One line a stage under a heading, and the legend of the bars."""
+    """One line per stage under a heading, and the legend of the bars."""
     rows = _rows(run)
-    columns = _columns(run, width)
-    cells = {column.title: [column.value(row) for row in rows] for column in columns}
-    widths = {
-        title: max(cell_len(title), *(cell.cell_len for cell in column))
-        for title, column in cells.items()
-    }
-    widths[_BAR] = MIN_BAR
-    while _needed(columns, widths) > width and any(column.rank for column in columns):
-        rank = max(column.rank for column in columns)
-        columns = [column for column in columns if column.rank < rank]
-    widths[_BAR] = 0
-    space = widths[_BAR] = max(4, min(MAX_BAR, width - _needed(columns, widths)))
-    cells[_BAR] = [_row_bar(row, run.wall_seconds, space, ascii_only) for row in rows]
-
-    heading = f"states over {duration(run.wall_seconds)}"
-    titles = {_BAR: heading if len(heading) <= space else "states"}
-    heads = [Text(titles.get(column.title, column.title), "dim") for column in columns]
-    grid = [heads, *([cells[c.title][index] for c in columns] for index in range(len(rows)))]
-    out = []
-    for texts in grid:
-        line = Text()
-        for column, text in zip(columns, texts, strict=True):
-            line += Text("  ") + _aligned(text, widths[column.title], column.right)
-        out.append(_cropped(line, width))
-    return out + _legend(run, rows, space, width, ascii_only)
-
-
-def _needed(columns: Sequence[_Column], widths: Mapping[str, int]) -> int:
-    return sum(2 + widths[column.title] for column in columns)
+    columns = fitted(_columns(run, width), rows, width - len(_INDENT))
+    bars = next(index for index, column in enumerate(columns) if column.title == _BAR)
+    space = columns[bars].width or 0
+    title = f"{_BAR} over {duration(run.wall_seconds)}"
+    columns[bars] = replace(
+        columns[bars],
+        title=title if len(title) <= space else _BAR,
+        value=lambda row: _row_bar(row, run.wall_seconds, space, ascii_only),
+    )
+    lines = [heading(columns, _INDENT), *(table_row(columns, row, _INDENT) for row in rows)]
+    return [cropped(line, width) for line in lines] + _legend(run, rows, space, width, ascii_only)
 
 
 def _short_name(row: _Row, width: int) -> str:
     if row.count == 1:
-        return shorten(row.name, width)
+        return shorten(row.stage.command, width)
     tail = f" ×{row.count}"
     return shorten(row.stage.command, width - len(tail)) + tail
 
@@ -260,7 +236,8 @@ def _row_bar(row: _Row, wall: float, width: int, ascii_only: bool) -> Text:
 
 def _legend(run: Run, rows: Sequence[_Row], space: int, width: int, ascii_only: bool) -> list[Text]:
     """What the marks mean, for those that appear."""
-    drawn = [_cells(row.stage.states, _row_total(row, run.wall_seconds), space) for row in rows]
+    wall = run.wall_seconds
+    drawn = [cells_by_state(row.stage.states, _row_total(row, wall), space) for row in rows]
     seen = {state for cells in drawn for state in cells}
     marks = glyphs(ascii_only)
     entries = [
@@ -270,12 +247,12 @@ def _legend(run: Run, rows: Sequence[_Row], space: int, width: int, ascii_only: 
     ]
     if any(sum(cells.values()) < space for cells in drawn):
         entries.append(Text("blank: not alive"))
-    return _flow(entries, "  ", "     ", width)
+    return flow(entries, "  ", "     ", width)
 
 
 def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
     """Levels, disk, and where the run belongs."""
-    out = _flow(_levels(run, ascii_only), "   ", "  level   ", width)
+    out = flow(_levels(run, ascii_only), "   ", "  level   ", width)
     out += _fact("disk", _disk(run), width)
     for name, texts in (
         ("stalls", _each_reader(run, lambda found: stalls(found, run.wall_seconds))),
@@ -311,7 +288,7 @@ def _levels(run: Run, ascii_only: bool) -> list[Text]:
         part = seconds / total
         entry = Text(label, "bold")
         if not ascii_only:
-            height = _HEIGHTS[min(7, int(part * 8))] if part > 0 else " "
+            height = HEIGHTS[min(7, int(part * 8))] if part > 0 else " "
             entry.append(f" {height}", STYLES["cpu"])
         entries.append(entry.append(f" {percent(part)}", ""))
     return entries
@@ -328,11 +305,11 @@ def _pipe_writes(run: Run) -> list[str]:
 
 
 def _each_reader(run: Run, words: Callable[[Readahead], str | None]) -> list[str]:
-    """What there is to say of each stage that read files."""
+    """`words` about each stage that read files, if there are any."""
     return [
-        f"{stage.command} {said}"
+        f"{stage.command} {text}"
         for stage in run.stages
-        if stage.readahead and (said := words(stage.readahead))
+        if stage.readahead and (text := words(stage.readahead))
     ]
 
 
@@ -349,7 +326,7 @@ def _file_reads(run: Run) -> list[str]:
 
 
 def _half(sizes: Histogram) -> str:
-    """The size that half of the calls did not exceed."""
+    """The size that half of the calls did not exceed, in words."""
     median = sizes.within(0.5)
     word, edge = ("over", sizes.edges[-1]) if median is None else ("up to", median)
     return f"{word} {mean_size(edge, 1)}"
@@ -373,22 +350,11 @@ def _fact(name: str, value: str, width: int) -> list[Text]:
     return [Text(indent) + line for indent, line in zip(indents, wrapped, strict=True)]
 
 
-#: Runs of one command that are each reported in full; of more, only the first one is.
-FULL_REPORTS = 3
-#: Lines for the runs that are not reported in full.
-LISTED = 20
-
-
 def write_report(found: Profile, console: Console) -> None:
-    """Print the report of every run, or of the first one and a list where there are many."""
+    """Print the report of every run, or of the first one and a list if there are many."""
     lost = sum(found.lost.values())
     if not found.runs:
-        console.print(
-            f"pipelined: {_nothing_seen(found, lost)}",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
+        print_lines([f"pipelined: {_nothing_seen(found, lost)}"], console)
         return
     many = len(found.runs) > FULL_REPORTS
     for index, run in enumerate(found.runs[:1] if many else found.runs):
@@ -397,8 +363,7 @@ def write_report(found: Profile, console: Console) -> None:
         render(run, console, lost)
     if many:
         console.print()
-        for line in _listed(found.runs[1:], max(MIN_WIDTH, console.width), is_ascii(console)):
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
+        print_lines(_listed(found.runs[1:], report_width(console), is_ascii(console)), console)
 
 
 def _nothing_seen(found: Profile, lost: int) -> str:
@@ -410,8 +375,8 @@ def _nothing_seen(found: Profile, lost: int) -> str:
     return f"no pipeline seen: {reason}; quote the whole pipeline: pipelined run 'a | b'"
 
 
-def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[str]:
-    """A line for each signature: how many runs, their time, and who held the longest one back."""
+def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[Text]:
+    """A line per signature: how many runs, their time, and what held the longest one back."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         printed = printable_run(run, ascii_only)
@@ -423,12 +388,11 @@ def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[str]:
     for name, group in shown:
         total = sum(run.wall_seconds for run in group)
         longest = max(group, key=lambda run: run.wall_seconds)
-        times = "x" if ascii_only else "×"
         line = (
-            f"  {len(group):>6,} {times}  {shorten(name, name_width):<{name_width}}"
+            f"  {len(group):>6,} ×  {shorten(name, name_width):<{name_width}}"
             f"  {duration(total):>8} in all  held back by {brief(longest)}"
         )
         out.append(shorten(line, width))
     if len(ordered) > LISTED:
         out.append(f"  {len(ordered) - LISTED:,} more pipelines")
-    return out
+    return [plain_marks(Text(line), ascii_only) for line in out]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The live view: pipelines now, in a terminal, refreshed in place.
 
-`frame` is pure: what the two latest fetches hold becomes lines that fit a width and a height.
-`run_top` is the edge: it fetches, draws, waits for a key, and gives the terminal back as it
-found it. Shares and cores under *now* cover the time between two fetches, told apart by run id.
+`frame` is pure: it makes lines that fit a width and a height of the two latest fetches. `run_top`
+fetches, draws, waits for keys, and restores the terminal. Bars, cores and bottlenecks of a live
+run cover the time between two fetches, in which a run is known by its id.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -32,24 +33,29 @@ from pipelined.analysis.readahead_words import cache
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
-from pipelined.runs import STATES, Run, Stage
+from pipelined.runs import STATES, Run
 from pipelined.terminal.drawing import (
+    MIN_WIDTH,
     STYLES,
+    Column,
     bar,
     glyphs,
+    heading,
     is_ascii,
     plain_marks,
+    print_lines,
     printable,
     printable_run,
     shorten,
+    table_row,
 )
 from pipelined.wording import STATE_WORDS, duration, percent
 
 __all__ = ["Snapshot", "frame", "run_top"]
 
-#: How often a waiting view looks at the terminal's size (seconds).
+#: Seconds between checks of the terminal's size.
 RESIZE_POLL = 0.25
-MIN_WIDTH = 60
+#: Lower terminals than this get frames of this height (lines).
 MIN_HEIGHT = 8
 
 
@@ -61,7 +67,7 @@ class Snapshot:
     time: float
     """Unix time of the answer."""
     problem: str = ""
-    """Why the latest fetch failed, when these runs are those of an earlier one."""
+    """Why the latest fetch failed; then these runs are those of an earlier one."""
 
 
 def run_top(
@@ -75,12 +81,12 @@ def run_top(
 ) -> None:
     """Show the runs that `fetch` returns every `interval` seconds until ``q`` or Ctrl-C.
 
-    With `once`, or when the console is no terminal: one frame of any length, without control
-    codes, its *now* columns measured over one interval. `keys` is where keys come from
-    (standard input by default; a file that is no terminal is left alone).
+    With `once`, or if the console is not a terminal, one frame of any length is printed without
+    control codes; its figures for the time between fetches cover one interval. `keys` is where
+    keys come from: standard input by default; a file that is not a terminal is left alone.
 
-    The first `fetch` may raise `UserError`, which goes to the caller. Later failures are
-    shown in the header and the fetch is tried again.
+    A UserError of the first `fetch` goes to the caller. Later ones are shown in the header, and
+    the fetch is tried again.
     """
     name = socket.gethostname() if host is None else host
     first = Snapshot(fetch(), time.time())
@@ -89,13 +95,12 @@ def run_top(
         if any(run.live for run in first.runs):
             time.sleep(interval)
             latest = Snapshot(fetch(), time.time())
-        ascii_only = is_ascii(console)
-        for line in frame(latest, first, name, console.width, None, ascii_only=ascii_only):
-            # Without spans rich prints no control codes, on a terminal either.
-            console.print(Text(line.plain.rstrip()), soft_wrap=True, highlight=False)
+        shown = frame(latest, first, name, console.width, None, ascii_only=is_ascii(console))
+        # Without styles rich prints no control codes, even on a terminal.
+        print_lines([Text(line.plain.rstrip()) for line in shown], console)
         return
     try:
-        with _terminated_politely(), _single_keys(sys.stdin if keys is None else keys) as pressed:
+        with _signals_as_ctrl_c(), _single_keys(sys.stdin if keys is None else keys) as pressed:
             _watch(fetch, console, interval, name, first, pressed)
     except KeyboardInterrupt:
         return
@@ -116,7 +121,7 @@ def _watch(
         shown = frame(latest, previous, host, width, height, ascii_only=is_ascii(console))
         return Text("\n", no_wrap=True, overflow="crop").join(shown)
 
-    # With no fetch to compare yet, the second one follows soon.
+    # The first frame has nothing to compare with, so the second follows soon.
     pause = min(interval, 0.5)
     with Live(draw(), console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -138,7 +143,10 @@ def _watch(
 
 @contextmanager
 def _single_keys(keys: TextIO) -> Iterator[Callable[[float], str]]:
-    """Keys one at a time, without echo; yields a function that waits up to some seconds."""
+    """Read keys one at a time, without echo.
+
+    Yields a function that waits up to some seconds for a key, and returns it or "".
+    """
     try:
         descriptor = keys.fileno()
         terminal = os.isatty(descriptor)
@@ -158,7 +166,7 @@ def _single_keys(keys: TextIO) -> Iterator[Callable[[float], str]]:
         if not ready:
             return ""
         data = os.read(descriptor, 1)
-        # The terminal is gone: leave as if asked to.
+        # No data: the terminal is gone, so leave.
         return data.decode("latin-1") if data else "q"
 
     before = termios.tcgetattr(descriptor)
@@ -170,8 +178,8 @@ def _single_keys(keys: TextIO) -> Iterator[Callable[[float], str]]:
 
 
 @contextmanager
-def _terminated_politely() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave the view as Ctrl-C does, so that the terminal is restored."""
+def _signals_as_ctrl_c() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the view as Ctrl-C does, so that the terminal is restored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -189,10 +197,10 @@ def _terminated_politely() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A run, and what it did since the fetch before."""
+    """A run, and for a live one what it did since the previous fetch, if it was in that."""
 
     run: Run
-    recent: Run | None
+    recent: Run | None = None
 
 
 def frame(
@@ -209,16 +217,16 @@ def frame(
     room = None if height is None else max(MIN_HEIGHT, height)
     old = {run.id: run for run in previous.runs}
     live: list[_Entry] = []
-    finished: list[Run] = []
+    finished: list[_Entry] = []
     for run in latest.runs:
         run = printable_run(run, ascii_only)
         if run.live:
             then = old.get(run.id)
             live.append(_Entry(run, difference(run, then) if then is not None else None))
         else:
-            finished.append(run)
+            finished.append(_Entry(run))
     live.sort(key=lambda entry: (-(entry.recent or entry.run).cores_used, -entry.run.start))
-    finished.sort(key=lambda run: -(run.end or 0.0))
+    finished.sort(key=lambda entry: -(entry.run.end or 0.0))
 
     out = _header(latest, printable(host, ascii_only), len(live), len(finished), width)
     footer = [] if room is None else [Text(shorten("q quit", width), "dim")]
@@ -234,9 +242,9 @@ def frame(
 
 
 def _shares(
-    live: Sequence[_Entry], finished: Sequence[Run], room: int | None, used: int
+    live: Sequence[_Entry], finished: Sequence[_Entry], room: int | None, used: int
 ) -> tuple[int | None, int | None]:
-    """Lines for the two tables; finished runs keep a third of a full screen."""
+    """Lines for the two tables; finished runs get a third of a full screen."""
     if room is None:
         return None, None
     left = room - used
@@ -260,144 +268,111 @@ def _header(latest: Snapshot, host: str, live: int, finished: int, width: int) -
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Widths:
-    """Columns of both tables; 0 hides one."""
+def _columns(
+    entries: Sequence[_Entry],
+    width: int,
+    titles: tuple[str, str],
+    fourth: Callable[[_Entry], str],
+) -> list[Column[_Entry]]:
+    """Columns for `width`: those of both tables are alike but for two titles and the fourth column.
 
-    name: int
-    unit: int
-    held: int
-    wall: int = 10
-    cores: int = 10
-    mean: int = 5
-    overlap: int = 7
-
-
-def _widths(width: int, names: int, units: int) -> _Widths:
-    """Names get what they need up to a bound, units come and go, the verdict takes the rest."""
+    Names get what they need up to a bound, units and bottlenecks need a wide terminal, and the
+    bottleneck takes the rest.
+    """
+    title, fourth_title = titles
+    names = max(cell_len(title), *(cell_len(entry.run.pipeline) for entry in entries))
     fixed = 10 + 10 + 5 + 7 + 8
-    unit = min(units, 24) if width >= 120 else 0
+    unit = min(max(_unit_width(entry.run) for entry in entries), 24) if width >= 120 else 0
     fixed += 2 + unit if unit else 0
     held = 0 if width < 80 else 19 if width < 100 else 24 if width < 120 else 36
     fixed += 2 + held if held else 0
     name = max(12, min(names, width - fixed))
     if held:
         held += min(24, max(0, width - fixed - name))
-    return _Widths(name, unit, held)
+    columns: list[Column[_Entry]] = [
+        Column(title, lambda entry: Text(entry.run.pipeline), width=name),
+        Column("unit", lambda entry: Text(entry.run.series.unit), width=unit),
+        Column("wall", lambda entry: Text(duration(entry.run.wall_seconds)), True, width=10),
+        Column(fourth_title, lambda entry: Text(fourth(entry)), True, width=10),
+        Column("mean", lambda entry: Text(f"{entry.run.cores_used:.1f}"), True, width=5),
+        Column("overlap", lambda entry: Text(_overlap(entry.run)), True, width=7),
+        Column("held back by", lambda entry: Text(brief(_informative(entry))), width=held),
+    ]
+    return [column for column in columns if column.width]
+
+
+def _overlap(run: Run) -> str:
+    return "-" if run.overlap is None else percent(run.overlap)
 
 
 def _live_table(
     live: Sequence[_Entry], width: int, room: int | None, ascii_only: bool
 ) -> list[Text]:
-    """Two lines a run: figures, then a small bar of states for every stage."""
+    """Two lines per run: figures, then a small bar of states for every stage."""
     if not live:
         return [Text(), Text("No pipeline is running.")]
-    names = max(len("LIVE"), *(Text(entry.run.pipeline).cell_len for entry in live))
-    units = max(_unit_width(entry.run) for entry in live)
-    widths = _widths(width, names, units)
-    out = [
-        Text(),
-        _row(widths, ("LIVE", "unit", "wall", "cores", "mean", "overlap"), "held back by", "dim"),
-    ]
+    columns = _columns(live, width, ("LIVE", "cores"), _recent_cores)
+    out = [Text(), heading(columns)]
     seen: set[str] = set()
     for index, entry in enumerate(live):
         rest = len(live) - index
-        # The last line of a full table says how many runs it leaves out, and holds the legend.
+        # The last line of a full table shows how many runs are left out, or is the legend.
         if room is not None and len(out) + 2 + (rest > 1) > room:
             out.append(Text(f"… {rest} more", "dim"))
             break
-        run, recent = entry.run, entry.recent
-        now = "-" if recent is None else f"{recent.cores_used:.1f}"
-        figures = (
-            run.pipeline,
-            run.series.unit,
-            duration(run.wall_seconds),
-            now,
-            f"{run.cores_used:.1f}",
-            "-" if run.overlap is None else percent(run.overlap),
-        )
-        out.append(_row(widths, figures, brief(_telling(entry)), "bold"))
-        out.append(_mini_bars(entry, width, ascii_only))
-        seen |= _drawn(recent or run)
+        row = table_row(columns, entry)
+        row.style = "bold"
+        out += [row, _mini_bars(entry, width, ascii_only)]
+        seen |= _drawn(entry.recent or entry.run)
     if room is None or len(out) < room:
         out.append(_legend(seen, width, ascii_only))
     return out
 
 
+def _recent_cores(entry: _Entry) -> str:
+    return "-" if entry.recent is None else f"{entry.recent.cores_used:.1f}"
+
+
 def _finished_table(
-    finished: Sequence[Run], now: float, width: int, room: int | None
+    finished: Sequence[_Entry], now: float, width: int, room: int | None
 ) -> list[Text]:
-    names = max(len("FINISHED"), *(Text(run.pipeline).cell_len for run in finished))
-    units = max(_unit_width(run) for run in finished)
-    widths = _widths(width, names, units)
-    titles = ("FINISHED", "unit", "wall", "ended", "mean", "overlap")
-    out = [Text(), _row(widths, titles, "held back by", "dim")]
-    for run in finished if room is None else finished[: max(0, room - 2)]:
-        ago = max(0.0, now - run.end) if run.end is not None else 0.0
-        figures = (
-            run.pipeline,
-            run.series.unit,
-            duration(run.wall_seconds),
-            f"{_age(ago)} ago",
-            f"{run.cores_used:.1f}",
-            "-" if run.overlap is None else percent(run.overlap),
-        )
-        out.append(_row(widths, figures, brief(run), ""))
-    return out
+    def ended(entry: _Entry) -> str:
+        end = entry.run.end
+        return f"{_age(0.0 if end is None else max(0.0, now - end))} ago"
+
+    columns = _columns(finished, width, ("FINISHED", "ended"), ended)
+    shown = finished if room is None else finished[: max(0, room - 2)]
+    return [Text(), heading(columns), *(table_row(columns, entry) for entry in shown)]
 
 
-def _row(
-    widths: _Widths, texts: tuple[str, str, str, str, str, str], held: str, style: str
-) -> Text:
-    name, unit, wall, cores, mean, overlap = texts
-    line = _padded(name, widths.name, style)
-    for text, width, right in (
-        (unit, widths.unit, False),
-        (wall, widths.wall, True),
-        (cores, widths.cores, True),
-        (mean, widths.mean, True),
-        (overlap, widths.overlap, True),
-        (held, widths.held, False),
-    ):
-        if width:
-            plain = style if style == "dim" else ""
-            line = line + Text("  ") + _padded(text, width, plain, right=right)
-    return line
-
-
-def _padded(text: str, width: int, style: str, *, right: bool = False) -> Text:
-    cell = Text(shorten(text, width), style)
-    space = Text(" " * max(0, width - cell.cell_len))
-    return space + cell if right else cell + space
-
-
-def _telling(entry: _Entry) -> Run:
-    """The last interval, or the whole run where the interval names no bottleneck."""
+def _informative(entry: _Entry) -> Run:
+    """The run in the last interval, or the whole run if the interval has no bottleneck."""
     if entry.recent is not None and bottleneck(entry.recent) is not None:
         return entry.recent
     return entry.run
 
 
 def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
-    """``cat ▒▒▒▒█  >awk █████``: a bar for each place, the bottleneck marked by ``>``."""
+    """``cat ▒▒▒▒█  >awk █████``: a bar for each place; ``>`` marks the bottleneck."""
     run = entry.recent or entry.run
-    found = bottleneck(_telling(entry))
-    places: dict[tuple[int, str], list[Stage]] = {}
-    for stage in run.stages:
-        places.setdefault((stage.position, stage.command), []).append(stage)
+    found = bottleneck(_informative(entry))
+    places = run.by_place()
     if not places:
         return Text()
     space = (width - 2) // len(places)
     size = min(12, max(4, space - 12))
     line = Text("  ")
-    for (position, command), group in places.items():
+    for (position, command), branches in places.items():
         name = shorten(command, max(4, min(15, space - size - 4)))
-        if len(group) > 1:
-            name += f"×{len(group)}"
+        if len(branches) > 1:
+            name += f"×{len(branches)}"
         held = found is not None and (found.position, found.command) == (position, command)
         cell = Text(f">{name} ", "bold") if held else Text(f" {name} ", "dim")
-        states = _together(group)
-        total = max(run.wall_seconds * len(group), sum(states.values()))
+        states = {
+            state: sum(run.stages[index].states.get(state, 0.0) for index in branches)
+            for state in STATES
+        }
+        total = max(run.wall_seconds * len(branches), sum(states.values()))
         cell += bar(states, total, size, ascii_only)
         if line.cell_len + cell.cell_len + 1 > width:
             return line + Text("…", "dim")
@@ -406,7 +381,7 @@ def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
 
 
 def _reads(run: Run) -> str:
-    """The run's stall seconds, and how the pages of its files were come by."""
+    """The run's stall seconds, and the state of the page cache."""
     found = run.readahead
     if found is None:
         return ""
@@ -415,12 +390,8 @@ def _reads(run: Run) -> str:
     return ", ".join([*parts, *([how] if how else [])])
 
 
-def _together(group: Sequence[Stage]) -> Mapping[str, float]:
-    return {state: sum(stage.states.get(state, 0.0) for stage in group) for state in STATES}
-
-
 def _drawn(run: Run) -> set[str]:
-    """States large enough to show in a small bar."""
+    """States that are large enough to show in a small bar."""
     found = set()
     for stage in run.stages:
         total = max(run.wall_seconds, stage.lifetime_seconds)
@@ -439,7 +410,7 @@ def _legend(seen: set[str], width: int, ascii_only: bool) -> Text:
 
 
 def _unit_width(run: Run) -> int:
-    return 0 if run.series.unit in ("", "-") else Text(run.series.unit).cell_len
+    return 0 if run.series.unit in ("", "-") else cell_len(run.series.unit)
 
 
 def _age(seconds: float) -> str:
