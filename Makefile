@@ -84,10 +84,11 @@ test: test-setup lint ## Check style and types, then run all tests (sudo make te
 	$(BIN)/pytest -W error $(ARGS) $(TESTS)
 	$(give_back)
 
-lint: $(INSTALLED) ## Check style and types
+lint: $(INSTALLED) ## Check style, types and layers
 	$(BIN)/ruff format --check daemon tests dashboards deploy
 	$(BIN)/ruff check daemon tests dashboards deploy
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(give_back)
 
 format: $(INSTALLED) ## Put the source into the agreed format
