@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -554,6 +555,27 @@ def test_threads_started_meanwhile_never_get_a_signal() -> None:
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD} <= blocked
 
 
+def test_a_thread_that_takes_our_sigchld_does_not_hide_the_end_of_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start_and_be_slow(*given: Any) -> int:
+        pid = started(*given)
+        time.sleep(0.1)  # the command ends before we wait for it
+        return pid
+
+    started = child.start
+    monkeypatch.setattr(child, "start", start_and_be_slow)
+    monkeypatch.setattr(child, "CHECK_INTERVAL", 0.05)
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)  # with SIGCHLD not blocked
+    thread.start()
+    try:
+        assert execute(["sh", "-c", "exit 3"]) == 3
+    finally:
+        done.set()
+        thread.join()
+
+
 def test_a_missing_program_says_so() -> None:
     with pytest.raises(NotStarted) as error:
         execute(["no-such-program"])
@@ -774,7 +796,7 @@ def test_top_without_a_daemon_says_how_to_start_one(
         ("[]", 200, "not as pipelined"),
         ('{"runs": [{}]}', 200, "not as pipelined"),
         ("{}", 404, "HTTP status 404"),
-        ("{}", 503, "it starts"),
+        ("{}", 503, "it is starting"),
     ],
 )
 def test_top_at_something_else_says_so(

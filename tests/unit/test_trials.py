@@ -22,7 +22,7 @@ import pytest
 from pipelined import cli
 from pipelined.errors import UserError
 from pipelined.run import profile, trials
-from pipelined.run.profile import Profile, Sightings
+from pipelined.run.profile import NewRuns, Profile
 from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Run, Series
 from pipelined.schema import run_as_dict
@@ -150,11 +150,11 @@ def test_a_file_cannot_be_cold_and_warm(tmp_path: Path) -> None:
 
 def test_only_what_is_new_is_collected() -> None:
     observer: Any = FakeObserver()
-    sightings = Sightings(observer)
+    new_runs = NewRuns(observer)
     observer.seen, observer.lost_stages = [finished("1")], 2
-    first = sightings.collect()
+    first = new_runs.collect()
     observer.seen, observer.lost_stages = [finished("1"), finished("2")], 5
-    second = sightings.collect()
+    second = new_runs.collect()
     assert [[run.id for run in runs] for runs, _ in (first, second)] == [["1"], ["2"]]
     assert [lost for _, lost in (first, second)] == [{"stages": 2}, {"stages": 3}]
 
@@ -164,11 +164,11 @@ def test_stages_that_went_on_hold_the_next_command_back_once(
 ) -> None:
     monkeypatch.setattr(profile, "GRACE", 0.05)
     observer: Any = FakeObserver()
-    sightings = Sightings(observer)
+    new_runs = NewRuns(observer)
     observer.seen = [make_run([make_stage(1, "gzip", cpu=1.0)], 1.0, id="live")]
-    sightings.collect()
+    new_runs.collect()
     settled = observer.calls.count("settle")
-    sightings.collect()
+    new_runs.collect()
     assert observer.calls.count("settle") == settled + 1
 
 

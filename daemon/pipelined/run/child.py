@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting a command, passing signals on to it, waiting for it, and its exit status."""
+"""Start a command, pass signals on to it, wait for it, and return its exit status.
+
+`execute` leaves the command alone: it gets our standard input, output, error, environment and
+signal mask. It stays in our process group, so signals of the terminal reach it directly; those
+that another process sends us are sent on to it.
+
+`measured_child` uses the parts for commands in process groups of their own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +30,8 @@ __all__ = [
     "wait_for_signal",
 ]
 
-FORWARDED = (
+#: Signals that are sent on to the command.
+_FORWARDED = (
     signal.SIGHUP,
     signal.SIGINT,
     signal.SIGQUIT,
@@ -31,15 +39,18 @@ FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_AWAITED = frozenset({signal.SIGCHLD, *FORWARDED})
-#: `si_code` of a signal that the kernel made, as the terminal does (asm-generic/siginfo.h).
+_AWAITED = frozenset({signal.SIGCHLD, *_FORWARDED})
+#: `si_code` of a signal from the kernel, such as those of the terminal (asm-generic/siginfo.h).
 _SI_KERNEL = 128
-#: Ignored by Python; the command gets the default.
+#: Python ignores these; the command gets the default.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+#: Seconds between checks whether the command has ended. Normally SIGCHLD reports it at once, but
+#: a thread that was started before `signals_held` may take it.
+CHECK_INTERVAL = 1.0
 
 
 class NotStarted(UserError):
-    """The command could not be started; `exit_status` says why, as a shell would."""
+    """The command could not be started; `exit_status` is what a shell would return."""
 
     def __init__(self, message: str, hint: str, exit_status: int) -> None:
         super().__init__(message, hint)
@@ -49,9 +60,9 @@ class NotStarted(UserError):
 def command_line(
     words: Sequence[str], *, shell: str | None = None, direct: bool = False
 ) -> tuple[str, ...]:
-    """What to execute: one string by a shell (bash, else sh), several words as they are.
+    """What to execute: a single string with a shell (bash, else sh), several words directly.
 
-    `direct`: one word too is executed as it is.
+    With `direct`, a single word is executed directly too.
 
     >>> command_line(["gzip", "-k", "my file"])
     ('gzip', '-k', 'my file')
@@ -66,14 +77,14 @@ def command_line(
 def execute(arguments: Sequence[str], *, before_start: Callable[[], object] = lambda: None) -> int:
     """Start a command, pass signals on to it, wait for it, and return its exit status.
 
-    `before_start` is called with the signals blocked, so that threads which it starts never
-    get one. Raises NotStarted.
+    `before_start` is called with the signals blocked, so threads that it starts never get one.
+    Raises NotStarted.
     """
     with signals_held() as mask:
         before_start()
         status = _wait(start(arguments, mask))
         while wait_for_signal(0) is not None:
-            pass  # came too late for the command
+            pass  # it came too late for the command
         return status
 
 
@@ -81,9 +92,9 @@ def execute(arguments: Sequence[str], *, before_start: Callable[[], object] = la
 def signals_held() -> Iterator[set[int | signal.Signals]]:
     """Block SIGCHLD and the signals that are passed on, for `wait_for_signal`.
 
-    Threads that are started within never get one. Yields the mask from before.
+    Threads that are started meanwhile never get one. Yields the previous mask.
     """
-    # A parent that ignores SIGCHLD would leave us without the exit status.
+    # If our parent ignored SIGCHLD, so do we, and there would be no exit status to wait for.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     try:
@@ -92,17 +103,15 @@ def signals_held() -> Iterator[set[int | signal.Signals]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def wait_for_signal(timeout: float | None = None) -> signal.struct_siginfo | None:
-    """The next of the signals held; None when there was none for `timeout` seconds."""
-    if timeout is None:
-        return signal.sigwaitinfo(_AWAITED)
+def wait_for_signal(timeout: float) -> signal.struct_siginfo | None:
+    """The next of the blocked signals; None if none came within `timeout` seconds."""
     return signal.sigtimedwait(_AWAITED, timeout)
 
 
 def start(arguments: Sequence[str], mask: Iterable[int], **spawning: Any) -> int:
-    """Start a program with a signal mask; its process id. `spawning` goes to os.posix_spawnp.
+    """Start a program with this signal mask, and return its process id.
 
-    Raises NotStarted.
+    `spawning` are further arguments of os.posix_spawnp. Raises NotStarted.
     """
     try:
         return os.posix_spawnp(
@@ -119,7 +128,7 @@ def start(arguments: Sequence[str], mask: Iterable[int], **spawning: Any) -> int
 
 
 def _why_not(error: OSError | ValueError) -> tuple[str, str, int]:
-    """Reason, mend and exit status of a command that could not be started."""
+    """Why a command could not be started, what to do, and the exit status."""
     code = error.errno if isinstance(error, OSError) else errno.EINVAL
     known = {
         errno.ENOENT: ("not found", "check its name and PATH", 127),
@@ -132,20 +141,22 @@ def _why_not(error: OSError | ValueError) -> tuple[str, str, int]:
 
 
 def _wait(child: int) -> int:
-    """Wait for `child` to end; signals of another process, but not the terminal's, go to it."""
+    """Wait for `child` to end, and return its exit status.
+
+    Signals that another process sends us go to the child; the terminal's reach it directly.
+    """
     while True:
-        info = wait_for_signal()
-        assert info is not None, "no timeout"
-        if info.si_signo == signal.SIGCHLD:
+        info = wait_for_signal(CHECK_INTERVAL)
+        if info is None or info.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return exit_status(status)
         elif info.si_code != _SI_KERNEL:
-            # Not yet waited for, so its process id cannot be another one's.
+            # The child has not been waited for, so its process id is still its own.
             os.kill(child, info.si_signo)
 
 
 def exit_status(status: int) -> int:
-    """What wait(2) told, as a shell has it: 128 + N for a command that signal N killed."""
+    """The exit status in a status of wait(2), as in a shell: 128 + N if signal N killed it."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One command run to its end in a process group of its own: its time, its CPU, its output."""
+"""Run one command in a process group of its own, and measure its time, CPU and output.
+
+The command has no input. Its output is hashed, not kept; its stderr is kept in a temporary file,
+for the message if it fails.
+"""
 
 from __future__ import annotations
 
@@ -12,47 +16,57 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
 from pipelined.errors import UserError
 from pipelined.run.child import exit_status, start, wait_for_signal
 
-#: Of output that nobody hurries to read: our reading should not hold the command back (bytes).
+__all__ = ["Outcome", "measure"]
+
+#: Bytes that the output's pipe holds: large, so that our reading does not hold the command back.
 _PIPE_CAPACITY = 1 << 20
+#: Bytes of output that are read at once.
 _READ = 1 << 20
-#: How long a command may take to heed a signal, and its output to end after it (seconds).
+#: Seconds that a command has to end after a signal, and its output to end after the command. Also
+#: the time between checks whether it has ended, in case another thread takes the SIGCHLD.
 _PATIENCE = 1.0
-#: Bytes of complaints among which the last line is looked for.
-_COMPLAINT = 4096
+#: The last line on stderr is searched in this many bytes.
+_STDERR_TAIL = 4096
+#: For waitid: find out whether a child has ended, and leave it for wait4.
+_HAS_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
-    """What came of one execution."""
+class Outcome:
+    """The measurements of one execution."""
 
     status: int
     wall_seconds: float
     cpu_seconds: float
     output: tuple[int, str]
-    """Size in bytes and digest."""
-    complaint: str
-    """The last line on stderr."""
+    """Size in bytes, and digest."""
+    last_error_line: str
+    """The last line on stderr, made printable."""
 
 
 class _Stopped(UserError):
-    """A signal other than Ctrl-C's ended the comparison."""
+    """A signal other than SIGINT ended the comparison."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.exit_status = 128 + number
 
 
-def _execute(arguments: Sequence[str], mask: set[int | signal.Signals], name: str) -> _Ended:
-    """Run one command to its end, or until a signal says stop."""
+def measure(arguments: Sequence[str], mask: Iterable[int], name: str) -> Outcome:
+    """Run one command to its end, with this signal mask; `name` is for messages.
+
+    Call it within `child.signals_held`. Raises UserError if the command cannot be started, leaves
+    a process behind that holds its output open, or a signal stops it; KeyboardInterrupt for SIGINT.
+    """
     output = _Output()
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as errors:
         began = time.monotonic()
         try:
             child = start(
@@ -62,11 +76,11 @@ def _execute(arguments: Sequence[str], mask: set[int | signal.Signals], name: st
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, output.target, 1),
-                    (os.POSIX_SPAWN_DUP2, complaints.fileno(), 2),
+                    (os.POSIX_SPAWN_DUP2, errors.fileno(), 2),
                 ],
             )
         finally:
-            output.started()
+            output.close_target()
         status, usage, stopped = _wait(child)
         wall = time.monotonic() - began
         if stopped == signal.SIGINT:
@@ -78,18 +92,18 @@ def _execute(arguments: Sequence[str], mask: set[int | signal.Signals], name: st
             _kill(child, signal.SIGKILL)
             raise UserError(
                 f"{name} left a process behind that may still print",
-                "nothing is compared; let the command wait for it, or give it another output",
+                "nothing is compared; let the command wait for it, or redirect its output",
             )
-        complaint = _last_line(complaints)
-    return _Ended(status, wall, usage.ru_utime + usage.ru_stime, printed, complaint)
+        last_error_line = _last_line(errors)
+    return Outcome(status, wall, usage.ru_utime + usage.ru_stime, printed, last_error_line)
 
 
 class _Output:
-    """Reads what a command prints, in a thread, and keeps its size and digest only."""
+    """Reads what a command prints, in a thread, and keeps only its size and digest."""
 
     def __init__(self) -> None:
         self._source, self.target = os.pipe()
-        with contextlib.suppress(OSError):  # past the user's limit: it works with less
+        with contextlib.suppress(OSError):  # over the user's limit: a smaller pipe works too
             fcntl.fcntl(self.target, fcntl.F_SETPIPE_SZ, _PIPE_CAPACITY)
         self._size = 0
         self._digest = hashlib.sha256()
@@ -102,40 +116,34 @@ class _Output:
             self._digest.update(chunk)
         os.close(self._source)
 
-    def started(self) -> None:
-        """The command has the other end now: when it lets go of it, that is the end."""
+    def close_target(self) -> None:
+        """Close our writing end, so that the output ends when the command closes its own."""
         os.close(self.target)
 
     def result(self, timeout: float) -> tuple[int, str] | None:
-        """Size and digest; None when the output has not ended after `timeout` seconds."""
+        """Size and digest; None if the output has not ended within `timeout` seconds."""
         self._thread.join(timeout)
         return None if self._thread.is_alive() else (self._size, self._digest.hexdigest())
 
 
 def _wait(child: int) -> tuple[int, resource.struct_rusage, int | None]:
-    """Exit status, what it and its children used, and the signal by which we were told to stop.
+    """Exit status, resources used by it and its children, and the first signal that we got.
 
-    Such a signal goes to the whole process group; what does not heed it in time is killed.
+    Such a signal goes to the whole process group, which is killed if it does not end in time.
     """
     stopped = None
     while True:
-        info = wait_for_signal(None if stopped is None else _PATIENCE)
-        if info is None:
-            _kill(child, signal.SIGKILL)
-        elif info.si_signo != signal.SIGCHLD:
+        info = wait_for_signal(_PATIENCE)
+        if info is not None and info.si_signo != signal.SIGCHLD:
             stopped = stopped or info.si_signo
             _kill(child, info.si_signo)
-        else:
-            # Not yet waited for, so the number of its group cannot be another one's.
-            if stopped is not None and os.waitid(os.P_PID, child, _ENDED):
-                _kill(child, signal.SIGKILL)
-            ended, status, usage = os.wait4(child, os.WNOHANG)
-            if ended:
-                return exit_status(status), usage, stopped
-
-
-#: Asks whether a child has ended, and leaves it for wait4.
-_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            continue
+        # The child has not been waited for, so the number of its group is still its own.
+        if stopped is not None and (info is None or os.waitid(os.P_PID, child, _HAS_ENDED)):
+            _kill(child, signal.SIGKILL)
+        ended, status, usage = os.wait4(child, os.WNOHANG)
+        if ended:
+            return exit_status(status), usage, stopped
 
 
 def _kill(group: int, number: int) -> None:
@@ -144,8 +152,9 @@ def _kill(group: int, number: int) -> None:
 
 
 def _last_line(file: IO[bytes]) -> str:
+    """The last line that is not blank, with a ``?`` for what cannot be printed."""
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _COMPLAINT))
-    lines = file.read().decode(errors="replace").split("\n")
-    said = [line.strip() for line in lines if line.strip()]
-    return "".join(c if c.isprintable() else "?" for c in said[-1]) if said else ""
+    file.seek(max(0, size - _STDERR_TAIL))
+    text = file.read().decode(errors="replace")
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return "".join(c if c.isprintable() else "?" for c in lines[-1]) if lines else ""

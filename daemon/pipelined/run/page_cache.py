@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in and out of the page cache, one at a time: nothing else on the host gets colder.
+"""Bring single files into the page cache, or drop them from it; no other file is affected.
 
-`evict` and `fill` say how much of a file is cached afterwards, by mincore(2): a host may keep
-pages that somebody has mapped, and files of a tmpfs have no other place to be.
+`evict` and `fill` return how much of the file is cached afterwards, by mincore(2): the kernel
+keeps pages that a process has mapped, and a tmpfs keeps its files nowhere else.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from pipelined.errors import UserError, why
 
 __all__ = ["evict", "files_below", "fill"]
 
-#: Bytes of a file that are mapped, or read, at once.
+#: Bytes of a file that are mapped at once.
 _WINDOW = 1 << 30
+#: Bytes of a file that are read at once.
 _READ = 1 << 20
-#: Pages on their way in cannot be dropped: how often and how long to wait for them (seconds).
+#: Pages that are being read cannot be dropped, so dropping is tried this many times.
 _ATTEMPTS = 20
+#: Seconds between the attempts.
 _PAUSE = 0.01
 
 
 def files_below(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The files among `paths`, and all regular files in the directories among them.
+    """The files among `paths`, and all regular files below the directories among them.
 
-    Raises UserError for what does not exist or is neither.
+    Raises UserError for a path that does not exist, or is neither file nor directory.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -50,9 +52,9 @@ def files_below(paths: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def evict(path: Path) -> float:
-    """Write a file out and drop its pages; returns the share of it that is still cached."""
+    """Write a file to disk and drop its pages; returns the share of it that is still cached."""
     with _opened(path) as descriptor:
-        # What cannot be synced, as on some read-only file systems, has nothing to write.
+        # A file that cannot be synced, as on some read-only file systems, has nothing to write.
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
         for _ in range(_ATTEMPTS):
@@ -66,7 +68,7 @@ def evict(path: Path) -> float:
 def fill(path: Path) -> float:
     """Read a file into the page cache; returns the share of it that is cached then.
 
-    Of an empty file all is cached, and nothing.
+    For an empty file this is 1, and `evict` returns 0.
     """
     with _opened(path) as descriptor:
         while os.read(descriptor, _READ):
@@ -90,7 +92,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _share(descriptor: int) -> float:
-    """The share of a file's pages that are in the page cache; of an empty file 0."""
+    """The share of a file's pages that are in the page cache; 0 for an empty file."""
     size = os.fstat(descriptor).st_size
     pages = -(-size // mmap.PAGESIZE)
     cached = sum(
@@ -101,7 +103,7 @@ def _share(descriptor: int) -> float:
 
 
 def _cached_pages(descriptor: int, start: int, length: int) -> int:
-    """How many pages of a part of a file are cached. Mapping it reads nothing."""
+    """How many pages of a part of a file are cached. It is mapped for that, but not read."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pipelined run`: start one command, watch what it starts, and report its pipelines.
+"""`pipelined run`: run one command under observation, and return the runs of its pipelines.
 
-The command gets our standard input, output, error, environment and signal mask as they are.
-Signals that are sent to us are sent on to it; those that the terminal sends reach it by
-themselves, because it stays in our process group. `trials` starts and watches its commands by
-the same means, but in process groups of their own.
+`trials` observes its commands with the same private observer.
 """
 
 from __future__ import annotations
@@ -21,25 +18,19 @@ from pipelined.runs import Run
 if TYPE_CHECKING:
     from pipelined.observer import Observer
 
-__all__ = [
-    "Profile",
-    "Sightings",
-    "open_private",
-    "profile",
-    "report_order",
-    "write_json",
-]
+__all__ = ["NewRuns", "Profile", "open_private", "profile", "report_order", "write_json"]
 
 #: Finished runs that are kept for the report.
 KEPT_RUNS = 10_000
-#: Seconds to wait for stages that outlive the command, such as those of ``cmd > >(gzip)``.
+#: Seconds to wait for stages that outlive the command, such as that of ``cmd > >(gzip)``.
 GRACE = 1.0
+#: Seconds between checks whether they have ended.
 GRACE_POLL = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What came of a command."""
+    """A command's exit status, and what was observed."""
 
     arguments: tuple[str, ...]
     status: int
@@ -47,7 +38,7 @@ class Profile:
     runs: tuple[Run, ...]
     """The runs of its pipelines, in the order of `report_order`."""
     lost: Mapping[str, int]
-    """What could not be recorded, by kind."""
+    """How many events could not be recorded, by kind."""
 
 
 def profile(
@@ -55,50 +46,50 @@ def profile(
 ) -> Profile:
     """Run a command under observation and wait for it.
 
-    Raises UserError when nothing can be observed (the command is not started then), and
-    NotStarted when the command cannot be started.
+    Raises UserError if nothing can be observed; then the command is not started. Raises
+    NotStarted if the command cannot be started.
     """
     with (open_observer or open_private)() as observer:
         status = execute(arguments, before_start=observer.start)
-        runs, lost = Sightings(observer).collect()
+        runs, lost = NewRuns(observer).collect()
         return Profile(tuple(arguments), status, tuple(report_order(runs)), lost)
 
 
 def open_private() -> Observer:
-    """An observer of nothing but what this process will start."""
+    """An observer of only what this process will start."""
     from pipelined.config import Config
     from pipelined.observer import Observer
 
     return Observer.open(Config(recent_runs=KEPT_RUNS), own_only=True, all_alone=True)
 
 
-class Sightings:
-    """What an observer has newly seen, for one that serves several commands in turn."""
+class NewRuns:
+    """The runs that an observer has seen since the previous call: it serves several commands."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._told: set[str] = set()
+        self._collected: set[str] = set()
         self._lost: Mapping[str, int] = {}
 
     def collect(self) -> tuple[list[Run], dict[str, int]]:
-        """The runs, and how many events were lost by kind, since it was asked last.
+        """The runs since the previous call, and how many events were lost since then, by kind.
 
-        Waits up to `GRACE` for stages that outlive the command.
+        Waits up to `GRACE` seconds for stages that outlive the command.
         """
         deadline = time.monotonic() + GRACE
         while True:
             self._observer.settle()
-            new = [run for run in self._observer.runs() if run.id not in self._told]
+            new = [run for run in self._observer.runs() if run.id not in self._collected]
             if time.monotonic() >= deadline or not any(run.live for run in new):
                 break
             time.sleep(GRACE_POLL)
-        self._told.update(run.id for run in new)
+        self._collected.update(run.id for run in new)
         before, self._lost = self._lost, dict(self._observer.lost())
         return new, {kind: count - before.get(kind, 0) for kind, count in self._lost.items()}
 
 
 def report_order(runs: Iterable[Run]) -> list[Run]:
-    """Outer pipelines before those inside them, then programs alone; long before short."""
+    """Outer pipelines before those inside them, then programs alone; the longest first."""
     by_id = {run.id: run for run in runs}
 
     def depth(run: Run) -> int:

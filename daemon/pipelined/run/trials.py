@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run commands in turn under one observer, and compare what came of them.
+"""`pipelined compare`: run commands in turn under one observer, and compare the measurements.
 
-The order is turned round from round to round (A B, B A, …), so that what drifts on the host
-meets all alike. Each command runs in a process group of its own, with no input; its output is
-hashed, and its complaints are kept for the case that it fails. A command that fails, or whose
-output is not that of the others, ends the comparison: what does something else is not compared.
+The order is reversed from round to round (A B, B A, …), so that a drift of the host affects all
+of them alike. A command that fails, or prints something else than the others, ends the
+comparison: commands that do different things are not compared.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from pipelined.analysis.comparison import LABELS, Comparison, compare_trials, lo
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.errors import UserError
 from pipelined.run.child import command_line, signals_held
-from pipelined.run.measured_child import _Ended, _execute
+from pipelined.run.measured_child import Outcome, measure
 from pipelined.run.page_cache import evict, files_below, fill
-from pipelined.run.profile import Sightings, open_private
+from pipelined.run.profile import NewRuns, open_private
 from pipelined.wording import percent
 
 if TYPE_CHECKING:
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["Advance", "Plan", "ShowProgress", "run_trials"]
 
 Advance = Callable[[str], object]
-"""Called before each execution with what comes, such as ``A in round 2``."""
+"""Called before each execution with its description, such as ``A in round 2``."""
 ShowProgress = Callable[[int], AbstractContextManager[Advance]]
-"""Given the number of executions."""
+"""Called with the number of executions."""
 
-#: Less of a file than this in the page cache is not warm.
+#: A file is warm if at least this share of it is in the page cache.
 _WARM = 0.99
 
 
@@ -50,15 +49,15 @@ class Plan:
     warm_up: int = 1
     """How often each runs before that, without being measured."""
     shell: str | None = None
-    """None: bash, or sh where there is no bash."""
+    """None: bash, or sh if there is no bash."""
     cold: tuple[Path, ...] = ()
-    """Files to evict from the page cache before each execution; directories: all files in them."""
+    """Files to evict from the page cache before each execution, and directories of such files."""
     warm: tuple[Path, ...] = ()
-    """Likewise, files to read into it."""
+    """Files to read into the page cache before each execution, and directories of such files."""
 
 
 @contextlib.contextmanager
-def _silently(total: int) -> Iterator[Advance]:
+def _no_progress(total: int) -> Iterator[Advance]:
     yield lambda what: None
 
 
@@ -66,11 +65,11 @@ def run_trials(
     plan: Plan,
     *,
     open_observer: Callable[[], Observer] | None = None,
-    show_progress: ShowProgress = _silently,
+    show_progress: ShowProgress = _no_progress,
 ) -> Comparison:
-    """Carry out a plan. Raises UserError for a command that fails or prints something else.
+    """Carry out a plan. Raises UserError if a command fails, or if the outputs differ.
 
-    Ctrl-C ends the command that runs and raises KeyboardInterrupt.
+    Ctrl-C ends the running command and raises KeyboardInterrupt.
     """
     files = _Files(plan)
     arguments = [command_line([command], shell=plan.shell) for command in plan.commands]
@@ -84,21 +83,21 @@ def run_trials(
         show_progress(total) as advance,
     ):
         observer.start()
-        sightings = Sightings(observer)
+        new_runs = NewRuns(observer)
         for number in range(plan.warm_up + plan.rounds):
             for side in _order(number, len(arguments)):
-                advance(f"{LABELS[side]} in {_when(number, plan.warm_up)}")
+                advance(f"{LABELS[side]} in {_round_name(number, plan.warm_up)}")
                 files.prepare()
-                ended = _execute(arguments[side], mask, LABELS[side])
-                runs, lost = sightings.collect()
-                # Pipelines inside a stage of another one are in its figures.
+                outcome = measure(arguments[side], mask, LABELS[side])
+                runs, lost = new_runs.collect()
+                # The figures of a stage include the pipelines inside it.
                 outer = [run for run in runs if not run.series.nested] or runs
-                outputs.check(side, number, ended)
+                outputs.check(side, number, outcome)
                 if number >= plan.warm_up:
                     trials[side].append(
                         Trial(
-                            ended.wall_seconds,
-                            ended.cpu_seconds,
+                            outcome.wall_seconds,
+                            outcome.cpu_seconds,
                             longest_run(outer),
                             len(outer),
                             sum(lost.values()),
@@ -108,16 +107,16 @@ def run_trials(
 
 
 def _order(number: int, sides: int) -> Sequence[int]:
-    """Whose turn it is, in the round of this number from 0."""
+    """The sides in the order of their turns in a round, counted from 0."""
     return range(sides) if number % 2 == 0 else range(sides - 1, -1, -1)
 
 
-def _when(number: int, warm_up: int) -> str:
+def _round_name(number: int, warm_up: int) -> str:
     return "the warm-up" if number < warm_up else f"round {number - warm_up + 1}"
 
 
 class _Files:
-    """Files whose state in the page cache is the same before each execution."""
+    """The files that are made cold or warm before each execution."""
 
     def __init__(self, plan: Plan) -> None:
         self._cold = files_below(plan.cold)
@@ -125,10 +124,12 @@ class _Files:
         both = set(self._cold) & set(self._warm)
         if both:
             raise UserError(
-                f"{min(both)} is to be cold and warm", "name it with --cold or with --warm"
+                f"{min(both)} is to be cold and warm", "give it with --cold or with --warm"
             )
         self._kept: dict[Path, float] = {}
-        self._missing: dict[Path, float] = {}
+        """The largest share that stayed in the page cache, of files that should be cold."""
+        self._cached: dict[Path, float] = {}
+        """The smallest share that was in the page cache, of files that should be warm."""
 
     def prepare(self) -> None:
         for path in self._cold:
@@ -136,23 +137,23 @@ class _Files:
                 self._kept[path] = max(kept, self._kept.get(path, 0.0))
         for path in self._warm:
             if (cached := fill(path)) < _WARM:
-                self._missing[path] = min(cached, self._missing.get(path, 1.0))
+                self._cached[path] = min(cached, self._cached.get(path, 1.0))
 
     def caveats(self) -> list[str]:
-        said = []
+        found = []
         if self._kept:
             path, share = max(self._kept.items(), key=lambda item: item[1])
-            said.append(
+            found.append(
                 f"not cold: the host kept {percent(share)} of {path} in the page cache"
                 f"{_and_others(self._kept)}; is it mapped by a process, or on a tmpfs?"
             )
-        if self._missing:
-            path, share = min(self._missing.items(), key=lambda item: item[1])
-            said.append(
+        if self._cached:
+            path, share = min(self._cached.items(), key=lambda item: item[1])
+            found.append(
                 f"not warm: the page cache held only {percent(share)} of {path}"
-                f"{_and_others(self._missing)}; is it larger than the memory that is free?"
+                f"{_and_others(self._cached)}; is it larger than the free memory?"
             )
-        return said
+        return found
 
 
 def _and_others(files: dict[Path, float]) -> str:
@@ -161,29 +162,30 @@ def _and_others(files: dict[Path, float]) -> str:
 
 
 class _Outputs:
-    """Sees to it that every execution ends well and prints the same."""
+    """Checks that every execution succeeds and prints the same."""
 
     def __init__(self, warm_up: int) -> None:
         self._warm_up = warm_up
         self._first: tuple[int, tuple[int, str]] | None = None
         """Side and output of the first execution."""
 
-    def check(self, side: int, number: int, ended: _Ended) -> None:
-        name, when = LABELS[side], _when(number, self._warm_up)
-        if ended.status:
-            told = f": {ended.complaint}" if ended.complaint else ""
+    def check(self, side: int, number: int, outcome: Outcome) -> None:
+        """Raises UserError, given a side's outcome in the round of this number."""
+        name, when = LABELS[side], _round_name(number, self._warm_up)
+        if outcome.status:
+            reason = f": {outcome.last_error_line}" if outcome.last_error_line else ""
             raise UserError(
-                f"{name} failed in {when} with exit status {ended.status}{told}",
-                "nothing is compared; end it with || true if that is no failure",
+                f"{name} failed in {when} with exit status {outcome.status}{reason}",
+                "nothing is compared; end the command with || true if that is not a failure",
             )
         if self._first is None:
-            self._first = side, ended.output
+            self._first = side, outcome.output
         first, output = self._first
-        if output == ended.output:
+        if output == outcome.output:
             return
         raise UserError(
-            _difference(LABELS[first], output[0], name, ended.output[0]),
-            "nothing is compared; send what may differ to /dev/null",
+            _difference(LABELS[first], output[0], name, outcome.output[0]),
+            "nothing is compared; redirect output that may differ to /dev/null",
         )
 
 
