@@ -100,10 +100,10 @@ def test_what_is_missing_is_named(secured: str, top: Top, config: str | None, to
 
 
 def test_the_wrong_scheme_is_said_to_be_that(secured: str, top: Top) -> None:
-    assert "speaks TLS; write --url https://" in top(secured.replace("https", "http"))[2]
+    assert "uses TLS; write --url https://" in top(secured.replace("https", "http"))[2]
     with serving() as plain:
         told = top(f"https://127.0.0.1:{plain.port}")[2]
-    assert "speaks no TLS; write --url http://" in told
+    assert "does not use TLS; write --url http://" in told
 
 
 def test_nobody_there_is_said_to_be_that_with_tls_too(top: Top) -> None:
@@ -125,7 +125,7 @@ def test_a_clients_certificate_is_shown(ca: Authority, top: Top, tmp_path: Path)
         status, _, error = top(url, TRUST)
         assert status == 1
         assert "ends the TLS connection" in error
-        assert "if it asks for a client's certificate, name one" in error
+        assert "if it asks for a client certificate, name one" in error
         shown = "{ca_file: ca/ca.crt, cert_file: ca/client.crt, key_file: ca/client.key}"
         assert top(url, f"tls_config: {shown}\n")[0] == 0
 

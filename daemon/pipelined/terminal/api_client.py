@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API of a daemon, here or elsewhere, as `pipelined top` asks it.
+"""Fetch runs from the API of a daemon, on this host or another: the client of `pipelined top`.
 
-Passwords, CAs and client certificates come from a file, as promtool is told them: in the format
-of Prometheus' HTTP clients (docs/configuration/promtool.md there). Of its keys those are known
-that a port with `--web.config.file` may ask for.
+Password, CA and client certificate come from a file in the format of Prometheus' HTTP clients, as
+promtool reads it (docs/configuration/promtool.md in its repository). The keys that are known are
+those for a port with `--web.config.file`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ __all__ = ["Client", "HttpConfig"]
 
 #: Seconds to wait for an answer.
 _TIMEOUT = 10.0
-#: How many runs are asked for.
+#: At most this many live runs are fetched.
 _MOST_LIVE = 500
+#: At most this many finished runs are fetched.
 _MOST_FINISHED = 50
 
 _USER_KEYS = ("username", "username_file", "password", "password_file")
@@ -49,17 +50,19 @@ _TLS_KEYS = ("ca", "ca_file", "cert", "cert_file", "key", "key_file", "insecure_
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """What a client has to show and whom it trusts."""
+    """How a client authenticates, and which certificates it trusts."""
 
     path: Path | None = None
+    """The file that it was read from."""
     user: str = ""
     authorization: str = ""
-    """The header of that name."""
+    """The value of the header of that name; empty to send none."""
     context: ssl.SSLContext | None = None
+    """None for the system's CAs, and no client certificate."""
 
     @classmethod
     def read(cls, path: Path) -> HttpConfig:
-        """What the file says, and the files that it names. Raises UserError."""
+        """Read the file, and the files that it names. Raises UserError."""
         return _Reader(path).config()
 
 
@@ -80,7 +83,7 @@ class _Reader(Nodes):
         assert node is not None
         user = self._content(keys, "username").decode(errors="replace").strip()
         if not user or ":" in user:
-            raise self.wrong(node, "basic_auth has no username, or none that can be one")
+            raise self.wrong(node, "basic_auth has no username, or one with a colon")
         return user, self._content(keys, "password").decode(errors="replace").strip()
 
     def _tls(self, node: yaml.Node | None) -> ssl.SSLContext | None:
@@ -88,9 +91,9 @@ class _Reader(Nodes):
         if not keys:
             return None
         assert node is not None
-        for one, other in (("cert", "key"), ("key", "cert")):
-            if self.material(keys, one) and not self.material(keys, other):
-                raise self.wrong(node, f"tls_config has no {other}_file", "give both")
+        for given, missing in (("cert", "key"), ("key", "cert")):
+            if self.material(keys, given) and not self.material(keys, missing):
+                raise self.wrong(node, f"tls_config has no {missing}_file", "give both")
         try:
             return client_context(
                 ca=self._content(keys, "ca"),
@@ -102,19 +105,20 @@ class _Reader(Nodes):
             raise self.wrong(node, f"{error.part} {error.reason}", error.hint) from None
 
     def _content(self, keys: dict[str, yaml.Node], name: str) -> bytes:
+        """The content of the key `name` or of the file that `name_file` names; empty if neither."""
         found = self.material(keys, name)
         return found.read(self.path) if found else b""
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """No daemon sends anybody elsewhere, and a password is not for elsewhere."""
+    """Follow no redirect: a daemon never sends one, and a password must not go elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class Client:
-    """Asks the daemon at one address."""
+    """Fetches runs from the daemon at one address."""
 
     def __init__(self, base: str, config: HttpConfig) -> None:
         """`base` is like ``http://127.0.0.1:9905``."""
@@ -122,20 +126,20 @@ class Client:
         self._config = config
         self.host = urlsplit(base).hostname or ""
         self.is_near = self.host in ("localhost", "::1") or self.host.startswith("127.")
-        """Whether it is this host."""
+        """Whether the address is on this host."""
         self._has_tls = base.startswith("https:")
         handlers: list[Any] = [_NoRedirects(), HTTPSHandler(context=config.context)]
         if self.is_near:
-            # A proxy for the web has no way to this host's own addresses.
+            # A proxy cannot reach the loopback addresses of this host.
             handlers.append(ProxyHandler({}))
         self._opener = build_opener(*handlers)
 
     def runs(self) -> list[Run]:
-        """Live and recent runs; UserError when there is no proper answer."""
+        """Live and recently finished runs. Raises UserError if there is no valid answer."""
         live = self._get(f"live=true&limit={_MOST_LIVE}")
         finished = self._get(f"live=false&limit={_MOST_FINISHED}")
         try:
-            # A run that ended between the two answers is in both: the later one counts.
+            # A run that ended between the two requests is in both answers: take the later one.
             runs = {run.id: run for run in map(run_from_dict, [*live["runs"], *finished["runs"]])}
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UserError(
@@ -156,13 +160,13 @@ class Client:
                 raise self._refused(error) from None
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            # whom TLS 1.3 wants a certificate of is told after the handshake, or just cut off
-            cut_off = isinstance(reason, ConnectionResetError | BrokenPipeError)
-            if isinstance(reason, ssl.SSLError) or (cut_off and self._has_tls):
-                raise self._no_tls(reason) from None
-            told = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
+            # TLS 1.3 reports a missing client certificate after the handshake, or just closes.
+            is_closed = isinstance(reason, ConnectionResetError | BrokenPipeError)
+            if isinstance(reason, ssl.SSLError) or (is_closed and self._has_tls):
+                raise self._tls_failed(reason) from None
+            text = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
             raise UserError(
-                f"no daemon answers at {self._base}: {told}",
+                f"no daemon answers at {self._base}: {text}",
                 "start it with: sudo pipelined serve"
                 if self.is_near
                 else "start it there with --web.listen-address :9905, or give another --url",
@@ -173,6 +177,7 @@ class Client:
             ) from None
 
     def _refused(self, error: HTTPError) -> UserError:
+        """The error for an HTTP status."""
         if error.code == 401 and self._config.user:
             return UserError(
                 f"{self._base} refuses the password of {self._config.user}",
@@ -185,13 +190,14 @@ class Client:
                 " password_file",
             )
         if error.code == 400 and b"HTTPS" in error.read(1000):
-            return UserError(f"{self._base} speaks TLS", "write --url https://…")
+            return UserError(f"{self._base} uses TLS", "write --url https://…")
         return UserError(
             f"{self._base} answers with HTTP status {error.code}",
-            "it starts, or it is no pipelined daemon: see its log, or give --url",
+            "it is starting, or it is not a pipelined daemon: see its log, or give --url",
         )
 
-    def _no_tls(self, error: str | BaseException) -> UserError:
+    def _tls_failed(self, error: str | BaseException) -> UserError:
+        """The error for a TLS connection that failed."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return UserError(
                 f"the certificate of {self._base} is not trusted: {error.verify_message}",
@@ -199,9 +205,9 @@ class Client:
             )
         reason = (getattr(error, "reason", None) or "").lower().replace("_", " ")
         if "wrong version" in reason or "record layer" in reason or "http request" in reason:
-            return UserError(f"{self._base} speaks no TLS", "write --url http://…")
+            return UserError(f"{self._base} does not use TLS", "write --url http://…")
         return UserError(
-            f"{self._base} ends the TLS connection: {reason or 'without a word'}",
-            "if it asks for a client's certificate, name one that it trusts in a file for"
+            f"{self._base} ends the TLS connection: {reason or 'no reason given'}",
+            "if it asks for a client certificate, name one that it trusts in a file for"
             " --http.config.file: tls_config, cert_file and key_file",
         )

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelined.runs import STATES, Run
+from pipelined.wording import percent
 
 __all__ = [
     "HEIGHTS",
@@ -32,6 +33,7 @@ __all__ = [
     "heading",
     "is_ascii",
     "measured",
+    "percent_or_dash",
     "plain_marks",
     "print_lines",
     "printable",
@@ -157,6 +159,11 @@ def _line(columns: Sequence[Column[Row]], cells: Sequence[Text], indent: str) ->
         line += Text(_GAP if number else "")
         line += padding + cell if column.right else cell + padding
     return line
+
+
+def percent_or_dash(value: float | None) -> str:
+    """A share as text; ``-`` if it is not known."""
+    return "-" if value is None else percent(value)
 
 
 # -- bars

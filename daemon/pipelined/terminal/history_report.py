@@ -23,12 +23,13 @@ from pipelined.terminal.drawing import (
     Column,
     fitted,
     heading,
+    percent_or_dash,
     plain_marks,
     printable,
     shorten,
     table_row,
 )
-from pipelined.wording import duration, percent
+from pipelined.wording import duration
 
 __all__ = ["run_table", "time_lines"]
 
@@ -65,7 +66,7 @@ def run_table(
         ),
         Column("wall", lambda run: Text(duration(run.wall)), right=True),
         Column("cores", lambda run: Text(f"{run.cores:.1f}"), right=True, rank=4),
-        Column("overlap", lambda run: Text(_share(run.overlap)), right=True, rank=2),
+        Column("overlap", lambda run: Text(percent_or_dash(run.overlap)), right=True, rank=2),
         Column("cache", lambda run: Text(run.cache or "-"), rank=3),
         Column("bottleneck", lambda run: Text(printable(run.bottleneck, ascii_only)), rank=1),
         Column("findings", lambda run: Text(_notes(run))),
@@ -73,10 +74,6 @@ def run_table(
     shown = fitted(columns, summaries, width)
     rows = [heading(shown), *(table_row(shown, run) for run in summaries)]
     return [plain_marks(_shortened(row, width), ascii_only) for row in rows]
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else percent(value)
 
 
 def _shortened(line: Text, width: int) -> Text:

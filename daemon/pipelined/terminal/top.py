@@ -42,6 +42,7 @@ from pipelined.terminal.drawing import (
     glyphs,
     heading,
     is_ascii,
+    percent_or_dash,
     plain_marks,
     print_lines,
     printable,
@@ -49,7 +50,7 @@ from pipelined.terminal.drawing import (
     shorten,
     table_row,
 )
-from pipelined.wording import STATE_WORDS, duration, percent
+from pipelined.wording import STATE_WORDS, duration
 
 __all__ = ["Snapshot", "frame", "run_top"]
 
@@ -295,14 +296,10 @@ def _columns(
         Column("wall", lambda entry: Text(duration(entry.run.wall_seconds)), True, width=10),
         Column(fourth_title, lambda entry: Text(fourth(entry)), True, width=10),
         Column("mean", lambda entry: Text(f"{entry.run.cores_used:.1f}"), True, width=5),
-        Column("overlap", lambda entry: Text(_overlap(entry.run)), True, width=7),
+        Column("overlap", lambda entry: Text(percent_or_dash(entry.run.overlap)), True, width=7),
         Column("held back by", lambda entry: Text(brief(_informative(entry))), width=held),
     ]
     return [column for column in columns if column.width]
-
-
-def _overlap(run: Run) -> str:
-    return "-" if run.overlap is None else percent(run.overlap)
 
 
 def _live_table(
