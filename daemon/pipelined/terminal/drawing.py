@@ -209,8 +209,7 @@ def shorten(text: str, width: int) -> str:
 def cropped(line: Text, width: int) -> Text:
     """`line` without blanks at its end, cut to `width` columns."""
     line.rstrip()
-    if line.cell_len > width:
-        line.truncate(width)
+    line.truncate(width)
     return line
 
 

@@ -239,7 +239,9 @@ def frame(
     if room is not None:
         out = out[: room - len(footer)]
         out += [Text()] * (room - len(out) - len(footer)) + footer
-    return [plain_marks(_cropped(line, width), ascii_only) for line in out]
+    for line in out:
+        line.truncate(width)
+    return [plain_marks(line, ascii_only) for line in out]
 
 
 def _shares(
@@ -415,9 +417,3 @@ def _age(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(seconds)} s"
-
-
-def _cropped(line: Text, width: int) -> Text:
-    if line.cell_len > width:
-        line.truncate(width)
-    return line
