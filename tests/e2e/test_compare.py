@@ -83,7 +83,9 @@ def can_be_cold(file: Path) -> None:
         pytest.skip("the files of this directory are always in memory")
 
 
-def test_where_the_time_went_is_told(compared: Callable[..., dict[str, Any]], tool: Tool) -> None:
+def test_where_the_time_went_is_reported(
+    compared: Callable[..., dict[str, Any]], tool: Tool
+) -> None:
     sleep, cat = tool("sleep"), tool("cat")
     found = compared("-n", "3", "--warm-up", "0", f"{sleep} 0.1 | {cat}", f"{sleep} 1.5 | {cat}")
     assert [side["pipeline"].count("|") for side in found["sides"]] == [1, 1]

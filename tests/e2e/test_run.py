@@ -135,7 +135,7 @@ def test_nothing_stays_attached(
 
 @contextlib.contextmanager
 def begun(program: str, script: str) -> Iterator[subprocess.Popen[str]]:
-    """`pipelined run` of a script that has said that it is ready, 0.2 s ago."""
+    """`pipelined run` of a script that printed "ready" 0.2 s ago."""
     with subprocess.Popen(
         [program, "run", script],
         stdout=subprocess.PIPE,
@@ -286,7 +286,7 @@ def test_a_stage_that_outlives_the_command_is_waited_for(
     assert run["live"] is False
 
 
-def test_a_command_without_a_pipe_is_told_so(run: Run) -> None:
+def test_a_command_without_a_pipe_is_reported(run: Run) -> None:
     done = run("true")
     assert done.returncode == 0
     assert done.stderr.startswith("pipelined: no pipeline seen: ")

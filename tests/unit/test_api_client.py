@@ -84,7 +84,7 @@ def test_with_ca_and_password_it_shows_what_runs(secured: str, top: Top, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         (None, "is not trusted: "),
         ("", "is not trusted: "),
@@ -93,20 +93,20 @@ def test_with_ca_and_password_it_shows_what_runs(secured: str, top: Top, tmp_pat
         (TRUST + "basic_auth: {username: bob, password: oops}", "refuses the password of bob"),
     ],
 )
-def test_what_is_missing_is_named(secured: str, top: Top, config: str | None, told: str) -> None:
+def test_what_is_missing_is_named(secured: str, top: Top, config: str | None, message: str) -> None:
     status, out, error = top(secured, config)
     assert (status, out) == (1, "")
-    assert told in error
+    assert message in error
 
 
-def test_the_wrong_scheme_is_said_to_be_that(secured: str, top: Top) -> None:
+def test_the_wrong_scheme_is_reported(secured: str, top: Top) -> None:
     assert "uses TLS; write --url https://" in top(secured.replace("https", "http"))[2]
     with serving() as plain:
-        told = top(f"https://127.0.0.1:{plain.port}")[2]
-    assert "does not use TLS; write --url http://" in told
+        message = top(f"https://127.0.0.1:{plain.port}")[2]
+    assert "does not use TLS; write --url http://" in message
 
 
-def test_nobody_there_is_said_to_be_that_with_tls_too(top: Top) -> None:
+def test_no_server_is_reported_with_tls_too(top: Top) -> None:
     assert (
         "no daemon answers at https://127.0.0.1:1: connection refused"
         in top("https://127.0.0.1:1")[2]
@@ -148,7 +148,7 @@ def test_nobody_is_followed_elsewhere_with_a_password(top: Top) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("basic_auth: {username: alice, pasword: x}", ":1: unknown key pasword in basic_auth; did"),
         ("authorization: {}", ":1: unknown key authorization in the file; known: basic_auth, tls"),
@@ -166,14 +166,14 @@ def test_nobody_is_followed_elsewhere_with_a_password(top: Top) -> None:
         ("[", "not YAML"),
     ],
 )
-def test_a_wrong_file_is_one_line(top: Top, ca: Authority, text: str, told: str) -> None:
+def test_a_wrong_file_is_one_line(top: Top, ca: Authority, text: str, message: str) -> None:
     status, out, error = top("https://127.0.0.1:1", text)
     assert (status, out) == (1, "")
-    assert told in error
+    assert message in error
     assert error.startswith("pipelined: ")
 
 
-def test_a_file_that_is_not_there_is_said_so() -> None:
+def test_a_file_that_is_missing_is_reported() -> None:
     from pipelined.terminal.api_client import HttpConfig
 
     with pytest.raises(UserError, match=r"cannot read /lost\.yml: no such file or directory"):

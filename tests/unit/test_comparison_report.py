@@ -71,7 +71,7 @@ def test_one_run_has_no_spread() -> None:
     assert "(" not in line_of(text_of(compare_runs(make_run(2.0), make_run(1.0))), "wall")
 
 
-def test_runs_are_told_by_their_ids() -> None:
+def test_runs_have_their_ids() -> None:
     assert text_of(compare_runs(make_run(2.0), make_run(1.0))).startswith("A  cat|awk   run 17-2.0")
 
 

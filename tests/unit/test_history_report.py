@@ -47,7 +47,7 @@ def table(
 # -- the list
 
 
-def test_a_line_tells_a_run() -> None:
+def test_a_line_describes_a_run() -> None:
     heading, line = table(SUMMARY).splitlines()
     assert heading.split() == [
         "run",
@@ -60,8 +60,16 @@ def test_a_line_tells_a_run() -> None:
         "bottleneck",
         "findings",
     ]
-    for told in (SUMMARY.id, "zcat|sort|awk|uniq", "5.6 s", "0.9", "8 %", "warm", "sort: CPU 71 %"):
-        assert told in line
+    for text in (
+        SUMMARY.id,
+        "zcat|sort|awk|uniq",
+        "5.6 s",
+        "0.9",
+        "8 %",
+        "warm",
+        "sort: CPU 71 %",
+    ):
+        assert text in line
     assert line.endswith("barrier, cold-run")
 
 
@@ -212,7 +220,7 @@ def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "message"),
     [
         (("runs", "--since", "soon"), 2, "--since: 'soon' is not a moment such as 2h"),
         (("runs", "--limit", "0"), 2, "--limit"),
@@ -222,10 +230,10 @@ def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
     ],
 )
 def test_a_mistake_is_one_line(
-    pipelined: Callable[..., str], words: tuple[str, ...], status: int, told: str
+    pipelined: Callable[..., str], words: tuple[str, ...], status: int, message: str
 ) -> None:
     printed = pipelined(*words, status=status)
-    assert told in printed
+    assert message in printed
     assert printed.count("\n") == 1
 
 

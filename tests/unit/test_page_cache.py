@@ -27,7 +27,7 @@ def test_an_empty_file_is_as_it_should_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.access(SHM, os.W_OK), reason="no tmpfs here")
-def test_what_the_host_keeps_is_told() -> None:
+def test_what_the_host_keeps_is_reported() -> None:
     # A tmpfs has no disk to which its pages could go.
     file = SHM / f"pipelined-test-{os.getpid()}"
     try:

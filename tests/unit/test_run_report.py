@@ -90,7 +90,7 @@ def test_the_first_line_holds_signature_and_headline_figures(run: Run) -> None:
     )
 
 
-def test_pipes_and_files_are_told_where_functions_are_hooked(run: Run) -> None:
+def test_pipes_and_files_are_reported_if_functions_are_hooked(run: Run) -> None:
     assert "  pipes" not in text_of(run) and "  files" not in text_of(run)
     first, *rest = run.stages
     text = text_of(replace(run, stages=(replace(first, functions=make_functions()), *rest)))
@@ -129,7 +129,7 @@ def test_names_in_what_to_try_cannot_send_control_codes(run: Run) -> None:
     assert "\x1b" not in text_of(replace(run, stages=(first, sort, *evil)), host=HOST)
 
 
-def test_a_row_tells_where_a_stages_time_went(run: Run) -> None:
+def test_a_row_shows_where_a_stages_time_went(run: Run) -> None:
     row = next(line for line in text_of(run, 120).splitlines() if line.startswith("  1  zcat"))
     assert "0.60 s" in row and "pipe full 62 %" in row
     assert row.split()[-8:] == ["3.6", "MB", "96.9", "MB", "32", "KiB", "32", "KiB"]
@@ -190,16 +190,16 @@ def test_levels_stop_at_the_highest_one_reached(run: Run) -> None:
     assert levels.split("   ")[1:] == ["0 ▁ 6 %", "1 ▇ 86 %", "2 ▁ 7 %", "3 ▁ 1 %"]
 
 
-def test_disk_waits_tell_seconds_and_overlap(run: Run) -> None:
+def test_disk_waits_have_seconds_and_overlap(run: Run) -> None:
     assert "waited for 1.0 s, 18 % of the run; another one computed in 40 % of that" in text_of(run)
 
 
-def test_no_disk_wait_is_said_plainly(run: Run) -> None:
+def test_no_disk_wait_is_reported(run: Run) -> None:
     quiet = replace(run, disk_alone_seconds=0.0, disk_overlapped_seconds=0.0)
     assert "  disk    no stalls" in text_of(quiet)
 
 
-def test_endpoints_parent_and_unit_are_told(run: Run) -> None:
+def test_endpoints_parent_and_unit_are_reported(run: Run) -> None:
     placed = replace(
         run,
         endpoints=(Endpoint("bash", "read"), Endpoint("make", "write")),

@@ -108,11 +108,11 @@ def test_finished_runs_come_latest_first_with_their_age(now: Run) -> None:
     assert "3 s ago" in text and "8 s ago" in text
 
 
-def test_nothing_live_is_said(now: Run) -> None:
+def test_nothing_live_is_reported(now: Run) -> None:
     assert "No pipeline is running." in text_of([])
 
 
-def test_a_failed_fetch_is_told_above_the_last_answer(now: Run) -> None:
+def test_a_failed_fetch_is_reported_above_the_last_answer(now: Run) -> None:
     text = text_of([now], problem="cannot reach the daemon")
     assert "No answer since" in text and "cannot reach the daemon" in text and "cat|awk" in text
 

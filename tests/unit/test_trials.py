@@ -108,18 +108,18 @@ def test_much_output_does_not_hold_them_back() -> None:
     compare("head -c 30000000 /dev/zero", "head -c 30000000 /dev/zero | cat", rounds=1)
 
 
-def test_progress_is_told_before_each_execution() -> None:
-    said: list[str] = []
+def test_progress_is_reported_before_each_execution() -> None:
+    steps: list[str] = []
 
     @contextlib.contextmanager
     def show(total: int) -> Iterator[Callable[[str], object]]:
-        said.append(str(total))
-        yield said.append
+        steps.append(str(total))
+        yield steps.append
 
     observer: Any = FakeObserver()
     plan = Plan(("true", "true"), rounds=1)
     run_trials(plan, open_observer=lambda: observer, show_progress=show)
-    assert said == ["4", "A in the warm-up", "B in the warm-up", "B in round 1", "A in round 1"]
+    assert steps == ["4", "A in the warm-up", "B in the warm-up", "B in round 1", "A in round 1"]
 
 
 def test_files_are_made_warm_before_each_execution(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_files_are_made_warm_before_each_execution(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no tmpfs here")
-def test_a_file_that_cannot_be_made_cold_is_told() -> None:
+def test_a_file_that_cannot_be_made_cold_is_reported() -> None:
     file = Path(f"/dev/shm/pipelined-trials-{os.getpid()}")
     try:
         file.write_bytes(bytes(10_000))
@@ -141,8 +141,8 @@ def test_a_file_that_cannot_be_made_cold_is_told() -> None:
 
 def test_a_file_cannot_be_cold_and_warm(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    told = failure_of("true", "true", cold=(tmp_path,), warm=(tmp_path / "file",))
-    assert told.startswith(f"{tmp_path}/file is to be cold and warm")
+    message = failure_of("true", "true", cold=(tmp_path,), warm=(tmp_path / "file",))
+    assert message.startswith(f"{tmp_path}/file is to be cold and warm")
 
 
 # -- what is seen
@@ -194,9 +194,9 @@ def test_the_report_as_json_has_verdict_and_findings() -> None:
 # -- what ends a comparison
 
 
-def test_a_command_that_fails_is_told_by_its_last_words() -> None:
-    told = failure_of("true", "echo first >&2; echo no such host >&2; exit 3")
-    assert told.startswith("B failed in the warm-up with exit status 3: no such host; ")
+def test_a_command_that_fails_is_reported_with_its_last_line_of_stderr() -> None:
+    message = failure_of("true", "echo first >&2; echo no such host >&2; exit 3")
+    assert message.startswith("B failed in the warm-up with exit status 3: no such host; ")
 
 
 def test_a_command_that_is_killed_fails() -> None:
@@ -205,19 +205,19 @@ def test_a_command_that_is_killed_fails() -> None:
     )
 
 
-def test_a_failure_in_a_later_round_is_told(tmp_path: Path) -> None:
+def test_a_failure_in_a_later_round_is_reported(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    told = failure_of("true", f"[ ! -e {mark} ] && touch {mark}")
-    assert told.startswith("B failed in round 1 with exit status 1; ")
+    message = failure_of("true", f"[ ! -e {mark} ] && touch {mark}")
+    assert message.startswith("B failed in round 1 with exit status 1; ")
 
 
-def test_a_shell_that_does_not_exist_is_told() -> None:
+def test_a_shell_that_does_not_exist_is_reported() -> None:
     assert failure_of("true", "true", shell="no-such-shell").startswith(
         "cannot run no-such-shell: not found"
     )
 
 
-def test_outputs_that_differ_are_told() -> None:
+def test_outputs_that_differ_are_reported() -> None:
     assert failure_of("echo a", "echo ab").startswith(
         "the outputs differ: A prints 2 bytes, B 3; nothing is compared; "
     )
@@ -229,16 +229,16 @@ def test_outputs_of_one_size_may_differ() -> None:
     )
 
 
-def test_an_output_that_changes_is_told(tmp_path: Path) -> None:
+def test_an_output_that_changes_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    told = failure_of(f"echo >> {log}; cat {log}", "echo", warm_up=0)
-    assert told.startswith("A does not print the same each time: first 1 byte, then 2; ")
+    message = failure_of(f"echo >> {log}; cat {log}", "echo", warm_up=0)
+    assert message.startswith("A does not print the same each time: first 1 byte, then 2; ")
 
 
-def test_a_process_that_may_still_print_is_told_and_ended(tmp_path: Path) -> None:
+def test_a_process_that_may_still_print_is_reported_and_ended(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    told = failure_of("true", f"sleep 600 & echo $! > {pid}", warm_up=0)
-    assert told.startswith("B left a process behind that may still print; ")
+    message = failure_of("true", f"sleep 600 & echo $! > {pid}", warm_up=0)
+    assert message.startswith("B left a process behind that may still print; ")
     assert not is_running(int(pid.read_text()))
 
 
