@@ -233,11 +233,12 @@ def serve(config_file: str | None, **flags: object) -> int:
     All pipelines of this host, as Prometheus metrics, as JSON, and as a page to look at.
     Runs in the foreground until it is told to stop, and logs to stderr.
     """
-    from pipelined import config as options
+    from pipelined.config import Config, merge
+    from pipelined.config.toml_file import load
 
-    config = options.load(Path(config_file)) if config_file is not None else options.Config()
+    config = load(Path(config_file)) if config_file is not None else Config()
     try:
-        config = options.merge(config, **flags)
+        config = merge(config, **flags)
     except UserError as error:
         raise click.UsageError(str(error)) from None
     _log_to_stderr(config.log_level)

@@ -16,10 +16,10 @@ from pipelined.config import (
     Address,
     Config,
     is_listed,
-    load,
     merge,
-    parse_listen_address,
 )
+from pipelined.config.toml_file import load
+from pipelined.config.values import address
 from pipelined.errors import UserError
 
 
@@ -284,7 +284,7 @@ def test_a_default_survives_a_round_through_toml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "address"),
+    ("text", "expected"),
     [
         ("127.0.0.1:9905", Address("127.0.0.1", 9905)),
         ("localhost:0", Address("localhost", 0)),
@@ -293,8 +293,8 @@ def test_a_default_survives_a_round_through_toml() -> None:
         ("[::]:65535", Address("::", 65535)),
     ],
 )
-def test_listen_addresses(text: str, address: Address) -> None:
-    assert parse_listen_address(text) == address
+def test_listen_addresses(text: str, expected: Address) -> None:
+    assert address(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,13 +313,15 @@ def test_listen_addresses(text: str, address: Address) -> None:
     ],
 )
 def test_what_is_no_listen_address_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=r"must be HOST:PORT, \[IPV6\]:PORT or :PORT"):
-        parse_listen_address(text)
+    with pytest.raises(ValueError, match=r"^HOST:PORT, \[IPV6\]:PORT or :PORT"):
+        address(text)
+    with pytest.raises(UserError, match=r"^--web.listen-address must be HOST:PORT, \[IPV6\]:PORT"):
+        merge(Config(), web_listen_address=text)
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:9905", "[::1]:9905", "[fe80::1%eth0]:1"])
 def test_an_address_reads_as_it_was_written(text: str) -> None:
-    assert str(parse_listen_address(text)) == text
+    assert str(address(text)) == text
 
 
 # Lists of commands

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from pipelined import __version__
-from pipelined.config import load
+from pipelined.config.toml_file import load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

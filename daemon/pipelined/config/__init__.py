@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's options: what they are, and how flags and a TOML file set them."""
+"""The daemon's options: described in `options`, parsed by `values`, read by `toml_file`."""
 
 from pipelined.config.options import (
     DEFAULT_HISTORY_AGE,
     DEFAULT_HISTORY_SIZE,
     OPTIONS,
-    Address,
     Config,
     Option,
     is_listed,
-    load,
     merge,
-    parse_duration,
-    parse_listen_address,
 )
+from pipelined.config.values import Address, parse_duration
 
 __all__ = [
     "DEFAULT_HISTORY_AGE",
@@ -23,8 +20,6 @@ __all__ = [
     "Config",
     "Option",
     "is_listed",
-    "load",
     "merge",
     "parse_duration",
-    "parse_listen_address",
 ]
