@@ -28,6 +28,7 @@ from rich.console import Console
 import pipelined.observer
 from pipelined import __version__, cli
 from pipelined.analysis.machine import Host
+from pipelined.commands import standard_error
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
@@ -116,7 +117,7 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "PIPELINED_DEBUG", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     # The log of this process is the test runner's.
-    monkeypatch.setattr(cli, "_log_to_stderr", lambda level: None)
+    monkeypatch.setattr(standard_error, "log_to_stderr", lambda level: None)
 
 
 @pytest.fixture
