@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands at the prompt: `pipelined serve`, `run`, `runs`, `show`, `compare`, `top` and so on.
 
-Everything a command needs is imported when it runs, so that `--help` and completion are
-quick. What goes wrong is one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong usage,
-130 interrupted; `run` passes on the status of the command that it ran.
+The commands are in `commands/`. What a command needs is imported when it runs, so that `--help`
+and completion are quick. An error is one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong
+usage, 130 interrupted; `run` passes on the status of the command that it ran.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["PROGRAM", "cli", "main"]
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
-    # Python has None for a stream that came closed. The command of `run` still gets it closed.
+    # Python sets a stream that was closed to None. The command of `run` still gets it closed.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (open until the end)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(_guarded(sys.argv[1:]))
 
 
 def _guarded(arguments: list[str]) -> int:
-    """The exit status; whatever goes wrong becomes one line on stderr."""
+    """Run a command and return its exit status; an error becomes one line on stderr."""
     try:
         status = cli.main(args=arguments, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
@@ -49,7 +49,7 @@ def _guarded(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # Whoever read our output has had enough: nothing to complain about, nobody to tell.
+        # The reader of our output has closed it: not an error, and nobody to report it to.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -63,7 +63,7 @@ def _guarded(arguments: list[str]) -> int:
 
 
 def _usage(error: click.UsageError) -> str:
-    """What is wrong with the arguments, and where to read on."""
+    """What is wrong with the arguments, and which --help to read."""
     message = error.format_message().rstrip(".")
     # Names of options and files stay as they are typed.
     if message[:1].isupper() and message[1:2].islower():
@@ -85,7 +85,7 @@ Examples:
   sudo pipelined serve
   pipelined top
 
-Watching needs root. Each command has a --help of its own.""",
+Watching needs root. Each command has its own --help.""",
 )
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 @click.pass_context

@@ -37,7 +37,7 @@ Examples:
   pipelined compare tuesday.json wednesday.json
 
 A word such as 1763809200123-4711, its beginning, `last`, or the name of a .json file is a run;
-anything else is a command. Behind -- every word is a command.""",
+anything else is a command. After --, every word is a command.""",
 )
 @click.option(
     "-n",
@@ -97,17 +97,17 @@ def compare(
     color: str,
     **plan: Any,
 ) -> int:
-    """Run commands in turn, or take two recorded runs, and say which wins and why.
+    """Compare commands, or two recorded runs: which wins, and why.
 
-    Each command runs as often as the others, in turns, with no input; what it prints is not
-    shown, but has to be the same each time. Shows medians, spread, and the ratio round by round.
+    Each command runs equally often, in turn, with no input. Its output is not shown, but must be
+    the same each time. Reports medians, spread, and the ratio round by round.
     """
     from pipelined.analysis.comparison import LABELS
 
     runs = [not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None for word in command]
     if any(runs) and not all(runs):
         raise click.UsageError(
-            "compare runs with runs, or commands with commands; behind -- every word is a command",
+            "compare runs with runs, or commands with commands; after --, every word is a command",
             ctx,
         )
     most = 2 if all(runs) else len(LABELS)
@@ -161,7 +161,7 @@ def _compare_commands(commands: tuple[str, ...], plan: Mapping[str, Any], color:
 
 
 def recorded_run(word: str, state_directory: Path | None) -> Run:
-    """The run that a word of `compare` names. Raises UserError when there is none."""
+    """The run that a word of `compare` names. Raises UserError if there is none."""
     if word.endswith(".json"):
         return _run_from_file(Path(word))
     return open_history(state_directory).run(word).run

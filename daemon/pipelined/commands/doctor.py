@@ -26,13 +26,13 @@ Examples:
     type=click.Choice(["auto", "libbpf", "bcc"]),
     default="auto",
     show_default=True,
-    help="Try this one, as the same option of serve.",
+    help="Which loader to try, as with serve --loader.",
 )
 @color_option
 def doctor(loader: str, color: str) -> int:
-    """Check whether this host can be watched, and say what to mend.
+    """Check whether this host can be watched, and say what to fix.
 
-    Attaches every hook once and lets it go. Exit code 0 only if the daemon would work.
+    Attaches every hook once and detaches it. Exit code 0 only if the daemon would work.
     """
     from pipelined.doctor import checks, exit_code, render
     from pipelined.kernel.loader import default_object, probe_hooks

@@ -20,7 +20,7 @@ __all__ = ["list_runs", "open_history", "show", "state_directory_option"]
 state_directory_option = click.option(
     "--state-directory",
     metavar="DIRECTORY",
-    type=click.Path(path_type=Path, readable=False),  # what cannot be read is told later
+    type=click.Path(path_type=Path, readable=False),  # one that cannot be read is reported later
     help="Where the daemon keeps its history. [default: $STATE_DIRECTORY, else /var/lib/pipelined]",
 )
 
@@ -33,7 +33,7 @@ Examples:
   sudo pipelined runs --since 2h --command sort
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
 
-Reads the history itself: the daemon need not run. The newest start comes first.""",
+Reads the history directly: the daemon need not run. The run that started last comes first.""",
 )
 @click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
 @click.option("--unit", metavar="UNIT", help="Runs of this systemd unit or cgroup.")
@@ -51,7 +51,7 @@ Reads the history itself: the daemon need not run. The newest start comes first.
     type=click.IntRange(1, 100_000),
     default=20,
     show_default=True,
-    help="At most so many runs.",
+    help="Show at most this many runs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
 @state_directory_option
@@ -67,7 +67,7 @@ def list_runs(
 ) -> None:
     """List finished runs that the daemon has recorded."""
     searched |= {"since": _moment("--since", since), "until": _moment("--until", until)}
-    # One more tells whether there are more.
+    # One more than is shown, to know whether there are more.
     found = open_history(state_directory).runs(**searched, limit=limit + 1)
     shown, more = found[:limit], len(found) > limit
     if as_json:
@@ -81,7 +81,7 @@ def list_runs(
         )
         return
     if not shown:
-        click.echo("no finished run fits" if any(searched.values()) else "no run yet")
+        click.echo("no finished run matches" if any(searched.values()) else "no run yet")
         return
     import time
 
@@ -106,7 +106,7 @@ def _moment(flag: str, text: str | None) -> float | None:
 
 
 def open_history(state_directory: Path | None) -> History:
-    """The history as the daemon left it in this directory, for reading."""
+    """The history that the daemon keeps in this directory, for reading."""
     from pipelined.analysis.machine import Host
     from pipelined.history.history import History, default_directory
 
@@ -127,8 +127,8 @@ Examples:
 def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> None:
     """Show the report of a recorded run.
 
-    RUN is an id that pipelined runs lists, or as much of its beginning as tells it from the
-    others, or last (which it is if not given): the run that ended last.
+    RUN is an id that pipelined runs lists, or a beginning that only this id has. The default is
+    last, the run that ended last.
     """
     found = open_history(state_directory).run(run)
     if as_json:
@@ -138,7 +138,7 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
         from pipelined.model.timeline import timeline_as_dict
         from pipelined.schema import describe_run
 
-        # What was not to be shown has not been recorded.
+        # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
         described = describe_run(found.run, Host.read(), show_arguments=recorded)
         described["timeline"] = timeline_as_dict(found.timeline)

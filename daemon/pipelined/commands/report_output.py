@@ -31,7 +31,7 @@ color_option = click.option(
 
 @contextlib.contextmanager
 def report_file(output: str | None, default: IO[str]) -> Iterator[IO[str]]:
-    """Where the report goes; opened before the command runs, so that a wrong name fails first."""
+    """The file that the report goes to, open before the command runs: a wrong name fails first."""
     if output is None:
         yield default
         return
@@ -44,12 +44,12 @@ def report_file(output: str | None, default: IO[str]) -> Iterator[IO[str]]:
     try:
         yield file
     finally:
-        with contextlib.suppress(OSError):  # told when it was written
+        with contextlib.suppress(OSError):  # reported when it was written
             file.close()
 
 
 def open_console(file: IO[str], color: str) -> Console:
-    """A console on `file`; `auto` leaves colours to rich, which honours NO_COLOR."""
+    """A console that writes to `file`; with `auto` rich decides on colours (NO_COLOR)."""
     from rich.console import Console
 
     width = None
@@ -62,5 +62,5 @@ def open_console(file: IO[str], color: str) -> Console:
         )
     if color == "never":
         return Console(file=file, width=width, color_system=None)
-    # FORCE_COLOR is for terminals: a file given with -o stays plain.
+    # FORCE_COLOR applies to terminals: a file given with -o stays plain.
     return Console(file=file, width=width, force_terminal=None if file.isatty() else False)

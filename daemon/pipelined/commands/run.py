@@ -16,13 +16,13 @@ __all__ = ["TakesCommand", "run"]
 
 
 class TakesCommand(click.Command):
-    """The command that ends its own options at the first word of another command."""
+    """A command whose options end at the first word of another command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         rest = super().parse_args(ctx, args)
         words = len(ctx.params.get("command") or ())
-        # Behind `--` stand a command and its arguments, even if it is one word with blanks.
+        # After `--` come a command and its arguments, even if it is one word with blanks.
         ctx.meta["direct"] = words < len(given) and given[-words - 1] == "--"
         return rest
 
@@ -37,8 +37,8 @@ Examples:
   sudo pipelined run --shell zsh 'sort a b |& tee log'
   sudo pipelined run --json -o run.json -- ./nightly.sh --full
 
-Quote a pipeline, or your own shell takes it apart and only its first command is seen. One
-string is run by bash, or by sh where there is no bash; several words are run as they are.""",
+Quote the pipeline. Otherwise your own shell splits it, and only its first command is watched.
+One string is run by bash, or by sh if there is no bash; several words are run as they are.""",
 )
 @click.option(
     "-o",
@@ -66,8 +66,8 @@ def run(
 ) -> int:
     """Run a command and report how its pipelines ran.
 
-    The command's input, output and exit status are its own; the report goes to stderr when
-    it has ended. Signals sent to pipelined reach the command.
+    The command keeps its input, output and exit status; the report goes to stderr when it has
+    ended. Signals sent to pipelined are passed on to the command.
     """
     from pipelined.run import profile
 
@@ -77,7 +77,7 @@ def run(
     standard_error.log_to_stderr("critical")
     with report_file(output, sys.stderr) as file:
         found = profile.profile(arguments)
-        # Whatever becomes of the report, the status is the command's.
+        # Even if the report fails, the exit status is the command's.
         with contextlib.suppress(BrokenPipeError):
             try:
                 if as_json:

@@ -35,7 +35,7 @@ class TakesDaemonOptions(click.Command):
 
 
 def _flag(option: Option) -> click.Option:
-    """A daemon option as a flag; not given, it is None, so that the file can say it."""
+    """An option as a flag. If it is not given its value is None, so that the file can set it."""
     default = f" [default: {option.default}]" if option.default else ""
     described = option.help + default
     if option.is_switch:
@@ -59,7 +59,7 @@ Examples:
   sudo pipelined serve --config /etc/pipelined.toml --log.level debug
 
 \b
-The file says the same things as the flags, and the flags win:
+The file has the same options as the flags; flags win:
   max-signatures = 200
   [web]
   listen-address = "[::1]:9905"
@@ -76,8 +76,8 @@ SIGTERM and Ctrl-C detach everything within a second. SIGHUP reads the web confi
 def serve(config_file: str | None, **flags: object) -> int:
     """Watch every pipeline; serve metrics and a page.
 
-    All pipelines of this host, as Prometheus metrics, as JSON, and as a page to look at.
-    Runs in the foreground until it is told to stop, and logs to stderr.
+    Reports all pipelines of this host as Prometheus metrics, as JSON and as a web page.
+    Runs in the foreground until it is stopped, and logs to stderr.
     """
     from pipelined.config import Config, merge
     from pipelined.config.toml_file import load

@@ -12,7 +12,7 @@ import click
 __all__ = ["DEBUG_VARIABLE", "PROGRAM", "complain", "log_to_stderr"]
 
 PROGRAM = "pipelined"
-#: Set (to anything) it brings the log of everything and the tracebacks of our own faults.
+#: If set, to anything, everything is logged and internal errors show their traceback.
 DEBUG_VARIABLE = "PIPELINED_DEBUG"
 
 

@@ -23,10 +23,10 @@ Examples:
   pipelined top --url https://host1:9905 --http.config.file client.yml
   pipelined top --once
 
-Needs no root, only a daemon that answers: sudo pipelined serve. q or Ctrl-C leaves.""",
+Needs no root, but a running daemon: sudo pipelined serve. q or Ctrl-C quits.""",
 )
 @click.option(
-    "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Where the daemon serves."
+    "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Address of the daemon."
 )
 @click.option(
     "--http.config.file",
@@ -43,7 +43,7 @@ Needs no root, only a daemon that answers: sudo pipelined serve. q or Ctrl-C lea
     show_default=True,
     help="Time between refreshes.",
 )
-@click.option("--once", is_flag=True, help="Print one picture, plain, and leave.")
+@click.option("--once", is_flag=True, help="Print the state once, as plain text, and exit.")
 @color_option
 def top(url: str, http_config: Path | None, interval: float, once: bool, color: str) -> None:
     """Show the pipelines that run now, refreshed in place."""

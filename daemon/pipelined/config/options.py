@@ -40,19 +40,19 @@ _COMMAND_BYTES = 15
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option, by whatever way it is given."""
+    """One option, whether given by flag or by file."""
 
     name: str
-    """As a flag without its dashes, and as a path of TOML keys: ``web.listen-address``."""
+    """The flag without its dashes, and the path of TOML keys: ``web.listen-address``."""
     field: str
     """Name of its attribute in `Config`."""
     metavar: str
-    """What stands for the value in help texts; empty for a yes/no option."""
+    """Placeholder for the value in help texts; empty for a yes/no option."""
     default: str
-    """The default as help texts show it; empty when there is none."""
+    """The default as help texts show it; empty if there is none."""
     help: str
     example: str
-    """A value as the TOML file would have it."""
+    """A value in TOML syntax."""
     parse: Parser
 
     @property
@@ -61,7 +61,7 @@ class Option:
 
     @property
     def is_switch(self) -> bool:
-        """True when the flag takes no value."""
+        """Whether the flag takes no value."""
         return not self.metavar
 
 
@@ -109,8 +109,8 @@ _INTERPRETERS = (
     "mawk",
     "original-awk",
 )
-# Those that stay as the parent of what they start. The ones that exec (nice, env, nohup,
-# stdbuf, taskset …) become their command and need no entry.
+# Commands that fork what they run and stay its parent. Those that exec it (nice, env, nohup,
+# stdbuf, taskset …) become that command and need no entry.
 _WRAPPERS = (
     "timeout",
     "time",
@@ -142,7 +142,7 @@ _WRAPPERS = (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything the daemon can be told. Durations in seconds."""
+    """The value of every option. Durations in seconds, sizes in bytes."""
 
     web_listen_address: Address = _option(
         "web.listen-address",
@@ -151,7 +151,7 @@ class Config:
         metavar="HOST:PORT",
         parse=values.address,
         example='"127.0.0.1:9905"',
-        help="Where to serve /metrics, the API and the page. :9905 is every IPv4 address.",
+        help="Address of /metrics, the API and the page. :9905 listens on every IPv4 address.",
     )
     log_level: str = _option(
         "log.level",
@@ -187,7 +187,7 @@ class Config:
         metavar="COUNT",
         parse=values.whole_number(1, 100_000),
         example="500",
-        help="How many pipelines get series of their own; the rest are counted as (other).",
+        help="How many pipelines get their own series; the rest are counted as (other).",
     )
     recent_runs: int = _option(
         "recent-runs",
@@ -206,8 +206,8 @@ class Config:
         parse=values.switch,
         example="true",
         help=(
-            "Keep finished runs in the state directory, for pipelined runs, pipelined show and "
-            "the page. Where it cannot be written, pipelines are watched all the same."
+            "Record finished runs in the state directory, for pipelined runs, pipelined show and "
+            "the page. If it cannot be written, the daemon watches pipelines all the same."
         ),
     )
     state_directory: Path | None = _option(
@@ -218,8 +218,8 @@ class Config:
         parse=values.path_of("a directory"),
         example='"/var/lib/pipelined"',
         help=(
-            "Where the history is kept; made if it is not there. If not given: $STATE_DIRECTORY, "
-            "which systemd sets, or /var/lib/pipelined."
+            "Directory of the history; created if missing. If not given: $STATE_DIRECTORY, which "
+            "systemd sets, or /var/lib/pipelined."
         ),
     )
     history_max_age: float = _option(
@@ -238,7 +238,7 @@ class Config:
         metavar="SIZE",
         parse=values.size(1_000_000),
         example='"256MB"',
-        help="What the history may take on disk; the oldest runs make room.",
+        help="Largest size of the history on disk; the oldest runs are deleted to make room.",
     )
     max_stages: int = _option(
         "max-stages",
@@ -266,7 +266,7 @@ class Config:
         parse=values.command_names,
         example='["python", "perl"]',
         help=(
-            "Commands that are a stage when they read from a child; any version counts "
+            "Commands that are a stage when they read from a child process, in any version "
             "(python3.11)."
         ),
     )
@@ -277,7 +277,7 @@ class Config:
         metavar="NAME,…",
         parse=values.command_names,
         example='["timeout", "sudo"]',
-        help="Commands whose stage goes by the name of the command that they run.",
+        help="Commands whose stage is named after the command that they run.",
     )
     shells: tuple[str, ...] = _option(
         "shells",
@@ -296,8 +296,8 @@ class Config:
         parse=values.command_names,
         example='["awk", "sort"]',
         help=(
-            "Commands that are a pipeline of one stage when they read in no other. `pipelined "
-            "run` takes every program for one."
+            "Commands reported as a one-stage pipeline when they read data and are in no other "
+            "pipeline. `pipelined run` does this for every program."
         ),
     )
     alone_units: tuple[str, ...] = _option(
@@ -308,8 +308,8 @@ class Config:
         parse=values.unit_names,
         example='["nightly.service", "backup@.service"]',
         help=(
-            "The same for every program but shells that runs in these systemd units. An instance "
-            "counts as its template. Needs cgroup v2."
+            "The same for every program except shells in these systemd units. An instance counts "
+            "as its template. Needs cgroup v2."
         ),
     )
     show_arguments: bool = _option(
@@ -320,7 +320,8 @@ class Config:
         parse=values.switch,
         example="true",
         help=(
-            "Show command lines in the API and the page. They may hold secrets. Never in /metrics."
+            "Show command lines in the API and on the page, never in /metrics. They may hold "
+            "secrets."
         ),
     )
     functions: str = _option(
@@ -332,8 +333,8 @@ class Config:
         example='"auto"',
         help=(
             "Hook pipe_write, pipe_read, vfs_read and splice, for sizes, times of reads, and how "
-            "full pipes are. auto: where the kernel allows it; on: refuse to start where it does "
-            "not; off."
+            "full pipes are. auto: if the kernel allows it; on: refuse to start if it does not; "
+            "off."
         ),
     )
     readahead: str = _option(
@@ -344,9 +345,8 @@ class Config:
         parse=values.one_of("auto", "on", "off"),
         example='"auto"',
         help=(
-            "Tell for each page read from a file whether it was cached, read ahead in time, or "
-            "waited for. auto: where the kernel allows it; on: refuse to start where it does not; "
-            "off."
+            "Report for each page read from a file whether it was cached, read ahead in time, or "
+            "waited for. auto: if the kernel allows it; on: refuse to start if it does not; off."
         ),
     )
     max_readers: int = _option(
@@ -357,8 +357,8 @@ class Config:
         parse=values.whole_number(1, 1 << 20),
         example="1024",
         help=(
-            "How many tasks can have pages read ahead at once, 8 KiB of memory each; of more, the "
-            "pages are counted in pipelined_lost_total."
+            "How many tasks can have their readahead followed at once, 8 KiB of memory each; the "
+            "pages of further tasks are counted in pipelined_lost_total."
         ),
     )
     trace_exec_failures: bool = _option(
@@ -369,8 +369,8 @@ class Config:
         parse=values.switch,
         example="true",
         help=(
-            "Count failed execs by system call tracepoints where fexit is not allowed. Every "
-            "system call of the host then costs some 50 ns more."
+            "Count failed execs with system call tracepoints if fexit is not allowed. Every "
+            "system call on the host then costs about 50 ns more."
         ),
     )
     loader: str = _option(
@@ -382,7 +382,7 @@ class Config:
         example='"auto"',
         help=(
             "libbpf: load the BPF object that came with the program; bcc: compile its source on "
-            "this host (needs python3-bpfcc); auto: bcc where libbpf fails."
+            "this host (needs python3-bpfcc); auto: bcc if libbpf fails."
         ),
     )
     object: Path | None = _option(
@@ -401,10 +401,10 @@ OPTIONS: tuple[Option, ...] = tuple(item.metadata["option"] for item in fields(C
 
 
 def merge(config: Config, **flags: object) -> Config:
-    """The configuration with the flags that were given (None: not given) laid over it.
+    """`config` with the values of the flags that were given; None means not given.
 
-    Values may be text as typed at the prompt; lists are separated by commas. Raises UserError
-    naming the flag whose value is wrong.
+    Values may be text as typed at the prompt, lists with commas between the items. Raises
+    UserError that names the flag whose value is wrong.
     """
     by_field = {option.field: option for option in OPTIONS}
     given: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TOML file: options by their names, each mistake with its line and what was probably meant.
+"""Reads the TOML file; a mistake is reported with its line and the key that was probably meant.
 
-The file says the same things as the flags. A dot in a name is a table::
+The file has the same options as the flags. A dot in a name is a table::
 
     max-signatures = 200
     wrappers = ["timeout", "sudo", "retry"]
@@ -40,10 +40,10 @@ __all__ = ["load"]
 
 
 def load(path: Path) -> Config:
-    """Read a TOML file; options it does not name keep their defaults.
+    """Read a TOML file; options that it does not set keep their defaults.
 
-    Raises UserError, with file and line, for a file that cannot be read, is no TOML, or
-    has a wrong key, type or value.
+    Raises UserError, with file and line, if the file cannot be read, is not TOML, or has a wrong
+    key, type or value.
     """
     try:
         content = path.read_bytes()
@@ -57,7 +57,7 @@ def load(path: Path) -> Config:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}:{line}: not UTF-8", "save the file as UTF-8") from None
-    # TOML knows \n and \r\n only; other line breaks of Unicode may stand in strings.
+    # TOML ends lines with \n or \r\n only; Unicode's other line breaks may occur in strings.
     lines = text.replace("\r\n", "\n").split("\n")
     try:
         document = tomllib.loads(text)
@@ -87,7 +87,7 @@ def load(path: Path) -> Config:
 def _leaves(
     document: Mapping[str, Any], known: Collection[str], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Key paths and values; goes into a table only where an option lies under it."""
+    """Key paths and values; a table is entered only if an option lies under it."""
     for key, value in document.items():
         keys = (*above, key)
         prefix = ".".join(keys) + "."
@@ -98,9 +98,10 @@ def _leaves(
 
 
 def _line_of(lines: list[str], keys: tuple[str, ...]) -> int:
-    """The line on which a key is given: the first statement whose end makes the key exist.
+    """The first line, from 1, of the statement that sets a key.
 
-    Statements end where the text up to there is valid TOML, so the grammar is left to tomllib.
+    A statement ends where the text so far is valid TOML: tomllib decides, so there is no grammar
+    here. It is the first one after which the key exists.
     """
     start = 1
     for end in range(1, len(lines) + 1):
@@ -141,7 +142,7 @@ def _suggestion(name: str, value: object, known: Collection[str]) -> str:
     elif name in tables:
         return f"write [{name}] and the keys under it"
     else:
-        # A right key in the wrong table is recognised by its last part.
+        # A correct key in the wrong table is recognised by its last part.
         candidates = {option: option for option in known}
         last = name.rpartition(".")[2]
         for option in known:
