@@ -186,7 +186,7 @@ def test_help_loads_neither_server_nor_terminal_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["run"], "missing argument"),
         (["serve", "--sweep-intervall", "1s"], "--sweep-intervall"),
@@ -202,14 +202,14 @@ def test_help_loads_neither_server_nor_terminal_library() -> None:
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
-    program: Program, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    program: Program, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
 ) -> None:
     assert program(*words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("pipelined: ")
     assert printed.err.count("\n") == 1
-    assert told in printed.err
+    assert expected in printed.err
     assert "--help" in printed.err
 
 
@@ -226,7 +226,7 @@ def test_a_wrong_config_file_is_one_line_with_file_and_line(
     )
 
 
-def test_a_fault_of_ours_is_one_line(
+def test_an_internal_error_is_one_line(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profile, "command_line", lambda *_, **__: 1 / 0)
@@ -236,7 +236,7 @@ def test_a_fault_of_ours_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_fault_of_ours_shows_its_traceback_when_asked(
+def test_an_internal_error_shows_its_traceback_if_asked(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIPELINED_DEBUG", "1")
@@ -758,7 +758,7 @@ def test_top_without_a_daemon_says_how_to_start_one(
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "expected"),
     [
         ("<html>", 200, "does not answer in JSON"),
         ("[]", 200, "not as pipelined"),
@@ -768,7 +768,7 @@ def test_top_without_a_daemon_says_how_to_start_one(
     ],
 )
 def test_top_at_something_else_says_so(
-    program: Program, capsys: pytest.CaptureFixture[str], body: str, status: int, told: str
+    program: Program, capsys: pytest.CaptureFixture[str], body: str, status: int, expected: str
 ) -> None:
     from flask import Flask
 
@@ -782,7 +782,7 @@ def test_top_at_something_else_says_so(
         assert program("top", "--once", "--url", f"127.0.0.1:{server.port}") == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert told in error
+    assert expected in error
 
 
 # -- doctor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options accept, from a file and from flags, and what they say when they don't."""
+"""What the options accept, from a file and from flags, and the errors for what they do not."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_any_text_is_a_config_or_one_line_of_refusal(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("history = 1\n", "history must be true or false, not 1"),
         ("history-max-age = 30\n", "history-max-age must be an age from 1m to 3650d such as 12h"),
@@ -236,8 +236,8 @@ def test_any_text_is_a_config_or_one_line_of_refusal(
         ('state-directory = ""\n', "state-directory must be the path of a directory"),
     ],
 )
-def test_a_wrong_option_of_the_history_is_named(text: str, told: str, write) -> None:
-    assert refusal(write(text)).startswith(f"FILE:1: {told}")
+def test_a_wrong_option_of_the_history_is_named(text: str, message: str, write) -> None:
+    assert refusal(write(text)).startswith(f"FILE:1: {message}")
 
 
 @pytest.mark.parametrize(
