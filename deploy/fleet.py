@@ -133,7 +133,7 @@ class Fleet:
 def scrape_table(scrapes: Iterable[tuple[str, Scrape]]) -> str:
     """A Markdown table with a row per scrape, by name."""
     rows = [
-        "| what ran | pipelines | stages | series | of host, pipelines, stages | per scrape |",
+        "| what ran | pipelines | stages | series | of host, pipelines, stages | size of a scrape |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     rows += [
@@ -148,7 +148,7 @@ def scrape_table(scrapes: Iterable[tuple[str, Scrape]]) -> str:
 def fleet_table(fleets: Iterable[Fleet]) -> str:
     """A Markdown table with a row per size of the fleet."""
     rows = [
-        "| hosts | series | samples per second | network | total memory | disk, 15 days |",
+        "| hosts | series | samples a second | network | memory in all | disk, 15 days |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     rows += [

@@ -15,7 +15,6 @@ from pipelined.config import (
     OPTIONS,
     Address,
     Config,
-    is_listed,
     merge,
 )
 from pipelined.config.toml_file import load
@@ -322,20 +321,3 @@ def test_what_is_no_listen_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["127.0.0.1:9905", "[::1]:9905", "[fe80::1%eth0]:1"])
 def test_an_address_reads_as_it_was_written(text: str) -> None:
     assert str(address(text)) == text
-
-
-# Lists of commands
-
-
-@pytest.mark.parametrize("command", ["python", "python3", "python3.11", "perl5.36.0", "mawk"])
-def test_an_interpreter_is_known_in_any_version(command: str) -> None:
-    assert is_listed(command, Config().interpreters)
-
-
-@pytest.mark.parametrize("command", ["", "3", "bash", "pythonic", "python3-config", "awkward"])
-def test_other_commands_are_no_interpreters(command: str) -> None:
-    assert not is_listed(command, Config().interpreters)
-
-
-def test_a_name_is_known_by_the_15_bytes_that_the_kernel_keeps() -> None:
-    assert is_listed("dbus-run-sessio", Config().wrappers)

@@ -7,7 +7,6 @@ from pipelined.config.options import (
     OPTIONS,
     Config,
     Option,
-    is_listed,
     merge,
 )
 from pipelined.config.values import Address, parse_duration
@@ -19,7 +18,6 @@ __all__ = [
     "Address",
     "Config",
     "Option",
-    "is_listed",
     "merge",
     "parse_duration",
 ]

@@ -9,8 +9,6 @@ defaults.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,12 @@ __all__ = [
     "OPTIONS",
     "Config",
     "Option",
-    "is_listed",
     "merge",
 ]
 
 #: How long finished runs are kept (seconds), and what their files may take (bytes).
 DEFAULT_HISTORY_AGE = 30 * 86400.0
 DEFAULT_HISTORY_SIZE = 256_000_000
-
-#: What the kernel keeps of a command's name.
-_COMMAND_BYTES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +57,6 @@ class Option:
     def is_switch(self) -> bool:
         """Whether the flag takes no value."""
         return not self.metavar
-
-
-def is_listed(command: str, names: Collection[str]) -> bool:
-    """Whether a command is one of the names, also with a version: ``python3.11`` is ``python``.
-
-    A command is what the kernel keeps of a name: its first 15 bytes.
-    """
-    if command in names:
-        return True
-    unversioned = re.sub(r"-?[0-9]+(\.[0-9]+)*$", "", command)
-    if unversioned in names:
-        return True
-    return len(command.encode()) == _COMMAND_BYTES and any(
-        name.startswith(command) for name in names
-    )
 
 
 def _option(
