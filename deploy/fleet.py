@@ -133,7 +133,8 @@ class Fleet:
 def scrape_table(scrapes: Iterable[tuple[str, Scrape]]) -> str:
     """A Markdown table with a row per scrape, by name."""
     rows = [
-        "| what ran | pipelines | stages | series | of host, pipelines, stages | size of a scrape |",
+        "| what ran | pipelines | stages | series | of host, pipelines, stages "
+        "| size of a scrape |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     rows += [

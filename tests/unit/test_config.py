@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from for_every import for_every
 from pipelined.config import (
     OPTIONS,
     Address,
     Config,
+    Option,
     merge,
 )
 from pipelined.config.toml_file import load
@@ -58,8 +61,11 @@ def test_every_field_is_an_option_named_after_its_flag() -> None:
     assert [option.flag for option in OPTIONS][:2] == ["--web.listen-address", "--log.level"]
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_the_default_shown_in_help_is_the_default(option) -> None:
+each_option = for_every(OPTIONS, lambda option: option.name)
+
+
+@each_option
+def test_the_default_shown_in_help_is_the_default(option: Option) -> None:
     default = getattr(Config(), option.field)
 
     if option.is_switch:
@@ -70,11 +76,15 @@ def test_the_default_shown_in_help_is_the_default(option) -> None:
         assert option.parse(option.default) == default
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_the_example_of_an_option_is_accepted_in_a_file(option, write) -> None:
-    config = load(write(f"{option.name} = {option.example}\n"))
+@each_option
+def test_the_example_of_an_option_is_accepted_in_a_file(option: Option) -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(f"{option.name} = {option.example}\n")
+        file.flush()
+        config = load(Path(file.name))
 
-    assert isinstance(config, Config)
+    value = tomllib.loads(f"x = {option.example}")["x"]
+    assert getattr(config, option.field) == option.parse(value)
 
 
 # Files
@@ -271,12 +281,6 @@ def test_a_wrong_flag_is_named() -> None:
 def test_a_flag_that_does_not_exist_is_a_programming_error() -> None:
     with pytest.raises(KeyError):
         merge(Config(), nonsense=1)
-
-
-def test_a_default_survives_a_round_through_toml() -> None:
-    for option in OPTIONS:
-        value = tomllib.loads(f"x = {option.example}")["x"]
-        option.parse(value)
 
 
 # Addresses
