@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print the configuration file that packages install: every option, commented out.
+"""Prints the configuration file that packages install: every option, commented out.
 
 .venv/bin/python deploy/default_config.py > deploy/pipelined.toml
 """
@@ -16,7 +16,7 @@ _WIDTH = 96
 _HEAD = """\
 # Configuration of pipelined: pipelined.toml(5), or `pipelined serve --help`.
 #
-# What is commented out is the default, or an example where it says so. Flags of
+# Every option is commented out and shows its default, or an example if it has none. Flags of
 # `pipelined serve` win over this file. After a change: systemctl restart pipelined
 """
 
@@ -55,7 +55,7 @@ def _described(option: Option) -> str:
 
 
 def default_as_toml(option: Option) -> str:
-    """The default as the file would say it; empty when there is none."""
+    """The default in TOML syntax; empty if there is none."""
     value = getattr(Config(), option.field)
     match value:
         case None:

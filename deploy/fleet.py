@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the metrics of a daemon cost a Prometheus, and that times a fleet.
+"""Reports what the metrics of one daemon cost a Prometheus, and of a whole fleet.
 
     deploy/fleet.py http://127.0.0.1:9905/metrics
     deploy/fleet.py --hosts 1000 --interval 30 metrics.txt other-host.txt
 
-Takes addresses of /metrics or files with such text, one for each host, and needs nothing but
-Python. docs/FLEET.md says what follows from the figures.
+Takes addresses of /metrics or files with their content, one per host, and needs only Python.
+docs/FLEET.md explains the figures.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = [
     "scrape_table",
 ]
 
-#: Memory that a series in Prometheus' head takes, in bytes: 7.5 KiB, of a published calculator
-#: that names 7 to 9 KiB as the safe range (docs/FLEET.md has the sources).
+#: Memory that a series takes in Prometheus' head, in bytes: 7.5 KiB, from a published calculator
+#: that gives 7 to 9 KiB as the safe range (docs/FLEET.md has the sources).
 BYTES_PER_SERIES = 7.5 * 1024
-#: What a sample takes on Prometheus' disk, in bytes: the upper end of the documented 1 to 2.
+#: Size of a sample on Prometheus' disk, in bytes: the upper end of the documented 1 to 2.
 BYTES_PER_SAMPLE = 2.0
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -46,9 +46,9 @@ class Scrape:
 
     size: int
     compressed: int
-    """With gzip, as the daemon answers a Prometheus on another host."""
+    """With gzip, as the daemon sends it to a Prometheus on another host."""
     of_host: int
-    """Series of the host and the daemon itself: labels name no pipeline."""
+    """Series of the host and of the daemon itself, without the label `pipeline`."""
     of_pipelines: int
     """Series for a whole pipeline."""
     of_stages: int
@@ -64,7 +64,7 @@ class Scrape:
 
     @classmethod
     def parse(cls, text: str) -> Scrape:
-        """Count what `text`, in Prometheus' text format, holds. Raises ValueError if it is not."""
+        """Count the series in `text`. Raises ValueError if it is not Prometheus' text format."""
         kinds: Counter[str] = Counter()
         pipelines: set[tuple[str, ...]] = set()
         stages: set[tuple[str, ...]] = set()
@@ -99,12 +99,12 @@ class Scrape:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Hosts that are scraped alike."""
+    """A number of hosts with the same scrape."""
 
     hosts: int
     series_per_host: int
     bytes_per_scrape: int
-    """As they go over the network: compressed."""
+    """Size on the network: compressed."""
     interval: float
     """Seconds between two scrapes of a host."""
 
@@ -126,14 +126,15 @@ class Fleet:
         return self.series * BYTES_PER_SERIES
 
     def disk(self, days: float) -> float:
-        """Bytes of samples kept for so long."""
+        """Bytes of the samples of this many days."""
         return self.samples_per_second * days * 86400 * BYTES_PER_SAMPLE
 
 
 def scrape_table(scrapes: Iterable[tuple[str, Scrape]]) -> str:
-    """Markdown: a row for each scrape, with its name."""
+    """A Markdown table with a row per scrape, by name."""
     rows = [
-        "| what ran | pipelines | stages | series | of host, pipelines, stages | a scrape |",
+        "| what ran | pipelines | stages | series | of host, pipelines, stages "
+        "| size of a scrape |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     rows += [
@@ -146,7 +147,7 @@ def scrape_table(scrapes: Iterable[tuple[str, Scrape]]) -> str:
 
 
 def fleet_table(fleets: Iterable[Fleet]) -> str:
-    """Markdown: a row for each size of the fleet."""
+    """A Markdown table with a row per size of the fleet."""
     rows = [
         "| hosts | series | samples a second | network | memory in all | disk, 15 days |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -187,9 +188,9 @@ def _read(place: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="What the metrics of daemons cost a Prometheus, and that times a fleet."
+        description="Report what metrics cost a Prometheus, for one daemon and for a fleet."
     )
-    parser.add_argument("place", nargs="+", help="address of /metrics, or a file; one a host")
+    parser.add_argument("place", nargs="+", help="address of /metrics, or a file; one per host")
     parser.add_argument("--hosts", type=int, action="append", help="size of the fleet; repeatable")
     parser.add_argument("--interval", type=float, default=15.0, help="seconds between scrapes [15]")
     asked = parser.parse_args()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print a manual page, made from the program's own help texts.
+"""Prints a manual page, made from the program's own help texts.
 
     SOURCE_DATE_EPOCH=1795000000 deploy/manual.py pipelined.1
     SOURCE_DATE_EPOCH=1795000000 deploy/manual.py pipelined.toml.5
 
-Nothing about a command or an option is said here: it would be a second copy.
+The texts on commands and options are all in the program; here would be a second copy.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pipelined.config import OPTIONS, Option
 
 _COMMON = """\
 .SH EXIT STATUS
-0 done, 1 failed, 2 wrong usage, 130 interrupted. What failed is one line on standard error.
+0 done, 1 failed, 2 wrong usage, 130 interrupted. An error is one line on standard error.
 .B pipelined run
-ends with the status of the command that it ran.
+exits with the status of the command that it ran.
 .SH FILES
 .TP
 .I /etc/pipelined/pipelined.toml
@@ -90,14 +90,15 @@ def configuration_page(date: str) -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield "A TOML file with options of"
     yield '.BR "pipelined serve" .'
-    yield "What it does not name keeps its default; flags win over it. A dot in a name is a table:"
+    yield "Options that it does not set keep their defaults; flags win over it."
+    yield "A dot in a name is a table:"
     yield "web.listen\\-address is the key"
     yield ".B listen\\-address"
     yield "of the table"
     yield ".BR [web] ,"
-    yield "and tables stand below all other keys. After a change:"
+    yield "and tables come after all other keys. After a change:"
     yield '.BR "systemctl restart pipelined" .'
-    yield "A wrong key, type or value is named with its line, and the daemon does not start."
+    yield "A wrong key, type or value is an error that names the line; the daemon does not start."
     yield ".SH OPTIONS"
     for option in OPTIONS:
         yield ".TP"
@@ -110,7 +111,7 @@ def configuration_page(date: str) -> Iterator[str]:
 
 
 def _title(name: str, section: int, date: str, kind: str) -> str:
-    # Ragged and without hyphens: options and names stay whole.
+    # Left-aligned and without hyphenation: options and names stay whole.
     return f'.TH {name.upper()} {section} {date} "pipelined {__version__}" "{kind}"\n.ad l\n.nh'
 
 
@@ -130,12 +131,12 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
             names, text = record
             yield ".TP"
             yield rf"\fB{_escaped(names)}\fR"
-            # A list as it is typed at the prompt is too long for a line.
+            # Lists as typed at the prompt cannot be wrapped: add blanks.
             yield _escaped(re.sub(r"(?<=[a-z]),(?=[a-z])", ", ", text))
 
 
 def _paragraphs(text: str | None) -> Iterator[str]:
-    """A help text: filled paragraphs, and as it stands what click leaves as it stands."""
+    """A help text: filled paragraphs, and unfilled those that click does not fill."""
     for paragraph in inspect.cleandoc(text or "").split("\n\n"):
         lines = paragraph.strip("\n").split("\n")
         yield ".PP"
@@ -149,7 +150,7 @@ def _paragraphs(text: str | None) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     text = text.replace("\\", r"\e").replace("-", r"\-")
-    # A dot or a quote that begins a line would be a request; a bare ' is set as a curly one.
+    # A dot or a quote at the start of a line would be a request; a bare ' is set as a curly one.
     text = text.replace("'", r"\(aq").replace("`", r"\(ga").replace('"', r"\(dq")
     return re.sub(r"^\.", r"\&.", text)
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Build the wheel, with the BPF object that `make bpf` left in the package.
+"""Builds the wheel, with the BPF object that `make bpf` put into the package.
 
     SOURCE_DATE_EPOCH=1795000000 deploy/wheel.py build/wheel
 
-Its tag is py3-none-linux_x86_64 or _aarch64. `py3-none`: the Python is the same for all versions.
-The platform, because the object is made for the registers of one architecture. `linux` and not
-`manylinux`, which is a promise about the C library: the object is not linked with any.
+Its tag is py3-none-linux_x86_64 or _aarch64. `py3-none`: the same Python code serves all versions.
+The platform: the object is made for the registers of one architecture. `linux` and not
+`manylinux`: that is a promise about the C library, and the object is not linked with any.
 
-It is built from a copy: in the checkout setuptools would leave files in build/lib, and put what
-was deleted since then into the next wheel.
+It is built from a copy. In the checkout setuptools would leave files in build/lib, and files
+deleted since then would get into the next wheel.
 """
 
 from __future__ import annotations

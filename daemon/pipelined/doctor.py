@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host offers the daemon, what is missing, and how to mend it.
+"""What this host offers the daemon, what is missing, and how to fix it.
 
-Everything is read, nothing is changed; files are looked up under a root directory that tests
-replace. Only attaching the hooks is a trial, and the loader does it.
+The checks only read; files are looked up under a root directory, which tests replace. The one
+exception is attaching the hooks, which the loader does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Status = Literal["ok", "off", "missing", "unknown"]
 
 
 class Hook(Protocol):
-    """What the loader says of one hook after it tried to attach it."""
+    """What the loader reports about one hook that it tried to attach."""
 
     @property
     def name(self) -> str: ...
@@ -45,16 +45,16 @@ class Hook(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at."""
+    """The result of one check."""
 
     name: str
     status: Status
     detail: str
     """What was found, one line."""
-    mend: str = ""
-    """What to do about it; empty when all is well or nothing can be done."""
+    fix: str = ""
+    """What to do about it; empty if all is well or nothing can be done."""
     required: bool = False
-    """True when the daemon does not work unless the status is ``ok``."""
+    """Whether the daemon needs the status to be ``ok``."""
 
     @property
     def failed(self) -> bool:
@@ -70,12 +70,12 @@ def checks(
     libbpf: Callable[[], str] | None = None,
     machine: str | None = None,
 ) -> list[Check]:
-    """Look at everything, in the order in which things fail.
+    """Run every check, in the order in which the daemon would fail.
 
-    `bpf_object` is the file that the daemon would load with this `loader`; `probe_hooks` attaches
-    the hooks, lets them go, and raises UserError when the daemon could not start. It is not
-    called when an earlier check says that it must fail. `libbpf` returns the library's version
-    or raises OSError, `machine` is the architecture; both default to the real ones.
+    `bpf_object` is the file that the daemon would load with this `loader`. `probe_hooks` attaches
+    the hooks, detaches them, and raises UserError if the daemon could not start; it is not called
+    if an earlier check shows that it must fail. `libbpf` returns the library's version or raises
+    OSError, `machine` is the architecture; both default to the real ones.
     """
     bcc = list(_bcc(root, loader))
     found = [
@@ -105,15 +105,15 @@ def exit_code(found: Iterable[Check]) -> int:
 
 
 def render(found: Sequence[Check], console: Console) -> None:
-    """Print a table of the checks, and under it the one line that matters."""
+    """Print a table of the checks, and below it the conclusion in one line."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in found:
         detail = Text(check.detail)
-        if check.mend and check.status != "ok":
-            detail.append(f"\n→ {check.mend}", style="bold" if check.failed else "")
+        if check.fix and check.status != "ok":
+            detail.append(f"\n→ {check.fix}", style="bold" if check.failed else "")
         table.add_row(Text(check.name), Text(check.status, style=_style(check)), detail)
     console.print(table)
     console.print()
@@ -149,7 +149,7 @@ def _closing_line(found: Sequence[Check]) -> Text:
             "pipelined would not work here" if known else "cannot tell if pipelined works here"
         )
         line = f"{verdict}: {first.name}: {first.detail}"
-        return Text(f"{line}; {first.mend}" if first.mend else line, style="bold red")
+        return Text(f"{line}; {first.fix}" if first.fix else line, style="bold red")
     lacking = [check.name for check in found if check.status in ("off", "missing")]
     if lacking:
         return Text(f"pipelined works here, without: {', '.join(lacking)}.", style="bold green")
@@ -183,7 +183,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _kernel(root: Path) -> Check:
-    """Only told: what counts is what the kernel can do, and vendors backport."""
+    """Never required: vendors backport, so the version does not decide what the kernel can do."""
     release = (_read(root / "proc/sys/kernel/osrelease") or "").strip()
     if not release:
         return Check("kernel", "unknown", "no /proc/sys/kernel/osrelease")
@@ -191,7 +191,7 @@ def _kernel(root: Path) -> Check:
         return Check(
             "kernel",
             "unknown",
-            f"Linux {release}, older than any kernel this is made for",
+            f"Linux {release}, older than the oldest supported kernel",
             "use Linux 5.15 or newer",
         )
     return Check("kernel", "ok", f"Linux {release}")
@@ -231,9 +231,9 @@ def _btf(root: Path) -> Check:
 
 
 def _helpers(root: Path) -> Check:
-    """The helpers without which no state can be told; their names stand in the kernel's BTF.
+    """The helpers without which no state can be determined, by their names in the kernel's BTF.
 
-    Not required by itself: where this and the hooks disagree, the hooks are right.
+    Not required: if this and the hooks disagree, the hooks are right.
     """
     needed = ("task_pt_regs", "get_current_task_btf", "task_storage_get")
     try:
@@ -255,7 +255,7 @@ def _lockdown(root: Path) -> Check:
     text = _read(root / "sys/kernel/security/lockdown")
     match = re.search(r"\[(\w+)\]", text or "")
     if match is None:
-        return Check("lockdown", "unknown", "/sys/kernel/security/lockdown is not there")
+        return Check("lockdown", "unknown", "no /sys/kernel/security/lockdown")
     if match[1] == "confidentiality":
         return Check(
             "lockdown",
@@ -285,7 +285,7 @@ def _capabilities(root: Path) -> Check:
         return Check(
             "capabilities",
             "missing",
-            "they count only inside a user namespace",
+            "they apply only inside a user namespace",
             "start it as the host's root, not in a rootless container",
             True,
         )
@@ -340,19 +340,19 @@ def _libbpf(version: Callable[[], str]) -> Check:
 
 
 def _bcc(root: Path, loader: str) -> Iterator[Check]:
-    """Whether bcc is there; nothing where it is neither there nor asked for."""
+    """Whether bcc is installed; no check if it is neither installed nor asked for."""
     place = "usr/lib/python3/dist-packages/bcc"
     required = loader == "bcc"
     if (root / place / "__init__.py").is_file() and loader != "libbpf":
         version = re.search(r"'([\d.]+)", _read(root / place / "version.py") or "")
         yield Check("bcc", "ok", version[1] if version else "installed", required=required)
     elif required:
-        mend = "run: sudo apt-get install python3-bpfcc"
-        yield Check("bcc", "missing", f"no /{place}", mend, required=True)
+        fix = "run: sudo apt-get install python3-bpfcc"
+        yield Check("bcc", "missing", f"no /{place}", fix, required=True)
 
 
 def _object(path: Path | None, *, instead: bool) -> Check:
-    """`instead`: bcc would be asked where this fails."""
+    """`instead`: if this fails, bcc is tried."""
     name = "BPF object"
     if path is None:
         return Check(name, "unknown", "not looked for")
@@ -374,7 +374,7 @@ def _object(path: Path | None, *, instead: bool) -> Check:
         return Check(
             name,
             "missing",
-            f"{path} is no BPF object",
+            f"{path} is not a BPF object",
             "run make setup in the checkout",
             not instead,
         )
@@ -400,7 +400,7 @@ def _pid_namespace(root: Path) -> Check:
     return Check(
         name,
         "off",
-        "a container's own: the host's processes have other ids there",
+        "this container's own: processes of the host have other ids in it",
         "start the container with --pid=host",
     )
 
@@ -411,7 +411,7 @@ def _accounting(root: Path) -> Check:
     return Check(
         "I/O accounting",
         "off",
-        "no /proc/PID/io: bytes and calls of stages stay unknown",
+        "no /proc/PID/io: bytes and calls of stages are unknown",
         "use a kernel built with CONFIG_TASK_IO_ACCOUNTING=y",
     )
 
@@ -422,7 +422,7 @@ def _schedstat(root: Path) -> Check:
     return Check(
         "schedstat",
         "missing",
-        "no /proc/PID/schedstat: how long tasks wait for a CPU is not known",
+        "no /proc/PID/schedstat: the time that tasks wait for a CPU is unknown",
         "use a kernel built with CONFIG_SCHED_INFO=y",
         required=True,
     )
@@ -445,18 +445,18 @@ def _cgroup2(root: Path) -> Check:
 
 def _kprobes(root: Path) -> Check:
     if (root / "sys/bus/event_source/devices/kprobe").exists():
-        return Check("kprobes", "ok", "for function hooks; the scheduler hooks do without")
+        return Check("kprobes", "ok", "for function hooks; the scheduler hooks do not need them")
     return Check(
         "kprobes",
         "off",
-        "only function hooks would use them; the scheduler hooks do without",
+        "only function hooks would use them; the scheduler hooks do not need them",
         "for function hooks use a kernel built with CONFIG_KPROBE_EVENTS=y",
     )
 
 
 def _hooks(probe: Callable[[], Iterable[Hook]] | None, failed: Sequence[Check]) -> Iterator[Check]:
     if probe is None or failed:
-        why = f"not tried: {failed[0].name} comes first" if failed else "not tried"
+        why = f"not tried: fix {failed[0].name} first" if failed else "not tried"
         yield Check("hooks", "unknown", why, required=True)
         return
     try:
@@ -469,6 +469,6 @@ def _hooks(probe: Callable[[], Iterable[Hook]] | None, failed: Sequence[Check]) 
             yield Check(f"hook {hook.name}", "ok", f"{hook.tier}, {hook.method}")
         else:
             yield Check(f"hook {hook.name}", "off", f"{hook.tier}, {hook.method}: {hook.reason}")
-    # Whether it could start at all was for the probe to say; without any hook it is no use.
+    # The probe has said whether the daemon can start; without any hook it would be of no use.
     if not any(hook.attached and hook.tier == "sched" for hook in hooks):
         yield Check("hooks", "missing", "no hook of the sched tier could be attached", "", True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one kind of error that a user can cause and mend."""
+"""The one kind of error that a user can cause and fix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ __all__ = ["NotPermittedError", "UserError", "why"]
 
 
 class UserError(Exception):
-    """What went wrong and why, with the mend; printed as one line, exit code 1.
+    """What went wrong, why, and what to do; printed as one line, with exit code 1.
 
     >>> str(UserError("cannot load BPF programs: not root", "run it with sudo"))
     'cannot load BPF programs: not root; run it with sudo'
@@ -20,9 +20,9 @@ class UserError(Exception):
 
 
 class NotPermittedError(UserError):
-    """The kernel does not let this user do it: another way would fail too."""
+    """The kernel does not allow this user to do it, so trying another way would fail too."""
 
 
 def why(error: OSError) -> str:
-    """The system's words for an error, as part of a sentence: `no such file or directory`."""
+    """The system's text for an error, as part of a sentence: `no such file or directory`."""
     return (error.strerror or str(error)).lower()

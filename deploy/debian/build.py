@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Build the Debian package from the wheel.
+"""Builds the Debian package from the wheel.
 
     SOURCE_DATE_EPOCH=1795000000 deploy/debian/build.py build/wheel/pipelined-*.whl build/deb
 
-One package serves Debian 12 and 13, whose Python differs (3.11, 3.13): it brings along the pure
-Python that it needs, in the versions of vendored.txt, under /usr/lib/pipelined; what is compiled
-comes from Debian, by `Depends`. The same input and SOURCE_DATE_EPOCH give the same bytes.
+One package serves Debian 12 and 13, whose Python differs (3.11, 3.13): it contains the pure Python
+libraries that it needs, in the versions of vendored.txt, under /usr/lib/pipelined; compiled ones
+come from Debian, by `Depends`. The same input and SOURCE_DATE_EPOCH give the same bytes.
 
-It is run with a Python that has the checkout's `pipelined`: manual pages and completions are
-printed by the program itself.
+Run it with a Python that has the checkout's `pipelined`: the program itself prints manual pages
+and completions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMPLETIONS = {
     "zsh": "usr/share/zsh/vendor-completions/_pipelined",
     "fish": "usr/share/fish/vendor_completions.d/pipelined.fish",
 }
-#: Licences whose text every Debian system has; policy wants a reference to it.
+#: Licences whose text every Debian system has; Debian policy asks for a reference to it.
 _COMMON_LICENCES = {
     "Apache License": "/usr/share/common-licenses/Apache-2.0",
     "GNU GENERAL PUBLIC LICENSE": "/usr/share/common-licenses/GPL-2",
@@ -72,13 +72,13 @@ def main() -> None:
 
 
 def _install_python(wheel: Path, target: Path) -> None:
-    """The program, and the packages of vendored.txt as their hashes say they are."""
+    """The program, and the packages of vendored.txt, checked by their hashes."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
     options = ("--no-deps", "--no-compile", "--only-binary", ":all:", "--target", str(target))
     hashed = ("--require-hashes", "--requirement", str(_HERE / "vendored.txt"))
     for what in (hashed, (str(wheel),)):
         _run(*pip, *options, *what)
-        shutil.rmtree(target / "bin")  # programs of the libraries, and ours for another place
+        shutil.rmtree(target / "bin")  # programs of the libraries; ours is made by _install_files
 
 
 def _copyright(libraries: Path) -> str:
@@ -88,7 +88,7 @@ def _copyright(libraries: Path) -> str:
         metadata = HeaderParser().parsestr((info / "METADATA").read_text())
         licences = _licences(info)
         if not licences:
-            sys.exit(f"deb: {info.name} says nothing of its licence; it cannot be packaged")
+            sys.exit(f"deb: {info.name} has no licence file; it cannot be packaged")
         for path in licences:
             name = path.relative_to(info).as_posix().removeprefix("licenses/")
             parts.append(f"\n{'-' * 78}\n{metadata['Name']} {metadata['Version']}: {name}\n")
@@ -105,9 +105,9 @@ def _licences(info: Path) -> list[Path]:
 
 
 def _tidy(libraries: Path) -> None:
-    """Leave of the libraries what they need to run."""
+    """Delete what the libraries do not need to run."""
     for info in libraries.glob("*.dist-info"):
-        # What libraries read of themselves. Licences are in the copyright file; the rest is pip's.
+        # Libraries read their own METADATA. Licences are in the copyright file; the rest is pip's.
         metadata = (info / "METADATA").read_text()
         shutil.rmtree(info)
         info.mkdir()
@@ -172,13 +172,13 @@ def _md5(path: Path) -> str:
 
 
 def _maintainer() -> str:
-    """Who builds it, by the variables that Debian's tools know."""
+    """Who builds it, from the variables that Debian's tools use."""
     name = os.environ.get("DEBFULLNAME", "the pipelined authors")
     return f"{name} <{os.environ.get('DEBEMAIL', 'maintainers@pipelined.invalid')}>"
 
 
 def _changelog(version: str) -> str:
-    """Of a release, in the form that Debian's tools read. What changed is told elsewhere."""
+    """The changelog of one release, in the form that Debian's tools read, without its changes."""
     moment = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
     return (
         f"pipelined ({version}) unstable; urgency=medium\n\n"
@@ -189,7 +189,7 @@ def _changelog(version: str) -> str:
 
 def _copy(source: Path, target: Path, mode: int = 0o644) -> None:
     if not source.is_file():
-        sys.exit(f"deb: no {source.relative_to(_TOP)}; it belongs into the package")
+        sys.exit(f"deb: no {source.relative_to(_TOP)}; the package needs it")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(mode)

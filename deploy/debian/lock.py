@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the newest versions that pyproject.toml allows, for the Debian package.
+"""Prints the newest versions that pyproject.toml allows, for the Debian package.
 
     .venv/bin/python deploy/debian/lock.py > deploy/debian/vendored.txt
 
-Run it to take up updates, then the tests of the package. Output is one line for each wheel, with
-its hash, for `pip install --no-deps --require-hashes`. Only pure Python is listed: what is compiled
-is tied to a version of Python, so Debian's own packages serve (the python3-… of `Depends`).
-Versions are those for the oldest Python that is supported.
+Run it to update the libraries, then run the tests of the package. Output is one line per wheel,
+with its hash, for `pip install --no-deps --require-hashes`. Only pure Python is listed: compiled
+libraries depend on the version of Python, so they come from Debian (the python3-… of `Depends`).
+The versions are those for the oldest supported Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 _TOP = Path(__file__).resolve().parents[2]
 
-#: 5 MB with which rich colours source code. Nothing here prints any.
+#: 5 MB for rich to colour source code, which nothing here prints.
 _LEFT_OUT = {"Pygments"}
 
 
@@ -37,9 +37,7 @@ def main() -> None:
         check=True,
         stdout=subprocess.PIPE,
     )
-    print(
-        "# Written by deploy/debian/lock.py: the pure Python that the Debian package brings along."
-    )
+    print("# Written by deploy/debian/lock.py: the pure Python libraries in the Debian package.")
     wheels = json.loads(report.stdout)["install"]
     for wheel in sorted(wheels, key=lambda wheel: wheel["metadata"]["name"].lower()):
         name, version = wheel["metadata"]["name"], wheel["metadata"]["version"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot work: one line with the mend, the right exit code, nothing left behind."""
+"""What cannot work: one line that says what to do, the right exit code, nothing left behind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def unprivileged(program: str) -> tuple[str, ...]:
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     if subprocess.run([*nobody, program, "--version"], capture_output=True).returncode == 0:
         return nobody
-    # Where nobody may not read this checkout: root without any capability.
+    # If user nobody may not read this checkout: root without any capability.
     return ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
@@ -123,7 +123,7 @@ def test_an_address_that_is_not_ours(pipelined: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["--no-such-flag"], "--no-such-flag"),
         (["--max-signatures", "many"], "--max-signatures must be a whole number"),
@@ -132,14 +132,14 @@ def test_an_address_that_is_not_ours(pipelined: Program) -> None:
         (["extra"], "extra"),
     ],
 )
-def test_a_bad_flag(pipelined: Program, words: list[str], told: str) -> None:
+def test_a_bad_flag(pipelined: Program, words: list[str], expected: str) -> None:
     line = complaint(pipelined("serve", *words), 2)
-    assert told in line
+    assert expected in line
     assert "pipelined serve --help" in line
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "expected"),
     [
         ("max-signatures = 5\nmax-signature = 6\n", 2, "unknown key max-signature"),
         ("[web]\n\nlisten-address = 9905\n", 3, "web.listen-address must be HOST:PORT"),
@@ -149,13 +149,13 @@ def test_a_bad_flag(pipelined: Program, words: list[str], told: str) -> None:
     ],
 )
 def test_a_bad_file_is_named_with_its_line(
-    pipelined: Program, tmp_path: Path, text: str, line: int, told: str
+    pipelined: Program, tmp_path: Path, text: str, line: int, expected: str
 ) -> None:
     file = tmp_path / "p.toml"
     file.write_text(text)
     said = complaint(pipelined("serve", "--config", str(file)), 1)
     assert f"{file}:{line}:" in said
-    assert told in said
+    assert expected in said
 
 
 def test_a_file_that_is_not_there(pipelined: Program) -> None:
@@ -185,7 +185,7 @@ def test_an_object_that_is_none(pipelined: Program, tmp_path: Path, content: byt
 
 @pytest.mark.usefixtures("bpf")
 def test_an_object_of_another_program(pipelined: Program, tmp_path: Path) -> None:
-    # A proper ELF file of this host, but no BPF.
+    # A valid ELF file of this host, but not BPF.
     done = pipelined("serve", "--web.listen-address", "127.0.0.1:0", "--object", "/bin/true")
     assert "/bin/true" in complaint(done, 1)
 
@@ -228,6 +228,6 @@ def test_a_reader_that_has_enough_is_no_error(program: str) -> None:
 def test_functions_that_must_be_hooked_and_cannot_be(pipelined: Program) -> None:
     verdicts = [line for line in pipelined("doctor").stdout.splitlines() if "vfs_read" in line]
     if all(" ok " in line for line in verdicts):
-        pytest.skip("this kernel lets programs at its functions: there is nothing to refuse")
+        pytest.skip("this kernel allows hooks on its functions: there is nothing to refuse")
     done = pipelined("serve", "--web.listen-address", "127.0.0.1:0", "--functions=on")
     assert "--functions=on, but " in complaint(done, 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon as systemd runs it, without systemd: messages, privileges, log, and the unit's text.
 
-tests/vm/systemd.py tries the same under a real systemd.
+tests/vm/systemd.py tests the same under a real systemd.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 20
 
 
 class Service:
-    """A daemon that is told of a socket to speak to, and whose log is "the journal"."""
+    """A daemon that has a socket for its messages, and whose log is "the journal"."""
 
     def __init__(self, program: str, directory: Path, *, watchdog: float = 0) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -52,8 +52,8 @@ class Service:
                 },
             )
 
-    def told(self) -> dict[str, str]:
-        """The next message."""
+    def next_message(self) -> dict[str, str]:
+        """The next message to systemd; fails if there is none in time."""
         try:
             message = self._socket.recv(4096).decode()
         except TimeoutError:
@@ -88,47 +88,47 @@ def start_service(bpf: None, program: str, tmp_path: Path) -> Iterator[Callable[
 
 
 def test_a_life_as_a_service(start_service: Callable[..., Service]) -> None:
-    """Ready when it answers, alive by its sweeps, reloaded by SIGHUP, stopped by SIGTERM."""
+    """Ready when it answers, alive while it sweeps, reloaded by SIGHUP, stopped by SIGTERM."""
     service = start_service(watchdog=1)
-    ready = service.told()
+    ready = service.next_message()
     assert ready["READY"] == "1"
     attached = re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", ready["STATUS"])
     assert attached
     hooks = re.findall(r"^pipelined_hook_attached\{.*\} (.*)$", service.get("/metrics"), re.M)
     assert [int(n) for n in attached.groups()] == [hooks.count("1.0"), len(hooks)]
-    assert service.told()["WATCHDOG"] == "1"
+    assert service.next_message()["WATCHDOG"] == "1"
     service.process.send_signal(signal.SIGHUP)
-    while "WATCHDOG" in (reloading := service.told()):
+    while "WATCHDOG" in (reloading := service.next_message()):
         pass
     assert reloading["RELOADING"] == "1"
-    assert service.told()["READY"] == "1"
+    assert service.next_message()["READY"] == "1"
     assert '"ready"' in service.get("/readyz")
     service.process.send_signal(signal.SIGTERM)
-    while "WATCHDOG" in (stopping := service.told()):
+    while "WATCHDOG" in (stopping := service.next_message()):
         pass
     assert stopping == {"STOPPING": "1"}
     assert service.process.wait(PATIENCE) == 0
     lines = service.log.read_text().splitlines()
-    assert lines[-1] == "<6>pipelined.serve: every hook is detached"
+    assert lines[-1] == "<6>pipelined.daemon.serve: every hook is detached"
     assert all(re.match(r"<[3-7]>pipelined", line) for line in lines), lines
 
 
-def test_a_daemon_that_is_stopped_gives_no_sign_of_life(
+def test_a_daemon_that_is_stopped_sends_no_keep_alive(
     start_service: Callable[..., Service],
 ) -> None:
     service = start_service(watchdog=1)
-    assert service.told()["READY"] == "1"
-    assert service.told()["WATCHDOG"] == "1"
+    assert service.next_message()["READY"] == "1"
+    assert service.next_message()["WATCHDOG"] == "1"
     service.process.send_signal(signal.SIGSTOP)
     try:
         service._socket.settimeout(0.1)
         with pytest.raises(AssertionError, match="silent"):
             for _ in range(20):  # what was on its way
-                service.told()
+                service.next_message()
     finally:
         service._socket.settimeout(PATIENCE)
         service.process.send_signal(signal.SIGCONT)
-    assert service.told()["WATCHDOG"] == "1"
+    assert service.next_message()["WATCHDOG"] == "1"
 
 
 def test_no_thread_keeps_a_capability_that_it_does_not_need(
@@ -136,7 +136,7 @@ def test_no_thread_keeps_a_capability_that_it_does_not_need(
 ) -> None:
     """And the hooks go on working: the counters move, the history is written."""
     service = start_service()
-    assert service.told()["READY"] == "1"
+    assert service.next_message()["READY"] == "1"
     tasks = list(Path(f"/proc/{service.process.pid}/task").iterdir())
     assert len(tasks) > 5
     for task in tasks:
@@ -187,9 +187,9 @@ def test_root_leaves_the_history_to_the_user_of_the_service(
 
 
 def hooks(program: str, wrapper: tuple[str, ...] = ()) -> list[str]:
-    """Those that the doctor could attach."""
-    told = subprocess.run([*wrapper, program, "doctor"], capture_output=True, text=True).stdout
-    return re.findall(r"^hook (\S+) +ok ", told, re.M)
+    """The hooks that doctor could attach."""
+    printed = subprocess.run([*wrapper, program, "doctor"], capture_output=True, text=True).stdout
+    return re.findall(r"^hook (\S+) +ok ", printed, re.M)
 
 
 def with_only(*names: str) -> tuple[str, ...]:

@@ -392,6 +392,8 @@ for _ in range(3):
     subprocess.run(["sort", "-o", "sorted", "lines"], check=True)
 """
 
+GETLINE = 'BEGIN { while (("sleep 0.05; exec cat lines" | getline x) > 0) n++; print n }'
+
 # `sh -c command` may become the command or stay as its parent, by the version of dash: `exec`.
 PROGRAMS = [
     shape("python: chain", f"{PYTHON} chain.py; true", "cat|sort|wc", files={"chain.py": CHAIN}),
@@ -464,8 +466,23 @@ PROGRAMS = [
         "awk|sh",
     ),
     shape(
+        "an interpreter by a name with a version",
+        f"""ln -s "$(command -v mawk)" mawk1.3.4; ./mawk1.3.4 '{GETLINE}'""",
+        "cat|mawk1.3.4",
+    ),
+    shape(
+        "a program whose name begins like an interpreter's",
+        f"""ln -s "$(command -v mawk)" awkward; ./awkward '{GETLINE}'""",
+    ),
+    # the kernel keeps 15 bytes of a name
+    shape(
+        "a wrapper with a long name",
+        """ln -s "$(command -v timeout)" dbus-run-session; ./dbus-run-session 9 cat lines | sort""",
+        "cat|sort",
+    ),
+    shape(
         "mawk: getline from a command",
-        """mawk 'BEGIN { while (("sleep 0.05; exec cat lines" | getline x) > 0) n++; print n }'""",
+        f"mawk '{GETLINE}'",
         "cat|mawk",
     ),
     shape(

@@ -29,6 +29,7 @@ from rich.console import Console
 import pipelined.observer
 from pipelined import __version__, cli
 from pipelined.analysis.machine import Host
+from pipelined.commands import standard_error
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
@@ -119,7 +120,7 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "PIPELINED_DEBUG", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     # The log of this process is the test runner's.
-    monkeypatch.setattr(cli, "_log_to_stderr", lambda level: None)
+    monkeypatch.setattr(standard_error, "log_to_stderr", lambda level: None)
 
 
 @pytest.fixture
@@ -188,7 +189,7 @@ def test_help_loads_neither_server_nor_terminal_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["run"], "missing argument"),
         (["serve", "--sweep-intervall", "1s"], "--sweep-intervall"),
@@ -204,14 +205,14 @@ def test_help_loads_neither_server_nor_terminal_library() -> None:
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
-    program: Program, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    program: Program, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
 ) -> None:
     assert program(*words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("pipelined: ")
     assert printed.err.count("\n") == 1
-    assert told in printed.err
+    assert expected in printed.err
     assert "--help" in printed.err
 
 
@@ -228,7 +229,7 @@ def test_a_wrong_config_file_is_one_line_with_file_and_line(
     )
 
 
-def test_a_fault_of_ours_is_one_line(
+def test_an_internal_error_is_one_line(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "command_line", lambda *_, **__: 1 / 0)
@@ -238,7 +239,7 @@ def test_a_fault_of_ours_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_fault_of_ours_shows_its_traceback_when_asked(
+def test_an_internal_error_shows_its_traceback_if_asked(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIPELINED_DEBUG", "1")
@@ -790,7 +791,7 @@ def test_top_without_a_daemon_says_how_to_start_one(
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "expected"),
     [
         ("<html>", 200, "does not answer in JSON"),
         ("[]", 200, "not as pipelined"),
@@ -800,7 +801,7 @@ def test_top_without_a_daemon_says_how_to_start_one(
     ],
 )
 def test_top_at_something_else_says_so(
-    program: Program, capsys: pytest.CaptureFixture[str], body: str, status: int, told: str
+    program: Program, capsys: pytest.CaptureFixture[str], body: str, status: int, expected: str
 ) -> None:
     from flask import Flask
 
@@ -814,7 +815,7 @@ def test_top_at_something_else_says_so(
         assert program("top", "--once", "--url", f"127.0.0.1:{server.port}") == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert told in error
+    assert expected in error
 
 
 # -- doctor

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from pipelined import __version__
-from pipelined.config import load
+from pipelined.config.toml_file import load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -318,17 +318,17 @@ def healthcheck(port: int) -> tuple[int, str]:
 )
 def test_the_health_check_takes_any_answer_but_a_server_error(answer: bytes, healthy: bool) -> None:
     with answering(answer) as port:
-        status, told = healthcheck(port)
+        status, verdict = healthcheck(port)
     assert (status == 0) is healthy
-    assert told.startswith("healthy: " if healthy else "unhealthy: ")
+    assert verdict.startswith("healthy: " if healthy else "unhealthy: ")
 
 
 def test_the_health_check_fails_where_nothing_listens() -> None:
     with answering(b"") as port:
         pass
-    status, told = healthcheck(port)
+    status, verdict = healthcheck(port)
     assert status == 1
-    assert "refused" in told
+    assert "refused" in verdict
 
 
 def test_the_image_runs_this_health_check() -> None:

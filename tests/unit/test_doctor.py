@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What doctor says of hosts that lack something, each a directory made up for the test."""
+"""What doctor reports on hosts that lack something, each a directory made for the test."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_good_host_is_ok_in_every_check(host: Host) -> None:
     assert host.text().endswith("\npipelined works here.\n")
 
 
-def test_each_hook_is_told(host: Host) -> None:
+def test_each_hook_is_reported(host: Host) -> None:
     assert host.check("hook sched_switch").detail == "sched, tp_btf"
 
 
@@ -140,7 +140,7 @@ FATAL = {
     ),
     "rootless container": (
         lambda host: host.namespace("user", 4026532201),
-        "capabilities: they count only inside a user namespace; "
+        "capabilities: they apply only inside a user namespace; "
         "start it as the host's root, not in a rootless container",
     ),
     "no libbpf": (
@@ -159,7 +159,7 @@ def no_library() -> str:
 
 
 @pytest.mark.parametrize(("break_it", "line"), FATAL.values(), ids=FATAL.keys())
-def test_what_is_missing_is_the_closing_line_with_its_mend(
+def test_what_is_missing_is_the_closing_line_with_its_fix(
     host: Host, break_it: Callable[[Host], None], line: str
 ) -> None:
     break_it(host)
@@ -178,7 +178,7 @@ def test_a_missing_or_wrong_object_is_named(host: Host, content: bytes | None) -
 
     assert check.failed
     assert str(host.object) in check.detail
-    assert check.mend == "run make setup in the checkout"
+    assert check.fix == "run make setup in the checkout"
 
 
 def test_hooks_that_cannot_be_attached_say_why(host: Host) -> None:
@@ -204,7 +204,7 @@ def test_hooks_are_not_tried_when_something_else_is_missing(host: Host) -> None:
     host.hooks = lambda: tried.append(True) or HOOKS
     host.remove("sys/kernel/btf/vmlinux")
 
-    assert host.check("hooks").detail == "not tried: BTF comes first"
+    assert host.check("hooks").detail == "not tried: fix BTF first"
     assert tried == []
 
 
@@ -225,7 +225,7 @@ def test_two_capabilities_are_enough(host: Host) -> None:
     assert exit_code(host.checks()) == 0
 
 
-def test_a_low_memory_lock_is_told_but_not_fatal(host: Host) -> None:
+def test_a_low_memory_lock_is_reported_but_not_fatal(host: Host) -> None:
     host.write("proc/self/status", f"CapEff:\t{BPF_AND_PERFMON}\n")
     host.write("proc/self/limits", limits("65536"))
 
@@ -239,7 +239,7 @@ def test_an_old_kernel_is_named_and_so_are_the_helpers_it_lacks(host: Host) -> N
     host.write("proc/sys/kernel/osrelease", "5.10.0-32-amd64\n")
     host.write("sys/kernel/btf/vmlinux", b"\x9f\xebBPF_FUNC_task_storage_get\0")
 
-    assert host.check("kernel").mend == "use Linux 5.15 or newer"
+    assert host.check("kernel").fix == "use Linux 5.15 or newer"
     assert host.check("BPF helpers").detail == (
         "this kernel has no bpf_task_pt_regs, bpf_get_current_task_btf"
     )
@@ -248,7 +248,7 @@ def test_an_old_kernel_is_named_and_so_are_the_helpers_it_lacks(host: Host) -> N
 def test_without_the_schedulers_own_times_the_daemon_does_not_work(host: Host) -> None:
     host.remove("proc/self/schedstat")
 
-    assert host.check("schedstat").mend == "use a kernel built with CONFIG_SCHED_INFO=y"
+    assert host.check("schedstat").fix == "use a kernel built with CONFIG_SCHED_INFO=y"
     assert exit_code(host.checks()) == 1
 
 
@@ -267,7 +267,7 @@ OPTIONAL = {
 
 
 @pytest.mark.parametrize(("name", "take_away"), OPTIONAL.items(), ids=OPTIONAL.keys())
-def test_what_is_off_is_told_with_its_mend_and_does_not_fail(
+def test_what_is_off_is_reported_with_its_fix_and_does_not_fail(
     host: Host, name: str, take_away: Callable[[Host], None]
 ) -> None:
     take_away(host)
@@ -275,7 +275,7 @@ def test_what_is_off_is_told_with_its_mend_and_does_not_fail(
     check = host.check(name)
 
     assert check.status == "off"
-    assert check.mend
+    assert check.fix
     assert exit_code(host.checks()) == 0
     assert host.text().endswith(f"pipelined works here, without: {name}.\n")
 
@@ -309,7 +309,7 @@ def test_bcc_is_not_needed_unless_asked_for(host: Host) -> None:
     assert "bcc" not in {check.name for check in host.checks()}
     host.loader = "bcc"
     assert host.check("bcc").failed
-    assert "apt-get install python3-bpfcc" in host.check("bcc").mend
+    assert "apt-get install python3-bpfcc" in host.check("bcc").fix
     install_bcc(host)
     assert (host.check("bcc").status, host.check("bcc").detail) == ("ok", "0.31.0")
     assert exit_code(host.checks()) == 0

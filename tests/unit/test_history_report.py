@@ -215,7 +215,7 @@ def test_runs_filters(pipelined: Callable[..., str]) -> None:
 
 
 def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
-    assert pipelined("runs", "--unit", "no.service") == "no finished run fits\n"
+    assert pipelined("runs", "--unit", "no.service") == "no finished run matches\n"
     assert json.loads(pipelined("runs", "--unit", "no.service", "--json"))["runs"] == []
 
 

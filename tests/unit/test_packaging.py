@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipelined.cli import cli
-from pipelined.config import OPTIONS, Config, load
+from pipelined.config import OPTIONS, Config
+from pipelined.config.toml_file import load
 
 TOP = Path(__file__).resolve().parents[2]
 DEBIAN = TOP / "deploy" / "debian"

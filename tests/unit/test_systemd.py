@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon tells systemd, when it stays silent, and how it writes for the journal."""
+"""What the daemon reports to systemd, when it stays silent, and how it writes to the journal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_each_state_is_one_message(systemd: Systemd) -> None:
     assert systemd.next() == ["STOPPING=1"]
 
 
-def test_a_reload_tells_when_it_began(systemd: Systemd) -> None:
+def test_a_reload_reports_when_it_began(systemd: Systemd) -> None:
     Supervisor(systemd.address).reloading()
     first, second = systemd.next()
     assert first == "RELOADING=1"
@@ -71,7 +71,7 @@ def test_a_reload_tells_when_it_began(systemd: Systemd) -> None:
     assert 0 < int(microseconds) < 1e6 * 100 * 365 * 24 * 3600
 
 
-def test_an_abstract_socket_is_told_as_well() -> None:
+def test_an_abstract_socket_is_served_as_well() -> None:
     name = f"pipelined-test-{os.getpid()}"
     listening = Systemd(f"\0{name}")
     try:
@@ -112,7 +112,7 @@ def test_what_the_environment_means(environment: dict[str, str], expected: Super
     assert Supervisor.take(environment, pid=42) == expected
 
 
-def test_without_systemd_nothing_is_told() -> None:
+def test_without_systemd_nothing_is_sent() -> None:
     Supervisor().ready("all is well")
 
 

@@ -20,6 +20,7 @@ from typing import Any, Self
 import pytest
 
 from pipelined import cli
+from pipelined.commands import standard_error
 from pipelined.errors import UserError
 from pipelined.run import profile, trials
 from pipelined.run.profile import NewRuns, Profile
@@ -304,7 +305,7 @@ def test_a_signal_ends_the_command_and_all_that_it_started(
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs `pipelined compare` with the given words and returns its exit status."""
-    monkeypatch.setattr(cli, "_log_to_stderr", lambda level: None)
+    monkeypatch.setattr(standard_error, "log_to_stderr", lambda level: None)
     monkeypatch.setattr(trials, "open_private", FakeObserver)
     return lambda *words: cli._guarded(["compare", *words])
 

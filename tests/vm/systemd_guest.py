@@ -175,7 +175,7 @@ def a_reload_reads_the_web_config_again() -> None:
 def the_journal_has_priorities_and_no_second_time_stamp() -> None:
     (entry,) = [entry for entry in journal() if "SIGHUP" in entry["MESSAGE"]]
     assert entry["PRIORITY"] == "6"
-    assert entry["MESSAGE"].startswith("pipelined.serve: SIGHUP")
+    assert entry["MESSAGE"].startswith("pipelined.daemon.serve: SIGHUP")
     assert messages("-p", "warning") == []
 
 
@@ -237,7 +237,7 @@ def a_stop_leaves_nothing_attached() -> None:
     assert (show("ActiveState"), show("Result")) == ("inactive", "success")
     wait_until(lambda: not any(map(attached, held)), "the hooks' end")
     assert os.listdir("/sys/fs/bpf") == []
-    assert messages()[-1] == "pipelined.serve: every hook is detached"
+    assert messages()[-1] == "pipelined.daemon.serve: every hook is detached"
 
 
 def a_wrong_flag_is_an_error_in_the_log_and_not_tried_again() -> None:

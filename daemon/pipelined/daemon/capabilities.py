@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give up the capabilities that only loading and attaching BPF programs needs.
+"""Gives up the capabilities that are needed only to load and attach BPF programs.
 
-Capabilities belong to a thread, and a new thread has those of the one that starts it. So what is
-to run without them is started from a thread that has given them up (`started_without`).
+Capabilities belong to a thread, and a new thread inherits those of the thread that starts it. So
+what must run without them is started from a thread that has given them up (`started_without`).
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 
-#: What is kept where it is there, as a set of bits: the unit in deploy/systemd gives none of them.
-#: Root, who starts the daemon by hand, may touch root's files anyway; without CAP_DAC_OVERRIDE it
-#: could not write the history that the service left behind under its own user, and without
-#: CAP_CHOWN SQLite could not leave its files to that user (a killed daemon leaves some).
-#: CAP_NET_BIND_SERVICE is for a port below 1024.
+#: The capabilities that are kept if held, as a set of bits; the unit in deploy/systemd grants none.
+#: They matter to root, who starts the daemon by hand. Without CAP_DAC_OVERRIDE it could not write
+#: the history that the service made under its own user; without CAP_CHOWN SQLite could not give
+#: its files to that user (a killed daemon leaves some behind). CAP_NET_BIND_SERVICE is for a port
+#: below 1024.
 KEPT = 1 << _CAP_CHOWN | 1 << _CAP_DAC_OVERRIDE | 1 << _CAP_NET_BIND_SERVICE
 
 
 def drop() -> None:
     """Give up, in this thread and for what it starts, every capability that is not in `KEPT`.
 
-    Nothing started from now on gets more than is left, root's programs neither
-    (no_new_privs); that makes the bounding set, which an unprivileged service cannot change,
-    irrelevant. CAP_BPF stays where reading maps by their descriptors needs it. Raises OSError.
+    Nothing started from now on gets more than is left, not even programs of root (no_new_privs).
+    So the bounding set, which an unprivileged service cannot change, does not matter. CAP_BPF is
+    kept if the kernel needs it to read maps by their descriptors. Raises OSError.
     """
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     before = permitted()
     kept = before & KEPT
-    # Asked without it in effect, while it can still be kept.
+    # Ask while CAP_BPF is not in effect but can still be kept.
     _set(effective=kept, permitted=before)
     if before >> CAP_BPF & 1 and map_access_needs_bpf():
         kept |= 1 << CAP_BPF
@@ -63,11 +63,11 @@ def permitted() -> int:
 
 
 def map_access_needs_bpf() -> bool:
-    """Whether the kernel refuses this thread what needs no more than a map's descriptor.
+    """Whether the kernel refuses this thread access to a map by its descriptor.
 
-    Where kernel.unprivileged_bpf_disabled is set, kernels before commit c8644cd0efe7 (in v5.19)
-    refuse every bpf call without CAP_BPF, before they look at its arguments; later ones complain
-    of a descriptor that is none.
+    If kernel.unprivileged_bpf_disabled is set, kernels before commit c8644cd0efe7 (in v5.19)
+    refuse every bpf call without CAP_BPF before they look at its arguments (EPERM). Later ones
+    report the invalid descriptor.
     """
     lib = ctypes.CDLL("libbpf.so.1", use_errno=True)
     lib.bpf_map_lookup_elem(-1, None, None)
@@ -77,10 +77,10 @@ def map_access_needs_bpf() -> bool:
 def started_without(
     start: Callable[[], T], give_up: Callable[[], object] = drop
 ) -> Callable[[], T]:
-    """Have `start` called where `give_up` was called before: its threads have nothing either.
+    """Call `give_up` and then `start` in a new thread, whose threads have no more than it has.
 
-    The calling thread keeps what it has, and goes on. What is returned waits for the end of
-    `start`, and returns or raises what that did.
+    The calling thread keeps its capabilities and goes on. The function returned waits for the
+    end of `start`, and returns or raises what that did.
     """
     import threading
     from concurrent.futures import Future
@@ -123,12 +123,12 @@ def _set(*, effective: int, permitted: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    # its arguments are longs, and those that are not used have to be 0
+    # the arguments are longs, and unused ones must be 0
     _call("prctl", option, *(ctypes.c_ulong(number) for number in (value, 0, 0, 0)))
 
 
 def _call(name: str, *arguments: object) -> None:
-    """A function of the C library that sets errno."""
+    """Call a function of the C library; OSError if it fails."""
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")

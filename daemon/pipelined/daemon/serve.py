@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`pipelined serve`: the daemon in the foreground, from the first hook to a clean stop.
 
-The port is bound before a hook is attached: where it is taken nothing else happens. Until
-the hooks are attached every path but /healthz is answered with 503. Capabilities are only there
-while the hooks are attached, and only in the thread that does it. SIGHUP reads again what can be
-read again; systemd is told how things stand.
+The port is bound before a hook is attached: if it is taken, nothing else happens. Until the hooks
+are attached, every path but /healthz is answered with 503. Only the thread that attaches the hooks
+has capabilities, and only until that is done. SIGHUP reads the web config again; systemd gets the
+state of the daemon.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ["announcement", "serve"]
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-#: Signs of life in the time that the watchdog gives: one may be late, and one lost.
-_SIGNS_OF_LIFE = 4
-#: Seconds between status lines where no watchdog asks for more.
+#: Keep-alive messages per watchdog interval: one may be late, and one lost.
+_MESSAGES_PER_INTERVAL = 4
+#: Seconds between status lines if no watchdog needs them more often.
 _STATUS_EVERY = 30.0
 
 log = logging.getLogger(__name__)
@@ -59,15 +59,14 @@ def serve(
 ) -> None:
     """Observe and serve until SIGTERM or SIGINT; then detach everything and return.
 
-    What was attached and where to look goes to `out`. `give_up` is called in each thread that
-    is to go on without privileges, in the calling one once the hooks are attached. `supervisor`
-    is told how things stand. Raises UserError when the port or the hooks cannot be had; nothing
-    is left attached then.
+    `out` gets what was attached and where to look. `give_up` is called in each thread that must
+    go on without privileges: in the calling one once the hooks are attached. `supervisor` gets the
+    state. Raises UserError if it cannot listen or attach the hooks; nothing is left attached then.
     """
     use_one_arena()
     supervisor = supervisor or Supervisor()
     if supervisor.watchdog is not None:
-        faulthandler.enable()  # whoever hangs and is ended with SIGABRT says where
+        faulthandler.enable()  # if we hang, SIGABRT prints the stacks
     web_config = _web_config(config)
     address = config.web_listen_address
     listener = listen(address.host, address.port)
@@ -83,7 +82,7 @@ def serve(
             give_up()
             if config.show_arguments and not _sees_arguments():
                 log.warning(
-                    "--show-arguments shows those of our own user only: /proc hides the others';"
+                    "--show-arguments shows only those of our own user: /proc hides the others';"
                     " set ProtectProc=default in the unit, or mount /proc without hidepid"
                 )
             observer.start()
@@ -97,7 +96,7 @@ def serve(
                 web_config=web_config,
             )
             front.wsgi_app = app.wsgi_app  # type: ignore[method-assign]  # from now on it answers
-            # what is there by now stays, and records come and go without cycles: look rarely
+            # what exists now stays, and records come and go without cycles: collect rarely
             gc.freeze()
             gc.set_threshold(20_000)
             out.write(
@@ -110,14 +109,14 @@ def serve(
                 )
             )
             out.flush()
-            if history:  # what is still to be written is, when every hook is detached
+            if history:  # runs not written yet are written when every hook is detached
                 at_last.enter_context(history)
             supervisor.ready(_status(observer))
             _wait_for_stop(signals, observer, supervisor, web_config)
             supervisor.stopping()
             # No request may see an observer that is closed.
             server.stop()
-            if history:  # what has ended by now goes into it
+            if history:  # runs that have ended by now go into it
                 observer.settle()
         log.info("every hook is detached")
 
@@ -151,11 +150,13 @@ def _wait_for_stop(
     supervisor: Supervisor,
     web_config: WebConfigFile | None,
 ) -> None:
-    """Give signs of life, and reload on SIGHUP, until one of the other signals arrives."""
+    """Send keep-alive messages, and reload on SIGHUP, until one of the other signals arrives."""
     had_terminal = _has_terminal()
     swept = observer.sweep_stats.count
     every = (
-        supervisor.watchdog / _SIGNS_OF_LIFE if supervisor.watchdog is not None else _STATUS_EVERY
+        supervisor.watchdog / _MESSAGES_PER_INTERVAL
+        if supervisor.watchdog is not None
+        else _STATUS_EVERY
     )
     while True:
         if supervisor.address is None:
@@ -163,9 +164,9 @@ def _wait_for_stop(
         elif arrived := signal.sigtimedwait(signals, every):
             number = arrived.si_signo
         else:
-            swept = _sign_of_life(observer, supervisor, swept)
+            swept = _keep_alive(observer, supervisor, swept)
             continue
-        # The shell passes the hangup of a terminal on to what runs there.
+        # When a terminal hangs up, the shell sends SIGHUP to what it started there: then stop.
         if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
             _reload(observer, supervisor, web_config)
             continue
@@ -173,17 +174,17 @@ def _wait_for_stop(
         return
 
 
-def _sign_of_life(observer: Observer, supervisor: Supervisor, swept: int) -> int:
-    """Tell the supervisor that we live, if a sweep ended since there were `swept`; how many now.
+def _keep_alive(observer: Observer, supervisor: Supervisor, swept: int) -> int:
+    """Send a keep-alive message if there have been more sweeps than `swept`; returns their count.
 
-    Sweeps may be further apart than the watchdog allows: then one is done here. One that hangs
-    holds this one, too, and there is no sign of life.
+    Sweeps may be further apart than the watchdog allows: then one is made here. If a sweep hangs,
+    this one waits for it, and no message is sent.
     """
     try:
         if observer.sweep_stats.count == swept:
             observer.sweep()
     except Exception:
-        log.exception("sweep failed: no sign of life for the watchdog")
+        log.exception("sweep failed: no keep-alive message for the watchdog")
     else:
         supervisor.alive(_status(observer))
     return observer.sweep_stats.count
@@ -196,14 +197,14 @@ def _reload(observer: Observer, supervisor: Supervisor, web_config: WebConfigFil
     else:
         try:
             web_config.reload()
-            log.info("SIGHUP: the web config is read again")
+            log.info("SIGHUP: the web config was read again")
         except UserError as error:
             log.error("SIGHUP: the old web config stays in force: %s", error)
     supervisor.ready(_status(observer))
 
 
 def _status(observer: Observer) -> str:
-    """How things stand, in one line: ``12 of 12 hooks, 3 pipelines live``."""
+    """The state in one line: ``12 of 12 hooks, 3 pipelines live``."""
     hooks = observer.hooks()
     attached = sum(hook.attached for hook in hooks)
     live = observer.live()
@@ -212,7 +213,7 @@ def _status(observer: Observer) -> str:
 
 
 def _sees_arguments() -> bool:
-    """Whether command lines of other users' processes can be read: of the first one, root's."""
+    """Whether command lines of other users can be read; process 1, which is root's, shows it."""
     try:
         with open("/proc/1/cmdline", "rb"):
             return True
@@ -221,7 +222,7 @@ def _sees_arguments() -> bool:
 
 
 def _has_terminal() -> bool:
-    """Whether we are started from a terminal, and that is still there."""
+    """Whether we were started from a terminal that still exists."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:
@@ -255,11 +256,11 @@ def _opener(history: History | None) -> Callable[[Config], Observer]:
 
 @contextmanager
 def _handled_signals() -> Iterator[set[signal.Signals]]:
-    """The signals that ask for something, blocked so that they can be waited for.
+    """Blocks the signals that we handle, so that they can be waited for; yields them.
 
     A handler would not do: a signal that arrives just before the main thread falls asleep does
     not wake it. Threads started meanwhile have them blocked too. SIGHUP and SIGINT stay ignored
-    where they were (nohup, a background job).
+    if they were (nohup, a background job).
     """
     signals = {
         number
@@ -271,7 +272,7 @@ def _handled_signals() -> Iterator[set[signal.Signals]]:
         yield signals
     finally:
         while signal.sigtimedwait(signals, 0) is not None:
-            pass  # asked again while stopping
+            pass  # another one arrived while stopping
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
@@ -283,7 +284,7 @@ def announcement(
     scheme: str = "http",
     by_hand: bool = True,
 ) -> str:
-    """What was attached, tier by tier, where to look, and `by_hand` how to stop."""
+    """The text that says what was attached, per tier, where to look, and `by_hand` how to stop."""
     tiers: dict[str, list[Hook]] = {}
     for hook in hooks:
         tiers.setdefault(hook.tier, []).append(hook)
@@ -303,7 +304,7 @@ def announcement(
             f"  {'':<10} off: {', '.join(dict.fromkeys(names))}: {reason}"
             for reason, names in off.items()
         ]
-    # An address that means every interface is none to type into a browser.
+    # An address that means every interface cannot be typed into a browser.
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     url = f"{scheme}://{Address(near, address.port)}"
     lines += [

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon and systemd tell each other: states, the watchdog, priorities of log lines.
+"""The messages between the daemon and systemd: states, the watchdog, priorities of log lines.
 
 The protocol is sd_notify(3): datagrams of `NAME=value` lines to the socket that NOTIFY_SOCKET
-names. Log lines get their priority as sd-daemon(3) has it, a prefix such as `<4>`.
+names. A log line has its priority as a prefix such as `<4>`, see sd-daemon(3).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Supervisor:
-    """Who started us and wants to know how we are: systemd, or nobody."""
+    """The service manager that wants state messages: systemd, or none."""
 
     address: str | None = None
-    """Of the socket to tell; one of the abstract kind begins with a zero byte."""
+    """Address of its socket; an abstract one begins with a zero byte. None: send nothing."""
     watchdog: float | None = None
-    """Seconds without a sign of life after which we are killed; None: never."""
+    """Seconds without a keep-alive message after which it kills us; None: never."""
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str], pid: int | None = None) -> Self:
-        """What `environment` says, taken out of it: what we start is not to speak for us.
+        """Read the variables of `environment` and remove them: what we start may not speak for us.
 
-        `pid` is ours, by default the real one.
+        `pid` is our process id, by default the real one.
         """
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
@@ -43,41 +43,42 @@ class Supervisor:
         watched = ours and microseconds.isdecimal() and int(microseconds) > 0
         if address.startswith("@"):
             address = "\0" + address[1:]
-        elif not address.startswith("/"):  # vsock: reaches a host from its guests, not us
+        elif not address.startswith("/"):  # vsock: from a virtual machine to its host
             address = ""
         return cls(address or None, int(microseconds) / 1e6 if address and watched else None)
 
     def ready(self, status: str) -> None:
-        self._tell("READY=1", f"STATUS={status}")
+        """Report that we are up; `status` is for `systemctl status`."""
+        self._send("READY=1", f"STATUS={status}")
 
     def status(self, status: str) -> None:
-        self._tell(f"STATUS={status}")
+        self._send(f"STATUS={status}")
 
     def alive(self, status: str) -> None:
-        """Puts the watchdog off."""
-        self._tell("WATCHDOG=1", f"STATUS={status}")
+        """Tell the watchdog that we are alive."""
+        self._send("WATCHDOG=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """To be followed by `ready`."""
-        # the clock that tells a reload from an earlier one: Type=notify-reload insists on it
+        """Announce a reload; `ready` must follow."""
+        # Type=notify-reload needs the time, to tell this reload from an earlier one
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={now}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={now}")
 
     def stopping(self) -> None:
-        self._tell("STOPPING=1")
+        self._send("STOPPING=1")
 
-    def _tell(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> None:
         if self.address is None:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ours:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             try:
-                ours.sendto("\n".join(lines).encode(), self.address)
-            except OSError as error:  # it notices by itself that we stay silent
-                log.warning("systemd cannot be told %s: %s", lines[0], error.strerror)
+                sender.sendto("\n".join(lines).encode(), self.address)
+            except OSError as error:  # systemd notices our silence by itself
+                log.warning("cannot send %s to systemd: %s", lines[0], error.strerror)
 
 
 def logs_to_journal(environment: Mapping[str, str], descriptor: int = 2) -> bool:
-    """Whether what is written to `descriptor` arrives in the journal (JOURNAL_STREAM)."""
+    """Whether `descriptor` is connected to the journal, as JOURNAL_STREAM says."""
     with contextlib.suppress(OSError):
         file = os.fstat(descriptor)
         return environment.get("JOURNAL_STREAM") == f"{file.st_dev}:{file.st_ino}"
@@ -85,19 +86,19 @@ def logs_to_journal(environment: Mapping[str, str], descriptor: int = 2) -> bool
 
 
 class JournalFormatter(logging.Formatter):
-    """Lines for the journal: with their priority, without the time, which it knows."""
+    """Lines for the journal: with a priority, and without the time, which the journal adds."""
 
     def __init__(self) -> None:
         super().__init__("%(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         prefix = f"<{_priority(record.levelno)}>"
-        # each line is an entry of its own there, a traceback's too
+        # each line becomes an entry of its own, those of a traceback too
         return "\n".join(prefix + line for line in super().format(record).splitlines())
 
 
 def _priority(level: int) -> int:
-    """As syslog(3) has it: 2 critical, 3 error, 4 warning, 6 informational, 7 debug."""
+    """The priority in syslog(3): 2 critical, 3 error, 4 warning, 6 informational, 7 debug."""
     for least, priority in (
         (logging.CRITICAL, 2),
         (logging.ERROR, 3),

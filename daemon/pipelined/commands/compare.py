@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined compare`: run commands in turn, or set two recorded runs side by side."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelined.commands import standard_error
+from pipelined.commands.recorded_runs import open_history, state_directory_option
+from pipelined.commands.report_output import color_option, open_console, report_file
+from pipelined.commands.run import TakesCommand
+from pipelined.errors import UserError, why
+
+if TYPE_CHECKING:
+    from pipelined.analysis.comparison import Comparison
+    from pipelined.runs import Run
+
+__all__ = ["compare"]
+
+#: Words of `compare` that name a run: an id or its beginning, `last`, a file of `run --json`.
+RUN_WORD = re.compile(r"last|\d+(-\d*)?|\S+\.json")
+
+
+@click.command(
+    cls=TakesCommand,
+    epilog="""\b
+Examples:
+  sudo pipelined compare 'sort log | uniq' 'sort -u log'
+  sudo pipelined compare -n 9 --cold big.log 'awk "{n++}" big.log' 'cat big.log | awk "{n++}"'
+  pipelined compare 1763809200123-4711 last
+  pipelined compare tuesday.json wednesday.json
+
+A word such as 1763809200123-4711, its beginning, `last`, or the name of a .json file is a run;
+anything else is a command. After --, every word is a command.""",
+)
+@click.option(
+    "-n",
+    "--rounds",
+    metavar="ROUNDS",
+    type=click.IntRange(1, 10_000),
+    default=5,
+    show_default=True,
+    help="How often each command is measured.",
+)
+@click.option(
+    "--warm-up",
+    metavar="ROUNDS",
+    type=click.IntRange(0, 10_000),
+    default=1,
+    show_default=True,
+    help="How often each command runs before that, without being measured.",
+)
+@click.option(
+    "--cold",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Drop FILE, or all files in a directory, from the page cache before each execution.",
+)
+@click.option(
+    "--warm",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Read FILE, or all files in a directory, into the page cache before each execution.",
+)
+@click.option(
+    "--shell",
+    metavar="SHELL",
+    help="The shell that runs the commands. [default: bash, else sh]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the report to FILE instead of stdout.",
+)
+@state_directory_option
+@color_option
+@click.argument("command", nargs=-1, required=True)
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    command: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    state_directory: Path | None,
+    color: str,
+    **plan: Any,
+) -> int:
+    """Compare commands, or two recorded runs: which wins, and why.
+
+    Each command runs equally often, in turn, with no input. Its output is not shown, but must be
+    the same each time. Reports medians, spread, and the ratio round by round.
+    """
+    from pipelined.analysis.comparison import LABELS
+
+    runs = [not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None for word in command]
+    if any(runs) and not all(runs):
+        raise click.UsageError(
+            "compare runs with runs, or commands with commands; after --, every word is a command",
+            ctx,
+        )
+    most = 2 if all(runs) else len(LABELS)
+    if not 2 <= len(command) <= most:
+        things = "two runs" if all(runs) else f"two to {most} commands, each as one quoted string"
+        raise click.UsageError(f"compare takes {things}", ctx)
+    given = [name for name in (*plan, "state_directory") if _was_given(ctx, name)]
+    wrong = [name for name in given if all(runs) != (name == "state_directory")]
+    if wrong:
+        flag = f"--{wrong[0].replace('_', '-')}"
+        raise click.UsageError(f"{flag} is for {'commands' if all(runs) else 'runs'}", ctx)
+    standard_error.log_to_stderr("critical")
+    with report_file(output, sys.stdout) as file:
+        if all(runs):
+            from pipelined.analysis.comparison import compare_runs
+
+            first, second = (recorded_run(word, state_directory) for word in command)
+            found = compare_runs(first, second)
+        else:
+            found = _compare_commands(command, plan, color)
+        try:
+            if as_json:
+                import json
+
+                from pipelined.analysis.comparison import comparison_as_dict
+
+                json.dump(comparison_as_dict(found), file, indent=2)
+                file.write("\n")
+            else:
+                from pipelined.terminal.comparison_report import render
+
+                render(found, open_console(file, color))
+            file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UserError(f"cannot write {output or 'the report'}: {why(error)}") from None
+    return 0
+
+
+def _was_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
+def _compare_commands(commands: tuple[str, ...], plan: Mapping[str, Any], color: str) -> Comparison:
+    from pipelined.run.trials import Plan, run_trials
+    from pipelined.terminal.comparison_report import progress
+
+    console = open_console(sys.stderr, color)
+    return run_trials(Plan(commands, **plan), show_progress=lambda total: progress(console, total))
+
+
+def recorded_run(word: str, state_directory: Path | None) -> Run:
+    """The run that a word of `compare` names. Raises UserError if there is none."""
+    if word.endswith(".json"):
+        return _run_from_file(Path(word))
+    return open_history(state_directory).run(word).run
+
+
+def _run_from_file(path: Path) -> Run:
+    """The first run of a report by `run --json`, or the run that `show --json` described."""
+    import json
+
+    from pipelined.schema import run_from_dict
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        runs = document.get("runs", [document])
+        if runs:
+            return run_from_dict(runs[0])
+        reason, hint = "it has no run", "give the report of a command with a pipeline"
+    except OSError as error:
+        reason, hint = why(error), "name a file that can be read"
+    except (KeyError, TypeError, ValueError, AttributeError):
+        reason, hint = "it describes no run", "write one with: pipelined run --json -o FILE"
+    raise UserError(f"cannot read a run from {path}: {reason}", hint)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined runs` and `show`: finished runs as the daemon has recorded them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelined.commands.report_output import color_option, open_console
+
+if TYPE_CHECKING:
+    from pipelined.history.history import History
+
+__all__ = ["list_runs", "open_history", "show", "state_directory_option"]
+
+state_directory_option = click.option(
+    "--state-directory",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, readable=False),  # one that cannot be read is reported later
+    help="Where the daemon keeps its history. [default: $STATE_DIRECTORY, else /var/lib/pipelined]",
+)
+
+
+@click.command(
+    "runs",
+    epilog="""\b
+Examples:
+  sudo pipelined runs
+  sudo pipelined runs --since 2h --command sort
+  sudo pipelined runs --finding barrier --since 2026-11-21 --json
+
+Reads the history directly: the daemon need not run. The run that started last comes first.""",
+)
+@click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
+@click.option("--unit", metavar="UNIT", help="Runs of this systemd unit or cgroup.")
+@click.option("--finding", metavar="ID", help="Runs that have this finding.")
+@click.option("--command", metavar="NAME", help="Runs with a stage of this name.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Started then or later: 2h (ago), 2026-11-21, '2026-11-21 03:00'.",
+)
+@click.option("--until", metavar="WHEN", help="Started before.")
+@click.option(
+    "--limit",
+    metavar="COUNT",
+    type=click.IntRange(1, 100_000),
+    default=20,
+    show_default=True,
+    help="Show at most this many runs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
+@state_directory_option
+@color_option
+def list_runs(
+    state_directory: Path | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    as_json: bool,
+    color: str,
+    **searched: Any,
+) -> None:
+    """List finished runs that the daemon has recorded."""
+    searched |= {"since": _moment("--since", since), "until": _moment("--until", until)}
+    # One more than is shown, to know whether there are more.
+    found = open_history(state_directory).runs(**searched, limit=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if as_json:
+        import json
+
+        from pipelined.history.history import summary_as_dict
+
+        described = [summary_as_dict(run) for run in shown]
+        click.echo(
+            json.dumps({"runs": described, "next": shown[-1].id if more else None}, indent=2)
+        )
+        return
+    if not shown:
+        click.echo("no finished run matches" if any(searched.values()) else "no run yet")
+        return
+    import time
+
+    from pipelined.terminal.drawing import is_ascii, print_lines, report_width
+    from pipelined.terminal.history_report import run_table
+
+    console = open_console(sys.stdout, color)
+    width = report_width(console)
+    print_lines(run_table(shown, width, time.time(), ascii_only=is_ascii(console)), console)
+    if more:
+        console.print(f"There are more: --limit {2 * limit}", highlight=False)
+
+
+def _moment(flag: str, text: str | None) -> float | None:
+    from pipelined.history.history import moment
+
+    try:
+        return None if text is None else moment(text)
+    except ValueError as error:
+        raise click.UsageError(f"{flag}: {error}") from None
+
+
+def open_history(state_directory: Path | None) -> History:
+    """The history that the daemon keeps in this directory, for reading."""
+    from pipelined.analysis.machine import Host
+    from pipelined.history.history import History, default_directory
+
+    return History(state_directory or default_directory(os.environ), host=Host.read())
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  sudo pipelined show
+  sudo pipelined show 1763736801204
+  sudo pipelined show last --json > run.json""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+@state_directory_option
+@color_option
+@click.argument("run", default="last")
+def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> None:
+    """Show the report of a recorded run.
+
+    RUN is an id that pipelined runs lists, or a beginning that only this id has. The default is
+    last, the run that ended last.
+    """
+    found = open_history(state_directory).run(run)
+    if as_json:
+        import json
+
+        from pipelined.analysis.machine import Host
+        from pipelined.model.timeline import timeline_as_dict
+        from pipelined.schema import describe_run
+
+        # Arguments that may not be shown are not recorded.
+        recorded = any(stage.arguments is not None for stage in found.run.stages)
+        described = describe_run(found.run, Host.read(), show_arguments=recorded)
+        described["timeline"] = timeline_as_dict(found.timeline)
+        click.echo(json.dumps(described, indent=2))
+        return
+    from pipelined.terminal.drawing import is_ascii, print_lines, report_width
+    from pipelined.terminal.history_report import time_lines
+    from pipelined.terminal.run_report import render
+
+    console = open_console(sys.stdout, color)
+    render(found.run, console, None)
+    drawn = time_lines(
+        found.run, found.timeline, report_width(console), ascii_only=is_ascii(console)
+    )
+    print_lines([*([""] if drawn else []), *drawn], console)

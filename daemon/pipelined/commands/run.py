@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined run`: run a command and report on its pipelines."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import click
+
+from pipelined.commands import standard_error
+from pipelined.commands.report_output import color_option, open_console, report_file
+from pipelined.errors import why
+
+__all__ = ["TakesCommand", "run"]
+
+
+class TakesCommand(click.Command):
+    """A command whose options end at the first word of another command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        words = len(ctx.params.get("command") or ())
+        # After `--` come a command and its arguments, even if it is one word with blanks.
+        ctx.meta["direct"] = words < len(given) and given[-words - 1] == "--"
+        return rest
+
+
+@click.command(
+    cls=TakesCommand,
+    context_settings={"allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  sudo pipelined run 'cat big.log | cut -d " " -f 1 | sort | uniq -c'
+  sudo pipelined run -o report.txt 'zcat f.gz | wc -l' > count
+  sudo pipelined run --shell zsh 'sort a b |& tee log'
+  sudo pipelined run --json -o run.json -- ./nightly.sh --full
+
+Quote the pipeline. Otherwise your own shell splits it, and only its first command is watched.
+One string is run by bash, or by sh if there is no bash; several words are run as they are.""",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the report to FILE instead of stderr.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+@click.option(
+    "--shell",
+    metavar="SHELL",
+    help="The shell that runs a one-string command. [default: bash, else sh]",
+)
+@color_option
+@click.argument("command", nargs=-1, required=True)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    command: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    shell: str | None,
+    color: str,
+) -> int:
+    """Run a command and report how its pipelines ran.
+
+    The command keeps its input, output and exit status; the report goes to stderr when it has
+    ended. Signals sent to pipelined are passed on to the command.
+    """
+    from pipelined.run import child, profile
+
+    if shell is not None and (ctx.meta["direct"] or len(command) > 1):
+        raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
+    arguments = child.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
+    standard_error.log_to_stderr("critical")
+    with report_file(output, sys.stderr) as file:
+        found = profile.profile(arguments)
+        # Even if the report fails, the exit status is the command's.
+        with contextlib.suppress(BrokenPipeError):
+            try:
+                if as_json:
+                    profile.write_json(found, file)
+                else:
+                    from pipelined.terminal.run_report import write_report
+
+                    write_report(found, open_console(file, color))
+                file.flush()
+            except OSError as error:
+                if output is None:
+                    raise
+                standard_error.complain(f"cannot write {output}: {why(error)}", 1)
+    return found.status
