@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 __all__ = [
     "FILL_EDGES",
+    "HISTOGRAMS",
     "LEVELS",
     "PAGE_CLASSES",
     "SIZE_EDGES",
@@ -22,6 +23,7 @@ __all__ = [
     "Endpoint",
     "Functions",
     "Histogram",
+    "HistogramKind",
     "PipeEnd",
     "Place",
     "Readahead",
@@ -74,6 +76,41 @@ _ONE_KIND = 0.95
 SIZE_EDGES = tuple(2**n for n in range(21))
 TIME_EDGES = tuple(2**n / 1e9 for n in range(10, 35))
 FILL_EDGES = tuple(n / 8 for n in range(9))
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramKind:
+    """One of the histograms that the `functions` tier counts."""
+
+    field: str
+    """Of `Functions`."""
+    name: str
+    """In the API; with the prefix `pipelined_`, of its metric."""
+    edges: tuple[float, ...]
+    record: str
+    """Its field in the kernel side's `struct functions`."""
+    unit: float = 1
+    """What 1 in the kernel side's sum is worth."""
+    overflow: bool = True
+    """Whether a last bucket counts the values above all edges."""
+
+    @property
+    def buckets(self) -> int:
+        return len(self.edges) + self.overflow
+
+
+#: All histograms, in the order of the kernel side's `struct functions`.
+HISTOGRAMS = (
+    HistogramKind("pipe_writes", "pipe_write_size_bytes", SIZE_EDGES, "pipe_writes"),
+    HistogramKind("pipe_reads", "pipe_read_size_bytes", SIZE_EDGES, "pipe_reads"),
+    HistogramKind("file_reads", "file_read_size_bytes", SIZE_EDGES, "file_reads"),
+    HistogramKind(
+        "file_read_seconds", "file_read_seconds", TIME_EDGES, "file_read_time", unit=1e-9
+    ),
+    HistogramKind(
+        "pipe_fill", "pipe_fill_ratio", FILL_EDGES, "pipe_fill", unit=2**-16, overflow=False
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

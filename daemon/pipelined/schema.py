@@ -16,13 +16,11 @@ from pipelined.analysis.findings import DOCUMENTATION, Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import sentence
 from pipelined.runs import (
-    FILL_EDGES,
+    HISTOGRAMS,
     LEVELS,
     PAGE_CLASSES,
-    SIZE_EDGES,
     STALL_CLASSES,
     STATES,
-    TIME_EDGES,
     Endpoint,
     Functions,
     Histogram,
@@ -240,21 +238,11 @@ def _readahead_from_dict(described: Mapping[str, Any] | None) -> Readahead | Non
     )
 
 
-#: Key in the schema, field of `Functions`, bucket edges.
-_HISTOGRAMS = (
-    ("pipe_write_size_bytes", "pipe_writes", SIZE_EDGES),
-    ("pipe_read_size_bytes", "pipe_reads", SIZE_EDGES),
-    ("file_read_size_bytes", "file_reads", SIZE_EDGES),
-    ("file_read_seconds", "file_read_seconds", TIME_EDGES),
-    ("pipe_fill_ratio", "pipe_fill", FILL_EDGES),
-)
-
-
 def _functions_as_dict(functions: Functions) -> dict[str, Any]:
     described: dict[str, Any] = {"pipe_capacity_bytes": functions.pipe_capacity_bytes}
-    for key, field, _ in _HISTOGRAMS:
-        histogram: Histogram = getattr(functions, field)
-        described[key] = {
+    for kind in HISTOGRAMS:
+        histogram: Histogram = getattr(functions, kind.field)
+        described[kind.name] = {
             "count": histogram.count,
             "sum": histogram.sum,
             "buckets": [
@@ -270,9 +258,10 @@ def _functions_from_dict(described: Mapping[str, Any] | None) -> Functions | Non
     if described is None:
         return None
     histograms = {}
-    for key, field, edges in _HISTOGRAMS:
-        found = {bucket["le"]: bucket["count"] for bucket in described[key]["buckets"]}
-        places = edges if edges is FILL_EDGES else (*edges, None)
+    for kind in HISTOGRAMS:
+        written = described[kind.name]
+        found = {bucket["le"]: bucket["count"] for bucket in written["buckets"]}
+        places = (*kind.edges, None) if kind.overflow else kind.edges
         counts = tuple(found.get(edge, 0) for edge in places)
-        histograms[field] = Histogram(edges, counts, described[key]["sum"])
+        histograms[kind.field] = Histogram(kind.edges, counts, written["sum"])
     return Functions(**histograms, pipe_capacity_bytes=described["pipe_capacity_bytes"])
