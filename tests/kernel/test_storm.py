@@ -6,12 +6,13 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable
+from ctypes import sizeof
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pipelined.config import Config
-from pipelined.kernel.records import FUNCTIONS, READAHEAD, STAGE
+from pipelined.kernel.layout import Functions, ReadaheadCounters, Stage
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def test_every_pipeline_of_a_storm_is_counted(
     assert not any(entries_left(observer).values())
     assert runs_but(observer, pipeline) == others
     # the records that are mapped when they come into use are bounded
-    record = STAGE.size + FUNCTIONS.size + READAHEAD.size
+    record = sizeof(Stage) + sizeof(Functions) + sizeof(ReadaheadCounters)
     assert resident_bytes() - memory < (4 << 20) + record * Config().max_stages
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelined.kernel.records import COUNTERS
+from pipelined.kernel.layout import COUNTERS
 from pipelined.model.timeline import (
     MAX_POINTS,
     NOTED,

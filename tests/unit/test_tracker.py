@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from pipelined.kernel.layout import COUNTERS
 from pipelined.kernel.records import (
-    COUNTERS,
     PIPE_KEY,
     EndRecord,
     Group,

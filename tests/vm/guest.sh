@@ -19,7 +19,7 @@ fi
 # emulated time is warped: nothing that asserts how long something takes
 .venv/bin/python -B -m pytest -q --color=no --tb=short -p no:cacheprovider --basetemp=/tmp/pytest \
     -m 'not real_time' \
-    tests/kernel/test_layout.py tests/kernel/test_functions.py tests/kernel/test_shapes.py \
+    tests/unit/test_layout.py tests/kernel/test_functions.py tests/kernel/test_shapes.py \
     tests/kernel/test_readahead.py \
     tests/kernel/test_robust.py::test_a_function_that_is_not_there_is_done_without "$@"
 echo "guest: result doctor=$doctor tests=$?"

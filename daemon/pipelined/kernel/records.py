@@ -1,119 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode the kernel side's map records.
+"""Decode the kernel side's map records, whose bytes layout.py describes.
 
-The layouts are those of bpf/pipelined.h. tests/kernel/test_layout.py compares them.
 Counters stay integers here, in the kernel side's units (nanoseconds, bytes, calls): the
 model adds them up many times before anybody reads one.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from ctypes import sizeof
 from dataclasses import dataclass
 from struct import Struct
 
+from pipelined.kernel import layout
+from pipelined.kernel.layout import COUNTERS, struct_of, words_of
 from pipelined.runs import (
-    FILL_EDGES,
-    LEVELS,
+    HISTOGRAMS,
     PAGE_CLASSES,
-    SIZE_EDGES,
     STALL_CLASSES,
     STATES,
-    TIME_EDGES,
     Endpoint,
+    Functions,
+    Histogram,
+    Readahead,
+    Stalls,
 )
 
 __all__ = [
-    "CONTROL",
-    "COUNTERS",
-    "FUNCTIONS",
-    "HISTOGRAMS",
-    "LOST_KINDS",
     "NO_READAHEAD",
     "NS",
-    "PIPE",
-    "PIPELINE",
-    "PIPE_END",
     "PIPE_KEY",
-    "READAHEAD",
-    "STAGE",
-    "STAGE_ENDS",
     "EndRecord",
     "Group",
     "PipelineRecord",
+    "RawStage",
     "StageRecord",
+    "decode_functions",
     "decode_pipeline",
+    "decode_readahead",
     "decode_stage",
+    "text",
 ]
 
 #: Seconds.
 NS = 1e-9
 
-#: What could not be recorded, in the order of `enum lost_kind`.
-LOST_KINDS = ("tasks", "stages", "pipes", "ends", "updates", "readahead")
+#: The bytes of a stage's record, those of its functions and those of its readahead. The latter two
+#: are empty if their tiers are off.
+RawStage = tuple[bytes, bytes, bytes]
 
-#: What a stage counts after its nanoseconds by state, in the order of `struct stage`.
-COUNTERS = (
-    "user_ns",
-    "system_ns",
-    "read_bytes",
-    "written_bytes",
-    "read_calls",
-    "write_calls",
-    "sleeps_empty",
-    "sleeps_full",
-    "forks",
-    "execs",
-    "exec_failures",
-    "exited_children",
-    "children_cpu_ns",
-    "children_life_ns",
+PIPE_KEY = struct_of(layout.PipeKey, "inode", "device", "pad")
+
+_STAGE = struct_of(
+    layout.Stage,
+    "word",
+    "pipeline.alias",
+    "start_ns",
+    "end_ns",
+    "root_start_ns",
+    "cgroup",
+    "live",
+    "generation",
+    "pid",
+    "parent_pid",
+    "flags",
+    "comm",
+    "ends",
+)
+_COUNTED = struct_of(layout.Stage, "time_ns", *COUNTERS)
+_CLOCK = struct_of(layout.Stage, "pipeline.time_ns", "pipeline.start_ns")
+_END = struct_of(layout.PipeEnd, "key.inode", "key.device", "key.pad", "sleeps", "asleep_ns")
+_FUNCTIONS = Struct(f"={sizeof(layout.Functions) // 8}Q")
+_READAHEAD = Struct(f"={sizeof(layout.ReadaheadCounters) // 8}Q")
+
+# Places among those values.
+_HISTOGRAMS = tuple(
+    (
+        kind,
+        words_of(layout.Functions, f"{kind.record}.counts"),
+        words_of(layout.Functions, f"{kind.record}.sum").start,
+    )
+    for kind in HISTOGRAMS
+)
+_PIPE_SLOTS = words_of(layout.Functions, "pipe_slots").start
+_PAGES, _FAULTS, _STALLS, _STALL_NS = (
+    words_of(layout.ReadaheadCounters, name) for name in ("pages", "faults", "stalls", "stall_ns")
+)
+_INSERTED, _DIRECT_BYTES = (
+    words_of(layout.ReadaheadCounters, name).start for name in ("inserted", "direct_bytes")
 )
 
-#: Histograms of `struct functions` in their order: field of `runs.Functions`, edges, number of
-#: buckets, and the value of 1 in the record's sum.
-HISTOGRAMS: tuple[tuple[str, tuple[float, ...], int, float], ...] = (
-    ("pipe_writes", SIZE_EDGES, len(SIZE_EDGES) + 1, 1),
-    ("pipe_reads", SIZE_EDGES, len(SIZE_EDGES) + 1, 1),
-    ("file_reads", SIZE_EDGES, len(SIZE_EDGES) + 1, 1),
-    ("file_read_seconds", TIME_EDGES, len(TIME_EDGES) + 1, NS),
-    ("pipe_fill", FILL_EDGES, len(FILL_EDGES), 2**-16),
+_SLEEPS_EMPTY, _SLEEPS_FULL, _READ_BYTES, _FORKS = (
+    len(STATES) + COUNTERS.index(name)
+    for name in ("sleeps_empty", "sleeps_full", "read_bytes", "forks")
 )
-
-#: Pipe ends that a stage remembers.
-STAGE_ENDS = 8
-
-_CLOCKS = 2 * len(LEVELS)
-
-# Signed: two CPUs may credit a few negative nanoseconds before the positive ones land.
-_COUNTED = f"{len(STATES) + len(COUNTERS)}q"
-PIPELINE = Struct(f"=QQ{_CLOCKS}qQ")
-PIPE_END = Struct("=QIIQQ")
-_STAGE = f"{_COUNTED}7Q6I16s{STAGE_ENDS * PIPE_END.size}s"
-STAGE = Struct(f"=Q{PIPELINE.size}s{_STAGE}")
-FUNCTIONS = Struct(f"={sum(buckets + 1 for _, _, buckets, _ in HISTOGRAMS) + 1}Q")
-PIPE_KEY = Struct("=QII")
-PIPE = Struct("=16Q4I16s")
-READAHEAD = Struct(f"={len(PAGE_CLASSES) + 2 + 5 * len(STALL_CLASSES)}Q")
-CONTROL = Struct("=QQQQIIQQQ")
-
-#: The same, but of the pipeline only the alias.
-_STAGE_AND_ALIAS = Struct(f"=Q8xQ{PIPELINE.size - 16}x{_STAGE}")
-_STAGE_PARTIAL = 1
-_STAGE_ALONE = 16
-_END_SIDE_MASK = 3
-_END_JOINED = 4
-_END_BORROWED = 8
-_SLEEPS = len(STATES) + COUNTERS.index("sleeps_empty")
-_READ_BYTES = len(STATES) + COUNTERS.index("read_bytes")
-_FORKS = len(STATES) + COUNTERS.index("forks")
 
 #: A program in no pipeline counts once its calls have read as much as a pipe holds: the libraries
 #: and settings that most programs begin with are less.
 READS_ALONE = 65536
 
 #: What most stages of a storm of short processes read through the page cache.
-NO_READAHEAD = (0,) * (READAHEAD.size // 8)
-_NO_READAHEAD = bytes(READAHEAD.size)
+NO_READAHEAD = (0,) * (sizeof(layout.ReadaheadCounters) // 8)
+_NO_READAHEAD = bytes(sizeof(layout.ReadaheadCounters))
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True, eq=False)
@@ -159,10 +150,10 @@ class StageRecord:
     borrows: bool = False
     """It uses a pipe of the stage around it."""
     functions: tuple[int, ...] = ()
-    """The values of `struct functions`; empty where that tier is off."""
+    """The values of `struct functions`; empty if that tier is off."""
     readahead: tuple[int, ...] = ()
-    """The values of `struct readahead`; empty where that tier is off."""
-    raw: tuple[bytes, ...] = ()
+    """The values of `struct readahead`; empty if that tier is off."""
+    raw: RawStage = (b"", b"", b"")
     """What this was decoded from."""
 
 
@@ -199,59 +190,91 @@ class Group:
         )
 
 
-def decode_stage(raw: tuple[bytes, bytes, bytes], index: int) -> StageRecord:
-    """The stage that `raw` holds: its record, those of its functions and of its readahead.
-
-    The latter two are empty where their tiers are off; `index` is its place in all arrays.
-    """
+def decode_stage(raw: RawStage, index: int) -> StageRecord:
+    """The stage whose bytes `raw` holds; `index` is its place in all arrays."""
     record, functions, readahead = raw
-    fields = _STAGE_AND_ALIAS.unpack_from(record)
-    word, alias, *counted = fields[: 2 + len(STATES) + len(COUNTERS)]
-    start, end, _, root_start, _, cgroup = fields[-15:-9]
-    live, generation, pid, parent_pid, _, flags, _, comm, slots = fields[-9:]
+    # Assigned one by one: to call the class with 20 keywords would take a third longer.
+    stage = StageRecord.__new__(StageRecord)
+    (
+        word,
+        stage.alias,
+        stage.start_ns,
+        stage.end_ns,
+        stage.root_start_ns,
+        stage.cgroup,
+        stage.live,
+        stage.generation,
+        stage.pid,
+        stage.parent_pid,
+        flags,
+        comm,
+        slots,
+    ) = _STAGE.unpack_from(record)
+    stage.raw = raw
+    stage.index = index
+    stage.outer = word >> layout.WORD_OUTER_SHIFT & layout.INDEX_MASK
+    stage.partial = bool(flags & layout.STAGE_PARTIAL)
+    stage.alone = bool(flags & layout.STAGE_ALONE)
+    stage.command = text(comm)
+    stage.counted = counted = list(_COUNTED.unpack_from(record))
+    stage.borrows = False
     ends = []
-    borrows = False
-    for inode, device, side, sleeps, asleep in PIPE_END.iter_unpack(slots):
+    for inode, device, side_and_flags, sleeps, asleep_ns in _END.iter_unpack(slots):
         if not inode:
             break
-        borrows |= bool(side & _END_BORROWED)
-        if side & _END_SIDE_MASK:
+        if side_and_flags & layout.END_BORROWED:
+            stage.borrows = True
+        side = (side_and_flags & layout.END_SIDE_MASK) - 1
+        if side >= 0:
+            writes = side == layout.SIDE_WRITE
             key = PIPE_KEY.pack(inode, device, 0)
-            writes = side & _END_SIDE_MASK == 2
-            joined = bool(side & _END_JOINED)
-            ends.append(EndRecord(key, "write" if writes else "read", joined, sleeps, asleep))
-            counted[_SLEEPS + writes] += sleeps
-    return StageRecord(
-        index,
-        word >> 32 & 0x3FFFF,
-        alias,
-        counted,
-        start,
-        end,
-        root_start,
-        cgroup,
-        live,
-        generation,
-        pid,
-        parent_pid,
-        bool(flags & _STAGE_PARTIAL),
-        bool(flags & _STAGE_ALONE),
-        comm.split(b"\0", 1)[0].decode(errors="backslashreplace"),
-        tuple(ends),
-        borrows,
-        FUNCTIONS.unpack(functions) if functions else (),
-        _unpack_readahead(readahead),
-        raw,
-    )
-
-
-def _unpack_readahead(record: bytes) -> tuple[int, ...]:
-    if record == _NO_READAHEAD:
-        return NO_READAHEAD
-    return READAHEAD.unpack(record) if record else ()
+            joined = bool(side_and_flags & layout.END_JOINED)
+            ends.append(EndRecord(key, "write" if writes else "read", joined, sleeps, asleep_ns))
+            counted[_SLEEPS_FULL if writes else _SLEEPS_EMPTY] += sleeps
+    stage.ends = tuple(ends)
+    stage.functions = _FUNCTIONS.unpack(functions) if functions else ()
+    if readahead == _NO_READAHEAD:
+        stage.readahead = NO_READAHEAD
+    else:
+        stage.readahead = _READAHEAD.unpack(readahead) if readahead else ()
+    return stage
 
 
 def decode_pipeline(stage: bytes) -> PipelineRecord:
-    """The pipeline record inside a raw stage record."""
-    _, _, *times, start = PIPELINE.unpack_from(stage, 8)
+    """The pipeline record inside a stage's record."""
+    *times, start = _CLOCK.unpack_from(stage)
     return PipelineRecord(tuple(times[::2]), tuple(times[1::2]), start)
+
+
+def decode_functions(values: Sequence[int]) -> Functions:
+    """What the values of a `struct functions`, or sums of several, amount to."""
+    histograms = {
+        kind.field: Histogram(kind.edges, tuple(values[counts]), values[total] * kind.unit)
+        for kind, counts, total in _HISTOGRAMS
+    }
+    return Functions(**histograms, pipe_capacity_bytes=values[_PIPE_SLOTS] * _PAGE or None)
+
+
+def decode_readahead(values: Sequence[int]) -> Readahead:
+    """What the values of a `struct readahead`, or sums of several, amount to."""
+    stalls, stall_ns = values[_STALLS], values[_STALL_NS]
+    return Readahead(
+        pages=dict(zip(PAGE_CLASSES, values[_PAGES], strict=True)),
+        inserted_pages=values[_INSERTED],
+        direct_bytes=values[_DIRECT_BYTES],
+        faults=dict(zip(STALL_CLASSES, values[_FAULTS], strict=True)),
+        stalls={
+            name: Stalls(
+                alone=stalls[at],
+                overlapped=stalls[at + 1],
+                alone_seconds=NS * stall_ns[at],
+                overlapped_seconds=NS * stall_ns[at + 1],
+            )
+            for at, name in zip(range(0, len(stalls), 2), STALL_CLASSES, strict=True)
+        },
+    )
+
+
+def text(comm: bytes) -> str:
+    """A command name, as the kernel keeps it."""
+    return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")

@@ -14,38 +14,33 @@ import struct
 import sys
 import time
 from collections.abc import Collection, Iterable
+from ctypes import Structure, sizeof
 from dataclasses import dataclass
 
 from pipelined.errors import UserError
-from pipelined.kernel import records
+from pipelined.kernel import layout, records
+from pipelined.kernel.layout import Control, Pipe, offset_of
 from pipelined.kernel.loader import Loaded
-from pipelined.kernel.records import EndRecord, Group, StageRecord
-from pipelined.runs import STATES, Endpoint
+from pipelined.kernel.records import EndRecord, Group, RawStage, StageRecord
+from pipelined.runs import Endpoint
 
-__all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
+__all__ = ["MapUse", "Sweep", "command_key", "monotonic_to_unix"]
 
 _CHUNK = 256
 #: Records mapped at first: what is mapped counts as our memory, in use or not.
 _MAPPED = 1024
 
-#: Offsets of fields that are read or written alone (bpf/pipelined.h).
-START_OFFSET = 8 + records.PIPELINE.size + 8 * (len(STATES) + len(records.COUNTERS))
-GENERATION_OFFSET = START_OFFSET + 8 * 7
-BEGAN_OFFSET = 16
-MISSED_SWITCHES_OFFSET = 24
-WATCH_PID_OFFSET = 32
-WINDOWS_OFFSET = 40
-MAX_WINDOWS_OFFSET = 48
-UNITS_OFFSET = 56
+_STAGE_BYTES = sizeof(layout.Stage)
+_FUNCTIONS_BYTES = sizeof(layout.Functions)
+_READAHEAD_BYTES = sizeof(layout.ReadaheadCounters)
 
-#: In place of a process's id (bpf/pipelined.h).
-_WATCH_SWEEPER = 0xFFFFFFFF
+# In 64-bit words: of a record, and of those of its fields by which unused records are skipped.
+_STAGE_WORDS = _STAGE_BYTES // 8
+_START_WORD = offset_of(layout.Stage, "start_ns") // 8
+_GENERATION_WORD = offset_of(layout.Stage, "generation") // 8
 
-_GENERATION_MASK = 0x3FFF
-_COMM = 15
-_UNIT_LEN = 64
-
-_INTERPRETER, _WRAPPER, _SHELL, _ALONE = 1, 2, 4, 8
+_GENERATION_MASK = (1 << 32 - layout.GENERATION_SHIFT) - 1
+_LOST = struct.Struct(f"={len(layout.LOST_KINDS)}Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,8 @@ class Sweep:
         self._functions: mmap.mmap | None = None
         self._readahead: mmap.mmap | None = None
         self._map_stages(min(_MAPPED, max_stages))
-        self._lost = self._map("lost", 8 * len(records.LOST_KINDS))
-        self._control = self._map("control", records.CONTROL.size)
+        self._lost = self._map("lost", _LOST.size)
+        self._control = Control.from_buffer(self._map("control", sizeof(Control)))
         self._wakeups = _Wakeups(loaded.maps["wakeups"])
         self._in_use: dict[int, StageRecord] = {}
         self._groups: dict[int, Group] = {}
@@ -96,19 +91,24 @@ class Sweep:
         self._commands = 0
         self._readers = 0
         self._name_commands(
-            ((interpreters, _INTERPRETER), (wrappers, _WRAPPER), (shells, _SHELL), (alone, _ALONE))
+            (
+                (interpreters, layout.COMMAND_INTERPRETER),
+                (wrappers, layout.COMMAND_WRAPPER),
+                (shells, layout.COMMAND_SHELL),
+                (alone, layout.COMMAND_ALONE),
+            )
         )
         self._name_units(alone_units)
-        watched = _WATCH_SWEEPER if own_only else 0
-        struct.pack_into("=II", self._control, WATCH_PID_OFFSET, watched, all_alone)
-        struct.pack_into("=Q", self._control, MAX_WINDOWS_OFFSET, max_readers)
+        self._control.watch_pid = layout.WATCH_SWEEPER if own_only else 0
+        self._control.alone = all_alone
+        self._control.max_windows = max_readers
         self._wake_later()
         for index in range(max_stages, 0, -1):
             self._give_back(index)
 
     def began(self) -> None:
         """The programs are attached: what is older than this moment was running before."""
-        struct.pack_into("=Q", self._control, BEGAN_OFFSET, time.monotonic_ns())
+        self._control.began_ns = time.monotonic_ns()
         self._map_stages(self._mapped)  # by now it is known which maps are filled
 
     def take(self) -> list[Group]:
@@ -119,7 +119,7 @@ class Sweep:
         self._loaded.iterate()
         self._wakeups.clear()
         self._wake_later()
-        self._readers = struct.unpack_from("=Q", self._control, WINDOWS_OFFSET)[0]
+        self._readers = self._control.windows
         before, self._in_use = self._in_use, {}
         for index in self._find_in_use():
             raw = self._read(index)
@@ -149,26 +149,27 @@ class Sweep:
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)
             self._endpoints.pop(key, None)
-        blank = bytearray(records.STAGE.size)
+        blank, no_functions, no_readahead = (
+            layout.Stage(),
+            layout.Functions(),
+            layout.ReadaheadCounters(),
+        )
         for stage in stages:
-            offset = stage.index * len(blank)
-            generation = (stage.generation + 1) & _GENERATION_MASK
-            struct.pack_into("=I", blank, GENERATION_OFFSET, generation)
-            self._stages[offset : offset + len(blank)] = blank
+            blank.generation = (stage.generation + 1) & _GENERATION_MASK
+            _write(self._stages, stage.index, blank)
             if self._functions:
-                _clear(self._functions, stage.index, records.FUNCTIONS.size)
+                _write(self._functions, stage.index, no_functions)
             if self._readahead and stage.readahead is not records.NO_READAHEAD:
-                _clear(self._readahead, stage.index, records.READAHEAD.size)
+                _write(self._readahead, stage.index, no_readahead)
             self._give_back(stage.index)
 
     def lost(self) -> dict[str, int]:
         """What could not be recorded since the start, by kind."""
-        counts = struct.unpack_from(f"={len(records.LOST_KINDS)}Q", self._lost)
-        return dict(zip(records.LOST_KINDS, counts, strict=True))
+        return dict(zip(layout.LOST_KINDS, _LOST.unpack_from(self._lost), strict=True))
 
     def missed_switches(self) -> int:
         """Switches to threads of stages that the kernel did not trace, since the start."""
-        return int(struct.unpack_from("=Q", self._control, MISSED_SWITCHES_OFFSET)[0])
+        return self._control.missed_switches
 
     def missed_events(self) -> dict[str, int]:
         """Events that programs were passed over for, by hook, since the start."""
@@ -180,7 +181,7 @@ class Sweep:
         return [
             MapUse("stages", len(self._in_use), self._max_stages),
             MapUse("pipes", min(len(pipes), self._max_pipes), self._max_pipes),
-            MapUse("commands", self._commands, 256),
+            MapUse("commands", self._commands, layout.MAX_COMMANDS),
             MapUse("windows", self._readers, self._max_readers),
         ]
 
@@ -192,35 +193,30 @@ class Sweep:
         """Detach the programs and unmap everything."""
         self._loaded.close()
         self._wakeups.close()
-        for mapped in (
-            self._stages,
-            self._functions,
-            self._readahead,
-            self._lost,
-            self._control,
-        ):
+        for mapped in (self._stages, self._functions, self._readahead, self._lost):
             if mapped:
                 mapped.close()
+        del self._control
 
     def _map(self, name: str, size: int) -> mmap.mmap:
         page = mmap.PAGESIZE
         return mmap.mmap(self._loaded.maps[name], (size + page - 1) // page * page)
 
-    def _read(self, index: int) -> tuple[bytes, bytes, bytes]:
+    def _read(self, index: int) -> RawStage:
         return (
-            _slice(self._stages, index, records.STAGE.size),
-            _slice(self._functions, index, records.FUNCTIONS.size),
-            _slice(self._readahead, index, records.READAHEAD.size),
+            _slice(self._stages, index, _STAGE_BYTES),
+            _slice(self._functions, index, _FUNCTIONS_BYTES),
+            _slice(self._readahead, index, _READAHEAD_BYTES),
         )
 
     def _map_stages(self, count: int) -> None:
         """Map the records up to index `count`."""
         self._mapped = count
-        self._stages = self._map("stages", records.STAGE.size * (count + 1))
+        self._stages = self._map("stages", _STAGE_BYTES * (count + 1))
         if self._loaded.has_functions:
-            self._functions = self._map("functions", records.FUNCTIONS.size * (count + 1))
+            self._functions = self._map("functions", _FUNCTIONS_BYTES * (count + 1))
         if self._loaded.has_readahead:
-            self._readahead = self._map("readahead", records.READAHEAD.size * (count + 1))
+            self._readahead = self._map("readahead", _READAHEAD_BYTES * (count + 1))
 
     def _give_back(self, index: int) -> None:
         if not self._loaded.put("free_stages", None, index.to_bytes(4, sys.byteorder)):
@@ -230,15 +226,14 @@ class Sweep:
         flags: dict[bytes, int] = {}
         for names, flag in listed:
             for name in names:
-                # the kernel side leaves out a version at the end, too
-                key = os.fsencode(name)[:_COMM].rstrip(b"0123456789.")
+                key = command_key(name)
                 flags[key] = flags.get(key, 0) | flag
         for key, value in flags.items():
-            if not self._loaded.put("commands", key.ljust(16, b"\0"), struct.pack("=I", value)):
+            if not self._loaded.put("commands", key, struct.pack("=I", value)):
                 raise UserError(
                     f"too many command names: {len(flags)} interpreters, wrappers, shells "
                     "and commands alone",
-                    "name at most 256",
+                    f"name at most {layout.MAX_COMMANDS}",
                 )
         self._commands = len(flags)
 
@@ -246,29 +241,29 @@ class Sweep:
         keys = {re.sub("@.*(?=\\.)", "@", name).encode() for name in names}
         for key in keys:
             value = struct.pack("=I", 1)
-            if not self._loaded.put("units", key.ljust(_UNIT_LEN, b"\0"), value):
-                raise UserError(f"too many units alone: {len(keys)}", "name at most 256")
-        struct.pack_into("=Q", self._control, UNITS_OFFSET, len(keys))
+            if not self._loaded.put("units", key.ljust(layout.UNIT_LEN, b"\0"), value):
+                raise UserError(
+                    f"too many units alone: {len(keys)}", f"name at most {layout.MAX_UNITS}"
+                )
+        self._control.units = len(keys)
 
     def _wake_later(self) -> None:
-        ended = struct.unpack_from("=Q", self._control)[0]
-        struct.pack_into("=Q", self._control, 8, ended + max(1, self._max_stages // 8))
+        self._control.wake_at = self._control.ended + max(1, self._max_stages // 8)
 
     def _find_in_use(self) -> list[int]:
         """Indexes of used records. Free ones are taken lowest first, so the rest is untouched."""
         found: list[int] = []
-        step = records.STAGE.size // 8
         for first in range(1, self._max_stages + 1, _CHUNK):
             last = min(first + _CHUNK - 1, self._max_stages)
             if last > self._mapped:
                 self._map_stages(min(2 * self._mapped, self._max_stages))
-            begin, end = first * step, (last + 1) * step
+            begin, end = first * _STAGE_WORDS, (last + 1) * _STAGE_WORDS
             with memoryview(self._stages) as view, view.cast("Q") as words:
-                starts = words[begin + START_OFFSET // 8 : end : step].tolist()
+                starts = words[begin + _START_WORD : end : _STAGE_WORDS].tolist()
                 used = [first + i for i, start in enumerate(starts) if start]
                 found += used
                 # a record that was ever used has a generation, beside the pid in its word
-                if not (used or any(words[begin + GENERATION_OFFSET // 8 : end : step].tolist())):
+                if not (used or any(words[begin + _GENERATION_WORD : end : _STAGE_WORDS].tolist())):
                     break
         return found
 
@@ -280,7 +275,7 @@ class Sweep:
 
     def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
         # read again, after the stages: of those that are over it has all their time
-        clock = records.decode_pipeline(_slice(self._stages, root, records.STAGE.size))
+        clock = records.decode_pipeline(_slice(self._stages, root, _STAGE_BYTES))
         if len(stages) == 1:
             return Group(root, clock, stages)
         outer = stages[0].outer
@@ -292,7 +287,7 @@ class Sweep:
         )
         endpoints = self._endpoints_of([*stages, *around], {stage.pid for stage in stages})
         closed = not around and all(end.joined for stage in stages for end in stage.ends)
-        full = any(len(stage.ends) == records.STAGE_ENDS for stage in stages)
+        full = any(len(stage.ends) == layout.STAGE_ENDS for stage in stages)
         slot_edges = self._slot_edges(stages) if full else ()
         return Group(root, clock, stages, closed, endpoints, slot_edges)
 
@@ -315,17 +310,18 @@ class Sweep:
             for end in stage.ends:
                 if end.joined:
                     seen.setdefault(end.key, set()).add(end.side)
-        members = {(stage.generation << 18 | stage.index): stage.index for stage in stages}
+        members = {_reference(stage): stage.index for stage in stages}
         edges = []
         for key, sides in seen.items():
             if len(sides) == 2:
                 continue
-            value = self._loaded.get("pipes", key, records.PIPE.size)
-            if value is None:
+            pipe = self._pipe(key)
+            if pipe is None:
                 continue
-            slots = records.PIPE.unpack(value)[:16]
-            readers = [members[slot] for slot in slots[:8] if slot in members]
-            writers = [members[slot] for slot in slots[8:] if slot in members]
+            readers, writers = (
+                [members[slot] for slot in pipe.stages[side] if slot in members]
+                for side in (layout.SIDE_READ, layout.SIDE_WRITE)
+            )
             edges += [(writer, reader) for writer in writers for reader in readers]
         return tuple(edges)
 
@@ -333,34 +329,53 @@ class Sweep:
         """Process id and endpoint at the other side of a pipe, once known."""
         if end.key in self._endpoints:
             return self._endpoints[end.key]
-        value = self._loaded.get("pipes", end.key, records.PIPE.size)
-        if value is None:
+        pipe = self._pipe(end.key)
+        if pipe is None:
             return None
-        *slots, _, pid, side, _, command = records.PIPE.unpack(value)
-        other = "write" if end.side == "read" else "read"
+        other, side = (
+            ("write", layout.SIDE_WRITE) if end.side == "read" else ("read", layout.SIDE_READ)
+        )
         found = None
-        if pid and ("write" if side else "read") == other:
-            found = (pid, Endpoint(_text(command), other))
-        for slot in slots[:8] if other == "read" else slots[8:]:
-            stage = self._in_use.get(slot & 0x3FFFF)
-            if stage and stage.generation == slot >> 18 and stage.parent_pid not in inside:
+        if pipe.endpoint_pid and pipe.endpoint_side == side:
+            found = (pipe.endpoint_pid, Endpoint(records.text(pipe.endpoint), other))
+        for slot in pipe.stages[side]:
+            stage = self._in_use.get(slot & layout.INDEX_MASK)
+            if stage and _reference(stage) == slot and stage.parent_pid not in inside:
                 found = (stage.pid, Endpoint(stage.command, other))
         if found:
             self._endpoints[end.key] = found
         return found
 
+    def _pipe(self, key: bytes) -> Pipe | None:
+        value = self._loaded.get("pipes", key, sizeof(Pipe))
+        return None if value is None else Pipe.from_buffer_copy(value)
+
+
+def command_key(name: str) -> bytes:
+    """The key of a command in the `commands` map: its first 15 bytes without a version.
+
+    The kernel side leaves out the version of a name before it looks it up.
+
+    >>> command_key("python3.11").rstrip(b"\\0")
+    b'python'
+    """
+    kept = os.fsencode(name)[: layout.COMM_LEN - 1].rstrip(b"0123456789.")
+    return kept.ljust(layout.COMM_LEN, b"\0")
+
+
+def _reference(stage: StageRecord) -> int:
+    """What the slots of a pipe hold of a stage."""
+    return stage.generation << layout.GENERATION_SHIFT | stage.index
+
 
 def _slice(mapped: mmap.mmap | None, index: int, size: int) -> bytes:
-    """Record `index` of an array; empty where its tier is off."""
+    """Record `index` of an array; empty if its tier is off."""
     return mapped[index * size : (index + 1) * size] if mapped else b""
 
 
-def _clear(mapped: mmap.mmap, index: int, size: int) -> None:
-    mapped[index * size : (index + 1) * size] = bytes(size)
-
-
-def _text(comm: bytes) -> str:
-    return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")
+def _write(mapped: mmap.mmap, index: int, record: Structure) -> None:
+    size = sizeof(record)
+    mapped[index * size : (index + 1) * size] = record
 
 
 class _Wakeups:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipelined.kernel.records import COUNTERS, NS
+from pipelined.kernel.layout import COUNTERS
+from pipelined.kernel.records import NS
 from pipelined.runs import LEVELS, STATES
 
 __all__ = [

@@ -8,7 +8,6 @@ between two sweeps is in them whole.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,24 +16,26 @@ from functools import lru_cache, partial
 from operator import add, sub
 from typing import Any, NamedTuple
 
-from pipelined.kernel.records import COUNTERS, HISTOGRAMS, NO_READAHEAD, NS, Group, StageRecord
+from pipelined.kernel.layout import COUNTERS
+from pipelined.kernel.records import (
+    NO_READAHEAD,
+    NS,
+    Group,
+    StageRecord,
+    decode_functions,
+    decode_readahead,
+)
 from pipelined.model.signature import arrange
 from pipelined.model.timeline import NOTED, Moment, Timeline, Track
 from pipelined.runs import (
     LEVELS,
-    PAGE_CLASSES,
-    STALL_CLASSES,
     STATES,
-    Functions,
-    Histogram,
     PipeEnd,
     Place,
-    Readahead,
     Run,
     Series,
     Stage,
     StageCounters,
-    Stalls,
 )
 
 __all__ = ["OTHER", "Finished", "Model", "Totals"]
@@ -63,8 +64,6 @@ _USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "sy
 _PLAIN_COUNTERS = tuple(
     name for name in COUNTERS if not name.endswith("_ns") and name != "exec_failures"
 )
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # Signatures repeat: a host runs the same jobs over and over.
 _arrange = lru_cache(maxsize=1024)(arrange)
@@ -412,8 +411,8 @@ class Model:
             "exec_failures": values["exec_failures"] if self._exec_failures else None,
             "children_cpu_seconds": NS * values["children_cpu_ns"],
             "children_lifetime_seconds": NS * values["children_life_ns"],
-            "functions": _functions(tiers.functions) if tiers.functions else None,
-            "readahead": _readahead(tiers.readahead) if tiers.readahead else None,
+            "functions": decode_functions(tiers.functions) if tiers.functions else None,
+            "readahead": decode_readahead(tiers.readahead) if tiers.readahead else None,
             **{name: values[name] for name in _PLAIN_COUNTERS},
         }
 
@@ -497,32 +496,6 @@ def _grow_functions(total: _StageSums, seen: _SeenStage, now: Sequence[int]) -> 
     *counted, slots = total.functions or [0] * len(now)
     _grow(counted, seen.functions, now[:-1])
     total.functions = [*counted, now[-1] or slots]
-
-
-def _functions(values: Sequence[int]) -> Functions:
-    """`struct functions`, decoded."""
-    histograms = {}
-    at = 0
-    for name, edges, buckets, unit in HISTOGRAMS:
-        counts = tuple(values[at : at + buckets])
-        histograms[name] = Histogram(edges, counts, values[at + buckets] * unit)
-        at += buckets + 1
-    return Functions(**histograms, pipe_capacity_bytes=values[at] * _PAGE or None)
-
-
-def _readahead(values: Sequence[int]) -> Readahead:
-    """`struct readahead`, decoded."""
-    rest = iter(values)
-    pages = dict(zip(PAGE_CLASSES, rest, strict=False))
-    inserted, direct = next(rest), next(rest)
-    faults = {name: next(rest) for name in STALL_CLASSES}
-    counts = [(next(rest), next(rest)) for _ in STALL_CLASSES]
-    seconds = [(NS * next(rest), NS * next(rest)) for _ in STALL_CLASSES]
-    stalls = {
-        name: Stalls(*count, *second)
-        for name, count, second in zip(STALL_CLASSES, counts, seconds, strict=True)
-    }
-    return Readahead(pages, inserted, direct, faults, stalls)
 
 
 def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
