@@ -9,8 +9,8 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 
 from pipelined.config import Config
 from pipelined.errors import UserError
@@ -40,7 +40,7 @@ class SweepStats:
     failures: int = 0
 
 
-class Observer:
+class Observer(AbstractContextManager["Observer"]):
     """Watches pipelines from `open` to `close`. Every method may be called from any thread."""
 
     def __init__(
@@ -228,15 +228,7 @@ class Observer:
             except Exception:
                 log.exception("sweep failed")
 
-    def __enter__(self) -> Observer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

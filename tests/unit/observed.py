@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An observer of invented runs, for tests of what is shown over HTTP."""
+"""The observer that stands in for the real one, and invented runs for it to show."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 from pipelined.analysis.machine import Host
 from pipelined.model.timeline import Point, StagePoint, Timeline
+from pipelined.observer import Hook, MapUse, SweepStats
 from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
 from unit.invented import START, make_functions, make_run, make_stage
 
@@ -40,53 +41,90 @@ def run(number: int, pipeline: str = "cat|awk", *, live: bool = True) -> Run:
     )
 
 
-class FakeObserver:
-    """Three runs, newest first; the newest is live."""
+def three_runs() -> list[Run]:
+    """Newest first; the newest is live."""
+    return [run(3), run(2, "yes|head", live=False), run(1, live=False)]
 
-    def __init__(self) -> None:
-        self.not_ready: str | None = None
+
+class FakeObserver:
+    """Stands in for `observer.Observer`: shows what its attributes hold."""
+
+    def __init__(self, *runs: Run, totals: Mapping[Series, Any] | None = None) -> None:
+        self.seen = list(runs)
         self.loader = "libbpf"
-        self.found = [run(3), run(2, "yes|head", live=False), run(1, live=False)]
-        self.sweep_stats = SimpleNamespace(
-            count=0, seconds_total=0.0, last_seconds=0.0, last_time=1_700_000_099.5, failures=0
-        )
+        self.calls: list[str] = []
+        """Of `start`, `settle` and `close`, in their order."""
+        self.sweep_stats = SweepStats(last_time=START + 99.5)
+        self.totals_taken = 0
+        self.found_hooks: list[Hook] = []
+        self.found_maps: list[MapUse] = []
+        self.lost_stages = 0
+        self.other_losses: dict[str, int] = {}
+        self.switches_missed = 0
+        self.events_missed: dict[str, int] = {}
+        self.not_ready: str | None = None
+        self._totals_to_come = dict(totals or {})
+        self._totals: dict[Series, Any] = {}
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def settle(self) -> None:
+        self.calls.append("settle")
 
     def sweep(self) -> None:
+        """Totals are there from the first sweep on."""
         self.sweep_stats.count += 1
+        self._totals = self._totals_to_come
 
-    def live(self) -> int:
-        return sum(run.live for run in self.found)
+    def close(self) -> None:
+        self.calls.append("close")
 
-    def totals(self) -> dict[Series, Any]:
-        return {}
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def runs(self) -> list[Run]:
-        return self.found
+        return list(self.seen)
 
-    def hooks(self) -> list[Any]:
-        return []
+    def live(self) -> int:
+        return sum(run.live for run in self.seen)
 
-    def lost(self) -> dict[str, int]:
-        return {"stages": 0}
-
-    def missed_switches(self) -> int:
-        return 0
-
-    def missed_events(self) -> dict[str, int]:
-        return {}
+    def totals(self) -> dict[Series, Any]:
+        self.totals_taken += 1
+        return self._totals
 
     def timeline(self, run_id: str) -> Timeline | None:
         """Two points of a second each, of the runs that there are."""
-        for found in self.found:
+        for found in self.seen:
             if found.id == run_id:
                 return tuple(point(found, number) for number in range(2))
         return None
 
-    def maps(self) -> list[Any]:
-        return []
+    def hooks(self) -> list[Hook]:
+        return self.found_hooks
+
+    def maps(self) -> list[MapUse]:
+        return self.found_maps
+
+    def lost(self) -> dict[str, int]:
+        return {"stages": self.lost_stages} | self.other_losses
+
+    def missed_switches(self) -> int:
+        return self.switches_missed
+
+    def missed_events(self) -> dict[str, int]:
+        return self.events_missed
 
     def ready(self) -> str | None:
         return self.not_ready
+
+
+def hook(name: str, *, attached: bool = True, reason: str = "", tier: str = "sched") -> Hook:
+    """A hook that is attached, or that is not for this reason."""
+    return Hook(name, tier, "tp_btf", attached, reason)
 
 
 def point(of: Run, number: int) -> Point:

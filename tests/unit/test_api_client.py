@@ -18,7 +18,7 @@ from pipelined.cli import main
 from pipelined.errors import UserError
 from pipelined.http_port.web_config import WebConfigFile
 from pipelined.web.app import HttpServer, create_app
-from unit.observed import FakeObserver
+from unit.observed import FakeObserver, three_runs
 
 PASSWORD = "not to be guessed"
 
@@ -53,7 +53,7 @@ def top(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def serving(config: WebConfigFile | None = None) -> HttpServer:
-    observer: Any = FakeObserver()
+    observer: Any = FakeObserver(*three_runs())
     return HttpServer(create_app(observer, host=Host(2, None)), "127.0.0.1", 0, config)
 
 

@@ -22,7 +22,7 @@ from pipelined.errors import UserError
 from pipelined.runs import LEVELS, STATES, Run
 from pipelined.schema import run_as_dict
 from pipelined.web.app import HttpServer, create_app, serve
-from unit.observed import HOST, FakeObserver, run
+from unit.observed import HOST, FakeObserver, run, three_runs
 
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
@@ -31,7 +31,7 @@ PROMETHEUS_ACCEPT = (
 
 @pytest.fixture
 def observer() -> FakeObserver:
-    return FakeObserver()
+    return FakeObserver(*three_runs())
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_limit_does_not_hide_how_many_runs_match(client: FlaskClient) -> None:
 
 
 def test_at_most_100_runs_unless_asked(client: FlaskClient, observer: FakeObserver) -> None:
-    observer.found = [run(number) for number in range(150, 0, -1)]
+    observer.seen = [run(number) for number in range(150, 0, -1)]
     assert len(ids(client)) == 100
     assert len(ids(client, "?limit=1000")) == 150
 

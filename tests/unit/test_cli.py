@@ -17,11 +17,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -42,6 +42,7 @@ from pipelined.terminal.run_report import write_report
 from pipelined.web.app import HttpServer, create_app
 from unit import invented
 from unit.invented import START
+from unit.observed import FakeObserver, hook
 
 Program = Callable[..., int]
 
@@ -59,60 +60,6 @@ def make_run(name: str, *commands: str, wall: float = 1.0, parent: str | None = 
         end=START + wall,
         parent=parent,
     )
-
-
-class FakeObserver:
-    """Says that the runs it was given are what it saw."""
-
-    def __init__(self, *runs: Run, lost: int = 0) -> None:
-        self.seen = list(runs)
-        self.sweep_stats = SimpleNamespace(last_time=START, count=1, seconds_total=0.0, failures=0)
-        self._lost = lost
-        self.loader = "libbpf"
-        self.calls: list[str] = []
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def settle(self) -> None:
-        self.calls.append("settle")
-
-    def sweep(self) -> None:
-        pass
-
-    def runs(self) -> list[Run]:
-        return self.seen
-
-    def live(self) -> int:
-        return sum(run.live for run in self.seen)
-
-    def totals(self) -> Mapping[Series, Any]:
-        return {}
-
-    def lost(self) -> Mapping[str, int]:
-        return {"stages": self._lost, "pipes": 0}
-
-    def hooks(self) -> list[Any]:
-        return [hook("sched_switch"), hook("sys_execve", attached=False, reason="not here")]
-
-    def maps(self) -> list[Any]:
-        return []
-
-    def ready(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def hook(name: str, *, attached: bool = True, reason: str = "", tier: str = "sched") -> Any:
-    return SimpleNamespace(name=name, tier=tier, method="tp_btf", attached=attached, reason=reason)
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +81,8 @@ def observe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeObserver]:
     """Makes `run` see the given runs."""
 
     def see(*runs: Run, lost: int = 0) -> FakeObserver:
-        observer = FakeObserver(*runs, lost=lost)
+        observer = FakeObserver(*runs)
+        observer.lost_stages = lost
         opener = SimpleNamespace(open=lambda config, *, own_only, all_alone: observer)
         monkeypatch.setattr(pipelined.observer, "Observer", opener)
         return observer

@@ -33,8 +33,7 @@ def ask(tmp_path: Path) -> Callable[..., FlaskClient]:
         history.start()
         history.close(20)
         values: dict[str, Any] = {"host": HOST, "history": history}
-        observer: Any = FakeObserver()
-        observer.found = list(seen)
+        observer: Any = FakeObserver(*seen)
         return create_app(observer, **values | given).test_client()
 
     return make

@@ -29,7 +29,7 @@ from pipelined.web.live_events import (
     Now,
     _stream,
 )
-from unit.observed import HOST, FakeObserver, run
+from unit.observed import HOST, FakeObserver, run, three_runs
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "API.md"
 
@@ -67,7 +67,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def observer() -> FakeObserver:
-    return FakeObserver()
+    return FakeObserver(*three_runs())
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_diagram_shows_the_time_since_the_moment_before(
 ) -> None:
     now.moment()
     clock.now += 1
-    observer.found[0] = grown(observer.found[0], 1.0)
+    observer.seen[0] = grown(observer.seen[0], 1.0)
     drawn = shown(now)["live"][0]
     assert drawn["now"]["seconds"] == pytest.approx(1.0)
     assert drawn["now"]["boxes"][0]["cpu"] == "CPU 100 %"
@@ -144,32 +144,32 @@ def test_after_a_long_pause_a_diagram_shows_the_whole_run(
 ) -> None:
     now.moment()
     clock.now += 60
-    observer.found[0] = grown(observer.found[0], 60.0)
+    observer.seen[0] = grown(observer.seen[0], 60.0)
     assert shown(now)["live"][0]["now"]["seconds"] == pytest.approx(70.0)
 
 
 def test_a_run_that_has_just_begun_is_not_drawn_yet(now: Now, observer: FakeObserver) -> None:
-    observer.found[0] = replace(observer.found[0], wall_seconds=MIN_AGE / 2)
+    observer.seen[0] = replace(observer.seen[0], wall_seconds=MIN_AGE / 2)
     assert shown(now)["live"] == []
 
 
 def test_there_are_only_so_many_diagrams_but_all_runs_are_counted(
     now: Now, observer: FakeObserver
 ) -> None:
-    observer.found = [run(number) for number in range(MAX_LIVE + 5, 0, -1)]
+    observer.seen = [run(number) for number in range(MAX_LIVE + 5, 0, -1)]
     moment = shown(now)
     assert (len(moment["live"]), moment["live_runs"]) == (MAX_LIVE, MAX_LIVE + 5)
 
 
 def test_a_run_keeps_its_place_when_another_begins(now: Now, observer: FakeObserver) -> None:
-    observer.found = [run(5), run(4)]
+    observer.seen = [run(5), run(4)]
     assert [found["id"] for found in shown(now)["live"]] == ["run-4", "run-5"]
 
 
 def test_finished_runs_are_the_last_to_end_and_only_so_many(
     now: Now, observer: FakeObserver
 ) -> None:
-    observer.found = [run(number, live=False) for number in range(1, MAX_RECENT + 5)]
+    observer.seen = [run(number, live=False) for number in range(1, MAX_RECENT + 5)]
     ids = [found["id"] for found in shown(now)["recent"]]
     assert (ids[0], len(ids)) == (f"run-{MAX_RECENT + 4}", MAX_RECENT)
 
@@ -210,7 +210,7 @@ def test_there_is_an_event_for_each_second_while_a_run_is_live(now: Now, clock: 
 def test_if_nothing_happens_there_are_heartbeats_only(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
-    observer.found = []
+    observer.seen = []
     names = events(now, clock, round(2 * HEARTBEAT) + 1)
     assert [name for name in names if name] == ["now", "heartbeat", "heartbeat"]
 
@@ -218,7 +218,7 @@ def test_if_nothing_happens_there_are_heartbeats_only(
 def test_something_is_written_each_second_to_detect_clients_that_have_gone(
     now: Now, observer: FakeObserver, clock: Clock
 ) -> None:
-    observer.found = []
+    observer.seen = []
     assert len(events(now, clock, 10)) == 10
 
 
@@ -227,15 +227,15 @@ def test_the_end_of_the_last_run_is_an_event(
 ) -> None:
     stream = _stream(now, Stop(clock, 3), clock)
     next(stream)
-    observer.found = [replace(found, end=found.start + 10) for found in observer.found]
+    observer.seen = [replace(found, end=found.start + 10) for found in observer.seen]
     last = next(stream)
     assert json.loads(last.split(b"data: ")[1])["live"] == []
 
 
 def test_an_event_is_one_line_of_json(now: Now, observer: FakeObserver, clock: Clock) -> None:
-    first, second = observer.found[0].stages
+    first, second = observer.seen[0].stages
     odd = replace(first, command="a\nb\u2028")
-    observer.found[0] = replace(observer.found[0], stages=(odd, second))
+    observer.seen[0] = replace(observer.seen[0], stages=(odd, second))
     (event,) = _stream(now, Stop(clock, 1), clock)
     name, data, *rest = event.decode().split("\n")
     assert (name, rest) == ("event: now", ["", ""])

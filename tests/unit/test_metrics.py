@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pipelined import __version__
 from pipelined.history.history import HistoryStats
+from pipelined.observer import Hook, MapUse
 from pipelined.runs import STATES, Functions, Readahead, Series
 from pipelined.web.metrics import Metrics
 from pipelined.web.scrape import GuardedCollectors
@@ -68,58 +69,21 @@ class FakeTotals:
     )
 
 
-@dataclass(frozen=True)
-class FakeHook:
-    name: str
-    tier: str
-    method: str
-    attached: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class FakeMap:
-    name: str
-    entries: int
-    capacity: int
-
-
 class MeasuredObserver(FakeObserver):
     """An observer with figures; it has no totals before the first sweep."""
 
     def __init__(self, totals: dict[Series, FakeTotals] | None = None) -> None:
-        super().__init__()
-        self._found = {CAT_AWK: FakeTotals()} if totals is None else totals
-        self._seen: dict[Series, FakeTotals] = {}
-        self.sweep_stats.seconds_total = 0.5
-        self.totals_taken = 0
+        super().__init__(totals={CAT_AWK: FakeTotals()} if totals is None else totals)
         self.loader = "bcc"
-
-    def sweep(self) -> None:
-        super().sweep()
-        self._seen = self._found
-
-    def totals(self) -> dict[Series, FakeTotals]:
-        self.totals_taken += 1
-        return self._seen
-
-    def hooks(self) -> list[FakeHook]:
-        return [
-            FakeHook("sched_switch", "sched", "tp_btf", True),
-            FakeHook("pipe_write", "functions", "fentry", False, "no BTF for pipe_write"),
+        self.sweep_stats.seconds_total = 0.5
+        self.found_hooks = [
+            Hook("sched_switch", "sched", "tp_btf", True),
+            Hook("pipe_write", "functions", "fentry", False, "no BTF for pipe_write"),
         ]
-
-    def lost(self) -> dict[str, int]:
-        return {"stages": 0, "pipes": 4}
-
-    def missed_switches(self) -> int:
-        return 3
-
-    def missed_events(self) -> dict[str, int]:
-        return {"sched_process_exec": 2}
-
-    def maps(self) -> list[FakeMap]:
-        return [FakeMap("stages", 12, 4096), FakeMap("pipes", 3, 8192)]
+        self.found_maps = [MapUse("stages", 12, 4096), MapUse("pipes", 3, 8192)]
+        self.other_losses = {"pipes": 4}
+        self.switches_missed = 3
+        self.events_missed = {"sched_process_exec": 2}
 
 
 CAT_AWK = Series("cat|awk", nested=False, unit="session.scope")

@@ -19,7 +19,7 @@ from pipelined.history.history import StoredRun, Summary
 from pipelined.runs import LEVELS, STATES
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
-from unit.observed import HOST, FakeObserver, point, run
+from unit.observed import HOST, FakeObserver, point, run, three_runs
 
 STATIC = Path(pipelined.__file__).parent / "web" / "static"
 BROWSER = {"Accept": "text/html,*/*;q=0.8"}
@@ -65,7 +65,7 @@ class FakeHistory:
 
 @pytest.fixture
 def observer() -> FakeObserver:
-    return FakeObserver()
+    return FakeObserver(*three_runs())
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_a_run_shows_its_findings(client: FlaskClient, observer: FakeObserver) -
         id="sorting",
         end=START + 10,
     )
-    observer.found.append(sorting)
+    observer.seen.append(sorting)
     assert 'href="/findings#' in page(client, "/run/sorting")
 
 
@@ -362,7 +362,7 @@ def test_names_are_shown_as_text_and_never_run(
     client: FlaskClient, observer: FakeObserver, history: FakeHistory
 ) -> None:
     ill = run(7, f"cat|{HOSTILE.replace('|', '')}", live=False)
-    observer.found.append(ill)
+    observer.seen.append(ill)
     history.rows = [summary(7, pipeline=HOSTILE, unit=HOSTILE, bottleneck=HOSTILE)]
     for path in ("/history", "/run/run-7", "/compare?a=run-7&b=run-7"):
         text = page(client, path)
@@ -429,5 +429,5 @@ def test_a_comparison_is_also_json(client: FlaskClient) -> None:
 
 
 def test_caveats_of_a_comparison_are_shown(client: FlaskClient, observer: FakeObserver) -> None:
-    observer.found.append(replace(run(9, live=False), partial=True))
+    observer.seen.append(replace(run(9, live=False), partial=True))
     assert "Note: B is partial" in page(client, "/compare?a=run-1&b=run-9")

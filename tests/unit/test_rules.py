@@ -17,8 +17,8 @@ from for_every import for_every
 from unit.test_metrics import (
     STORED,
     FakeHistory,
-    FakeObserver,
     FakeWebConfig,
+    MeasuredObserver,
     scrape,
     several_series,
 )
@@ -87,7 +87,7 @@ def exposed() -> dict[str, dict[str, set[str]]]:
     """Metric → its labels → the values that the collectors gave them."""
     found: dict[str, dict[str, set[str]]] = {}
     for name, labels in scrape(
-        FakeObserver(several_series()), FakeHistory(STORED), FakeWebConfig()
+        MeasuredObserver(several_series()), FakeHistory(STORED), FakeWebConfig()
     ):
         of_metric = found.setdefault(name, {})
         for label, value in labels:

@@ -12,14 +12,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from pipelined.config import Address, Config
 from pipelined.daemon import serve as daemon
 from pipelined.daemon.systemd import JournalFormatter, Supervisor, logs_to_journal
+from unit.observed import FakeObserver, hook, run
 
 #: Seconds to wait for a message that must come.
 PATIENCE = 10
@@ -127,44 +127,22 @@ def test_a_socket_that_is_gone_is_a_warning(
 # -- the daemon's life
 
 
-class Observer:
+class Observer(FakeObserver):
     """Sweeps when it is asked to, and can be made to hang or to fail at it."""
 
-    loader = "libbpf"
-
     def __init__(self) -> None:
-        self.sweep_stats = SimpleNamespace(
-            count=1, last_time=0.0, seconds_total=0.0, last_seconds=0.0, failures=0
-        )
+        super().__init__()
+        self.sweep_stats.count = 1
+        self.found_hooks = [hook(name, attached=name != "c", reason="not here") for name in "abc"]
         self.hangs = threading.Event()
         self.fails = False
-        self.live_runs = 0
 
     def sweep(self) -> None:
-        if self.hangs.is_set():
-            while self.hangs.is_set():
-                threading.Event().wait(0.01)
+        while self.hangs.is_set():
+            threading.Event().wait(0.01)
         if self.fails:
             raise ValueError("a record that makes no sense")
-        self.sweep_stats.count += 1
-
-    def hooks(self) -> list[Any]:
-        return [
-            SimpleNamespace(name=name, tier="sched", attached=name != "c", reason="not here")
-            for name in "abc"
-        ]
-
-    def live(self) -> int:
-        return self.live_runs
-
-    def start(self) -> None: ...
-
-    def settle(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+        super().sweep()
 
 
 def serve(
@@ -215,7 +193,7 @@ def hang_up() -> None:
 
 def test_a_life_from_ready_to_stopping(systemd: Systemd) -> None:
     observer = Observer()
-    observer.live_runs = 1
+    observer.seen = [run(1)]
 
     def meanwhile() -> None:
         assert systemd.next() == ["READY=1", "STATUS=2 of 3 hooks, 1 pipeline live"]

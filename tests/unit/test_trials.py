@@ -12,10 +12,10 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -28,33 +28,7 @@ from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Run, Series
 from pipelined.schema import run_as_dict
 from unit.invented import START, make_run, make_stage
-
-
-class FakeObserver:
-    """Says that it has seen `seen`, and lost so many stages."""
-
-    def __init__(self) -> None:
-        self.seen: list[Run] = []
-        self.lost_stages = 0
-        self.calls: list[str] = []
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def settle(self) -> None:
-        self.calls.append("settle")
-
-    def runs(self) -> list[Run]:
-        return list(self.seen)
-
-    def lost(self) -> Mapping[str, int]:
-        return {"stages": self.lost_stages}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.calls.append("close")
+from unit.observed import FakeObserver
 
 
 def finished(name: str, wall: float = 1.0) -> Run:

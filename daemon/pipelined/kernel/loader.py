@@ -12,9 +12,9 @@ import logging
 import os
 import struct
 from collections.abc import Mapping
+from contextlib import closing
 from ctypes import byref, c_uint32, create_string_buffer, get_errno
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from pipelined.errors import NotPermittedError, UserError
@@ -185,17 +185,6 @@ class Loaded:
         """Detach and unload everything."""
         self._programs.close()
 
-    def __enter__(self) -> Loaded:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def load(
     sizes: Mapping[str, int],
@@ -251,5 +240,5 @@ def probe_hooks(loader: str = "auto") -> list[Hook]:
     Raises `UserError` when the daemon could not start.
     """
     sizes = dict.fromkeys(("stages", "functions", "readahead", "free_stages", "pipes"), 64)
-    with load(sizes, loader=loader) as loaded:
+    with closing(load(sizes, loader=loader)) as loaded:
         return list(loaded.attach())

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from ctypes import sizeof
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ def record(scenario: Scenario, directory: Path) -> Recording | None:
     sizes = dict.fromkeys(("stages", "functions", "readahead"), stages + 1)
     maps = sizes | {"free_stages": stages, "pipes": MAX_STAGES}
     with (
-        load(maps, loader="libbpf") as loaded,
+        closing(load(maps, loader="libbpf")) as loaded,
         swept(loaded, max_stages=stages, own_only=True) as reader,
     ):
         loaded.attach()
