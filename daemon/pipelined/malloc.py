@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C library's malloc keeps of memory that was given back to it."""
+"""Keep glibc's malloc from holding on to freed memory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _libc = ctypes.CDLL(None)
 
 
 def use_one_arena() -> None:
-    """Have all threads share one heap, from before the first of them starts.
+    """Make all threads share one heap; call it before the first of them starts.
 
-    Python lets one of them run at a time. A heap for each would only add to what is kept: `trim`
-    does not give back the end of any but the first. No use where malloc is not glibc's.
+    Python runs one thread at a time, so a heap for each only holds more freed memory: `trim`
+    shrinks the first heap alone. Does nothing if malloc is not glibc's.
     """
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(_M_ARENA_MAX, 1)
 
 
 def trim() -> None:
-    """Give what is free back to the kernel, where malloc is glibc's."""
+    """Return free memory to the kernel, if malloc is glibc's."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(ctypes.c_size_t(0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running whole: programs in the kernel, the sweep, the model, and who asks them."""
+"""BPF programs, sweep and model, running together, and the methods that read their results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Observer(AbstractContextManager["Observer"]):
         self, loader: str, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float
     ):
         self.loader = loader
-        """What loaded the programs: libbpf or bcc."""
+        """The loader that was used: libbpf or bcc."""
         self._sweep = sweep
         self._model = model
         self._hooks = hooks
@@ -68,11 +68,11 @@ class Observer(AbstractContextManager["Observer"]):
         all_alone: bool = False,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> Observer:
-        """Load and attach the programs; `UserError` when that can't be done.
+        """Load and attach the programs; `UserError` if that is not possible.
 
-        With `own_only` only processes are followed that this process forks from now on. With
+        With `own_only` only processes that this process forks from now on are followed. With
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
-        `on_finished` is told of each run that ends, in the middle of a sweep.
+        `on_finished` is called for each run that ends, in the middle of a sweep.
         """
         stages = config.max_stages
         loaded = load(
@@ -125,12 +125,12 @@ class Observer(AbstractContextManager["Observer"]):
         return observer
 
     def start(self) -> None:
-        """Sweep from now on, by the clock and when the kernel side asks for it."""
+        """Sweep from now on: at intervals, and when the kernel side asks for it."""
         self._thread = threading.Thread(target=self._work, name="sweep", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Detach everything; the runs and totals known so far can still be asked for."""
+        """Detach everything; the runs and totals known so far stay available."""
         if self._closed:
             return
         os.eventfd_write(self._stop, 1)
@@ -147,7 +147,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._update()
 
     def settle(self) -> None:
-        """A sweep that counts every run as finished whose processes are all gone."""
+        """Sweep, and count every run whose processes are all gone as finished."""
         self._update(settle=True)
 
     def totals(self) -> Mapping[Series, Totals]:
@@ -164,7 +164,7 @@ class Observer(AbstractContextManager["Observer"]):
             return self._model.live
 
     def timeline(self, run_id: str) -> Timeline | None:
-        """How a live or recent run went on; None for others, and when it is forgotten."""
+        """The time line of a live or recent run; None for others, and once it is forgotten."""
         with self._lock:
             return self._model.timeline(run_id)
 
@@ -181,7 +181,7 @@ class Observer(AbstractContextManager["Observer"]):
             return 0 if self._closed else self._sweep.missed_switches()
 
     def missed_events(self) -> Mapping[str, int]:
-        """Events that the kernel passed a program over for, by hook, since the start."""
+        """Events for which the kernel did not run a program, by hook, since the start."""
         with self._lock:
             return {} if self._closed else self._sweep.missed_events()
 
@@ -190,7 +190,7 @@ class Observer(AbstractContextManager["Observer"]):
             return self._sweep.maps()
 
     def ready(self) -> str | None:
-        """None when the numbers are current, else why not."""
+        """None if the numbers are current, else the reason why not."""
         return self._reason
 
     def _update(self, *, settle: bool = False) -> None:
@@ -246,5 +246,5 @@ def _require(tier: str, hooks: Sequence[Hook]) -> None:
         if hook.tier == tier and not hook.attached:
             raise UserError(
                 f"--{tier}=on, but {hook.name} cannot be hooked: {hook.reason}",
-                f"use --{tier}=auto, which goes without; `pipelined doctor` says more",
+                f"use --{tier}=auto to run without the tier; `pipelined doctor` says more",
             )

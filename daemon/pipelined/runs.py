@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a run: the values every view (metrics, API, report, top) draws from.
+"""What is known about a run: the values that every view (metrics, API, report, top) shows.
 
 Units: seconds (float), bytes, counts. Time stamps are Unix time. A run that is still
 live carries the values of the latest sweep; a finished run carries its final ones.
@@ -66,8 +66,8 @@ STALL_CLASSES = ("miss", "late", "other")
 #: Where a stage stands in its pipeline: its position and its command.
 Place = tuple[int, str]
 
-#: Fewer pages than this, which loading a program takes, do not tell the state of the cache.
-_TELLING_PAGES = 64
+#: With fewer pages than this, which loading a program takes, the state of the cache is not known.
+_MIN_PAGES = 64
 
 #: A run in which more than this share of the pages was, or was not, in the cache is of one kind.
 _ONE_KIND = 0.95
@@ -141,7 +141,7 @@ class PipeEnd:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A process at the outer end of a pipeline that is no stage of it (``x=$(a | b)``)."""
+    """A process at the outer end of a pipeline that is not a stage of it (``x=$(a | b)``)."""
 
     command: str
     side: str
@@ -177,7 +177,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """What the `functions` tier says of a stage."""
+    """What the `functions` tier counts for a stage."""
 
     pipe_writes: Histogram
     """Bytes of each write to a pipe, as the program asked for them."""
@@ -214,7 +214,7 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class Readahead:
-    """What the `readahead` tier says of a stage: pages of 4 KiB, and what waiting for them cost."""
+    """What the `readahead` tier counts for a stage: pages of 4 KiB, and the waits for them."""
 
     pages: Mapping[str, int]
     """By class (every name of `PAGE_CLASSES`)."""
@@ -263,13 +263,13 @@ class Readahead:
 
     @property
     def warm_share(self) -> float | None:
-        """Share of the pages read that were in the cache before; None with too few to tell."""
+        """Share of the pages read that were in the cache before; None if too few were read."""
         read = self.read_pages
-        return self.pages["warm"] / read if read >= _TELLING_PAGES else None
+        return self.pages["warm"] / read if read >= _MIN_PAGES else None
 
     @property
     def cache_state(self) -> str | None:
-        """`cold`, `warm` or `mixed`; None when too little was read to tell."""
+        """`cold`, `warm` or `mixed`; None if too little was read."""
         share = self.warm_share
         if share is None:
             return None
@@ -305,7 +305,7 @@ def _ratio(part: int, whole: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCounters:
-    """What is counted of a stage, in one run or over all runs of its place in a pipeline."""
+    """What is counted for a stage, in one run or over all runs of its place in a pipeline."""
 
     states: Mapping[str, float]
     """Seconds by state (every name of `STATES`), summed over the stage's threads."""
@@ -320,14 +320,14 @@ class StageCounters:
     forks: int
     execs: int
     exec_failures: int | None
-    """None where no hook can see failed execs."""
+    """None if no hook can see failed execs."""
     exited_children: int
     children_cpu_seconds: float
     children_lifetime_seconds: float
     functions: Functions | None = None
-    """None where the `functions` tier is off."""
+    """None if the `functions` tier is off."""
     readahead: Readahead | None = None
-    """None where the `readahead` tier is off."""
+    """None if the `readahead` tier is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,7 +432,7 @@ class Run:
 
     @property
     def readahead(self) -> Readahead | None:
-        """The stages' sum; None where the `readahead` tier is off."""
+        """The stages' sum; None if the `readahead` tier is off."""
         return total_readahead(self.stages)
 
     @property

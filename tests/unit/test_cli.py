@@ -82,7 +82,7 @@ def observe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeObserver]:
 
     def see(*runs: Run, lost: int = 0) -> FakeObserver:
         observer = FakeObserver(*runs)
-        observer.lost_stages = lost
+        observer.lost_stages, observer.other_losses = lost, {"pipes": 0}
         opener = SimpleNamespace(open=lambda config, *, own_only, all_alone: observer)
         monkeypatch.setattr(pipelined.observer, "Observer", opener)
         return observer

@@ -65,7 +65,7 @@ def test_where_everything_is_forbidden_libbpf_gives_up(
 
 
 def test_a_file_that_is_no_bpf_object_is_said_to_be_none() -> None:
-    with pytest.raises(UserError, match=r"^/bin/true is no BPF object; build it: make setup$"):
+    with pytest.raises(UserError, match=r"^/bin/true is not a BPF object; build it: make setup$"):
         loader.load({}, loader="libbpf", path=Path("/bin/true"))
 
 
@@ -75,7 +75,7 @@ def test_a_bpf_object_of_something_else_is_said_to_be_one(tmp_path: Path) -> Non
     built = source.with_suffix(".o")
     subprocess.run(["clang", "-O2", "-target", "bpf", "-c", source, "-o", built], check=True)
     with pytest.raises(
-        UserError, match=r"other\.o is no BPF object of this version.*no map stages"
+        UserError, match=r"other\.o is not a BPF object of this version.*no map stages"
     ):
         loader.load({"stages": 2}, loader="libbpf", path=built)
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process in which bcc compiles, and which loads and attaches what came of it.
+"""The process in which bcc compiles, and which loads and attaches the result.
 
-bcc has no programs with typed arguments (tp_btf, fentry …) and no functions that call each
-other, so it is asked for instructions, maps and BTF only, and the rest is done here: bpf/bcc.h
-says how calls and maps are marked in the instructions. Kernel types come from the running
+bcc supports neither programs with typed arguments (tp_btf, fentry …) nor functions that call each
+other, so it only makes instructions, maps and BTF, and the rest is done here: bpf/bcc.h describes
+how calls and maps are marked in the instructions. Kernel types come from the running
 kernel's BTF, written as one C header; no kernel headers are needed.
 
-Speaks with bcc_loader.py over the socket whose descriptor is the first argument, and ends when
-that closes. The second is where bcc's Python module is.
+It talks to bcc_loader.py over the socket whose descriptor is the first argument, and ends when
+that closes. The second argument is the directory of bcc's Python module.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _LATER_HELPERS = (
 
 
 class _RefusedError(Exception):
-    """The kernel said no; sent to the parent."""
+    """The kernel refused something; sent to the parent."""
 
     def __init__(self, what: str, code: int, reason: str = "") -> None:
         super().__init__(what)
@@ -124,7 +124,7 @@ class _LoadOptions(ctypes.Structure):
 
 
 class _Source:
-    """What the source says of itself by its macros: functions that are called, and maps."""
+    """Functions that are called, and maps, as the macros in the source declare them."""
 
     def __init__(self, directory: Path) -> None:
         text = "".join(path.read_text() for path in sorted(directory.glob("*.[ch]")))
@@ -348,9 +348,11 @@ class _Loader:
             options.log_size = _LOG_SIZE
             options.log_buf = ctypes.cast(verifier_log, ctypes.c_void_p)
             self._bpf_prog_load(kind, name, instructions, options)
-            said = verdict(verifier_log.value.decode(errors="replace"))
+            reason = verdict(verifier_log.value.decode(errors="replace"))
             raise _RefusedError(
-                "the kernel refuses the BPF programs", fd, f"program {name}: {said}" if said else ""
+                "the kernel refuses the BPF programs",
+                fd,
+                f"program {name}: {reason}" if reason else "",
             )
         self._programs[name] = fd
 

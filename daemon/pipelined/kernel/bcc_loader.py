@@ -2,8 +2,8 @@
 """Have bcc compile the BPF source on this host, in a child process.
 
 LLVM takes some 180 MB. The child (bcc_compiler.py) compiles, loads and attaches, hands the file
-descriptors of maps and links over, and ends: what stays is as small as with libbpf. Requests and
-answers are JSON, one to a packet; descriptors travel with the answers.
+descriptors of maps and links over, and ends: the daemon stays as small as with libbpf. Requests and
+answers are JSON, one per packet; descriptors travel with the answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelined.kernel.libbpf import FORBIDDEN, failure
 
 __all__ = ["BccPrograms", "is_installed"]
 
-#: Where Debian's python3-bpfcc is: a virtual environment does not look there.
+#: The directory of Debian's python3-bpfcc, which a virtual environment does not search.
 _DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
 
 _SOURCE = Path(__file__).parents[1] / "bpf" / "source"
@@ -43,7 +43,7 @@ class BccPrograms:
     def __init__(
         self, sizes: Mapping[str, int], maps: tuple[str, ...], optional: Mapping[str, Program]
     ) -> None:
-        """Compile, load `REQUIRED`, and of `optional` what the kernel lets in.
+        """Compile; load `REQUIRED`, and those of `optional` that the kernel accepts.
 
         `sizes` are entries of maps, `maps` the names of those to open. Raises `UserError` when
         bcc is missing or fails, or a required program or a map cannot be had; nothing stays
@@ -87,7 +87,7 @@ class BccPrograms:
     def _refuse(
         self, name: str, program: Program, error: UserError, left: dict[str, Program]
     ) -> None:
-        """One is refused. One that the host forbids is the first of all that it forbids."""
+        """Note that one is refused; if the host forbids its kind, note all of that kind."""
         refused = {name: program}
         reason = error.message
         if isinstance(error, _Forbidden) and program.method in ("fentry", "fexit"):
@@ -105,7 +105,7 @@ class BccPrograms:
         return link, itself
 
     def all_attached(self) -> None:
-        """Nothing more will be attached: the child ends, and with it LLVM."""
+        """Nothing more will be attached: end the child, and LLVM with it."""
         self._child.close()
 
     def close(self) -> None:
@@ -136,12 +136,12 @@ class _Child:
                 stdout=self._said,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                # where it finds this package, if the program put that on its path by itself
+                # so that it finds this package even if only the program put it on its path
                 env=os.environ | {"PYTHONPATH": os.fspath(Path(__file__).parents[2])},
             )
 
     def ask(self, request: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[int]]:
-        """Send a request; the answer, with its descriptors. `UserError` when it is refused."""
+        """Send a request; return the answer and its descriptors. `UserError` if it is refused."""
         try:
             self._socket.sendall(json.dumps(request).encode())
             message, fds, _, _ = socket.recv_fds(self._socket, 65536, 32)
@@ -167,7 +167,7 @@ class _Child:
         return errors[0].strip() if errors else f"exit code {self._process.returncode}"
 
     def close(self) -> None:
-        """Let it end; a second call does nothing."""
+        """End it; a second call does nothing."""
         self._socket.close()
         self._process.wait()
         self._said.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The BPF programs and the places in the kernel that they are for."""
+"""The BPF programs, and the places in the kernel where they are attached."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Program:
     tier: str = "sched"
     method: str = "tp_btf"
     functions: tuple[str, ...] = ()
-    """Of the kernel: the first that this kernel has is the hook. None: it has to be there."""
+    """Names in the kernel; the first that exists is the hook. If empty, `hook` has to exist."""
     instead_of: str | None = None
-    """Name of the program that this one is for: attached only where the kernel refuses that."""
+    """Name of the program that this one replaces if the kernel refuses that."""
 
     def attached(self) -> Hook:
         return Hook(self.hook, self.tier, self.method, True)
@@ -47,7 +47,7 @@ class Program:
 
 ITERATOR = "sweep_tasks"
 
-#: Without these there is nothing to see.
+#: Without these nothing can be observed.
 REQUIRED: Mapping[str, Program] = {
     "on_switch": Program("sched_switch"),
     "on_wakeup": Program("sched_wakeup"),
@@ -74,8 +74,8 @@ _EXEC_FAILURES_BY_TRACEPOINT = {
     "on_execveat_return": Program("sys_exit_execveat", method="tracepoint"),
 }
 
-#: Anonymous pipes have functions of their own since 6.15, and where that was backported; those
-#: of FIFOs with names call them.
+#: Anonymous pipes have functions of their own since 6.15 and in kernels with that change
+#: backported; the functions of named FIFOs call them.
 _PIPE_WRITE = ("anon_pipe_write", "pipe_write")
 _FUNCTIONS = {
     "on_pipe_write": _function("fentry", *_PIPE_WRITE),
@@ -87,7 +87,7 @@ _FUNCTIONS = {
     "on_vmsplice": _function("fexit", f"__{_ARCH}_sys_vmsplice"),
 }
 
-#: Of those, what a kprobe can do as well. None at a return: those lose calls that sleep.
+#: What a kprobe can do instead. None at a return: kretprobes lose calls that sleep.
 _BY_KPROBE = {"on_pipe_write_kprobe": _function("kprobe", *_PIPE_WRITE, instead_of="on_pipe_write")}
 
 
@@ -95,7 +95,7 @@ def _filemap(tracepoint: str) -> Program:
     return Program(tracepoint, tier="readahead", functions=(tracepoint,))
 
 
-#: What the page cache tells. get_pages and fault came with 6.12, that of direct I/O with 6.6.
+#: Events of the page cache. get_pages and fault came with 6.12, that of direct I/O with 6.6.
 _READAHEAD = {
     "on_page_added": _filemap("mm_filemap_add_to_page_cache"),
     "on_pages_got": _filemap("mm_filemap_get_pages"),
@@ -104,7 +104,7 @@ _READAHEAD = {
     "on_direct_io": _filemap("iomap_dio_complete"),
 }
 
-#: Before 6.12: the functions that these tracepoints are in.
+#: For kernels before 6.12: the functions that contain these tracepoints.
 _BEFORE_TRACEPOINTS = {
     "on_pages_got": ("on_get_pages", "filemap_get_pages"),
     "on_file_fault": ("on_filemap_fault", "filemap_fault"),
@@ -117,18 +117,18 @@ _PAGE_SIZE = 4096
 def optional_programs(
     *, functions: bool, readahead: bool, trace_exec_failures: bool
 ) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
-    """Programs to try, in this order, and those that this kernel has no place for, with why.
+    """Programs to try, in this order, and those that this kernel has no hook for, with the reason.
 
-    `functions` and `readahead` ask for those of these tiers. Failed execs are told where the
+    `functions` and `readahead` add the programs of these tiers. Failed execs are counted if the
     kernel allows fexit; `trace_exec_failures` permits the system call tracepoints instead, which
-    cost every system call of the host.
+    slow down every system call of the host.
     """
     names = _kernel_names()
-    # that of execve comes first: a host that forbids fexit says so at once
+    # execve comes first: if the host forbids fexit, this is known at once
     asked = dict(_EXEC_FAILURES_BY_TRACEPOINT if trace_exec_failures else _EXEC_FAILURES)
     if functions:
         asked |= _FUNCTIONS
-        # loaded always: arm64 kernels were seen that load a program for fentry, and refuse then
+        # always loaded: some arm64 kernels load a program for fentry and refuse to attach it
         if _KPROBES.exists():
             asked |= _BY_KPROBE
     if readahead:
@@ -150,7 +150,7 @@ def optional_programs(
 
 
 def _readahead(names: bytes) -> dict[str, Program]:
-    """The programs of the tier: at tracepoints, or at the functions that had none yet."""
+    """The programs of the tier: at tracepoints, or at functions in kernels without these."""
     programs: dict[str, Program] = {}
     for name, program in _READAHEAD.items():
         if name not in _BEFORE_TRACEPOINTS or _is_there(program.hook, "tp_btf", names):
@@ -166,7 +166,7 @@ def _readahead(names: bytes) -> dict[str, Program]:
 
 
 def _kernel_names() -> bytes:
-    """The kernel's BTF, which has the name of each of its functions and tracepoints."""
+    """The kernel's BTF, which contains the names of all its functions and tracepoints."""
     try:
         return _BTF.read_bytes()
     except OSError:

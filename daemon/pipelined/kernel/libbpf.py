@@ -22,7 +22,7 @@ _LIBBPF_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ct
 #: libbpf's own error numbers begin here: what it cannot make out in a file, mostly.
 LIBBPF_ERRNO = 4000
 
-#: Why programs at functions are refused where that is a matter of policy.
+#: Why programs at functions are refused if the host forbids them.
 FORBIDDEN = "the kernel forbids fentry and fexit programs (EPERM)"
 
 
@@ -118,17 +118,17 @@ def verdict(verifier_log: str) -> str:
         r"\d+: |;|mark_precise|verification time|stack depth|from |arg#|returning from|to caller"
     )
     before = verifier_log[: log_end.start()].rstrip().splitlines()
-    said = [line for line in before if not re.match(noise, line.strip())]
-    return said[-1].strip() if said else ""
+    messages = [line for line in before if not re.match(noise, line.strip())]
+    return messages[-1].strip() if messages else ""
 
 
 def line_that_matters(messages: Sequence[str]) -> str:
     """The verifier's verdict, or libbpf's first complaint, without its prefixes."""
     text = "\n".join(messages)
-    said = verdict(text)
-    if said:
+    reason = verdict(text)
+    if reason:
         program = re.search(r"prog '(\w+)'", text)
-        return f"program {program[1] if program else '?'}: {said}"
+        return f"program {program[1] if program else '?'}: {reason}"
     for message in messages:
         if message.startswith("libbpf: ") and ("fail" in message or "rror" in message):
             return message.removeprefix("libbpf: ").splitlines()[0]
@@ -136,7 +136,7 @@ def line_that_matters(messages: Sequence[str]) -> str:
 
 
 def failure(what: str, code: int, reason: str = "") -> UserError:
-    """The error to raise when the kernel said no: errno `code`, and why if that is known."""
+    """The error to raise if the kernel refused `what` with errno `code`, and the reason if any."""
     code = abs(code)
     if code == errno.EACCES and reason.startswith("program "):
         code = errno.EINVAL  # the verifier's: not a matter of privileges

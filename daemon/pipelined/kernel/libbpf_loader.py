@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load the prebuilt BPF object: libbpf fits it to the running kernel (CO-RE)."""
+"""Load the prebuilt BPF object, which libbpf adapts to the running kernel (CO-RE)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LibbpfPrograms:
         maps: tuple[str, ...],
         optional: Mapping[str, Program],
     ) -> None:
-        """Load `REQUIRED`, and of `optional` what the kernel lets in.
+        """Load `REQUIRED`, and those of `optional` that the kernel accepts.
 
         `sizes` are entries of maps, `maps` the names of those to open. Raises `UserError` when
         a required program or a map cannot be had; nothing stays loaded.
@@ -54,7 +54,7 @@ class LibbpfPrograms:
                 names = [error.program] if error.program in left else list(left)
                 trampolines = [n for n, p in left.items() if p.method in ("fentry", "fexit")]
                 if error.forbidden and trampolines:
-                    # one that the host forbids is the first of all that it forbids
+                    # the host forbids this kind of program: all of them would be refused
                     names, reason = trampolines, FORBIDDEN
                 for name in names:
                     program = left.pop(name)
@@ -69,7 +69,7 @@ class LibbpfPrograms:
         if not opened:
             code = ctypes.get_errno()
             if code >= LIBBPF_ERRNO:
-                raise UserError(f"{self._path} is no BPF object", _BUILD)
+                raise UserError(f"{self._path} is not a BPF object", _BUILD)
             reason = line_that_matters(lib.messages)
             raise failure(f"cannot open BPF object {self._path}", code, reason)
         try:
@@ -94,17 +94,17 @@ class LibbpfPrograms:
         except BaseException:
             lib.bpf_object__close(opened)
             raise
-        # libbpf is done with the kernel's BTF; glibc would keep the 12 MB that it took.
+        # libbpf no longer needs the kernel's BTF; glibc would keep its 12 MB.
         trim()
         self._object = opened
 
     def _find(self, kind: str, opened: int, name: str) -> int:
-        """The map or program of this name; `UserError` if the object is not ours."""
+        """The map or program of this name; `UserError` if the object has none."""
         by_name = getattr(self._lib, f"bpf_object__find_{kind}_by_name")
         found: int = by_name(opened, name.encode())
         if not found:
             raise UserError(
-                f"{self._path} is no BPF object of this version of pipelined: it has no {kind}"
+                f"{self._path} is not a BPF object of this version of pipelined: it has no {kind}"
                 f" {name}",
                 _BUILD,
             )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and maps in the kernel, whichever loader put them there.
+"""BPF programs and maps in the kernel, whichever loader loaded them.
 
 The sweep needs nothing but map file descriptors and the iterator. libbpf's own messages go to
-the log at debug level; a failure is raised as one `UserError` with the line that matters.
+the log at debug level; a failure is raised as one `UserError` with the relevant line.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _MAPS = (
     "wakeups",
 )
 
-#: Of struct bpf_prog_info; the field is there since 5.12, else what is here stays 0.
+#: In struct bpf_prog_info; the field exists since 5.12, before that it reads as 0.
 RECURSION_MISSES_OFFSET = 208
 _PROGRAM_INFO_SIZE = RECURSION_MISSES_OFFSET + 8
 
-#: Without these the tier tells nothing; faults and direct I/O come on top.
+#: The tier needs one program of each line; those for faults and direct I/O are optional.
 _READAHEAD_NEEDS = (
     ("on_page_added",),
     ("on_pages_got", "on_get_pages", "on_get_pages_kprobe"),
@@ -59,7 +59,7 @@ def default_object() -> Path:
 
 
 class _Programs(Protocol):
-    """What a loader yields."""
+    """The programs and maps that a loader has loaded."""
 
     @property
     def maps(self) -> Mapping[str, int]:
@@ -71,7 +71,7 @@ class _Programs(Protocol):
 
     @property
     def refused(self) -> Mapping[str, tuple[Program, str]]:
-        """Optional ones that are not, and why."""
+        """Optional ones that are not loaded, and the reasons."""
 
     def attach(self, name: str, program: Program) -> tuple[int, int]:
         """Attach one; descriptors of its link and of itself, or `UserError`."""
@@ -84,7 +84,7 @@ class _Programs(Protocol):
 
 
 class Loaded:
-    """Programs and maps in the kernel; `close` takes all of them out again."""
+    """Programs and maps in the kernel; `close` removes all of them."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Loaded:
     ) -> None:
         self._lib = lib
         self.loader = loader
-        """Which one: libbpf or bcc."""
+        """libbpf or bcc."""
         self.maps = programs.maps
         """Map name -> file descriptor."""
         self._programs = programs
@@ -104,12 +104,12 @@ class Loaded:
         self._attached: list[tuple[str, int]] = []
         """Hook and descriptor of each program."""
         self.has_functions = False
-        """Whether any program of the `functions` tier is attached, and fills its map."""
+        """Whether any program of the `functions` tier is attached."""
         self.has_readahead = False
-        """Whether those programs of the `readahead` tier are that it cannot do without."""
+        """Whether all programs are attached that the `readahead` tier cannot do without."""
 
     def attach(self) -> tuple[Hook, ...]:
-        """Attach the programs, once the maps hold what these need; `UserError` if refused."""
+        """Attach the programs, after the maps are filled; `UserError` if a required one fails."""
         attached: dict[str, Program] = {}
         refused = [program.refused(reason) for program, reason in self._missing.values()]
         refused += [program.refused(reason) for program, reason in self._programs.refused.values()]
@@ -135,7 +135,7 @@ class Loaded:
         return (*(program.attached() for program in attached.values()), *refused)
 
     def iterate(self) -> None:
-        """Run the sweep's program over every task; returns when it has seen the last one."""
+        """Run the sweep's program over every task; returns after the last one."""
         fd = self._lib.bpf_iter_create(self._iterator)
         if fd < 0:
             raise OSError(get_errno(), "bpf_iter_create")
@@ -144,21 +144,21 @@ class Loaded:
                 try:
                     if not os.read(fd, 4096):
                         return
-                except OSError as error:  # a million tasks seen: carry on from there
+                except OSError as error:  # after a million tasks: read on
                     if error.errno != errno.EAGAIN:
                         raise
         finally:
             os.close(fd)
 
     def missed_events(self) -> dict[str, int]:
-        """Events that a program was passed over for, by hook, since it was loaded.
+        """Events for which the kernel did not run a program, by hook, since it was loaded.
 
-        The kernel lets no program interrupt itself on its CPU. Where programs of tracepoints can be
-        preempted (seen on 7.3), that holds for another task's event, too.
+        The kernel does not let a program interrupt itself on its CPU. On kernels that preempt
+        programs of tracepoints (seen on 7.3), it skips events of other tasks too.
         """
         missed: dict[str, int] = {}
         for hook, program in self._attached:
-            info = create_string_buffer(_PROGRAM_INFO_SIZE)  # what is in it would be asked for
+            info = create_string_buffer(_PROGRAM_INFO_SIZE)  # zeroed: any content is a request
             size = c_uint32(len(info))
             if self._lib.bpf_obj_get_info_by_fd(program, info, byref(size)):
                 raise OSError(get_errno(), "bpf_obj_get_info_by_fd")
@@ -167,18 +167,18 @@ class Loaded:
         return missed
 
     def put(self, name: str, key: bytes | None, value: bytes) -> bool:
-        """Update one element; key None pushes to a queue. False when the kernel refuses."""
+        """Update one element; a key of None pushes to a queue. False if the kernel refuses."""
         result: int = self._lib.bpf_map_update_elem(self.maps[name], key, value, 0)
         return result == 0
 
     def get(self, name: str, key: bytes, size: int) -> bytes | None:
-        """One element's value, or None."""
+        """The value of one element, or None."""
         value = create_string_buffer(size)
         found: int = self._lib.bpf_map_lookup_elem(self.maps[name], key, value)
         return value.raw if found == 0 else None
 
     def delete(self, name: str, key: bytes) -> None:
-        """Delete one element; not an error when it is gone."""
+        """Delete one element; one that does not exist is no error."""
         self._lib.bpf_map_delete_elem(self.maps[name], key)
 
     def close(self) -> None:
@@ -197,16 +197,14 @@ def load(
 ) -> Loaded:
     """Load the programs with maps of `sizes` entries; `attach` starts them.
 
-    `loader`: libbpf loads the object at `path` (by default the one that
-    came with the package), bcc compiles the source on this host, auto is bcc where libbpf
-    fails. Programs at functions are optional: those that the kernel lets in are loaded, of the
-    others `attach` says why not. `functions` and `readahead` ask for those of these tiers, failed
-    execs are told
-    where the kernel allows it, or with `trace_exec_failures`. Raises `UserError` when another
-    program or a map cannot be had; nothing stays attached.
+    `loader`: libbpf loads the object at `path` (by default that of the package), bcc compiles the
+    source on this host, auto tries libbpf and then bcc. `functions` and `readahead` add the
+    programs of these tiers, which are optional, as are those that count failed execs (see
+    `optional_programs`): `attach` returns why one is missing. Raises `UserError` if any other
+    program or a map cannot be loaded; nothing stays attached then.
     """
     if loader == "bcc" and path:
-        raise UserError(f"--object={path} is of no use to --loader=bcc", "leave one of them out")
+        raise UserError(f"--object={path} cannot be used with --loader=bcc", "omit one of them")
     lib = Libbpf()
     optional, missing = optional_programs(
         functions=functions, readahead=readahead, trace_exec_failures=trace_exec_failures
@@ -235,7 +233,7 @@ def load(
 
 
 def probe_hooks(loader: str = "auto") -> list[Hook]:
-    """Load and attach everything once, with small maps, and take it out again.
+    """Load and attach everything once, with small maps, and remove it again.
 
     Raises `UserError` when the daemon could not start.
     """

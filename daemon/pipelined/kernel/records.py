@@ -112,7 +112,7 @@ class EndRecord:
     """One pipe end of a stage."""
 
     key: bytes
-    """Of the pipe, as in the `pipes` map."""
+    """The pipe's key in the `pipes` map."""
     side: str
     joined: bool
     sleeps: int
@@ -126,7 +126,7 @@ class EndRecord:
 
 @dataclass(slots=True, eq=False)
 class StageRecord:
-    """A stage as the kernel side has it; stamps are nanoseconds of CLOCK_MONOTONIC."""
+    """The record of a stage; time stamps are nanoseconds of CLOCK_MONOTONIC."""
 
     index: int
     outer: int
@@ -144,7 +144,7 @@ class StageRecord:
     parent_pid: int
     partial: bool
     alone: bool
-    """Made for its name, or for `pipelined run`; its pipes, if any, lead outside."""
+    """Made for its name, or for `pipelined run`; its pipes, if any, lead outside the stages."""
     command: str
     ends: tuple[EndRecord, ...]
     borrows: bool = False
@@ -176,14 +176,14 @@ class Group:
     clock: PipelineRecord
     stages: tuple[StageRecord, ...]
     closed: bool = False
-    """Both ends of every pipe are known: nobody else can join."""
+    """Both ends of every pipe are known: no other stage can join."""
     endpoints: tuple[Endpoint, ...] = ()
     slot_edges: tuple[tuple[int, int], ...] = ()
-    """(writer, reader) record indexes of edges that the stages' own ends do not tell."""
+    """(writer, reader) record indexes of edges that are missing in the stages' own ends."""
 
     @property
     def is_run(self) -> bool:
-        """Joined stages, or one that reads by itself and has others do nothing."""
+        """Several joined stages, or a single one that reads files and has forked nothing."""
         stage = self.stages[0]
         return len(self.stages) > 1 or (
             stage.alone and stage.counted[_READ_BYTES] >= READS_ALONE and not stage.counted[_FORKS]

@@ -72,8 +72,8 @@ class Sweep:
     ) -> None:
         """Fill the free lists and command names. Nothing is recorded before this is done.
 
-        With `own_only` nobody is watched before the first sweep, and then what this process
-        forks. With `all_alone` every program but shells is a stage, in a pipeline or not.
+        With `own_only` no process is followed before the first sweep, and then those that this
+        process forks. With `all_alone` every program but shells is a stage, in a pipeline or not.
         """
         self._loaded = loaded
         self._max_stages = max_stages

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened in a run between two looks at it, as a run of its own. Pure.
+"""What happened in a run between two sweeps, as a run of its own. Pure.
 
-So every view of a moment draws with the functions that draw a whole run.
+Views of a moment can therefore use the functions that show a whole run.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pipelined.runs import STATES, PipeEnd, Run, Stage
 
 __all__ = ["difference"]
 
-#: Less time than this between two looks tells nothing (seconds).
+#: Seconds: a shorter time between two sweeps shows nothing.
 MIN_DELTA = 0.001
 
 
 def difference(new: Run, old: Run) -> Run | None:
-    """What happened in a run between two looks, as a run of its own.
+    """What happened in a run between `old` and `new`, as a run of its own.
 
-    None when no time passed. Stages are matched by position and process; a stage that is new
-    counts in full. Of a stage it has what views of a moment draw from: states, bytes, forks,
-    children, sleeps by pipe; the rest is as in `new`.
+    None if no time passed. Stages are matched by position and process; a new stage counts in full.
+    The result has differences for what views of a moment show: states, bytes, forks, children,
+    sleeps by pipe. All other fields of a stage are those of `new`.
     """
     wall = new.wall_seconds - old.wall_seconds
     if new.id != old.id or wall < MIN_DELTA:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run went on: at most 300 points, each what happened between two sweeps, or several.
+"""The course of a run: at most 300 points, each of which covers one or several sweep intervals.
 
 While a run is live its counters are noted at each sweep (`Track`). They only ever add up, so
 what happened between two moments is their difference, and the sum of all points is what the
@@ -33,7 +33,7 @@ __all__ = [
 #: Points of a time line, at most.
 MAX_POINTS = 300
 #: Sweeps that come sooner after one another than this make one point: so short a time, cut by when
-#: each counter was read, would tell more noise than news.
+#: each counter was read, would be mostly noise.
 _MIN_STEP_NS = 100_000_000
 #: Moments that a track keeps however little memory it is given.
 _MIN_MOMENTS = 8
@@ -55,7 +55,7 @@ class StagePoint:
     read_bytes: int
     written_bytes: int
     pid: int = 0
-    """Process id of the stage's root; 0 where it is not told."""
+    """Process id of the stage's root; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Moment:
     """The counters of a run at one moment, since the run's start."""
 
     stages: tuple[tuple[int, int], ...]
-    """What tells the run's stages from all others, at any time."""
+    """Index and generation of each stage's record: together they are unique."""
     values: array[int]
     """Nanoseconds at each level; then of each stage the first `NOTED` counters of its record."""
 
@@ -108,7 +108,7 @@ class Track:
         moments.append(moment)
         ends.append(end)
         room = memory // (8 * len(moment.values) + _MOMENT_BYTES)
-        # one less: the latest moment of all comes on top, when somebody asks
+        # one less: a time line ends with the latest moment, which is not kept
         if len(moments) > max(_MIN_MOMENTS, min(MAX_POINTS - 1, room)):
             self._thin()
 
@@ -215,7 +215,7 @@ def _exact(seconds: float) -> float:
 def timeline_from_dict(described: Iterable[Mapping[str, Any]]) -> Timeline:
     """The time line that `timeline_as_dict` described, also after a way through JSON.
 
-    Raises KeyError, TypeError or ValueError for what is no such description.
+    Raises KeyError, TypeError or ValueError if it is no such description.
     """
     return tuple(
         Point(

@@ -44,11 +44,11 @@ __all__ = ["OTHER", "Finished", "Model", "Totals"]
 OTHER = "(other)"
 
 #: Seconds from the end of a pipeline's last process until the run is finished: for one
-#: with a pipe at whose other end nobody has been met, and for one without.
+#: with a pipe whose other end is not known, and for one without.
 _GRACE, _GRACE_CLOSED = 1.0, 0.1
 
 #: Seconds from a pipeline's start until its live run is shown and counted. Until then its stages
-#: are forked and exec, and its signature is none that anybody knows it by.
+#: are still being forked and exec'd, and its signature is not the final one.
 _STARTING = 0.1
 
 #: Bytes that the time lines of all live runs may take together, and that of one run.
@@ -85,7 +85,7 @@ class Totals:
 
 
 class Finished(NamedTuple):
-    """A run that has ended. Most are too short for anybody to look at: made when asked for."""
+    """A run that has ended. Most are too short to be of interest, so the rest is made on demand."""
 
     wall_seconds: float
     make: Callable[[], tuple[Run, Timeline]]
@@ -137,7 +137,7 @@ class _Facts(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Sighting:
-    """A run as one sweep saw it; made into a `Run` when somebody asks for it."""
+    """A run as one sweep saw it; a `Run` is made of it on demand."""
 
     group: Group
     series: Series
@@ -146,12 +146,12 @@ class _Sighting:
     records: tuple[StageRecord, ...]
     """The group's stages by start."""
     facts: tuple[_Facts, ...]
-    """About each of `records`, what these alone do not tell."""
+    """For each of `records`, what it does not contain."""
     parent: str | None
     track: Track | None
     """None of a run that no sweep saw live, and once it is forgotten."""
     forgotten: bool = False
-    """How it went on is not kept any longer."""
+    """Its time line is no longer kept."""
     end_ns: int | None = None
     """Set when the run is finished."""
     run: Run | None = None
@@ -168,7 +168,7 @@ class _Seen:
 
 
 class Model:
-    """Takes what each sweep read; answers with runs and totals."""
+    """Takes in the groups of each sweep; returns runs and totals."""
 
     def __init__(
         self,
@@ -181,10 +181,10 @@ class Model:
         exec_failures: bool = False,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
-        """`unit_of` names a cgroup id; `exec_failures`: a hook that tells them is attached.
+        """`unit_of` names a cgroup id; `exec_failures`: a hook that counts them is attached.
 
-        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is told of
-        each run that ends, in the middle of a sweep: it has to be quick.
+        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is called
+        for each run that ends, in the middle of a sweep: it has to be quick.
         """
         self._max_signatures = max_signatures
         self._unit_of = unit_of
@@ -250,7 +250,7 @@ class Model:
         return len(self._live)
 
     def timeline(self, run_id: str) -> Timeline | None:
-        """How a live or recent run went on; None for others, and when it is forgotten."""
+        """The time line of a live or recent run; None for others, and once it is forgotten."""
         for sighting in (*self._live, *self._recent):
             if not sighting.forgotten and self._run_id(sighting.group) == run_id:
                 return self._timeline(sighting, sighting.track)
@@ -402,7 +402,7 @@ class Model:
         system_ns: int,
         tiers: StageRecord | _StageSums,
     ) -> dict[str, Any]:
-        """The fields of `StageCounters`; `tiers` has what the optional tiers say."""
+        """The fields of `StageCounters`; `tiers` has the values of the optional tiers."""
         values = dict(zip((*STATES, *COUNTERS), counted, strict=True))
         return {
             "states": {state: NS * values[state] for state in STATES},
@@ -482,7 +482,7 @@ def _grow_modes(total: _StageSums, seen: _SeenStage) -> None:
 
 
 def _facts(stage: StageRecord, seen: _SeenStage) -> _Facts:
-    """What a run shows of a stage beside its record.
+    """What a run shows of a stage in addition to its record.
 
     Its CPU time may be less than was seen: stages that were inside it have left it, and taken
     theirs along. Sums over runs keep what they had.

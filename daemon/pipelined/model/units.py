@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "normalise_unit"]
 
 NO_UNIT = "-"
-"""The label where there is no unit, or none is known."""
+"""The label if there is no unit, or none is known."""
 
 _UNIT_SUFFIXES = (".service", ".scope", ".socket", ".mount", ".swap")
 _UUID = re.compile(
@@ -30,7 +30,7 @@ _ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
 
 
 def normalise_unit(path: str) -> str:
-    """The unit that a cgroup path lies in, without what tells one instance from the next.
+    """The unit that a cgroup path lies in, without what distinguishes its instances.
 
     >>> normalise_unit("/system.slice/nightly.service")
     'nightly.service'
@@ -44,7 +44,7 @@ def normalise_unit(path: str) -> str:
     """
     parts = [part for part in path.removesuffix(" (deleted)").split("/") if part]
     units = [part for part in parts if part.endswith(_UNIT_SUFFIXES)]
-    # A user's manager and a container have an init.scope of their own; say whose it is.
+    # A user's manager and a container have an init.scope of their own: name the unit around it.
     while units and units[-1] == "init.scope" and parts[0] != "init.scope":
         units.pop()
     for unit in reversed(units):
