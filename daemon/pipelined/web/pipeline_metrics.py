@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from pipelined.runs import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
+from pipelined.runs import HISTOGRAMS, LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
 
 if TYPE_CHECKING:
     from pipelined.runs import Functions, Histogram, Readahead, Series, Stalls
@@ -191,31 +191,15 @@ _STAGE = (
     ),
 )
 
-#: Per stage, from the `functions` tier: name, help, field of `runs.Functions`. A function that a
-#: stage has not called has no series: most stages have not called most of them.
-_FUNCTION_HISTOGRAMS = (
-    (
-        "pipelined_pipe_write_size_bytes",
-        "Sizes of the stage's writes to pipes, as requested.",
-        "pipe_writes",
-    ),
-    (
-        "pipelined_pipe_read_size_bytes",
-        "Sizes of the stage's reads of pipes, as returned.",
-        "pipe_reads",
-    ),
-    (
-        "pipelined_file_read_size_bytes",
-        "Sizes of the stage's reads of files, as returned.",
-        "file_reads",
-    ),
-    ("pipelined_file_read_seconds", "Duration of the stage's reads of files.", "file_read_seconds"),
-    (
-        "pipelined_pipe_fill_ratio",
-        "How full the pipe was when each of the stage's writes to it began.",
-        "pipe_fill",
-    ),
-)
+#: Per stage, from the `functions` tier: the help of each of `runs.HISTOGRAMS`, by its field. A
+#: function that a stage has not called has no series: most stages have not called most of them.
+_HISTOGRAM_HELP = {
+    "pipe_writes": "Sizes of the stage's writes to pipes, as requested.",
+    "pipe_reads": "Sizes of the stage's reads of pipes, as returned.",
+    "file_reads": "Sizes of the stage's reads of files, as returned.",
+    "file_read_seconds": "Duration of the stage's reads of files.",
+    "pipe_fill": "How full the pipe was when each of the stage's writes to it began.",
+}
 #: The same tier's gauges; samples read `runs.Functions`.
 _FUNCTION = (
     _gauge(
@@ -303,10 +287,10 @@ class StageCollector(Collector):
         readahead = [(labels, stage.readahead) for labels, stage in stages if stage.readahead]
         for row in _STAGE:
             yield _family(row, stages)
-        for name, documentation, field in _FUNCTION_HISTOGRAMS:
-            histogram = HistogramMetricFamily(name, documentation)
+        for kind in HISTOGRAMS:
+            histogram = HistogramMetricFamily(f"pipelined_{kind.name}", _HISTOGRAM_HELP[kind.field])
             for labels, called in functions:
-                _add_histogram(histogram, labels, getattr(called, field))
+                _add_histogram(histogram, labels, getattr(called, kind.field))
             yield histogram
         for row in _FUNCTION:
             yield _family(row, functions)
