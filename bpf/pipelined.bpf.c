@@ -5,14 +5,14 @@
  * a task iterator that the sweep runs. Costs are in docs/BENCHMARKS.md.
  */
 #ifdef PIPELINED_BCC
-#include "bcc.h"
+#include "bcc.bpf.h"
 #else
-#include "libbpf.h"
+#include "libbpf.bpf.h"
 #endif
 
-#include "functions.h"
-#include "meeting.h"
-#include "readahead.h"
+#include "functions.bpf.h"
+#include "discovery.bpf.h"
+#include "readahead.bpf.h"
 
 /* Adds to a counter of each stage around `index`. */
 #define for_each_stage(stage, index)                                                \

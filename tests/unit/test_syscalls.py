@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System call numbers of bpf/syscalls.h against those of the C library's headers."""
+"""System call numbers of bpf/syscalls.bpf.h against those of the C library's headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 BPF = Path(__file__).parents[2] / "bpf"
-SOURCE = (BPF / "syscalls.h").read_text()
+SOURCE = (BPF / "syscalls.bpf.h").read_text()
 X86, _, ARM64 = SOURCE.partition("#elif defined(__TARGET_ARCH_arm64)")
 
 #: How a call may wait, by its name without 64, time64 and the like.

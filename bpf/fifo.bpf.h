@@ -6,7 +6,7 @@
 #ifndef PIPELINED_FIFO_H
 #define PIPELINED_FIFO_H
 
-#include "accounting.h"
+#include "accounting.bpf.h"
 
 #define MAX_FDS 64
 

@@ -9,7 +9,7 @@
 #ifndef PIPELINED_ACCOUNTING_H
 #define PIPELINED_ACCOUNTING_H
 
-#include "stalls.h"
+#include "stalls.bpf.h"
 
 #define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
 #define MAX_ALIASES 8	/* merges in a chain */

@@ -7,8 +7,8 @@
 #ifndef PIPELINED_MEETING_H
 #define PIPELINED_MEETING_H
 
-#include "sleep.h"
-#include "topology.h"
+#include "sleep.bpf.h"
+#include "topology.bpf.h"
 
 static __always_inline int is_root(u32 index, u32 tgid)
 {

@@ -9,8 +9,8 @@
 #ifndef PIPELINED_SLEEP_H
 #define PIPELINED_SLEEP_H
 
-#include "fifo.h"
-#include "syscalls.h"
+#include "fifo.bpf.h"
+#include "syscalls.bpf.h"
 
 /* What a file's kind says of a sleep in a read-like or write-like call on it. */
 static __always_inline u32 file_state(u32 mode, u32 io_sleep)

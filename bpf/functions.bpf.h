@@ -9,7 +9,7 @@
 #ifndef PIPELINED_FUNCTIONS_H
 #define PIPELINED_FUNCTIONS_H
 
-#include "topology.h"
+#include "topology.bpf.h"
 
 static __always_inline struct functions *functions_at(u32 index)
 {

@@ -6,7 +6,7 @@
 #ifndef PIPELINED_LIBBPF_H
 #define PIPELINED_LIBBPF_H
 
-#include "kernel.h"
+#include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>

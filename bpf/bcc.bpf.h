@@ -15,7 +15,7 @@
 #ifndef PIPELINED_BCC_H
 #define PIPELINED_BCC_H
 
-#include "kernel.h"
+#include "kernel.bpf.h"
 
 #define SEC(name)
 #define __always_inline inline __attribute__((always_inline))

@@ -9,7 +9,7 @@
 #ifndef PIPELINED_STALLS_H
 #define PIPELINED_STALLS_H
 
-#include "maps.h"
+#include "maps.bpf.h"
 
 /* Keeps clang from indexing with a copy that the verifier has not seen bounded. */
 #define OPAQUE(index) asm volatile("" : "+r"(index))

@@ -13,8 +13,8 @@
 #ifndef PIPELINED_TOPOLOGY_H
 #define PIPELINED_TOPOLOGY_H
 
-#include "accounting.h"
-#include "fifo.h"
+#include "accounting.bpf.h"
+#include "fifo.bpf.h"
 
 #define MAX_CLIMB 4	/* processes from a pipe's holder up to its stage's root */
 #define RETRIES 8

@@ -18,8 +18,8 @@
 #ifndef PIPELINED_READAHEAD_H
 #define PIPELINED_READAHEAD_H
 
-#include "sleep.h"
-#include "topology.h"
+#include "sleep.bpf.h"
+#include "topology.bpf.h"
 
 #define PAGE_BITS 12
 

@@ -8,7 +8,7 @@
 #ifndef PIPELINED_SYSCALLS_H
 #define PIPELINED_SYSCALLS_H
 
-#include "accounting.h"
+#include "accounting.bpf.h"
 
 enum call_kind {
 	CALL_OTHER,
