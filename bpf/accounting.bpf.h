@@ -11,12 +11,8 @@
 
 #include "stalls.bpf.h"
 
-#define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
 #define MAX_ALIASES 8	/* merges in a chain */
 #define PIPELINE_TRIES 8	/* the same, and other CPUs that change a pipeline at that moment */
-
-/* Such a function cannot take a typed task: it gets the address and reads it guardedly. */
-#define TASK(address) ((struct task_struct *)(address))
 
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)

@@ -116,53 +116,6 @@ static __always_inline int holds_above_stdio(u64 p, struct scratch *scratch)
 	return any != 0;
 }
 
-#define SLASH_FD_SLASH 0x2f64662f	/* "/fd/", little endian */
-#define MAX_NAMED 8			/* process substitutions of one command that are told */
-
-static __always_inline int read_arguments(u64 p, struct scratch *scratch)
-{
-	unsigned long start = BPF_CORE_READ(TASK(p), mm, arg_start);
-	unsigned long size = BPF_CORE_READ(TASK(p), mm, arg_end) - start;
-
-	if (size > ARGUMENTS_LEN)
-		size = ARGUMENTS_LEN;
-	__builtin_memset(scratch->arguments, 0, ARGUMENTS_LEN);
-	return !bpf_probe_read_user(scratch->arguments, size & (ARGUMENTS_LEN * 2 - 1),
-				    (void *)start);
-}
-
-/* Where the arguments next say /fd/ at or after `from`, or -1. */
-GLOBAL(int, next_named)(u32 scratch, u32 from)
-{
-	struct scratch *page = scratch_at(scratch);
-	char *text;
-
-	if (!page)
-		return -1;
-	from &= ARGUMENTS_LEN - 1;
-	text = page->arguments + from;
-	/* what follows the arguments is zero: to read on beyond them costs no comparison */
-	for (u32 i = 0; i < ARGUMENTS_LEN; i++)
-		if (*(u32 *)(text + i) == SLASH_FD_SLASH)
-			return from + i;
-	return -1;
-}
-
-/* The descriptor that /fd/N names at this place of the arguments, or -1. */
-GLOBAL(int, named_descriptor)(u32 scratch, u32 at)
-{
-	struct scratch *page = scratch_at(scratch);
-	u64 digits = at;
-	u32 tens, ones;
-
-	OPAQUE(digits);
-	if (!page || digits >= ARGUMENTS_LEN)
-		return -1;
-	tens = (u8)(page->arguments[digits + 4] - '0');
-	ones = (u8)(page->arguments[digits + 5] - '0');
-	return tens > 9 ? -1 : ones > 9 ? tens : tens * 10 + ones;
-}
-
 /* Has anybody written to the pipe (or read from it) since it was made? */
 static __always_inline int was_used(const struct fifo *fifo, u32 side)
 {

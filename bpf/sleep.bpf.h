@@ -155,4 +155,41 @@ static __always_inline u32 reads_asleep(struct task_struct *p)
 	return p->__state && call.kind == CALL_READ ? call.args[0] + 1 : 0;
 }
 
+/* The current task is asleep for disk. What does it read? */
+GLOBAL(int, reader_sleeps)(struct task_state *task, const struct call *call, u64 now)
+{
+	u64 p = bpf_get_current_task();
+	u32 fd, mode, kind = OTHER_STALLS;
+	struct file *file;
+
+	if (!task || !call)
+		return 0;
+	fd = call->args[0];
+	switch (call->kind) {
+	case CALL_WRITE:
+	case CALL_FILE:
+	case CALL_TEE:
+		return 0;
+	case CALL_SENDFILE:
+		fd = call->args[1];
+		break;
+	case CALL_READ:
+	case CALL_SPLICE:
+		break;
+	case CALL_FAULT:
+		return stall_began(task, FAULT_STALLS, 0, now);
+	default:
+		return stall_began(task, OTHER_STALLS, 0, now);
+	}
+	file = file_at_fd(p, fd);
+	if (!file)
+		return 0;
+	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+	if (mode == S_IFIFO || mode == S_IFSOCK)
+		return 0;	/* splice of a pipe into a file: a writer */
+	if (!(BPF_CORE_READ(file, f_flags) & O_DIRECT) && (mode == S_IFREG || mode == S_IFBLK))
+		kind = READ_STALLS;
+	return stall_began(task, kind, (u64)BPF_CORE_READ(file, f_mapping), now);
+}
+
 #endif

@@ -9,10 +9,7 @@
 #ifndef PIPELINED_STALLS_H
 #define PIPELINED_STALLS_H
 
-#include "maps.bpf.h"
-
-/* Keeps clang from indexing with a copy that the verifier has not seen bounded. */
-#define OPAQUE(index) asm volatile("" : "+r"(index))
+#include "tasks.bpf.h"
 
 /* Time at level 0 of the pipeline that this stage is in, up to now. */
 static __always_inline u64 idle_ns(const struct stage *stage, u64 now)

@@ -207,4 +207,40 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 #define ARGUMENT_3(regs) ((regs)->regs[3])
 
 #endif
+
+/* Where in its file the task's read began, or no file is as long. */
+static __always_inline u64 call_position(struct task_struct *p)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+	u64 fd = ARGUMENT_0(regs), position = ~0ULL, pointer = 0;
+	struct fdtable *fdt;
+	struct file *file = NULL;
+
+	switch (NUMBER(p, regs)) {
+	case CALLS_AT_FILE:
+		break;
+	case CALLS_AT_ARGUMENT:
+		position = ARGUMENT_3(regs);
+		if (position != ~0ULL)	/* preadv2 means the file's by -1 */
+			return position;
+		break;
+	case CALL_AT_SPLICE:
+		pointer = ARGUMENT_1(regs);
+		break;
+	case CALL_AT_SENDFILE:
+		fd = ARGUMENT_1(regs);
+		pointer = ARGUMENT_2(regs);
+		break;
+	default:
+		return ~0ULL;
+	}
+	if (pointer)
+		return bpf_probe_read_user(&position, sizeof(position), (void *)pointer) ? ~0ULL :
+											   position;
+	fdt = p->files->fdt;
+	if ((u32)fd < fdt->max_fds)
+		bpf_probe_read_kernel(&file, sizeof(file), fdt->fd + (u32)fd);
+	return file ? BPF_CORE_READ(file, f_pos) : ~0ULL;
+}
+
 #endif

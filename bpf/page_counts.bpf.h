@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Adds pages, faults and direct I/O to the stages around a reader.
+ * Owns the records of the map `readahead`.
+ * Called by the hooks of the `readahead` tier.
+ * Costs two array look-ups for each enclosing stage.
+ * Cannot see who reads: that is the callers' part.
+ */
+#ifndef PIPELINED_PAGE_COUNTS_H
+#define PIPELINED_PAGE_COUNTS_H
+
+#include "tasks.bpf.h"
+
+static __always_inline void add_pages(u32 index, u64 class, u64 pages)
+{
+	struct readahead *entry;
+	struct stage *stage;
+
+	OPAQUE(class);
+	if (!pages || class >= PAGE_CLASSES)
+		return;
+	for (int i = 0; i < MAX_DEPTH && index; i++) {
+		entry = readahead_at(index);
+		stage = stage_at(index);
+		if (!entry || !stage)
+			return;
+		__sync_fetch_and_add(&entry->pages[class], pages);
+		index = word_outer(stage->word);
+	}
+}
+
+GLOBAL(int, credit_pages)(u32 index, u32 class, u64 pages)
+{
+	add_pages(index, class, pages);
+	return 0;
+}
+
+/* The same for a number of its own. */
+#define CREDIT_READAHEAD(index, field, value)                                         \
+	do {                                                                          \
+		u32 at_ = (index);                                                    \
+		for (int i_ = 0; i_ < MAX_DEPTH && at_; i_++) {                       \
+			struct readahead *entry_ = readahead_at(at_);                 \
+			struct stage *stage_ = stage_at(at_);                         \
+			if (!entry_ || !stage_)                                       \
+				break;                                                \
+			__sync_fetch_and_add(&entry_->field, value);                  \
+			at_ = word_outer(stage_->word);                               \
+		}                                                                     \
+	} while (0)
+
+GLOBAL(int, credit_inserted)(u32 index, u64 pages)
+{
+	CREDIT_READAHEAD(index, inserted, pages);
+	return 0;
+}
+
+GLOBAL(int, credit_fault)(u32 index, u64 class)
+{
+	OPAQUE(class);
+	if (class < STALL_CLASSES)
+		CREDIT_READAHEAD(index, faults[class], 1);
+	return 0;
+}
+
+#endif
