@@ -11,31 +11,32 @@
 
 #include "topology.bpf.h"
 
-/* A shell's stage whose pipes, if it has any, lead to nobody that is seen. */
+/* Is this the stage of a shell whose pipes, if it has any, lead to no other stage? */
 GLOBAL(int, is_shell_alone)(u32 index)
 {
 	struct stage *stage = stage_at(index);
 	struct command command = {};
 
-	/* a subshell is part of a pipeline, even if its partner has not been met yet */
+	/* a subshell is part of a pipeline, even if its partner has not been discovered yet */
 	if (!stage || !stage->execs)
 		return 0;
 	for (int i = 0; i < STAGE_ENDS; i++)
-		if (stage->ends[i].key.pad & END_JOINED)
+		if (stage->ends[i].side_and_flags & END_JOINED)
 			return 0;
 	__builtin_memcpy(command.name, stage->comm, COMM_LEN);
 	return command_flags(&command) & COMMAND_SHELL;
 }
 
-#define IS(letter, which) ((u32)(((u32)(letter) ^ (which)) - 1) >> 31)
+/* 1 if both are the same letter, else 0, without a branch */
+#define EQUALS(letter, which) ((u32)(((u32)(letter) ^ (which)) - 1) >> 31)
 
 /*
- * Does a process run in one of the units that config names? In the unit's own cgroup, of
- * which the instance is left out: backup@sda.service is backup@.service.
+ * Does a process run in one of the units that the configuration names? It has to be in the
+ * unit's own cgroup. The instance is left out: backup@sda.service is backup@.service.
  */
 GLOBAL(int, is_in_named_unit)(u64 p)
 {
-	u32 scratch = take_scratch(), instance = 0;
+	u32 scratch = take_scratch(), in_instance = 0;
 	struct scratch *page = scratch_at(scratch);
 	u64 to = 0;
 	int named;
@@ -46,40 +47,48 @@ GLOBAL(int, is_in_named_unit)(u64 p)
 	bpf_probe_read_kernel_str(page->cgroup, UNIT_LEN,
 				  BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, name));
 	__builtin_memset(&page->unit, 0, sizeof(page->unit));
-	/* without branches, of which the verifier would try all combinations */
+	/* no branches: the verifier would try all their combinations */
 	for (u32 i = 0; i < UNIT_LEN; i++) {
 		u8 letter = page->cgroup[i];
 
-		instance &= ~IS(letter, '.');
+		in_instance &= ~EQUALS(letter, '.');
 		OPAQUE(to);
 		to &= UNIT_LEN - 1;
 		page->unit.name[to] = letter;
-		to += 1 - instance;
-		instance |= IS(letter, '@');
+		to += 1 - in_instance;
+		in_instance |= EQUALS(letter, '@');
 	}
 	named = bpf_map_lookup_elem(MAP(units), &page->unit) != NULL;
 	give_scratch(scratch);
 	return named;
 }
 
-/*
- * The current process just exec'd. By its name, its unit, or because all was asked for, it is a stage
- * although no pipe joins it with another; also within another such, as what xargs runs.
- */
-GLOBAL(int, meet_alone)(u64 p, struct task_state *task, u64 now)
+/* Is a process whose name has these flags a stage by itself: by its name, by its unit, or because all are? */
+static __always_inline int is_alone(u64 p, u32 flags)
 {
-	u32 zero = 0, properties, index;
-	struct control *page = bpf_map_lookup_elem(MAP(control), &zero);
+	struct control *control = control_page();
+
+	if (flags & COMMAND_ALONE)
+		return 1;
+	if (!control || flags & COMMAND_SHELL)
+		return 0;
+	return control->alone || (control->units && is_in_named_unit(p));
+}
+
+/*
+ * The current process has just exec'd. It may be a stage although no pipe joins it with another,
+ * also inside another such stage, like the commands that xargs runs.
+ */
+GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
+{
 	struct command command = {};
 	struct stage *stage;
+	u32 index;
 
-	if (!task || !page || task->stage == STAGE_DEAD)
+	if (is_gone(task))
 		return 0;
 	command_of(p, &command);
-	properties = command_flags(&command);
-	if (!(properties & COMMAND_ALONE) &&
-	    (properties & COMMAND_SHELL ||
-	     !(page->alone || (page->units && is_in_named_unit(p)))))
+	if (!is_alone(p, command_flags(&command)))
 		return 0;
 	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
 	if (!index) {

@@ -59,7 +59,7 @@ GLOBAL(int, named_descriptor)(u32 scratch, u32 at)
 }
 
 /* The current task's command line names this descriptor: if it is a FIFO, it will be used. */
-GLOBAL(int, meet_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now)
+GLOBAL(int, discover_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now)
 {
 	struct fifo fifo = {};
 	u32 index;
@@ -78,7 +78,7 @@ GLOBAL(int, meet_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now)
  * Process substitution (rule 3): the arguments name descriptors as /dev/fd/N, or as
  * /proc/self/fd/N, that were made before this exec.
  */
-GLOBAL(int, meet_arguments)(u64 p, struct task_state *task, u64 now)
+GLOBAL(int, discover_arguments)(u64 p, struct task_state *task, u64 now)
 {
 	u32 scratch = take_scratch();
 	struct scratch *page = scratch_at(scratch);
@@ -90,7 +90,7 @@ GLOBAL(int, meet_arguments)(u64 p, struct task_state *task, u64 now)
 		at = next_named(scratch, at + 1);
 		if (at < 0)
 			break;
-		meet_descriptor(p, task, named_descriptor(scratch, at), now);
+		discover_descriptor(p, task, named_descriptor(scratch, at), now);
 	}
 	give_scratch(scratch);
 	return 0;

@@ -97,7 +97,7 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 			class = STALL_LATE;
 		slept = SLEPT_ALL;
 	}
-	class_stalls(task, class);
+	classify_stalls(task, class);
 	if (!window || !window->fresh_pages)
 		return slept;
 	taken = window->mapping == reading->mapping ? take_fresh(window, reading) : 0;
@@ -105,12 +105,12 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 	if (window->fresh_pages > taken)
 		credit_inserted(task->stage, window->fresh_pages - taken);
 	window->fresh_pages = 0;
-	window->freshes = 0;
+	window->fresh_count = 0;
 	return slept;
 }
 
 /* The same for a reading that was told before its pages were looked for. */
-static __always_inline void look_back_asked(struct task_state *task, struct window *window,
+static __always_inline void look_back_deferred(struct task_state *task, struct window *window,
 					    struct reading *reading)
 {
 	u32 slept = look_back(task, window, reading, reading->index);

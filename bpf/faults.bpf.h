@@ -27,7 +27,7 @@ GLOBAL(int, file_fault)(u64 mapping, u64 index)
 	struct task_state *task = state_of(bpf_get_current_task_btf());
 	struct fault *fault;
 
-	if (!task || !task->stage || task->stage == STAGE_DEAD)
+	if (!stage_of(task))
 		return 0;
 	fault = &task->fault;
 	if (fault->mapping == mapping && fault->index == index)

@@ -53,7 +53,7 @@ GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 	mode = BPF_CORE_READ(file, f_mode);
 	fifo->key.inode = BPF_CORE_READ(inode, i_ino);
 	fifo->key.device = BPF_CORE_READ(sb, s_dev);
-	fifo->key.pad = 0;
+	fifo->key.zero = 0;
 	fifo->named = BPF_CORE_READ(sb, s_magic) != PIPEFS_MAGIC;
 	fifo->pipe = BPF_CORE_READ(inode, i_pipe);
 	fifo->side = mode & FMODE_WRITE ? SIDE_WRITE : SIDE_READ;

@@ -13,16 +13,16 @@
 
 #include "pipelined.h"
 
-/* Keeps clang from indexing with a copy that the verifier has not seen bounded. */
+/* Keeps clang from indexing with a copy that the verifier has not seen compared with a bound. */
 #define OPAQUE(index) asm volatile("" : "+r"(index))
 
-#define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
+#define MAX_DEPTH 6	/* stages around a task that are credited; those further out are not */
 
-/* Such a function cannot take a typed task: it gets the address and reads it guardedly. */
+/* A global function cannot take a typed task. It gets the address and reads by guarded copies. */
 #define TASK(address) ((struct task_struct *)(address))
 
 MAP_SHARED_ARRAY(stages, struct stage, SIZED(stages, 16385));	/* --max-stages + 1 */
-MAP_SHARED_ARRAY(functions, struct functions, SIZED(functions, 1));	/* as `stages`, if the tier is on */
+MAP_SHARED_ARRAY(functions, struct functions, SIZED(functions, 1));	/* as `stages` if the tier is on */
 MAP_SHARED_ARRAY(readahead, struct readahead, SIZED(readahead, 1));	/* the same */
 MAP_STACK(free_stages, u32, SIZED(free_stages, 16384));	/* indexes of free records, the lowest on top */
 MAP_HASH(pipes, struct pipe_key, struct pipe, SIZED(pipes, 16384));	/* --max-pipes */
@@ -31,23 +31,24 @@ struct command {
 	char name[COMM_LEN];
 };
 
-MAP_HASH(commands, struct command, u32, 256);	/* config: interpreters and wrappers */
+MAP_HASH(commands, struct command, u32, 256);	/* enum command_flag of the names in the configuration */
+
 #define UNIT_LEN 64
 
 struct unit {
 	char name[UNIT_LEN];
 };
 
-MAP_HASH(units, struct unit, u32, 256);	/* config: whose programs are stages alone */
+MAP_HASH(units, struct unit, u32, 256);	/* units of the configuration whose programs are stages alone */
 MAP_SHARED_ARRAY(lost, u64, LOST_KINDS);
 MAP_SHARED_ARRAY(control, struct control, 1);
-MAP_RINGBUF(wakeups, 4096);	/* wake-ups only, never data */
+MAP_RINGBUF(wakeups, 4096);	/* wakes the daemon, carries no data */
 
-#define ARGUMENTS_LEN 512	/* of a command line that are searched for /dev/fd/N */
+#define ARGUMENTS_LEN 512	/* bytes of a command line that are searched for /dev/fd/N */
 
 /*
- * What a look at a process needs room for. Where the programs of tracepoints can be
- * preempted (7.3), several of one CPU may be under way: each takes a page of its own.
+ * Room for a look at a process. Where the programs of tracepoints can be preempted (7.3),
+ * several may be running on one CPU: each takes a page of its own.
  */
 struct scratch {
 	u64 taken;
@@ -58,9 +59,22 @@ struct scratch {
 	struct unit unit;
 };
 
-#define SCRATCH_PAGES 4	/* when all are taken, it is counted in `lost` */
+#define SCRATCH_PAGES 4	/* if all are taken, that is counted in `lost` */
 
 MAP_PERCPU(scratch, struct scratch, SCRATCH_PAGES);
+
+/* The entry of an array map that has only one. Never NULL, but the verifier asks for the check. */
+static __always_inline void *only_entry(void *map)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(map, &zero);
+}
+
+static __always_inline struct control *control_page(void)
+{
+	return only_entry(MAP(control));
+}
 
 static __always_inline void add_lost(u32 kind, u64 count)
 {
@@ -80,7 +94,7 @@ static __always_inline struct scratch *scratch_at(u32 at)
 	return bpf_map_lookup_elem(MAP(scratch), &at);
 }
 
-/* A page that nobody else uses until give_scratch; SCRATCH_PAGES when there is none. */
+/* The number of a page that nobody else uses until give_scratch; SCRATCH_PAGES if none is free. */
 GLOBAL(u32, take_scratch)(void)
 {
 	u32 at;
@@ -123,6 +137,53 @@ static __always_inline struct pipeline *pipeline_at(u32 index)
 static __always_inline u32 word_outer(u64 word)
 {
 	return word >> WORD_OUTER_SHIFT & INDEX_MASK;
+}
+
+/* Each stage from `index` outwards, at most `limit` of them; `index` goes along, `depth` counts them. */
+#define for_enclosing_stages(depth, limit, stage, index)                                \
+	for (int depth = 0; depth < (limit) && (index) && (stage = stage_at(index)); \
+	     depth++, index = word_outer(stage->word))
+
+#define for_each_enclosing_stage(stage, index) for_enclosing_stages(depth_, MAX_DEPTH, stage, index)
+
+#define END_SLOT_BITS 3	/* STAGE_ENDS is 8 */
+
+/* A pipe end as one number: its stage and its slot there, plus 1; 0 = none. */
+static __always_inline u32 end_number(u32 index, u32 slot)
+{
+	return (index << END_SLOT_BITS | slot) + 1;
+}
+
+static __always_inline u32 end_stage(u32 number)
+{
+	return (number - 1) >> END_SLOT_BITS;
+}
+
+static __always_inline u32 end_slot(u32 number)
+{
+	return (number - 1) & (STAGE_ENDS - 1);
+}
+
+/* The end at a slot of a stage, which the verifier needs to see bounded. */
+static __always_inline struct pipe_end *end_of(struct stage *stage, u32 slot)
+{
+	return &stage->ends[slot & (STAGE_ENDS - 1)];
+}
+
+/* The end with this number, which is not 0; NULL if there is no such stage. */
+static __always_inline struct pipe_end *end_at(u32 number)
+{
+	struct stage *stage = stage_at(end_stage(number));
+
+	return stage ? end_of(stage, end_slot(number)) : NULL;
+}
+
+/* The key of an end's pipe. */
+static __always_inline struct pipe_key end_key(const struct pipe_end *end)
+{
+	struct pipe_key key = { .inode = end->inode, .device = end->device };
+
+	return key;
 }
 
 #endif

@@ -74,11 +74,6 @@ GLOBAL(int, name_again)(u64 p, u32 index)
 	return 0;
 }
 
-/* Adds to a counter of each stage around `index`. */
-#define for_each_stage(stage, index)                                                \
-	for (int depth = 0; depth < MAX_DEPTH && (index) && (stage = stage_at(index)); \
-	     depth++, index = word_outer(stage->word))
-
 /* The latest exec of its root names a stage; a wrapper lends its place to its child. */
 GLOBAL(int, rename_stage)(u64 p, u32 index, u64 now)
 {
@@ -87,7 +82,7 @@ GLOBAL(int, rename_stage)(u64 p, u32 index, u64 now)
 	u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
 	u32 above = BPF_CORE_READ(TASK(p), real_parent, real_parent, tgid);
 
-	for_each_stage(stage, index) {
+	for_each_enclosing_stage(stage, index) {
 		__sync_fetch_and_add(&stage->execs, 1);
 		if (stage->pid == tgid)
 			stage->exec_ns = now;

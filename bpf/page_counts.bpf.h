@@ -19,13 +19,11 @@ static __always_inline void add_pages(u32 index, u64 class, u64 pages)
 	OPAQUE(class);
 	if (!pages || class >= PAGE_CLASSES)
 		return;
-	for (int i = 0; i < MAX_DEPTH && index; i++) {
+	for_each_enclosing_stage(stage, index) {
 		entry = readahead_at(index);
-		stage = stage_at(index);
-		if (!entry || !stage)
+		if (!entry)
 			return;
 		__sync_fetch_and_add(&entry->pages[class], pages);
-		index = word_outer(stage->word);
 	}
 }
 
@@ -35,18 +33,18 @@ GLOBAL(int, credit_pages)(u32 index, u32 class, u64 pages)
 	return 0;
 }
 
-/* The same for a number of its own. */
-#define CREDIT_READAHEAD(index, field, value)                                         \
-	do {                                                                          \
-		u32 at_ = (index);                                                    \
-		for (int i_ = 0; i_ < MAX_DEPTH && at_; i_++) {                       \
-			struct readahead *entry_ = readahead_at(at_);                 \
-			struct stage *stage_ = stage_at(at_);                         \
-			if (!entry_ || !stage_)                                       \
-				break;                                                \
-			__sync_fetch_and_add(&entry_->field, value);                  \
-			at_ = word_outer(stage_->word);                               \
-		}                                                                     \
+/* Adds to another field of the records. */
+#define CREDIT_READAHEAD(index, field, value)                                 \
+	do {                                                                  \
+		struct readahead *entry_;                                     \
+		struct stage *stage_;                                         \
+		u32 at_ = (index);                                            \
+		for_each_enclosing_stage(stage_, at_) {                       \
+			entry_ = readahead_at(at_);                           \
+			if (!entry_)                                          \
+				break;                                        \
+			__sync_fetch_and_add(&entry_->field, value);          \
+		}                                                             \
 	} while (0)
 
 GLOBAL(int, credit_inserted)(u32 index, u64 pages)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Rule 4 (docs/CONCEPTS.md): is the parent of a process at the other end of its pipe, and as what?
- * Writes the endpoints of `pipes` and task_state.fed_by_parent; owns no map.
- * Called at fork, and when a process is looked at whose pipe shows nobody at its other end.
- * Costs up to MAX_FDS guarded reads of the parent's descriptors; nothing at a switch.
- * Cannot see a parent that closed its end before its child was looked at, and never slept on it.
+ * Owns no map; writes task_state.fed_by_parent and the endpoints of `pipes`.
+ * Called at fork, and when the pipe of a process that is looked at shows no stage at its other end.
+ * Costs up to MAX_FDS guarded reads of the parent's descriptors; nothing at a switch that repeats a known sleep.
+ * Cannot see a parent that closed its end before the child was looked at, unless it could write to it at the fork.
  */
 #ifndef PIPELINED_PARENTS_H
 #define PIPELINED_PARENTS_H
@@ -12,7 +12,7 @@
 #include "sleep.bpf.h"
 #include "topology.bpf.h"
 
-/* Notes what the parent of a process being forked could write to it; it may close it soon. */
+/* Remembers which pipes the parent of a process being forked can write to; it may close them soon. */
 GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
 {
 	u32 scratch = take_scratch();
@@ -32,17 +32,18 @@ GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
 	return 0;
 }
 
-/* Whether the parent may be taken for the other end of a pipe. */
+/* What it takes for a parent that holds the other end of a pipe to count as using it. Each value includes those before. */
 enum ask {
-	ASK_NOT,	/* if it is asleep in a read of the pipe; whoever forks a pipeline holds all pipes at first */
-	ASK_USED,	/* if the pipe has been used */
-	ASK_EAGERLY,	/* asleep on it again: a parent that can write to it is who wrote */
+	ASK_NOBODY,	/* the other end is known, or has been looked for often enough */
+	ASK_READER,	/* it is asleep in a read of the pipe: a shell that forks a pipeline holds all pipes at first */
+	ASK_USED,	/* or the pipe has been used */
+	ASK_EAGERLY,	/* or it can write to the pipe: the child has slept on it before, and somebody wrote */
 };
 
 /* What a look at a process starts from and comes to. */
-struct meeting {
+struct discovery {
 	u64 address;	/* of the process's task, as a number */
-	u64 root;	/* the same of the stage's root, when that is another process */
+	u64 root;	/* of the task that is the stage's root, if that is another process */
 	u64 now;
 	u32 stage;	/* in: the innermost stage so far; out: the one found */
 	u32 flags;	/* of stages that are made */
@@ -50,7 +51,7 @@ struct meeting {
 	u32 ask;	/* enum ask */
 };
 
-/* Could the parent write to this pipe at the fork, and is it the same program still (rule 4)? */
+/* Could the parent write to this pipe at the fork, and has it not exec'd since then (rule 4)? */
 static __always_inline int fed_by(const struct task_state *parent, const struct task_state *task,
 				  u64 start, u64 inode)
 {
@@ -76,77 +77,121 @@ GLOBAL(int, has_partner)(const struct fifo *fifo)
 	return 0;
 }
 
-/*
- * The pipe's other end may be in the hands of the process's own parent: a parent
- * that writes to its child is a stage, one that reads only if it is an
- * interpreter, else an endpoint (rule 4). Notes an endpoint, and returns whether the
- * parent is a stage. `above` is the parent's state, `reading` what it is asleep in.
- */
-GLOBAL(int, parent_is_stage)(struct task_state *task, struct fifo *fifo,
-			   const struct meeting *meeting, struct task_state *above,
-			   u32 reading)
+static __always_inline u32 other_side(u32 side)
 {
-	u32 side, properties, pid;
+	return side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
+}
+
+static __always_inline u32 command_flags_of(u64 p)
+{
 	struct command command = {};
+
+	command_of(p, &command);
+	return command_flags(&command);
+}
+
+enum hold {
+	PARENT_HOLDS = 1,	/* the other end of the pipe; or it wrote to it and has closed it since */
+	PARENT_ALONE = 2,	/* no other process has that end open */
+};
+
+/*
+ * Does the parent of process `self` hold the other end of its pipe? `above` is the parent's state,
+ * `flags` are those of its name.
+ * A shell holds its children's pipes; it uses those that are its stdout, or that it sleeps on. The same
+ * goes for a command that the shell became after forking (the arguments may show more).
+ */
+static __always_inline u32 parent_hold(u64 self, const struct fifo *fifo,
+				       const struct task_state *task,
+				       const struct task_state *above, u32 flags)
+{
+	u64 start = BPF_CORE_READ(TASK(self), start_time);
+	u64 parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
+	u32 side = other_side(fifo->side), sharing;
+	struct pipe_key key = fifo->key;
+
+	if (holds_as_stdio(parent, &key, side))
+		return PARENT_HOLDS | PARENT_ALONE;
+	if (side == SIDE_WRITE &&
+	    (flags & COMMAND_SHELL || above->exec_ns > start))
+		return 0;
+	sharing = holds_anywhere(parent, &key, side);
+	if (sharing)
+		return sharing == 1 ? PARENT_HOLDS | PARENT_ALONE : PARENT_HOLDS;
+	return (side == SIDE_WRITE && fed_by(above, task, start, key.inode) ? PARENT_HOLDS : 0) |
+	       (has_users(fifo, side) ? 0 : PARENT_ALONE);
+}
+
+static __always_inline void set_endpoint(struct pipe *pipe, u64 process, u32 side)
+{
+	struct command command = {};
+
+	command_of(process, &command);
+	__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
+	pipe->endpoint_side = side;
+	pipe->endpoint_pid = BPF_CORE_READ(TASK(process), tgid);
+}
+
+/*
+ * Is a parent that is the endpoint a stage? A parent that writes to its child is one; a parent that
+ * reads only if it is an interpreter. To hold a pipe does not prove that it is used: another child may
+ * have used it, which has not been discovered yet. A reader asleep on it proves a writer.
+ */
+GLOBAL(int, is_parent_stage)(const struct fifo *fifo, u32 ask, u32 hold, u32 flags, int asleep)
+{
+	u32 side;
+
+	if (!fifo)
+		return 0;
+	side = other_side(fifo->side);
+	if (side == SIDE_READ && !(flags & COMMAND_INTERPRETER))
+		return 0;
+	return asleep || (hold & PARENT_ALONE && was_used(fifo, side)) ||
+	       (ask == ASK_EAGERLY && side == SIDE_WRITE);
+}
+
+/*
+ * Is the other end of a pipe in the hands of the process's parent? If so, the parent becomes the pipe's
+ * endpoint. Returns 1 if it is a stage. `above` is the parent's state, `reading` what it is asleep in.
+ */
+GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
+			const struct discovery *discovery, const struct task_state *above,
+			u32 reading)
+{
 	struct pipe_key key;
 	struct pipe *pipe;
-	u64 self, parent, start;
-	int holds, alone, asleep;
+	u32 side, hold, flags;
+	u64 parent;
+	int asleep;
 
-	if (!task || !fifo || !meeting || !above)
+	if (!task || !fifo || !discovery || !above)
 		return 0;
-	side = fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
 	key = fifo->key;
 	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
 		return 0;
-	self = meeting->address;
-	start = BPF_CORE_READ(TASK(self), start_time);
-	parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
+	parent = discovery->address;
+	parent = (u64)BPF_CORE_READ(TASK(parent), real_parent, group_leader);
 	asleep = reads_pipe(parent, reading, &key);
-	if (meeting->ask == ASK_NOT && !asleep)
+	if (discovery->ask <= ASK_READER && !asleep)
 		return 0;
-	pid = BPF_CORE_READ(TASK(parent), tgid);
-	command_of(parent, &command);
-	properties = command_flags(&command);
-	/*
-	 * A shell holds its children's pipes; it uses what is its stdout, or what it sleeps
-	 * on. So does a command that the shell became after forking (its arguments tell more).
-	 */
-	alone = holds = holds_as_stdio(parent, &key, side);
-	if (!holds && !(side == SIDE_WRITE &&
-			(properties & COMMAND_SHELL || above->exec_ns > start))) {
-		holds = holds_anywhere(parent, &key, side);
-		alone = holds == 1;
-		if (!holds) {
-			holds = side == SIDE_WRITE && fed_by(above, task, start, key.inode);
-			alone = !has_users(fifo, side);
-		}
-	}
-	if (holds) {
-		__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
-		pipe->endpoint_side = side;
-		pipe->endpoint_pid = pid;
-	} else if (pipe->endpoint_side != side || pipe->endpoint_pid != pid) {
-		return 0;	/* it never held it; one that did may have closed it by now */
-	}
-	if (side == SIDE_READ && !(properties & COMMAND_INTERPRETER))
-		return 0;
-	/*
-	 * To hold a pipe is no proof of using it: that may have been another child, which has
-	 * not been met yet. A reader asleep on it proves a writer.
-	 */
-	if (!(alone && was_used(fifo, side)) && !(meeting->ask == ASK_EAGERLY && side == SIDE_WRITE) &&
-	    !asleep)
-		return 0;
-	return 1;
+	side = other_side(fifo->side);
+	flags = command_flags_of(parent);
+	hold = parent_hold(discovery->address, fifo, task, above, flags);
+	if (hold & PARENT_HOLDS)
+		set_endpoint(pipe, parent, side);
+	else if (pipe->endpoint_side != side ||
+		 pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid))
+		return 0;	/* nor did it at an earlier look: it may have closed it since */
+	return is_parent_stage(fifo, discovery->ask, hold, flags, asleep);
 }
 
-static __always_inline void ask_parent(struct task_struct *p, struct task_state *task,
-				       struct fifo *fifo, const struct meeting *meeting)
+/* Looks for the other end of a pipe at the process's parent, and registers it there. */
+static __always_inline void discover_parent(struct task_struct *p, struct task_state *task,
+					    struct fifo *fifo, const struct discovery *discovery)
 {
 	struct task_struct *parent = p->real_parent->group_leader;
-	u64 address = meeting->address;
+	u64 address = discovery->address;
 	struct task_state *above;
 	u32 found;
 
@@ -154,39 +199,39 @@ static __always_inline void ask_parent(struct task_struct *p, struct task_state 
 	if (BPF_CORE_READ_BITFIELD(parent, in_execve))
 		return;
 	above = state_of(parent);
-	if (!parent_is_stage(task, fifo, meeting, above, reads_asleep(parent)))
+	if (!ask_parent(task, fifo, discovery, above, reads_asleep(parent)))
 		return;
 	address = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
-	found = stage_of_other(address, above, STATE_OTHER, meeting->flags, meeting->now);
+	found = stage_of_other(address, above, STATE_OTHER, discovery->flags, discovery->now);
 	if (!found)
 		return;
-	fifo->side = fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
-	register_end(found, fifo, meeting->now);
-	stage_put(found, meeting->now);
+	fifo->side = other_side(fifo->side);
+	register_end(found, fifo, discovery->now);
+	stage_put(found, discovery->now);
 }
 
-/* Asks for ends of its own at which nobody else was seen whether the parent is there. */
-LOCAL(int, meet_parents)(struct task_struct *p, struct task_state *task,
-				   struct meeting *meeting)
+/* For each end of its own at which no other stage was seen: is it the parent's? Returns whether any was. */
+LOCAL(int, discover_parents)(struct task_struct *p, struct task_state *task,
+			     struct discovery *discovery)
 {
 	int asked = 0;
 
 	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
 
-		if (is_root(meeting->stage, p->tgid) && fifo_at(meeting->address, fd, &fifo) &&
+		if (is_root(discovery->stage, p->tgid) && fifo_at(discovery->address, fd, &fifo) &&
 		    !fifo.both && !fifo.named && !has_partner(&fifo)) {
-			ask_parent(p, task, &fifo, meeting);
+			discover_parent(p, task, &fifo, discovery);
 			asked = 1;
 		}
 	}
 	return asked;
 }
 
-/* The current process exits and has closed its stdin: a pipe there that it used, then. */
-LOCAL(int, meet_feeding_parent)(struct task_struct *p, struct task_state *task, u64 now)
+/* The current process exits and has closed its stdin. If that was a pipe, it has used it. */
+LOCAL(int, discover_feeding_parent)(struct task_struct *p, struct task_state *task, u64 now)
 {
-	struct meeting meeting = {
+	struct discovery discovery = {
 		.address = bpf_get_current_task(),
 		.now = now,
 		.stage = task->stage,
@@ -199,14 +244,13 @@ LOCAL(int, meet_feeding_parent)(struct task_struct *p, struct task_state *task, 
 	if (!stage || !is_root(task->stage, p->tgid))
 		return 0;
 	end = &stage->ends[0];	/* stdin is looked at first */
-	if (end->key.pad != SIDE_READ + 1 || fifo_at(meeting.address, 0, &fifo))
+	if (end->side_and_flags != SIDE_READ + 1 || fifo_at(discovery.address, 0, &fifo))
 		return 0;
-	fifo.key = end->key;
-	fifo.key.pad = 0;
+	fifo.key = end_key(end);
 	fifo.side = SIDE_READ;
 	fifo.pipe = NULL;
 	if (!has_partner(&fifo))
-		ask_parent(p, task, &fifo, &meeting);
+		discover_parent(p, task, &fifo, &discovery);
 	return 0;
 }
 

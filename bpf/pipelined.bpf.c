@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The programs of the `sched` tier: each unpacks its arguments and calls a handler.
- * Hooks: sched_switch, sched_wakeup, sched_process_fork, _exec, _exit (tp_btf), and
- * a task iterator that the sweep runs. Costs are in docs/BENCHMARKS.md.
+ * The BPF programs: each unpacks its arguments and calls a handler in the header of its concern.
+ * Owns no map.
+ * Hooks of the `sched` tier: sched_switch, sched_wakeup, sched_process_fork, _exec and _exit, failed execs, and a task
+ * iterator. Hooks of the `functions` and `readahead` tiers: functions and tracepoints of pipes and of the page cache.
+ * daemon/pipelined/kernel/hooks.py says which program is attached where. Costs are in docs/BENCHMARKS.md.
  */
 #ifdef PIPELINED_BCC
 #include "bcc.bpf.h"
@@ -22,11 +24,11 @@
 #define SECOND_ARGUMENT(regs) ((regs)->regs[1])
 #endif
 
-/* Stands first: libbpf loads in this order, and a host that forbids fexit says so at once. */
+/* This one is first: libbpf loads in this order, and a host that forbids fexit refuses it at once. */
 SEC("?fexit")
 int BPF_PROG(on_execve_exit, const struct pt_regs *regs, long result)
 {
-	return exec_failed(result);
+	return exec_returned(result);
 }
 
 SEC("?fentry")
@@ -40,7 +42,7 @@ int BPF_PROG(on_pipe_write, struct kiocb *iocb, struct iov_iter *from)
 	return 0;
 }
 
-/* Where there are kprobes but no fentry. Their like at the return loses calls that sleep. */
+/* For hosts with kprobes but without fentry. There is none for reads: kretprobes lose calls that sleep. */
 SEC("?kprobe")
 PROGRAM(on_pipe_write_kprobe)(struct pt_regs *regs)
 {
@@ -94,7 +96,7 @@ int BPF_PROG(on_tee, struct file *in, struct file *out, u64 count, u32 flags, lo
 	return 0;
 }
 
-/* The system call: what it calls is inlined. */
+/* The system call itself: the functions that it calls are inlined. */
 SEC("?fexit")
 int BPF_PROG(on_vmsplice, const struct pt_regs *regs, long result)
 {
@@ -139,10 +141,9 @@ int BPF_PROG(on_pages_got, struct address_space *mapping, unsigned long index, u
 SEC("?tp_btf/mm_filemap_fault")
 PROGRAM(on_file_fault)(u64 *context)
 {
-	struct cpu_reads *cpu = watched_reads();
 	u64 arguments[2];
 
-	if (!cpu)
+	if (!watched_reads())
 		return 0;
 	bpf_probe_read_kernel(arguments, sizeof(arguments), context);
 	return file_fault(arguments[0], arguments[1]);
@@ -178,7 +179,8 @@ PROGRAM(on_filemap_fault_kprobe)(struct pt_regs *regs)
 SEC("?tp_btf/sched_process_exit")
 int BPF_PROG(on_reader_exit, struct task_struct *p)
 {
-	return reads_end(p);
+	reader_exits(p);
+	return 0;
 }
 
 SEC("?tp_btf/iomap_dio_complete")
@@ -192,185 +194,51 @@ int BPF_PROG(on_direct_io, struct kiocb *iocb, int error, long result)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	struct task_state *task;
-	struct held held = {};
-	u64 now = 0;
-
-	if (is_noted(prev->pid)) {
-		task = state_of(prev);
-		if (task) {
-			reads_leave(task, prev->pid);
-			switch_out(prev, task, preempt, &held, &now);
-		}
-	}
-	if (is_noted(next->pid)) {
-		task = state_of(next);
-		if (!task)
-			task = born_late(next);
-		if (task && (task->clock || task->pending)) {
-			if (!now)
-				now = bpf_ktime_get_ns();
-			if (task->clock >> CLOCK_STATE_SHIFT > STATE_RUNQUEUE &&
-			    !was_woken(task, task->clock))
-				task->woken_ns = now - queued_ns(next, task);
-			take_up_pending(task, now);
-			transition(task, STATE_CPU, &held, now);
-			if (task->stage)
-				reads_come(next->pid);
-		}
-	}
-	apply_held(&held, now);
+	switched(preempt, prev, next);
 	return 0;
 }
 
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *p)
 {
-	struct task_state *task;
-	u32 state;
-
-	if (!is_noted(p->pid) || !(waits_for_io(p) || clock_stands_still(p)))
-		return 0;
-	task = state_of(p);
-	if (!task)
-		return 0;
-	/* else it is not followed, or was woken before it had left its CPU: it never slept */
-	state = task->clock >> CLOCK_STATE_SHIFT;
-	if (state == STATE_DISK)
-		change_state(task, STATE_RUNQUEUE, bpf_ktime_get_ns());
-	else if (state > STATE_RUNQUEUE)
-		task->woken_ns = bpf_ktime_get_ns();
+	woken(p);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	struct task_state *task = state_of(parent), *born;
-	int process = child->tgid != parent->tgid;
-	u64 now;
-
-	if (child->flags & PF_KTHREAD || (!task && is_unwatched(parent->tgid)))
-		return 0;
-	now = bpf_ktime_get_ns();
-	if (task) {
-		take_up_pending(task, now);
-		/* a subshell about to have children: they inherit what it is a stage of */
-		if (parent->group_leader->flags & PF_FORKNOEXEC)
-			meet_self(task, ASK_NOT, now);
-	}
-	if (process && task && task->stage && task->stage != STAGE_DEAD)
-		count_fork(task->stage);
-	born = bpf_task_storage_get(MAP(tasks), child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!born) {
-		u32 *bucket = bucket_of(child->pid);
-
-		if (is_unwatched(0))
-			count_lost(LOST_TASKS);
-		else if (bucket)
-			*bucket += 1;	/* born_late makes up for it */
-		return 0;
-	}
-	note(born, child->pid);
-	born->exec_id = child->self_exec_id;
-	if (process) {
-		born->born_ns = now;
-		note_fed_pipes(bpf_get_current_task(), born);
-		born->parent_pid = parent->tgid;
-		born->parent_start_ns = parent->group_leader->start_time;
-		if (task)
-			follow_again(parent, task);
-	}
-	if (task && task->stage && task->stage != STAGE_DEAD) {
-		born->stage = task->stage;
-		stage_hold(born->stage);
-	}
-	if (process || born->stage)
-		born->clock = clock_pack(STATE_RUNQUEUE, now);
+	task_forks(parent, child);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *p)
 {
-	struct task_state *task = state_of(p);
-
-	if (task) {
-		has_execd(p, task, bpf_ktime_get_ns());
-		if (task->stage)
-			reads_come(p->pid);
-	}
+	process_execs(p);
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *p)
 {
-	struct task_state *task;
-	u64 now;
-
-	if (p->flags & PF_KTHREAD || p->signal->live.counter)
-		return 0;
-	task = state_of(p);
-	if (!task)
-		return 0;
-	now = bpf_ktime_get_ns();
-	if (missed_exec(p, task))
-		has_execd(p, task, now);
-	take_up_pending(task, now);
-	/* the last look, its files are still open: it may never have exec'd nor slept */
-	meet_self(task, ASK_USED, now);
-	if (task->stage == STAGE_DEAD)
-		return 0;
-	if (task->stage)
-		meet_feeding_parent(p, task, now);
-	if (is_root(task->stage, p->tgid))
-		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
-			try_end_again(task->stage, slot, now);
-	note(task, p->pid);
-	name_again(bpf_get_current_task(), task->stage);
-	count_exit(p->tgid, task->stage);
+	process_exits(p);
 	return 0;
 }
 
-/* The sweep: every task of every stage is credited up to now. */
+/* The last call has no task. */
 SEC("iter/task")
 PROGRAM(sweep_tasks)(struct bpf_iter__task *ctx)
 {
 	struct task_struct *p = ctx->task;
-	struct task_state *task;
 	u64 address = 0;
-	u64 now;
 
-	if (!p)
+	if (!p) {
 		watch_sweeper();
-	if (!p || p->flags & PF_KTHREAD || p->__state & TASK_DEAD)
 		return 0;
-	bpf_probe_read_kernel(&address, sizeof(address), &ctx->task);
-	now = bpf_ktime_get_ns();
-	task = state_of(p);
-	if (!task) {
-		/* is on_fork about to run for it, on another CPU? */
-		if (is_unwatched(0) || now - p->start_time < BORN_NS)
-			return 0;
-		task = bpf_task_storage_get(MAP(tasks), p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		if (!task) {
-			count_lost(LOST_TASKS);
-			return 0;
-		}
-		task->exec_id = p->self_exec_id;
-		note(task, p->pid);
 	}
-	if (task->stage == STAGE_DEAD)
-		return 0;
-	if (!task->stage && !task->clock)
-		pick_up(p, task, address, now);
-	if (!task->stage)
-		return 0;
-	bring_up_to_date(task, is_on_cpu(p), now);
-	credit_usage(address, task);
-	name_again(address, task->stage);
-	tick_pipelines(task->stage, now);
+	bpf_probe_read_kernel(&address, sizeof(address), &ctx->task);
+	sweep_task(p, address);
 	return 0;
 }
 
@@ -383,11 +251,11 @@ struct sys_exit_args {
 SEC("?tracepoint/syscalls/sys_exit_execve")
 PROGRAM(on_execve_return)(struct sys_exit_args *ctx)
 {
-	return exec_failed(ctx->result);
+	return exec_returned(ctx->result);
 }
 
 SEC("?tracepoint/syscalls/sys_exit_execveat")
 PROGRAM(on_execveat_return)(struct sys_exit_args *ctx)
 {
-	return exec_failed(ctx->result);
+	return exec_returned(ctx->result);
 }

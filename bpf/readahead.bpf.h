@@ -36,16 +36,14 @@ enum reads_mode {
 	READS_UNWATCHED,	/* in no stage */
 	READS_AWAY,	/* in a stage; what it reads is still in its task_state */
 	READS_QUIET,	/* since its last event nothing was brought in, or slept for */
-	READS_NEWS,
+	READS_CHANGED,
 };
 
 MAP_PERCPU(cpu_reads, struct cpu_reads, 1);
 
 static __always_inline struct cpu_reads *this_cpu_reads(void)
 {
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(MAP(cpu_reads), &zero);
+	return only_entry(MAP(cpu_reads));
 }
 
 /* Is the current task, whose coming was not told, one that is watched? */
@@ -63,18 +61,17 @@ GLOBAL(int, came_unseen)(struct cpu_reads *cpu)
 
 /*
  * The same if the current task may be in a stage, else NULL. Some kernels do not trace every
- * switch: once one was missed (mend_missed_switch), to be told no coming is no proof.
+ * switch: once one was missed (repair_missed_switch), to be told no coming is no proof.
  */
 static __always_inline struct cpu_reads *watched_reads(void)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
-	struct control *page;
-	u32 zero = 0;
+	struct control *control;
 
 	if (!cpu || cpu->mode != READS_UNWATCHED)
 		return cpu;
-	page = bpf_map_lookup_elem(MAP(control), &zero);
-	return page && page->missed_switches && came_unseen(cpu) ? cpu : NULL;
+	control = control_page();
+	return control && control->missed_switches && came_unseen(cpu) ? cpu : NULL;
 }
 
 /*
@@ -164,7 +161,7 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 		task->run = *added;
 		task->run.kind = kind;
 	}
-	give_reading(cpu, task, READS_NEWS);
+	give_reading(cpu, task, READS_CHANGED);
 	return 0;
 }
 
@@ -173,14 +170,14 @@ static __always_inline void folio_added(struct cpu_reads *cpu, const struct run 
 {
 	struct run *run = &cpu->run;
 
-	if (cpu->mode == READS_NEWS && run->kind == READ_RUN && extends(run, added))
+	if (cpu->mode == READS_CHANGED && run->kind == READ_RUN && extends(run, added))
 		run->last = added->last;
 	else
 		pages_added(cpu, added);
 }
 
 /* The same call goes on to further pages? */
-static __always_inline int goes_on(const struct reading *reading, const struct reading *next)
+static __always_inline int continues(const struct reading *reading, const struct reading *next)
 {
 	return next->mapping == reading->mapping && next->last == reading->last &&
 	       next->index > reading->index;
@@ -205,7 +202,7 @@ static __always_inline u32 slept_for_last(const struct reading *reading)
  * 6.12 and newer say nothing of a batch that ends before a page still under I/O
  * (filemap_get_pages): a call that begins with one is first told further on.
  */
-static __always_inline u64 untold_pages(struct task_struct *p, const struct reading *reading,
+static __always_inline u64 unreported_start(struct task_struct *p, const struct reading *reading,
 					const struct reading *next)
 {
 	u64 start = call_position(p) >> PAGE_BITS;
@@ -216,7 +213,7 @@ static __always_inline u64 untold_pages(struct task_struct *p, const struct read
 }
 
 /* The next reading of the current task begins, or the same one comes to further pages. */
-GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
+GLOBAL(int, advance_reading)(struct cpu_reads *cpu, const struct reading *next)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_state *task = state_of(p);
@@ -231,16 +228,16 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), reading);
 	end_run(task, &task->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
-	if (reading->asks)
-		look_back_asked(task, window, reading);
-	if (!goes_on(reading, next)) {
+	if (reading->before_lookup)
+		look_back_deferred(task, window, reading);
+	if (!continues(reading, next)) {
 		u32 shared = shares_page(reading, next), missed, slept;
 
 		slept = slept_for_last(reading);
 		if (reading->mapping)
 			consume(task, window, reading, reading->index, reading->end + 1 - shared);
 		missed = reading->missed;
-		start = next->asks ? next->index : untold_pages(p, reading, next);
+		start = next->before_lookup ? next->index : unreported_start(p, reading, next);
 		*reading = *next;
 		reading->index = start;
 		if (shared) {	/* that page goes over to the next one, as what it was */
@@ -248,7 +245,7 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 			reading->slept = slept;
 		}
 	}
-	slept = reading->asks ? 0 : look_back(task, window, reading, next->index);
+	slept = reading->before_lookup ? 0 : look_back(task, window, reading, next->index);
 	if (reading->index < next->index) {
 		consume(task, window, reading, reading->index, next->index);
 		reading->index = next->index;
@@ -257,7 +254,7 @@ GLOBAL(int, read_on)(struct cpu_reads *cpu, const struct reading *next)
 	if (slept)
 		reading->slept = slept;
 	reading->base = reading->index;
-	give_reading(cpu, task, reading->slept || reading->missed ? READS_NEWS : READS_QUIET);
+	give_reading(cpu, task, reading->slept || reading->missed ? READS_CHANGED : READS_QUIET);
 	return 0;
 }
 
@@ -271,7 +268,7 @@ static __always_inline int reads_on_quietly(struct cpu_reads *cpu, const struct 
 	if (cpu->mode != READS_QUIET || next->mapping != reading->mapping ||
 	    reading->index - reading->base >= MAX_QUIET)
 		return 0;
-	if (!goes_on(reading, next) && next->index != reading->end &&
+	if (!continues(reading, next) && next->index != reading->end &&
 	    next->index != reading->end + 1)
 		return 0;
 	reading->index = next->index;
@@ -292,7 +289,7 @@ static __always_inline void pages_sought(struct cpu_reads *cpu, struct reading *
 	if (reads_on_quietly(cpu, next, end))
 		return;
 	next->end = end;
-	read_on(cpu, next);
+	advance_reading(cpu, next);
 }
 
 /* Before those tracepoints: filemap_get_pages is about to look. Since 6.3 it is told a count. */
@@ -315,7 +312,7 @@ static __always_inline int about_to_read(struct kiocb *iocb, u64 iterator_or_cou
 	next.index = position >> PAGE_BITS;
 	next.last = (position + count - 1) >> PAGE_BITS;
 	next.inode = BPF_CORE_READ(mapping, host, i_ino);
-	next.asks = 1;
+	next.before_lookup = 1;
 	pages_sought(cpu, &next, BPF_CORE_READ(mapping, host, i_size));
 	return 0;
 }
@@ -331,7 +328,7 @@ static __always_inline int about_to_fault(struct vm_fault *fault)
 }
 
 /* A task of a stage gets the CPU; or the one that has it comes to be in a stage by its exec. */
-static __always_inline void reads_come(u32 pid)
+static __always_inline void reader_gets_cpu(u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
@@ -342,7 +339,7 @@ static __always_inline void reads_come(u32 pid)
 }
 
 /* It leaves its CPU: what it reads goes with it. */
-static __always_inline void reads_leave(struct task_state *task, u32 pid)
+static __always_inline void reader_leaves_cpu(struct task_state *task, u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
@@ -357,7 +354,7 @@ static __always_inline void reads_leave(struct task_state *task, u32 pid)
 }
 
 /* The current task exits: what it consumed last, and what it never will. */
-static __always_inline int reads_end(struct task_struct *p)
+static __always_inline int reader_exits(struct task_struct *p)
 {
 	struct task_state *task = is_noted(p->pid) ? state_of(p) : NULL;
 	struct window *window;
@@ -366,15 +363,15 @@ static __always_inline int reads_end(struct task_struct *p)
 
 	if (!task || !task->stage || task->stage == STAGE_DEAD)
 		return 0;
-	reads_leave(task, p->pid);
+	reader_leaves_cpu(task, p->pid);
 	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &task->reading);
 	end_run(task, &task->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
-	if (task->reading.asks)
-		look_back_asked(task, window, &task->reading);
+	if (task->reading.before_lookup)
+		look_back_deferred(task, window, &task->reading);
 	if (task->reading.mapping)
 		consume(task, window, &task->reading, task->reading.index, task->reading.end + 1);
-	class_stalls(task, STALL_OTHER);
+	classify_stalls(task, STALL_OTHER);
 	file_fault(0, 0);
 	if (!window)
 		return 0;

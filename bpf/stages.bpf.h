@@ -33,35 +33,35 @@ static __always_inline void stage_hold(u32 index)
 
 static __always_inline void count_ended(void)
 {
-	u32 zero = 0;
-	struct control *page = bpf_map_lookup_elem(MAP(control), &zero);
+	struct control *control = control_page();
 	u64 ended;
 
-	if (!page)
+	if (!control)
 		return;
-	ended = __sync_fetch_and_add(&page->ended, 1) + 1;
-	if (ended == page->wake_at)
+	ended = __sync_fetch_and_add(&control->ended, 1) + 1;
+	if (ended == control->wake_at)
 		bpf_ringbuf_output(MAP(wakeups), &ended, sizeof(ended), 0);
 }
 
-/* Gives up one hold on a stage; the last one ends it, and with it maybe those around it. */
+/* Gives up one hold on a stage. The last one ends it, and possibly those around it. */
 GLOBAL(int, stage_put)(u32 index, u64 now)
 {
+	/* no walk outwards as elsewhere: `word` must be the one that this very step has changed */
 	for (int i = 0; i < MAX_DEPTH && index; i++) {
 		struct stage *stage = stage_at(index);
 
 		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
 			return 0;
 		pipeline_add(index, 0, now);
-		stage->end_ns = now;	/* last: a sweep that sees it sees all its time */
+		stage->end_ns = now;	/* after its time: a sweep that sees the one sees the other */
 		count_ended();
-		/* set_outer may be moving it: whoever comes first gives up the hold */
+		/* set_outer may be moving it: whichever comes first gives up the hold */
 		index = word_outer(__sync_fetch_and_or(&stage->word, WORD_ENDED));
 	}
 	return 0;
 }
 
-/* Moves a stage, with what it now counts for, into another enclosing stage. */
+/* Moves a stage, with what it counts for now, into another enclosing stage. */
 static __always_inline void set_outer(u32 index, u32 outer, u64 now)
 {
 	struct stage *stage = stage_at(index);
@@ -253,7 +253,7 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 {
 	u32 index, pending;
 
-	if (!task || task->stage == STAGE_DEAD)
+	if (is_gone(task))
 		return 0;
 	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
 	if (index) {

@@ -39,17 +39,16 @@ GLOBAL(int, stall_began)(struct task_state *task, u32 kind, u64 mapping, u64 now
 	index = task->stage;
 	task->stall.mapping = mapping;
 	task->stall.ns = 0;
-	for (int i = 0; i < STALL_DEPTH && index && (stage = stage_at(index)); i++) {
+	for_enclosing_stages(i, STALL_DEPTH, stage, index) {
 		task->stall.idle[i] = idle_ns(stage, now);
 		task->stall.covered[i] = 0;
-		index = word_outer(stage->word);
 	}
 	task->stall.kind = kind;
 	return 0;
 }
 
 /* Part of a stall, `elapsed` long, is over: what of it was covered? */
-GLOBAL(int, stall_goes_on)(struct task_state *task, u64 elapsed, u64 now)
+GLOBAL(int, stall_continues)(struct task_state *task, u64 elapsed, u64 now)
 {
 	struct stage *stage;
 	u32 index;
@@ -58,7 +57,7 @@ GLOBAL(int, stall_goes_on)(struct task_state *task, u64 elapsed, u64 now)
 		return 0;
 	index = task->stage;
 	__sync_fetch_and_add(&task->stall.ns, elapsed);
-	for (int i = 0; i < STALL_DEPTH && index && (stage = stage_at(index)); i++) {
+	for_enclosing_stages(i, STALL_DEPTH, stage, index) {
 		u64 idle = idle_ns(stage, now);
 		u64 grown = idle - __sync_lock_test_and_set(&task->stall.idle[i], idle);
 
@@ -67,7 +66,6 @@ GLOBAL(int, stall_goes_on)(struct task_state *task, u64 elapsed, u64 now)
 			grown = 0;
 		if (grown < elapsed)
 			__sync_fetch_and_add(&task->stall.covered[i], elapsed - grown);
-		index = word_outer(stage->word);
 	}
 	return 0;
 }
@@ -90,7 +88,7 @@ static __always_inline void add_stalls(u32 index, u64 class, u64 count, u64 cove
 }
 
 /* It is known by now what the task has slept for. */
-GLOBAL(int, class_stalls)(struct task_state *task, u32 class)
+GLOBAL(int, classify_stalls)(struct task_state *task, u32 class)
 {
 	struct unclassed *stalls;
 	struct stage *stage;
@@ -100,10 +98,9 @@ GLOBAL(int, class_stalls)(struct task_state *task, u32 class)
 		return 0;
 	stalls = &task->unclassed;
 	index = task->stage;
-	for (int i = 0; i < STALL_DEPTH && index && (stage = stage_at(index)); i++) {
+	for_enclosing_stages(i, STALL_DEPTH, stage, index) {
 		add_stalls(index, class, stalls->count, stalls->covered_count[i], stalls->ns,
 			   stalls->covered_ns[i]);
-		index = word_outer(stage->word);
 	}
 	__builtin_memset(stalls, 0, sizeof(*stalls));
 	return 0;
@@ -124,7 +121,7 @@ GLOBAL(int, stall_ended)(struct task_state *task)
 	if (kind == NO_STALL)
 		return 0;
 	if (kind != READ_STALLS || stalls->mapping != stall->mapping)
-		class_stalls(task, STALL_OTHER);
+		classify_stalls(task, STALL_OTHER);
 	stalls->mapping = stall->mapping;
 	stalls->count += 1;
 	stalls->ns += stall->ns;
@@ -133,10 +130,10 @@ GLOBAL(int, stall_ended)(struct task_state *task)
 		stalls->covered_ns[i] += stall->covered[i];
 	}
 	if (kind == OTHER_STALLS)
-		class_stalls(task, STALL_OTHER);
+		classify_stalls(task, STALL_OTHER);
 	if (kind == FAULT_STALLS) {
 		task->fault.slept = 1;
-		class_stalls(task, task->fault.missed ? STALL_MISS :
+		classify_stalls(task, task->fault.missed ? STALL_MISS :
 				   task->fault.ahead  ? STALL_LATE :
 							STALL_OTHER);
 	}

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The sweep: every task of every stage is credited up to now, and tasks older than the daemon are picked up.
- * Owns no map; writes control.watch_pid.
- * Called by the task iterator that the daemon runs, for each task of the host.
- * Costs of a sweep are in docs/BENCHMARKS.md.
+ * The sweep: credits every task of every stage up to now, and looks at tasks that are in no stage, among them those
+ * older than the daemon.
+ * Owns no map; sets control.watch_pid, and makes records for tasks that have none.
+ * Called by the task iterator, which the daemon runs, for each task of the host.
+ * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only many'`.
  * Cannot see what a task did before it was picked up: its stage begins then.
  */
 #ifndef PIPELINED_SWEEP_H
 #define PIPELINED_SWEEP_H
 
 #include "lifecycle.bpf.h"
+
+#define FORK_NS (NS_PER_S / 10)	/* a fork takes less, from the list of tasks to its event */
 
 static __always_inline int is_on_cpu(struct task_struct *p)
 {
@@ -30,60 +33,98 @@ LOCAL(u32, present_state)(struct task_struct *p, u64 address)
 	return sleep.state;
 }
 
-/* A task that is in no stage: it was running before the daemon, or not known to use a pipe. */
-LOCAL(int, pick_up)(struct task_struct *p, struct task_state *task, u64 address, u64 now)
+/* The innermost stage that a task in no stage inherits: of its process, or of the parent unless that has exec'd since. */
+static __always_inline u32 inherited_stage(struct task_struct *p)
 {
+	int is_main = p->tgid == p->pid;
 	struct task_struct *leader = p->group_leader;
 	struct task_state *above;
-	struct meeting meeting = { .address = address, .now = now, .flags = STAGE_FROM_NOW };
-	struct control *page;
-	u32 zero = 0, state;
 
-	page = bpf_map_lookup_elem(MAP(control), &zero);
-	if (page && p->start_time < page->began_ns)
-		meeting.flags |= STAGE_PARTIAL;
-
-	if (p->tgid == p->pid)
+	if (is_main)
 		leader = p->real_parent->group_leader;
 	above = state_of(leader);
-	if (above && above->stage != STAGE_DEAD &&
-	    (p->tgid != p->pid || p->start_time >= above->exec_ns))
-		meeting.stage = above->stage;
+	if (is_gone(above) || (is_main && p->start_time < above->exec_ns))
+		return 0;
+	return above->stage;
+}
+
+/* A task in no stage: it was running before the daemon, or was not known to use a pipe. */
+LOCAL(int, pick_up)(struct task_struct *p, struct task_state *task, u64 address, u64 now)
+{
+	struct discovery discovery = { .address = address, .now = now, .flags = STAGE_FROM_NOW };
+	struct control *control = control_page();
+	u32 state;
+
+	if (control && p->start_time < control->began_ns)
+		discovery.flags |= STAGE_PARTIAL;
+	discovery.stage = inherited_stage(p);
 	if (!claim(task))
 		return 0;
 	if (p->tgid == p->pid)
-		meet(p, task, &meeting);
-	if (meeting.stage) {
+		discover_stdio(p, task, &discovery);
+	if (discovery.stage) {
 		note(task, p->pid);
 		credit_usage(address, task);	/* from now on only what is new */
 		state = present_state(p, address);
-		adopt(task, meeting.stage, state, now);
+		adopt(task, discovery.stage, state, now);
 	}
 	release(task);
-	if (meeting.held)
-		stage_put(meeting.held, now);
+	if (discovery.held)
+		stage_put(discovery.held, now);
 	return 0;
 }
 
-/* Brings the clocks of every pipeline around a stage up to now. */
+/* Brings the clocks of the pipelines of stage `index` and of those around it up to now. */
 static __always_inline void tick_pipelines(u32 index, u64 now)
 {
 	struct stage *stage;
 
-	for_each_stage(stage, index)
+	for_each_enclosing_stage(stage, index)
 		pipeline_add(index, 0, now);
 }
 
-/* The sweep is over: whoever made it may be whom to watch. */
+/* The sweep is over. The process that made it may be the one to follow. */
 static __always_inline void watch_sweeper(void)
 {
-	u32 zero = 0;
-	struct control *page = bpf_map_lookup_elem(MAP(control), &zero);
+	struct control *control = control_page();
 
-	if (page && page->watch_pid == WATCH_SWEEPER)
-		page->watch_pid = bpf_get_current_pid_tgid() >> 32;
+	if (control && control->watch_pid == WATCH_SWEEPER)
+		control->watch_pid = bpf_get_current_pid_tgid() >> 32;
 }
 
-#define BORN_NS (NS_PER_S / 10)	/* a fork takes no longer, from the list of tasks to its event */
+/* A task's record, made if there is none; NULL if its fork is just being recorded, or there is no memory. */
+static __always_inline struct task_state *state_for_sweep(struct task_struct *p, u64 now)
+{
+	struct task_state *task = state_of(p);
+
+	/* on_fork may be about to run for it, on another CPU */
+	if (task || is_unwatched(0) || now - p->start_time < FORK_NS)
+		return task;
+	task = make_state(p);
+	if (!task)
+		count_lost(LOST_TASKS);
+	return task;
+}
+
+/* One task of the host. */
+static __always_inline void sweep_task(struct task_struct *p, u64 address)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct task_state *task;
+
+	if (p->flags & PF_KTHREAD || p->__state & TASK_DEAD)
+		return;
+	task = state_for_sweep(p, now);
+	if (is_gone(task))
+		return;
+	if (!task->stage && !task->clock)
+		pick_up(p, task, address, now);
+	if (!task->stage)
+		return;
+	bring_up_to_date(task, is_on_cpu(p), now);
+	credit_usage(address, task);
+	name_again(address, task->stage);
+	tick_pipelines(task->stage, now);
+}
 
 #endif

@@ -11,29 +11,29 @@
 
 #include "maps.bpf.h"
 
-/* A task that has not exec'd yet is watched this long before it costs nothing again. */
+/* A process that has not exec'd yet is looked at for pipes at its switches while it is younger. */
 #define YOUNG_NS (2 * NS_PER_S)
 
-#define STALL_DEPTH 4	/* stages around a reader that its stalls are counted for */
+#define STALL_DEPTH 4	/* stages around a reader for which its stalls are counted */
 
 /* Which pages of a reading were slept for. */
 enum slept {
 	SLEPT_NOT,
-	SLEPT_FIRST,	/* the page at its `index`: the read before slept for it, and ended in it */
+	SLEPT_FIRST,	/* the page at `index` alone: the previous read slept for it, and ended in it */
 	SLEPT_ALL,
 };
 
 /* What a read of a file through the page cache has yet to consume. Pages of 4 KiB. */
 struct reading {
 	u64 mapping;	/* address of the address_space, 0 = none */
-	u64 base;	/* from here to `index` pages have been consumed, but not settled */
+	u64 base;	/* pages from here to `index` have been consumed, but not counted yet */
 	u64 index;
-	u64 last;	/* as the read asked for it */
+	u64 last;	/* the last page that the read asks for */
 	u64 end;	/* the same, or the last page of the file if that is less */
 	u64 inode;
 	u32 missed;	/* of these pages: brought in by this very read */
 	u16 slept;	/* enum slept */
-	u16 asks;	/* told before its pages were looked for, not after */
+	u16 before_lookup;	/* its event came before its pages were looked up, not after */
 };
 
 enum run_kind { NO_RUN, READ_RUN, ADVISED_RUN };
@@ -43,7 +43,7 @@ struct run {
 	u64 mapping;
 	u64 first, last;
 	u64 inode;
-	u32 kind;	/* enum run_kind: by a read, or as readahead(2) and its like asked for */
+	u32 kind;	/* enum run_kind: for a read, or for readahead(2), fadvise or madvise */
 	u32 mode;	/* of the inode */
 };
 
@@ -53,7 +53,7 @@ struct fault {
 	u64 index;
 	u64 first, last;	/* what faults on this file have brought in */
 	u8 missed;	/* the page was brought in by this fault */
-	u8 ahead;	/* by one before it */
+	u8 ahead;	/* it was brought in by an earlier fault */
 	u8 slept;
 	u8 unused[5];
 };
@@ -70,8 +70,8 @@ struct stall {
 	u64 kind;
 	u64 mapping;
 	u64 ns;
-	u64 idle[STALL_DEPTH];	/* of the pipelines around it, when this was last looked at */
-	u64 covered[STALL_DEPTH];	/* of `ns`, with a stage of theirs on CPU */
+	u64 idle[STALL_DEPTH];	/* idle time of the enclosing stages' pipelines at the last look */
+	u64 covered[STALL_DEPTH];	/* part of `ns` with a stage of that pipeline on CPU */
 };
 
 /* Stalls whose class is not known yet. */
@@ -85,32 +85,32 @@ struct unclassed {
 
 struct task_state {
 	u64 clock;	/* state << 60 | ns of the last transition; 0: not followed */
-	u64 woken_ns;	/* end of its last sleep: on the run queue from then on */
+	u64 woken_ns;	/* end of its last sleep; it has been on the run queue since then */
 	u64 delay_ns;	/* the kernel's run queue time of the task at its last switch-out */
 	u64 ran_ns;	/* the kernel's CPU time of the task at its last switch-out */
 	u64 born_ns;	/* fork seen at; 0 = older than the daemon, or no longer young */
 	u64 exec_ns;	/* last exec of this process */
-	u64 parent_start_ns;	/* of the process that forked it: it may be gone by now */
-	u64 claimed;	/* somebody makes a stage of this process right now */
-	u64 noted;	/* counted in the map of that name */
+	u64 parent_start_ns;	/* start time of the process that forked it, which may be gone */
+	u64 claimed;	/* a stage of this process is being made at this moment */
+	u64 noted;	/* counted in the map `noted` */
 	u64 stage;	/* innermost stage, 0 = none */
 	u32 parent_pid;
 	u32 exec_id;	/* the kernel's count of its execs, when one was last seen */
-	u32 pending;	/* stage given by another task, taken up at the next event */
-	u32 slept_on;	/* stage << 3 | slot + 1 of the pipe end slept on, 0 = none */
-	u32 looks;	/* spaces out the looks at what it holds and why it sleeps */
-	/* the pipe end slept on last; holds while the descriptor's file is the same */
+	u32 pending;	/* stage assigned by another task, entered at the next event */
+	u32 slept_on;	/* end_number of the pipe end slept on, 0 = none */
+	u32 looks;	/* counts the looks at what it holds and why it sleeps, to space them out */
+	/* end_number of the pipe end slept on last; valid while the descriptor has the same file */
 	u64 cached_file;
 	u32 cached_fd;
 	u32 cached_end;
-	u64 user_ns, system_ns;			/* of the kernel's counters, what */
-	u64 read_bytes, written_bytes;		/* has been credited already */
+	u64 user_ns, system_ns;			/* the kernel's counters as far as */
+	u64 read_bytes, written_bytes;		/* they have been credited already */
 	u64 read_calls, write_calls;
-	/* pipes that the parent could write to when it forked this process: rule 4 */
+	/* inodes of pipes that the parent could write to when it forked this process (rule 4) */
 	u64 fed_by_parent[2];
-	u64 young_ns[STATES];	/* states since the fork, while young */
-	u64 read_ns;	/* begin of the read of a file that it is in */
-	struct reading reading;	/* these two while it is off CPU */
+	u64 young_ns[STATES];	/* time by state since the fork, while young */
+	u64 read_ns;	/* when the read of a file that it is in began */
+	struct reading reading;	/* this and `run` are kept here while it is off CPU */
 	struct run run;
 	struct fault fault;
 	struct stall stall;
@@ -121,7 +121,7 @@ struct task_state {
 
 /*
  * How many tasks a switch has anything to do for, by the low bits of their thread ids.
- * For all others it ends here: an array is read in place, task storage costs a call.
+ * For all others the program ends here: an array is read in place, task storage costs a call.
  */
 MAP_ARRAY(noted, u32, BUCKETS);
 
@@ -143,7 +143,7 @@ static __always_inline int is_noted(u32 pid)
 	return bucket && *bucket;
 }
 
-/* From now on the switches and wake-ups of this task are looked at. */
+/* From now on the programs look at the switches and wake-ups of this task. */
 static __always_inline void note(struct task_state *task, u32 pid)
 {
 	u32 *bucket = bucket_of(pid);
@@ -152,7 +152,7 @@ static __always_inline void note(struct task_state *task, u32 pid)
 		__sync_fetch_and_add(bucket, 1);
 }
 
-/* And no longer; unless another task gives it something to do at this moment. */
+/* They no longer do, unless another task assigns it a stage at this moment. */
 static __always_inline void forget(struct task_state *task, u32 pid)
 {
 	u32 *bucket = bucket_of(pid);
@@ -166,6 +166,18 @@ static __always_inline void forget(struct task_state *task, u32 pid)
 static __always_inline struct task_state *state_of(struct task_struct *p)
 {
 	return bpf_task_storage_get(MAP(tasks), p, 0, 0);
+}
+
+/* No state, or past its last switch-out: nothing may be recorded for this task any more. */
+static __always_inline int is_gone(const struct task_state *task)
+{
+	return !task || task->stage == STAGE_DEAD;
+}
+
+/* The innermost stage of a task; 0 if it is in none, or gone. */
+static __always_inline u32 stage_of(const struct task_state *task)
+{
+	return is_gone(task) ? 0 : task->stage;
 }
 
 #endif

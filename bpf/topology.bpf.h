@@ -33,7 +33,7 @@ static __always_inline int older(const struct pipeline *a, u32 ai, const struct 
 	return a->start_ns != b->start_ns ? a->start_ns < b->start_ns : ai < bi;
 }
 
-/* Makes two pipelines one: the younger becomes an alias of the older. 0: try again. */
+/* Merges two pipelines: the younger becomes an alias of the older. Returns 0 if that has to be tried again. */
 GLOBAL(int, merge)(u32 a, u32 b, u64 now)
 {
 	u32 ra = pipeline_root(a), rb = pipeline_root(b), winner, loser;
@@ -50,7 +50,7 @@ GLOBAL(int, merge)(u32 a, u32 b, u64 now)
 	return 1;
 }
 
-/* A stage that has left the one around it takes along what it had credited there. */
+/* What a stage credited to the one around it is taken off there, now that it has been moved out. */
 GLOBAL(int, take_back)(u32 outer_index, u32 left_index)
 {
 	struct stage *outer = stage_at(outer_index), *left = stage_at(left_index);
@@ -68,11 +68,11 @@ GLOBAL(int, take_back)(u32 outer_index, u32 left_index)
 	__sync_fetch_and_add(&outer->sleeps_empty, -left->sleeps_empty);
 	__sync_fetch_and_add(&outer->sleeps_full, -left->sleeps_full);
 	__sync_fetch_and_add(&outer->execs, -left->execs);
-	/* sleeps at an inner stage's ends are in its own slots, and in the sums of those around it */
+	/* sleeps at an inner stage's ends are in its own slots, and in the sums of the stages around it */
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &left->ends[i];
 
-		if ((end->key.pad & END_SIDE_MASK) == SIDE_READ + 1)
+		if ((end->side_and_flags & END_SIDE_MASK) == SIDE_READ + 1)
 			__sync_fetch_and_add(&outer->sleeps_empty, -end->sleeps);
 		else
 			__sync_fetch_and_add(&outer->sleeps_full, -end->sleeps);
@@ -80,7 +80,7 @@ GLOBAL(int, take_back)(u32 outer_index, u32 left_index)
 	return 0;
 }
 
-/* An edge: both stages now belong to one pipeline, side by side. */
+/* An edge was found: both stages now belong to one pipeline, side by side. */
 static __always_inline int join(u32 a, u32 b, u64 now)
 {
 	struct stage *sa = stage_at(a), *sb = stage_at(b);
@@ -103,16 +103,15 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 	return 0;
 }
 
-/* Which side of its pipe an end is, plus 1; also of one that is borrowed. */
+/* enum pipe_side + 1 of an end, borrowed or not. */
 static __always_inline u32 end_side(const struct pipe_end *end)
 {
-	u32 properties = end->key.pad;
+	u32 bits = end->side_and_flags;
 
-	return properties & END_BORROWED ? properties >> END_BORROWED_SHIFT & END_SIDE_MASK :
-					   properties & END_SIDE_MASK;
+	return (bits & END_BORROWED ? bits >> END_BORROWED_SHIFT : bits) & END_SIDE_MASK;
 }
 
-/* Slot of this end in a stage, or -1. */
+/* Slot of this end in a stage, or -1. Borrowed ends are not found. */
 GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 {
 	struct stage *stage = stage_at(index);
@@ -122,8 +121,8 @@ GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
-		if (end->key.inode == key->inode && end->key.device == key->device &&
-		    (end->key.pad & END_SIDE_MASK) == side + 1)
+		if (end->inode == key->inode && end->device == key->device &&
+		    (end->side_and_flags & END_SIDE_MASK) == side + 1)
 			return i;
 	}
 	return -1;
@@ -135,13 +134,13 @@ static __always_inline int was_called(const struct stage *stage, u32 side)
 	return side == SIDE_READ ? stage->read_calls != 0 : stage->write_calls != 0;
 }
 
-/* What the stage's key.pad says of this end; 0 when it has none such. */
-static __always_inline u32 properties_of(u32 index, const struct pipe_key *key, u32 side)
+/* pipe_end.side_and_flags of this end of a stage, 0 if it has no such end. */
+static __always_inline u32 side_and_flags_of(u32 index, const struct pipe_key *key, u32 side)
 {
 	struct stage *stage = stage_at(index);
 	int slot = find_end(index, key, side);
 
-	return stage && slot >= 0 ? stage->ends[slot & (STAGE_ENDS - 1)].key.pad : 0;
+	return stage && slot >= 0 ? end_of(stage, slot)->side_and_flags : 0;
 }
 
 /* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
@@ -153,10 +152,10 @@ static __always_inline int is_edge(u32 writer_index, u32 reader_index, const str
 		return 0;
 	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
 		return 0;
-	if ((properties_of(writer_index, &fifo->key, SIDE_WRITE) |
-	     properties_of(reader_index, &fifo->key, SIDE_READ)) & END_UNUSED)
+	if ((side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE) |
+	     side_and_flags_of(reader_index, &fifo->key, SIDE_READ)) & END_UNUSED)
 		return 0;
-	if (fifo->named)	/* the next job may use the same FIFO: their stages must have met */
+	if (fifo->named)	/* the next job may use the same FIFO: both must have lived at the same time */
 		return (writer->live || writer->end_ns > reader->root_start_ns) &&
 		       (reader->live || reader->end_ns > writer->root_start_ns);
 	if (writer->parent_pid == reader->parent_pid &&
@@ -167,8 +166,8 @@ static __always_inline int is_edge(u32 writer_index, u32 reader_index, const str
 	if (writer->parent_pid == reader->pid)
 		return (writer->root_start_ns < reader->exec_ns ||
 			reader->flags & STAGE_INTERPRETER) &&
-		       !(properties_of(reader_index, &fifo->key, SIDE_READ) & END_LEFT);
-	/* tee's child by rule 3 writes to tee's reader: both are stages here already */
+		       !(side_and_flags_of(reader_index, &fifo->key, SIDE_READ) & END_LEFT);
+	/* the child of tee in rule 3 writes to tee's reader: both are in the pipeline already */
 	return pipeline_root(writer_index) == pipeline_root(reader_index);
 }
 
@@ -178,11 +177,11 @@ static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u
 	int slot = find_end(index, key, side);
 
 	if (stage && slot >= 0)
-		stage->ends[slot & (STAGE_ENDS - 1)].key.pad = (side + 1) | END_JOINED;
+		end_of(stage, slot)->side_and_flags = (side + 1) | END_JOINED;
 }
 
-/* Joins a stage with one that was seen at the other side of its pipe, if that is an edge. */
-GLOBAL(int, meet_partner)(u32 index, u32 reference, const struct fifo *fifo, u64 now)
+/* Joins a stage with one that was seen at the other side of its pipe, if the pipe is an edge. */
+GLOBAL(int, join_partner)(u32 index, u32 reference, const struct fifo *fifo, u64 now)
 {
 	struct stage *stage = stage_at(index), *other = stage_referred(reference);
 	u32 found = reference & INDEX_MASK;
@@ -196,23 +195,24 @@ GLOBAL(int, meet_partner)(u32 index, u32 reference, const struct fifo *fifo, u64
 	return join(index, found, now);
 }
 
-/* `properties`: what end->key.pad says. */
-static __always_inline void add_end(struct stage *stage, const struct fifo *fifo, u32 properties)
+/*
+ * Puts a pipe into a free slot of a stage. If there is none, the pipe's own slots still give
+ * the edge; only sleeps at this end are not counted apart.
+ */
+static __always_inline void add_end(struct stage *stage, const struct fifo *fifo, u32 side_and_flags)
 {
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
-		if (end->key.inode ||
-		    __sync_val_compare_and_swap(&end->key.inode, 0, fifo->key.inode))
+		if (end->inode || __sync_val_compare_and_swap(&end->inode, 0, fifo->key.inode))
 			continue;
-		end->key.device = fifo->key.device;
-		end->key.pad = properties;
+		end->device = fifo->key.device;
+		end->side_and_flags = side_and_flags;
 		return;
 	}
-	/* the pipe's own slots still tell the edge; only sleeps on this end are not told apart */
 }
 
-/* Puts a stage into the first slot of its side that `is_free` holds for. */
+/* Puts a stage into the first slot of its side for which `is_free` holds, and returns from the caller. */
 #define take_slot(pipe, side, reference, is_free)                                         \
 	for (int i = 0; i < PIPE_SLOTS; i++) {                                            \
 		u64 *slot = &(pipe)->stages[(side) & 1][i];                               \
@@ -233,7 +233,7 @@ static __always_inline int has_ended(u32 reference)
 static __always_inline void add_slot(struct pipe *pipe, u32 side, u32 reference)
 {
 	take_slot(pipe, side, reference, (!old || !stage_referred(old)));
-	/* a FIFO with a name serves job after job, faster than their records are given back */
+	/* a named FIFO serves job after job, faster than their records are freed */
 	if (pipe->named)
 		take_slot(pipe, side, reference, has_ended(old));
 	count_lost(LOST_ENDS);
@@ -250,32 +250,40 @@ static __always_inline int stage_uses_both(const struct stage *stage, u32 index,
 	return 0;
 }
 
-/* Records that a stage holds one end of a pipe, and joins it with the other end's stages. */
+/* The record of a pipe, made if there is none; NULL if there is no room. */
+static __always_inline struct pipe *pipe_at(const struct pipe_key *key)
+{
+	struct pipe *pipe = bpf_map_lookup_elem(MAP(pipes), key);
+	struct scratch *page = scratch_at(0);
+
+	if (pipe || !page)
+		return pipe;
+	bpf_map_update_elem(MAP(pipes), key, &page->no_pipe, BPF_NOEXIST);
+	pipe = bpf_map_lookup_elem(MAP(pipes), key);
+	if (!pipe)
+		count_lost(LOST_PIPES);
+	return pipe;
+}
+
+/* Records that a stage holds one end of a pipe, and joins it with the stages at the other end. */
 GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 {
-	struct scratch *page = scratch_at(0);
 	struct stage *stage = stage_at(index);
-	struct pipe *pipe;
 	struct pipe_key key;
+	struct pipe *pipe;
 	int slot;
 
-	if (!index || !stage || !page || !fifo || fifo->both)
+	if (!index || !stage || !fifo || fifo->both)
 		return 0;
 	key = fifo->key;
 	slot = find_end(index, &key, fifo->side);
 	if (slot < 0)
 		add_end(stage, fifo, fifo->side + 1);
 	else
-		stage->ends[slot & (STAGE_ENDS - 1)].key.pad &= ~(END_LEFT | END_UNUSED);
-	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
-	if (!pipe) {
-		bpf_map_update_elem(MAP(pipes), &key, &page->no_pipe, BPF_NOEXIST);
-		pipe = bpf_map_lookup_elem(MAP(pipes), &key);
-		if (!pipe) {
-			count_lost(LOST_PIPES);
-			return 0;
-		}
-	}
+		end_of(stage, slot)->side_and_flags &= ~(END_LEFT | END_UNUSED);
+	pipe = pipe_at(&key);
+	if (!pipe)
+		return 0;
 	pipe->named |= fifo->named;
 	fifo->named = pipe->named;
 	add_slot(pipe, fifo->side, stage->generation << GENERATION_SHIFT | index);
@@ -287,33 +295,30 @@ GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 		u32 reference = pipe->stages[fifo->side == SIDE_READ][i];
 
 		if (reference)
-			meet_partner(index, reference, fifo, now);
+			join_partner(index, reference, fifo, now);
 	}
 	return 0;
 }
 
-/* Stage << 3 | slot, plus 1, of this end among the stages around `index`; 0 = unknown. */
+/* end_number of this end, of stage `index` or of one around it; 0 = unknown. */
 GLOBAL(u32, known_end)(u32 index, const struct pipe_key *key, u32 side)
 {
+	struct stage *stage;
+	int slot;
+
 	if (!key)
 		return 0;
-	for (int i = 0; i < MAX_DEPTH && index; i++) {
-		struct stage *stage = stage_at(index);
-		int slot;
-
-		if (!stage)
-			return 0;
+	for_each_enclosing_stage(stage, index) {
 		slot = find_end(index, key, side);
 		if (slot >= 0)
-			return (index << 3 | slot) + 1;
-		index = word_outer(stage->word);
+			return end_number(index, slot);
 	}
 	return 0;
 }
 
 /*
- * A stage inside another one uses a pipe that is the outer one's. An edge may free it
- * from there (tee's child by rule 3): then the pipe is its own as well.
+ * A stage inside another one uses a pipe of the outer one. An edge may move it out of there
+ * (the child of tee in rule 3); then the pipe is its own as well.
  */
 GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 {
@@ -326,8 +331,9 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
-		if (end->key.inode == fifo->key.inode && (end->key.pad & ~(END_LEFT | END_UNUSED)) == borrowed) {
-			end->key.pad = borrowed;
+		if (end->inode == fifo->key.inode &&
+		    (end->side_and_flags & ~(END_LEFT | END_UNUSED)) == borrowed) {
+			end->side_and_flags = borrowed;
 			return 0;
 		}
 	}
@@ -335,36 +341,41 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 	return 0;
 }
 
-/* One end, where `joined` of them make edges; whether it no longer makes one. */
+/*
+ * Marks the end at `slot` as left if the stage's new program does not hold it; `joined` ends of
+ * the stage make edges. Returns how many of these it took away, 0 or 1.
+ */
 GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot, int joined)
 {
 	struct stage *stage = stage_at(index);
+	struct pipe_end *end;
 	struct pipe_key key;
-	u32 side, properties;
+	u32 side, bits;
 
 	if (!stage)
 		return 0;
-	slot &= STAGE_ENDS - 1;
-	key = stage->ends[slot].key;
-	side = end_side(&stage->ends[slot]);
+	end = end_of(stage, slot);
+	key = end_key(end);
+	side = end_side(end);
 	if (!key.inode || !side)
 		return 0;
-	properties = key.pad | END_LEFT;
+	bits = end->side_and_flags | END_LEFT;
 	if (!was_called(stage, side - 1))
-		properties |= END_UNUSED;
-	if (properties & END_JOINED && (joined < 2 || !(properties & END_UNUSED)))
+		bits |= END_UNUSED;
+	if (bits & END_JOINED && (joined < 2 || !(bits & END_UNUSED)))
 		return 0;
 	if (holds_as_stdio(p, &key, side - 1))
 		return 0;
-	stage->ends[slot].key.pad = properties & ~END_JOINED;
-	return !!(properties & END_JOINED);
+	end->side_and_flags = bits & ~END_JOINED;
+	return !!(bits & END_JOINED);
 }
 
 /*
- * The root of a stage has become another program, by the shell's exec, say: what it read from
- * its children before, `$(…)`, is none of that program's, nor is the stdout that `>(gzip > f)`
- * had until its redirection, be it an edge already: if that was never used and another edge
- * holds the stage. A pipe that the program uses after all is registered again.
+ * The root of a stage has become another program, for instance by the shell's exec. What it
+ * read from its children before, `$(…)`, does not belong to that program. Nor does the stdout
+ * that `>(gzip > f)` had before its redirection, even if that makes an edge already, provided
+ * it was never used and the stage has another edge. If the program uses such a pipe after all,
+ * the pipe is registered again.
  */
 GLOBAL(int, leave_ends)(u64 p, u32 index)
 {
@@ -374,15 +385,16 @@ GLOBAL(int, leave_ends)(u64 p, u32 index)
 	if (!stage || stage->pid != BPF_CORE_READ(TASK(p), tgid))
 		return 0;
 	for (int i = 0; i < STAGE_ENDS; i++)
-		joined += stage->ends[i].key.pad >> END_JOINED_SHIFT & 1;
+		joined += !!(stage->ends[i].side_and_flags & END_JOINED);
 	for (u32 i = 0; i < STAGE_ENDS; i++)
 		joined -= leave_end(p, index, i, joined);
 	return 0;
 }
 
 /*
- * One end of a stage that ends: what kept it from being an edge may be known by now (tee's
- * children by rule 3 are known to be in the pipeline of tee's reader once tee itself is).
+ * One end of a stage that is about to end: whether it makes an edge may have become known
+ * since it was registered (the children of tee in rule 3 are known to be in the pipeline of
+ * tee's reader once tee itself is).
  */
 GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 {
@@ -393,17 +405,16 @@ GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 
 	if (!stage)
 		return 0;
-	end = &stage->ends[slot & (STAGE_ENDS - 1)];
-	if (!end->key.inode || end->key.pad & END_LEFT)
+	end = end_of(stage, slot);
+	if (!end->inode || end->side_and_flags & END_LEFT)
 		return 0;
 	side = end_side(end);
-	fifo.key = end->key;
-	fifo.key.pad = 0;
+	fifo.key = end_key(end);
 	fifo.side = side - 1;
-	if (end->key.pad & END_BORROWED) {
+	if (end->side_and_flags & END_BORROWED) {
 		if (known_end(word_outer(stage->word), &fifo.key, fifo.side))
 			return 0;
-		end->key.pad = side;
+		end->side_and_flags = side;
 	}
 	return register_end(index, &fifo, now);
 }

@@ -35,15 +35,15 @@ struct word {
 struct fresh {
 	u64 first, last;
 };
-#define FRESH 4
+#define FRESH_RANGES 4
 
 struct window {
 	struct word words[WINDOW_SETS * WINDOW_WAYS];
 	u64 outstanding;
 	u64 mapping;	/* of the fresh pages */
 	u64 fresh_pages;
-	struct fresh fresh[FRESH];
-	u32 freshes;
+	struct fresh fresh[FRESH_RANGES];
+	u32 fresh_count;
 	u32 unused;
 };
 
@@ -181,7 +181,7 @@ GLOBAL(int, has_open)(u64 p, u32 wanted)
  * A word is needed and its set is full. Pages of a file that the task has closed will not be
  * consumed any more; others are lost: when they are, they will look warm.
  */
-GLOBAL(int, give_way)(struct task_state *task, struct window *window, u32 at)
+GLOBAL(int, evict_word)(struct task_state *task, struct window *window, u32 at)
 {
 	struct word *word;
 	u32 pages;
@@ -214,7 +214,7 @@ static __always_inline struct word *make_word(struct task_state *task, struct wi
 		word = NULL;
 	}
 	if (!word) {
-		give_way(task, window, at);
+		evict_word(task, window, at);
 		word = word_at(window, at);
 	}
 	if (word)
@@ -266,47 +266,46 @@ static __always_inline void add_fresh(const struct task_state *task, struct wind
 		credit_inserted(task->stage, window->fresh_pages);
 		window->mapping = run->mapping;
 		window->fresh_pages = 0;
-		window->freshes = 0;
+		window->fresh_count = 0;
 	}
 	window->fresh_pages += run->last - run->first + 1;
-	at = window->freshes;
+	at = window->fresh_count;
 	if (at) {
 		before = at - 1;
 		OPAQUE(before);
-		if (before >= FRESH)
+		if (before >= FRESH_RANGES)
 			return;
 		OPAQUE(before);
 		fresh = &window->fresh[before];
 		/* the last one takes in what lies between: a page there that is outstanding is rare */
-		if (run->first == fresh->last + 1 || (at == FRESH && run->first > fresh->last)) {
+		if (run->first == fresh->last + 1 || (at == FRESH_RANGES && run->first > fresh->last)) {
 			fresh->last = run->last;
 			return;
 		}
 	}
 	OPAQUE(at);
-	if (at >= FRESH)
+	if (at >= FRESH_RANGES)
 		return;
 	OPAQUE(at);
 	window->fresh[at].first = run->first;
 	window->fresh[at].last = run->last;
-	window->freshes = at + 1;
+	window->fresh_count = at + 1;
 }
 
 /* The window of the current task; made if there is none and room for it. */
 static __always_inline struct window *make_window(struct task_struct *p)
 {
 	struct window *window = bpf_task_storage_get(MAP(windows), p, 0, 0);
-	struct control *page;
-	u32 zero = 0;
+	struct control *control;
 
 	if (window)
 		return window;
-	page = bpf_map_lookup_elem(MAP(control), &zero);
-	if (!page || page->windows >= page->max_windows)
+	control = control_page();
+	if (!control || control->windows >= control->max_windows)
 		return NULL;
 	window = bpf_task_storage_get(MAP(windows), p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (window)
-		__sync_fetch_and_add(&page->windows, 1);
+		__sync_fetch_and_add(&control->windows, 1);
 	return window;
 }
 
@@ -315,10 +314,10 @@ static __always_inline u64 take_fresh(struct window *window, const struct readin
 {
 	u64 taken = 0;
 
-	for (u64 i = 0; i < FRESH; i++) {
+	for (u64 i = 0; i < FRESH_RANGES; i++) {
 		u64 first = window->fresh[i].first, last = window->fresh[i].last;
 
-		if (i >= window->freshes)
+		if (i >= window->fresh_count)
 			break;
 		if (first < reading->index)
 			first = reading->index;
@@ -334,8 +333,8 @@ static __always_inline int is_fresh(const struct window *window, u64 index)
 {
 	int found = 0;
 
-	for (u64 i = 0; i < FRESH; i++)
-		found |= i < window->freshes && index >= window->fresh[i].first &&
+	for (u64 i = 0; i < FRESH_RANGES; i++)
+		found |= i < window->fresh_count && index >= window->fresh[i].first &&
 			 index <= window->fresh[i].last;
 	return found;
 }
