@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Accounts time: every thread's states, and how many stages of a pipeline are on
- * CPU or wait for disk. Owns the hot fields of `tasks` and `stages`.
- * Called from every hook. All sums telescope: a transition exchanges one time
- * stamp and credits the difference, so nothing is lost or counted twice whatever
- * two CPUs do at once.
+ * Accounts time: every thread's states, and how many stages of a pipeline are on CPU or wait for disk.
+ * Owns no map; writes the words, times and counters of `stages`, and the clocks of `tasks`.
+ * Called from every hook of the `sched` tier.
+ * Costs the larger part of a switch, see switching.bpf.h: an exchange, and an addition for each enclosing stage.
+ * Cannot see stages beyond MAX_DEPTH.
+ *
+ * All sums telescope: a transition exchanges one time stamp and credits the difference, so nothing is lost or counted
+ * twice whatever two CPUs do at once.
  */
 #ifndef PIPELINED_ACCOUNTING_H
 #define PIPELINED_ACCOUNTING_H
@@ -53,6 +56,27 @@ static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 }
 
 /*
+ * Credits the time since the last change, `elapsed` modulo the clock, to the level that `moment` has. If it is
+ * negative, `now` is `behind`: then a stage that was on CPU all the while, after a missed switch, raises the level.
+ */
+static __always_inline void credit_level(struct pipeline *pipeline, u64 moment, u64 elapsed,
+					 int raise, int behind)
+{
+	u64 level = moment / PIPELINE_CPU & PIPELINE_COUNT_MASK, *cell;
+
+	if (level > LEVEL_COUNT - 1)
+		level = LEVEL_COUNT - 1;
+	OPAQUE(level);
+	if (level > LEVEL_COUNT - 1)
+		return;
+	cell = &pipeline->time_ns[level][moment >= PIPELINE_DISK];
+	if (!behind)
+		__sync_fetch_and_add(cell, elapsed);
+	else if (raise)
+		raise_level(cell, level, -elapsed & PIPELINE_CLOCK_MASK);
+}
+
+/*
  * Adds `change` to what the stages of pipeline `index` do, and credits the time since the
  * last change. A merged pipeline passes everything on to the one that it was merged into.
  * If this and a merge happen at once, the second of the two sees what the first did: both
@@ -63,7 +87,7 @@ static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, const int slow)
 {
 	struct pipeline *pipeline = pipeline_at(index);
-	u64 moment, after, elapsed, level, *cell;
+	u64 moment, after, elapsed;
 	int behind;
 
 	if (!pipeline)
@@ -84,17 +108,7 @@ static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, co
 		*change = __sync_lock_test_and_set(&pipeline->moment, 0) & ~PIPELINE_CLOCK_MASK;
 		return pipeline->alias;
 	}
-	level = moment / PIPELINE_CPU & PIPELINE_COUNT_MASK;
-	if (level > LEVEL_COUNT - 1)
-		level = LEVEL_COUNT - 1;
-	OPAQUE(level);
-	if (level > LEVEL_COUNT - 1)
-		return 0;
-	cell = &pipeline->time_ns[level][moment >= PIPELINE_DISK];
-	if (!behind)
-		__sync_fetch_and_add(cell, elapsed);
-	else if (*change == PIPELINE_CPU)	/* a missed switch is being made up for */
-		raise_level(cell, level, -elapsed & PIPELINE_CLOCK_MASK);
+	credit_level(pipeline, moment, elapsed, behind && *change == PIPELINE_CPU, behind);
 	return 0;
 }
 

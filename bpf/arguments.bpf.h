@@ -12,7 +12,7 @@
 #include "topology.bpf.h"
 
 #define SLASH_FD_SLASH 0x2f64662f	/* "/fd/", little endian */
-#define MAX_NAMED 8			/* process substitutions of one command that are told */
+#define MAX_NAMED 8			/* descriptors of one command line that are looked at */
 
 static __always_inline int read_arguments(u64 p, struct scratch *scratch)
 {
@@ -26,7 +26,7 @@ static __always_inline int read_arguments(u64 p, struct scratch *scratch)
 				    (void *)start);
 }
 
-/* Where the arguments next say /fd/ at or after `from`, or -1. */
+/* Where "/fd/" next stands in the arguments, at or after `from`; -1 if nowhere. */
 GLOBAL(int, next_named)(u32 scratch, u32 from)
 {
 	struct scratch *page = scratch_at(scratch);
@@ -36,14 +36,14 @@ GLOBAL(int, next_named)(u32 scratch, u32 from)
 		return -1;
 	from &= ARGUMENTS_LEN - 1;
 	text = page->arguments + from;
-	/* what follows the arguments is zero: to read on beyond them costs no comparison */
+	/* zeros follow the arguments: reading on beyond them needs no check */
 	for (u32 i = 0; i < ARGUMENTS_LEN; i++)
 		if (*(u32 *)(text + i) == SLASH_FD_SLASH)
 			return from + i;
 	return -1;
 }
 
-/* The descriptor that /fd/N names at this place of the arguments, or -1. */
+/* The descriptor N of the "/fd/N" at this place of the arguments, or -1. */
 GLOBAL(int, named_descriptor)(u32 scratch, u32 at)
 {
 	struct scratch *page = scratch_at(scratch);
@@ -58,7 +58,7 @@ GLOBAL(int, named_descriptor)(u32 scratch, u32 at)
 	return tens > 9 ? -1 : ones > 9 ? tens : tens * 10 + ones;
 }
 
-/* The current task's command line names this descriptor: if it is a FIFO, it will be used. */
+/* The current task's command line names this descriptor. If that is a FIFO, it will be used. */
 GLOBAL(int, discover_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now)
 {
 	struct fifo fifo = {};
@@ -75,8 +75,8 @@ GLOBAL(int, discover_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now
 }
 
 /*
- * Process substitution (rule 3): the arguments name descriptors as /dev/fd/N, or as
- * /proc/self/fd/N, that were made before this exec.
+ * Process substitution (rule 3): the arguments name descriptors, as /dev/fd/N or as
+ * /proc/self/fd/N, that were opened before this exec.
  */
 GLOBAL(int, discover_arguments)(u64 p, struct task_state *task, u64 now)
 {

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which FIFO a task holds at a file descriptor. Owns no map; five or six guarded
- * reads, 40 ns. Cannot see descriptors above MAX_FDS when it looks for any.
+ * Which FIFO a task holds at a file descriptor, and who else holds it.
+ * Owns no map.
+ * Called when a task goes to sleep on a file that is not the one it slept on before, when a process is looked at for
+ * pipes, and by the sweep.
+ * Costs five or six guarded reads, 40 ns, for one descriptor.
+ * Cannot see descriptors from MAX_FDS on when it looks through all.
  */
 #ifndef PIPELINED_FIFO_H
 #define PIPELINED_FIFO_H
@@ -13,10 +17,10 @@
 struct fifo {
 	struct pipe_key key;
 	struct pipe_inode_info *pipe;
-	u16 mode;	/* of the inode, also when it is no FIFO */
+	u16 mode;	/* of the inode, even if it is no FIFO */
 	u8 side;
 	u8 named;
-	u8 both;	/* one descriptor opened for reading and writing */
+	u8 both;	/* opened for reading and writing */
 	u8 unused[3];
 };
 
@@ -31,7 +35,7 @@ static __always_inline struct file *file_at_fd(u64 p, u32 fd)
 	return file;
 }
 
-/* 1 and *fifo when descriptor fd of the task is a FIFO; fifo->mode is set for any file. */
+/* Fills in *fifo and returns 1 if descriptor fd of the task is a FIFO. fifo->mode is set for any file. */
 GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 {
 	struct super_block *sb;
@@ -80,7 +84,7 @@ GLOBAL(int, holds_as_stdio)(u64 p, const struct pipe_key *key, u32 side)
 	return key && (holds_at(p, 0, key, side) || holds_at(p, 1, key, side));
 }
 
-/* How many descriptors, of all processes, share the file at this one. */
+/* How many descriptors of all processes share the file at this one. */
 GLOBAL(int, sharers)(u64 p, u32 fd)
 {
 	struct file *file = file_at_fd(p, fd);
@@ -89,8 +93,8 @@ GLOBAL(int, sharers)(u64 p, u32 fd)
 }
 
 /*
- * Does the task hold this side of this pipe through any descriptor below MAX_FDS but stderr?
- * Gives the number of descriptors that share it, or 0.
+ * Does the task hold this side of this pipe at any descriptor below MAX_FDS but stderr?
+ * Returns the number of descriptors that share it, or 0.
  */
 GLOBAL(int, holds_anywhere)(u64 p, const struct pipe_key *key, u32 side)
 {

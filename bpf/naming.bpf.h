@@ -11,7 +11,7 @@
 
 #include "accounting.bpf.h"
 
-/* Flags of a command name; a version at its end does not count (python3.11). */
+/* enum command_flag of a command name, without the version at its end (python3.11). */
 GLOBAL(u32, command_flags)(const struct command *name)
 {
 	struct command command = {};
@@ -31,7 +31,7 @@ GLOBAL(u32, command_flags)(const struct command *name)
 	return flags ? *flags : 0;
 }
 
-/* The process's name: threads may have others. */
+/* The name of a task's process; its threads may have others. */
 static __always_inline void command_of(u64 p, struct command *command)
 {
 	u64 leader = (u64)BPF_CORE_READ(TASK(p), group_leader);
@@ -39,26 +39,26 @@ static __always_inline void command_of(u64 p, struct command *command)
 	BPF_CORE_READ_STR_INTO(&command->name, TASK(leader), comm);
 }
 
-/* The stage takes the name of the process that just exec'd. */
+/* The stage takes the name of this process. */
 static __always_inline void name_stage(struct stage *stage, u64 p)
 {
 	struct command command = {};
-	u32 flags, properties;
+	u32 flags, of_command;
 
 	command_of(p, &command);
-	properties = command_flags(&command);
+	of_command = command_flags(&command);
 	flags = stage->flags & (STAGE_PARTIAL | STAGE_ALONE);
-	if (properties & COMMAND_INTERPRETER)
+	if (of_command & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
-	if (properties & COMMAND_WRAPPER)
+	if (of_command & COMMAND_WRAPPER)
 		flags |= STAGE_WRAPPER;
-	stage->flags = flags & ~STAGE_FROM_NOW;
+	stage->flags = flags;
 	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
 }
 
 /*
- * A program that starts itself again under another name (busybox, by /proc/self/exe or
- * after a mere fork) sets that name itself, when its stage is there already.
+ * Some programs start themselves again under another name (busybox, by /proc/self/exe or after
+ * a mere fork) and set that name when their stage exists already.
  */
 GLOBAL(int, name_again)(u64 p, u32 index)
 {
@@ -74,7 +74,7 @@ GLOBAL(int, name_again)(u64 p, u32 index)
 	return 0;
 }
 
-/* The latest exec of its root names a stage; a wrapper lends its place to its child. */
+/* A process has exec'd: it names the stages of which it is the root, and those whose wrapper started it. */
 GLOBAL(int, rename_stage)(u64 p, u32 index, u64 now)
 {
 	struct stage *stage;

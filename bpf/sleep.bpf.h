@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Tells why a task sleeps, from the registers that it saved and the file it waits
- * on. Owns no map; called when a followed task goes to sleep and has not slept on
- * the same pipe end before, for the first sleeps of any other, and by the sweep.
- * About 150 ns when a pipe is found, 40 ns when the call is no file's.
- * Cannot see: what io_uring or restart_syscall wait for (other).
+ * Why a task sleeps, from the registers that it saved and the file it waits for; and which stall thereby begins.
+ * Owns the map `asleep`.
+ * Called at sched_switch when a followed task goes to sleep, unless on the same pipe end as the time before; for the
+ * first sleeps of any other task; and by the sweep.
+ * About 150 ns if a pipe is found, 40 ns if the call takes no file.
+ * Cannot see what io_uring or restart_syscall wait for: their state is `other`.
  */
 #ifndef PIPELINED_SLEEP_H
 #define PIPELINED_SLEEP_H
@@ -12,7 +13,7 @@
 #include "fifo.bpf.h"
 #include "syscalls.bpf.h"
 
-/* What a file's kind says of a sleep in a read-like or write-like call on it. */
+/* The state of a task that sleeps in a read or write of a file of this kind. */
 static __always_inline u32 file_state(u32 mode, u32 io_sleep)
 {
 	if (mode == S_IFSOCK)
@@ -22,7 +23,7 @@ static __always_inline u32 file_state(u32 mode, u32 io_sleep)
 	return io_sleep ? STATE_DISK : STATE_OTHER;
 }
 
-/* Which FIFO a sleeping call waits on: *fd and *fifo, or 0. */
+/* The FIFO that a sleeping call waits for, as *fd and *fifo. Returns 0 if it waits for none. */
 static __always_inline int slept_fifo(u64 p, const struct call *call, u32 *fd,
 				      struct fifo *fifo)
 {
@@ -41,7 +42,7 @@ static __always_inline int slept_fifo(u64 p, const struct call *call, u32 *fd,
 			fifo->side = SIDE_READ;
 		else if (call->kind == CALL_WRITE)
 			fifo->side = SIDE_WRITE;
-		/* from a pipe that has something in it: the wait is for the other file */
+		/* if the pipe that it reads from is not empty, the call waits for the other file */
 		pipe = fifo->pipe;
 		if (in == out || BPF_CORE_READ(pipe, head) == BPF_CORE_READ(pipe, tail))
 			return 1;
@@ -61,8 +62,9 @@ struct sleep {
 };
 
 /*
- * What on_switch finds out, off its stack: before 6.5 the frames of all calls, rounded up
- * to 32 bytes each, must fit into 512. Interrupts are off there, so nobody else is in it.
+ * What sched_switch finds out about a sleep. It is kept off the stack: before 6.5 the frames
+ * of all nested calls, rounded up to 32 bytes each, must fit into 512 bytes. Interrupts are
+ * off at a switch, so nobody else uses it meanwhile.
  */
 struct asleep {
 	struct call call;
@@ -70,6 +72,28 @@ struct asleep {
 };
 
 MAP_PERCPU(asleep, struct asleep, 1);
+
+/* The state of a task that sleeps in a call of this kind, which is no read or write of a descriptor. */
+static __always_inline u32 call_state(u32 kind, u32 io_sleep)
+{
+	switch (kind) {
+	case CALL_FILE:
+	case CALL_FAULT:
+		return io_sleep ? STATE_DISK : STATE_OTHER;
+	case CALL_WAIT:
+		return STATE_CHILD;
+	case CALL_LOCK:
+		return STATE_LOCK;
+	case CALL_POLL:
+		return STATE_POLL;
+	case CALL_NET:
+		return STATE_NET;
+	case CALL_SLEEP:
+		return STATE_SLEEP;
+	default:
+		return STATE_OTHER;
+	}
+}
 
 /* Why a task that is about to leave its CPU, or is off it, does not run. */
 GLOBAL(int, why_asleep)(u64 p, const struct call *call, struct sleep *sleep)
@@ -79,39 +103,14 @@ GLOBAL(int, why_asleep)(u64 p, const struct call *call, struct sleep *sleep)
 	if (!call || !sleep)
 		return 0;
 	io_sleep = call->task_state & TASK_UNINTERRUPTIBLE;
-	switch (call->kind) {
-	case CALL_READ:
-	case CALL_WRITE:
-	case CALL_SPLICE:
-	case CALL_TEE:
-	case CALL_SENDFILE:
+	if (call->kind >= CALL_READ && call->kind <= CALL_SENDFILE) {
 		sleep->on_fifo = slept_fifo(p, call, &sleep->fd, &sleep->fifo);
 		if (sleep->on_fifo)
 			state = sleep->fifo.side == SIDE_READ ? STATE_PIPE_EMPTY : STATE_PIPE_FULL;
 		else
 			state = file_state(sleep->fifo.mode, io_sleep);
-		break;
-	case CALL_FILE:
-	case CALL_FAULT:
-		state = io_sleep ? STATE_DISK : STATE_OTHER;
-		break;
-	case CALL_WAIT:
-		state = STATE_CHILD;
-		break;
-	case CALL_LOCK:
-		state = STATE_LOCK;
-		break;
-	case CALL_POLL:
-		state = STATE_POLL;
-		break;
-	case CALL_NET:
-		state = STATE_NET;
-		break;
-	case CALL_SLEEP:
-		state = STATE_SLEEP;
-		break;
-	default:
-		state = STATE_OTHER;
+	} else {
+		state = call_state(call->kind, io_sleep);
 	}
 	if (call->iowait) {
 		state = STATE_DISK;
@@ -138,7 +137,7 @@ static __always_inline void look_asleep(struct task_struct *task, u64 address,
 	why_asleep(address, call, sleep);
 }
 
-/* Is this pipe what the task reads at descriptor `reading` - 1? */
+/* Does the task hold this pipe at descriptor `reading` - 1? */
 GLOBAL(int, reads_pipe)(u64 p, u32 reading, const struct pipe_key *key)
 {
 	struct fifo fifo = {};
@@ -146,7 +145,7 @@ GLOBAL(int, reads_pipe)(u64 p, u32 reading, const struct pipe_key *key)
 	return key && reading && fifo_at(p, reading - 1, &fifo) && same_pipe(&fifo.key, key);
 }
 
-/* The descriptor that a task is asleep in a read of, plus 1; 0 if it is not. */
+/* The descriptor in whose read a task is asleep, plus 1; 0 if it is not in one. */
 static __always_inline u32 reads_asleep(struct task_struct *p)
 {
 	struct call call = {};
@@ -155,7 +154,7 @@ static __always_inline u32 reads_asleep(struct task_struct *p)
 	return p->__state && call.kind == CALL_READ ? call.args[0] + 1 : 0;
 }
 
-/* The current task is asleep for disk. What does it read? */
+/* The current task goes to sleep for disk: a stall begins if it reads. */
 GLOBAL(int, reader_sleeps)(struct task_state *task, const struct call *call, u64 now)
 {
 	u64 p = bpf_get_current_task();

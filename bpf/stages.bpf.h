@@ -61,6 +61,15 @@ GLOBAL(int, stage_put)(u32 index, u64 now)
 	return 0;
 }
 
+/* A stage that counted for `counts` has been moved: so does it in its new enclosing stage, and no longer in the old one. */
+static __always_inline void move_counts(u32 outer, u32 old, u64 counts, u64 now)
+{
+	if (outer && counts)
+		stage_add(outer, counts, now);
+	if (old && counts)
+		stage_add(old, -counts, now);
+}
+
 /* Moves a stage, with what it counts for now, into another enclosing stage. */
 static __always_inline void set_outer(u32 index, u32 outer, u64 now)
 {
@@ -81,10 +90,7 @@ static __always_inline void set_outer(u32 index, u32 outer, u64 now)
 			stage_put(outer, now);
 			return;
 		}
-		if (outer && counts)
-			stage_add(outer, counts, now);
-		if (old && counts)
-			stage_add(old, -counts, now);
+		move_counts(outer, old, counts, now);
 		stage_put(old, now);
 		return;
 	}
@@ -92,10 +98,40 @@ static __always_inline void set_outer(u32 index, u32 outer, u64 now)
 	count_lost(LOST_UPDATES);
 }
 
+/* The root's life so far counts for its new stage. Returns its time on CPU. */
+static __always_inline u64 copy_life(struct stage *stage, const struct task_state *task)
+{
+	for (int i = 0; i < STATES; i++)
+		stage->time_ns[i] = task->young_ns[i];
+	stage->user_ns = task->user_ns;
+	stage->system_ns = task->system_ns;
+	stage->read_bytes = task->read_bytes;
+	stage->written_bytes = task->written_bytes;
+	stage->read_calls = task->read_calls;
+	stage->write_calls = task->write_calls;
+	return task->young_ns[STATE_CPU];
+}
+
+/* Who the root of a new stage is, and which process forked it. */
+static __always_inline void describe_root(struct stage *stage, u64 p, const struct task_state *task)
+{
+	stage->pid = stage->name_pid = BPF_CORE_READ(TASK(p), tgid);
+	stage->root_start_ns = BPF_CORE_READ(TASK(p), group_leader, start_time);
+	if (task && task->parent_pid) {
+		stage->parent_pid = task->parent_pid;
+		stage->parent_start_ns = task->parent_start_ns;
+	} else {
+		stage->parent_pid = BPF_CORE_READ(TASK(p), real_parent, tgid);
+		stage->parent_start_ns =
+			BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
+	}
+	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
+}
+
 /*
- * A new stage whose root is `p`, inside stage `outer`, with a pipeline of its own.
- * `task` is the root's state when its life so far counts, else NULL. The caller
- * holds it. 0 when there is no room.
+ * A new stage whose root is `p`, inside stage `outer`, with a pipeline of its own. `task` is
+ * the root's state. With STAGE_FROM_NOW in `flags`, its life so far does not count. The caller
+ * holds the stage. Returns 0 if there is no room.
  */
 GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
 {
@@ -114,27 +150,9 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	pipeline = &stage->pipeline;
 	if (task && task->born_ns && !(flags & STAGE_FROM_NOW)) {
 		start = task->born_ns;
-		cpu = task->young_ns[STATE_CPU];
-		for (int i = 0; i < STATES; i++)
-			stage->time_ns[i] = task->young_ns[i];
-		stage->user_ns = task->user_ns;
-		stage->system_ns = task->system_ns;
-		stage->read_bytes = task->read_bytes;
-		stage->written_bytes = task->written_bytes;
-		stage->read_calls = task->read_calls;
-		stage->write_calls = task->write_calls;
+		cpu = copy_life(stage, task);
 	}
-	stage->pid = stage->name_pid = BPF_CORE_READ(TASK(p), tgid);
-	stage->root_start_ns = BPF_CORE_READ(TASK(p), group_leader, start_time);
-	if (task && task->parent_pid) {
-		stage->parent_pid = task->parent_pid;
-		stage->parent_start_ns = task->parent_start_ns;
-	} else {
-		stage->parent_pid = BPF_CORE_READ(TASK(p), real_parent, tgid);
-		stage->parent_start_ns =
-			BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
-	}
-	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
+	describe_root(stage, p, task);
 	stage->flags = flags & ~STAGE_FROM_NOW;
 	stage->live = 1;
 	name_stage(stage, p);
@@ -152,11 +170,11 @@ static __always_inline u32 create_stage(u64 p, struct task_state *task, u32 oute
 					u64 now)
 {
 	if (!task->born_ns || flags & STAGE_FROM_NOW)
-		credit_usage(p, task);	/* what it did before is not this stage's */
+		credit_usage(p, task);	/* what it did before does not count for this stage */
 	return fill_stage(p, task, outer, flags, now);
 }
 
-/* The task's own context: it goes over to stage `index`, whatever state it is in. */
+/* In the task's own context: it enters stage `index`, whatever its state. */
 GLOBAL(int, enter_stage)(struct task_state *task, u32 index, u64 now)
 {
 	u64 counts;
@@ -173,7 +191,7 @@ GLOBAL(int, enter_stage)(struct task_state *task, u32 index, u64 now)
 		task->clock = clock_pack(STATE_CPU, now);
 	counts = state_counts(task->clock >> CLOCK_STATE_SHIFT);
 	stage_hold(index);
-	/* another CPU may just have adopted this task into a stage of its process */
+	/* another CPU may have adopted this task into a stage of its process meanwhile */
 	if (__sync_val_compare_and_swap(&task->stage, old, index) != old) {
 		stage_put(index, now);
 		return 0;
@@ -186,7 +204,7 @@ GLOBAL(int, enter_stage)(struct task_state *task, u32 index, u64 now)
 	return 0;
 }
 
-/* Not the task's own context: takes a task that is in no stage into one. */
+/* Not in the task's own context: puts a task that is in no stage into one. Returns 1 if it did. */
 static __always_inline int adopt(struct task_state *task, u32 index, u32 state, u64 now)
 {
 	u64 counts = state_counts(state);
@@ -197,29 +215,31 @@ static __always_inline int adopt(struct task_state *task, u32 index, u32 state, 
 		return 0;
 	}
 	stage_add(index, counts, now);
-	/* a task that is followed, or had an event meanwhile, has counted itself or will */
+	/* if the task is followed, or had an event meanwhile, it has counted itself or will */
 	if (__sync_val_compare_and_swap(&task->clock, 0, clock_pack(state, now)) != 0)
 		stage_add(index, -counts, now);
 	return 1;
 }
 
+/* In the task's own context: it enters the stage that another task has assigned to it, if any. */
 static __always_inline void take_up_pending(struct task_state *task, u64 now)
 {
 	u32 index = task->pending;
 
 	if (!index)
 		return;
-	/* in this order: whoever asks for its stage finds it in one place or the other */
+	/* in this order: who looks for its stage finds it in one place or the other */
 	enter_stage(task, index, now);
 	task->pending = 0;
-	stage_put(index, now);	/* the hold that was pending */
+	stage_put(index, now);	/* the hold that came with the assignment */
 }
 
-#define CLAIM_TRIES 64	/* a stage is made in a few us, these take as long */
+#define CLAIM_TRIES 64	/* take as long as it takes to make a stage, a few us */
 
 /*
- * A process may be found to be a stage by itself and by a child on another CPU at once:
- * only one of them makes it. 0: the other one does. Whoever claims releases.
+ * A process may be found to be a stage by itself and by a child on another CPU at the same
+ * time. Only one of them makes the stage; it claims the task and releases it afterwards.
+ * Returns 0 if the other one is making it.
  */
 GLOBAL(int, claim)(struct task_state *task)
 {
@@ -228,7 +248,7 @@ GLOBAL(int, claim)(struct task_state *task)
 	for (int i = 0; i < CLAIM_TRIES; i++) {
 		if (__sync_val_compare_and_swap(&task->claimed, 0, 1) == 0)
 			return 1;
-		/* passes time: the verifier goes through every try */
+		/* passes time; few turns, because the verifier goes through every try */
 		for (int pause = 0; pause < 4; pause++)
 			bpf_ktime_get_ns();
 	}
@@ -240,7 +260,7 @@ static __always_inline void release(struct task_state *task)
 	__sync_lock_test_and_set(&task->claimed, 0);
 }
 
-/* The innermost stage of a process, if it is the root of that; else 0. */
+/* The innermost stage of a process if it is the root of that, else 0. */
 static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
 {
 	struct stage *stage = task->stage ? stage_at(task->stage) : NULL;
@@ -248,7 +268,7 @@ static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
 	return stage && stage->pid == tgid ? task->stage : 0;
 }
 
-/* The stage of which another process is the root, made when there is none. The caller holds it. */
+/* The stage of which another process is the root, made if there is none. The caller holds it. */
 GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags, u64 now)
 {
 	u32 index, pending;
@@ -297,7 +317,7 @@ static __always_inline void stage_exec(u32 index, u64 now)
 	}
 }
 
-/* The current process becomes the root of a new stage; 0 when there is no room. */
+/* The current process becomes the root of a new stage. Returns 0 if there is no room. */
 static __always_inline u32 become_stage(u64 p, struct task_state *task, u64 now)
 {
 	u32 index;
