@@ -11,7 +11,7 @@
 
 #include "window.bpf.h"
 
-/* Pages of the reading from `from` to before `to` have been consumed, all slept for or none. */
+/* Pages of the reading from `from` to before `to` have been consumed: all were slept for, or none. */
 GLOBAL(int, consume_alike)(struct task_state *task, struct window *window, struct reading *reading,
 			   u64 from, u64 to)
 {
@@ -32,7 +32,7 @@ GLOBAL(int, consume_alike)(struct task_state *task, struct window *window, struc
 	return 0;
 }
 
-/* The same where `from`, if it is the first of the reading, may be all that was slept for. */
+/* The same if `from` may be the only page that was slept for. */
 GLOBAL(int, consume)(struct task_state *task, struct window *window, struct reading *reading,
 		     u64 from, u64 to)
 {
@@ -47,7 +47,7 @@ GLOBAL(int, consume)(struct task_state *task, struct window *window, struct read
 	return consume_alike(task, window, reading, from, to);
 }
 
-/* The same of those that went by quietly. */
+/* The same for those that advance_quietly went over. */
 static __always_inline void settle(struct task_state *task, struct window *window,
 				   struct reading *reading)
 {
@@ -55,7 +55,7 @@ static __always_inline void settle(struct task_state *task, struct window *windo
 	reading->base = reading->index;
 }
 
-/* Remembers the pages of a run, which is over. */
+/* A run is over: remembers its pages. */
 GLOBAL(int, end_run)(struct task_state *task, struct run *run)
 {
 	struct window *window;
@@ -79,7 +79,7 @@ GLOBAL(int, end_run)(struct task_state *task, struct run *run)
 }
 
 /*
- * What was brought in since the reads were last told was so for this reading, and what was
+ * What was brought in since the task's last event was brought in for this reading; what was
  * slept for is the page at `index`, and the batch that it begins. Returns an enum slept.
  */
 GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct reading *reading,
@@ -109,7 +109,7 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 	return slept;
 }
 
-/* The same for a reading that was told before its pages were looked for. */
+/* The same for a reading whose event came before its pages were looked up. */
 static __always_inline void look_back_deferred(struct task_state *task, struct window *window,
 					    struct reading *reading)
 {

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * When a process is looked at for pipes, and what it is a stage of. Called at
- * fork, exec, exit, sleep on a pipe and by the sweep; at a plain switch only for
- * a process that has not exec'd yet and is younger than YOUNG_NS.
+ * What a process is a stage of, by the pipes that it holds at 0 and 1 or sleeps on: finds or makes its stage.
+ * Owns no map.
+ * Called at fork, exec and exit, at a sleep on an end without partner, and by the sweep; at a plain switch only for a
+ * process that has not exec'd yet and is younger than YOUNG_NS.
+ * About 1 us for a new stage.
+ * Cannot see pipes at other descriptors before a sleep on them, unless the command line names them (arguments.bpf.h).
  */
 #ifndef PIPELINED_DISCOVERY_H
 #define PIPELINED_DISCOVERY_H
@@ -11,6 +14,7 @@
 
 #define MAX_CLIMB 4	/* processes from a pipe's holder up to its stage's root */
 
+/* The process belongs to stage `index`, of which the caller has a hold. */
 static __always_inline void found_stage(struct discovery *discovery, u32 index)
 {
 	if (discovery->held)

@@ -31,7 +31,7 @@ GLOBAL(int, file_fault)(u64 mapping, u64 index)
 		return 0;
 	fault = &task->fault;
 	if (fault->mapping == mapping && fault->index == index)
-		return 0;	/* tried again, now that the page is there */
+		return 0;	/* the same fault again, now that the page is there */
 	if (fault->mapping)
 		credit_fault(task->stage, fault->missed ? STALL_MISS :
 					  fault->slept && fault->ahead ? STALL_LATE : STALL_OTHER);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The `functions` tier: sizes of writes and reads, how full the pipe was, how long reads
- * of files took, and the bytes that splice moves past the kernel's accounting. Owns the
- * map `functions`. Called at each call of the hooked functions; a task in no stage ends
- * at one array look-up.
- * Cannot see: readv and preadv of files, which do not go through vfs_read, and io_uring.
+ * The `functions` tier: sizes of writes and reads, how full the pipe was, how long reads of files took, and the bytes
+ * that splice moves without the kernel accounting them.
+ * Owns the records of the map `functions`, and task_state.read_ns.
+ * Called at each call of the hooked functions.
+ * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only functions'`; a task in no stage ends at one
+ * array look-up.
+ * Cannot see io_uring, nor readv and preadv of files, which do not go through vfs_read.
  */
 #ifndef PIPELINED_FUNCTIONS_H
 #define PIPELINED_FUNCTIONS_H

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The `readahead` tier: for each page that a read of a file consumes, whether it was in the
- * page cache, read ahead in time, read ahead late, or brought in by the read itself.
- * Owns the maps `readahead`, `windows` and `cpu_reads`, and task_state.reading, .run and .fault.
- *
- * Told by three events: a page enters the page cache (of whose making, the call says that
- * the task is in), a read has looked for pages (or, where only functions can be hooked, is
- * about to), a fault on a mapped file. What a read asks for is counted as consumed when the
- * task's next one begins, or at its exit: no event says how far it came.
- *
- * A read that goes on where the one before ended, with nothing brought in and no sleep
- * between them, costs an array look-up and a few comparisons: its pages are settled with
- * others, 512 at most. Any other costs some 300 ns. Tasks in no stage end at the look-up.
- * Cannot see: tmpfs and DAX, which have no such events; io_uring's workers; how much of a
- * read that failed or was cut short was consumed (it counts as whole).
+ * The `readahead` tier: for each page that a read of a file consumes, whether it was in the page cache, read ahead in
+ * time, read ahead late, or brought in by the read itself.
+ * Owns the map `cpu_reads`.
+ * Called when a page enters the page cache (the system call that the task is in shows for whom), when a read has looked
+ * up pages (or, if only functions can be hooked, is about to), at a fault on a mapped file, and at exit.
+ * A read that continues where the one before ended, with nothing brought in and no sleep between them, costs an array
+ * look-up and a few comparisons: its pages are counted together with others, 512 at most. Any other costs some 300 ns.
+ * Tasks in no stage end at the look-up.
+ * Cannot see tmpfs and DAX, which have no such events; io_uring's workers; how much of a read that failed or was cut
+ * short was consumed: it counts as whole. What a read asks for is counted as consumed when the task's next one begins,
+ * or at its exit: no event shows how far it came.
  */
 #ifndef PIPELINED_READAHEAD_H
 #define PIPELINED_READAHEAD_H
@@ -33,9 +30,9 @@ struct cpu_reads {
 };
 
 enum reads_mode {
-	READS_UNWATCHED,	/* in no stage */
-	READS_AWAY,	/* in a stage; what it reads is still in its task_state */
-	READS_QUIET,	/* since its last event nothing was brought in, or slept for */
+	READS_UNWATCHED,	/* the task is in no stage */
+	READS_AWAY,	/* it is in a stage; what it reads is in its task_state */
+	READS_QUIET,	/* since its last event nothing was brought in or slept for */
 	READS_CHANGED,
 };
 
@@ -46,7 +43,7 @@ static __always_inline struct cpu_reads *this_cpu_reads(void)
 	return only_entry(MAP(cpu_reads));
 }
 
-/* Is the current task, whose coming was not told, one that is watched? */
+/* The switch to the current task may have been missed. Sets up this CPU's record for it; returns 1 if it is watched. */
 GLOBAL(int, came_unseen)(struct cpu_reads *cpu)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -60,8 +57,8 @@ GLOBAL(int, came_unseen)(struct cpu_reads *cpu)
 }
 
 /*
- * The same if the current task may be in a stage, else NULL. Some kernels do not trace every
- * switch: once one was missed (repair_missed_switch), to be told no coming is no proof.
+ * What the task on this CPU reads, if it may be in a stage, else NULL. Some kernels do not trace
+ * every switch: once one was missed (repair_missed_switch), an empty record proves nothing.
  */
 static __always_inline struct cpu_reads *watched_reads(void)
 {
@@ -75,9 +72,9 @@ static __always_inline struct cpu_reads *watched_reads(void)
 }
 
 /*
- * Does the call read the file of these pages? Else they are metadata that it needs on its way:
- * of its device, or, as btrfs has them, of an inode of the same file system. A file that
- * overlayfs shows has its pages in another one.
+ * Does the call read the file of these pages? If not, they are metadata that it needs: of its
+ * device or, on btrfs, of an inode of the same file system. The pages of a file on overlayfs
+ * belong to another file.
  */
 static __always_inline int reads_file(u64 p, const struct call *call, const struct run *added)
 {
@@ -92,12 +89,12 @@ static __always_inline int reads_file(u64 p, const struct call *call, const stru
 }
 
 /*
- * From here on until give_reading what the current task reads is in its task_state: where a
- * program can be preempted (7.3), its task may leave the CPU in the middle. NULL: in no stage.
+ * From here to give_reading, what the current task reads is in its task_state: where a program
+ * can be preempted (7.3), its task may leave the CPU meanwhile. NULL if it is in no stage.
  */
 static __always_inline struct reading *take_reading(struct cpu_reads *cpu, struct task_state *task)
 {
-	if (!task || !task->stage || task->stage == STAGE_DEAD) {
+	if (!stage_of(task)) {
 		cpu->mode = READS_UNWATCHED;
 		return NULL;
 	}
@@ -124,34 +121,41 @@ static __always_inline int extends(const struct run *run, const struct run *adde
 	       added->last - run->first < (RUN_WORDS - 1) * WORD_PAGES;
 }
 
-/* The current task brings in pages; they do not follow those that it brought in last. */
-GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
+/* Which kind of run a call of this kind makes of the pages that it brings in. */
+static __always_inline u32 run_kind(u32 call_kind)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct task_state *task = state_of(p);
-	u64 address = bpf_get_current_task();
-	struct call call = {};
-	u32 kind = READ_RUN;
-
-	if (!cpu || !added || !take_reading(cpu, task))
-		return 0;
-	saved_call(p, &call);
-	switch (call.kind) {
+	switch (call_kind) {
 	case CALL_READ:
 	case CALL_SPLICE:
 	case CALL_SENDFILE:
 	case CALL_FILE:
-		break;
+		return READ_RUN;
 	case CALL_ADVISE:
-		kind = ADVISED_RUN;
-		break;
+		return ADVISED_RUN;
 	default:
+		return NO_RUN;
+	}
+}
+
+/* The current task brings in pages that do not follow those that it brought in last. */
+GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_state *task = state_of(p);
+	struct call call = {};
+	u32 kind;
+
+	if (!cpu || !added || !take_reading(cpu, task))
+		return 0;
+	saved_call(p, &call);
+	kind = run_kind(call.kind);
+	if (kind == NO_RUN) {
 		if (added->mapping == task->fault.mapping)
 			fault_brought_in(&task->fault, added->first, added->last);
 		return 0;
 	}
 	if ((kind == READ_RUN || (added->mode & S_IFMT) == S_IFBLK) &&
-	    !reads_file(address, &call, added))
+	    !reads_file(bpf_get_current_task(), &call, added))
 		return 0;
 	if (task->run.kind == kind && extends(&task->run, added)) {
 		task->run.last = added->last;
@@ -165,7 +169,7 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 	return 0;
 }
 
-/* Pages of one folio were brought in: most follow those of the one before. */
+/* The pages of one folio were brought in; most follow those of the folio before. */
 static __always_inline void folio_added(struct cpu_reads *cpu, const struct run *added)
 {
 	struct run *run = &cpu->run;
@@ -176,20 +180,20 @@ static __always_inline void folio_added(struct cpu_reads *cpu, const struct run 
 		pages_added(cpu, added);
 }
 
-/* The same call goes on to further pages? */
+/* Does the same call go on to further pages? */
 static __always_inline int continues(const struct reading *reading, const struct reading *next)
 {
 	return next->mapping == reading->mapping && next->last == reading->last &&
 	       next->index > reading->index;
 }
 
-/* Does a read begin within the page in which the one before it ended? */
+/* Does a read begin in the page in which the one before it ended? */
 static __always_inline int shares_page(const struct reading *reading, const struct reading *next)
 {
 	return next->mapping == reading->mapping && next->index == reading->end;
 }
 
-/* What was slept for, seen from a read that begins in the page in which this one ended. */
+/* enum slept of a read that begins in the page in which this one ended. */
 static __always_inline u32 slept_for_last(const struct reading *reading)
 {
 	if (reading->slept == SLEPT_ALL ||
@@ -199,8 +203,8 @@ static __always_inline u32 slept_for_last(const struct reading *reading)
 }
 
 /*
- * 6.12 and newer say nothing of a batch that ends before a page still under I/O
- * (filemap_get_pages): a call that begins with one is first told further on.
+ * The page at which the call began. 6.12 and newer have no event for a batch that ends before a
+ * page still under I/O (filemap_get_pages): the first event of such a call is further on.
  */
 static __always_inline u64 unreported_start(struct task_struct *p, const struct reading *reading,
 					const struct reading *next)
@@ -212,6 +216,26 @@ static __always_inline u64 unreported_start(struct task_struct *p, const struct 
 	return start < next->index ? start : next->index;
 }
 
+/* What is left of the task's reading has been consumed, and the next one takes its place. */
+static __always_inline void replace_reading(struct task_struct *p, struct task_state *task,
+					    struct window *window, struct reading *reading,
+					    const struct reading *next)
+{
+	u32 shared = shares_page(reading, next), slept = slept_for_last(reading), missed;
+	u64 start;
+
+	if (reading->mapping)
+		consume(task, window, reading, reading->index, reading->end + 1 - shared);
+	missed = reading->missed;
+	start = next->before_lookup ? next->index : unreported_start(p, reading, next);
+	*reading = *next;
+	reading->index = start;
+	if (shared) {	/* that page goes over to the next one, as what it was */
+		reading->missed = missed;
+		reading->slept = slept;
+	}
+}
+
 /* The next reading of the current task begins, or the same one comes to further pages. */
 GLOBAL(int, advance_reading)(struct cpu_reads *cpu, const struct reading *next)
 {
@@ -220,7 +244,6 @@ GLOBAL(int, advance_reading)(struct cpu_reads *cpu, const struct reading *next)
 	struct reading *reading;
 	struct window *window;
 	u32 slept;
-	u64 start;
 
 	reading = cpu && next ? take_reading(cpu, task) : NULL;
 	if (!reading)
@@ -230,21 +253,8 @@ GLOBAL(int, advance_reading)(struct cpu_reads *cpu, const struct reading *next)
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);
 	if (reading->before_lookup)
 		look_back_deferred(task, window, reading);
-	if (!continues(reading, next)) {
-		u32 shared = shares_page(reading, next), missed, slept;
-
-		slept = slept_for_last(reading);
-		if (reading->mapping)
-			consume(task, window, reading, reading->index, reading->end + 1 - shared);
-		missed = reading->missed;
-		start = next->before_lookup ? next->index : unreported_start(p, reading, next);
-		*reading = *next;
-		reading->index = start;
-		if (shared) {	/* that page goes over to the next one, as what it was */
-			reading->missed = missed;
-			reading->slept = slept;
-		}
-	}
+	if (!continues(reading, next))
+		replace_reading(p, task, window, reading, next);
 	slept = reading->before_lookup ? 0 : look_back(task, window, reading, next->index);
 	if (reading->index < next->index) {
 		consume(task, window, reading, reading->index, next->index);
@@ -258,10 +268,10 @@ GLOBAL(int, advance_reading)(struct cpu_reads *cpu, const struct reading *next)
 	return 0;
 }
 
-#define MAX_QUIET 512	/* pages that may wait to be settled */
+#define MAX_QUIET 512	/* consumed pages that may wait to be counted */
 
-/* Does the reader go on from where its last read ended, or within that, with nothing new? */
-static __always_inline int reads_on_quietly(struct cpu_reads *cpu, const struct reading *next, u64 end)
+/* If the reader goes on from where its last read ended, or inside that, with nothing new: notes it and returns 1. */
+static __always_inline int advance_quietly(struct cpu_reads *cpu, const struct reading *next, u64 end)
 {
 	struct reading *reading = &cpu->reading;
 
@@ -277,7 +287,7 @@ static __always_inline int reads_on_quietly(struct cpu_reads *cpu, const struct 
 	return 1;
 }
 
-/* A read has looked, or is about to look, for pages. */
+/* A read has looked up pages, or is about to. `size` is that of the file. */
 static __always_inline void pages_sought(struct cpu_reads *cpu, struct reading *next, u64 size)
 {
 	u64 end = size ? (size - 1) >> PAGE_BITS : next->last;
@@ -286,13 +296,13 @@ static __always_inline void pages_sought(struct cpu_reads *cpu, struct reading *
 		end = next->last;
 	if (end < next->index)
 		end = next->index;
-	if (reads_on_quietly(cpu, next, end))
+	if (advance_quietly(cpu, next, end))
 		return;
 	next->end = end;
 	advance_reading(cpu, next);
 }
 
-/* Before those tracepoints: filemap_get_pages is about to look. Since 6.3 it is told a count. */
+/* For kernels without those tracepoints: filemap_get_pages is about to look. Since 6.3 it takes a count. */
 static __always_inline int about_to_read(struct kiocb *iocb, u64 iterator_or_count)
 {
 	struct cpu_reads *cpu = watched_reads();
@@ -327,7 +337,7 @@ static __always_inline int about_to_fault(struct vm_fault *fault)
 	return 0;
 }
 
-/* A task of a stage gets the CPU; or the one that has it comes to be in a stage by its exec. */
+/* A task of a stage gets the CPU, or the task that has it enters a stage by its exec. */
 static __always_inline void reader_gets_cpu(u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
@@ -338,7 +348,7 @@ static __always_inline void reader_gets_cpu(u32 pid)
 	cpu->mode = READS_AWAY;
 }
 
-/* It leaves its CPU: what it reads goes with it. */
+/* It leaves its CPU and takes along what it reads. */
 static __always_inline void reader_leaves_cpu(struct task_state *task, u32 pid)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
@@ -353,16 +363,15 @@ static __always_inline void reader_leaves_cpu(struct task_state *task, u32 pid)
 	cpu->mode = READS_UNWATCHED;
 }
 
-/* The current task exits: what it consumed last, and what it never will. */
-static __always_inline int reader_exits(struct task_struct *p)
+/* The current task exits: counts what it consumed last, and what it read ahead for nothing. */
+static __always_inline void reader_exits(struct task_struct *p)
 {
 	struct task_state *task = is_noted(p->pid) ? state_of(p) : NULL;
+	struct control *control;
 	struct window *window;
-	struct control *page;
-	u32 zero = 0;
 
-	if (!task || !task->stage || task->stage == STAGE_DEAD)
-		return 0;
+	if (!stage_of(task))
+		return;
 	reader_leaves_cpu(task, p->pid);
 	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &task->reading);
 	end_run(task, &task->run);
@@ -374,13 +383,12 @@ static __always_inline int reader_exits(struct task_struct *p)
 	classify_stalls(task, STALL_OTHER);
 	file_fault(0, 0);
 	if (!window)
-		return 0;
+		return;
 	credit_inserted(task->stage, window->fresh_pages);
 	credit_pages(task->stage, PAGE_WASTED, window->outstanding);
-	page = bpf_map_lookup_elem(MAP(control), &zero);
-	if (page)
-		__sync_fetch_and_add(&page->windows, -1);
-	return 0;
+	control = control_page();
+	if (control)
+		__sync_fetch_and_add(&control->windows, -1);
 }
 
 /* Direct I/O of the current task is done. */
@@ -389,7 +397,7 @@ static __always_inline void direct_read(s64 size)
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_state *task = is_noted(p->pid) ? state_of(p) : NULL;
 
-	if (task && task->stage && task->stage != STAGE_DEAD && size > 0)
+	if (stage_of(task) && size > 0)
 		CREDIT_READAHEAD(task->stage, direct_bytes, size);
 }
 

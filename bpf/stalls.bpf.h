@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How long readers sleep for disk, and how much of that their pipelines were on CPU
- * meanwhile. Owns task_state.stall and .unclassed. Called only when a sleep for disk
- * begins, ends or is swept.
- * The class of a wait is that of the page which ended it. A read tells its page only when
- * it goes on (readahead.h): until then its stalls are kept as unclassed.
+ * How long readers sleep for disk, and how much of that time their pipelines were on CPU.
+ * Owns task_state.stall and .unclassed; adds to the map `readahead`.
+ * Called only when a sleep for disk begins, ends or is swept.
+ * Costs a few look-ups for each of STALL_DEPTH enclosing stages.
+ * Cannot see the class of a read's wait before the read goes on: it is that of the page that ended the wait
+ * (consumption.bpf.h). Until then its stalls are kept as unclassed.
  */
 #ifndef PIPELINED_STALLS_H
 #define PIPELINED_STALLS_H
 
 #include "tasks.bpf.h"
 
-/* Time at level 0 of the pipeline that this stage is in, up to now. */
+/* Time up to now at level 0 of the pipeline that this stage is in. */
 static __always_inline u64 idle_ns(const struct stage *stage, u64 now)
 {
 	const struct pipeline *pipeline = &stage->pipeline;
@@ -47,7 +48,7 @@ GLOBAL(int, stall_began)(struct task_state *task, u32 kind, u64 mapping, u64 now
 	return 0;
 }
 
-/* Part of a stall, `elapsed` long, is over: what of it was covered? */
+/* Another `elapsed` ns of a stall are over: adds them, and what of them was covered. */
 GLOBAL(int, stall_continues)(struct task_state *task, u64 elapsed, u64 now)
 {
 	struct stage *stage;
@@ -61,7 +62,7 @@ GLOBAL(int, stall_continues)(struct task_state *task, u64 elapsed, u64 now)
 		u64 idle = idle_ns(stage, now);
 		u64 grown = idle - __sync_lock_test_and_set(&task->stall.idle[i], idle);
 
-		/* time moves between levels when a missed switch is mended, and when pipelines merge */
+		/* time moves between levels when a missed switch is made up for, and when pipelines merge */
 		if ((s64)grown < 0)
 			grown = 0;
 		if (grown < elapsed)
@@ -70,7 +71,7 @@ GLOBAL(int, stall_continues)(struct task_state *task, u64 elapsed, u64 now)
 	return 0;
 }
 
-/* Stalls of this class: `count` of them, and their time; of that, what was covered. */
+/* Adds `count` stalls of a class with their time, and the part of both that was covered. */
 static __always_inline void add_stalls(u32 index, u64 class, u64 count, u64 covered_count, u64 ns,
 				       u64 covered_ns)
 {
@@ -87,7 +88,7 @@ static __always_inline void add_stalls(u32 index, u64 class, u64 count, u64 cove
 	__sync_fetch_and_add(&entry->stall_ns[class][1], covered_ns);
 }
 
-/* It is known by now what the task has slept for. */
+/* The class of what the task has slept for is known now. */
 GLOBAL(int, classify_stalls)(struct task_state *task, u32 class)
 {
 	struct unclassed *stalls;
@@ -106,7 +107,7 @@ GLOBAL(int, classify_stalls)(struct task_state *task, u32 class)
 	return 0;
 }
 
-/* The sleep is over. */
+/* The sleep is over. The class is known at once unless it was a read's. */
 GLOBAL(int, stall_ended)(struct task_state *task)
 {
 	struct unclassed *stalls;

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Finds stages, the pipes between them and the pipelines that these make. Owns
- * `pipes`, `commands` and the cold fields of `stages`. Called at fork, exec and
- * exit, when a task sleeps on a pipe that its stage does not know yet, and by the
- * sweep. About 1 us for a new stage, nothing per switch of a known one.
- * Cannot see: a process that uses a pipe only through descriptors other than 0
- * and 1 and never sleeps on it.
- *
- * A stage and a pipeline of its own begin as soon as a process holds a FIFO as
- * stdin or stdout; pipelines become one when an edge joins their stages.
+ * The pipes between stages and the pipelines that they make: stages that an edge joins share one pipeline.
+ * Owns the ends of `stages`, their aliases, and the map `pipes`.
+ * Called when a process is looked at for pipes: at fork, exec and exit, at a sleep on a pipe that its stage does not
+ * know yet, and by the sweep.
+ * Costs nothing at a switch of a known stage.
+ * Cannot see the use of a pipe at descriptors other than 0 and 1 by a process that never sleeps on it.
  */
 #ifndef PIPELINED_TOPOLOGY_H
 #define PIPELINED_TOPOLOGY_H

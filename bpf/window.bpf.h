@@ -14,24 +14,23 @@
 #include "page_counts.bpf.h"
 
 /*
- * Pages that a task read ahead and has not consumed: 64-page words, each found by its tag in
- * a set of four. Two files may each have 64 MiB outstanding; a word that finds no place takes
- * that of another. With the kernel's own header it must stay below 8 KiB: newer kernels
+ * 64-page words, each found by its tag in a set of four. Two files may each have 64 MiB
+ * outstanding. With the kernel's own header a window must stay below 8 KiB: newer kernels
  * allocate no larger storage in a tracing program.
  */
 #define WINDOW_SETS 120
 #define WINDOW_WAYS 4
 #define WORD_SHIFT 6
 #define WORD_PAGES (1 << WORD_SHIFT)
-#define MAX_WORDS 256	/* of one batch: 31 folios of 2 MiB */
-#define RUN_WORDS 64	/* of one run of pages brought in: 16 MiB */
+#define MAX_WORDS 256	/* in one batch of a read: 31 folios of 2 MiB */
+#define RUN_WORDS 64	/* in one run of pages brought in: 16 MiB */
 
 struct word {
-	u64 tag;
-	u64 pages;
+	u64 tag;	/* file and place: word_tag */
+	u64 pages;	/* a bit for each that is outstanding */
 };
 
-/* Consecutive pages that were brought in since the task's reads were last told. */
+/* Consecutive pages that were brought in since the last event of the task's reads. */
 struct fresh {
 	u64 first, last;
 };
@@ -58,8 +57,8 @@ static __always_inline u32 count_bits(u64 bits)
 }
 
 /*
- * The bits of a word that stand for pages first to last, if any do. A function of its own, as
- * put_word and take_word: the verifier would follow each branch of it at each turn of a loop.
+ * The bits of a word for pages first to last. This is a global function, like put_word and
+ * take_word, because the verifier would follow each of its branches at each turn of a loop.
  */
 GLOBAL(u64, word_mask)(u64 block, u64 first, u64 last)
 {
@@ -72,7 +71,7 @@ GLOBAL(u64, word_mask)(u64 block, u64 first, u64 last)
 	return mask;
 }
 
-/* A file, in 32 bits: an address_space may be another file's before its pages are forgotten. */
+/* A file in 32 bits, with its inode: an address_space may be reused for another file before its pages are forgotten. */
 static __always_inline u32 file_tag(u64 mapping, u64 inode)
 {
 	return ((mapping >> 4) + inode) * 0x9e3779b97f4a7c15ULL >> 32;
@@ -104,7 +103,7 @@ static __always_inline struct word *word_at(struct window *window, u64 at)
 	OPAQUE(at);
 	if (at >= WINDOW_SETS * WINDOW_WAYS)
 		return NULL;
-	OPAQUE(at);	/* and from computing the address before it is bounded */
+	OPAQUE(at);	/* also keeps clang from computing the address before the check */
 	return &window->words[at];
 }
 
@@ -122,7 +121,7 @@ static __always_inline struct word *find_word(struct window *window, u32 file, u
 	return NULL;
 }
 
-/* Forgets the pages of one word that `mask` has; returns how many of them were outstanding. */
+/* Forgets the pages in `mask` of one word. Returns how many of them were outstanding. */
 GLOBAL(u64, take_word)(struct window *window, u32 file, u64 block, u64 mask)
 {
 	struct word *word = window ? find_word(window, file, block) : NULL;
@@ -136,7 +135,7 @@ GLOBAL(u64, take_word)(struct window *window, u32 file, u64 block, u64 mask)
 	return taken;
 }
 
-/* Forgets pages first to last; returns how many of them were outstanding. */
+/* Forgets pages first to last. Returns how many of them were outstanding. */
 GLOBAL(u64, take_pages)(struct window *window, u32 file, u64 first, u64 last)
 {
 	u64 taken = 0;
@@ -160,7 +159,7 @@ static __always_inline int is_outstanding(struct window *window, u32 file, u64 i
 	return word && word->pages >> (index & (WORD_PAGES - 1)) & 1;
 }
 
-/* Is it this file that the task has at this descriptor? A function of its own, as word_mask. */
+/* Does the task have this file at this descriptor? A global function for the same reason as word_mask. */
 GLOBAL(int, is_open_at)(u64 p, u32 fd, u32 wanted)
 {
 	struct file *file = file_at_fd(p, fd);
@@ -168,7 +167,7 @@ GLOBAL(int, is_open_at)(u64 p, u32 fd, u32 wanted)
 	return file && file_of((u64)BPF_CORE_READ(file, f_mapping)) == wanted;
 }
 
-/* Has the task any descriptor, of its first MAX_FDS, of this file? */
+/* Does the task have this file at any of its first MAX_FDS descriptors? */
 GLOBAL(int, has_open)(u64 p, u32 wanted)
 {
 	for (u32 fd = 0; fd < MAX_FDS; fd++)
@@ -178,8 +177,9 @@ GLOBAL(int, has_open)(u64 p, u32 wanted)
 }
 
 /*
- * A word is needed and its set is full. Pages of a file that the task has closed will not be
- * consumed any more; others are lost: when they are, they will look warm.
+ * A word is needed and its set is full: the one at `at` goes. Pages of a file that the task has
+ * closed are wasted, since it will not consume them. Others are lost: once consumed, they will
+ * look warm.
  */
 GLOBAL(int, evict_word)(struct task_state *task, struct window *window, u32 at)
 {
@@ -222,7 +222,7 @@ static __always_inline struct word *make_word(struct task_state *task, struct wi
 	return word;
 }
 
-/* Remembers pages of one word; returns how many of them were outstanding already. */
+/* Remembers pages of one word. Returns how many of them were outstanding already. */
 GLOBAL(u64, put_word)(struct task_state *task, struct window *window, u32 file, u64 block, u64 mask)
 {
 	struct word *word;
@@ -239,7 +239,7 @@ GLOBAL(u64, put_word)(struct task_state *task, struct window *window, u32 file, 
 	return count_bits(before & mask);
 }
 
-/* Remembers pages that came in. One that is there already was evicted unread: it is wasted. */
+/* Remembers pages that came in. One that was outstanding already had been evicted unread: it is wasted. */
 static __always_inline void put_pages(struct task_state *task, struct window *window, u32 file,
 				      u64 first, u64 last)
 {
@@ -255,7 +255,7 @@ static __always_inline void put_pages(struct task_state *task, struct window *wi
 	credit_pages(task->stage, PAGE_WASTED, wasted);
 }
 
-/* A run that a read brought in: whether it asked for them is known when the read is told. */
+/* A read brought in a run. Whether it asked for these pages is known at the event of the read. */
 static __always_inline void add_fresh(const struct task_state *task, struct window *window,
 				      const struct run *run)
 {
@@ -277,7 +277,7 @@ static __always_inline void add_fresh(const struct task_state *task, struct wind
 			return;
 		OPAQUE(before);
 		fresh = &window->fresh[before];
-		/* the last one takes in what lies between: a page there that is outstanding is rare */
+		/* the last range also takes in what lies between: pages there are rarely outstanding */
 		if (run->first == fresh->last + 1 || (at == FRESH_RANGES && run->first > fresh->last)) {
 			fresh->last = run->last;
 			return;
@@ -292,7 +292,7 @@ static __always_inline void add_fresh(const struct task_state *task, struct wind
 	window->fresh_count = at + 1;
 }
 
-/* The window of the current task; made if there is none and room for it. */
+/* The window of the current task, made if there is none; NULL if there is no room for it. */
 static __always_inline struct window *make_window(struct task_struct *p)
 {
 	struct window *window = bpf_task_storage_get(MAP(windows), p, 0, 0);
@@ -309,7 +309,7 @@ static __always_inline struct window *make_window(struct task_struct *p)
 	return window;
 }
 
-/* How many of the fresh pages are among those that the reading asks for: these are none read ahead. */
+/* Takes the fresh pages that the reading asks for, which were not read ahead, out of the window. Returns how many. */
 static __always_inline u64 take_fresh(struct window *window, const struct reading *reading)
 {
 	u64 taken = 0;
