@@ -15,7 +15,7 @@
 #include "stalls.bpf.h"
 
 #define MAX_ALIASES 8	/* merges in a chain */
-#define PIPELINE_TRIES 8	/* the same, and other CPUs that change a pipeline at that moment */
+#define PIPELINE_TRIES 8	/* merges in a chain, and other CPUs that change the pipeline meanwhile */
 
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
@@ -56,8 +56,9 @@ static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 }
 
 /*
- * Credits the time since the last change, `elapsed` modulo the clock, to the level that `moment` has. If it is
- * negative, `now` is `behind`: then a stage that was on CPU all the while, after a missed switch, raises the level.
+ * Credits the time since the last change to the level that `moment` has. `behind`: the clock of the pipeline is ahead,
+ * and `elapsed` negative. Then nothing is credited, but with `raise`, for a stage that was on CPU all the while (its
+ * switch was missed), that time moves one level up.
  */
 static __always_inline void credit_level(struct pipeline *pipeline, u64 moment, u64 elapsed,
 					 int raise, int behind)

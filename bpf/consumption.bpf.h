@@ -47,7 +47,7 @@ GLOBAL(int, consume)(struct task_state *task, struct window *window, struct read
 	return consume_alike(task, window, reading, from, to);
 }
 
-/* The same for those that advance_quietly went over. */
+/* Counts the consumed pages of a reading that were not counted yet. */
 static __always_inline void settle(struct task_state *task, struct window *window,
 				   struct reading *reading)
 {

@@ -4,9 +4,10 @@
  * Owns `stages`, `functions`, `readahead`, `free_stages`, `pipes`, `commands`, `units`, `lost`, `control`, `wakeups`
  * and `scratch`. The others stand with what they are for: `tasks` and `noted` in tasks.bpf.h, `asleep` in
  * sleep.bpf.h, `cpu_reads` in readahead.bpf.h, `windows` in window.bpf.h.
- * Called from every hook. A look-up in an array is read in place, without a call; one in a hash is a call.
- * The daemon sets the entries of maps that are SIZED. What does not fit is counted in `lost`. The daemon maps
- * shared arrays into its memory, so that a sweep reads them without system calls; index 0 is never used.
+ * Called from every hook. A look-up in an array costs no call.
+ * Cannot see what did not fit: that is counted in `lost`.
+ * The daemon sets the entries of maps that are SIZED. It maps shared arrays into its memory, so that a sweep reads
+ * them without system calls; index 0 is never used.
  */
 #ifndef PIPELINED_MAPS_H
 #define PIPELINED_MAPS_H

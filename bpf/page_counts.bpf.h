@@ -4,7 +4,7 @@
  * Owns the records of the map `readahead`.
  * Called by the hooks of the `readahead` tier.
  * Costs two array look-ups for each enclosing stage.
- * Cannot see who reads: that is the callers' part.
+ * Cannot see who reads: the caller passes the reader's innermost stage.
  */
 #ifndef PIPELINED_PAGE_COUNTS_H
 #define PIPELINED_PAGE_COUNTS_H

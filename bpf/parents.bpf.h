@@ -32,7 +32,7 @@ GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
 	return 0;
 }
 
-/* What it takes for a parent that holds the other end of a pipe to count as using it. Each value includes those before. */
+/* What proves that a parent uses the other end of a pipe. Each value includes those before it. */
 enum ask {
 	ASK_NOBODY,	/* the other end is known, or has been looked for often enough */
 	ASK_READER,	/* it is asleep in a read of the pipe: a shell that forks a pipeline holds all pipes at first */

@@ -61,7 +61,7 @@ GLOBAL(int, stage_put)(u32 index, u64 now)
 	return 0;
 }
 
-/* A stage that counted for `counts` has been moved: so does it in its new enclosing stage, and no longer in the old one. */
+/* A stage has been moved: takes what it counts for from the old enclosing stage to the new one. */
 static __always_inline void move_counts(u32 outer, u32 old, u64 counts, u64 now)
 {
 	if (outer && counts)

@@ -33,7 +33,7 @@ LOCAL(u32, present_state)(struct task_struct *p, u64 address)
 	return sleep.state;
 }
 
-/* The innermost stage that a task in no stage inherits: of its process, or of the parent unless that has exec'd since. */
+/* The stage that a task in no stage inherits: of its process, or of the parent unless that has exec'd since. */
 static __always_inline u32 inherited_stage(struct task_struct *p)
 {
 	int is_main = p->tgid == p->pid;
