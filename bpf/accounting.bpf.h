@@ -57,11 +57,11 @@ static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 
 /*
  * Credits the time since the last change to the level that `moment` has. `behind`: the clock of the pipeline is ahead,
- * and `elapsed` negative. Then nothing is credited, but with `raise`, for a stage that was on CPU all the while (its
- * switch was missed), that time moves one level up.
+ * and `elapsed` negative. Then nothing is credited. But if the change is a stage that was on CPU all the while, because
+ * its switch was missed, that time moves one level up.
  */
 static __always_inline void credit_level(struct pipeline *pipeline, u64 moment, u64 elapsed,
-					 int raise, int behind)
+					 int behind, u64 change)
 {
 	u64 level = moment / PIPELINE_CPU & PIPELINE_COUNT_MASK, *cell;
 
@@ -73,7 +73,7 @@ static __always_inline void credit_level(struct pipeline *pipeline, u64 moment, 
 	cell = &pipeline->time_ns[level][moment >= PIPELINE_DISK];
 	if (!behind)
 		__sync_fetch_and_add(cell, elapsed);
-	else if (raise)
+	else if (change == PIPELINE_CPU)
 		raise_level(cell, level, -elapsed & PIPELINE_CLOCK_MASK);
 }
 
@@ -109,7 +109,7 @@ static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, co
 		*change = __sync_lock_test_and_set(&pipeline->moment, 0) & ~PIPELINE_CLOCK_MASK;
 		return pipeline->alias;
 	}
-	credit_level(pipeline, moment, elapsed, behind && *change == PIPELINE_CPU, behind);
+	credit_level(pipeline, moment, elapsed, behind, *change);
 	return 0;
 }
 
