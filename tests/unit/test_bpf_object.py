@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels older than the host's would refuse, checked in the built object without booting one."""
+"""What kernels older than the host's would refuse, checked in the object without booting one."""
 
 from __future__ import annotations
 

@@ -133,7 +133,9 @@ class _Source:
         self.functions = re.findall(r"^GLOBAL\([^,]+, (\w+)\)", text, re.M) + self.local
         self.maps = re.findall(r"^MAP_[A-Z_]+\((\w+),", text, re.M)
         self.main = directory / "pipelined.bpf.c"
-        own = "".join(path.read_text() for path in directory.glob("*.h") if path.name != "kernel.bpf.h")
+        own = "".join(
+            path.read_text() for path in directory.glob("*.h") if path.name != "kernel.bpf.h"
+        )
         enums = re.findall(r"^enum(?: \w+)? \{(.*?)\}", own, re.M | re.S)
         self.names = {
             *re.findall(r"^(?:struct|enum) (\w+) \{", own, re.M),
