@@ -3,7 +3,8 @@
  * Accounts time: every thread's states, and how many stages of a pipeline are on CPU or wait for disk.
  * Owns no map; writes the words, times and counters of `stages`, and the clocks of `tasks`.
  * Called from every hook of the `sched` tier.
- * Costs the larger part of a switch, see switching.bpf.h: an exchange, and an addition for each enclosing stage.
+ * Costs an exchange of the thread's clock, and an addition for each enclosing stage; docs/BENCHMARKS.md has the figure
+ * of a whole switch.
  * Cannot see stages beyond MAX_DEPTH.
  *
  * All sums telescope: a transition exchanges one time stamp and credits the difference, so nothing is lost or counted

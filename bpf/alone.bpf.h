@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Programs that are a stage although no pipe joins them with another (rule 8 of docs/CONCEPTS.md).
- * Reads the maps `units`, `commands` and `control`; owns none.
+ * Owns no map; reads `units`, `commands` and `control`.
  * Called at exec.
  * Costs one look-up by name in a hash, and a second one by unit if any unit is named.
  * Cannot see the units of cgroup v1: it asks for the cgroup of the unified hierarchy.

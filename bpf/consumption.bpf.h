@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What reads consumed, page by page: warm, read ahead in time or late, or missed.
- * Owns task_state.reading and .run.
+ * Owns no map; writes task_state.reading and .run.
  * Called by the `readahead` tier when a read begins, goes on or ends, and at exit.
  * Costs a search of the window for each 64 pages of a read.
  * Cannot see how far a read came before the task's next event: no event reports that.

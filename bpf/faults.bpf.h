@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Faults on files that are mapped into memory: was the page there, on its way, or missing?
- * Owns task_state.fault.
+ * Owns no map; writes task_state.fault.
  * Called at each fault of a stage's task on a mapped file, and when such a task brings in pages.
  * Costs a few comparisons, and two array look-ups for each enclosing stage.
  * Cannot see pages that were mapped without a fault of their own (fault-around, huge pages).

@@ -2,7 +2,7 @@
 /*
  * The `functions` tier: sizes of writes and reads, how full the pipe was, how long reads of files took, and the bytes
  * that splice moves without the kernel accounting them.
- * Owns the records of the map `functions`, and task_state.read_ns.
+ * Owns the map `functions`; writes task_state.read_ns.
  * Called at each call of the hooked functions.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only functions'`; a task in no stage ends at one
  * array look-up.

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The maps that several headers use, the look-ups into them, and the walk over the stages around one.
- * Owns `stages`, `functions`, `readahead`, `free_stages`, `pipes`, `commands`, `units`, `lost`, `control`, `wakeups`
- * and `scratch`. The others stand with what they are for: `tasks` and `noted` in tasks.bpf.h, `asleep` in
- * sleep.bpf.h, `cpu_reads` in readahead.bpf.h, `windows` in window.bpf.h.
+ * Owns `lost`, `control`, `wakeups`, `scratch`, `commands` and `units`. Also defined here, but owned elsewhere: `stages`
+ * and `free_stages` (stages.bpf.h), `pipes` (topology.bpf.h), `functions` (functions.bpf.h), `readahead`
+ * (page_counts.bpf.h). Owners define the others: `tasks` and `noted` (tasks.bpf.h), `asleep` (sleep.bpf.h), `cpu_reads`
+ * (readahead.bpf.h), `windows` (window.bpf.h).
  * Called from every hook. A look-up in an array costs no call.
  * Cannot see what did not fit: that is counted in `lost`.
  * The daemon sets the entries of maps that are SIZED. It maps shared arrays into its memory, so that a sweep reads

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What a stage is called: by the latest exec of its root, or of the child that a wrapper started.
- * Reads the map `commands`, writes the names and flags of `stages`.
+ * Owns no map; reads `commands`, writes the names and flags of `stages`.
  * Called when a stage is made, at exec and at exit, and by the sweep for roots that have not exec'd.
  * Costs one look-up in a hash for each name; nothing at a switch.
  * Cannot see a name that a thread gives itself later: the process's own at its last exec counts.

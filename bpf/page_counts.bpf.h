@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Adds pages, faults and direct I/O to the stages around a reader.
- * Owns the records of the map `readahead`.
+ * Owns the map `readahead`, to which stalls.bpf.h adds stalls.
  * Called by the hooks of the `readahead` tier.
  * Costs two array look-ups for each enclosing stage.
  * Cannot see who reads: the caller passes the reader's innermost stage.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The life of a stage: made, entered by threads, held, moved into another one, ended.
- * Owns the cold fields of `stages`, the index stack `free_stages`, and task_state.stage, .pending and .claimed.
+ * Owns the maps `stages` and `free_stages`; writes task_state.stage, .pending and .claimed.
  * Called at fork, exec and exit, when a pipe is discovered, and by the sweep.
  * About 1 us for a new stage, nothing per switch of a known one.
  * Cannot see past MAX_DEPTH enclosing stages.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * How long readers sleep for disk, and how much of that time their pipelines were on CPU.
- * Owns task_state.stall and .unclassed; adds to the map `readahead`.
+ * Owns no map; writes task_state.stall and .unclassed, and the stalls of `readahead`.
  * Called only when a sleep for disk begins, ends or is swept.
  * Costs a few look-ups for each of STALL_DEPTH enclosing stages.
  * Cannot see the class of a read's wait before the read goes on: it is that of the page that ended the wait

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The pipes between stages and the pipelines that they make: stages that an edge joins share one pipeline.
- * Owns the ends of `stages`, their aliases, and the map `pipes`.
+ * Owns the map `pipes`; writes the ends of `stages`, and which pipeline was merged into which.
  * Called when a process is looked at for pipes: at fork, exec and exit, at a sleep on a pipe that its stage does not
  * know yet, and by the sweep.
  * Costs nothing at a switch of a known stage.
