@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the kernel side and the daemon share: the layout of the map records.
- * daemon/pipelined/records.py reads these very bytes; tests/kernel/test_layout.py
- * compares both. Fields that are exchanged or tested by atomic operations have 64 bits:
- * the code that bcc lets LLVM make has no such operations on 32.
+ * The layout of the map records that the BPF programs and the daemon share, and the constants in them.
+ * daemon/pipelined/kernel/layout.py repeats them; tests/unit/test_layout.py compares both.
+ * Fields that are exchanged or tested by atomic operations have 64 bits: the code that LLVM makes for bcc has no
+ * such operations on 32 bits.
  */
 #ifndef PIPELINED_H
 #define PIPELINED_H
@@ -33,34 +33,42 @@ enum lost_kind {
 	LOST_STAGES,	/* no free stage record */
 	LOST_PIPES,	/* pipe map full: an edge may have been missed */
 	LOST_ENDS,	/* more stages at one side of a pipe than it has slots */
-	LOST_UPDATES,	/* contended topology update given up */
-	LOST_READAHEAD,	/* pages read ahead that no place was left to remember */
+	LOST_UPDATES,	/* a contended update of the topology was given up */
+	LOST_READAHEAD,	/* pages read ahead for which there was no room */
 	LOST_KINDS,
 };
 
 /* Properties of a command name; value in the `commands` map. */
 enum command_flag {
 	COMMAND_INTERPRETER = 1,	/* a stage even when it reads from its child */
-	COMMAND_WRAPPER = 2,		/* lends its place to its child's name */
+	COMMAND_WRAPPER = 2,		/* its stage takes the name of its child */
 	COMMAND_SHELL = 4,		/* holds pipes for its children without using them */
-	COMMAND_ALONE = 8,		/* a stage although it is in no pipeline */
+	COMMAND_ALONE = 8,		/* a stage even when it is in no pipeline */
 };
 
 enum stage_flag {
 	STAGE_PARTIAL = 1,	/* was running when observation began */
 	STAGE_INTERPRETER = 2,
-	STAGE_FROM_NOW = 8,	/* when made: the root's life so far does not count */
 	STAGE_WRAPPER = 4,	/* name_pid is still a wrapper */
+	STAGE_FROM_NOW = 8,	/* when made: the root's life so far does not count */
 	STAGE_ALONE = 16,	/* made for its name: no pipe was found */
 };
 
+/*
+ * pipe_end.side_and_flags:
+ *   bits 0-1  enum pipe_side + 1; 0 if the end is borrowed
+ *   bit  2    joined: this end makes an edge
+ *   bit  3    borrowed: the end belongs to the enclosing stage
+ *   bits 4-5  enum pipe_side + 1 of a borrowed end
+ *   bit  6    left: the root has exec'd since the stage used this end, and has it at neither 0 nor 1
+ *   bit  7    unused: left, and nothing had been read or written before
+ */
 #define END_SIDE_MASK 3
-#define END_JOINED (1 << END_JOINED_SHIFT)	/* this end makes an edge */
-#define END_JOINED_SHIFT 2
-#define END_BORROWED 8	/* it is the enclosing stage's; its side is in the bits above */
+#define END_JOINED 4
+#define END_BORROWED 8
 #define END_BORROWED_SHIFT 4
-#define END_LEFT 64	/* the stage's program has changed since it used this, and has it at neither 0 nor 1 */
-#define END_UNUSED 128	/* left, and nothing had been read or written before */
+#define END_LEFT 64
+#define END_UNUSED 128
 
 #define COMM_LEN 16
 #define STAGE_ENDS 8	/* pipe ends remembered per stage */
@@ -72,7 +80,7 @@ enum stage_flag {
  *   bits  0-15  threads on CPU, and inner stages that are on CPU
  *   bits 16-31  threads waiting for disk, and inner stages that do
  *   bits 32-49  enclosing stage, 0 = none
- *   bit  63     the stage ended: it holds the enclosing one no more
+ *   bit  63     the stage has ended and no longer holds the enclosing one
  */
 #define WORD_CPU 1ULL
 #define WORD_CPU_MASK 0xffffULL
@@ -85,8 +93,8 @@ enum stage_flag {
 
 /*
  * The moment of a pipeline: how many stages do what, and since when. One word, so that
- * no time is credited to a level that ended before.
- *   bits  0-43  time of the last change, in ns modulo 4.9 h: every sweep sets it again
+ * no time is credited to a level that has already ended.
+ *   bits  0-43  time of the last change, in ns modulo 4.9 h; every sweep renews it
  *   bits 44-53  stages on CPU
  *   bits 54-63  stages waiting for disk
  */
@@ -98,18 +106,20 @@ enum stage_flag {
 struct pipe_key {
 	__u64 inode;
 	__u32 device;
-	__u32 pad;
+	__u32 zero;	/* keys are compared as bytes */
 };
 
 struct pipe_end {
-	struct pipe_key key;	/* inode 0: free slot; pad: enum pipe_side + 1, END_… */
+	__u64 inode;	/* of the pipe, 0: free slot */
+	__u32 device;
+	__u32 side_and_flags;	/* see END_SIDE_MASK */
 	__u64 sleeps;
 	__u64 asleep_ns;
 };
 
 /*
- * Stages joined by pipes, and the clock that says how many ran at once. Each stage
- * begins with one of its own; joined stages use that of the oldest.
+ * Stages joined by pipes, and the clock that counts how many ran at once. Each stage
+ * begins with a pipeline of its own; joined stages use that of the oldest.
  */
 struct pipeline {
 	__u64 moment;
@@ -123,13 +133,13 @@ struct stage {
 	__u64 word;
 	struct pipeline pipeline;
 	__u64 time_ns[STATES];
-	__u64 user_ns;		/* as the kernel's tick accounting has it, unscaled */
+	__u64 user_ns;		/* from the kernel's tick accounting, unscaled */
 	__u64 system_ns;
 	__u64 read_bytes;
 	__u64 written_bytes;
 	__u64 read_calls;
 	__u64 write_calls;
-	__u64 sleeps_empty;	/* on pipes that are none of `ends` */
+	__u64 sleeps_empty;	/* on pipes that are not in `ends` */
 	__u64 sleeps_full;
 	__u64 forks;
 	__u64 execs;
@@ -137,7 +147,7 @@ struct stage {
 	__u64 exited_children;
 	__u64 children_cpu_ns;
 	__u64 children_life_ns;
-	__u64 start_ns;		/* CLOCK_MONOTONIC; 0: the record is free, or being made */
+	__u64 start_ns;		/* CLOCK_MONOTONIC; 0: the record is free or being filled */
 	__u64 end_ns;		/* 0 while any thread or inner stage lives */
 	__u64 exec_ns;		/* last exec of the root, 0 = none seen */
 	__u64 root_start_ns;
@@ -165,7 +175,7 @@ struct sizes {
 	__u64 sum;
 };
 
-/* What the function hooks say of the stage with the same index. */
+/* What the `functions` tier counts for the stage with the same index. */
 struct functions {
 	struct sizes pipe_writes;
 	struct sizes pipe_reads;
@@ -178,57 +188,57 @@ struct functions {
 		__u64 counts[FILL_BUCKETS];
 		__u64 sum;
 	} pipe_fill;
-	__u64 pipe_slots;	/* of the pipe written last: pages that it holds */
+	__u64 pipe_slots;	/* pages that the pipe written last can hold */
 };
 
-/* What became of the pages that reads of files consumed; but for wasted ones they add up to all. */
+/* How pages that reads of files consumed came to be there. All classes but `wasted` add up to all pages. */
 enum page_class {
-	PAGE_WARM,	/* was in the page cache already, or brought in by another task */
-	PAGE_HIT,	/* read ahead by this task, and there in time */
+	PAGE_WARM,	/* in the page cache already, or brought in by another task */
+	PAGE_HIT,	/* read ahead by this task in time */
 	PAGE_LATE,	/* read ahead by this task, but the read slept for it */
 	PAGE_MISS,	/* brought in by the very read that asked for it */
 	PAGE_WASTED,	/* read ahead by this task and never consumed */
 	PAGE_CLASSES,
 };
 
-/* What a reader slept for, by the page that ended its wait; and what a fault found. */
+/* The class of a stall, by the page that ended the wait; and of a fault, by the page it found. */
 enum stall_class { STALL_MISS, STALL_LATE, STALL_OTHER, STALL_CLASSES };
 
-/* What the `readahead` tier says of the stage with the same index. */
+/* What the `readahead` tier counts for the stage with the same index. */
 struct readahead {
 	__u64 pages[PAGE_CLASSES];
-	__u64 inserted;		/* pages read ahead of what the reads asked for */
-	__u64 direct_bytes;	/* read past the page cache */
+	__u64 inserted;		/* pages read ahead, beyond what the reads asked for */
+	__u64 direct_bytes;	/* read by direct I/O */
 	__u64 faults[STALL_CLASSES];
-	__u64 stalls[STALL_CLASSES][2];	/* by "a stage of the pipeline on CPU for most of it" */
-	__u64 stall_ns[STALL_CLASSES][2];	/* by "meanwhile a stage of the pipeline on CPU" */
+	__u64 stalls[STALL_CLASSES][2];	/* by "a stage of the pipeline was on CPU for most of it" */
+	__u64 stall_ns[STALL_CLASSES][2];	/* by "a stage of the pipeline was on CPU meanwhile" */
 };
 
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */
 struct pipe {
 	__u64 stages[2][PIPE_SLOTS];	/* by enum pipe_side */
 	__u32 self;		/* one stage uses both ends: no edge */
-	__u32 endpoint_pid;	/* the other end, when it is no stage */
+	__u32 endpoint_pid;	/* the process at the other end, if it is no stage */
 	__u32 endpoint_side;
-	__u32 named;
+	__u32 named;		/* a FIFO of a file system */
 	char endpoint[COMM_LEN];
 };
 
-/* Nobody, until a sweep tells who sweeps: in a PID namespace one's own id is another. */
+/* Follow nobody until the first sweep, then the process that swept: in a PID namespace it cannot know its own id. */
 #define WATCH_SWEEPER 0xffffffff
 
 /* Shared with the daemon through one mapped page. */
 struct control {
 	__u64 ended;		/* pipelines and lone stages that ended, ever */
 	__u64 wake_at;		/* value of `ended` at which to wake the daemon */
-	__u64 began_ns;		/* CLOCK_MONOTONIC: what is older was running before */
-	__u64 missed_switches;	/* of threads of stages, to a CPU: not traced by the kernel */
+	__u64 began_ns;		/* CLOCK_MONOTONIC: older processes were running before the daemon */
+	__u64 missed_switches;	/* switches of stages' threads to a CPU that the kernel did not trace */
 	__u32 watch_pid;	/* follow only what this process forks; 0 = the whole host, or
 				   WATCH_SWEEPER */
 	__u32 alone;		/* every program but shells is a stage, in a pipeline or not */
-	__u64 windows;		/* tasks whose pages read ahead are remembered now, */
-	__u64 max_windows;	/* and at most */
-	__u64 units;		/* names in the map of that name */
+	__u64 windows;		/* tasks whose pages read ahead are remembered now */
+	__u64 max_windows;	/* the most that there may be */
+	__u64 units;		/* entries of the map `units` */
 };
 
 #endif

@@ -38,7 +38,7 @@ OBJECT = HERE.parents[1] / "daemon" / "pipelined" / "bpf" / "pipelined.bpf.o"
 DAEMON = HERE.parents[1] / ".venv" / "bin" / "pipelined"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
-PARTS = ("cost", "functions", "readahead", "switch", "idle", "many", "storm", "peers")
+PARTS = ("cost", "functions", "readahead", "switch", "verifier", "idle", "many", "storm", "peers")
 
 
 class Failed(Exception):
@@ -81,6 +81,7 @@ class Daemon:
 
     def __init__(self, directory: Path, *options: str) -> None:
         """`directory` holds a copy of the object, so that a build meanwhile changes nothing."""
+        compiled = "--loader=bcc" in options  # from the source in the package: no object
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -92,7 +93,7 @@ class Daemon:
                     DAEMON,
                     "serve",
                     *("--web.listen-address", f"127.0.0.1:{self.port}"),
-                    *("--object", directory / OBJECT.name),
+                    *(() if compiled else ("--object", directory / OBJECT.name)),
                     *("--state-directory", directory / "state"),
                     *options,
                 ],
@@ -526,8 +527,8 @@ def _bpf(command: int, attributes: bytes) -> int:
     return result
 
 
-def _program(number: int) -> tuple[str, ProgramTime]:
-    """Name and time of a program by its id (struct bpf_prog_info)."""
+def _program_info(number: int) -> bytes:
+    """struct bpf_prog_info of a program by its id."""
     fd = _bpf(_PROG_GET_FD_BY_ID, number.to_bytes(4, sys.byteorder))
     try:
         info = ctypes.create_string_buffer(232)
@@ -535,21 +536,27 @@ def _program(number: int) -> tuple[str, ProgramTime]:
         _bpf(_OBJ_GET_INFO_BY_FD, head + ctypes.addressof(info).to_bytes(8, sys.byteorder))
     finally:
         os.close(fd)
-    name = info.raw[64:80].split(b"\0", 1)[0].decode()
-    nanoseconds, runs = (int.from_bytes(info.raw[at : at + 8], sys.byteorder) for at in (192, 200))
-    return name, ProgramTime(nanoseconds, runs)
+    return info.raw
 
 
-def programs_of(pid: int) -> dict[str, ProgramTime]:
-    """The programs that a process holds open, by name."""
+def _programs_info(pid: int) -> dict[str, bytes]:
+    """struct bpf_prog_info of the programs that a process holds open, by name."""
     found = {}
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
         with contextlib.suppress(FileNotFoundError):  # of this very look, when it is our own
             match = re.search(r"^prog_id:\s+(\d+)", entry.read_text(), re.M)
             if match:
-                name, spent = _program(int(match.group(1)))
-                found[name] = spent
+                info = _program_info(int(match.group(1)))
+                found[info[64:80].split(b"\0", 1)[0].decode()] = info
     return found
+
+
+def programs_of(pid: int) -> dict[str, ProgramTime]:
+    """Time of the programs that a process holds open, by name."""
+    return {
+        name: ProgramTime(*(int.from_bytes(info[at : at + 8], sys.byteorder) for at in (192, 200)))
+        for name, info in _programs_info(pid).items()
+    }
 
 
 @contextlib.contextmanager
@@ -649,6 +656,20 @@ def measure_switches(
             cost.all <= limit,
         )
     return costs[0]
+
+
+def measure_verifier(table: Table, directory: Path) -> None:
+    """Instructions that the kernel's verifier goes through, by program and loader."""
+    for loader in ("libbpf", "bcc"):
+        try:
+            with Daemon(directory, f"--loader={loader}") as daemon:
+                programs = _programs_info(daemon.pid)
+        except Failed as error:
+            note(f"verifier: {loader} does not load here: {str(error).splitlines()[-1]}")
+            continue
+        for name, info in sorted(programs.items()):
+            verified = int.from_bytes(info[216:220], sys.byteorder)
+            table.add(f"verifier, {loader}: {name}", "", f"{verified:,} instructions", None)
 
 
 # --- the daemon itself ---------------------------------------------------------------------
@@ -942,6 +963,8 @@ def main() -> int:
                 measure_readahead(table, directory, rounds, seconds)
             if "switch" in parts:
                 member = measure_switches(table, directory, seconds / 2, 3 if quick else 5, cpu)
+            if "verifier" in parts:
+                measure_verifier(table, directory)
             if "idle" in parts:
                 measure_idle(table, directory, 4 if quick else 10)
             if "many" in parts:

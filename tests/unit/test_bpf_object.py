@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels older than the host's would refuse, seen in the built object without booting one."""
+"""What kernels older than the host's would refuse, checked in the object without booting one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = dict[int, str]
 
 
 def test_no_loop_is_closed_by_an_instruction_that_does_not_jump() -> None:
-    """Linux 6.1 calls that a back-edge, whoever loads it (check_cfg: loop_ok is for jumps only)."""
+    """Linux 6.1 refuses that as a back-edge (check_cfg: loop_ok is for jumps only)."""
     listing = subprocess.run(
         ["llvm-objdump", "-d", "--no-show-raw-insn", OBJECT],
         capture_output=True,

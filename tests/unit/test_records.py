@@ -240,7 +240,7 @@ def end(
 ) -> layout.PipeEnd:
     """A pipe end with the bits of pipelined.h."""
     bits = (0 if side is None else side + 1) | 4 * joined | 8 * borrowed
-    return layout.PipeEnd(key=layout.PipeKey(inode, 13, bits), **fields)
+    return layout.PipeEnd(inode, 13, bits, **fields)
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ def pair(*, joined: bool) -> tuple[layout.Stage, layout.Stage]:
     first, second = layout.Stage(start_ns=1, pid=11), layout.Stage(start_ns=2, pid=12)
     second.pipeline.alias = 1
     bits = 2 | layout.END_JOINED * joined
-    second.ends[0] = layout.PipeEnd(key=layout.PipeKey(56, 13, bits))
+    second.ends[0] = layout.PipeEnd(56, 13, bits)
     return first, second
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System call numbers of bpf/syscalls.h against those of the C library's headers."""
+"""System call numbers of bpf/syscalls.bpf.h against those of the C library's headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 BPF = Path(__file__).parents[2] / "bpf"
-SOURCE = (BPF / "syscalls.h").read_text()
+SOURCE = (BPF / "syscalls.bpf.h").read_text()
 X86, _, ARM64 = SOURCE.partition("#elif defined(__TARGET_ARCH_arm64)")
 
 #: How a call may wait, by its name without 64, time64 and the like.
@@ -83,14 +83,14 @@ def test_every_number_is_of_a_call_that_waits_so(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_call_that_waits_is_told(table: str) -> None:
+def test_every_call_that_waits_is_known(table: str) -> None:
     part, function, header = TABLES[table]
-    there, told = numbers(header), kinds(part, function)
+    there, known = numbers(header), kinds(part, function)
     for kind, names in EXPECTED.items():
         for name in names.split():
             for variant in (name, f"{name}64", f"{name}64_64", f"{name}_time64"):
                 if variant in there and there[variant] < 450:
-                    assert told.get(there[variant]) == kind, f"{variant}: {there[variant]}"
+                    assert known.get(there[variant]) == kind, f"{variant}: {there[variant]}"
 
 
 @pytest.mark.parametrize("architecture", ["x86", "arm64"])
@@ -115,7 +115,7 @@ POSITIONS = {
 
 @pytest.mark.parametrize("table", ["x86-64", "arm64"])
 @pytest.mark.parametrize("macro", POSITIONS)
-def test_where_a_call_reads_is_told_by_its_number(table: str, macro: str) -> None:
+def test_where_a_call_reads_is_known_by_its_number(table: str, macro: str) -> None:
     part, _, header = TABLES[table]
     there = numbers(header)
     defined = re.search(rf"^#define {macro} (.*?)(?:/\*.*)?$", part, re.M)

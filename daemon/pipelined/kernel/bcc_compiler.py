@@ -2,8 +2,8 @@
 """The process in which bcc compiles, and which loads and attaches the result.
 
 bcc supports neither programs with typed arguments (tp_btf, fentry …) nor functions that call each
-other, so it only makes instructions, maps and BTF, and the rest is done here: bpf/bcc.h describes
-how calls and maps are marked in the instructions. Kernel types come from the running
+other, so it only makes instructions, maps and BTF, and the rest is done here: bpf/bcc.bpf.h
+describes how calls and maps are marked in the instructions. Kernel types come from the running
 kernel's BTF, written as one C header; no kernel headers are needed.
 
 It talks to bcc_loader.py over the socket whose descriptor is the first argument, and ends when
@@ -41,7 +41,7 @@ _PROG_TYPE_TRACING = 26
 _ATTACH_TYPE = {"tp_btf": 23, "fentry": 24, "fexit": 25, "iterator": 28}
 _INSTRUCTION = struct.Struct("=BBhi")
 
-# As in the marks that bpf/bcc.h makes of these: the number of a function or a map is added.
+# As in the marks that bpf/bcc.bpf.h makes of these: the number of a function or a map is added.
 _CALL_MARK = 0x1000_0000
 _MAP_MARK = 0x2000_0000
 _MARK_MASK = 0x0FFF_FFFF
@@ -133,7 +133,9 @@ class _Source:
         self.functions = re.findall(r"^GLOBAL\([^,]+, (\w+)\)", text, re.M) + self.local
         self.maps = re.findall(r"^MAP_[A-Z_]+\((\w+),", text, re.M)
         self.main = directory / "pipelined.bpf.c"
-        own = "".join(path.read_text() for path in directory.glob("*.h") if path.name != "kernel.h")
+        own = "".join(
+            path.read_text() for path in directory.glob("*.h") if path.name != "kernel.bpf.h"
+        )
         enums = re.findall(r"^enum(?: \w+)? \{(.*?)\}", own, re.M | re.S)
         self.names = {
             *re.findall(r"^(?:struct|enum) (\w+) \{", own, re.M),

@@ -60,7 +60,7 @@ COMMAND_ALONE = 8
 STAGE_PARTIAL = 1
 STAGE_ALONE = 16
 
-# Bits of `pipe_end.key.pad`; the side is `enum pipe_side` + 1.
+# Bits of `pipe_end.side_and_flags`; the side is `enum pipe_side` + 1.
 END_SIDE_MASK = 3
 END_JOINED = 4
 END_BORROWED = 8
@@ -89,14 +89,16 @@ MAX_UNITS = 256
 class PipeKey(Structure):
     """Key of the `pipes` map."""
 
-    _fields_ = (("inode", c_uint64), ("device", c_uint32), ("pad", c_uint32))
+    _fields_ = (("inode", c_uint64), ("device", c_uint32), ("zero", c_uint32))
 
 
 class PipeEnd(Structure):
     """A pipe end that a stage remembers; an inode of 0 is a free slot."""
 
     _fields_ = (
-        ("key", PipeKey),
+        ("inode", c_uint64),
+        ("device", c_uint32),
+        ("side_and_flags", c_uint32),
         ("sleeps", c_uint64),
         ("asleep_ns", c_uint64),
     )
@@ -229,7 +231,7 @@ def struct_of(record: type[Structure], *paths: str) -> Struct:
 
     An array of numbers unpacks as that many values, other arrays as bytes.
 
-    >>> struct_of(PipeKey, "inode", "pad").format
+    >>> struct_of(PipeKey, "inode", "zero").format
     '=Q4xI'
     """
     layout, at = "=", 0

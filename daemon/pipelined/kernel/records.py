@@ -50,7 +50,7 @@ NS = 1e-9
 #: are empty if their tiers are off.
 RawStage = tuple[bytes, bytes, bytes]
 
-PIPE_KEY = struct_of(layout.PipeKey, "inode", "device", "pad")
+PIPE_KEY = struct_of(layout.PipeKey, "inode", "device", "zero")
 
 _STAGE = struct_of(
     layout.Stage,
@@ -70,7 +70,7 @@ _STAGE = struct_of(
 )
 _COUNTED = struct_of(layout.Stage, "time_ns", *COUNTERS)
 _CLOCK = struct_of(layout.Stage, "pipeline.time_ns", "pipeline.start_ns")
-_END = struct_of(layout.PipeEnd, "key.inode", "key.device", "key.pad", "sleeps", "asleep_ns")
+_END = struct_of(layout.PipeEnd, "inode", "device", "side_and_flags", "sleeps", "asleep_ns")
 _FUNCTIONS = Struct(f"={sizeof(layout.Functions) // 8}Q")
 _READAHEAD = Struct(f"={sizeof(layout.ReadaheadCounters) // 8}Q")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From stages and the pipes between them to positions and a signature.
 
-Which pipes join which stages is decided in the kernel (bpf/topology.h); here the joined
+Which pipes join which stages is decided in the kernel (bpf/topology.bpf.h); here the joined
 stages are put in data order and named.
 """
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * The handlers of the `functions` tier, called in a loop from a raw tracepoint's program that
- * handlers.c runs by BPF_PROG_RUN: what they cost on kernels that let no program at functions.
+ * handlers.c runs by BPF_PROG_RUN: their cost, for kernels that allow no program at functions.
  */
-#include "../../../bpf/libbpf.h"
-#include "../../../bpf/functions.h"
+#include "../../../bpf/libbpf.bpf.h"
+#include "../../../bpf/functions.bpf.h"
 
 #define CALLS 2000	/* BPF_PROG_RUN has no repeat for raw tracepoints */
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Accounts time: every thread's states, and how many stages of a pipeline are on
- * CPU or wait for disk. Owns the hot fields of `tasks` and `stages`.
- * Called from every hook. All sums telescope: a transition exchanges one time
- * stamp and credits the difference, so nothing is lost or counted twice whatever
- * two CPUs do at once.
+ * Accounts time: every thread's states, and how many stages of a pipeline are on CPU or wait for disk.
+ * Owns no map; writes the words, times and counters of `stages`, and the clocks of `tasks`.
+ * Called from every hook of the `sched` tier.
+ * Costs an exchange of the thread's clock, and an addition for each enclosing stage; docs/BENCHMARKS.md has the figure
+ * of a whole switch.
+ * Cannot see stages beyond MAX_DEPTH.
+ *
+ * All sums telescope: a transition exchanges one time stamp and credits the difference, so nothing is lost or counted
+ * twice whatever two CPUs do at once.
  */
 #ifndef PIPELINED_ACCOUNTING_H
 #define PIPELINED_ACCOUNTING_H
 
-#include "stalls.h"
+#include "stalls.bpf.h"
 
-#define MAX_DEPTH 6	/* stages that enclose a task; deeper ones are not told */
 #define MAX_ALIASES 8	/* merges in a chain */
-#define PIPELINE_TRIES 8	/* the same, and other CPUs that change a pipeline at that moment */
-
-/* Such a function cannot take a typed task: it gets the address and reads it guardedly. */
-#define TASK(address) ((struct task_struct *)(address))
+#define PIPELINE_TRIES 8	/* merges in a chain, and other CPUs that change the pipeline meanwhile */
 
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
@@ -45,7 +45,7 @@ static __always_inline u64 pipeline_counts(u64 counts)
 	return counts == WORD_CPU ? PIPELINE_CPU : counts == WORD_DISK ? PIPELINE_DISK : 0;
 }
 
-/* Of the time that was credited to this cell, as much as `ns` belongs to the level above. */
+/* Moves `ns` of the time in this cell, or what there is, to the cell of the next level. */
 static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 {
 	if (level >= LEVEL_COUNT - 1)
@@ -57,17 +57,39 @@ static __always_inline void raise_level(u64 *cell, u64 level, u64 ns)
 }
 
 /*
- * Adds `change` to what the stages of pipeline `index` do and credits the time since the
- * last change. A pipeline that was merged hands everything on to the one it was merged
- * into; when both happen at once, whoever comes second, this or the merge, sees what the
- * other did, as both are atomic. Returns the pipeline to go on with, *change is then what
- * to hand on: the same one when another CPU changed it meanwhile, or when `now` is behind
- * its clock and that is not the `slow` way; 0 when all is done.
+ * Credits the time since the last change to the level that `moment` has. `behind`: the clock of the pipeline is ahead,
+ * and `elapsed` negative. Then nothing is credited. But if the change is a stage that was on CPU all the while, because
+ * its switch was missed, that time moves one level up.
+ */
+static __always_inline void credit_level(struct pipeline *pipeline, u64 moment, u64 elapsed,
+					 int behind, u64 change)
+{
+	u64 level = moment / PIPELINE_CPU & PIPELINE_COUNT_MASK, *cell;
+
+	if (level > LEVEL_COUNT - 1)
+		level = LEVEL_COUNT - 1;
+	OPAQUE(level);
+	if (level > LEVEL_COUNT - 1)
+		return;
+	cell = &pipeline->time_ns[level][moment >= PIPELINE_DISK];
+	if (!behind)
+		__sync_fetch_and_add(cell, elapsed);
+	else if (change == PIPELINE_CPU)
+		raise_level(cell, level, -elapsed & PIPELINE_CLOCK_MASK);
+}
+
+/*
+ * Adds `change` to what the stages of pipeline `index` do, and credits the time since the
+ * last change. A merged pipeline passes everything on to the one that it was merged into.
+ * If this and a merge happen at once, the second of the two sees what the first did: both
+ * are atomic. Returns 0 when done, else the pipeline to try next, with *change set to what
+ * remains: the same pipeline if another CPU changed it meanwhile, or if `now` is behind its
+ * clock and this is not the `slow` path.
  */
 static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, const int slow)
 {
 	struct pipeline *pipeline = pipeline_at(index);
-	u64 moment, after, elapsed, level, *cell;
+	u64 moment, after, elapsed;
 	int behind;
 
 	if (!pipeline)
@@ -88,21 +110,11 @@ static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, co
 		*change = __sync_lock_test_and_set(&pipeline->moment, 0) & ~PIPELINE_CLOCK_MASK;
 		return pipeline->alias;
 	}
-	level = moment / PIPELINE_CPU & PIPELINE_COUNT_MASK;
-	if (level > LEVEL_COUNT - 1)
-		level = LEVEL_COUNT - 1;
-	OPAQUE(level);
-	if (level > LEVEL_COUNT - 1)
-		return 0;
-	cell = &pipeline->time_ns[level][moment >= PIPELINE_DISK];
-	if (!behind)
-		__sync_fetch_and_add(cell, elapsed);
-	else if (*change == PIPELINE_CPU)	/* a missed switch is mended */
-		raise_level(cell, level, -elapsed & PIPELINE_CLOCK_MASK);
+	credit_level(pipeline, moment, elapsed, behind, *change);
 	return 0;
 }
 
-/* The same until it is done, whatever the pipeline was merged into. */
+/* Repeats that until it is done, whatever the pipeline was merged into. */
 GLOBAL(int, pipeline_add)(u32 index, u64 change, u64 now)
 {
 	struct pipeline *pipeline;
@@ -112,7 +124,7 @@ GLOBAL(int, pipeline_add)(u32 index, u64 change, u64 now)
 	pipeline = index ? pipeline_at(index) : NULL;
 	if (!pipeline)
 		return 0;
-	/* many CPUs at once: the next change credits the time */
+	/* too many CPUs at once: leave the time to the next change */
 	__sync_fetch_and_add(&pipeline->moment, change);
 	if (pipeline->alias)
 		count_lost(LOST_UPDATES);
@@ -120,33 +132,34 @@ GLOBAL(int, pipeline_add)(u32 index, u64 change, u64 now)
 }
 
 /*
- * What one context switch changes of a pipeline. When one stage leaves the CPU to
- * another of its pipeline the changes cancel, and the pipeline need not be touched.
+ * What one context switch changes in a pipeline, added up. If a stage leaves the CPU to
+ * another stage of its pipeline, the changes cancel out and the pipeline is not touched.
  */
-struct held {
+struct deferred {
 	u64 counts;
 	u32 pipeline;
 	u32 unused;
 };
 
-static __always_inline void apply_held(const struct held *held, u64 now)
+static __always_inline void apply_deferred(const struct deferred *deferred, u64 now)
 {
-	u64 counts = held->counts;
+	u64 counts = deferred->counts;
 	u32 index;
 
 	if (!counts)
 		return;
-	index = pipeline_add_once(held->pipeline, &counts, now, 0);
+	index = pipeline_add_once(deferred->pipeline, &counts, now, 0);
 	if (index)
 		pipeline_add(index, counts, now);
 }
 
 /*
- * Adds `change` to the word of stage `index`, and to its pipeline what that alters
- * of the stage's being on CPU or waiting for disk; into `held`, if that holds nothing
- * of another pipeline. Returns the enclosing stage if *change is to go on to it, else 0.
+ * Adds `change` to the word of stage `index`. If the stage thereby goes on or off CPU, or
+ * begins or ends waiting for disk, its pipeline is changed too: by way of `deferred`, unless
+ * that already holds a change of another pipeline. Returns the enclosing stage if *change
+ * has to be added there as well, else 0.
  */
-static __always_inline u32 stage_add_once(u32 index, u64 *change, struct held *held, u64 now)
+static __always_inline u32 stage_add_once(u32 index, u64 *change, struct deferred *deferred, u64 now)
 {
 	struct stage *stage = stage_at(index);
 	u64 word, before, after;
@@ -160,9 +173,9 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, struct held *h
 	if (before == after)
 		return 0;
 	pipeline = stage->pipeline.alias ? stage->pipeline.alias : index;
-	if (held && (!held->counts || held->pipeline == pipeline)) {
-		held->counts += pipeline_counts(after) - pipeline_counts(before);
-		held->pipeline = pipeline;
+	if (deferred && (!deferred->counts || deferred->pipeline == pipeline)) {
+		deferred->counts += pipeline_counts(after) - pipeline_counts(before);
+		deferred->pipeline = pipeline;
 	} else {
 		pipeline_add(pipeline, pipeline_counts(after) - pipeline_counts(before), now);
 	}
@@ -177,48 +190,49 @@ GLOBAL(int, stage_add)(u32 index, u64 change, u64 now)
 	return 0;
 }
 
-/* Credits time in `state`, and on the run queue after it; returns the enclosing stage, or 0. */
-static __always_inline u32 stage_credit_once(u32 index, u32 state, u64 elapsed, u64 queued)
+/* Credits time in `state`, which is bounded, and on the run queue after it, to one stage. */
+static __always_inline void credit_stage(struct stage *stage, u64 state, u64 elapsed, u64 queued)
 {
-	struct stage *stage = stage_at(index);
-	u64 at = state;
-
-	OPAQUE(at);
-	if (!stage || at >= STATES)
-		return 0;
-	__sync_fetch_and_add(&stage->time_ns[at], elapsed);
+	__sync_fetch_and_add(&stage->time_ns[state], elapsed);
 	if (queued)
 		__sync_fetch_and_add(&stage->time_ns[STATE_RUNQUEUE], queued);
-	return word_outer(stage->word);
 }
 
-GLOBAL(int, stage_credit)(u32 index, u32 state, u64 elapsed, u64 queued)
+/* The same for stage `index` and those around it. */
+GLOBAL(int, credit_stages)(u32 index, u64 state, u64 elapsed, u64 queued)
 {
-	for (int i = 0; i < MAX_DEPTH && index; i++)
-		index = stage_credit_once(index, state, elapsed, queued);
+	struct stage *stage;
+
+	OPAQUE(state);
+	if (state >= STATES)
+		return 0;
+	for_each_enclosing_stage(stage, index)
+		credit_stage(stage, state, elapsed, queued);
 	return 0;
 }
 
-/* Credits sleep on a pipe to the end slept on: stage << 3 | slot. */
-static __always_inline void end_credit(u32 end, u64 elapsed)
+/* Credits sleep on a pipe to the end slept on. */
+static __always_inline void credit_end(u32 number, u64 elapsed)
 {
-	struct stage *stage = stage_at(end >> 3);
+	struct pipe_end *end = end_at(number);
 
-	if (stage)
-		__sync_fetch_and_add(&stage->ends[end & (STAGE_ENDS - 1)].asleep_ns, elapsed);
+	if (end)
+		__sync_fetch_and_add(&end->asleep_ns, elapsed);
 }
 
-/* Did the sleep end, and the wait for a CPU begin, since this clock was set? */
+/* Has the sleep ended, and the wait for a CPU begun, since this clock was set? */
 static __always_inline int was_woken(const struct task_state *task, u64 clock)
 {
 	return clock >> CLOCK_STATE_SHIFT > STATE_RUNQUEUE &&
 	       task->woken_ns > (clock & CLOCK_NS_MASK);
 }
 
+/* Credits a task's time since its clock was set, in the state that the clock has. */
 static __always_inline void task_credit(struct task_state *task, u64 clock, u64 now)
 {
 	u64 state = clock >> CLOCK_STATE_SHIFT, queued = 0;
 	u64 elapsed = now - (clock & CLOCK_NS_MASK);
+	struct stage *stage;
 	u32 outer;
 
 	OPAQUE(state);
@@ -232,19 +246,21 @@ static __always_inline void task_credit(struct task_state *task, u64 clock, u64 
 		task->young_ns[state] += elapsed;
 		task->young_ns[STATE_RUNQUEUE] += queued;
 	}
-	if (task->stage) {
-		outer = stage_credit_once(task->stage, state, elapsed, queued);
+	stage = task->stage ? stage_at(task->stage) : NULL;
+	if (stage) {
+		credit_stage(stage, state, elapsed, queued);
+		outer = word_outer(stage->word);
 		if (outer)
-			stage_credit(outer, state, elapsed, queued);
+			credit_stages(outer, state, elapsed, queued);
 	}
 	if (task->slept_on)
-		end_credit(task->slept_on - 1, elapsed);
+		credit_end(task->slept_on, elapsed);
 	else if (task->stall.kind)
-		stall_goes_on(task, elapsed, now);
+		stall_continues(task, elapsed, now);
 }
 
-/* A followed task goes over to `state`. Only called where its own events run. */
-static __always_inline void transition(struct task_state *task, u32 state, struct held *held,
+/* A followed task changes to `state`. Called only from its own events. */
+static __always_inline void transition(struct task_state *task, u32 state, struct deferred *deferred,
 				       u64 now)
 {
 	u64 clock = __sync_lock_test_and_set(&task->clock, clock_pack(state, now));
@@ -258,14 +274,14 @@ static __always_inline void transition(struct task_state *task, u32 state, struc
 			stall_ended(task);
 	}
 	if (task->stage && change) {
-		u32 outer = stage_add_once(task->stage, &change, held, now);
+		u32 outer = stage_add_once(task->stage, &change, deferred, now);
 
 		if (outer)
 			stage_add(outer, change, now);
 	}
 }
 
-/* The same off the hot path: verified once. */
+/* The same off the hot path, verified once. */
 GLOBAL(int, change_state)(struct task_state *task, u32 state, u64 now)
 {
 	if (task)
@@ -274,9 +290,10 @@ GLOBAL(int, change_state)(struct task_state *task, u32 state, u64 now)
 }
 
 /*
- * Credits a task's time up to now; its state stays. May run beside its own events. Not
- * while it is on CPU when its clock says otherwise: its coming is being recorded on
- * another CPU, or was missed, and then mend_missed_switch needs the whole time.
+ * Credits a task's time up to now without changing its state. May run at the same time as
+ * its own events. It does nothing while the task is on CPU and its clock has another state:
+ * then its switch is being recorded on another CPU, or was missed, and then
+ * repair_missed_switch needs the whole time.
  */
 GLOBAL(int, bring_up_to_date)(struct task_state *task, u32 on_cpu, u64 now)
 {
@@ -294,7 +311,7 @@ GLOBAL(int, bring_up_to_date)(struct task_state *task, u32 on_cpu, u64 now)
 	return 0;
 }
 
-/* The kernel's own counters of a task, as growth since they were last taken. */
+/* Growth of the kernel's own counters of a task since they were last taken. */
 struct usage {
 	u64 user_ns, system_ns, read_bytes, written_bytes, read_calls, write_calls;
 };
@@ -328,22 +345,15 @@ static __always_inline void add_usage(struct stage *stage, const struct usage *u
 GLOBAL(int, credit_usage)(u64 p, struct task_state *task)
 {
 	struct usage usage;
+	struct stage *stage;
 	u32 index;
 
 	if (!task)
 		return 0;
 	index = task->stage;
 	take_usage(p, task, &usage);
-	for (int i = 0; i < MAX_DEPTH && index; i++) {
-		struct stage *stage = stage_at(index);
-
-		if (!stage)
-			return 0;
+	for_each_enclosing_stage(stage, index)
 		add_usage(stage, &usage);
-		index = word_outer(stage->word);
-		if (!index)
-			return 0;
-	}
 	return 0;
 }
 

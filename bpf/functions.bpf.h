@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The `functions` tier: sizes of writes and reads, how full the pipe was, how long reads
- * of files took, and the bytes that splice moves past the kernel's accounting. Owns the
- * map `functions`. Called at each call of the hooked functions; a task in no stage ends
- * at one array look-up.
- * Cannot see: readv and preadv of files, which do not go through vfs_read, and io_uring.
+ * The `functions` tier: sizes of writes and reads, how full the pipe was, how long reads of files took, and the bytes
+ * that splice moves without the kernel accounting them.
+ * Owns the map `functions`; writes task_state.read_ns.
+ * Called at each call of the hooked functions.
+ * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only functions'`; a task in no stage ends at one
+ * array look-up.
+ * Cannot see io_uring, nor readv and preadv of files, which do not go through vfs_read.
  */
 #ifndef PIPELINED_FUNCTIONS_H
 #define PIPELINED_FUNCTIONS_H
 
-#include "topology.h"
+#include "topology.bpf.h"
 
 static __always_inline struct functions *functions_at(u32 index)
 {
 	return bpf_map_lookup_elem(MAP(functions), &index);
 }
 
-/* The current task's state if it is in a stage, else NULL. */
+/* The task's state if it is in a stage, else NULL. */
 static __always_inline struct task_state *member(struct task_struct *p)
 {
 	struct task_state *task;
@@ -24,7 +26,7 @@ static __always_inline struct task_state *member(struct task_struct *p)
 	if (!is_noted(p->pid))
 		return NULL;
 	task = state_of(p);
-	return task && task->stage && task->stage != STAGE_DEAD ? task : NULL;
+	return stage_of(task) ? task : NULL;
 }
 
 /* How many bits `value` has: the least n with value < 2^n. */
@@ -60,23 +62,12 @@ static __always_inline u32 bucket_for(u64 value, u32 first, u32 buckets)
 		}                                                             \
 	} while (0)
 
-/* For stage `index` and those around it. */
-#define for_each_functions(entry, index)                                                      \
-	for (int depth_ = 0; depth_ < MAX_DEPTH && (index) && (entry = functions_at(index)); \
-	     depth_++, index = outer_of(index))
-
-static __always_inline u32 outer_of(u32 index)
-{
-	struct stage *stage = stage_at(index);
-
-	return stage ? word_outer(stage->word) : 0;
-}
-
 /* A write begins: `size` as the caller asked for, and the pipe as it found it. */
 static __always_inline void pipe_write_began(struct task_state *task, u64 size, u32 used,
 					     u32 slots)
 {
 	struct functions *entry;
+	struct stage *stage;
 	u32 index;
 
 	if (!size || !slots)
@@ -84,7 +75,10 @@ static __always_inline void pipe_write_began(struct task_state *task, u64 size, 
 	if (used > slots)
 		used = slots;
 	index = task->stage;
-	for_each_functions(entry, index) {
+	for_each_enclosing_stage(stage, index) {
+		entry = functions_at(index);
+		if (!entry)
+			return;
 		HISTOGRAM_ADD(entry->pipe_writes, SIZE_BUCKETS,
 			      bucket_for(size, 0, SIZE_BUCKETS), size);
 		HISTOGRAM_ADD(entry->pipe_fill, FILL_BUCKETS,
@@ -98,6 +92,7 @@ static __always_inline void pipe_read_ended(s64 size)
 {
 	struct task_state *task;
 	struct functions *entry;
+	struct stage *stage;
 	u32 index;
 
 	if (size <= 0)
@@ -106,9 +101,13 @@ static __always_inline void pipe_read_ended(s64 size)
 	if (!task)
 		return;
 	index = task->stage;
-	for_each_functions(entry, index)
+	for_each_enclosing_stage(stage, index) {
+		entry = functions_at(index);
+		if (!entry)
+			return;
 		HISTOGRAM_ADD(entry->pipe_reads, SIZE_BUCKETS,
 			      bucket_for(size, 0, SIZE_BUCKETS), size);
+	}
 }
 
 static __always_inline int is_on_disk(struct file *file)
@@ -130,6 +129,7 @@ static __always_inline void file_read_ended(struct file *file, s64 size)
 {
 	struct task_state *task = is_on_disk(file) ? member(bpf_get_current_task_btf()) : NULL;
 	struct functions *entry;
+	struct stage *stage;
 	u64 took;
 	u32 index;
 
@@ -140,7 +140,10 @@ static __always_inline void file_read_ended(struct file *file, s64 size)
 	if (size <= 0)
 		return;
 	index = task->stage;
-	for_each_functions(entry, index) {
+	for_each_enclosing_stage(stage, index) {
+		entry = functions_at(index);
+		if (!entry)
+			return;
 		HISTOGRAM_ADD(entry->file_reads, SIZE_BUCKETS,
 			      bucket_for(size, 0, SIZE_BUCKETS), size);
 		HISTOGRAM_ADD(entry->file_read_time, TIME_BUCKETS,
@@ -148,7 +151,7 @@ static __always_inline void file_read_ended(struct file *file, s64 size)
 	}
 }
 
-/* Is this file a stage's own: any but a pipe that none of its stages has an end of? */
+/* Do bytes of this file count for the stage? Those of a pipe only if the stage, or one around it, has an end of it. */
 static __always_inline int is_own(struct file *file, u32 index, u32 side)
 {
 	struct pipe_key key = {};
@@ -161,20 +164,16 @@ static __always_inline int is_own(struct file *file, u32 index, u32 side)
 	return known_end(index, &key, side) != 0;
 }
 
-/* Adds what was moved past task->ioac: `from` and `to` are 1 where the stage's own bytes went. */
+/* Adds bytes that task->ioac does not count; `from` and `to` are 1 if the stage read or wrote them. */
 GLOBAL(int, add_spliced)(u32 index, u64 size, u32 from, u32 to)
 {
 	struct stage *stage;
 
-	for (int i = 0; i < MAX_DEPTH && index; i++) {
-		stage = stage_at(index);
-		if (!stage)
-			return 0;
+	for_each_enclosing_stage(stage, index) {
 		__sync_fetch_and_add(&stage->read_bytes, from ? size : 0);
 		__sync_fetch_and_add(&stage->read_calls, from);
 		__sync_fetch_and_add(&stage->written_bytes, to ? size : 0);
 		__sync_fetch_and_add(&stage->write_calls, to);
-		index = word_outer(stage->word);
 	}
 	return 0;
 }

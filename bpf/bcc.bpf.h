@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How maps, programs and global functions are written for bcc, which compiles this
- * source on the host that runs it, with the types of that host's kernel (bcc_child.py).
- * libbpf.h has the same names for the other loader.
+ * How maps, programs and global functions are written for bcc, which compiles this source on the host that runs it,
+ * with the types of that host's kernel (daemon/pipelined/kernel/bcc_compiler.py). libbpf.bpf.h defines the same names
+ * for the other loader.
  *
- * bcc rewrites only what stands in the file it was given; what that includes is compiled
- * as it is. bcc knows neither functions that call each other nor programs with typed
- * arguments: the daemon links the former, and loads the result itself. So
+ * bcc rewrites only the file that it is given; what that includes is compiled as it is. bcc supports neither functions
+ * that call each other nor programs with typed arguments: the daemon links the former, and loads the result itself. So
  *  - every function has a section of its own, where bcc looks for programs;
- *  - a call to a global function is written as one to helper CALL_MARK + its number, and
- *    a map as descriptor MAP_MARK + its number. The daemon defines MARK_…  as numbers, and
- *    puts the real thing in their place.
+ *  - a call of a global function is written as a call of helper CALL_MARK + its number, and a map as descriptor
+ *    MAP_MARK + its number. The daemon defines MARK_… as these numbers, and puts the real ones in their place.
  */
 #ifndef PIPELINED_BCC_H
 #define PIPELINED_BCC_H
 
-#include "kernel.h"
+#include "kernel.bpf.h"
 
 #define SEC(name)
 #define __always_inline inline __attribute__((always_inline))
@@ -35,7 +33,7 @@
 
 /* In parentheses: `name(` alone is a call, by a macro that the daemon writes. */
 #define GLOBAL(type, name) __attribute__((noinline)) SECTION_OF(name) type(name)
-#define LOCAL(type, name) GLOBAL(type, name)	/* until the daemon says otherwise in the BTF */
+#define LOCAL(type, name) GLOBAL(type, name)	/* the daemon changes its linkage in the BTF */
 #define CALL(name) ((typeof(&name))(CALL_MARK + MARK_##name))
 
 #define PROGRAM(name) SECTION_OF(name) int name
@@ -74,7 +72,7 @@
 #define BPF_CORE_READ_STR_INTO(to, from, field) \
 	bpf_probe_read_kernel_str(to, sizeof(*(to)), (from)->field)
 
-/* The daemon has looked which of the two this kernel's file has. */
+/* The daemon has looked up which of the two this kernel's struct file has. */
 #if FILE_HAS_REF
 #define FILE_REFERENCES(file) (BPF_CORE_READ(file, f_ref.refcnt.counter) + 1)
 #else

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How long readers sleep for disk, and how much of that their pipelines were on CPU
- * meanwhile. Owns task_state.stall and .unclassed. Called only when a sleep for disk
- * begins, ends or is swept.
- * The class of a wait is that of the page which ended it. A read tells its page only when
- * it goes on (readahead.h): until then its stalls are kept as unclassed.
+ * How long readers sleep for disk, and how much of that time their pipelines were on CPU.
+ * Owns no map; writes task_state.stall and .unclassed, and the stalls of `readahead`.
+ * Called only when a sleep for disk begins, ends or is swept.
+ * Costs a few look-ups for each of STALL_DEPTH enclosing stages.
+ * Cannot see the class of a read's wait before the read goes on: it is that of the page that ended the wait
+ * (consumption.bpf.h). Until then its stalls are kept as unclassed.
  */
 #ifndef PIPELINED_STALLS_H
 #define PIPELINED_STALLS_H
 
-#include "maps.h"
+#include "tasks.bpf.h"
 
-/* Keeps clang from indexing with a copy that the verifier has not seen bounded. */
-#define OPAQUE(index) asm volatile("" : "+r"(index))
-
-/* Time at level 0 of the pipeline that this stage is in, up to now. */
+/* Time up to now at level 0 of the pipeline that this stage is in. */
 static __always_inline u64 idle_ns(const struct stage *stage, u64 now)
 {
 	const struct pipeline *pipeline = &stage->pipeline;
@@ -42,17 +40,16 @@ GLOBAL(int, stall_began)(struct task_state *task, u32 kind, u64 mapping, u64 now
 	index = task->stage;
 	task->stall.mapping = mapping;
 	task->stall.ns = 0;
-	for (int i = 0; i < STALL_DEPTH && index && (stage = stage_at(index)); i++) {
+	for_enclosing_stages(i, STALL_DEPTH, stage, index) {
 		task->stall.idle[i] = idle_ns(stage, now);
 		task->stall.covered[i] = 0;
-		index = word_outer(stage->word);
 	}
 	task->stall.kind = kind;
 	return 0;
 }
 
-/* Part of a stall, `elapsed` long, is over: what of it was covered? */
-GLOBAL(int, stall_goes_on)(struct task_state *task, u64 elapsed, u64 now)
+/* Another `elapsed` ns of a stall are over: adds them, and what of them was covered. */
+GLOBAL(int, stall_continues)(struct task_state *task, u64 elapsed, u64 now)
 {
 	struct stage *stage;
 	u32 index;
@@ -61,21 +58,20 @@ GLOBAL(int, stall_goes_on)(struct task_state *task, u64 elapsed, u64 now)
 		return 0;
 	index = task->stage;
 	__sync_fetch_and_add(&task->stall.ns, elapsed);
-	for (int i = 0; i < STALL_DEPTH && index && (stage = stage_at(index)); i++) {
+	for_enclosing_stages(i, STALL_DEPTH, stage, index) {
 		u64 idle = idle_ns(stage, now);
 		u64 grown = idle - __sync_lock_test_and_set(&task->stall.idle[i], idle);
 
-		/* time moves between levels when a missed switch is mended, and when pipelines merge */
+		/* time moves between levels when a missed switch is made up for, and when pipelines merge */
 		if ((s64)grown < 0)
 			grown = 0;
 		if (grown < elapsed)
 			__sync_fetch_and_add(&task->stall.covered[i], elapsed - grown);
-		index = word_outer(stage->word);
 	}
 	return 0;
 }
 
-/* Stalls of this class: `count` of them, and their time; of that, what was covered. */
+/* Adds `count` stalls of a class with their time, and the part of both that was covered. */
 static __always_inline void add_stalls(u32 index, u64 class, u64 count, u64 covered_count, u64 ns,
 				       u64 covered_ns)
 {
@@ -92,8 +88,8 @@ static __always_inline void add_stalls(u32 index, u64 class, u64 count, u64 cove
 	__sync_fetch_and_add(&entry->stall_ns[class][1], covered_ns);
 }
 
-/* It is known by now what the task has slept for. */
-GLOBAL(int, class_stalls)(struct task_state *task, u32 class)
+/* The class of what the task has slept for is known now. */
+GLOBAL(int, classify_stalls)(struct task_state *task, u32 class)
 {
 	struct unclassed *stalls;
 	struct stage *stage;
@@ -103,16 +99,15 @@ GLOBAL(int, class_stalls)(struct task_state *task, u32 class)
 		return 0;
 	stalls = &task->unclassed;
 	index = task->stage;
-	for (int i = 0; i < STALL_DEPTH && index && (stage = stage_at(index)); i++) {
+	for_enclosing_stages(i, STALL_DEPTH, stage, index) {
 		add_stalls(index, class, stalls->count, stalls->covered_count[i], stalls->ns,
 			   stalls->covered_ns[i]);
-		index = word_outer(stage->word);
 	}
 	__builtin_memset(stalls, 0, sizeof(*stalls));
 	return 0;
 }
 
-/* The sleep is over. */
+/* The sleep is over. The class is known at once unless it was a read's. */
 GLOBAL(int, stall_ended)(struct task_state *task)
 {
 	struct unclassed *stalls;
@@ -127,7 +122,7 @@ GLOBAL(int, stall_ended)(struct task_state *task)
 	if (kind == NO_STALL)
 		return 0;
 	if (kind != READ_STALLS || stalls->mapping != stall->mapping)
-		class_stalls(task, STALL_OTHER);
+		classify_stalls(task, STALL_OTHER);
 	stalls->mapping = stall->mapping;
 	stalls->count += 1;
 	stalls->ns += stall->ns;
@@ -136,10 +131,10 @@ GLOBAL(int, stall_ended)(struct task_state *task)
 		stalls->covered_ns[i] += stall->covered[i];
 	}
 	if (kind == OTHER_STALLS)
-		class_stalls(task, STALL_OTHER);
+		classify_stalls(task, STALL_OTHER);
 	if (kind == FAULT_STALLS) {
 		task->fault.slept = 1;
-		class_stalls(task, task->fault.missed ? STALL_MISS :
+		classify_stalls(task, task->fault.missed ? STALL_MISS :
 				   task->fault.ahead  ? STALL_LATE :
 							STALL_OTHER);
 	}

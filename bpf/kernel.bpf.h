@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The few kernel types that are read, reduced to the fields that are read.
- * libbpf relocates every access to the running kernel (CO-RE), so the object
- * builds without kernel headers and without the BTF of any one kernel.
- * Under bcc the types are those of the running kernel: its BTF, written as C.
+ * The kernel types that the programs read, reduced to the fields that they read.
+ * Owns no map; nothing here is called.
+ * libbpf relocates every access to the running kernel (CO-RE), so the object builds without kernel headers and without
+ * the BTF of any one kernel. Under bcc the types are those of the running kernel: its BTF, written as C.
  */
 #ifndef PIPELINED_KERNEL_H
 #define PIPELINED_KERNEL_H
@@ -99,7 +99,7 @@ struct folio {
 	struct address_space *mapping;
 	unsigned long index;
 };
-/* 6.15 (4996fc547f5b) has a new name for it */
+/* 6.15 (4996fc547f5b) renamed it */
 struct folio___before {
 	unsigned int _folio_nr_pages;
 };
@@ -229,7 +229,7 @@ struct bpf_iter__task {
 #define TASK_STOPPED_OR_TRACED (0x04 | 0x08)
 #define TASK_DEAD 0x80
 #define TASK_FROZEN 0x8000
-#define PF_FORKNOEXEC 0x40	/* threads have it too: ask the first one, which exec'd */
+#define PF_FORKNOEXEC 0x40	/* threads have it too: test the group leader, which exec'd */
 #define PF_KTHREAD 0x200000
 
 /* include/uapi/linux/stat.h */

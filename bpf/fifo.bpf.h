@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which FIFO a task holds at a file descriptor. Owns no map; five or six guarded
- * reads, 40 ns. Cannot see descriptors above MAX_FDS when it looks for any.
+ * Which FIFO a task holds at a file descriptor, and who else holds it.
+ * Owns no map.
+ * Called when a task goes to sleep on a file that is not the one it slept on before, when a process is looked at for
+ * pipes, and by the sweep.
+ * Costs five or six guarded reads, 40 ns, for one descriptor.
+ * Cannot see descriptors from MAX_FDS on when it looks through all.
  */
 #ifndef PIPELINED_FIFO_H
 #define PIPELINED_FIFO_H
 
-#include "accounting.h"
+#include "accounting.bpf.h"
 
 #define MAX_FDS 64
 
 struct fifo {
 	struct pipe_key key;
 	struct pipe_inode_info *pipe;
-	u16 mode;	/* of the inode, also when it is no FIFO */
+	u16 mode;	/* of the inode, even if it is no FIFO */
 	u8 side;
 	u8 named;
-	u8 both;	/* one descriptor opened for reading and writing */
+	u8 both;	/* opened for reading and writing */
 	u8 unused[3];
 };
 
@@ -31,7 +35,7 @@ static __always_inline struct file *file_at_fd(u64 p, u32 fd)
 	return file;
 }
 
-/* 1 and *fifo when descriptor fd of the task is a FIFO; fifo->mode is set for any file. */
+/* Fills in *fifo and returns 1 if descriptor fd of the task is a FIFO. fifo->mode is set for any file. */
 GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 {
 	struct super_block *sb;
@@ -53,7 +57,7 @@ GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 	mode = BPF_CORE_READ(file, f_mode);
 	fifo->key.inode = BPF_CORE_READ(inode, i_ino);
 	fifo->key.device = BPF_CORE_READ(sb, s_dev);
-	fifo->key.pad = 0;
+	fifo->key.zero = 0;
 	fifo->named = BPF_CORE_READ(sb, s_magic) != PIPEFS_MAGIC;
 	fifo->pipe = BPF_CORE_READ(inode, i_pipe);
 	fifo->side = mode & FMODE_WRITE ? SIDE_WRITE : SIDE_READ;
@@ -80,7 +84,7 @@ GLOBAL(int, holds_as_stdio)(u64 p, const struct pipe_key *key, u32 side)
 	return key && (holds_at(p, 0, key, side) || holds_at(p, 1, key, side));
 }
 
-/* How many descriptors, of all processes, share the file at this one. */
+/* How many descriptors of all processes share the file at this one. */
 GLOBAL(int, sharers)(u64 p, u32 fd)
 {
 	struct file *file = file_at_fd(p, fd);
@@ -89,8 +93,8 @@ GLOBAL(int, sharers)(u64 p, u32 fd)
 }
 
 /*
- * Does the task hold this side of this pipe through any descriptor below MAX_FDS but stderr?
- * Gives the number of descriptors that share it, or 0.
+ * Does the task hold this side of this pipe at any descriptor below MAX_FDS but stderr?
+ * Returns the number of descriptors that share it, or 0.
  */
 GLOBAL(int, holds_anywhere)(u64 p, const struct pipe_key *key, u32 side)
 {
@@ -114,53 +118,6 @@ static __always_inline int holds_above_stdio(u64 p, struct scratch *scratch)
 	for (int fd = 3; fd < 64; fd++)
 		any |= scratch->files[fd];
 	return any != 0;
-}
-
-#define SLASH_FD_SLASH 0x2f64662f	/* "/fd/", little endian */
-#define MAX_NAMED 8			/* process substitutions of one command that are told */
-
-static __always_inline int read_arguments(u64 p, struct scratch *scratch)
-{
-	unsigned long start = BPF_CORE_READ(TASK(p), mm, arg_start);
-	unsigned long size = BPF_CORE_READ(TASK(p), mm, arg_end) - start;
-
-	if (size > ARGUMENTS_LEN)
-		size = ARGUMENTS_LEN;
-	__builtin_memset(scratch->arguments, 0, ARGUMENTS_LEN);
-	return !bpf_probe_read_user(scratch->arguments, size & (ARGUMENTS_LEN * 2 - 1),
-				    (void *)start);
-}
-
-/* Where the arguments next say /fd/ at or after `from`, or -1. */
-GLOBAL(int, next_named)(u32 scratch, u32 from)
-{
-	struct scratch *page = scratch_at(scratch);
-	char *text;
-
-	if (!page)
-		return -1;
-	from &= ARGUMENTS_LEN - 1;
-	text = page->arguments + from;
-	/* what follows the arguments is zero: to read on beyond them costs no comparison */
-	for (u32 i = 0; i < ARGUMENTS_LEN; i++)
-		if (*(u32 *)(text + i) == SLASH_FD_SLASH)
-			return from + i;
-	return -1;
-}
-
-/* The descriptor that /fd/N names at this place of the arguments, or -1. */
-GLOBAL(int, named_descriptor)(u32 scratch, u32 at)
-{
-	struct scratch *page = scratch_at(scratch);
-	u64 digits = at;
-	u32 tens, ones;
-
-	OPAQUE(digits);
-	if (!page || digits >= ARGUMENTS_LEN)
-		return -1;
-	tens = (u8)(page->arguments[digits + 4] - '0');
-	ones = (u8)(page->arguments[digits + 5] - '0');
-	return tens > 9 ? -1 : ones > 9 ? tens : tens * 10 + ones;
 }
 
 /* Has anybody written to the pipe (or read from it) since it was made? */

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Which kind of wait a system call makes, by its number, and its arguments from
- * the registers that a sleeping task saved. Owns no map; called from sched_switch
- * for every task that goes to sleep (a compare tree, about 3 ns).
- * Cannot see: io_uring (its workers are kernel threads), restart_syscall.
+ * Which kind of wait a system call makes, by its number; its arguments and its position in a file, from the registers
+ * that a task saved.
+ * Owns no map.
+ * Called at sched_switch for every followed task that goes to sleep, and by the `readahead` tier.
+ * Costs a tree of comparisons, about 3 ns.
+ * Cannot see io_uring, whose workers are kernel threads, nor restart_syscall.
  */
 #ifndef PIPELINED_SYSCALLS_H
 #define PIPELINED_SYSCALLS_H
 
-#include "accounting.h"
+#include "accounting.bpf.h"
 
 enum call_kind {
 	CALL_OTHER,
@@ -35,7 +37,7 @@ static __always_inline int call_kind_64(long nr)
 	case 0: case 17: case 19: case 295: case 327:	/* read pread64 readv preadv preadv2 */
 		return CALL_READ;
 	case 1: case 18: case 20: case 296: case 328:	/* write … pwritev2 */
-	case 278:					/* vmsplice: the end's mode decides */
+	case 278:					/* vmsplice: the mode of the pipe's end decides */
 		return CALL_WRITE;
 	case 275:
 		return CALL_SPLICE;
@@ -144,7 +146,7 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 
 #elif defined(__TARGET_ARCH_arm64)
 
-/* include/uapi/asm-generic/unistd.h; 32-bit tasks are not told apart */
+/* include/uapi/asm-generic/unistd.h; 32-bit tasks are not recognized */
 static __always_inline int call_kind_64(long nr)
 {
 	switch (nr) {
@@ -207,4 +209,40 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 #define ARGUMENT_3(regs) ((regs)->regs[3])
 
 #endif
+
+/* Where in its file the task's read began; ~0, which is beyond any file, if that is not known. */
+static __always_inline u64 call_position(struct task_struct *p)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+	u64 fd = ARGUMENT_0(regs), position = ~0ULL, pointer = 0;
+	struct fdtable *fdt;
+	struct file *file = NULL;
+
+	switch (NUMBER(p, regs)) {
+	case CALLS_AT_FILE:
+		break;
+	case CALLS_AT_ARGUMENT:
+		position = ARGUMENT_3(regs);
+		if (position != ~0ULL)	/* preadv2 means the file's by -1 */
+			return position;
+		break;
+	case CALL_AT_SPLICE:
+		pointer = ARGUMENT_1(regs);
+		break;
+	case CALL_AT_SENDFILE:
+		fd = ARGUMENT_1(regs);
+		pointer = ARGUMENT_2(regs);
+		break;
+	default:
+		return ~0ULL;
+	}
+	if (pointer)
+		return bpf_probe_read_user(&position, sizeof(position), (void *)pointer) ? ~0ULL :
+											   position;
+	fdt = p->files->fdt;
+	if ((u32)fd < fdt->max_fds)
+		bpf_probe_read_kernel(&file, sizeof(file), fdt->fd + (u32)fd);
+	return file ? BPF_CORE_READ(file, f_pos) : ~0ULL;
+}
+
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How maps, programs and global functions are written for libbpf. bcc.h has the same
- * names for the other loader; nothing else of the source knows which one it is for.
+ * How maps, programs and global functions are written for libbpf. bcc.bpf.h defines the same
+ * names for the other loader; no other file depends on which one it is built for.
  */
 #ifndef PIPELINED_LIBBPF_H
 #define PIPELINED_LIBBPF_H
 
-#include "kernel.h"
+#include "kernel.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
@@ -42,13 +42,13 @@
 		__uint(max_entries, bytes);             \
 	} name SEC(".maps")
 
-/* Verified once, not at each place of call: keeps every program within the verifier's bound. */
+/* Verified once, not at each call: this keeps every program within the verifier's limit. */
 #define GLOBAL(type, name) __attribute__((noinline)) type name
 
-/* Verified at each place of call, as it takes what a global function cannot: a typed task. */
+/* Verified at each call, because it takes what a global function cannot: a typed task. */
 #define LOCAL(type, name) static __noinline type name
 
-/* A program that takes its context as it comes. */
+/* A program that takes its context without unpacking it. */
 #define PROGRAM(name) int name
 
 #define FILE_REFERENCES(file)                                                              \
@@ -56,7 +56,7 @@
 		 BPF_CORE_READ((struct file___ref *)(file), f_ref.refcnt.counter) + 1 :    \
 		 BPF_CORE_READ((struct file___count *)(file), f_count.counter))
 
-/* A folio of one page has no count, and is no head page. Its flags stand first. */
+/* A folio of one page has no count and is no head page. Its flags are its first word. */
 #define FOLIO_PAGES(folio)                                                                    \
 	(!(*(const u64 *)(folio) & 1ULL << bpf_core_enum_value(enum pageflags, PG_head)) ? 1 :  \
 	 bpf_core_field_exists(struct folio___since, _nr_pages) ?                               \

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Programs that are a stage although no pipe joins them with another (rule 8 of docs/CONCEPTS.md).
+ * Owns no map; reads `units`, `commands` and `control`.
+ * Called at exec.
+ * Costs one look-up by name in a hash, and a second one by unit if any unit is named.
+ * Cannot see the units of cgroup v1: it asks for the cgroup of the unified hierarchy.
+ */
+#ifndef PIPELINED_ALONE_H
+#define PIPELINED_ALONE_H
+
+#include "topology.bpf.h"
+
+/* Is this the stage of a shell whose pipes, if it has any, lead to no other stage? */
+GLOBAL(int, is_shell_alone)(u32 index)
+{
+	struct stage *stage = stage_at(index);
+	struct command command = {};
+
+	/* a subshell is part of a pipeline, even if its partner has not been discovered yet */
+	if (!stage || !stage->execs)
+		return 0;
+	for (int i = 0; i < STAGE_ENDS; i++)
+		if (stage->ends[i].side_and_flags & END_JOINED)
+			return 0;
+	__builtin_memcpy(command.name, stage->comm, COMM_LEN);
+	return command_flags(&command) & COMMAND_SHELL;
+}
+
+/* 1 if both are the same letter, else 0, without a branch */
+#define EQUALS(letter, which) ((u32)(((u32)(letter) ^ (which)) - 1) >> 31)
+
+/*
+ * Does a process run in one of the units that the configuration names? It has to be in the
+ * unit's own cgroup. The instance is left out: backup@sda.service is backup@.service.
+ */
+GLOBAL(int, is_in_named_unit)(u64 p)
+{
+	u32 scratch = take_scratch(), in_instance = 0;
+	struct scratch *page = scratch_at(scratch);
+	u64 to = 0;
+	int named;
+
+	if (!page)
+		return 0;
+	__builtin_memset(page->cgroup, 0, UNIT_LEN);
+	bpf_probe_read_kernel_str(page->cgroup, UNIT_LEN,
+				  BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, name));
+	__builtin_memset(&page->unit, 0, sizeof(page->unit));
+	/* no branches: the verifier would try all their combinations */
+	for (u32 i = 0; i < UNIT_LEN; i++) {
+		u8 letter = page->cgroup[i];
+
+		in_instance &= ~EQUALS(letter, '.');
+		OPAQUE(to);
+		to &= UNIT_LEN - 1;
+		page->unit.name[to] = letter;
+		to += 1 - in_instance;
+		in_instance |= EQUALS(letter, '@');
+	}
+	named = bpf_map_lookup_elem(MAP(units), &page->unit) != NULL;
+	give_scratch(scratch);
+	return named;
+}
+
+/* Is a process whose name has these flags a stage by itself: by its name, by its unit, or because all are? */
+static __always_inline int is_alone(u64 p, u32 flags)
+{
+	struct control *control = control_page();
+
+	if (flags & COMMAND_ALONE)
+		return 1;
+	if (!control || flags & COMMAND_SHELL)
+		return 0;
+	return control->alone || (control->units && is_in_named_unit(p));
+}
+
+/*
+ * The current process has just exec'd. It may be a stage although no pipe joins it with another,
+ * also inside another such stage, like the commands that xargs runs.
+ */
+GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
+{
+	struct command command = {};
+	struct stage *stage;
+	u32 index;
+
+	if (is_gone(task))
+		return 0;
+	command_of(p, &command);
+	if (!is_alone(p, command_flags(&command)))
+		return 0;
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (!index) {
+		stage = task->stage ? stage_at(task->stage) : NULL;
+		if (stage && !(stage->flags & STAGE_ALONE) && !is_shell_alone(task->stage))
+			return 0;
+		index = become_stage(p, task, now);
+		stage_exec(index, now);
+	}
+	stage = stage_at(index);
+	if (index && stage)
+		stage->flags |= STAGE_ALONE;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a process is a stage of, by the pipes that it holds at 0 and 1 or sleeps on: finds or makes its stage.
+ * Owns no map.
+ * Called at fork, exec and exit, at a sleep on an end without partner, and by the sweep; at a plain switch only for a
+ * process that has not exec'd yet and is younger than YOUNG_NS.
+ * About 1 us for a new stage.
+ * Cannot see pipes at other descriptors before a sleep on them, unless the command line names them (arguments.bpf.h).
+ */
+#ifndef PIPELINED_DISCOVERY_H
+#define PIPELINED_DISCOVERY_H
+
+#include "parents.bpf.h"
+
+#define MAX_CLIMB 4	/* processes from a pipe's holder up to its stage's root */
+
+/* The process belongs to stage `index`, of which the caller has a hold. */
+static __always_inline void found_stage(struct discovery *discovery, u32 index)
+{
+	if (discovery->held)
+		stage_put(discovery->held, discovery->now);
+	discovery->held = index;
+	discovery->stage = index;
+}
+
+/* Rule 5: the process further up that is the root of the stage that holds this pipe end; NULL: the process itself. */
+static __always_inline struct task_state *climb_to_root(struct task_struct *p, const struct fifo *fifo,
+						struct discovery *discovery)
+{
+	struct task_struct *at = p->group_leader;
+	struct task_state *root = NULL;
+	u64 address = discovery->address;
+
+	address = (u64)BPF_CORE_READ(TASK(address), group_leader);
+#pragma unroll
+	for (int i = 0; i < MAX_CLIMB; i++) {
+		struct task_state *above;
+		u64 start = at->start_time;
+
+		address = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
+		if (!holds_as_stdio(address, &fifo->key, fifo->side))
+			break;
+		at = at->real_parent->group_leader;
+		above = state_of(at);
+		if (!above || start < above->exec_ns)
+			break;
+		discovery->root = address;
+		root = above;
+	}
+	return root;
+}
+
+/* A FIFO that belongs to the stage of another process further up, `root`, and to this one as its descendant. */
+static __always_inline void share_end(u32 tgid, struct fifo *fifo, struct discovery *discovery,
+				      struct task_state *root)
+{
+	struct stage *own = discovery->stage ? stage_at(discovery->stage) : NULL, *shared;
+	u32 index = stage_of_other(discovery->root, root, STATE_OTHER, discovery->flags,
+				   discovery->now);
+
+	if (!index)
+		return;
+	if (own && own->pid != tgid)
+		own = NULL;
+	/* a child that its parent feeds stands beside it, and so does its stdout */
+	if (own && word_outer(own->word) != index) {
+		register_end(discovery->stage, fifo, discovery->now);
+		stage_put(index, discovery->now);
+		return;
+	}
+	if (own)
+		borrow_end(discovery->stage, fifo);
+	register_end(index, fifo, discovery->now);
+	shared = stage_at(index);
+	/* a descendant belongs to it, unless it is in a stage further in already */
+	if (shared && discovery->stage == word_outer(shared->word))
+		found_stage(discovery, index);
+	else
+		stage_put(index, discovery->now);
+}
+
+/* Registers a FIFO that is stdin or stdout with its stage, which is made if there is none. */
+static __always_inline void discover_end(struct task_state *task, struct fifo *fifo,
+					 struct discovery *discovery, struct task_state *root)
+{
+	u64 self = discovery->address;
+	u32 tgid = BPF_CORE_READ(TASK(self), tgid), index;
+	struct stage *stage;
+
+	if (root) {
+		share_end(tgid, fifo, discovery, root);
+		return;
+	}
+	if (is_root(discovery->stage, tgid)) {
+		register_end(discovery->stage, fifo, discovery->now);
+		return;
+	}
+	index = create_stage(self, task, discovery->stage, discovery->flags, discovery->now);
+	stage = index ? stage_at(index) : NULL;
+	if (!stage)
+		return;
+	found_stage(discovery, index);
+	stage->exec_ns = task->exec_ns;
+	register_end(index, fifo, discovery->now);
+}
+
+/* Looks at a process's stdin and stdout. */
+static __always_inline void discover_stdio(struct task_struct *p, struct task_state *task,
+					   struct discovery *discovery)
+{
+	for (u32 fd = 0; fd < 2; fd++) {
+		struct fifo fifo = {};
+		u32 known;
+
+		if (!fifo_at(discovery->address, fd, &fifo) || fifo.both)
+			continue;
+		known = known_end(discovery->stage, &fifo.key, fifo.side);
+		if (!known)
+			discover_end(task, &fifo, discovery, climb_to_root(p, &fifo, discovery));
+		else if (end_stage(known) != discovery->stage && is_root(discovery->stage, p->tgid))
+			borrow_end(discovery->stage, &fifo);
+	}
+}
+
+/* The same for the current task: verified once, though called twice. */
+GLOBAL(int, discover_own_stdio)(struct task_state *task, struct discovery *discovery)
+{
+	if (!task || !discovery)
+		return 0;
+	discover_stdio(bpf_get_current_task_btf(), task, discovery);
+	return 0;
+}
+
+/* The current task looks at its own stdin and stdout and enters the stage it finds. */
+GLOBAL(int, discover_self)(struct task_state *task, u32 ask, u64 now)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct discovery discovery = {
+		.address = bpf_get_current_task(),
+		.now = now,
+		.ask = ask,
+	};
+
+	if (is_gone(task) || !claim(task))
+		return 0;
+	take_up_pending(task, now);
+	discovery.stage = task->stage;
+	if (task->clock)
+		bring_up_to_date(task, 1, now);
+	if (task->born_ns)
+		credit_usage(discovery.address, task);
+	discover_own_stdio(task, &discovery);
+	/* an edge may have moved the process out of its parent's stage */
+	if (discover_parents(p, task, &discovery))
+		discover_own_stdio(task, &discovery);
+	enter_stage(task, discovery.stage, now);
+	release(task);
+	if (discovery.held)
+		stage_put(discovery.held, now);
+	return 0;
+}
+
+enum relation_flag {
+	RELATED = 1,	/* siblings, or one is the other's parent */
+	CHILD = 2,
+};
+
+/* What the stage at a slot of a pipe is to a process and its parent: flags of enum relation_flag. */
+GLOBAL(u32, relation)(u32 reference, u32 tgid, u32 parent)
+{
+	struct stage *other = stage_referred(reference);
+
+	if (!other)
+		return 0;
+	if (other->parent_pid == tgid)
+		return RELATED | CHILD;
+	return other->pid == parent || other->parent_pid == parent ? RELATED : 0;
+}
+
+/* The same of all stages at the other side of its pipe. */
+static __always_inline u32 relations(u64 p, const struct pipe *pipe, u32 side)
+{
+	u32 tgid = BPF_CORE_READ(TASK(p), tgid), parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
+	u32 found = 0;
+
+	for (int i = 0; i < PIPE_SLOTS; i++)
+		found |= relation(pipe->stages[side == SIDE_READ][i], tgid, parent);
+	return found;
+}
+
+/*
+ * A task falls asleep on a pipe end that none of its stages knows. A process that has not
+ * exec'd since its fork, a named FIFO and a standard descriptor make a stage. Otherwise the
+ * pipe must have a stage at its other side that this process is related to (rule 4); a shell
+ * that reads its child's output is an endpoint.
+ */
+GLOBAL(int, discover_by_sleep)(u64 p, struct task_state *task, struct fifo *fifo, u32 fd, u64 now)
+{
+	struct pipe_key key;
+	struct pipe *pipe;
+	u32 index, found;
+
+	if (is_gone(task) || !fifo || fifo->both)
+		return 0;
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (fd > 1 && !fifo->named &&
+	    !(BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)) {
+		key = fifo->key;
+		pipe = bpf_map_lookup_elem(MAP(pipes), &key);
+		found = pipe ? relations(p, pipe, fifo->side) : 0;
+		if (!found)
+			return 0;
+		if (pipe && found & CHILD && !index && fifo->side == SIDE_READ &&
+		    !(command_flags_of(p) & COMMAND_INTERPRETER)) {
+			set_endpoint(pipe, p, SIDE_READ);
+			return 0;
+		}
+	}
+	if (!index)
+		index = become_stage(p, task, now);
+	return register_end(index, fifo, now);
+}
+
+#endif

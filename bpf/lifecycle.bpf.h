@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A process is forked, execs, exits, ends: which stage it belongs to from then on.
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_* and .looks, and the counts of forks, execs,
+ * failed execs and children of stages.
+ * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
+ * or has missed its exec.
+ * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only storm'`.
+ * Cannot see forks of processes that are not to be followed (control.watch_pid): they get no record.
+ */
+#ifndef PIPELINED_LIFECYCLE_H
+#define PIPELINED_LIFECYCLE_H
+
+#include "alone.bpf.h"
+#include "arguments.bpf.h"
+#include "discovery.bpf.h"
+#include "readahead.bpf.h"
+
+/* An exec of the current task has returned. A failed one leaves no trace in the scheduler. */
+static __always_inline int exec_returned(long result)
+{
+	struct task_state *task;
+	struct stage *stage;
+	u32 index;
+
+	if (result >= 0)
+		return 0;
+	task = state_of(bpf_get_current_task_btf());
+	index = stage_of(task);
+	for_each_enclosing_stage(stage, index)
+		__sync_fetch_and_add(&stage->exec_failures, 1);
+	return 0;
+}
+
+/* A thread ended: credits its CPU time and, of a main thread, its life to stages of which it is not the root. */
+GLOBAL(int, credit_child)(u32 index, u32 tgid, u64 cpu, u64 life)
+{
+	struct stage *stage;
+
+	for_each_enclosing_stage(stage, index) {
+		if (stage->pid == tgid)
+			continue;
+		__sync_fetch_and_add(&stage->children_cpu_ns, cpu);
+		__sync_fetch_and_add(&stage->children_life_ns, life);
+	}
+	return 0;
+}
+
+/* The last switch of a thread, after exit_mm: its time ends here. */
+static __always_inline void end_task(struct task_struct *p, struct task_state *task, u64 now)
+{
+	u64 clock;
+	u32 index;
+
+	if (stage_of(task)) {
+		credit_usage(bpf_get_current_task(), task);
+		credit_child(task->stage, p->tgid, p->se.sum_exec_runtime,
+			     p->pid == p->tgid ? now - p->start_time : 0);
+	}
+	clock = __sync_lock_test_and_set(&task->clock, 0);
+	if (clock)
+		task_credit(task, clock, now);
+	forget(task, p->pid);
+	index = __sync_lock_test_and_set(&task->stage, STAGE_DEAD);
+	if (!index || index == STAGE_DEAD)
+		return;
+	if (clock)
+		stage_add(index, -state_counts(clock >> CLOCK_STATE_SHIFT), now);
+	stage_put(index, now);
+}
+
+/* Has the process not exec'd yet, and was it forked less than YOUNG_NS ago? If not, its time so far is dropped. */
+static __always_inline int still_young(struct task_struct *p, struct task_state *task, u64 now)
+{
+	if (!task->born_ns)
+		return 0;
+	if (now - task->born_ns < YOUNG_NS)
+		return 1;
+	task->born_ns = 0;
+	if (!task->stage)
+		task->clock = 0;
+	return 0;
+}
+
+/* The process may get new pipes: look at its switches again. */
+static __always_inline void follow_again(struct task_struct *p, struct task_state *task)
+{
+	task->looks = 0;
+	note(task, p->pid);
+}
+
+/* The current process has become another program. */
+static __always_inline void after_exec(struct task_struct *p, struct task_state *task, u64 now)
+{
+	task->exec_id = p->self_exec_id;
+	take_up_pending(task, now);
+	task->exec_ns = now;
+	task->cached_end = 0;
+	discover_self(task, ASK_USED, now);
+	rename_stage(bpf_get_current_task(), task->stage, now);
+	leave_ends(bpf_get_current_task(), task->stage);
+	discover_arguments(bpf_get_current_task(), task, now);
+	discover_alone(bpf_get_current_task(), task, now);
+	task->born_ns = 0;
+	if (!task->stage)
+		task->clock = 0;
+	follow_again(p, task);
+}
+
+/*
+ * Some execs have no event (seen on 7.3). The likely reason: where a tracepoint's program can be
+ * preempted, it does not run for another task meanwhile (bpf_prog.active). in_execve: the event
+ * is still to come.
+ */
+static __always_inline int missed_exec(struct task_struct *self, const struct task_state *task)
+{
+	return self->self_exec_id != task->exec_id && !BPF_CORE_READ_BITFIELD(self, in_execve);
+}
+
+/* sched_process_exec */
+static __always_inline void process_execs(struct task_struct *p)
+{
+	struct task_state *task = state_of(p);
+
+	if (!task)
+		return;
+	after_exec(p, task, bpf_ktime_get_ns());
+	if (task->stage)
+		reader_gets_cpu(p->pid);
+}
+
+static __always_inline void count_fork(u32 index)
+{
+	struct stage *stage;
+
+	for_each_enclosing_stage(stage, index)
+		__sync_fetch_and_add(&stage->forks, 1);
+}
+
+/* Is the process outside the tree that `pipelined run` watches? Its tasks get no record. */
+static __always_inline int is_unwatched(u32 tgid)
+{
+	struct control *control = control_page();
+
+	return control && control->watch_pid && control->watch_pid != tgid;
+}
+
+/* A new record for a task that has none; NULL if there is no memory. */
+static __always_inline struct task_state *make_state(struct task_struct *p)
+{
+	struct task_state *made;
+
+	made = bpf_task_storage_get(MAP(tasks), p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (made) {
+		note(made, p->pid);
+		made->exec_id = p->self_exec_id;
+	}
+	return made;
+}
+
+/* A new task is in the stage of the task that made it, if any. */
+static __always_inline void inherit_stage(struct task_state *born, const struct task_state *from)
+{
+	u32 stage = stage_of(from);
+
+	if (!stage)
+		return;
+	born->stage = stage;
+	stage_hold(stage);
+}
+
+/*
+ * A new task without a record: another task was stopped on this CPU inside the kernel's own
+ * storage code (bpf_task_storage_busy), so none could be made at the fork. Or the task is older
+ * than the daemon, and the first sweep has not come to it yet.
+ */
+LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
+{
+	struct task_struct *leader = p->group_leader;
+	struct task_state *born, *above;
+
+	if (p->flags & PF_KTHREAD || is_unwatched(0))
+		return NULL;
+	born = make_state(p);
+	if (!born) {
+		count_lost(LOST_TASKS);
+		return NULL;
+	}
+	if (bpf_ktime_get_ns() - p->start_time > YOUNG_NS)
+		return born;
+	if (p->tgid == p->pid)
+		leader = p->real_parent->group_leader;
+	above = state_of(leader);
+	if (p->tgid == p->pid) {
+		born->born_ns = p->start_time;
+		born->parent_pid = leader->tgid;
+		born->parent_start_ns = leader->start_time;
+	}
+	inherit_stage(born, above);
+	if (born->born_ns || born->stage)
+		born->clock = clock_pack(STATE_RUNQUEUE, p->start_time);
+	return born;
+}
+
+/* There is no memory for a child's record now: make_state_late makes it at the child's first switch. */
+static __always_inline void expect_late_state(struct task_struct *child)
+{
+	u32 *bucket = bucket_of(child->pid);
+
+	if (is_unwatched(0))
+		count_lost(LOST_TASKS);
+	else if (bucket)
+		*bucket += 1;
+}
+
+/* sched_process_fork: a process or a thread. */
+static __always_inline void task_forks(struct task_struct *parent, struct task_struct *child)
+{
+	struct task_state *task = state_of(parent), *born;
+	int is_process = child->tgid != parent->tgid;
+	u64 now;
+
+	if (child->flags & PF_KTHREAD || (!task && is_unwatched(parent->tgid)))
+		return;
+	now = bpf_ktime_get_ns();
+	if (task) {
+		take_up_pending(task, now);
+		/* a subshell about to have children: they inherit the stage that it belongs to */
+		if (parent->group_leader->flags & PF_FORKNOEXEC)
+			discover_self(task, ASK_READER, now);
+	}
+	if (is_process && stage_of(task))
+		count_fork(task->stage);
+	born = make_state(child);
+	if (!born) {
+		expect_late_state(child);
+		return;
+	}
+	if (is_process) {
+		born->born_ns = now;
+		note_fed_pipes(bpf_get_current_task(), born);
+		born->parent_pid = parent->tgid;
+		born->parent_start_ns = parent->group_leader->start_time;
+		if (task)
+			follow_again(parent, task);
+	}
+	inherit_stage(born, task);
+	if (is_process || born->stage)
+		born->clock = clock_pack(STATE_RUNQUEUE, now);
+}
+
+static __always_inline void count_exit(u32 tgid, u32 index)
+{
+	struct stage *stage;
+
+	for_each_enclosing_stage(stage, index)
+		if (stage->pid != tgid)
+			__sync_fetch_and_add(&stage->exited_children, 1);
+}
+
+/* sched_process_exit: of the last thread of a process. */
+static __always_inline void process_exits(struct task_struct *p)
+{
+	struct task_state *task;
+	u64 now;
+
+	if (p->flags & PF_KTHREAD || p->signal->live.counter)
+		return;
+	task = state_of(p);
+	if (!task)
+		return;
+	now = bpf_ktime_get_ns();
+	if (missed_exec(p, task))
+		after_exec(p, task, now);
+	take_up_pending(task, now);
+	/* the last look while its files are open: it may never have exec'd nor slept */
+	discover_self(task, ASK_USED, now);
+	if (is_gone(task))
+		return;
+	if (task->stage)
+		discover_feeding_parent(p, task, now);
+	if (is_root(task->stage, p->tgid))
+		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
+			try_end_again(task->stage, slot, now);
+	note(task, p->pid);
+	name_again(bpf_get_current_task(), task->stage);
+	count_exit(p->tgid, task->stage);
+}
+
+#endif

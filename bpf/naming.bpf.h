@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a stage is called: by the latest exec of its root, or of the child that a wrapper started.
+ * Owns no map; reads `commands`, writes the names and flags of `stages`.
+ * Called when a stage is made, at exec and at exit, and by the sweep for roots that have not exec'd.
+ * Costs one look-up in a hash for each name; nothing at a switch.
+ * Cannot see a name that a thread gives itself later: the process's own at its last exec counts.
+ */
+#ifndef PIPELINED_NAMING_H
+#define PIPELINED_NAMING_H
+
+#include "accounting.bpf.h"
+
+/* enum command_flag of a command name, without the version at its end (python3.11). */
+GLOBAL(u32, command_flags)(const struct command *name)
+{
+	struct command command = {};
+	u32 *flags;
+	u8 keep = 0;
+
+	if (!name)
+		return 0;
+	for (int i = COMM_LEN - 1; i >= 0; i--) {
+		u8 letter = name->name[i];
+
+		if (letter && letter != '.' && (u8)(letter - '0') > 9)
+			keep = 0xff;
+		command.name[i] = letter & keep;
+	}
+	flags = bpf_map_lookup_elem(MAP(commands), &command);
+	return flags ? *flags : 0;
+}
+
+/* The name of a task's process; its threads may have others. */
+static __always_inline void command_of(u64 p, struct command *command)
+{
+	u64 leader = (u64)BPF_CORE_READ(TASK(p), group_leader);
+
+	BPF_CORE_READ_STR_INTO(&command->name, TASK(leader), comm);
+}
+
+/* The stage takes the name of this process. */
+static __always_inline void name_stage(struct stage *stage, u64 p)
+{
+	struct command command = {};
+	u32 flags, of_command;
+
+	command_of(p, &command);
+	of_command = command_flags(&command);
+	flags = stage->flags & (STAGE_PARTIAL | STAGE_ALONE);
+	if (of_command & COMMAND_INTERPRETER)
+		flags |= STAGE_INTERPRETER;
+	if (of_command & COMMAND_WRAPPER)
+		flags |= STAGE_WRAPPER;
+	stage->flags = flags;
+	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
+}
+
+/*
+ * Some programs start themselves again under another name (busybox, by /proc/self/exe or after
+ * a mere fork) and set that name when their stage exists already.
+ */
+GLOBAL(int, name_again)(u64 p, u32 index)
+{
+	struct stage *stage = stage_at(index);
+	int unnamed;
+
+	if (!index || !stage || stage->name_pid != BPF_CORE_READ(TASK(p), tgid))
+		return 0;
+	unnamed = stage->comm[0] == 'e' && stage->comm[1] == 'x' && stage->comm[2] == 'e' &&
+		  !stage->comm[3];
+	if (unnamed || BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)
+		name_stage(stage, p);
+	return 0;
+}
+
+/* A process has exec'd: it names the stages of which it is the root, and those whose wrapper started it. */
+GLOBAL(int, rename_stage)(u64 p, u32 index, u64 now)
+{
+	struct stage *stage;
+	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
+	u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
+	u32 above = BPF_CORE_READ(TASK(p), real_parent, real_parent, tgid);
+
+	for_each_enclosing_stage(stage, index) {
+		__sync_fetch_and_add(&stage->execs, 1);
+		if (stage->pid == tgid)
+			stage->exec_ns = now;
+		if (stage->name_pid == tgid) {
+			name_stage(stage, p);
+		} else if (stage->flags & STAGE_WRAPPER &&
+			   (stage->name_pid == parent || stage->name_pid == above)) {
+			stage->name_pid = tgid;
+			name_stage(stage, p);
+		}
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Rule 4 (docs/CONCEPTS.md): is the parent of a process at the other end of its pipe, and as what?
+ * Owns no map; writes task_state.fed_by_parent and the endpoints of `pipes`.
+ * Called at fork, and when the pipe of a process that is looked at shows no stage at its other end.
+ * Costs up to MAX_FDS guarded reads of the parent's descriptors; nothing at a switch that repeats a known sleep.
+ * Cannot see a parent that closed its end before the child was looked at, unless it could write to it at the fork.
+ */
+#ifndef PIPELINED_PARENTS_H
+#define PIPELINED_PARENTS_H
+
+#include "sleep.bpf.h"
+#include "topology.bpf.h"
+
+/* Remembers which pipes the parent of a process being forked can write to; it may close them soon. */
+GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
+{
+	u32 scratch = take_scratch();
+	struct scratch *page = scratch_at(scratch);
+	struct fifo fifo = {};
+	u32 fd = 3;
+
+	if (!born || !page || !holds_above_stdio(parent, page))
+		fd = MAX_FDS;
+	for (; fd < MAX_FDS; fd++) {
+		if (!page->files[fd] || !fifo_at(parent, fd, &fifo) || fifo.side != SIDE_WRITE)
+			continue;
+		born->fed_by_parent[1] = born->fed_by_parent[0];
+		born->fed_by_parent[0] = fifo.key.inode;
+	}
+	give_scratch(scratch);
+	return 0;
+}
+
+/* What proves that a parent uses the other end of a pipe. Each value includes those before it. */
+enum ask {
+	ASK_NOBODY,	/* the other end is known, or has been looked for often enough */
+	ASK_READER,	/* it is asleep in a read of the pipe: a shell that forks a pipeline holds all pipes at first */
+	ASK_USED,	/* or the pipe has been used */
+	ASK_EAGERLY,	/* or it can write to the pipe: the child has slept on it before, and somebody wrote */
+};
+
+/* What a look at a process starts from and comes to. */
+struct discovery {
+	u64 address;	/* of the process's task, as a number */
+	u64 root;	/* of the task that is the stage's root, if that is another process */
+	u64 now;
+	u32 stage;	/* in: the innermost stage so far; out: the one found */
+	u32 flags;	/* of stages that are made */
+	u32 held;	/* the caller must put this stage when done */
+	u32 ask;	/* enum ask */
+};
+
+/* Could the parent write to this pipe at the fork, and has it not exec'd since then (rule 4)? */
+static __always_inline int fed_by(const struct task_state *parent, const struct task_state *task,
+				  u64 start, u64 inode)
+{
+	return parent && task && parent->exec_ns < start &&
+	       (task->fed_by_parent[0] == inode || task->fed_by_parent[1] == inode);
+}
+
+/* Has a stage been seen at the other side of this pipe? */
+GLOBAL(int, has_partner)(const struct fifo *fifo)
+{
+	struct pipe_key key;
+	struct pipe *pipe;
+
+	if (!fifo)
+		return 0;
+	key = fifo->key;
+	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
+	if (!pipe)
+		return 0;
+	for (int i = 0; i < PIPE_SLOTS; i++)
+		if (stage_referred(pipe->stages[fifo->side == SIDE_READ][i]))
+			return 1;
+	return 0;
+}
+
+static __always_inline u32 other_side(u32 side)
+{
+	return side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
+}
+
+static __always_inline u32 command_flags_of(u64 p)
+{
+	struct command command = {};
+
+	command_of(p, &command);
+	return command_flags(&command);
+}
+
+enum hold {
+	PARENT_HOLDS = 1,	/* the other end of the pipe; or it wrote to it and has closed it since */
+	PARENT_ALONE = 2,	/* no other process has that end open */
+};
+
+/*
+ * Does the parent of process `self` hold the other end of its pipe? `above` is the parent's state,
+ * `flags` are those of its name.
+ * A shell holds its children's pipes; it uses those that are its stdout, or that it sleeps on. The same
+ * goes for a command that the shell became after forking (the arguments may show more).
+ */
+static __always_inline u32 parent_hold(u64 self, const struct fifo *fifo,
+				       const struct task_state *task,
+				       const struct task_state *above, u32 flags)
+{
+	u64 start = BPF_CORE_READ(TASK(self), start_time);
+	u64 parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
+	u32 side = other_side(fifo->side), sharing;
+	struct pipe_key key = fifo->key;
+
+	if (holds_as_stdio(parent, &key, side))
+		return PARENT_HOLDS | PARENT_ALONE;
+	if (side == SIDE_WRITE &&
+	    (flags & COMMAND_SHELL || above->exec_ns > start))
+		return 0;
+	sharing = holds_anywhere(parent, &key, side);
+	if (sharing)
+		return sharing == 1 ? PARENT_HOLDS | PARENT_ALONE : PARENT_HOLDS;
+	return (side == SIDE_WRITE && fed_by(above, task, start, key.inode) ? PARENT_HOLDS : 0) |
+	       (has_users(fifo, side) ? 0 : PARENT_ALONE);
+}
+
+static __always_inline void set_endpoint(struct pipe *pipe, u64 process, u32 side)
+{
+	struct command command = {};
+
+	command_of(process, &command);
+	__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
+	pipe->endpoint_side = side;
+	pipe->endpoint_pid = BPF_CORE_READ(TASK(process), tgid);
+}
+
+/*
+ * Is a parent that is the endpoint a stage? A parent that writes to its child is one; a parent that
+ * reads only if it is an interpreter. To hold a pipe does not prove that it is used: another child may
+ * have used it, which has not been discovered yet. A reader asleep on it proves a writer.
+ */
+GLOBAL(int, is_parent_stage)(const struct fifo *fifo, u32 ask, u32 hold, u32 flags, int asleep)
+{
+	u32 side;
+
+	if (!fifo)
+		return 0;
+	side = other_side(fifo->side);
+	if (side == SIDE_READ && !(flags & COMMAND_INTERPRETER))
+		return 0;
+	return asleep || (hold & PARENT_ALONE && was_used(fifo, side)) ||
+	       (ask == ASK_EAGERLY && side == SIDE_WRITE);
+}
+
+/*
+ * Is the other end of a pipe in the hands of the process's parent? If so, the parent becomes the pipe's
+ * endpoint. Returns 1 if it is a stage. `above` is the parent's state, `reading` what it is asleep in.
+ */
+GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
+			const struct discovery *discovery, const struct task_state *above,
+			u32 reading)
+{
+	struct pipe_key key;
+	struct pipe *pipe;
+	u32 side, hold, flags;
+	u64 parent;
+	int asleep;
+
+	if (!task || !fifo || !discovery || !above)
+		return 0;
+	key = fifo->key;
+	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
+	if (!pipe)
+		return 0;
+	parent = discovery->address;
+	parent = (u64)BPF_CORE_READ(TASK(parent), real_parent, group_leader);
+	asleep = reads_pipe(parent, reading, &key);
+	if (discovery->ask <= ASK_READER && !asleep)
+		return 0;
+	side = other_side(fifo->side);
+	flags = command_flags_of(parent);
+	hold = parent_hold(discovery->address, fifo, task, above, flags);
+	if (hold & PARENT_HOLDS)
+		set_endpoint(pipe, parent, side);
+	else if (pipe->endpoint_side != side ||
+		 pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid))
+		return 0;	/* nor did it at an earlier look: it may have closed it since */
+	return is_parent_stage(fifo, discovery->ask, hold, flags, asleep);
+}
+
+/* Looks for the other end of a pipe at the process's parent, and registers it there. */
+static __always_inline void discover_parent(struct task_struct *p, struct task_state *task,
+					    struct fifo *fifo, const struct discovery *discovery)
+{
+	struct task_struct *parent = p->real_parent->group_leader;
+	u64 address = discovery->address;
+	struct task_state *above;
+	u32 found;
+
+	/* it has its new name, but not the rest: on_exec comes later */
+	if (BPF_CORE_READ_BITFIELD(parent, in_execve))
+		return;
+	above = state_of(parent);
+	if (!ask_parent(task, fifo, discovery, above, reads_asleep(parent)))
+		return;
+	address = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
+	found = stage_of_other(address, above, STATE_OTHER, discovery->flags, discovery->now);
+	if (!found)
+		return;
+	fifo->side = other_side(fifo->side);
+	register_end(found, fifo, discovery->now);
+	stage_put(found, discovery->now);
+}
+
+/* For each end of its own at which no other stage was seen: is it the parent's? Returns whether any was. */
+LOCAL(int, discover_parents)(struct task_struct *p, struct task_state *task,
+			     struct discovery *discovery)
+{
+	int asked = 0;
+
+	for (u32 fd = 0; fd < 2; fd++) {
+		struct fifo fifo = {};
+
+		if (is_root(discovery->stage, p->tgid) && fifo_at(discovery->address, fd, &fifo) &&
+		    !fifo.both && !fifo.named && !has_partner(&fifo)) {
+			discover_parent(p, task, &fifo, discovery);
+			asked = 1;
+		}
+	}
+	return asked;
+}
+
+/* The current process exits and has closed its stdin. If that was a pipe, it has used it. */
+LOCAL(int, discover_feeding_parent)(struct task_struct *p, struct task_state *task, u64 now)
+{
+	struct discovery discovery = {
+		.address = bpf_get_current_task(),
+		.now = now,
+		.stage = task->stage,
+		.ask = ASK_EAGERLY,
+	};
+	struct stage *stage = stage_at(task->stage);
+	struct fifo fifo = {};
+	struct pipe_end *end;
+
+	if (!stage || !is_root(task->stage, p->tgid))
+		return 0;
+	end = &stage->ends[0];	/* stdin is looked at first */
+	if (end->side_and_flags != SIDE_READ + 1 || fifo_at(discovery.address, 0, &fifo))
+		return 0;
+	fifo.key = end_key(end);
+	fifo.side = SIDE_READ;
+	fifo.pipe = NULL;
+	if (!has_partner(&fifo))
+		discover_parent(p, task, &fifo, &discovery);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The life of a stage: made, entered by threads, held, moved into another one, ended.
+ * Owns the maps `stages` and `free_stages`; writes task_state.stage, .pending and .claimed.
+ * Called at fork, exec and exit, when a pipe is discovered, and by the sweep.
+ * About 1 us for a new stage, nothing per switch of a known one.
+ * Cannot see past MAX_DEPTH enclosing stages.
+ */
+#ifndef PIPELINED_STAGES_H
+#define PIPELINED_STAGES_H
+
+#include "naming.bpf.h"
+
+#define RETRIES 8
+
+static __always_inline struct stage *stage_referred(u32 reference)
+{
+	struct stage *stage = stage_at(reference & INDEX_MASK);
+
+	if (!reference || !stage ||
+	    (stage->generation << GENERATION_SHIFT | (reference & INDEX_MASK)) != reference)
+		return NULL;
+	return stage;
+}
+
+static __always_inline void stage_hold(u32 index)
+{
+	struct stage *stage = stage_at(index);
+
+	if (index && stage)
+		__sync_fetch_and_add(&stage->live, 1);
+}
+
+static __always_inline void count_ended(void)
+{
+	struct control *control = control_page();
+	u64 ended;
+
+	if (!control)
+		return;
+	ended = __sync_fetch_and_add(&control->ended, 1) + 1;
+	if (ended == control->wake_at)
+		bpf_ringbuf_output(MAP(wakeups), &ended, sizeof(ended), 0);
+}
+
+/* Gives up one hold on a stage. The last one ends it, and possibly those around it. */
+GLOBAL(int, stage_put)(u32 index, u64 now)
+{
+	/* no walk outwards as elsewhere: `word` must be the one that this very step has changed */
+	for (int i = 0; i < MAX_DEPTH && index; i++) {
+		struct stage *stage = stage_at(index);
+
+		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
+			return 0;
+		pipeline_add(index, 0, now);
+		stage->end_ns = now;	/* after its time: a sweep that sees the one sees the other */
+		count_ended();
+		/* set_outer may be moving it: whichever comes first gives up the hold */
+		index = word_outer(__sync_fetch_and_or(&stage->word, WORD_ENDED));
+	}
+	return 0;
+}
+
+/* A stage has been moved: takes what it counts for from the old enclosing stage to the new one. */
+static __always_inline void move_counts(u32 outer, u32 old, u64 counts, u64 now)
+{
+	if (outer && counts)
+		stage_add(outer, counts, now);
+	if (old && counts)
+		stage_add(old, -counts, now);
+}
+
+/* Moves a stage, with what it counts for now, into another enclosing stage. */
+static __always_inline void set_outer(u32 index, u32 outer, u64 now)
+{
+	struct stage *stage = stage_at(index);
+
+	if (!stage || outer == index)
+		return;
+	stage_hold(outer);
+	for (int i = 0; i < RETRIES; i++) {
+		u64 word = stage->word, counts = stage_counts(word);
+		u32 old = word_outer(word);
+		u64 moved = (word & ~((u64)INDEX_MASK << WORD_OUTER_SHIFT)) |
+			    (u64)outer << WORD_OUTER_SHIFT;
+
+		if (__sync_val_compare_and_swap(&stage->word, word, moved) != word)
+			continue;
+		if (word & WORD_ENDED) {
+			stage_put(outer, now);
+			return;
+		}
+		move_counts(outer, old, counts, now);
+		stage_put(old, now);
+		return;
+	}
+	stage_put(outer, now);
+	count_lost(LOST_UPDATES);
+}
+
+/* The root's life so far counts for its new stage. Returns its time on CPU. */
+static __always_inline u64 copy_life(struct stage *stage, const struct task_state *task)
+{
+	for (int i = 0; i < STATES; i++)
+		stage->time_ns[i] = task->young_ns[i];
+	stage->user_ns = task->user_ns;
+	stage->system_ns = task->system_ns;
+	stage->read_bytes = task->read_bytes;
+	stage->written_bytes = task->written_bytes;
+	stage->read_calls = task->read_calls;
+	stage->write_calls = task->write_calls;
+	return task->young_ns[STATE_CPU];
+}
+
+/* Who the root of a new stage is, and which process forked it. */
+static __always_inline void describe_root(struct stage *stage, u64 p, const struct task_state *task)
+{
+	stage->pid = stage->name_pid = BPF_CORE_READ(TASK(p), tgid);
+	stage->root_start_ns = BPF_CORE_READ(TASK(p), group_leader, start_time);
+	if (task && task->parent_pid) {
+		stage->parent_pid = task->parent_pid;
+		stage->parent_start_ns = task->parent_start_ns;
+	} else {
+		stage->parent_pid = BPF_CORE_READ(TASK(p), real_parent, tgid);
+		stage->parent_start_ns =
+			BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
+	}
+	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
+}
+
+/*
+ * A new stage whose root is `p`, inside stage `outer`, with a pipeline of its own. `task` is
+ * the root's state. With STAGE_FROM_NOW in `flags`, its life so far does not count. The caller
+ * holds the stage. Returns 0 if there is no room.
+ */
+GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
+{
+	u64 start = now, cpu = 0;
+	struct pipeline *pipeline;
+	struct stage *stage;
+	u32 index;
+
+	if (bpf_map_pop_elem(MAP(free_stages), &index)) {
+		count_lost(LOST_STAGES);
+		return 0;
+	}
+	stage = stage_at(index);
+	if (!stage)
+		return 0;
+	pipeline = &stage->pipeline;
+	if (task && task->born_ns && !(flags & STAGE_FROM_NOW)) {
+		start = task->born_ns;
+		cpu = copy_life(stage, task);
+	}
+	describe_root(stage, p, task);
+	stage->flags = flags & ~STAGE_FROM_NOW;
+	stage->live = 1;
+	name_stage(stage, p);
+	pipeline->moment = now & PIPELINE_CLOCK_MASK;
+	pipeline->start_ns = start;
+	pipeline->time_ns[0][0] = now - start - cpu;
+	pipeline->time_ns[1][0] = cpu;
+	stage_hold(outer);
+	stage->word = (u64)outer << WORD_OUTER_SHIFT;
+	stage->start_ns = start;	/* from now on the sweep sees it */
+	return index;
+}
+
+static __always_inline u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags,
+					u64 now)
+{
+	if (!task->born_ns || flags & STAGE_FROM_NOW)
+		credit_usage(p, task);	/* what it did before does not count for this stage */
+	return fill_stage(p, task, outer, flags, now);
+}
+
+/* In the task's own context: it enters stage `index`, whatever its state. */
+GLOBAL(int, enter_stage)(struct task_state *task, u32 index, u64 now)
+{
+	u64 counts;
+	u32 old;
+
+	if (!task)
+		return 0;
+	old = task->stage;
+	if (!index || index == old || old == STAGE_DEAD)
+		return 0;
+	if (task->clock)
+		bring_up_to_date(task, 1, now);
+	else
+		task->clock = clock_pack(STATE_CPU, now);
+	counts = state_counts(task->clock >> CLOCK_STATE_SHIFT);
+	stage_hold(index);
+	/* another CPU may have adopted this task into a stage of its process meanwhile */
+	if (__sync_val_compare_and_swap(&task->stage, old, index) != old) {
+		stage_put(index, now);
+		return 0;
+	}
+	stage_add(index, counts, now);
+	if (old) {
+		stage_add(old, -counts, now);
+		stage_put(old, now);
+	}
+	return 0;
+}
+
+/* Not in the task's own context: puts a task that is in no stage into one. Returns 1 if it did. */
+static __always_inline int adopt(struct task_state *task, u32 index, u32 state, u64 now)
+{
+	u64 counts = state_counts(state);
+
+	stage_hold(index);
+	if (__sync_val_compare_and_swap(&task->stage, 0, index) != 0) {
+		stage_put(index, now);
+		return 0;
+	}
+	stage_add(index, counts, now);
+	/* if the task is followed, or had an event meanwhile, it has counted itself or will */
+	if (__sync_val_compare_and_swap(&task->clock, 0, clock_pack(state, now)) != 0)
+		stage_add(index, -counts, now);
+	return 1;
+}
+
+/* In the task's own context: it enters the stage that another task has assigned to it, if any. */
+static __always_inline void take_up_pending(struct task_state *task, u64 now)
+{
+	u32 index = task->pending;
+
+	if (!index)
+		return;
+	/* in this order: who looks for its stage finds it in one place or the other */
+	enter_stage(task, index, now);
+	task->pending = 0;
+	stage_put(index, now);	/* the hold that came with the assignment */
+}
+
+#define CLAIM_TRIES 64	/* take as long as it takes to make a stage, a few us */
+
+/*
+ * A process may be found to be a stage by itself and by a child on another CPU at the same
+ * time. Only one of them makes the stage; it claims the task and releases it afterwards.
+ * Returns 0 if the other one is making it.
+ */
+GLOBAL(int, claim)(struct task_state *task)
+{
+	if (!task)
+		return 0;
+	for (int i = 0; i < CLAIM_TRIES; i++) {
+		if (__sync_val_compare_and_swap(&task->claimed, 0, 1) == 0)
+			return 1;
+		/* passes time; few turns, because the verifier goes through every try */
+		for (int pause = 0; pause < 4; pause++)
+			bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+static __always_inline void release(struct task_state *task)
+{
+	__sync_lock_test_and_set(&task->claimed, 0);
+}
+
+/* The innermost stage of a process if it is the root of that, else 0. */
+static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
+{
+	struct stage *stage = task->stage ? stage_at(task->stage) : NULL;
+
+	return stage && stage->pid == tgid ? task->stage : 0;
+}
+
+/* The stage of which another process is the root, made if there is none. The caller holds it. */
+GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags, u64 now)
+{
+	u32 index, pending;
+
+	if (is_gone(task))
+		return 0;
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (index) {
+		stage_hold(index);
+		return index;
+	}
+	if (!claim(task))
+		return 0;
+	pending = task->pending;
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (pending || index) {
+		index = pending ? pending : index;
+		stage_hold(index);
+	} else {
+		note(task, BPF_CORE_READ(TASK(p), pid));
+		index = create_stage(p, task, task->stage, flags | STAGE_FROM_NOW, now);
+		if (index && !(task->stage == 0 && task->clock == 0 &&
+			       adopt(task, index, state, now))) {
+			stage_hold(index);
+			task->pending = index;
+		}
+	}
+	release(task);
+	return index;
+}
+
+static __always_inline int is_root(u32 index, u32 tgid)
+{
+	struct stage *stage = index ? stage_at(index) : NULL;
+
+	return stage && stage->pid == tgid;
+}
+
+static __always_inline void stage_exec(u32 index, u64 now)
+{
+	struct stage *stage = stage_at(index);
+
+	if (index && stage) {
+		stage->exec_ns = now;
+		stage->execs = 1;
+	}
+}
+
+/* The current process becomes the root of a new stage. Returns 0 if there is no room. */
+static __always_inline u32 become_stage(u64 p, struct task_state *task, u64 now)
+{
+	u32 index;
+
+	if (!claim(task))
+		return 0;
+	take_up_pending(task, now);
+	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	if (!index) {
+		index = create_stage(p, task, task->stage, 0, now);
+		if (index) {
+			enter_stage(task, index, now);
+			stage_put(index, now);
+		}
+	}
+	release(task);
+	return index;
+}
+
+#endif

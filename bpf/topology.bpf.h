@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The pipes between stages and the pipelines that they make: stages that an edge joins share one pipeline.
+ * Owns the map `pipes`; writes the ends of `stages`, and which pipeline was merged into which.
+ * Called when a process is looked at for pipes: at fork, exec and exit, at a sleep on a pipe that its stage does not
+ * know yet, and by the sweep.
+ * Costs nothing at a switch of a known stage.
+ * Cannot see the use of a pipe at descriptors other than 0 and 1 by a process that never sleeps on it.
+ */
+#ifndef PIPELINED_TOPOLOGY_H
+#define PIPELINED_TOPOLOGY_H
+
+#include "fifo.bpf.h"
+#include "stages.bpf.h"
+
+static __always_inline u32 pipeline_root(u32 index)
+{
+	for (int i = 0; i < MAX_ALIASES; i++) {
+		struct pipeline *pipeline = pipeline_at(index);
+
+		if (!pipeline || !pipeline->alias)
+			break;
+		index = pipeline->alias;
+	}
+	return index;
+}
+
+static __always_inline int older(const struct pipeline *a, u32 ai, const struct pipeline *b, u32 bi)
+{
+	return a->start_ns != b->start_ns ? a->start_ns < b->start_ns : ai < bi;
+}
+
+/* Merges two pipelines: the younger becomes an alias of the older. Returns 0 if that has to be tried again. */
+GLOBAL(int, merge)(u32 a, u32 b, u64 now)
+{
+	u32 ra = pipeline_root(a), rb = pipeline_root(b), winner, loser;
+	struct pipeline *pa = pipeline_at(ra), *pb = pipeline_at(rb);
+
+	if (ra == rb || !pa || !pb)
+		return 1;
+	winner = older(pa, ra, pb, rb) ? ra : rb;
+	loser = winner == ra ? rb : ra;
+	pb = pipeline_at(loser);
+	if (!pb || __sync_val_compare_and_swap(&pb->alias, 0, winner) != 0)
+		return 0;
+	pipeline_add(winner, __sync_lock_test_and_set(&pb->moment, 0) & ~PIPELINE_CLOCK_MASK, now);
+	return 1;
+}
+
+/* What a stage credited to the one around it is taken off there, now that it has been moved out. */
+GLOBAL(int, take_back)(u32 outer_index, u32 left_index)
+{
+	struct stage *outer = stage_at(outer_index), *left = stage_at(left_index);
+
+	if (!outer || !left)
+		return 0;
+	for (int i = 0; i < STATES; i++)
+		__sync_fetch_and_add(&outer->time_ns[i], -left->time_ns[i]);
+	__sync_fetch_and_add(&outer->user_ns, -left->user_ns);
+	__sync_fetch_and_add(&outer->system_ns, -left->system_ns);
+	__sync_fetch_and_add(&outer->read_bytes, -left->read_bytes);
+	__sync_fetch_and_add(&outer->written_bytes, -left->written_bytes);
+	__sync_fetch_and_add(&outer->read_calls, -left->read_calls);
+	__sync_fetch_and_add(&outer->write_calls, -left->write_calls);
+	__sync_fetch_and_add(&outer->sleeps_empty, -left->sleeps_empty);
+	__sync_fetch_and_add(&outer->sleeps_full, -left->sleeps_full);
+	__sync_fetch_and_add(&outer->execs, -left->execs);
+	/* sleeps at an inner stage's ends are in its own slots, and in the sums of the stages around it */
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &left->ends[i];
+
+		if ((end->side_and_flags & END_SIDE_MASK) == SIDE_READ + 1)
+			__sync_fetch_and_add(&outer->sleeps_empty, -end->sleeps);
+		else
+			__sync_fetch_and_add(&outer->sleeps_full, -end->sleeps);
+	}
+	return 0;
+}
+
+/* An edge was found: both stages now belong to one pipeline, side by side. */
+static __always_inline int join(u32 a, u32 b, u64 now)
+{
+	struct stage *sa = stage_at(a), *sb = stage_at(b);
+	u32 inner = 0;
+
+	if (!sa || !sb)
+		return 0;
+	if (!merge(a, b, now) && !merge(a, b, now) && !merge(a, b, now))
+		count_lost(LOST_UPDATES);
+	if (word_outer(sa->word) == b)
+		inner = a;
+	else if (word_outer(sb->word) == a)
+		inner = b;
+	if (inner) {
+		u32 around = inner == a ? b : a;
+
+		set_outer(inner, word_outer((inner == a ? sb : sa)->word), now);
+		take_back(around, inner);
+	}
+	return 0;
+}
+
+/* enum pipe_side + 1 of an end, borrowed or not. */
+static __always_inline u32 end_side(const struct pipe_end *end)
+{
+	u32 bits = end->side_and_flags;
+
+	return (bits & END_BORROWED ? bits >> END_BORROWED_SHIFT : bits) & END_SIDE_MASK;
+}
+
+/* Slot of this end in a stage, or -1. Borrowed ends are not found. */
+GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
+{
+	struct stage *stage = stage_at(index);
+
+	if (!stage || !key)
+		return -1;
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &stage->ends[i];
+
+		if (end->inode == key->inode && end->device == key->device &&
+		    (end->side_and_flags & END_SIDE_MASK) == side + 1)
+			return i;
+	}
+	return -1;
+}
+
+/* Has the stage ever called read, or write? */
+static __always_inline int was_called(const struct stage *stage, u32 side)
+{
+	return side == SIDE_READ ? stage->read_calls != 0 : stage->write_calls != 0;
+}
+
+/* pipe_end.side_and_flags of this end of a stage, 0 if it has no such end. */
+static __always_inline u32 side_and_flags_of(u32 index, const struct pipe_key *key, u32 side)
+{
+	struct stage *stage = stage_at(index);
+	int slot = find_end(index, key, side);
+
+	return stage && slot >= 0 ? end_of(stage, slot)->side_and_flags : 0;
+}
+
+/* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
+static __always_inline int is_edge(u32 writer_index, u32 reader_index, const struct fifo *fifo)
+{
+	struct stage *writer = stage_at(writer_index), *reader = stage_at(reader_index);
+
+	if (!writer || !reader)
+		return 0;
+	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
+		return 0;
+	if ((side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE) |
+	     side_and_flags_of(reader_index, &fifo->key, SIDE_READ)) & END_UNUSED)
+		return 0;
+	if (fifo->named)	/* the next job may use the same FIFO: both must have lived at the same time */
+		return (writer->live || writer->end_ns > reader->root_start_ns) &&
+		       (reader->live || reader->end_ns > writer->root_start_ns);
+	if (writer->parent_pid == reader->parent_pid &&
+	    writer->parent_start_ns == reader->parent_start_ns)
+		return 1;
+	if (reader->parent_pid == writer->pid)
+		return 1;
+	if (writer->parent_pid == reader->pid)
+		return (writer->root_start_ns < reader->exec_ns ||
+			reader->flags & STAGE_INTERPRETER) &&
+		       !(side_and_flags_of(reader_index, &fifo->key, SIDE_READ) & END_LEFT);
+	/* the child of tee in rule 3 writes to tee's reader: both are in the pipeline already */
+	return pipeline_root(writer_index) == pipeline_root(reader_index);
+}
+
+static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u32 side)
+{
+	struct stage *stage = stage_at(index);
+	int slot = find_end(index, key, side);
+
+	if (stage && slot >= 0)
+		end_of(stage, slot)->side_and_flags = (side + 1) | END_JOINED;
+}
+
+/* Joins a stage with one that was seen at the other side of its pipe, if the pipe is an edge. */
+GLOBAL(int, join_partner)(u32 index, u32 reference, const struct fifo *fifo, u64 now)
+{
+	struct stage *stage = stage_at(index), *other = stage_referred(reference);
+	u32 found = reference & INDEX_MASK;
+
+	if (!stage || !other || !fifo)
+		return 0;
+	if (!(fifo->side == SIDE_WRITE ? is_edge(index, found, fifo) : is_edge(found, index, fifo)))
+		return 0;
+	mark_joined(index, &fifo->key, fifo->side);
+	mark_joined(found, &fifo->key, fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
+	return join(index, found, now);
+}
+
+/*
+ * Puts a pipe into a free slot of a stage. If there is none, the pipe's own slots still give
+ * the edge; only sleeps at this end are not counted apart.
+ */
+static __always_inline void add_end(struct stage *stage, const struct fifo *fifo, u32 side_and_flags)
+{
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &stage->ends[i];
+
+		if (end->inode || __sync_val_compare_and_swap(&end->inode, 0, fifo->key.inode))
+			continue;
+		end->device = fifo->key.device;
+		end->side_and_flags = side_and_flags;
+		return;
+	}
+}
+
+/* Puts a stage into the first slot of its side for which `is_free` holds, and returns from the caller. */
+#define take_slot(pipe, side, reference, is_free)                                         \
+	for (int i = 0; i < PIPE_SLOTS; i++) {                                            \
+		u64 *slot = &(pipe)->stages[(side) & 1][i];                               \
+		u64 old = *slot;                                                          \
+                                                                                          \
+		if (old == (reference) ||                                                 \
+		    (is_free && __sync_val_compare_and_swap(slot, old, reference) == old)) \
+			return;                                                           \
+	}
+
+static __always_inline int has_ended(u32 reference)
+{
+	struct stage *stage = stage_referred(reference);
+
+	return stage && stage->end_ns;
+}
+
+static __always_inline void add_slot(struct pipe *pipe, u32 side, u32 reference)
+{
+	take_slot(pipe, side, reference, (!old || !stage_referred(old)));
+	/* a named FIFO serves job after job, faster than their records are freed */
+	if (pipe->named)
+		take_slot(pipe, side, reference, has_ended(old));
+	count_lost(LOST_ENDS);
+}
+
+static __always_inline int stage_uses_both(const struct stage *stage, u32 index,
+					   const struct pipe *pipe, u32 side)
+{
+	u32 self = stage->generation << GENERATION_SHIFT | index;
+
+	for (int i = 0; i < PIPE_SLOTS; i++)
+		if (pipe->stages[side == SIDE_READ][i] == self)
+			return 1;
+	return 0;
+}
+
+/* The record of a pipe, made if there is none; NULL if there is no room. */
+static __always_inline struct pipe *pipe_at(const struct pipe_key *key)
+{
+	struct pipe *pipe = bpf_map_lookup_elem(MAP(pipes), key);
+	struct scratch *page = scratch_at(0);
+
+	if (pipe || !page)
+		return pipe;
+	bpf_map_update_elem(MAP(pipes), key, &page->no_pipe, BPF_NOEXIST);
+	pipe = bpf_map_lookup_elem(MAP(pipes), key);
+	if (!pipe)
+		count_lost(LOST_PIPES);
+	return pipe;
+}
+
+/* Records that a stage holds one end of a pipe, and joins it with the stages at the other end. */
+GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
+{
+	struct stage *stage = stage_at(index);
+	struct pipe_key key;
+	struct pipe *pipe;
+	int slot;
+
+	if (!index || !stage || !fifo || fifo->both)
+		return 0;
+	key = fifo->key;
+	slot = find_end(index, &key, fifo->side);
+	if (slot < 0)
+		add_end(stage, fifo, fifo->side + 1);
+	else
+		end_of(stage, slot)->side_and_flags &= ~(END_LEFT | END_UNUSED);
+	pipe = pipe_at(&key);
+	if (!pipe)
+		return 0;
+	pipe->named |= fifo->named;
+	fifo->named = pipe->named;
+	add_slot(pipe, fifo->side, stage->generation << GENERATION_SHIFT | index);
+	if (stage_uses_both(stage, index, pipe, fifo->side))
+		pipe->self = 1;
+	if (pipe->self)
+		return 0;
+	for (int i = 0; i < PIPE_SLOTS; i++) {
+		u32 reference = pipe->stages[fifo->side == SIDE_READ][i];
+
+		if (reference)
+			join_partner(index, reference, fifo, now);
+	}
+	return 0;
+}
+
+/* end_number of this end, of stage `index` or of one around it; 0 = unknown. */
+GLOBAL(u32, known_end)(u32 index, const struct pipe_key *key, u32 side)
+{
+	struct stage *stage;
+	int slot;
+
+	if (!key)
+		return 0;
+	for_each_enclosing_stage(stage, index) {
+		slot = find_end(index, key, side);
+		if (slot >= 0)
+			return end_number(index, slot);
+	}
+	return 0;
+}
+
+/*
+ * A stage inside another one uses a pipe of the outer one. An edge may move it out of there
+ * (the child of tee in rule 3); then the pipe is its own as well.
+ */
+GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
+{
+	struct stage *stage = stage_at(index);
+	u32 borrowed;
+
+	if (!stage || !fifo)
+		return 0;
+	borrowed = END_BORROWED | (fifo->side + 1) << END_BORROWED_SHIFT;
+	for (int i = 0; i < STAGE_ENDS; i++) {
+		struct pipe_end *end = &stage->ends[i];
+
+		if (end->inode == fifo->key.inode &&
+		    (end->side_and_flags & ~(END_LEFT | END_UNUSED)) == borrowed) {
+			end->side_and_flags = borrowed;
+			return 0;
+		}
+	}
+	add_end(stage, fifo, borrowed);
+	return 0;
+}
+
+/*
+ * Marks the end at `slot` as left if the stage's new program does not hold it; `joined` ends of
+ * the stage make edges. Returns how many of these it took away, 0 or 1.
+ */
+GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot, int joined)
+{
+	struct stage *stage = stage_at(index);
+	struct pipe_end *end;
+	struct pipe_key key;
+	u32 side, bits;
+
+	if (!stage)
+		return 0;
+	end = end_of(stage, slot);
+	key = end_key(end);
+	side = end_side(end);
+	if (!key.inode || !side)
+		return 0;
+	bits = end->side_and_flags | END_LEFT;
+	if (!was_called(stage, side - 1))
+		bits |= END_UNUSED;
+	if (bits & END_JOINED && (joined < 2 || !(bits & END_UNUSED)))
+		return 0;
+	if (holds_as_stdio(p, &key, side - 1))
+		return 0;
+	end->side_and_flags = bits & ~END_JOINED;
+	return !!(bits & END_JOINED);
+}
+
+/*
+ * The root of a stage has become another program, for instance by the shell's exec. What it
+ * read from its children before, `$(…)`, does not belong to that program. Nor does the stdout
+ * that `>(gzip > f)` had before its redirection, even if that makes an edge already, provided
+ * it was never used and the stage has another edge. If the program uses such a pipe after all,
+ * the pipe is registered again.
+ */
+GLOBAL(int, leave_ends)(u64 p, u32 index)
+{
+	struct stage *stage = stage_at(index);
+	int joined = 0;
+
+	if (!stage || stage->pid != BPF_CORE_READ(TASK(p), tgid))
+		return 0;
+	for (int i = 0; i < STAGE_ENDS; i++)
+		joined += !!(stage->ends[i].side_and_flags & END_JOINED);
+	for (u32 i = 0; i < STAGE_ENDS; i++)
+		joined -= leave_end(p, index, i, joined);
+	return 0;
+}
+
+/*
+ * One end of a stage that is about to end: whether it makes an edge may have become known
+ * since it was registered (the children of tee in rule 3 are known to be in the pipeline of
+ * tee's reader once tee itself is).
+ */
+GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
+{
+	struct stage *stage = stage_at(index);
+	struct fifo fifo = {};
+	struct pipe_end *end;
+	u32 side;
+
+	if (!stage)
+		return 0;
+	end = end_of(stage, slot);
+	if (!end->inode || end->side_and_flags & END_LEFT)
+		return 0;
+	side = end_side(end);
+	fifo.key = end_key(end);
+	fifo.side = side - 1;
+	if (end->side_and_flags & END_BORROWED) {
+		if (known_end(word_outer(stage->word), &fifo.key, fifo.side))
+			return 0;
+		end->side_and_flags = side;
+	}
+	return register_end(index, &fifo, now);
+}
+
+#endif
