@@ -19,9 +19,10 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.errors import UserError
+from pipelined.http_port.server import HttpServer
 from pipelined.runs import LEVELS, STATES, Run
 from pipelined.schema import run_as_dict
-from pipelined.web.app import HttpServer, create_app, serve
+from pipelined.web.app import create_app
 from unit.observed import HOST, FakeObserver, run
 
 PROMETHEUS_ACCEPT = (
@@ -343,6 +344,12 @@ def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, bytes]:
     connection.request("GET", path)
     answer = connection.getresponse()
     return answer.status, answer.read()
+
+
+def serve(app: Flask, host: str, port: int) -> HttpServer:
+    server = HttpServer(app, host, port)
+    server.start()
+    return server
 
 
 def refuses(port: int) -> bool:

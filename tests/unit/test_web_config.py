@@ -25,6 +25,7 @@ from certificates import Authority
 from pipelined.config import Address, Config
 from pipelined.daemon.serve import serve
 from pipelined.errors import UserError
+from pipelined.http_port.server import HttpServer
 from pipelined.http_port.tls import CURVES, VERSIONS
 from pipelined.http_port.web_config import (
     _HEADERS,
@@ -34,7 +35,6 @@ from pipelined.http_port.web_config import (
     WebConfigFile,
     read,
 )
-from pipelined.web.app import HttpServer
 
 #: Of "secret", at the lowest cost there is.
 HASH = "$2b$04$DaBjQgOeu0eDKLYt5q9oy.g8mssJa8xMvg1IlljMVILn5oE3UOE2i"

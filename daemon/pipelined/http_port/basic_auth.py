@@ -147,7 +147,7 @@ class Logins:
         if admitted:
             return Verdict.ADMITTED
         shown = name[:40].decode(errors="replace")
-        self._log.tell("login", f"wrong user name or password from {address} (user {shown!r})")
+        self._log.info("login", f"wrong user name or password from {address} (user {shown!r})")
         return Verdict.WRONG
 
 

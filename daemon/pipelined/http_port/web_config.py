@@ -31,7 +31,6 @@ from pipelined.http_port.tls import (
     TLS13_SUITES,
     VERSIONS,
     TlsError,
-    TlsStream,
     Wanted,
     context_of,
     expiry_of,
@@ -39,7 +38,6 @@ from pipelined.http_port.tls import (
 from pipelined.http_port.yaml_nodes import Material, Nodes
 
 if TYPE_CHECKING:
-    import socket
     import ssl
 
     import yaml
@@ -115,8 +113,8 @@ class WebConfig:
         return tuple(one.path for one in named if one and one.path)
 
     @property
-    def asks_who(self) -> bool:
-        """Whether it keeps anybody out."""
+    def requires_authentication(self) -> bool:
+        """Whether clients need a password or a certificate."""
         required = self.tls is not None and self.tls.client_auth == "RequireAndVerifyClientCert"
         return bool(self.users) or required
 
@@ -345,9 +343,9 @@ class WebConfigFile:
         return self._now().context is not None
 
     @property
-    def asks_who(self) -> bool:
-        """Whether it keeps anybody out."""
-        return self._now().config.asks_who
+    def requires_authentication(self) -> bool:
+        """Whether clients need a password or a certificate."""
+        return self._now().config.requires_authentication
 
     @property
     def certificate_expiry(self) -> float | None:
@@ -365,12 +363,15 @@ class WebConfigFile:
         now = self._now()
         return now.config, now.logins
 
-    def stream(self, sock: socket.socket) -> TlsStream:
-        """TLS, as it holds now, over a new connection."""
+    def tls_in_use(self) -> tuple[ssl.SSLContext, frozenset[str]]:
+        """For a new connection: the context, and the names of clients that are let in (none: all).
+
+        Only if `tls`.
+        """
         self._look()
         now = self._now()
         assert now.context is not None and now.config.tls is not None
-        return TlsStream(sock, now.context, now.config.tls.allowed_names)
+        return now.context, now.config.tls.allowed_names
 
     def _now(self) -> _InUse:
         assert self._in_use is not None
