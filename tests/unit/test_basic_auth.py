@@ -13,7 +13,8 @@ import pytest
 from flask import Flask
 
 from pipelined.http_port.basic_auth import Logins, Verdict
-from pipelined.http_port.web_config import WebConfigFile, guarded
+from pipelined.http_port.guard import guarded
+from pipelined.http_port.web_config_file import WebConfigFile
 
 SECRET = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
 DEARER = bcrypt.hashpw(b"dearer", bcrypt.gensalt(5)).decode()

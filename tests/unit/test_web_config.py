@@ -32,9 +32,9 @@ from pipelined.http_port.web_config import (
     _HTTP_KEYS,
     _SECTIONS,
     _TLS_KEYS,
-    WebConfigFile,
     read,
 )
+from pipelined.http_port.web_config_file import WebConfigFile
 
 #: Of "secret", at the lowest cost there is.
 HASH = "$2b$04$DaBjQgOeu0eDKLYt5q9oy.g8mssJa8xMvg1IlljMVILn5oE3UOE2i"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from pipelined.http_port.server import HttpServer
-    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Hook, Observer
 
 __all__ = ["announcement", "exposure", "serve"]
@@ -259,7 +259,9 @@ def _has_terminal() -> bool:
 def _web_config(config: Config) -> WebConfigFile | None:
     if config.web_config_file is None:
         return None
-    from pipelined.http_port.web_config import WebConfigFile  # and TLS, YAML and bcrypt with it
+    from pipelined.http_port.web_config_file import (
+        WebConfigFile,  # and TLS, YAML and bcrypt with it
+    )
 
     return WebConfigFile(config.web_config_file)
 

@@ -41,7 +41,7 @@ from pipelined.http_port.sparing_log import SparingLog
 
 if TYPE_CHECKING:
     from pipelined.http_port.messages import WsgiApp
-    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.http_port.web_config_file import WebConfigFile
 
 __all__ = ["STOPPING", "HttpServer"]
 
@@ -82,7 +82,7 @@ class HttpServer:
         """With a `listener` it is the one to serve on, made for `host` and `port`."""
         self.app = app
         if web_config is not None:
-            from pipelined.http_port.web_config import guarded  # it takes memory
+            from pipelined.http_port.guard import guarded  # it takes memory
 
             self.app = guarded(app, web_config)
         self.host, self.port = host, port

@@ -10,41 +10,20 @@ file that is wrong by then changes nothing: what was read last stays.
 
 from __future__ import annotations
 
-import http
 import ipaddress
-import json
-import logging
-import os
 import re
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pipelined.errors import UserError
-from pipelined.http_port.basic_auth import Logins, Verdict
-from pipelined.http_port.tls import (
-    CIPHER_SUITES,
-    CURVES,
-    TLS13_SUITES,
-    VERSIONS,
-    TlsError,
-    Wanted,
-    context_of,
-    expiry_of,
-)
+from pipelined.http_port.tls import CIPHER_SUITES, CURVES, TLS13_SUITES, VERSIONS
 from pipelined.http_port.yaml_nodes import Material, Nodes
 
 if TYPE_CHECKING:
-    import ssl
-
     import yaml
 
-__all__ = ["WebConfig", "WebConfigFile", "guarded", "read"]
-
-log = logging.getLogger(__name__)
+__all__ = ["TlsSettings", "WebConfig", "read"]
 
 _TLS_KEYS = (
     "cert",
@@ -75,8 +54,6 @@ _VERIFIES = ("VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
 _DOES_NOT_VERIFY = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
 #: A check of a higher cost takes a core for longer than a scrape may (seconds).
 _MOST_COST = 16
-#: Seconds from one look at the files to the next, while the port is used.
-_LOOK_PACE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,212 +276,3 @@ def _name(name: str) -> str:
         return ipaddress.ip_address(name).compressed
     except ValueError:
         return name
-
-
-# -- in use
-
-
-@dataclass(frozen=True, slots=True)
-class _InUse:
-    config: WebConfig
-    context: ssl.SSLContext | None
-    expiry: float | None
-    logins: Logins | None
-
-
-class WebConfigFile:
-    """A web configuration in use. May be asked from any thread."""
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Reads the file and what it names; raises UserError."""
-        self._path = path
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._lock = threading.Lock()
-        self._looked = clock()
-        self._seen: Mapping[Path, object] = {}
-        self._in_use: _InUse | None = None
-        self.last_reload_successful = False
-        """Whether the files were right when they were read last."""
-        self.last_reload_success_time = 0.0
-        """When they were read and right last (Unix time)."""
-        with self._lock:
-            self._load()
-
-    @property
-    def tls(self) -> bool:
-        """Whether the port speaks TLS; for as long as the daemon runs."""
-        return self._now().context is not None
-
-    @property
-    def requires_authentication(self) -> bool:
-        """Whether clients need a password or a certificate."""
-        return self._now().config.requires_authentication
-
-    @property
-    def certificate_expiry(self) -> float | None:
-        """When the certificate stops being valid (Unix time); None without TLS."""
-        return self._now().expiry
-
-    def reload(self) -> None:
-        """Read the files again. Raises UserError when they are wrong: what was read last stays."""
-        with self._lock:
-            self._load()
-
-    def current(self) -> tuple[WebConfig, Logins | None]:
-        """What holds for a request now: reads changed files first, if it has not just looked."""
-        self._look()
-        now = self._now()
-        return now.config, now.logins
-
-    def tls_in_use(self) -> tuple[ssl.SSLContext, frozenset[str]]:
-        """For a new connection: the context, and the names of clients that are let in (none: all).
-
-        Only if `tls`.
-        """
-        self._look()
-        now = self._now()
-        assert now.context is not None and now.config.tls is not None
-        return now.context, now.config.tls.allowed_names
-
-    def _now(self) -> _InUse:
-        assert self._in_use is not None
-        return self._in_use
-
-    def _look(self) -> None:
-        if self._clock() - self._looked < _LOOK_PACE or not self._lock.acquire(blocking=False):
-            return  # looked just now, or somebody does
-        try:
-            self._looked = self._clock()
-            if all(_state(path) == state for path, state in self._seen.items()):
-                return
-            self._load()
-            log.info("%s: has changed; read again", self._path)
-        except UserError as error:
-            log.error("%s; what was read before stays in use", error)
-        finally:
-            self._lock.release()
-
-    def _load(self) -> None:
-        # Also where it fails: what is wrong is told once, and read again when it changes.
-        seen = {self._path: _state(self._path)}
-        try:
-            config = read(self._path)
-            seen |= {path: _state(path) for path in config.files}
-            before = self._in_use
-            if before and (config.tls is None) != (before.context is None):
-                raise UserError(
-                    f"{self._path}: TLS cannot be switched {'on' if config.tls else 'off'}"
-                    " while pipelined runs",
-                    "restart it",
-                )
-            context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
-        except UserError:
-            self.last_reload_successful = False
-            raise
-        finally:
-            self._seen = seen
-        if before and before.config.users == config.users:
-            logins = before.logins  # what it remembers still holds
-        else:
-            logins = Logins(config.users) if config.users else None
-        self._in_use = _InUse(config, context, expiry, logins)
-        self.last_reload_successful = True
-        self.last_reload_success_time = self._wall_clock()
-
-
-def _state(path: Path) -> object:
-    """Something that changes when the file does."""
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        return error.errno
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
-
-
-def _context(path: Path, tls: TlsSettings) -> tuple[ssl.SSLContext, float]:
-    """The context, and when its certificate expires. Raises UserError."""
-    certificate = tls.certificate.read(path)
-    wanted = Wanted(
-        certificate=certificate,
-        key=tls.key.read(path),
-        client_ca=tls.client_ca.read(path) if tls.client_ca else None,
-        client_required=tls.client_auth == "RequireAndVerifyClientCert",
-        min_version=tls.min_version,
-        max_version=tls.max_version,
-        cipher_suites=tls.cipher_suites,
-        prefer_server_cipher_suites=tls.prefer_server_cipher_suites,
-        curve=tls.curve,
-    )
-    try:
-        context = context_of(wanted)
-    except TlsError as error:
-        material = {"cert": tls.certificate, "key": tls.key, "client_ca": tls.client_ca}
-        about = material.get(error.part)
-        line, name = (about.line, about.key) if about else (tls.line, error.part)
-        shown = f"{name} {about.path}" if about and about.path else name
-        raise UserError(f"{path}:{line}: {shown}: {error.reason}", error.hint) from None
-    expiry = expiry_of(certificate)
-    if expiry < time.time():
-        log.warning(
-            "%s: the certificate of tls_server_config expired on %s: clients will refuse it;"
-            " renew it, and see openssl x509 -noout -enddate -in %s",
-            path,
-            time.strftime("%Y-%m-%d", time.gmtime(expiry)),
-            tls.certificate.path or "FILE",
-        )
-    return context, expiry
-
-
-def guarded(
-    app: Callable[[dict[str, Any], Any], Iterable[bytes]], web_config: WebConfigFile
-) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
-    """The WSGI application `app` behind the passwords and with the headers of `web_config`."""
-
-    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        config, logins = web_config.current()
-
-        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            ours = {name.lower() for name in config.headers}
-            kept = [(name, value) for name, value in headers if name.lower() not in ours]
-            return start_response(status, [*kept, *config.headers.items()], *error)
-
-        if logins is not None:
-            verdict = logins.verdict(
-                environ.get("HTTP_AUTHORIZATION", ""), environ.get("REMOTE_ADDR", "")
-            )
-            if verdict is not Verdict.ADMITTED:
-                return _refusal(verdict, environ, start)
-        return app(environ, start)
-
-    return answer
-
-
-_REFUSALS = {
-    Verdict.NO_LOGIN: (401, "give a user name and a password (basic authentication)"),
-    Verdict.WRONG: (401, "wrong user name or password"),
-    Verdict.BUSY: (429, "too many logins are being checked; try again in a second"),
-}
-
-
-def _refusal(verdict: Verdict, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-    code, message = _REFUSALS[verdict]
-    body = (json.dumps({"error": {"status": code, "message": message}}) + "\n").encode()
-    headers = [
-        ("Content-Type", "application/json"),
-        ("Content-Length", str(len(body))),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-    ]
-    if code == 401:
-        headers.append(("WWW-Authenticate", 'Basic realm="pipelined", charset="UTF-8"'))
-    else:
-        headers.append(("Retry-After", "1"))
-    start(f"{code} {http.HTTPStatus(code).phrase}", headers)
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]

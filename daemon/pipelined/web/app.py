@@ -28,7 +28,7 @@ from pipelined.web.query_parameters import as_bool, as_limit, as_text, parameter
 
 if TYPE_CHECKING:
     from pipelined.history.history import History
-    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer
 
 __all__ = ["create_app", "create_front"]
