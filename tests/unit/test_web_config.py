@@ -131,6 +131,36 @@ def test_what_is_not_said_is_as_elsewhere(directory: Path) -> None:
     assert tls.prefer_server_cipher_suites is True
 
 
+@pytest.mark.parametrize("cost", [4, 18, 31])
+def test_a_hash_of_any_cost_that_bcrypt_checks_is_taken(tmp_path: Path, cost: int) -> None:
+    hashed = HASH.replace("$04$", f"${cost:02}$")
+    assert read(write(tmp_path, f"basic_auth_users: {{bob: {hashed}}}\n")).users == {"bob": hashed}
+
+
+def test_certificates_are_not_asked_for_if_there_is_nothing_to_verify_them_by(
+    directory: Path,
+) -> None:
+    path = write(directory, f"{TLS}  client_auth_type: VerifyClientCertIfGiven\n")
+    tls = read(path).tls
+    assert tls is not None
+    assert tls.client_auth == "NoClientCert"
+    context, _ = WebConfigFile(path).tls_in_use()
+    assert context.verify_mode is ssl.CERT_NONE
+
+
+def test_the_exporter_toolkits_own_files_are_read(directory: Path) -> None:
+    # Its tests have them as examples of good ones.
+    for text in (
+        f"{TLS}  client_auth_type: VerifyClientCertIfGiven\n"
+        "  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]\n  max_version: TLS12\n"
+        "http_server_config:\n  http2: false\n",
+        f"{TLS}basic_auth_users:\n"
+        "  alice: $2y$12$1DpfPeqF9HzHJt.EWswy1exHluGfbhnn3yXhR7Xes6m3WJqFg0Wby\n"
+        "  bob: $2y$18$4VeFDzXIoPHKnKTU3O3GH.N.vZu06CVqczYZ8WvfzrddFU6tGqjR.\n",
+    ):
+        assert WebConfigFile(write(directory, text)).tls
+
+
 def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
     def inline(name: str) -> str:
         return (directory / name).read_text().replace("\n", "\n    ")
@@ -202,9 +232,9 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
             " make one: htpasswd -nBC 10 alice",
         ),
         (
-            f"basic_auth_users:\n  alice: {HASH.replace('$04$', '$20$')}\n",
-            "FILE:2: basic_auth_users: the hash of alice has cost 20;"
-            " make one of 4 to 16: htpasswd -nBC 10 alice",
+            f"basic_auth_users:\n  alice: {HASH.replace('$04$', '$32$')}\n",
+            "FILE:2: basic_auth_users: the hash of alice has cost 32;"
+            " bcrypt has costs of 4 to 31: htpasswd -nBC 10 alice",
         ),
         (
             f'basic_auth_users:\n  "a:b": {HASH}\n',

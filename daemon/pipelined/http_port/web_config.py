@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--web.config.file`: TLS, headers and passwords of the port, as other exporters are told them.
+"""`--web.config.file`: what the file may say about TLS, headers and passwords of the port.
 
 The format is that of the Prometheus exporter-toolkit (docs/web-configuration.md there). What
 pipelined cannot do as the file asks is refused by name; nothing is left out silently.
 
-The file, and the files that it names, are read again when they have changed, and at SIGHUP. A
-file that is wrong by then changes nothing: what was read last stays.
+It is read node by node (`yaml_nodes`), because every message names the line and what to do.
+jsonschema, pydantic and marshmallow check values, after PyYAML has dropped the lines; strictyaml
+keeps lines, but refuses the flow style (`{alice: …}`) that files of other exporters may have. None
+of them knows what to do about a value, which is most of what is written here.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ _HEADERS: dict[str, tuple[str, ...]] = {
 }
 _VERIFIES = ("VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
 _DOES_NOT_VERIFY = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
-#: A check of a higher cost takes a core for longer than a scrape may (seconds).
-_MOST_COST = 16
+#: Costs of bcrypt: each step doubles the time that a check takes.
+_COSTS = range(4, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,11 @@ class _Reader(Nodes):
             )
         if node is not None:
             self.known(node, "client_auth_type", kind, ("NoClientCert", *_VERIFIES))
-        if kind in _VERIFIES and ca is None:
+        if kind == "VerifyClientCertIfGiven" and ca is None:
+            return (
+                "NoClientCert"  # nobody needs a certificate, and there is nothing to verify one by
+            )
+        if kind == "RequireAndVerifyClientCert" and ca is None:
             assert node is not None
             raise self.wrong(
                 node,
@@ -242,11 +248,11 @@ class _Reader(Nodes):
                     f"basic_auth_users: what {name} has is no bcrypt hash",
                     f"make one: htpasswd -nBC 10 {name}",
                 )
-            if not 4 <= int(match[1]) <= _MOST_COST:
+            if int(match[1]) not in _COSTS:
                 raise self.wrong(
                     value,
                     f"basic_auth_users: the hash of {name} has cost {int(match[1])}",
-                    f"make one of 4 to {_MOST_COST}: htpasswd -nBC 10 {name}",
+                    f"bcrypt has costs of {_COSTS[0]} to {_COSTS[-1]}: htpasswd -nBC 10 {name}",
                 )
             users[name] = hashed
         return users
