@@ -397,7 +397,7 @@ def test_oversized_body_is_refused(connect: Callable[..., Any]) -> None:
     assert connection.getresponse().status == 413
 
 
-def test_url_tells_the_port_picked(server: HttpServer) -> None:
+def test_url_has_the_port_picked(server: HttpServer) -> None:
     assert server.port > 0
     assert server.url == f"http://127.0.0.1:{server.port}/"
 
@@ -447,7 +447,7 @@ def test_file_descriptor_3_is_left_alone(app: Flask, monkeypatch: pytest.MonkeyP
         connection.close()
 
 
-def test_taken_port_is_an_error_with_the_mend(app: Flask, server: HttpServer) -> None:
+def test_taken_port_is_an_error_with_what_to_do(app: Flask, server: HttpServer) -> None:
     with pytest.raises(UserError) as caught:
         serve(app, "127.0.0.1", server.port)
     assert caught.value.message == f"cannot listen on 127.0.0.1:{server.port}: the port is taken"
@@ -470,7 +470,7 @@ def test_bad_address_is_an_error_that_names_it(
     assert reason in caught.value.message
 
 
-def test_unknown_host_is_an_error_with_the_mend(
+def test_unknown_host_is_an_error_with_what_to_do(
     app: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(*_: object, **__: object) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that are slow, silent, many or mad: a scrape is answered all the same."""
+"""Clients that are slow, silent, many or hostile: a scrape is answered all the same."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_silent_and_idle_connections_are_closed(impatient: HttpServer, connect: 
     until(lambda: held(impatient) == 0)
 
 
-# -- mad clients
+# -- hostile clients
 
 
 @pytest.mark.parametrize(
@@ -480,12 +480,12 @@ def test_listening_on_this_host_only_is_no_risk(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "fe80::1%eth0"])
-def test_listening_for_others_without_a_password_is_told_with_the_mend(
+def test_listening_for_others_without_a_password_is_a_warning_with_what_to_do(
     address: str, web_config: WebConfigFile | None
 ) -> None:
-    told = exposure(address, web_config)
-    assert told is not None
-    assert "--web.config.file" in told
+    warning = exposure(address, web_config)
+    assert warning is not None
+    assert "--web.config.file" in warning
 
 
 def test_listening_for_others_with_a_password_is_no_risk(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
         (f"{TLS}  cipher_suites: all\n", "FILE:4: cipher_suites must be a list of texts"),
         (
             f"{TLS}  curve_preferences: [CurveP256, CurveP384]\n",
-            "FILE:4: curve_preferences: Python can be told one curve only;"
+            "FILE:4: curve_preferences: Python takes one curve only;"
             " keep the first, or leave it out: X25519 comes first then",
         ),
         (
@@ -331,7 +331,7 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_one_line_with_the_line_and_the_mend(
+def test_a_mistake_is_one_line_with_the_line_and_what_to_do(
     text: str | bytes, message: str, directory: Path
 ) -> None:
     assert refusal(write(directory, text)).startswith(message)
@@ -344,7 +344,7 @@ def test_a_curve_is_had_or_refused_by_name(key: str, directory: Path) -> None:
         assert WebConfigFile(path).tls
     except UserError as error:
         assert key in str(error)
-        assert key == "X25519"  # old OpenSSLs cannot be told
+        assert key == "X25519"  # old OpenSSLs cannot choose it
 
 
 def test_every_key_is_documented() -> None:
@@ -371,7 +371,7 @@ def test_a_key_with_a_password_is_refused_not_asked_for(ca: Authority, directory
     assert refusal(path).startswith("FILE:3: key_file locked.key: is encrypted; take the password")
 
 
-def test_an_expired_certificate_is_told_of_with_the_mend(
+def test_an_expired_certificate_is_a_warning_with_what_to_do(
     ca: Authority, directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = ca.issue("old", "DNS:localhost", days=-1)
@@ -387,7 +387,7 @@ def test_an_expired_certificate_is_told_of_with_the_mend(
     assert f"openssl x509 -noout -enddate -in {old.certificate}" in record.getMessage()
 
 
-def test_a_certificate_that_holds_is_not_told_of(
+def test_a_certificate_that_holds_is_no_warning(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = WebConfigFile(write(directory, TLS))
@@ -440,7 +440,7 @@ def test_reload_does_not_wait(tmp_path: Path, clock: Clock) -> None:
     assert users(file) == {"bob"}
 
 
-def test_a_wrong_file_changes_nothing_and_is_told_once(
+def test_a_wrong_file_changes_nothing_and_is_logged_once(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}\n")
@@ -469,7 +469,7 @@ def test_reload_raises_what_is_wrong_and_keeps_what_was(tmp_path: Path) -> None:
     assert file.last_reload_successful is False
 
 
-def test_a_mended_file_holds_again(tmp_path: Path, clock: Clock) -> None:
+def test_a_corrected_file_holds_again(tmp_path: Path, clock: Clock) -> None:
     path = write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}\n")
     file = WebConfigFile(path, clock=clock)
     path.unlink()
@@ -677,7 +677,7 @@ def test_a_client_certificate_without_an_allowed_name_is_no_connection(
 
 
 @with_tls
-def test_plain_http_is_told_that_this_is_tls(server: HttpServer) -> None:
+def test_plain_http_is_answered_that_this_is_tls(server: HttpServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.request("GET", "/")
     answer = connection.getresponse()

@@ -76,7 +76,7 @@ class Wanted:
 
 
 class TlsError(Exception):
-    """What cannot be had: `part` is the key that it is about, the text says why."""
+    """What cannot be done. `part` is the key that it is about; the text is the reason."""
 
     def __init__(self, part: str, reason: str, hint: str = "") -> None:
         super().__init__(reason)

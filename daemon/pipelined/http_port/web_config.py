@@ -77,12 +77,12 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """What a file says; certificates are still to be read."""
+    """The content of a file; the certificates that it names are not read yet."""
 
     tls: TlsSettings | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
-    """User names and bcrypt hashes; none: everybody may see everything."""
+    """User names and bcrypt hashes. Without any, everybody may see everything."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -99,7 +99,7 @@ class WebConfig:
 
 
 def read(path: Path) -> WebConfig:
-    """What the file says. Raises UserError with the line of what is wrong."""
+    """The content of the file. Raises UserError with the line of what is wrong."""
     reader = _Reader(path)
     return reader.config(reader.root("--web.config.file names a YAML file that this user may read"))
 
@@ -163,7 +163,7 @@ class _Reader(Nodes):
         if len(curves) > 1:
             raise self.wrong(
                 keys["curve_preferences"],
-                "curve_preferences: Python can be told one curve only",
+                "curve_preferences: Python takes one curve only",
                 "keep the first, or leave it out: X25519 comes first then",
             )
         return TlsSettings(

@@ -41,7 +41,7 @@ class _InUse:
 
 
 class WebConfigFile:
-    """A web configuration in use. May be asked from any thread."""
+    """A web configuration in use. Thread-safe."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class WebConfigFile:
         return self._now().expiry
 
     def reload(self) -> None:
-        """Read the files again. Raises UserError when they are wrong: what was read last stays."""
+        """Read the files again. Raises UserError if they are wrong: what was read last stays."""
         with self._lock:
             self._load()
 
@@ -120,7 +120,7 @@ class WebConfigFile:
             self._lock.release()
 
     def _load(self) -> None:
-        # Also where it fails: what is wrong is told once, and read again when it changes.
+        # Also if it fails: an error is logged once, and the files are read again when they change.
         seen = {self._path: _state(self._path)}
         try:
             config = read(self._path)
