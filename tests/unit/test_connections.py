@@ -383,6 +383,30 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(
         assert scrape_seconds(server, connect) < SOON
 
 
+def test_threads_do_not_make_answers_ahead_of_the_event_loop(connect: Connect) -> None:
+    go, hold, made = threading.Event(), threading.Event(), []
+    counting = Flask("counting")
+
+    def answer() -> str:
+        assert go.wait(20)
+        made.append(1)
+        return "made"
+
+    counting.add_url_rule("/", view_func=answer)
+    with HttpServer(counting, "127.0.0.1", 0, threads=2) as server:
+        socks = [connect(server) for _ in range(10)]
+        for sock in socks:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        until(lambda: server._jobs.qsize() == len(socks) - server.threads)
+        server.loop.call_soon_threadsafe(hold.wait, 20)
+        go.set()
+        until(lambda: len(made) == server.threads)
+        time.sleep(0.2)
+        assert len(made) == server.threads
+        hold.set()
+        assert [answer_on(sock) for sock in socks] == [(200, b"made")] * len(socks)
+
+
 def test_a_client_that_reads_nothing_for_long_is_dropped(
     impatient: HttpServer, connect: Connect
 ) -> None:
