@@ -16,7 +16,7 @@ ARGS ?=
 PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
 	python3 python3-venv
 TEST_PACKAGES := bindfs btrfs-progs busybox-static chromium dash debian-archive-keyring e2fsprogs fonts-dejavu-core \
-	gawk gzip lintian mawk mmdebstrap openssl procps python3-bpfcc strace systemd time util-linux xfsprogs xz-utils zsh
+	gawk gzip lintian mawk mmdebstrap openssl procps python3-bpfcc slowhttptest strace systemd time util-linux xfsprogs xz-utils zsh
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := curl jq podman runc util-linux
 

@@ -211,7 +211,7 @@ def test_a_wrong_file_is_one_line_before_anything_is_attached(
     assert done.stderr.count("\n") == 1
 
 
-def test_slow_silent_and_mad_clients_do_not_stop_scrapes(secured: Secured) -> None:
+def test_slow_silent_and_hostile_clients_do_not_stop_scrapes(secured: Secured) -> None:
     others: list[socket.socket] = []
 
     def connect(handshake: bool) -> socket.socket:

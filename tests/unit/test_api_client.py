@@ -16,8 +16,9 @@ from certificates import Authority
 from pipelined.analysis.machine import Host
 from pipelined.cli import main
 from pipelined.errors import UserError
-from pipelined.http_port.web_config import WebConfigFile
-from pipelined.web.app import HttpServer, create_app
+from pipelined.http_port.server import HttpServer
+from pipelined.http_port.web_config_file import WebConfigFile
+from pipelined.web.app import create_app
 from unit.observed import FakeObserver, three_runs
 
 PASSWORD = "not to be guessed"

@@ -19,9 +19,10 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.errors import UserError
+from pipelined.http_port.server import HttpServer
 from pipelined.runs import LEVELS, STATES, Run
 from pipelined.schema import run_as_dict
-from pipelined.web.app import HttpServer, create_app, serve
+from pipelined.web.app import create_app
 from unit.observed import HOST, FakeObserver, run, three_runs
 
 PROMETHEUS_ACCEPT = (
@@ -345,6 +346,12 @@ def get(connection: http.client.HTTPConnection, path: str) -> tuple[int, bytes]:
     return answer.status, answer.read()
 
 
+def serve(app: Flask, host: str, port: int) -> HttpServer:
+    server = HttpServer(app, host, port)
+    server.start()
+    return server
+
+
 def refuses(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -390,7 +397,7 @@ def test_oversized_body_is_refused(connect: Callable[..., Any]) -> None:
     assert connection.getresponse().status == 413
 
 
-def test_url_tells_the_port_picked(server: HttpServer) -> None:
+def test_url_has_the_port_picked(server: HttpServer) -> None:
     assert server.port > 0
     assert server.url == f"http://127.0.0.1:{server.port}/"
 
@@ -440,7 +447,7 @@ def test_file_descriptor_3_is_left_alone(app: Flask, monkeypatch: pytest.MonkeyP
         connection.close()
 
 
-def test_taken_port_is_an_error_with_the_mend(app: Flask, server: HttpServer) -> None:
+def test_taken_port_is_an_error_with_what_to_do(app: Flask, server: HttpServer) -> None:
     with pytest.raises(UserError) as caught:
         serve(app, "127.0.0.1", server.port)
     assert caught.value.message == f"cannot listen on 127.0.0.1:{server.port}: the port is taken"
@@ -463,7 +470,7 @@ def test_bad_address_is_an_error_that_names_it(
     assert reason in caught.value.message
 
 
-def test_unknown_host_is_an_error_with_the_mend(
+def test_unknown_host_is_an_error_with_what_to_do(
     app: Flask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(*_: object, **__: object) -> None:

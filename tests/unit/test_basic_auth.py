@@ -13,7 +13,8 @@ import pytest
 from flask import Flask
 
 from pipelined.http_port.basic_auth import Logins, Verdict
-from pipelined.http_port.web_config import WebConfigFile, guarded
+from pipelined.http_port.guard import guarded
+from pipelined.http_port.web_config_file import WebConfigFile
 
 SECRET = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
 DEARER = bcrypt.hashpw(b"dearer", bcrypt.gensalt(5)).decode()
@@ -42,8 +43,8 @@ def logins(checks: Checks) -> Logins:
 
 
 def login(name: str, password: str | bytes) -> str:
-    told = password if isinstance(password, bytes) else password.encode()
-    return "Basic " + base64.b64encode(name.encode() + b":" + told).decode()
+    given = password if isinstance(password, bytes) else password.encode()
+    return "Basic " + base64.b64encode(name.encode() + b":" + given).decode()
 
 
 def ask(logins: Logins, name: str, password: str | bytes, address: str = "192.0.2.1") -> Verdict:
@@ -276,7 +277,7 @@ def test_without_a_login_the_answer_is_401_in_json(app: Flask) -> None:
     }
 
 
-def test_a_wrong_login_is_told_so(app: Flask) -> None:
+def test_a_wrong_login_is_refused_as_such(app: Flask) -> None:
     answer = app.test_client().get("/", headers={"Authorization": login("alice", "oops")})
     assert answer.status_code == 401
     assert answer.get_json()["error"]["message"] == "wrong user name or password"

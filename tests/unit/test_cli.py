@@ -33,13 +33,14 @@ from pipelined.commands import standard_error
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
+from pipelined.http_port.server import HttpServer
 from pipelined.run import child, profile
 from pipelined.run.child import NotStarted, command_line, execute
 from pipelined.run.profile import Profile, report_order
 from pipelined.runs import Run, Series
 from pipelined.schema import run_from_dict
 from pipelined.terminal.run_report import write_report
-from pipelined.web.app import HttpServer, create_app
+from pipelined.web.app import create_app
 from unit import invented
 from unit.invented import START
 from unit.observed import FakeObserver, hook
@@ -130,7 +131,7 @@ def test_help_loads_neither_server_nor_terminal_library() -> None:
         import sys
         from pipelined.cli import _guarded
         assert _guarded(["--help"]) == 0
-        heavy = {"flask", "cheroot", "rich", "prometheus_client", "asyncio", "ctypes"}
+        heavy = {"flask", "rich", "prometheus_client", "asyncio", "ctypes"}
         sys.exit(f"loaded: {heavy & set(sys.modules)}" if heavy & set(sys.modules) else 0)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that are slow, silent, many or mad: a scrape is answered all the same."""
+"""Clients that are slow, silent, many or hostile: a scrape is answered all the same."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cheroot.workers.threadpool import ThreadPool
 from flask import Flask, Response, request
 
 from certificates import Authority
-from pipelined.http_port.connections import MOST, MOST_UNSENT, Connection, Gate
-from pipelined.http_port.web_config import WebConfigFile
-from pipelined.web.app import HttpServer, _risk
+from pipelined.daemon.serve import exposure
+from pipelined.http_port.connection import Connection
+from pipelined.http_port.server import HttpServer
+from pipelined.http_port.web_config_file import WebConfigFile
 
+MOST = HttpServer.max_connections
 #: A scrape takes milliseconds; one that waits for a slow client takes ten seconds.
 SOON = 6.0
 BIG = 4 << 20
@@ -124,16 +125,14 @@ def scrape_seconds(server: HttpServer, connect: Connect) -> float:
     return time.monotonic() - began
 
 
-def gate(server: HttpServer) -> Gate:
-    assert server._prepared.wait(20)
-    assert server._server is not None
-    assert isinstance(server._server._connections, Gate)
-    return server._server._connections
-
-
 def held(server: HttpServer) -> int:
     """Connections that the server has."""
-    return len(gate(server)._all)
+    return len(server._connections)
+
+
+def kept(server: HttpServer) -> int:
+    """Bytes of answers that it keeps for clients that have yet to read them."""
+    return sum(one.kept for one in tuple(server._connections))
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -182,7 +181,7 @@ def test_clients_that_do_not_read(server: HttpServer, connect: Connect, path: st
         sock.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
     for _ in range(3):
         assert scrape_seconds(server, connect) < SOON
-    until(lambda: sum(len(one.answer.unsent) for one in tuple(gate(server)._all)) <= MOST_UNSENT)
+    until(lambda: kept(server) <= HttpServer.max_kept)
 
 
 def test_what_a_slow_client_has_not_read_is_sent_to_the_end(
@@ -190,7 +189,7 @@ def test_what_a_slow_client_has_not_read_is_sent_to_the_end(
 ) -> None:
     sock = connect(server, buffer=4096)
     sock.sendall(b"GET /big HTTP/1.1\r\nHost: test\r\n\r\n")
-    until(lambda: any(one.answer.unsent for one in tuple(gate(server)._waiting)))
+    until(lambda: kept(server) > 0)
     status, body = answer_on(sock)
     assert (status, len(body)) == (200, BIG)
     assert ask(sock, "/metrics") == (200, b"figures")
@@ -226,7 +225,7 @@ def test_silent_and_idle_connections_are_closed(impatient: HttpServer, connect: 
     until(lambda: held(impatient) == 0)
 
 
-# -- mad clients
+# -- hostile clients
 
 
 @pytest.mark.parametrize(
@@ -323,11 +322,134 @@ def test_the_application_knows_the_scheme(server: HttpServer, connect: Connect) 
 def test_the_one_that_waited_longest_makes_room(server: HttpServer, connect: Connect) -> None:
     first = connect(server)
     ask(first, "/metrics")
-    until(lambda: len(gate(server)._waiting) == 1)
     others = [connect(server, handshake=False) for _ in range(MOST)]
     assert first.recv(1) == b""
     assert scrape_seconds(server, connect) < SOON
     assert len(others) == MOST
+
+
+def test_there_are_never_more_connections_than_the_limit(app: Flask, connect: Connect) -> None:
+    class Small(HttpServer):
+        max_connections = 4
+
+    with Small(app, "127.0.0.1", 0) as server:
+        socks = [connect(server) for _ in range(3 * server.max_connections)]
+        for sock in socks[: -server.max_connections]:
+            assert sock.recv(1) == b""
+        assert held(server) == server.max_connections
+        assert [ask(sock, "/metrics")[0] for sock in socks[-server.max_connections :]] == [200] * 4
+
+
+def test_who_is_being_answered_makes_no_room_and_who_waits_for_a_thread_does(
+    connect: Connect,
+) -> None:
+    class Small(HttpServer):
+        max_connections = 2
+
+    begun, go = threading.Semaphore(0), threading.Event()
+    slow = Flask("slow")
+
+    def answer() -> str:
+        begun.release()
+        assert go.wait(20)
+        return "made"
+
+    slow.add_url_rule("/", view_func=answer)
+    with Small(slow, "127.0.0.1", 0, threads=1) as server:
+        request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
+        answered, queued = connect(server), connect(server)
+        answered.sendall(request)
+        assert begun.acquire(timeout=20)
+        queued.sendall(request)
+        last = connect(server)
+        with suppress(ConnectionResetError):  # it had not even been read
+            assert queued.recv(1) == b""
+        go.set()
+        assert answer_on(answered) == (200, b"made")
+        assert ask(last, "/") == (200, b"made")
+
+
+def test_what_is_kept_for_clients_that_do_not_read_is_bounded(
+    app: Flask, web_config: WebConfigFile | None, connect: Connect
+) -> None:
+    class Small(HttpServer):
+        max_kept = 2 * BIG
+
+    with Small(app, "127.0.0.1", 0, web_config) as server:
+        socks = [connect(server, buffer=4096) for _ in range(4)]
+        for sock in socks:
+            sock.sendall(b"GET /big HTTP/1.1\r\nHost: test\r\n\r\n")
+        until(lambda: held(server) < len(socks) and kept(server) <= server.max_kept)
+        assert scrape_seconds(server, connect) < SOON
+
+
+def test_threads_do_not_make_answers_ahead_of_the_event_loop(connect: Connect) -> None:
+    go, hold, made = threading.Event(), threading.Event(), []
+    counting = Flask("counting")
+
+    def answer() -> str:
+        assert go.wait(20)
+        made.append(1)
+        return "made"
+
+    counting.add_url_rule("/", view_func=answer)
+    with HttpServer(counting, "127.0.0.1", 0, threads=2) as server:
+        socks = [connect(server) for _ in range(10)]
+        for sock in socks:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        until(lambda: server._jobs.qsize() == len(socks) - server.threads)
+        server.loop.call_soon_threadsafe(hold.wait, 20)
+        go.set()
+        until(lambda: len(made) == server.threads)
+        time.sleep(0.2)
+        assert len(made) == server.threads
+        hold.set()
+        assert [answer_on(sock) for sock in socks] == [(200, b"made")] * len(socks)
+
+
+def test_a_client_that_reads_nothing_for_long_is_dropped(
+    impatient: HttpServer, connect: Connect
+) -> None:
+    sock = connect(impatient, buffer=4096)
+    sock.sendall(b"GET /big HTTP/1.1\r\nHost: test\r\n\r\n")
+    until(lambda: kept(impatient) > 0)
+    until(lambda: held(impatient) == 0 and kept(impatient) == 0)
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        answer_on(sock)
+
+
+def test_what_fails_without_an_answer_is_500(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(environ: object, start_response: object) -> list[bytes]:
+        raise RuntimeError("secret detail")
+
+    with HttpServer(broken, "127.0.0.1", 0) as server:
+        status, body = ask(connect(server), "/")
+    assert (status, b"secret" in body) == (500, False)
+    assert "secret detail" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "ends"),
+    [("GET /metrics HTTP/1.0", 200, True), ("GET /endless HTTP/1.0", 200, True),
+     ("HEAD /big HTTP/1.1", 200, False), ("OPTIONS /metrics HTTP/1.1", 200, False),
+     ("GET http://test/metrics HTTP/1.1", 400, True), ("GET //metrics HTTP/1.1", 400, True)],
+)  # fmt: skip
+def test_what_ends_the_connection(
+    server: HttpServer, connect: Connect, request_line: str, status: int, ends: bool
+) -> None:
+    sock = connect(server)
+    sock.sendall(f"{request_line}\r\nHost: test\r\n\r\n".encode())
+    answer = http.client.HTTPResponse(sock, method=request_line.split()[0])
+    answer.begin()
+    assert (answer.status, answer.will_close) == (status, ends)
+    if "endless" not in request_line:
+        answer.read()
+        if ends:
+            assert sock.recv(1) == b""
+        else:
+            assert ask(sock, "/metrics") == (200, b"figures")
 
 
 def test_a_closed_connection_is_forgotten_without_the_garbage_collector(
@@ -345,32 +467,31 @@ def test_a_closed_connection_is_forgotten_without_the_garbage_collector(
             ask(sock, "/metrics")
             sock.close()
         until(lambda: held(server) == 0)
-        # Each thread remembers what it did last.
-        assert there() - before <= server.threads
+        until(lambda: there() <= before)
     finally:
         gc.enable()
 
 
 def test_without_clients_nobody_wakes(impatient: HttpServer, connect: Connect) -> None:
     ask(connect(impatient), "/metrics")
-    until(lambda: gate(impatient)._next_look == float("inf"))
+    until(lambda: held(impatient) == 0)
+    (thread,) = (one for one in threading.enumerate() if one.name == "http")
+    status = Path(f"/proc/self/task/{thread.native_id}/status")
+
+    def switches() -> str:
+        return status.read_text().partition("voluntary_ctxt_switches:")[2].split()[0]
+
+    # Past the time limits of the client that has gone, nothing is left to wake up for.
+    until(lambda: switches() == (time.sleep(1.2), switches())[1])
 
 
-def test_a_stop_while_threads_are_being_started_leaves_none(
-    app: Flask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start, go = ThreadPool.start, threading.Event()
+def test_a_stop_at_any_moment_after_the_start_leaves_no_thread(app: Flask) -> None:
     before = set(threading.enumerate())
-
-    def slowly(pool: ThreadPool) -> None:
-        start(pool)
-        go.wait(20)
-
-    monkeypatch.setattr(ThreadPool, "start", slowly)
-    server = HttpServer(app, "127.0.0.1", 0)
-    server.start()
-    server.stop()
-    go.set()
+    for number in range(20):
+        server = HttpServer(app, "127.0.0.1", 0)
+        server.start()
+        time.sleep(number / 10_000)
+        server.stop()
     until(lambda: set(threading.enumerate()) <= before)
 
 
@@ -379,16 +500,16 @@ def test_a_stop_while_threads_are_being_started_leaves_none(
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1"])
 def test_listening_on_this_host_only_is_no_risk(address: str) -> None:
-    assert _risk(address, None) is None
+    assert exposure(address, None) is None
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "fe80::1%eth0"])
-def test_listening_for_others_without_a_password_is_told_with_the_mend(
+def test_listening_for_others_without_a_password_is_a_warning_with_what_to_do(
     address: str, web_config: WebConfigFile | None
 ) -> None:
-    told = _risk(address, web_config)
-    assert told is not None
-    assert "--web.config.file" in told
+    warning = exposure(address, web_config)
+    assert warning is not None
+    assert "--web.config.file" in warning
 
 
 def test_listening_for_others_with_a_password_is_no_risk(tmp_path: Path) -> None:
@@ -396,4 +517,4 @@ def test_listening_for_others_with_a_password_is_no_risk(tmp_path: Path) -> None
     file.write_text(
         "basic_auth_users:\n  a: $2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG\n"
     )
-    assert _risk("0.0.0.0", WebConfigFile(file)) is None
+    assert exposure("0.0.0.0", WebConfigFile(file)) is None

@@ -16,8 +16,9 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from pipelined.http_port.server import STOPPING, HttpServer
 from pipelined.runs import Run
-from pipelined.web.app import HttpServer, create_app
+from pipelined.web.app import create_app
 from pipelined.web.live_events import (
     HEARTBEAT,
     MAX_LIVE,
@@ -25,7 +26,6 @@ from pipelined.web.live_events import (
     MAX_STREAMS,
     MIN_AGE,
     PACE,
-    STOPPING,
     Now,
     _stream,
 )

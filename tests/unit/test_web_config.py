@@ -25,16 +25,16 @@ from certificates import Authority
 from pipelined.config import Address, Config
 from pipelined.daemon.serve import serve
 from pipelined.errors import UserError
+from pipelined.http_port.server import HttpServer
 from pipelined.http_port.tls import CURVES, VERSIONS
 from pipelined.http_port.web_config import (
     _HEADERS,
     _HTTP_KEYS,
     _SECTIONS,
     _TLS_KEYS,
-    WebConfigFile,
     read,
 )
-from pipelined.web.app import HttpServer
+from pipelined.http_port.web_config_file import WebConfigFile
 
 #: Of "secret", at the lowest cost there is.
 HASH = "$2b$04$DaBjQgOeu0eDKLYt5q9oy.g8mssJa8xMvg1IlljMVILn5oE3UOE2i"
@@ -131,6 +131,36 @@ def test_what_is_not_said_is_as_elsewhere(directory: Path) -> None:
     assert tls.prefer_server_cipher_suites is True
 
 
+@pytest.mark.parametrize("cost", [4, 18, 31])
+def test_a_hash_of_any_cost_that_bcrypt_checks_is_taken(tmp_path: Path, cost: int) -> None:
+    hashed = HASH.replace("$04$", f"${cost:02}$")
+    assert read(write(tmp_path, f"basic_auth_users: {{bob: {hashed}}}\n")).users == {"bob": hashed}
+
+
+def test_certificates_are_not_asked_for_if_there_is_nothing_to_verify_them_by(
+    directory: Path,
+) -> None:
+    path = write(directory, f"{TLS}  client_auth_type: VerifyClientCertIfGiven\n")
+    tls = read(path).tls
+    assert tls is not None
+    assert tls.client_auth == "NoClientCert"
+    context, _ = WebConfigFile(path).tls_in_use()
+    assert context.verify_mode is ssl.CERT_NONE
+
+
+def test_the_exporter_toolkits_own_files_are_read(directory: Path) -> None:
+    # Its tests have them as examples of good ones.
+    for text in (
+        f"{TLS}  client_auth_type: VerifyClientCertIfGiven\n"
+        "  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]\n  max_version: TLS12\n"
+        "http_server_config:\n  http2: false\n",
+        f"{TLS}basic_auth_users:\n"
+        "  alice: $2y$12$1DpfPeqF9HzHJt.EWswy1exHluGfbhnn3yXhR7Xes6m3WJqFg0Wby\n"
+        "  bob: $2y$18$4VeFDzXIoPHKnKTU3O3GH.N.vZu06CVqczYZ8WvfzrddFU6tGqjR.\n",
+    ):
+        assert WebConfigFile(write(directory, text)).tls
+
+
 def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
     def inline(name: str) -> str:
         return (directory / name).read_text().replace("\n", "\n    ")
@@ -202,9 +232,9 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
             " make one: htpasswd -nBC 10 alice",
         ),
         (
-            f"basic_auth_users:\n  alice: {HASH.replace('$04$', '$20$')}\n",
-            "FILE:2: basic_auth_users: the hash of alice has cost 20;"
-            " make one of 4 to 16: htpasswd -nBC 10 alice",
+            f"basic_auth_users:\n  alice: {HASH.replace('$04$', '$32$')}\n",
+            "FILE:2: basic_auth_users: the hash of alice has cost 32;"
+            " bcrypt has costs of 4 to 31: htpasswd -nBC 10 alice",
         ),
         (
             f'basic_auth_users:\n  "a:b": {HASH}\n',
@@ -271,7 +301,7 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
         (f"{TLS}  cipher_suites: all\n", "FILE:4: cipher_suites must be a list of texts"),
         (
             f"{TLS}  curve_preferences: [CurveP256, CurveP384]\n",
-            "FILE:4: curve_preferences: Python can be told one curve only;"
+            "FILE:4: curve_preferences: Python takes one curve only;"
             " keep the first, or leave it out: X25519 comes first then",
         ),
         (
@@ -301,7 +331,7 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_one_line_with_the_line_and_the_mend(
+def test_a_mistake_is_one_line_with_the_line_and_what_to_do(
     text: str | bytes, message: str, directory: Path
 ) -> None:
     assert refusal(write(directory, text)).startswith(message)
@@ -314,7 +344,7 @@ def test_a_curve_is_had_or_refused_by_name(key: str, directory: Path) -> None:
         assert WebConfigFile(path).tls
     except UserError as error:
         assert key in str(error)
-        assert key == "X25519"  # old OpenSSLs cannot be told
+        assert key == "X25519"  # old OpenSSLs cannot choose it
 
 
 def test_every_key_is_documented() -> None:
@@ -341,7 +371,7 @@ def test_a_key_with_a_password_is_refused_not_asked_for(ca: Authority, directory
     assert refusal(path).startswith("FILE:3: key_file locked.key: is encrypted; take the password")
 
 
-def test_an_expired_certificate_is_told_of_with_the_mend(
+def test_an_expired_certificate_is_a_warning_with_what_to_do(
     ca: Authority, directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = ca.issue("old", "DNS:localhost", days=-1)
@@ -357,7 +387,7 @@ def test_an_expired_certificate_is_told_of_with_the_mend(
     assert f"openssl x509 -noout -enddate -in {old.certificate}" in record.getMessage()
 
 
-def test_a_certificate_that_holds_is_not_told_of(
+def test_a_certificate_that_holds_is_no_warning(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = WebConfigFile(write(directory, TLS))
@@ -410,7 +440,7 @@ def test_reload_does_not_wait(tmp_path: Path, clock: Clock) -> None:
     assert users(file) == {"bob"}
 
 
-def test_a_wrong_file_changes_nothing_and_is_told_once(
+def test_a_wrong_file_changes_nothing_and_is_logged_once(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}\n")
@@ -439,7 +469,7 @@ def test_reload_raises_what_is_wrong_and_keeps_what_was(tmp_path: Path) -> None:
     assert file.last_reload_successful is False
 
 
-def test_a_mended_file_holds_again(tmp_path: Path, clock: Clock) -> None:
+def test_a_corrected_file_holds_again(tmp_path: Path, clock: Clock) -> None:
     path = write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}\n")
     file = WebConfigFile(path, clock=clock)
     path.unlink()
@@ -647,7 +677,7 @@ def test_a_client_certificate_without_an_allowed_name_is_no_connection(
 
 
 @with_tls
-def test_plain_http_is_told_that_this_is_tls(server: HttpServer) -> None:
+def test_plain_http_is_answered_that_this_is_tls(server: HttpServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.request("GET", "/")
     answer = connection.getresponse()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import ipaddress
 import logging
 import os
 import signal
@@ -33,14 +34,16 @@ from pipelined.malloc import use_one_arena
 if TYPE_CHECKING:
     from flask import Flask
 
-    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.http_port.server import HttpServer
+    from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Hook, Observer
-    from pipelined.web.app import HttpServer
 
-__all__ = ["announcement", "serve"]
+__all__ = ["announcement", "exposure", "serve"]
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+#: Requests that are answered at once, besides the live page's streams.
+_THREADS = 8
 #: Keep-alive messages per watchdog interval: one may be late, and one lost.
 _MESSAGES_PER_INTERVAL = 4
 #: Seconds between status lines if no watchdog needs them more often.
@@ -70,6 +73,8 @@ def serve(
     web_config = _web_config(config)
     address = config.web_listen_address
     listener = listen(address.host, address.port)
+    if (warning := exposure(listener.getsockname()[0], web_config)) is not None:
+        log.warning("%s", warning)
     host = Host.read()
     history = _history(config, host) if config.history else None
     with _handled_signals() as signals, ExitStack() as at_last, ExitStack() as serving:
@@ -135,13 +140,34 @@ def _started(
     """
 
     def start() -> tuple[Flask, HttpServer]:
-        from pipelined.web.app import HttpServer, create_front
+        from pipelined.http_port.server import HttpServer
+        from pipelined.web.app import create_front
+        from pipelined.web.live_events import MAX_STREAMS
 
         front = create_front()
-        server = HttpServer(front, address.host, address.port, web_config, listener=listener)
+        server = HttpServer(
+            front,
+            address.host,
+            address.port,
+            web_config,
+            threads=_THREADS + MAX_STREAMS,
+            listener=listener,
+        )
         return front, serving.enter_context(server)
 
     return started_without(start, give_up)
+
+
+def exposure(address: str, web_config: WebConfigFile | None) -> str | None:
+    """The warning about listening on `address`, with what to do; None if there is no reason."""
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return None
+    if web_config is not None and web_config.requires_authentication:
+        return None
+    return (
+        f"listening on {address} without a password: whoever reaches the port sees which commands"
+        " run here; give --web.config.file (docs/SECURITY.md), or listen on 127.0.0.1"
+    )
 
 
 def _wait_for_stop(
@@ -233,7 +259,9 @@ def _has_terminal() -> bool:
 def _web_config(config: Config) -> WebConfigFile | None:
     if config.web_config_file is None:
         return None
-    from pipelined.http_port.web_config import WebConfigFile  # and TLS, YAML and bcrypt with it
+    from pipelined.http_port.web_config_file import (
+        WebConfigFile,  # and TLS, YAML and bcrypt with it
+    )
 
     return WebConfigFile(config.web_config_file)
 

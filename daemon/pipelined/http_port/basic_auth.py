@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may see the port: user names and bcrypt hashes, without a scrape paying for bcrypt.
+"""Passwords of the port: user names and bcrypt hashes, without a bcrypt check for each scrape.
 
-A bcrypt check takes some 100 ms of a core, on purpose. Its result is remembered, under a key
-that only this process can compute. Strangers who try passwords get one core at most, and never
-more than a few of the server's threads: who is remembered as right does not wait for them.
+A check of cost 10 takes some 100 ms of a core on purpose; each step of the cost doubles it. The
+result is remembered under a key that only this process can compute. Only one check runs at a time
+and only a few of the server's threads may wait for one, so strangers who try passwords take one
+core at most, and logins that are remembered as right never wait for them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["Logins", "Verdict"]
 #: Wrong logins that are remembered, so that a scraper with an old password costs little.
 _REMEMBERED = 1024
 #: Threads that may wait for a bcrypt check, for how many logins, and for how many of one address.
-#: Who comes later is told to come again. The server has threads beside them.
+#: Further logins are refused as busy. The server has more threads than these.
 _WAITING = 6
 _LOGINS = 4
 _LOGINS_OF_ONE = 2
@@ -38,11 +39,11 @@ _PASSWORD_BYTES = 72
 
 
 class Verdict(enum.Enum):
-    """What is to be done with a request."""
+    """What to do with a request."""
 
     ADMITTED = enum.auto()
     NO_LOGIN = enum.auto()
-    """It brought no user name and password, or none that can be read."""
+    """There is no user name and password, or none that can be read."""
     WRONG = enum.auto()
     BUSY = enum.auto()
     """Too many logins are being checked already."""
@@ -60,8 +61,8 @@ class _Waiting:
 class Logins:
     """Checks `Authorization` headers against `users`: names and their bcrypt hashes.
 
-    May be asked from any thread. `check(password, hash)` says whether they belong together; it
-    may raise ValueError for a password that bcrypt does not take.
+    Thread-safe. `check(password, hash)` returns whether they belong together; it may raise
+    ValueError for a password that bcrypt does not take.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Logins:
         self._log = SparingLog(logging.getLogger(__name__))
 
     def verdict(self, header: str, address: str) -> Verdict:
-        """What an `Authorization` header, empty if there is none, of a client is good for."""
+        """The verdict on a client's `Authorization` header, which is empty if there is none."""
         login = _login(header)
         if login is None:
             return Verdict.NO_LOGIN
@@ -105,7 +106,7 @@ class Logins:
                     del self._waiting[key]
 
     def _may_wait(self, key: bytes, address: str) -> bool:
-        """Count this thread among those that wait; False when there are enough."""
+        """Count this thread among those that wait; False if there are enough."""
         with self._lock:
             if sum(waiting.threads for waiting in self._waiting.values()) >= _WAITING:
                 return False
@@ -118,8 +119,8 @@ class Logins:
             return True
 
     def _remembered_as(self, name: bytes, password: bytes) -> bytes:
-        told = len(name).to_bytes(4, "big") + name + password
-        return hmac.digest(self._key, told, hashlib.sha256)
+        login = len(name).to_bytes(4, "big") + name + password
+        return hmac.digest(self._key, login, hashlib.sha256)
 
     def _recall(self, key: bytes) -> Verdict | None:
         with self._lock:
@@ -147,7 +148,7 @@ class Logins:
         if admitted:
             return Verdict.ADMITTED
         shown = name[:40].decode(errors="replace")
-        self._log.tell("login", f"wrong user name or password from {address} (user {shown!r})")
+        self._log.info("login", f"wrong user name or password from {address} (user {shown!r})")
         return Verdict.WRONG
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A socket that listens, or why there is none. Imports little: the port is had before all else."""
+"""A listening socket, or why there is none. Imports little: the port is opened before all else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKLOG = 512
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises UserError with the mend."""
+    """A listening socket. Raises UserError with the reason and what to do."""
     address = Address(host, port)
     if not 0 <= port <= 65535:
         raise UserError(f"cannot listen on {address}: there is no such port", "give 1 to 65535")

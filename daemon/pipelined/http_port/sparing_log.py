@@ -15,7 +15,7 @@ _PACE = 60.0
 
 
 class SparingLog:
-    """Logs at level info through `logger`; says how many lines of the kind it left out before."""
+    """Logs at level info through `logger`, with the number of lines of a kind left out before."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
@@ -24,7 +24,7 @@ class SparingLog:
         self._last: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
-    def tell(self, kind: str, message: str) -> None:
+    def info(self, kind: str, message: str) -> None:
         """Log `message`, or count it. `kind` is one of a few words, never what a stranger sent."""
         with self._lock:
             now = self._clock()

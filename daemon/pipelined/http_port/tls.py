@@ -7,20 +7,14 @@ What Python's ssl cannot do as asked is refused by name.
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import os
-import socket
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any
-
-from pipelined.errors import why
-from pipelined.http_port.connections import PlainHttpError
 
 __all__ = [
     "CIPHER_SUITES",
@@ -28,12 +22,11 @@ __all__ = [
     "TLS13_SUITES",
     "VERSIONS",
     "TlsError",
-    "TlsStream",
     "Wanted",
     "client_context",
     "context_of",
     "expiry_of",
-    "names_of",
+    "peer_names",
 ]
 
 #: Versions that may be asked for. Older ones are broken.
@@ -83,7 +76,7 @@ class Wanted:
 
 
 class TlsError(Exception):
-    """What cannot be had: `part` is the key that it is about, the text says why."""
+    """What cannot be done. `part` is the key that it is about; the text is the reason."""
 
     def __init__(self, part: str, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -190,7 +183,7 @@ def _set_cipher_suites(context: ssl.SSLContext, names: Iterable[str]) -> None:
     context.set_ciphers(":".join(CIPHER_SUITES[name] for name in names))
 
 
-def names_of(certificate: dict[str, Any]) -> set[str]:
+def peer_names(certificate: dict[str, Any]) -> set[str]:
     """The subject alternative names of a peer's certificate: DNS, IP, e-mail, URI."""
     found = set()
     for kind, value in certificate.get("subjectAltName", ()):
@@ -227,98 +220,3 @@ def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
             length, at = int.from_bytes(der[at : at + size], "big"), at + size
         yield tag, der[at : at + length]
         at += length
-
-
-class TlsStream:
-    """A connection on which nothing ever waits; see `connections.Stream` for what it can do."""
-
-    def __init__(
-        self, sock: socket.socket, context: ssl.SSLContext, allowed_names: frozenset[str]
-    ) -> None:
-        self.socket: socket.socket = sock
-        self._wrapped: ssl.SSLSocket | None = None
-        self._context = context
-        self._allowed_names = allowed_names
-        self.needs = EVENT_READ
-
-    def open(self) -> bool:
-        """Go on with the handshake; whether it is done. Raises ConnectionError with the reason."""
-        if self._wrapped is None:
-            # A TLS client begins with byte 22; whatever begins with a letter is plain HTTP.
-            try:
-                first = self.socket.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                raise ConnectionError(_reason(error)) from None
-            if not first:
-                raise ConnectionError("it ended before a handshake")
-            if first.isalpha():
-                raise PlainHttpError
-            try:
-                self._wrapped = self._context.wrap_socket(
-                    self.socket, server_side=True, do_handshake_on_connect=False
-                )
-            except OSError as error:  # gone by now
-                raise ConnectionError(_reason(error)) from None
-            self.socket = self._wrapped
-        try:
-            self._wrapped.do_handshake()
-        except ssl.SSLWantReadError:
-            self.needs = EVENT_READ
-            return False
-        except ssl.SSLWantWriteError:
-            self.needs = EVENT_WRITE
-            return False
-        except OSError as error:
-            raise ConnectionError(_reason(error)) from None
-        self.needs = EVENT_READ
-        if self._allowed_names:
-            names = names_of(self._wrapped.getpeercert() or {})
-            if not names & self._allowed_names:
-                raise ConnectionError("no name of its certificate is in client_allowed_sans")
-        return True
-
-    def receive(self, size: int) -> bytes | None:
-        """Bytes, none at the end; None when there is nothing yet. Raises ConnectionError."""
-        assert self._wrapped is not None
-        try:
-            return self._wrapped.recv(size)
-        except ssl.SSLWantReadError:
-            self.needs = EVENT_READ
-            return None
-        except ssl.SSLWantWriteError:
-            self.needs = EVENT_WRITE
-            return None
-        except OSError as error:
-            raise ConnectionResetError(errno.ECONNRESET, _reason(error)) from None
-
-    def send(self, data: bytes | memoryview) -> int:
-        """How much went out; 0 when nothing does for now. Raises ConnectionError."""
-        assert self._wrapped is not None
-        try:
-            return self._wrapped.send(data)
-        except ssl.SSLWantWriteError:
-            self.needs = EVENT_WRITE
-            return 0
-        except ssl.SSLWantReadError:
-            self.needs = EVENT_READ
-            return 0
-        except OSError as error:
-            raise ConnectionResetError(errno.ECONNRESET, _reason(error)) from None
-
-    def end(self) -> None:
-        """Say that nothing more comes."""
-        try:
-            if self._wrapped is not None:
-                self._wrapped.unwrap()
-        except (OSError, ValueError):  # what the other side says to it is not waited for
-            pass
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "it ended").lower().replace("_", " ")
-    return why(error)

@@ -1,52 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--web.config.file`: TLS, headers and passwords of the port, as other exporters are told them.
+"""`--web.config.file`: what the file may say about TLS, headers and passwords of the port.
 
 The format is that of the Prometheus exporter-toolkit (docs/web-configuration.md there). What
 pipelined cannot do as the file asks is refused by name; nothing is left out silently.
 
-The file, and the files that it names, are read again when they have changed, and at SIGHUP. A
-file that is wrong by then changes nothing: what was read last stays.
+It is read node by node (`yaml_nodes`), because every message names the line and what to do.
+jsonschema, pydantic and marshmallow check values, after PyYAML has dropped the lines; strictyaml
+keeps lines, but refuses the flow style (`{alice: …}`) that files of other exporters may have. None
+of them knows what to do about a value, which is most of what is written here.
 """
 
 from __future__ import annotations
 
-import http
 import ipaddress
-import json
-import logging
-import os
 import re
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pipelined.errors import UserError
-from pipelined.http_port.basic_auth import Logins, Verdict
-from pipelined.http_port.tls import (
-    CIPHER_SUITES,
-    CURVES,
-    TLS13_SUITES,
-    VERSIONS,
-    TlsError,
-    TlsStream,
-    Wanted,
-    context_of,
-    expiry_of,
-)
+from pipelined.http_port.tls import CIPHER_SUITES, CURVES, TLS13_SUITES, VERSIONS
 from pipelined.http_port.yaml_nodes import Material, Nodes
 
 if TYPE_CHECKING:
-    import socket
-    import ssl
-
     import yaml
 
-__all__ = ["WebConfig", "WebConfigFile", "guarded", "read"]
-
-log = logging.getLogger(__name__)
+__all__ = ["TlsSettings", "WebConfig", "read"]
 
 _TLS_KEYS = (
     "cert",
@@ -75,10 +54,8 @@ _HEADERS: dict[str, tuple[str, ...]] = {
 }
 _VERIFIES = ("VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
 _DOES_NOT_VERIFY = ("RequestClientCert", "RequireAnyClientCert", "RequireClientCert")
-#: A check of a higher cost takes a core for longer than a scrape may (seconds).
-_MOST_COST = 16
-#: Seconds from one look at the files to the next, while the port is used.
-_LOOK_PACE = 1.0
+#: Costs of bcrypt: each step doubles the time that a check takes.
+_COSTS = range(4, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +77,12 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """What a file says; certificates are still to be read."""
+    """The content of a file; the certificates that it names are not read yet."""
 
     tls: TlsSettings | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
-    """User names and bcrypt hashes; none: everybody may see everything."""
+    """User names and bcrypt hashes. Without any, everybody may see everything."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -115,14 +92,14 @@ class WebConfig:
         return tuple(one.path for one in named if one and one.path)
 
     @property
-    def asks_who(self) -> bool:
-        """Whether it keeps anybody out."""
+    def requires_authentication(self) -> bool:
+        """Whether clients need a password or a certificate."""
         required = self.tls is not None and self.tls.client_auth == "RequireAndVerifyClientCert"
         return bool(self.users) or required
 
 
 def read(path: Path) -> WebConfig:
-    """What the file says. Raises UserError with the line of what is wrong."""
+    """The content of the file. Raises UserError with the line of what is wrong."""
     reader = _Reader(path)
     return reader.config(reader.root("--web.config.file names a YAML file that this user may read"))
 
@@ -186,7 +163,7 @@ class _Reader(Nodes):
         if len(curves) > 1:
             raise self.wrong(
                 keys["curve_preferences"],
-                "curve_preferences: Python can be told one curve only",
+                "curve_preferences: Python takes one curve only",
                 "keep the first, or leave it out: X25519 comes first then",
             )
         return TlsSettings(
@@ -215,7 +192,11 @@ class _Reader(Nodes):
             )
         if node is not None:
             self.known(node, "client_auth_type", kind, ("NoClientCert", *_VERIFIES))
-        if kind in _VERIFIES and ca is None:
+        if kind == "VerifyClientCertIfGiven" and ca is None:
+            return (
+                "NoClientCert"  # nobody needs a certificate, and there is nothing to verify one by
+            )
+        if kind == "RequireAndVerifyClientCert" and ca is None:
             assert node is not None
             raise self.wrong(
                 node,
@@ -267,11 +248,11 @@ class _Reader(Nodes):
                     f"basic_auth_users: what {name} has is no bcrypt hash",
                     f"make one: htpasswd -nBC 10 {name}",
                 )
-            if not 4 <= int(match[1]) <= _MOST_COST:
+            if int(match[1]) not in _COSTS:
                 raise self.wrong(
                     value,
                     f"basic_auth_users: the hash of {name} has cost {int(match[1])}",
-                    f"make one of 4 to {_MOST_COST}: htpasswd -nBC 10 {name}",
+                    f"bcrypt has costs of {_COSTS[0]} to {_COSTS[-1]}: htpasswd -nBC 10 {name}",
                 )
             users[name] = hashed
         return users
@@ -301,209 +282,3 @@ def _name(name: str) -> str:
         return ipaddress.ip_address(name).compressed
     except ValueError:
         return name
-
-
-# -- in use
-
-
-@dataclass(frozen=True, slots=True)
-class _InUse:
-    config: WebConfig
-    context: ssl.SSLContext | None
-    expiry: float | None
-    logins: Logins | None
-
-
-class WebConfigFile:
-    """A web configuration in use. May be asked from any thread."""
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Reads the file and what it names; raises UserError."""
-        self._path = path
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._lock = threading.Lock()
-        self._looked = clock()
-        self._seen: Mapping[Path, object] = {}
-        self._in_use: _InUse | None = None
-        self.last_reload_successful = False
-        """Whether the files were right when they were read last."""
-        self.last_reload_success_time = 0.0
-        """When they were read and right last (Unix time)."""
-        with self._lock:
-            self._load()
-
-    @property
-    def tls(self) -> bool:
-        """Whether the port speaks TLS; for as long as the daemon runs."""
-        return self._now().context is not None
-
-    @property
-    def asks_who(self) -> bool:
-        """Whether it keeps anybody out."""
-        return self._now().config.asks_who
-
-    @property
-    def certificate_expiry(self) -> float | None:
-        """When the certificate stops being valid (Unix time); None without TLS."""
-        return self._now().expiry
-
-    def reload(self) -> None:
-        """Read the files again. Raises UserError when they are wrong: what was read last stays."""
-        with self._lock:
-            self._load()
-
-    def current(self) -> tuple[WebConfig, Logins | None]:
-        """What holds for a request now: reads changed files first, if it has not just looked."""
-        self._look()
-        now = self._now()
-        return now.config, now.logins
-
-    def stream(self, sock: socket.socket) -> TlsStream:
-        """TLS, as it holds now, over a new connection."""
-        self._look()
-        now = self._now()
-        assert now.context is not None and now.config.tls is not None
-        return TlsStream(sock, now.context, now.config.tls.allowed_names)
-
-    def _now(self) -> _InUse:
-        assert self._in_use is not None
-        return self._in_use
-
-    def _look(self) -> None:
-        if self._clock() - self._looked < _LOOK_PACE or not self._lock.acquire(blocking=False):
-            return  # looked just now, or somebody does
-        try:
-            self._looked = self._clock()
-            if all(_state(path) == state for path, state in self._seen.items()):
-                return
-            self._load()
-            log.info("%s: has changed; read again", self._path)
-        except UserError as error:
-            log.error("%s; what was read before stays in use", error)
-        finally:
-            self._lock.release()
-
-    def _load(self) -> None:
-        # Also where it fails: what is wrong is told once, and read again when it changes.
-        seen = {self._path: _state(self._path)}
-        try:
-            config = read(self._path)
-            seen |= {path: _state(path) for path in config.files}
-            before = self._in_use
-            if before and (config.tls is None) != (before.context is None):
-                raise UserError(
-                    f"{self._path}: TLS cannot be switched {'on' if config.tls else 'off'}"
-                    " while pipelined runs",
-                    "restart it",
-                )
-            context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
-        except UserError:
-            self.last_reload_successful = False
-            raise
-        finally:
-            self._seen = seen
-        if before and before.config.users == config.users:
-            logins = before.logins  # what it remembers still holds
-        else:
-            logins = Logins(config.users) if config.users else None
-        self._in_use = _InUse(config, context, expiry, logins)
-        self.last_reload_successful = True
-        self.last_reload_success_time = self._wall_clock()
-
-
-def _state(path: Path) -> object:
-    """Something that changes when the file does."""
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        return error.errno
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
-
-
-def _context(path: Path, tls: TlsSettings) -> tuple[ssl.SSLContext, float]:
-    """The context, and when its certificate expires. Raises UserError."""
-    certificate = tls.certificate.read(path)
-    wanted = Wanted(
-        certificate=certificate,
-        key=tls.key.read(path),
-        client_ca=tls.client_ca.read(path) if tls.client_ca else None,
-        client_required=tls.client_auth == "RequireAndVerifyClientCert",
-        min_version=tls.min_version,
-        max_version=tls.max_version,
-        cipher_suites=tls.cipher_suites,
-        prefer_server_cipher_suites=tls.prefer_server_cipher_suites,
-        curve=tls.curve,
-    )
-    try:
-        context = context_of(wanted)
-    except TlsError as error:
-        material = {"cert": tls.certificate, "key": tls.key, "client_ca": tls.client_ca}
-        about = material.get(error.part)
-        line, name = (about.line, about.key) if about else (tls.line, error.part)
-        shown = f"{name} {about.path}" if about and about.path else name
-        raise UserError(f"{path}:{line}: {shown}: {error.reason}", error.hint) from None
-    expiry = expiry_of(certificate)
-    if expiry < time.time():
-        log.warning(
-            "%s: the certificate of tls_server_config expired on %s: clients will refuse it;"
-            " renew it, and see openssl x509 -noout -enddate -in %s",
-            path,
-            time.strftime("%Y-%m-%d", time.gmtime(expiry)),
-            tls.certificate.path or "FILE",
-        )
-    return context, expiry
-
-
-def guarded(
-    app: Callable[[dict[str, Any], Any], Iterable[bytes]], web_config: WebConfigFile
-) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
-    """The WSGI application `app` behind the passwords and with the headers of `web_config`."""
-
-    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        config, logins = web_config.current()
-
-        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            ours = {name.lower() for name in config.headers}
-            kept = [(name, value) for name, value in headers if name.lower() not in ours]
-            return start_response(status, [*kept, *config.headers.items()], *error)
-
-        if logins is not None:
-            verdict = logins.verdict(
-                environ.get("HTTP_AUTHORIZATION", ""), environ.get("REMOTE_ADDR", "")
-            )
-            if verdict is not Verdict.ADMITTED:
-                return _refusal(verdict, environ, start)
-        return app(environ, start)
-
-    return answer
-
-
-_REFUSALS = {
-    Verdict.NO_LOGIN: (401, "give a user name and a password (basic authentication)"),
-    Verdict.WRONG: (401, "wrong user name or password"),
-    Verdict.BUSY: (429, "too many logins are being checked; try again in a second"),
-}
-
-
-def _refusal(verdict: Verdict, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-    code, message = _REFUSALS[verdict]
-    body = (json.dumps({"error": {"status": code, "message": message}}) + "\n").encode()
-    headers = [
-        ("Content-Type", "application/json"),
-        ("Content-Length", str(len(body))),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-    ]
-    if code == 401:
-        headers.append(("WWW-Authenticate", 'Basic realm="pipelined", charset="UTF-8"'))
-    else:
-        headers.append(("Retry-After", "1"))
-    start(f"{code} {http.HTTPStatus(code).phrase}", headers)
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A YAML file read node by node: every complaint has the line that it is about."""
+"""A YAML file read node by node, so that every error names the line that it is about."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from pipelined.history.history import History
-    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer
     from pipelined.web.scrape import Scrape
 

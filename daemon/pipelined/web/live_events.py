@@ -18,6 +18,7 @@ from flask import Blueprint, Response, request
 from werkzeug.exceptions import ServiceUnavailable
 
 from pipelined.analysis.machine import Host
+from pipelined.http_port.server import STOPPING
 from pipelined.model.difference import difference
 from pipelined.runs import Run
 from pipelined.schema import describe_run
@@ -26,7 +27,7 @@ from pipelined.web.diagram import diagram, figures
 if TYPE_CHECKING:
     from pipelined.observer import Observer
 
-__all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "STOPPING", "Moment", "Now", "create_events"]
+__all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "Moment", "Now", "create_events"]
 
 #: Streams at once. Each holds a thread of the server.
 MAX_STREAMS = 8
@@ -44,9 +45,6 @@ _SHARE = 0.05
 _STALE = 5.0
 #: Seconds after which a client that was refused may try again.
 _RETRY_AFTER = 30
-
-#: Key of the WSGI environment: the `threading.Event` that is set when the server stops.
-STOPPING = "pipelined.stopping"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from pipelined.web.scrape import GuardedCollectors, Scrape
 
 if TYPE_CHECKING:
     from pipelined.history.history import History
-    from pipelined.http_port.web_config import WebConfigFile
+    from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer
 
 __all__ = ["Metrics"]
