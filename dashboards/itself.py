@@ -352,8 +352,7 @@ def itself() -> model.Dashboard:
                         Help(
                             "Samples of each scrape: what this host costs Prometheus.",
                             "some hundred per host, some ten per stage of a pipeline.",
-                            "ever more: scripts with ever new commands. --max-signatures bounds"
-                            " them.",
+                            "at --metrics.max-series for long, and heavy pipelines in (other).",
                         ),
                         [
                             Query(
@@ -362,6 +361,55 @@ def itself() -> model.Dashboard:
                             )
                         ],
                         Limits("short", decimals=0),
+                        empty=NO_ANSWER,
+                        width=8,
+                    ),
+                    lines(
+                        "Series budget in use",
+                        Help(
+                            "Series that pipelines have, as a share of what they may have.",
+                            "below 100 %: every pipeline has series of its own.",
+                            "100 %: light and idle pipelines are counted in (other).",
+                        ),
+                        [
+                            Query(
+                                HOSTS.sum("pipelined_series_used", by=HOST)
+                                + "\n/\n"
+                                + HOSTS.sum("pipelined_series_budget", by=HOST),
+                                "{{instance}}",
+                            )
+                        ],
+                        Limits("percentunit", max=1),
+                        empty=NO_ANSWER,
+                        width=8,
+                    ),
+                    lines(
+                        "Pipelines in (other)",
+                        Help(
+                            "Pipelines that ran lately and have no series of their own.",
+                            "0, or one-liners that nobody asks for.",
+                            "many, while the heaviest of them takes hours: see the next panel.",
+                        ),
+                        [Query(HOSTS.sum("pipelined_folded_pipelines", by=HOST), "{{instance}}")],
+                        Limits("short", decimals=0),
+                        empty=NO_ANSWER,
+                        width=8,
+                    ),
+                    lines(
+                        "Heaviest pipeline in (other)",
+                        Help(
+                            "Run time of the heaviest pipeline without series of its own, halved"
+                            " every three days.",
+                            "seconds.",
+                            "hours. RUNBOOK.md, PipelinedHeavyPipelineFolded.",
+                        ),
+                        [
+                            Query(
+                                HOSTS.sum("pipelined_folded_heaviest_run_seconds", by=HOST),
+                                "{{instance}}",
+                            )
+                        ],
+                        Limits("s"),
                         empty=NO_ANSWER,
                         width=8,
                     ),

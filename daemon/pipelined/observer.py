@@ -17,7 +17,7 @@ from pipelined.errors import UserError
 from pipelined.kernel.loader import Hook, load
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
 from pipelined.model.timeline import Timeline
-from pipelined.model.tracker import Finished, Model, Totals
+from pipelined.model.tracker import Finished, Model, SeriesUse, Totals
 from pipelined.model.units import CgroupNames, find_cgroup2
 from pipelined.runs import Run, Series
 
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 #: The sweep may take this share of one core; past it, sweeps come less often.
 _SWEEP_SHARE = 0.03
+
+#: Series of --metrics.max-series that are not for pipelines: the daemon's own, and (other).
+_OWN_SERIES = 500
 
 
 @dataclass(slots=True)
@@ -67,12 +70,14 @@ class Observer(AbstractContextManager["Observer"]):
         own_only: bool = False,
         all_alone: bool = False,
         on_finished: Callable[[Finished], object] | None = None,
+        series_of: Callable[[Totals], int] = lambda _: 0,
     ) -> Observer:
         """Load and attach the programs; `UserError` if that is not possible.
 
         With `own_only` only processes that this process forks from now on are followed. With
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
-        `on_finished` is called for each run that ends, in the middle of a sweep.
+        `on_finished` is called for each run that ends, in the middle of a sweep. `series_of` is how
+        many series the totals of a pipeline are exported as.
         """
         stages = config.max_stages
         loaded = load(
@@ -112,7 +117,8 @@ class Observer(AbstractContextManager["Observer"]):
             loaded.close()
             raise
         model = Model(
-            max_signatures=config.max_signatures,
+            max_series=config.metrics_max_series - _OWN_SERIES,
+            series_of=series_of,
             recent_runs=config.recent_runs,
             unit_of=CgroupNames(find_cgroup2()).unit,
             unix=monotonic_to_unix(),
@@ -153,6 +159,11 @@ class Observer(AbstractContextManager["Observer"]):
     def totals(self) -> Mapping[Series, Totals]:
         with self._lock:
             return self._model.totals()
+
+    def series_use(self) -> SeriesUse:
+        """How much of --metrics.max-series is in use by pipelines, and what is folded away."""
+        with self._lock:
+            return self._model.series_use()
 
     def runs(self) -> list[Run]:
         with self._lock:

@@ -126,7 +126,7 @@ def test_an_address_that_is_not_ours(pipelined: Program) -> None:
     ("words", "expected"),
     [
         (["--no-such-flag"], "--no-such-flag"),
-        (["--max-signatures", "many"], "--max-signatures must be a whole number"),
+        (["--max-stages", "many"], "--max-stages must be a whole number"),
         (["--web.listen-address", "9905"], "--web.listen-address must be HOST:PORT"),
         (["--log.level", "loud"], "--log.level must be one of debug, info, warning, error"),
         (["extra"], "extra"),
@@ -141,11 +141,11 @@ def test_a_bad_flag(pipelined: Program, words: list[str], expected: str) -> None
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("max-signatures = 5\nmax-signature = 6\n", 2, "unknown key max-signature"),
+        ("max-stages = 5\nmax-stage = 6\n", 2, "unknown key max-stage"),
         ("[web]\n\nlisten-address = 9905\n", 3, "web.listen-address must be HOST:PORT"),
         ("\nrecent-runs = -1\n", 2, "recent-runs must be a whole number from 0"),
         ("show-arguments = 'yes'\n", 1, "show-arguments must be true or false"),
-        ("max-signatures = \n", 1, "not TOML"),
+        ("max-stages = \n", 1, "not TOML"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(

@@ -381,10 +381,10 @@ def test_what_is_installed_is_what_was_built(root: Root) -> None:
 
 
 def test_an_upgrade_leaves_what_the_administrator_changed(root: Root, newer: Path) -> None:
-    root.run("sh", "-c", f"echo 'max-signatures = 7' > /{CONFIGURATION}; rm /{ENABLED}")
+    root.run("sh", "-c", f"echo 'max-stages = 7' > /{CONFIGURATION}; rm /{ENABLED}")
     root.install(newer, "-o", "Dpkg::Options::=--force-confold")
 
-    assert root.run("cat", f"/{CONFIGURATION}") == "max-signatures = 7\n"
+    assert root.run("cat", f"/{CONFIGURATION}") == "max-stages = 7\n"
     assert "new in the next release" in root.run("cat", f"/{CONFIGURATION}.dpkg-dist")
     root.run("test", "!", "-e", f"/{ENABLED}")
 

@@ -228,15 +228,23 @@ def test_a_pipeline_that_ran_before_the_daemon_is_partial(
             subprocess.run(["kill", "--", f"-{job.pid}"], check=True)
 
 
-def test_past_the_bound_pipelines_are_counted_as_other(
+def test_past_the_budget_pipelines_are_counted_as_other_and_keep_their_names(
     start_daemon: StartDaemon, tool: Tool, wait_until: Callable[..., Any]
 ) -> None:
     seq, wc, cat = tool("seq"), tool("wc"), tool("cat")
-    daemon = start_daemon("--max-signatures", "1")
-    shell(f"{seq} 10 | {wc} > /dev/null; {seq} 10 | {cat} > /dev/null; {seq} 9 | {cat} | {wc}")
+    daemon = start_daemon("--metrics.max-series", "1000")
+    chains = [[seq, *[cat] * length, wc] for length in range(1, 16)]
+    for chain in chains:
+        shell(" | ".join(chain).replace(seq, f"{seq} 9"))
     wait_until(
-        lambda: (daemon.value("pipelined_runs_total", pipeline="(other)") or 0) >= 2, "(other)"
+        lambda: (daemon.value("pipelined_runs_total", pipeline="(other)") or 0) >= 1, "(other)"
     )
+    for chain in chains:
+        name = signature(*chain)
+        wait_until(lambda name=name: daemon.runs(name, "&live=false"), name)
+    samples = [line for line in daemon.get("/metrics").splitlines() if not line.startswith("#")]
+    assert len(samples) <= 1000
+    assert daemon.value("pipelined_folded_pipelines") > 0
 
 
 # -- secrets

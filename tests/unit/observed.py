@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pipelined.analysis.machine import Host
 from pipelined.model.timeline import Point, StagePoint, Timeline
+from pipelined.model.tracker import SeriesUse
 from pipelined.observer import Hook, MapUse, SweepStats
 from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
 from unit.invented import START, make_functions, make_run, make_stage
@@ -63,6 +64,7 @@ class FakeObserver:
         self.switches_missed = 0
         self.events_missed: dict[str, int] = {}
         self.not_ready: str | None = None
+        self.use = SeriesUse(9_500, 42, 0, 0.0)
         self._totals_to_come = dict(totals or {})
         self._totals: dict[Series, Any] = {}
 
@@ -95,6 +97,9 @@ class FakeObserver:
     def totals(self) -> dict[Series, Any]:
         self.totals_taken += 1
         return self._totals
+
+    def series_use(self) -> SeriesUse:
+        return self.use
 
     def timeline(self, run_id: str) -> Timeline | None:
         """Two points of a second each, of the runs that there are."""

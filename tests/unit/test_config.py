@@ -50,7 +50,11 @@ def test_defaults_are_those_of_the_documentation() -> None:
     config = Config()
 
     assert config.web_listen_address == Address("127.0.0.1", 9905)
-    assert (config.max_signatures, config.sweep_interval, config.recent_runs) == (500, 1.0, 200)
+    assert (config.metrics_max_series, config.sweep_interval, config.recent_runs) == (
+        10_000,
+        1.0,
+        200,
+    )
     assert (config.max_stages, config.max_pipes) == (16384, 16384)
     assert config.show_arguments is False
     assert config.object is None
@@ -94,7 +98,7 @@ def test_a_file_says_the_same_things_as_the_flags(write) -> None:
     config = load(
         write(
             """
-            max-signatures = 20
+            metrics.max-series = 2000
             sweep-interval = "250ms"
             show-arguments = true
             wrappers = ["timeout", "retry"]
@@ -109,7 +113,7 @@ def test_a_file_says_the_same_things_as_the_flags(write) -> None:
 
     assert config == merge(
         Config(),
-        max_signatures="20",
+        metrics_max_series="2000",
         sweep_interval="0.25",
         show_arguments=True,
         wrappers="timeout, retry",
@@ -127,8 +131,8 @@ def test_an_empty_file_changes_nothing(write) -> None:
     ("text", "message"),
     [
         (
-            "\n# a comment\nmax-signature = 5\n",
-            "FILE:3: unknown key max-signature; did you mean max-signatures?",
+            "\n# a comment\nmax-stage = 5\n",
+            "FILE:3: unknown key max-stage; did you mean max-stages?",
         ),
         (
             'max_pipes = 5\nrecent-runs = "x"\n',
@@ -266,11 +270,11 @@ def test_ages_have_units(write) -> None:
 
 
 def test_flags_win_over_the_file_and_flags_not_given_do_not(write) -> None:
-    config = load(write("max-signatures = 20\nrecent-runs = 7\n"))
+    config = load(write("max-stages = 20\nrecent-runs = 7\n"))
 
-    config = merge(config, max_signatures=30, recent_runs=None)
+    config = merge(config, max_stages=30, recent_runs=None)
 
-    assert (config.max_signatures, config.recent_runs) == (30, 7)
+    assert (config.max_stages, config.recent_runs) == (30, 7)
 
 
 def test_a_wrong_flag_is_named() -> None:

@@ -6,7 +6,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -21,9 +24,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pipelined import __version__
 from pipelined.history.history import HistoryStats
+from pipelined.model.tracker import SeriesUse
 from pipelined.observer import Hook, MapUse
 from pipelined.runs import STATES, Functions, Readahead, Series
 from pipelined.web.metrics import Metrics
+from pipelined.web.pipeline_metrics import series_count
 from pipelined.web.scrape import GuardedCollectors
 from unit.invented import make_functions, make_readahead
 from unit.observed import FakeObserver
@@ -288,6 +293,65 @@ def test_scrape_sweeps_once_and_takes_the_totals_once() -> None:
     observer = MeasuredObserver()
     Metrics(observer).render()  # type: ignore[arg-type]
     assert (observer.sweep_stats.count, observer.totals_taken) == (1, 1)
+
+
+def test_what_a_pipeline_costs_is_how_many_series_it_is_exported_as() -> None:
+    totals = several_series()
+    samples = scrape(MeasuredObserver(totals))
+    of_pipelines = [
+        labels for _, labels in samples if any(name == "pipeline" for name, _ in labels)
+    ]
+    assert sum(map(series_count, totals.values())) == len(of_pipelines) > 0
+
+
+def test_the_budget_of_series_is_reported_with_what_is_folded_away() -> None:
+    observer = MeasuredObserver()
+    observer.use = SeriesUse(9_500, 9_480, 31, 5400.0)
+    samples = scrape(observer)
+    assert value(samples, "pipelined_series_budget") == 9_500
+    assert value(samples, "pipelined_series_used") == 9_480
+    assert value(samples, "pipelined_folded_pipelines") == 31
+    assert value(samples, "pipelined_folded_heaviest_run_seconds") == 5400.0
+
+
+class WatchedLock:
+    """A lock that counts who has come to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.came = threading.Semaphore(0)
+
+    def __enter__(self) -> None:
+        self.came.release()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_scrapes_that_wait_share_one_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    observer, lock, go_on = MeasuredObserver(), WatchedLock(), threading.Event()
+    metrics = Metrics(observer)
+    sweep = observer.sweep
+
+    def slow_sweep() -> None:
+        assert go_on.wait(60)
+        sweep()
+
+    monkeypatch.setattr(metrics, "_one_scrape", lock)
+    monkeypatch.setattr(observer, "sweep", slow_sweep)
+    with ThreadPoolExecutor(6) as pool:
+        scrapes = [pool.submit(metrics.render)]
+        assert lock.came.acquire(timeout=60)
+        while not metrics._begun:
+            time.sleep(0.001)
+        scrapes += [pool.submit(metrics.render) for _ in range(5)]
+        for _ in range(5):
+            assert lock.came.acquire(timeout=60)
+        go_on.set()
+        texts = [scrape.result(60)[0] for scrape in scrapes]
+    assert observer.sweep_stats.count == 2, "one for the first, one for all who waited"
+    assert len(set(texts[1:])) == 1
 
 
 def test_failing_sweep_leaves_the_last_known_totals(caplog: pytest.LogCaptureFixture) -> None:

@@ -34,7 +34,7 @@ def groups_of(recorded: Recording) -> list[list[Group]]:
 
 def runs_of(recorded: Recording) -> list[list[Run]]:
     """The runs after each sweep of a recording, oldest start first."""
-    model = Model(max_signatures=10, recent_runs=10, unit_of=lambda _: "-", unix=0.0)
+    model = Model(recent_runs=10, unit_of=lambda _: "-", unix=0.0)
     found = []
     with swept(RecordedMaps(recorded.moments)) as sweep:
         for moment in recorded.moments:

@@ -15,7 +15,8 @@ from pipelined.kernel.records import (
     PipelineRecord,
     StageRecord,
 )
-from pipelined.model.tracker import OTHER, Finished, Model
+from pipelined.model.ledger import OTHER
+from pipelined.model.tracker import Finished, Model, SeriesUse
 from pipelined.runs import LEVELS, STATES
 
 UNIX = 1_000_000.0
@@ -23,7 +24,6 @@ UNIX = 1_000_000.0
 
 def model(**options: object) -> Model:
     values: dict[str, object] = {
-        "max_signatures": 500,
         "recent_runs": 10,
         "unit_of": lambda cgroup: "nightly.service" if cgroup == 7 else "-",
         "unix": UNIX,
@@ -169,12 +169,32 @@ def test_one_stage_alone_is_no_run_and_is_given_back() -> None:
     assert (watched.runs(), watched.totals(), len(over)) == ([], {}, 1)
 
 
-def test_past_the_bound_signatures_are_folded_and_still_counted() -> None:
-    watched = model(max_signatures=1)
+def test_past_the_budget_totals_are_folded_and_runs_keep_their_names() -> None:
+    watched = model(max_series=10, series_of=lambda _: 10)
     watched.update([group(end=105.0)], 107.0)
     watched.update([group(end=115.0, commands=("seq", "sort"))], 117.0)
-    names = {series.pipeline: totals.runs for series, totals in watched.totals().items()}
-    assert names == {"cat|wc": 1, OTHER: 1}
+    totals = {series.pipeline: totals for series, totals in watched.totals().items()}
+    assert {name: found.runs for name, found in totals.items()} == {"cat|wc": 1, OTHER: 1}
+    assert totals[OTHER].last_run_seconds is None
+    assert {run.series.pipeline for run in watched.runs()} == {"cat|wc", "seq|sort"}
+    assert watched.series_use() == SeriesUse(10, 10, 1, pytest.approx(2.375, rel=1e-3))
+
+
+def test_totals_of_a_retired_pipeline_move_into_other_whole() -> None:
+    watched = model(max_series=10, series_of=lambda _: 10)
+    watched.update([group(cpu=1.0, end=105.0)], 107.0)
+    before = watched.totals()
+    for start in (120.0, 140.0, 160.0):
+        heavy = group(end=start + 15.0, commands=("seq", "sort"))
+        watched.update([heavy], start + 17.0)
+    totals = {series.pipeline: found for series, found in watched.totals().items()}
+    assert set(totals) == {"seq|sort", OTHER}
+    (retired,) = before.values()
+    folded = totals[OTHER]
+    assert folded.runs >= retired.runs
+    assert folded.run_seconds >= retired.run_seconds
+    cpu = sum(stage.states["cpu"] for stage in retired.stages.values())
+    assert folded.stages[0, OTHER].states["cpu"] >= cpu > 0
 
 
 def test_cpu_time_is_split_by_ticks_and_adds_up() -> None:

@@ -60,7 +60,7 @@ Examples:
 
 \b
 The file has the same options as the flags; flags win:
-  max-signatures = 200
+  max-stages = 200
   [web]
   listen-address = "[::1]:9905"
 

@@ -159,14 +159,17 @@ class Config:
         example='"1s"',
         help="How often to read the kernel's counters between scrapes; each scrape reads them too.",
     )
-    max_signatures: int = _option(
-        "max-signatures",
-        default=500,
-        shown="500",
+    metrics_max_series: int = _option(
+        "metrics.max-series",
+        default=10_000,
+        shown="10000",
         metavar="COUNT",
-        parse=values.whole_number(1, 100_000),
-        example="500",
-        help="How many pipelines get their own series; the rest are counted as (other).",
+        parse=values.whole_number(1_000, 10_000_000),
+        example="10000",
+        help=(
+            "How many series /metrics has at most. If that is too few, the pipelines that used "
+            "least run time lately are counted as (other) there; they keep their names elsewhere."
+        ),
     )
     recent_runs: int = _option(
         "recent-runs",

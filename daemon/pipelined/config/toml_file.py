@@ -3,7 +3,7 @@
 
 The file has the same options as the flags. A dot in a name is a table::
 
-    max-signatures = 200
+    max-stages = 200
     wrappers = ["timeout", "sudo", "retry"]
 
     [web]

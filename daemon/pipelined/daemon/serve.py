@@ -278,8 +278,11 @@ def _history(config: Config, host: Host) -> History:
 
 def _opener(history: History | None) -> Callable[[Config], Observer]:
     from pipelined.observer import Observer
+    from pipelined.web.pipeline_metrics import series_count
 
-    return partial(Observer.open, on_finished=history.put if history else None)
+    return partial(
+        Observer.open, on_finished=history.put if history else None, series_of=series_count
+    )
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 
 Totals grow by what each run grew since the sweep before, under the signature that the
 run had then; so they never go back, whatever a run turns out to be, and a run that ended
-between two sweeps is in them whole.
+between two sweeps is in them whole. A run has its own name always; which names have totals of their
+own is the ledger's business (`ledger`), for Prometheus alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pipelined.kernel.records import (
     decode_functions,
     decode_readahead,
 )
+from pipelined.model.ledger import OTHER, Ledger
 from pipelined.model.signature import arrange
 from pipelined.model.timeline import NOTED, Moment, Timeline, Track
 from pipelined.runs import (
@@ -38,10 +40,7 @@ from pipelined.runs import (
     StageCounters,
 )
 
-__all__ = ["OTHER", "Finished", "Model", "Totals"]
-
-#: Signature, and command, under which everything past the bound is folded.
-OTHER = "(other)"
+__all__ = ["Finished", "Model", "SeriesUse", "Totals"]
 
 #: Seconds from the end of a pipeline's last process until the run is finished: for one
 #: with a pipe whose other end is not known, and for one without.
@@ -56,6 +55,8 @@ _TRACKS_BYTES, _TRACK_BYTES = 16 << 20, 256 << 10
 
 #: So many of the runs that ended last keep their time line.
 _TRACKED = 50
+
+_OTHER_PLACE: Place = (0, OTHER)
 
 _COUNTED = len(STATES) + len(COUNTERS)
 _USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "system_ns"))
@@ -84,6 +85,17 @@ class Totals:
     stages: Mapping[Place, StageCounters]
 
 
+class SeriesUse(NamedTuple):
+    """How much of the budget of series is in use, and what is left out of it."""
+
+    budget: int
+    used: int
+    folded: int
+    """Pipelines that ran lately and have no series of their own."""
+    heaviest_folded_seconds: float
+    """Run time of the heaviest of them, halved every `ledger.HALF_LIFE`."""
+
+
 class Finished(NamedTuple):
     """A run that has ended. Most are too short to be of interest, so the rest is made on demand."""
 
@@ -103,10 +115,21 @@ class _StageSums:
     """As in the record; the last value is not a sum, but the pipe written to last."""
     readahead: list[int] = field(default_factory=list)
 
+    def fold(self, other: _StageSums) -> None:
+        self.counted = list(map(add, self.counted, other.counted))
+        self.user_ns += other.user_ns
+        self.system_ns += other.system_ns
+        if other.functions:
+            *counted, slots = self.functions or [0] * len(other.functions)
+            self.functions = [*map(add, counted, other.functions), other.functions[-1] or slots]
+        if other.readahead:
+            readahead = self.readahead or [0] * len(other.readahead)
+            self.readahead = list(map(add, readahead, other.readahead))
+
 
 @dataclass(slots=True)
 class _Sums:
-    """What grows under one series; nanoseconds."""
+    """What grows under one series; nanoseconds. An account of the ledger."""
 
     runs: int = 0
     active: int = 0
@@ -115,6 +138,14 @@ class _Sums:
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
     """By level, while no stage waited for disk; then by level, while one did."""
     stages: dict[Place, _StageSums] = field(default_factory=dict)
+
+    def fold(self, other: _Sums) -> None:
+        """Add all of it under `OTHER`, of which no run is the last one."""
+        self.runs += other.runs
+        self.active += other.active
+        self.clock = list(map(add, self.clock, other.clock))
+        for stage in other.stages.values():
+            self.stages.setdefault(_OTHER_PLACE, _StageSums()).fold(stage)
 
 
 @dataclass(slots=True)
@@ -173,7 +204,8 @@ class Model:
     def __init__(
         self,
         *,
-        max_signatures: int,
+        max_series: int | None = None,
+        series_of: Callable[[Totals], int] = lambda _: 0,
         recent_runs: int,
         unit_of: Callable[[int], str],
         unix: float,
@@ -181,19 +213,23 @@ class Model:
         exec_failures: bool = False,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
-        """`unit_of` names a cgroup id; `exec_failures`: a hook that counts them is attached.
+        """`max_series` bounds the totals (`ledger`); `series_of`: as how many series they count.
 
-        `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is called
-        for each run that ends, in the middle of a sweep: it has to be quick.
+        `unit_of` names a cgroup id; `exec_failures`: a hook that counts them is attached. `unix`
+        (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is called for each
+        run that ends, in the middle of a sweep: it has to be quick.
         """
-        self._max_signatures = max_signatures
+        self._max_series = max_series
         self._unit_of = unit_of
         self._unix = unix
         self._arguments_of = arguments_of
         self._exec_failures = exec_failures
         self._on_finished = on_finished
         self._track_bytes = _TRACK_BYTES
-        self._sums: dict[Series, _Sums] = {}
+        self._ledger: Ledger[_Sums] = Ledger(
+            max_series, new=_Sums, cost=lambda sums: series_of(self._totals(sums))
+        )
+        self._now = 0.0
         self._runs: dict[int, _Seen] = {}
         self._stages: dict[tuple[int, int], _SeenStage] = {}
         self._live: list[_Sighting] = []
@@ -213,7 +249,8 @@ class Model:
         over: list[StageRecord] = []
         self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
         self._live = []
-        for sums in self._sums.values():
+        self._now = now
+        for _, sums in self._ledger.accounts():
             sums.active = 0
         for group in groups:
             ended = all(stage.end_ns and not stage.live for stage in group.stages)
@@ -234,6 +271,7 @@ class Model:
         # what was merged into another run is none of its own any more
         for root in self._runs.keys() - {group.root for group in groups}:
             del self._runs[root]
+        self._ledger.settle(now)
         return over
 
     def runs(self) -> list[Run]:
@@ -258,7 +296,14 @@ class Model:
 
     def totals(self) -> dict[Series, Totals]:
         """Everything counted so far, by series."""
-        return {series: self._totals(sums) for series, sums in self._sums.items()}
+        return {series: self._totals(sums) for series, sums in self._ledger.accounts()}
+
+    def series_use(self) -> SeriesUse:
+        """How much of the budget is in use; a budget of 0 is none."""
+        weights = [weight for _, weight in self._ledger.folded(self._now)]
+        return SeriesUse(
+            self._max_series or 0, self._ledger.used, len(weights), max(weights, default=0.0)
+        )
 
     # -- counting
 
@@ -276,7 +321,7 @@ class Model:
             sighting = seen.sighting = self._sight(group, parent, seen)
             if seen.track and not finished:
                 seen.track.add(_moment(group, sighting.records), self._track_bytes)
-        sums = self._sums[sighting.series]
+        sums, own = self._ledger.account(sighting.series)
         if not finished:
             sums.active += 1
             self._live.append(sighting)
@@ -289,8 +334,10 @@ class Model:
             old = self._recent[-1 - _TRACKED]
             old.track, old.forgotten = None, True
         sums.runs += 1
-        sums.last_run_seconds = wall = NS * sum(_clock(group))
-        sums.last_run_end = NS * sighting.end_ns + self._unix
+        wall = NS * sum(_clock(group))
+        if own:
+            sums.last_run_seconds = wall
+            sums.last_run_end = NS * sighting.end_ns + self._unix
         if self._on_finished:
             self._on_finished(Finished(wall, partial(self._made, sighting, seen.track)))
 
@@ -300,14 +347,14 @@ class Model:
         edges = _edges(records, group.slot_edges)
         order = _arrange(tuple([stage.command for stage in records]), edges)
         unit = self._unit_of(records[0].cgroup)
-        series = self._bounded(Series(order.signature, parent is not None, unit))
-        sums = self._sums[series]
+        series = Series(order.signature, parent is not None, unit)
+        sums, own = self._ledger.account(series)
         stages = [self._seen_stage(stage) for stage in records]
+        before = sum(seen.clock)
         _grow(sums.clock, seen.clock, _clock(group))
+        self._ledger.ran(series, NS * (sum(seen.clock) - before), self._now)
         for i, position in zip(order.sequence, order.positions, strict=True):
-            place = (position, records[i].command)
-            if series.pipeline == OTHER:
-                place = (0, OTHER)
+            place = (position, records[i].command) if own else _OTHER_PLACE
             total = sums.stages.get(place)
             if total is None:
                 total = sums.stages[place] = _StageSums()
@@ -321,14 +368,6 @@ class Model:
                     _grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
         return _Sighting(group, series, edges, records, facts, parent, seen.track)
-
-    def _bounded(self, series: Series) -> Series:
-        if series in self._sums:
-            return series
-        if len(self._sums) >= self._max_signatures:
-            series = Series(OTHER, series.nested, "-")
-        self._sums.setdefault(series, _Sums())
-        return series
 
     def _seen_stage(self, stage: StageRecord) -> _SeenStage:
         key = (stage.index, stage.generation)

@@ -27,6 +27,7 @@ __all__ = [
     "HistoryCollector",
     "HookCollector",
     "LossCollector",
+    "SeriesCollector",
     "SweepCollector",
     "WebConfigCollector",
 ]
@@ -112,6 +113,36 @@ class LossCollector(Collector):
         yield missed
         yield entries
         yield capacity
+
+
+class SeriesCollector(Collector):
+    """How much of the budget of series pipelines use, and which have no series of their own."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def collect(self) -> Iterator[Metric]:
+        use = self._observer.series_use()
+        for name, documentation, value in (
+            (
+                "pipelined_series_budget",
+                "How many series pipelines may have: --metrics.max-series, less 500 for the"
+                " daemon's own and (other).",
+                use.budget,
+            ),
+            ("pipelined_series_used", "How many of them pipelines have.", use.used),
+            (
+                "pipelined_folded_pipelines",
+                "Pipelines that ran lately and have no series of their own: they are in (other).",
+                use.folded,
+            ),
+            (
+                "pipelined_folded_heaviest_run_seconds",
+                "Run time of the heaviest of them, halved every three days.",
+                use.heaviest_folded_seconds,
+            ),
+        ):
+            yield GaugeMetricFamily(name, documentation, value=value)
 
 
 class HistoryCollector(Collector):

@@ -32,6 +32,7 @@ from pipelined.web.daemon_metrics import (
     HistoryCollector,
     HookCollector,
     LossCollector,
+    SeriesCollector,
     SweepCollector,
     WebConfigCollector,
 )
@@ -65,6 +66,7 @@ class Metrics:
             "stages": StageCollector(scrape),
             "hooks": HookCollector(observer),
             "losses": LossCollector(observer),
+            "series": SeriesCollector(observer),
             "build": BuildCollector(__version__, observer.loader),
             "process": ProcessCollector(registry=None),
         }
@@ -75,15 +77,27 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.registry.register(GuardedCollectors(collectors, clock))
         self._one_scrape = threading.Lock()
+        self._begun = 0
+        """How many renderings have begun."""
+        self._latest: tuple[int, str, bytes] | None = None
+        """Its number, type and text."""
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Scrape. Returns the text in the format that the Accept header asks for, and its type.
 
-        If the header cannot be parsed, the format is Prometheus' plain text.
+        If the header cannot be parsed, the format is Prometheus' plain text. A scrape that had to
+        wait takes the text of another one that began after it came, if the format is the same: so
+        none waits for more than the rendering that was under way and one that answers it.
         """
         try:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # its version is not a number
             encode, content_type = choose_encoder("")
+        came = self._begun
         with self._one_scrape:
-            return encode(self.registry), content_type
+            if self._latest and self._latest[0] > came and self._latest[1] == content_type:
+                return self._latest[2], content_type
+            self._begun += 1
+            text = encode(self.registry)
+            self._latest = (self._begun, content_type, text)
+            return text, content_type

@@ -25,10 +25,11 @@ from prometheus_client.utils import floatToGoString
 from pipelined.runs import HISTOGRAMS, LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
 
 if TYPE_CHECKING:
+    from pipelined.model.tracker import Totals
     from pipelined.runs import Functions, Histogram, Readahead, Series, Stalls
     from pipelined.web.scrape import Scrape
 
-__all__ = ["PipelineCollector", "StageCollector"]
+__all__ = ["PipelineCollector", "StageCollector", "series_count"]
 
 Labels = dict[str, str]
 Value = Callable[[Any], float | None]
@@ -296,6 +297,23 @@ class StageCollector(Collector):
             yield _family(row, functions)
         for row in _READAHEAD:
             yield _family(row, readahead)
+
+
+def series_count(totals: Totals) -> int:
+    """How many series the collectors export of one pipeline."""
+    stages = totals.stages.values()
+    tiers = [(_PIPELINE, [totals]), (_STAGE, stages)]
+    functions = [stage.functions for stage in stages if stage.functions]
+    tiers += [(_FUNCTION, functions)]
+    tiers += [(_READAHEAD, [stage.readahead for stage in stages if stage.readahead])]
+    histograms = [getattr(called, kind.field) for called in functions for kind in HISTOGRAMS]
+    return sum(
+        value_of(owner) is not None
+        for rows, owners in tiers
+        for owner in owners
+        for row in rows
+        for _, value_of in row.samples
+    ) + sum(len(histogram.edges) + 3 for histogram in histograms if histogram.count)
 
 
 def _family(row: _Row, owners: Iterable[tuple[Labels, object]]) -> Metric:
