@@ -60,3 +60,51 @@ def test_every_document_that_the_code_cites_is_there() -> None:
 def test_every_document_is_listed_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     assert [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in readme] == []
+
+
+# -- ARCHITECTURE: complete and true
+
+ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+PACKAGE = ROOT / "daemon" / "pipelined"
+
+
+def section(heading: str) -> str:
+    return ARCHITECTURE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def first_cells(table: str) -> set[str]:
+    """The names in backquotes of a table's first column."""
+    cells = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_the_table_of_folders_has_every_folder_and_module_of_the_package() -> None:
+    modules = {file.stem for file in PACKAGE.glob("*.py")} - {"__init__"}
+    folders = {f"{file.parent.name}/" for file in PACKAGE.glob("*/__init__.py")}
+    assert first_cells(section("Folders")) == modules | folders
+
+
+def test_the_table_of_headers_has_every_header_and_the_maps_that_it_defines() -> None:
+    headers = {file.name: file.read_text() for file in (ROOT / "bpf").glob("*.h")}
+    rows = re.findall(r"^\| `([^`]+)` \| [^|]+ \| ([^|]*)\|", section("BPF headers"), re.MULTILINE)
+    assert {name for name, _ in rows} == set(headers)
+    for name, maps in rows:
+        if name not in ("libbpf.bpf.h", "bcc.bpf.h"):
+            defined = re.findall(r"^MAP_\w+\((\w+)", headers[name], re.MULTILINE)
+            assert set(re.findall(r"`(\w+)`", maps)) == set(defined), name
+
+
+def test_what_the_page_names_is_in_the_source() -> None:
+    source = "\n".join(
+        file.read_text()
+        for folder, pattern in (("bpf", "*.[hc]"), ("daemon/pipelined", "**/*.py"))
+        for file in (ROOT / folder).glob(pattern)
+        if "source" not in file.parts
+    )
+    named = re.findall(
+        r"`([A-Za-z_.]+)`",
+        section("Where is it?") + section("A walk: `sort` goes to sleep on a pipe"),
+    )
+    for name in named:
+        if "/" not in name and not name.endswith((".h", ".c", ".py", ".md")):
+            assert re.search(rf"\b{name.rpartition('.')[2]}\b", source), name
