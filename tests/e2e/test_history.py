@@ -192,6 +192,30 @@ def test_what_a_killed_daemon_had_written_survives(
     assert "set aside" not in again.log.read_text()
 
 
+def test_a_long_run_outlives_thousands_of_short_ones(
+    start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
+) -> None:
+    daemon = start("--history-max-size", "1MB")
+    sort, seq, tr, wc = tool("sort"), tool("seq"), tool("tr"), tool("wc")
+    long, short = f"bash|{Path(sort).name}", signature(seq, tr, wc)
+    shell(f"{{ seq 1000; sleep 2; }} | {sort} -n")
+    wait_until(lambda: stored(daemon, long), f"{long} in the history")
+    runs = 1500
+
+    shell(f"for i in {{1..{runs}}}; do {seq} 9 | {tr} 1 2 | {wc} -c; done")
+    wait_until(
+        lambda: daemon.value("pipelined_runs_total", pipeline=short) == runs, "them to be counted"
+    )
+    daemon.stop()
+
+    assert len(recorded(pipelined, long)) == 1
+    assert 100 < len(recorded(pipelined, short)) < runs
+    counted = json.loads(pipelined("runs", "--json", "--pipeline", short))["counted"]
+    assert counted["runs"] == runs
+    assert counted["stored_runs"] == len(recorded(pipelined, short))
+    assert f"Of {runs:,} runs that ended, " in pipelined("runs", "--pipeline", short)
+
+
 def test_a_damaged_history_is_set_aside(
     start: Callable[..., Daemon], tmp_path: Path, wait_until: Wait
 ) -> None:

@@ -154,4 +154,13 @@ def make_timeline(run: Run, count: int = 1) -> Timeline:
 
 def make_finished(run: Run) -> Finished:
     """What the model tells of a run that has ended."""
-    return Finished(run.wall_seconds, lambda: (run, make_timeline(run)))
+    return Finished(
+        wall_seconds=run.wall_seconds,
+        make=lambda: (run, make_timeline(run)),
+        series=run.series,
+        end=run.end or run.start + run.wall_seconds,
+        cpu_seconds=run.cpu_seconds,
+        not_overlapped_seconds=sum(run.levels[:2]),
+        read_bytes=sum(stage.read_bytes for stage in run.stages),
+        written_bytes=sum(stage.written_bytes for stage in run.stages),
+    )

@@ -6,22 +6,23 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelined.errors import UserError
-from pipelined.history.database import (
-    COLUMNS,
-    FILE_NAME,
-    MIGRATIONS,
-    Archive,
-    Details,
-    Query,
-    Row,
-    Store,
-)
+from pipelined.history.archive import Archive, Period, Query
+from pipelined.history.database import COLUMNS, FILE_NAME, Details, Row, Store
+from pipelined.history.migrations import MIGRATIONS
+from pipelined.history.packing import pack
+from pipelined.history.rollup import HOUR, Pending
+from pipelined.runs import Series
+from pipelined.schema import run_as_dict
+from unit.invented import make_ended
 
 NOW = 1_700_000_000.0
 DAY = 86400.0
@@ -73,6 +74,17 @@ def details(number: int, *, size: int = 1000, **given: Any) -> Details:
     }
     bulk = random.Random(number).randbytes(size)
     return Details(Row(**values | given), commands, bulk, bulk[::-1])
+
+
+def add(store: Store, *runs: Details) -> None:
+    """Count runs and store them, as the daemon does."""
+    pending = Pending(500)
+    for run in runs:
+        sums = pending.sums(Series(run.row.pipeline, run.row.nested, run.row.unit), run.row.end)
+        sums.count(run.row.wall, 1.0, 0.5, 100, 200)
+    store.count(pending)
+    store.add(runs)
+    store.trim()
 
 
 def open_store(directory: Path, **given: Any) -> Store:
@@ -175,16 +187,85 @@ def test_old_runs_are_removed(tmp_path: Path) -> None:
     assert numbers(Archive(tmp_path).rows(Query(), 10)) == [1000]
 
 
-def test_the_files_stay_within_their_size_and_keep_the_newest(tmp_path: Path) -> None:
+def test_the_files_stay_within_their_size(tmp_path: Path) -> None:
     largest = 0
     with open_store(tmp_path, max_bytes=1_000_000) as store:
         for number in range(0, 1500, 10):
-            store.add(details(n, size=200 * (n % 40)) for n in range(number, number + 10))
+            add(store, *(details(n, size=200 * (n % 40)) for n in range(number, number + 10)))
             largest = max(largest, store.size_bytes)
-    kept = numbers(Archive(tmp_path).rows(Query(), 10_000))
     assert largest <= 1_000_000
-    assert kept == list(range(1499, 1499 - len(kept), -1))
-    assert len(kept) > 30
+    assert len(Archive(tmp_path).rows(Query(), 10_000)) > 30
+
+
+def test_a_long_run_outlives_any_number_of_short_ones(tmp_path: Path) -> None:
+    with open_store(tmp_path, max_bytes=1_000_000) as store:
+        add(store, details(0, pipeline="seq|sort", wall=8.0, size=15_000))
+        for number in range(1, 3001, 50):
+            add(
+                store,
+                *(details(n, pipeline="echo|tr", wall=0.002) for n in range(number, number + 50)),
+            )
+        assert store.rows < 500
+    archive = Archive(tmp_path)
+    assert numbers(archive.rows(Query(pipeline="seq|sort"), 10)) == [0]
+    assert numbers(archive.rows(Query(), 3)) == [3000, 2999, 2998]
+    assert {row.series.pipeline: row.sums.runs for row in archive.rollup(Period())} == {
+        "seq|sort": 1,
+        "echo|tr": 3000,
+    }
+    assert archive.stored(Period(pipeline="echo|tr")) == store.rows - 1
+
+
+def test_a_nightly_run_outlives_thousands_of_different_pipelines(tmp_path: Path) -> None:
+    random_numbers = random.Random(1)
+    with open_store(tmp_path, max_bytes=1_000_000) as store:
+        for number in range(0, 6000, 50):
+            nightly = details(
+                number,
+                pipeline="pg_dump|zstd",
+                wall=3600.0,
+                size=10_000,
+                id=f"{int((NOW + number) * 1000)}-x",
+            )
+            short = (
+                details(n, pipeline=f"grep|tool{random_numbers.randrange(2000)}", wall=0.002)
+                for n in range(number, number + 50)
+            )
+            add(store, *([nightly] if number % 1500 == 0 else []), *short)
+        latest = Archive(tmp_path).rows(Query(), 20)
+        assert numbers(latest) == list(range(5999, 5979, -1))
+    found = numbers(Archive(tmp_path).rows(Query(pipeline="pg_dump|zstd"), 10))
+    assert found == [4500, 3000, 1500, 0]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(), st.integers(1, 50))
+def test_every_pipeline_keeps_its_longest_and_its_latest_run(seed: int, pipelines: int) -> None:
+    numbers_of = random.Random(seed)
+    longest: dict[str, Row] = {}
+    latest: dict[str, Row] = {}
+    with tempfile.TemporaryDirectory() as name:
+        with open_store(Path(name), max_bytes=1_000_000) as store:
+            for number in range(0, 1500, 50):
+                batch = []
+                for n in range(number, number + 50):
+                    pipeline = f"cat|{int(pipelines * numbers_of.random() ** 2)}"
+                    wall = 10.0 ** numbers_of.uniform(-3, 3)
+                    batch.append(details(n, size=500, pipeline=pipeline, wall=wall))
+                    row = latest[pipeline] = batch[-1].row
+                    longest[pipeline] = max(row, longest.get(pipeline, row), key=lambda r: r.wall)
+                add(store, *batch)
+            assert store.rows < 1000
+        kept = {row.id for row in Archive(Path(name)).rows(Query(), 10_000)}
+    assert {row.id for row in (*longest.values(), *latest.values())} <= kept
+
+
+def test_old_hours_are_removed_from_the_rollup(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        add(store, details(1), details(2 * HOUR))
+    with open_store(tmp_path, max_age=60, clock=lambda: NOW + 2 * HOUR + 2) as store:
+        assert store.rows == 1
+    assert [row.sums.runs for row in Archive(tmp_path).rollup(Period())] == [1]
 
 
 def test_a_smaller_limit_shrinks_the_file(tmp_path: Path) -> None:
@@ -275,7 +356,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> Non
         assert store.rows == 1
     connection = sqlite3.connect(tmp_path / FILE_NAME)
     assert connection.execute("SELECT color FROM runs").fetchall() == [("red",)]
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(newer),)
     connection.close()
 
 
@@ -296,6 +377,60 @@ def test_a_file_of_the_first_version_is_read_and_written(tmp_path: Path) -> None
     old = details(1, partial=True, findings=("barrier",)).row
     assert archive.rows(Query(command="sort"), 10) == [details(2).row, old]
     assert archive.details(old.id) == (b"\1", b"\2")
+
+
+def test_runs_of_the_first_version_are_rolled_up_once(tmp_path: Path) -> None:
+    runs = [make_ended(n, wall=2.0 + n, overlapping=0.5) for n in range(3)]
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.executescript(FIRST_VERSION)
+        for key, run in enumerate(runs):
+            connection.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, 1, 'u', ?, ?, ?, 0, 0.5, NULL, NULL, '-', ?, ?)",
+                (
+                    *(key, run.id, run.pipeline, run.start, run.end, run.wall_seconds),
+                    *('["barrier"]' if key else "[]", "[]"),
+                ),
+            )
+            packed = pack(run_as_dict(run, show_arguments=False)) if key else b"unknown"
+            connection.execute("INSERT INTO details VALUES (?, ?, x'02')", (key, packed))
+    connection.close()
+
+    for _ in range(2):
+        with open_store(tmp_path, max_age=1e12) as store:
+            assert store.rows == 3
+
+    (found,) = Archive(tmp_path).rollup(Period())
+    assert found.series == Series("cat|sort", nested=True, unit="u")
+    assert (found.sums.runs, found.sums.wall, found.sums.longest) == (3, 9.0, 4.0)
+    # Of the first run only its columns can be read: half a CPU for two seconds.
+    assert found.sums.cpu == pytest.approx(1.0 + 2 * runs[1].cpu_seconds)
+    assert found.sums.not_overlapped == pytest.approx(sum(sum(run.levels[:2]) for run in runs[1:]))
+    assert (found.sums.examined, found.sums.findings) == (3, {"barrier": 2})
+    assert Archive(tmp_path).stored(Period()) == 3
+
+
+def test_the_step_from_an_empty_file_to_the_first_version_is_never_edited() -> None:
+    assert MIGRATIONS[0].strip() == FIRST_VERSION.partition("PRAGMA")[0].strip()
+
+
+def test_runs_of_the_first_version_make_room_like_others(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # as a daemon made it
+        connection.executescript(FIRST_VERSION)
+        for key in range(1000):
+            connection.execute(
+                "INSERT INTO runs VALUES (?, ?, 'a|b', 0, '-', ?, ?, ?, 0, 0.5, NULL, NULL, '-',"
+                " '[]', '[]')",
+                (key, str(key), NOW + key, NOW + key, 8.0 if key == 3 else 0.1),
+            )
+            connection.execute("INSERT INTO details VALUES (?, zeroblob(1500), x'02')", (key,))
+    connection.close()
+
+    with open_store(tmp_path, max_bytes=1_000_000) as store:
+        assert 100 < store.rows < 900
+        assert store.size_bytes < 1_000_000
+    kept = numbers(Archive(tmp_path).rows(Query(), 1000))
+    assert {3, 999, 998} <= set(kept)
 
 
 def test_the_table_has_the_columns_of_a_row(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from pipelined.history.history import (
     summary_as_dict,
 )
 from pipelined.model.timeline import Timeline
-from pipelined.model.tracker import Finished
 from pipelined.runs import Run
 from unit.invented import START, make_ended, make_finished, make_timeline
 
@@ -212,6 +211,9 @@ def test_if_more_runs_end_than_it_takes_the_longest_are_stored(
     assert max(summary.wall for summary in kept) == 500.0
     assert min(summary.wall for summary in kept) == 1.0
     assert sum(summary.wall == 7.0 for summary in kept) == 74
+    counted = history.counted()
+    assert (counted.runs, counted.stored) == (module.QUEUE + spare + 1, module.QUEUE)
+    assert counted.only_counted == spare + 1
 
 
 def test_a_run_that_cannot_be_described_is_counted_and_the_others_stored(
@@ -221,7 +223,7 @@ def test_a_run_that_cannot_be_described_is_counted_and_the_others_stored(
         raise ZeroDivisionError("what a run")
 
     history = open_history()
-    history.put(Finished(1.0, fail))
+    history.put(make_finished(make_ended(2))._replace(make=fail))
     history.put(make_finished(make_ended(1)))
     write(history)
     assert len(history.runs()) == 1
@@ -320,6 +322,56 @@ def readable(history: History) -> list[Summary]:
         return history.runs()
     except UserError:
         return []
+
+
+# -- the roll-up
+
+
+def test_every_run_is_counted_by_pipeline(store_runs: Callable[..., History]) -> None:
+    history = store_runs(*[make_ended(n) for n in range(3)], make_ended(4, "seq|wc", wall=9.0))
+    first, second = history.rollup()
+    assert (first.series.pipeline, first.sums.runs, first.sums.wall) == ("seq|wc", 1, 9.0)
+    run = make_ended(0)
+    assert (second.sums.runs, second.sums.wall) == (3, 3.0)
+    assert second.sums.cpu == pytest.approx(3 * run.cpu_seconds)
+    assert second.sums.not_overlapped == pytest.approx(3 * sum(run.levels[:2]))
+    assert second.sums.examined == 3
+
+
+def test_counted_runs_are_those_of_whole_hours(store_runs: Callable[..., History]) -> None:
+    hour = 3600 - START % 3600  # from START to the next full hour
+    history = store_runs(make_ended(1), make_ended(int(hour) + 9), make_ended(int(hour) + 5000))
+    assert history.counted(since=START + hour + 600).runs == 2
+    assert history.counted(since=START + hour + 600).start == START + hour
+    assert history.counted(until=START + hour + 600).runs == 2
+    assert history.counted(pipeline="seq|wc").most_frequent is None
+    assert history.counted(unit="-").most_frequent == "cat|sort"
+
+
+def test_a_run_is_counted_once_however_often_writing_fails(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = open_history(retry=0.01)
+    failures = [sqlite3.OperationalError("disk full")] * 2
+
+    def add(store: Store, runs: Any) -> None:
+        if failures:
+            raise failures.pop()
+        original(store, runs)
+
+    def count(store: Store, pending: Any) -> None:
+        if len(failures) == 2:
+            raise failures.pop()
+        counting(store, pending)
+
+    original, counting = Store.add, Store.count
+    monkeypatch.setattr(Store, "add", add)
+    monkeypatch.setattr(Store, "count", count)
+    history.put(make_finished(make_ended(1)))
+    history.start()
+    wait_until(lambda: history.stats().runs == 1)
+    assert history.stats().errors == 2
+    assert history.counted().runs == 1
 
 
 # -- where, and when

@@ -59,6 +59,27 @@ def test_runs_are_listed_and_filtered(ask: Callable[..., FlaskClient]) -> None:
     assert starts(client.get("/api/v1/runs?finding=none-such")) == []
 
 
+def test_a_list_since_some_time_has_the_number_of_all_runs(
+    ask: Callable[..., FlaskClient],
+) -> None:
+    client = ask(stored=(make_ended(1), make_ended(2, "seq|wc"), make_ended(3)))
+    counted = client.get(f"/api/v1/runs?since={START}&pipeline=cat%7Csort").get_json()["counted"]
+    assert counted == {
+        "start_timestamp_seconds": START - START % 3600,
+        "runs": 2,
+        "stored_runs": 2,
+        "median_wall_seconds": pytest.approx(1.0, rel=1.0),
+        "most_frequent_pipeline": "cat|sort",
+    }
+
+
+@pytest.mark.parametrize("query", ["", "?since=2h&command=sort", "?since=2h&finding=barrier"])
+def test_runs_are_not_counted_if_they_cannot_be(
+    ask: Callable[..., FlaskClient], query: str
+) -> None:
+    assert ask(stored=(make_ended(1),)).get(f"/api/v1/runs{query}").get_json()["counted"] is None
+
+
 def test_a_long_list_comes_page_by_page(ask: Callable[..., FlaskClient]) -> None:
     client = ask(stored=tuple(make_ended(number) for number in range(5)))
     seen, query = [], ""

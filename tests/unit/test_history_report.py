@@ -13,10 +13,10 @@ import pytest
 from pipelined import cli
 from pipelined.analysis.machine import Host
 from pipelined.history.database import FILE_NAME, Store
-from pipelined.history.history import History, Summary
+from pipelined.history.history import CountedRuns, History, Summary
 from pipelined.model.timeline import Timeline
 from pipelined.runs import Run
-from pipelined.terminal.history_report import run_table, time_lines
+from pipelined.terminal.history_report import counted_line, run_table, time_lines
 from unit.invented import START, make_ended, make_finished, make_stage, make_timeline
 
 WIDTHS = (60, 80, 100, 160)
@@ -106,6 +106,19 @@ def test_every_line_of_the_list_fits(width: int, ascii_only: bool) -> None:
 
 def test_names_cannot_harm_the_terminal() -> None:
     assert "\x1b" not in table(replace(SUMMARY, pipeline="a\x1b[2J|b", bottleneck="a\x1b[2J: x"))
+
+
+def test_runs_that_are_only_counted_stand_below_the_list() -> None:
+    counted = CountedRuns(START, 13_845, 345, 0.002, "echo|tr|wc")
+    line = counted_line(counted, START).plain
+    assert line.startswith("Of 13,845 runs that ended since ")
+    assert line.endswith(
+        "345 are stored and 13,500 only counted. Half of all took at most about 2.0 ms;"
+        " the most frequent pipeline is echo|tr|wc"
+    )
+    assert counted_line(replace(counted, start=None), START).plain.startswith(
+        "Of 13,845 runs that ended, 345"
+    )
 
 
 # -- over time

@@ -269,6 +269,11 @@ def test_a_run_that_ended_is_told_once_with_its_time_line() -> None:
 
     assert run == watched.runs()[0]
     assert finished.wall_seconds == pytest.approx(run.wall_seconds)
+    assert (finished.series, finished.end) == (run.series, run.end)
+    assert finished.cpu_seconds == pytest.approx(run.cpu_seconds)
+    assert finished.not_overlapped_seconds == pytest.approx(sum(run.levels[:2]))
+    assert finished.read_bytes == sum(stage.read_bytes for stage in run.stages)
+    assert finished.written_bytes == sum(stage.written_bytes for stage in run.stages)
     assert len(points) == 2
     assert sum(point.end - point.start for point in points) == pytest.approx(run.wall_seconds)
 

@@ -13,7 +13,7 @@ import click
 from pipelined.commands.report_output import color_option, open_console
 
 if TYPE_CHECKING:
-    from pipelined.history.history import History
+    from pipelined.history.history import CountedRuns, History
 
 __all__ = ["list_runs", "open_history", "show", "state_directory_option"]
 
@@ -67,32 +67,50 @@ def list_runs(
 ) -> None:
     """List finished runs that the daemon has recorded."""
     searched |= {"since": _moment("--since", since), "until": _moment("--until", until)}
+    history = open_history(state_directory)
     # One more than is shown, to know whether there are more.
-    found = open_history(state_directory).runs(**searched, limit=limit + 1)
+    found = history.runs(**searched, limit=limit + 1)
     shown, more = found[:limit], len(found) > limit
+    counted = _counted(history, searched)
     if as_json:
         import json
 
-        from pipelined.history.history import summary_as_dict
+        from pipelined.history.history import counted_as_dict, summary_as_dict
 
-        described = [summary_as_dict(run) for run in shown]
-        click.echo(
-            json.dumps({"runs": described, "next": shown[-1].id if more else None}, indent=2)
-        )
-        return
-    if not shown:
-        click.echo("no finished run matches" if any(searched.values()) else "no run yet")
+        described = {
+            "runs": [summary_as_dict(run) for run in shown],
+            "next": shown[-1].id if more else None,
+            "counted": counted and counted_as_dict(counted),
+        }
+        click.echo(json.dumps(described, indent=2))
         return
     import time
 
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
-    from pipelined.terminal.history_report import run_table
+    from pipelined.terminal.history_report import counted_line, run_table
 
     console = open_console(sys.stdout, color)
-    width = report_width(console)
-    print_lines(run_table(shown, width, time.time(), ascii_only=is_ascii(console)), console)
+    now, ascii_only = time.time(), is_ascii(console)
+    if shown:
+        table = run_table(shown, report_width(console), now, ascii_only=ascii_only)
+        print_lines(table, console)
+    else:
+        click.echo("no finished run matches" if any(searched.values()) else "no run yet")
     if more:
         console.print(f"There are more: --limit {2 * limit}", highlight=False)
+    if counted and counted.only_counted:
+        console.print(counted_line(counted, now, ascii_only=ascii_only), highlight=False)
+
+
+def _counted(history: History, searched: dict[str, Any]) -> CountedRuns | None:
+    """How many runs there were; None if they cannot be searched by what is given.
+
+    The commands and findings of a run that is not stored are not known.
+    """
+    if searched["finding"] or searched["command"]:
+        return None
+    known = {name: searched[name] for name in ("pipeline", "unit", "since", "until")}
+    return history.counted(**known)
 
 
 def _moment(flag: str, text: str | None) -> float | None:

@@ -220,7 +220,7 @@ class Config:
         metavar="SIZE",
         parse=values.size(1_000_000),
         example='"256MB"',
-        help="Largest size of the history on disk; the oldest runs are deleted to make room.",
+        help="Largest size of the history on disk; short and frequent runs are deleted first.",
     )
     max_stages: int = _option(
         "max-stages",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file that finished runs are stored in: SQLite with a write-ahead log (WAL).
 
-One process writes (`Store`); a lock on the directory keeps others from writing. Any number of
-processes read (`Archive`), also while it writes and after it has ended. A process that is killed
-loses what it had not committed, and leaves a file that opens. This module handles rows and bytes;
-`history` makes them from runs.
+A run is a row of its own as long as there is room (`tables.Ranking` chooses which), and every
+run is in the sums of its hour (`tables.Rollup`). One process writes (`Store`);
+a lock on the directory keeps others from writing. Any number of processes read (`archive`), also
+while it writes and after it has ended. A process that is killed loses what it had not committed,
+and leaves a file that opens. This module handles rows and bytes; `history` makes them from runs.
 """
 
 from __future__ import annotations
@@ -20,62 +21,45 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from pipelined.errors import UserError, why
+from pipelined.history.migrations import MIGRATIONS, ROLLED_UP
+from pipelined.history.packing import stored_figures
+from pipelined.history.rollup import HOUR, Pending
+from pipelined.history.tables import ROLLUP_ROW_BYTES, Pipelines, Ranked, Ranking, Rollup
+from pipelined.runs import Series
 
 __all__ = [
+    "BUSY_TIMEOUT",
     "COLUMNS",
+    "COLUMN_LIST",
     "FILE_NAME",
-    "MIGRATIONS",
-    "Archive",
     "Details",
-    "NoHistoryError",
-    "Query",
     "Row",
     "Store",
+    "is_damage",
 ]
 
 FILE_NAME = "history.db"
-
-#: The statements that lead from each version of the schema to the next; `PRAGMA user_version` is
-#: the number of those that a file has had. Files exist, so none is ever edited: a column that is
-#: added to `Row` comes into the table by a new one. What is listed and searched is in one table,
-#: the bulk, which is read for one run at a time, in another.
-MIGRATIONS: tuple[str, ...] = (
-    """
-    CREATE TABLE runs (
-        key INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        pipeline TEXT NOT NULL,
-        nested INTEGER NOT NULL,
-        unit TEXT NOT NULL,
-        start REAL NOT NULL,
-        end REAL NOT NULL,
-        wall REAL NOT NULL,
-        partial INTEGER NOT NULL,
-        cores REAL NOT NULL,
-        overlap REAL,
-        cache TEXT,
-        bottleneck TEXT NOT NULL,
-        findings TEXT NOT NULL,
-        commands TEXT NOT NULL
-    );
-    CREATE INDEX runs_by_end ON runs (end);
-    CREATE TABLE details (key INTEGER PRIMARY KEY, run BLOB NOT NULL, timeline BLOB NOT NULL);
-    """,
-)
 
 #: The write-ahead log takes at most a quarter of the size limit, and at most so many bytes.
 _LOG_SHARE, _LOG_BYTES = 4, 4 << 20
 #: Index of the log, which readers and the writer share (bytes).
 _LOG_INDEX_BYTES = 32 << 10
-#: While the files are too large, one run in so many is removed at a time, the oldest first.
-_MAKE_ROOM = 50
+#: A transaction takes at most about this part of the log.
+_BATCH_SHARE = 16
+#: The roll-up takes at most the first part of the size limit, or up to the second one if it needs
+#: that to have two rows for each hour.
+_ROLLUP_SHARE, _ROLLUP_MOST = 0.15, 0.25
+#: While the files are too large, one run in so many is removed at a time, and at most so many.
+_MAKE_ROOM, _MOST_REMOVED = 50, 100
+#: What a run takes beside its bulk, with its places in the indexes (bytes).
+_ROW_BYTES = 600
+#: Rows of the roll-up that are collected before they are written, when a file is migrated.
+_MIGRATED_ROWS = 500
 #: Page cache of a connection (KiB): rows are written once and seldom read.
 _CACHE_KIB = 512
 #: How long to wait for another connection's lock (seconds).
-_BUSY_TIMEOUT = 2.0
+BUSY_TIMEOUT = 2.0
 
 #: How the type of a column differs between Python and SQLite: what it is written and read as.
 _BOOLEAN: dict[str, Callable[[Any], Any]] = {"read": bool}
@@ -108,20 +92,20 @@ class Row:
 
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Row:
-        """The row of the cells that SQLite returned for `_COLUMNS`."""
+        """The row of the cells that SQLite returned for `COLUMN_LIST`."""
         named = zip(_FIELDS, cells, strict=True)
         return cls(*(_convert(column, "read", cell) for column, cell in named))
 
     @property
     def cells(self) -> list[object]:
-        """The cells of `_COLUMNS` as SQLite takes them."""
+        """The cells of `COLUMN_LIST` as SQLite takes them."""
         return [_convert(column, "write", getattr(self, column.name)) for column in _FIELDS]
 
 
 _FIELDS = fields(Row)
 #: The names of a row's columns.
 COLUMNS = tuple(column.name for column in _FIELDS)
-_COLUMNS = ", ".join(COLUMNS)
+COLUMN_LIST = ", ".join(COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,30 +119,8 @@ class Details:
 
     @property
     def size(self) -> int:
-        return len(self.run) + len(self.timeline)
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Which runs to list: those that match every field that is given."""
-
-    pipeline: str | None = None
-    """Exactly this signature."""
-    unit: str | None = None
-    finding: str | None = None
-    """Id of one of its findings."""
-    command: str | None = None
-    """Command name of one of its stages."""
-    since: float | None = None
-    """Started then or later (Unix time)."""
-    until: float | None = None
-    """Started before."""
-    before: str | None = None
-    """Listed after the run with this id, which may be gone."""
-
-
-class NoHistoryError(UserError):
-    """There is no file to read, or it is not made yet."""
+        """What it takes in the file, about (bytes)."""
+        return len(self.run) + len(self.timeline) + _ROW_BYTES
 
 
 class _UnfitError(Exception):
@@ -207,24 +169,45 @@ class Store(contextlib.AbstractContextManager["Store"]):
             undo.callback(self._connection.close)
             self._inode = os.stat(self.path).st_ino
             self.rows = self._number("SELECT count(*) FROM runs")
+            self._pipelines = Pipelines(self._connection)
+            self._ranking = Ranking(self._connection)
+            needed = 2 * ROLLUP_ROW_BYTES * max_age / HOUR
+            self._rollup = Rollup(
+                self._connection,
+                max(self._max_bytes * _ROLLUP_SHARE, min(self._max_bytes * _ROLLUP_MOST, needed)),
+            )
             self.trim()
+            # What the trim freed, and the log of a migration, are given back now.
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             undo.pop_all()
+
+    def count(self, pending: Pending) -> None:
+        """Add sums to the roll-up: all of them, or none if it raises sqlite3.Error."""
+        with self._transaction():
+            self._rollup.add(pending.rows)
 
     def add(self, runs: Iterable[Details]) -> None:
         """Store runs, and make room for them. A run that is stored already is left as it is.
 
-        Raises sqlite3.Error if they cannot be stored; some of them may be stored nevertheless.
+        They are in the roll-up by then (`count`), but for their findings. Raises sqlite3.Error if
+        they cannot be stored; some of them may be stored nevertheless.
         """
-        for batch in _batches(runs, self._log_bytes // 4):
+        for batch in _batches(runs, self._log_bytes // _BATCH_SHARE):
             with self._transaction():
                 self.rows += sum(map(self._insert, batch))
-                self._remove_surplus()
+                while self._make_room():
+                    pass
             self._shrink()
 
     def trim(self) -> None:
-        """Remove the runs that are too old or too many."""
+        """Remove what is too old or too much."""
         with self._transaction():
-            self._remove_surplus()
+            self._rollup.trim(int((self._clock() - self._max_age) // HOUR))
+            self._pipelines.forget()
+        surplus = True
+        while surplus:  # in small transactions, which fit in the log
+            with self._transaction():
+                surplus = self._remove_old() or self._make_room()
         self._shrink()
 
     @property
@@ -266,7 +249,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """A connection to an undamaged file of this version. Raises _UnfitError."""
         # Readable by the group that an administrator may give it; the log inherits the mode.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
-        connection = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT, isolation_level=None)
         try:
             self._prepare(connection)
             self._migrate(connection)
@@ -275,7 +258,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 raise _UnfitError("damaged", found.splitlines()[-1])
         except sqlite3.DatabaseError as error:
             connection.close()
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise
             raise _UnfitError("damaged", str(error)) from None
         except _UnfitError:
@@ -303,9 +286,31 @@ class Store(contextlib.AbstractContextManager["Store"]):
             raise _UnfitError("newer", f"its version is {version}, this program knows {known}")
         for number in range(version, known):
             connection.executescript(
-                f"BEGIN IMMEDIATE; {self._migrations[number]};"
-                f" PRAGMA user_version = {number + 1}; COMMIT;"
+                f"BEGIN IMMEDIATE; {self._migrations[number]}; PRAGMA user_version = {number + 1};"
             )
+            if number + 1 == ROLLED_UP:
+                self._roll_up(connection)
+            connection.execute("COMMIT")
+
+    def _roll_up(self, connection: sqlite3.Connection) -> None:
+        """Enter the runs that an older version stored in the tables that it did not have."""
+        pipelines, ranking = Pipelines(connection), Ranking(connection)
+        rollup = Rollup(connection, self._max_bytes)
+        pending = Pending(2 * _MIGRATED_ROWS)
+        stored = connection.execute(
+            "SELECT key, pipeline, nested, unit, end, wall, cores, findings, run,"
+            " length(run) + length(timeline) FROM runs JOIN details USING (key) ORDER BY end"
+        )
+        for key, pipeline, nested, unit, end, wall, cores, found, run, size in stored:
+            series = Series(pipeline, bool(nested), unit)
+            ranking.enter(Ranked(pipelines.key(series), end, key, wall, size + _ROW_BYTES))
+            sums = pending.sums(series, end)
+            sums.count(wall, *(stored_figures(run) or (cores * wall, 0.0, 0, 0)))
+            sums.examine(json.loads(found))
+            if len(pending.rows) >= _MIGRATED_ROWS:
+                rollup.add(pending.rows)
+                pending = Pending(2 * _MIGRATED_ROWS)
+        rollup.add(pending.rows)
 
     def _set_aside(self, reason: _UnfitError) -> None:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._clock()))
@@ -334,36 +339,50 @@ class Store(contextlib.AbstractContextManager["Store"]):
             # A full disk may have rolled it back already.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            self._rollup.load()
             raise
 
     def _insert(self, details: Details) -> int:
         """Insert a run. Returns the number of rows inserted: 0 if the run is stored already."""
         cells = (*details.row.cells, json.dumps(details.commands))
         inserted = self._connection.execute(
-            f"INSERT INTO runs ({_COLUMNS}, commands) VALUES ({', '.join('?' * len(cells))})"
+            f"INSERT INTO runs ({COLUMN_LIST}, commands) VALUES ({', '.join('?' * len(cells))})"
             " ON CONFLICT (id) DO NOTHING",
             cells,
         )
         if inserted.rowcount:
+            key, row = inserted.lastrowid or 0, details.row
             self._connection.execute(
-                "INSERT INTO details VALUES (?, ?, ?)",
-                (inserted.lastrowid, details.run, details.timeline),
+                "INSERT INTO details VALUES (?, ?, ?)", (key, details.run, details.timeline)
             )
+            pipeline = self._pipelines.key(Series(row.pipeline, row.nested, row.unit))
+            self._ranking.enter(Ranked(pipeline, row.end, key, row.wall, details.size))
+            self._rollup.examine(int(row.end // HOUR), pipeline, row.nested, row.findings)
         return inserted.rowcount
 
-    def _remove_surplus(self) -> None:
-        """Remove the oldest runs until age and size are within their limits."""
-        self._remove("end < ?", self._clock() - self._max_age)
-        while self.rows and self._used_bytes() > self._max_bytes:
-            oldest = "key IN (SELECT key FROM runs ORDER BY key LIMIT ?)"
-            self._remove(oldest, max(1, self.rows // _MAKE_ROOM))
+    def _remove_old(self) -> bool:
+        """Remove some of the runs that are too old. Returns whether there were any."""
+        old = self._ranking.ended_before(self._clock() - self._max_age, _MOST_REMOVED)
+        self._remove(old)
+        return bool(old)
 
-    def _remove(self, which: str, value: float) -> None:
-        """Remove the runs for which the condition `which`, with `value` in it, is true."""
-        execute = self._connection.execute
-        # In this order: the condition reads the rows.
-        execute(f"DELETE FROM details WHERE key IN (SELECT key FROM runs WHERE {which})", (value,))
-        self.rows -= execute(f"DELETE FROM runs WHERE {which}", (value,)).rowcount
+    def _make_room(self) -> bool:
+        """Remove some of the runs of least worth if the size is above its limit.
+
+        Returns whether it was.
+        """
+        if not self.rows or self._used_bytes() <= self._max_bytes:
+            return False
+        most = min(_MOST_REMOVED, max(1, self.rows // _MAKE_ROOM))
+        self._remove(self._ranking.least_worth(self.rows, most))
+        return True
+
+    def _remove(self, runs: Sequence[Ranked]) -> None:
+        keys = [(run.run,) for run in runs]
+        self._connection.executemany("DELETE FROM details WHERE key = ?", keys)
+        self._connection.executemany("DELETE FROM runs WHERE key = ?", keys)
+        self._ranking.leave(runs)
+        self.rows -= len(runs)
 
     def _used_bytes(self) -> int:
         pages = self._number("PRAGMA page_count") - self._number("PRAGMA freelist_count")
@@ -378,102 +397,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _number(self, statement: str) -> int:
         return int(self._connection.execute(statement).fetchone()[0])
-
-
-class Archive:
-    """The file, for readers. Every method raises UserError if it cannot be read."""
-
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
-
-    def rows(self, query: Query, limit: int) -> list[Row]:
-        """The runs that match, newest start first."""
-        conditions = {
-            "pipeline = ?": query.pipeline,
-            "unit = ?": query.unit,
-            "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.finding,
-            "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.command,
-            "start >= ?": query.since,
-            "start < ?": query.until,
-            # Ids begin with the start, so they are in its order.
-            "id < ?": query.before,
-        }
-        given = {test: value for test, value in conditions.items() if value is not None}
-        where = " AND ".join(given) or "1"
-        rows = self._read(
-            f"SELECT {_COLUMNS} FROM runs WHERE {where} ORDER BY id DESC LIMIT ?",
-            (*given.values(), limit),
-        )
-        return [Row.read(cells) for cells in rows]
-
-    def last(self) -> str | None:
-        """Id of the run that ended last; None if there is no run."""
-        rows = self._read("SELECT id FROM runs ORDER BY end DESC LIMIT 1", ())
-        return str(rows[0][0]) if rows else None
-
-    def ids(self, prefix: str, limit: int) -> list[str]:
-        """Ids that begin with `prefix`, in order: one that equals it comes first."""
-        rows = self._read(
-            "SELECT id FROM runs WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id LIMIT ?",
-            (prefix, len(prefix), prefix, limit),
-        )
-        return [str(row[0]) for row in rows]
-
-    def details(self, run_id: str) -> tuple[bytes, bytes] | None:
-        """`Details.run` and `Details.timeline` of the run; None if it is not stored."""
-        rows = self._read(
-            "SELECT run, timeline FROM details JOIN runs USING (key) WHERE id = ?", (run_id,)
-        )
-        return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
-
-    def _read(self, statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
-        try:
-            with contextlib.closing(self._open()) as connection:
-                return connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise UserError(
-                f"cannot read {self._path}: {error}",
-                "the daemon sets a damaged file aside when it starts" if _is_damage(error) else "",
-            ) from None
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            os.close(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
-        except FileNotFoundError:
-            raise self._no_history() from None
-        except OSError as error:
-            raise UserError(
-                f"cannot read {self._path}: {why(error)}",
-                "run it as root" if isinstance(error, PermissionError) else "",
-            ) from None
-        uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT, isolation_level=None)
-        try:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.OperationalError:
-            connection.close()
-            # A reader that may not write here cannot make the index that all users of a log share.
-            # Without a log there is no writer, and the file is complete without one.
-            if os.path.exists(f"{self._path}-wal"):
-                raise
-            connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != len(MIGRATIONS):
-            connection.close()
-            if not version:  # the daemon is just making it
-                raise self._no_history()
-            age = "a newer" if version > len(MIGRATIONS) else "an older"
-            raise UserError(
-                f"{self._path} is of {age} version of pipelined",
-                "use the version of the daemon that writes it",
-            )
-        return connection
-
-    def _no_history(self) -> NoHistoryError:
-        return NoHistoryError(
-            f"there is no history in {self._path.parent}",
-            "pipelined serve makes one; --state-directory names its directory",
-        )
 
 
 def _batches(runs: Iterable[Details], size: int) -> Iterator[list[Details]]:
@@ -495,6 +418,7 @@ def _convert(column: Field[Any], direction: str, value: object) -> Any:
     return convert(value) if convert else value
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is damaged, or no database."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -4,6 +4,7 @@
 The sweep only puts a run into a queue (`History.put`). A separate thread makes rows of the runs
 and writes them, so that neither a storm of pipelines nor a slow disk delays the sweep. The
 thread's CPU time is bounded too: if more runs end than can be stored, the longest are stored.
+Every run is added to the sums of its pipeline and hour (the roll-up), whether it is stored or not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
-import json
 import logging
 import math
 import sqlite3
@@ -29,7 +29,10 @@ from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import brief
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
-from pipelined.history.database import COLUMNS, Archive, Details, NoHistoryError, Query, Row, Store
+from pipelined.history.archive import Archive, NoHistoryError, Period, Query
+from pipelined.history.database import COLUMNS, Details, Row, Store
+from pipelined.history.packing import pack, unpack
+from pipelined.history.rollup import HOUR, Counted, Pending, Sums
 from pipelined.model.timeline import Timeline, timeline_as_dict, timeline_from_dict
 from pipelined.runs import Run
 from pipelined.schema import run_as_dict, run_from_dict
@@ -39,11 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_DIRECTORY",
+    "CountedRuns",
     "History",
     "HistoryStats",
     "NoSuchRunError",
     "StoredRun",
     "Summary",
+    "counted_as_dict",
     "default_directory",
     "moment",
     "only_one",
@@ -57,6 +62,9 @@ QUEUE = 500
 #: So many of them are written at a time, the longest first, so that a burst takes no larger share
 #: of a CPU than a steady load.
 BATCH = 50
+#: At most so many sums, of different pipelines, wait to be written; if there are more, the lightest
+#: are merged.
+PENDING = 500
 #: Making rows and writing them may take this share of a CPU; if it takes more, writes are rarer.
 SHARE = 0.01
 #: How often runs that are too old are looked for if there is nothing to write (seconds).
@@ -98,6 +106,26 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedRuns:
+    """How many runs there were in some hours, whether they are stored singly or not."""
+
+    start: float | None
+    """When the first of these hours begins (Unix time); None: all that is kept."""
+    runs: int
+    stored: int
+    """How many of them are stored singly."""
+    median: float | None
+    """Wall seconds that half of them did not exceed, within a factor of 2; None: no runs."""
+    most_frequent: str | None
+    """Signature of the pipeline that ran most often; None: no runs."""
+
+    @property
+    def only_counted(self) -> int:
+        """Runs that are not stored singly."""
+        return self.runs - self.stored
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryStats:
     """State of the writing."""
 
@@ -107,7 +135,7 @@ class HistoryStats:
     errors: int
     """How often the file could not be opened or written."""
     dropped: int
-    """Runs that were not stored: too many at once, or writing failed for too long."""
+    """Runs that were not stored singly: too many at once, or writing failed for too long."""
 
 
 def default_directory(environment: Mapping[str, str]) -> Path:
@@ -132,7 +160,7 @@ class History:
         """Nothing in `directory` is changed before `start`: reading alone writes nothing.
 
         Command lines are stored only with `show_arguments`. Runs that ended more than `max_age`
-        seconds ago are removed, and the oldest ones if the files would exceed `max_bytes`.
+        seconds ago are removed, and those of least worth if the files would exceed `max_bytes`.
         `retry`: seconds until writing is tried again after it failed.
         """
         self.directory = directory
@@ -144,6 +172,7 @@ class History:
         self._archive = Archive(directory)
         self._lock = threading.Lock()
         self._queue: list[tuple[float, int, Finished]] = []
+        self._pending = Pending(PENDING)
         self._numbers = itertools.count()
         self._filled = threading.Event()
         self._closing = threading.Event()
@@ -178,6 +207,46 @@ class History:
         query = Query(pipeline, unit, finding, command, since, until, before)
         return self._read(lambda: self._archive.rows(query, limit), [])
 
+    def rollup(
+        self,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        pipeline: str | None = None,
+        unit: str | None = None,
+    ) -> list[Counted]:
+        """Sums over every run, stored singly or not, by pipeline: the most wall time first.
+
+        Of whole hours: from the one that `since` lies in to the one that `until` lies in (Unix
+        time), both included. Raises UserError.
+        """
+        period = _period(since, until, pipeline, unit)
+        return self._read(lambda: self._archive.rollup(period), [])
+
+    def counted(
+        self,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        pipeline: str | None = None,
+        unit: str | None = None,
+    ) -> CountedRuns:
+        """How many runs there were in the same hours, and how many of them are stored singly."""
+        total, frequent = Sums(), None
+        for row in self.rollup(since=since, until=until, pipeline=pipeline, unit=unit):
+            total.add(row.sums)
+            if frequent is None or row.sums.runs > frequent.sums.runs:
+                frequent = row
+        period = _period(since, until, pipeline, unit)
+        stored = self._read(lambda: self._archive.stored(period), 0)
+        return CountedRuns(
+            start=None if period.since is None else float(period.since * HOUR),
+            runs=total.runs,
+            stored=min(stored, total.runs),  # a run may be stored between the two statements
+            median=total.within(0.5),
+            most_frequent=frequent.series.pipeline if frequent else None,
+        )
+
     def run(self, which: str) -> StoredRun:
         """The run with this id, or the only one whose id begins so; ``last``: the last to end.
 
@@ -196,7 +265,7 @@ class History:
         if found is None:
             raise NoSuchRunError(f"run {run_id} is no longer in the history")
         try:
-            described, points = (json.loads(zlib.decompress(part)) for part in found)
+            described, points = map(unpack, found)
             return StoredRun(run_from_dict(described), timeline_from_dict(points))
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise UserError(
@@ -225,8 +294,15 @@ class History:
     # -- writing
 
     def put(self, finished: Finished) -> None:
-        """Queue a run to be stored. Takes microseconds and never fails."""
+        """Count a run, and queue it to be stored. Takes microseconds and never fails."""
         with self._lock:
+            self._pending.sums(finished.series, finished.end).count(
+                finished.wall_seconds,
+                finished.cpu_seconds,
+                finished.not_overlapped_seconds,
+                finished.read_bytes,
+                finished.written_bytes,
+            )
             self._push((finished.wall_seconds, next(self._numbers), finished))
         if not self._filled.is_set():
             self._filled.set()
@@ -270,6 +346,7 @@ class History:
         with self._lock:
             queue = sorted(self._queue, reverse=True)
             queue, self._queue = queue[:at_most], queue[at_most:][::-1]  # a sorted list is a heap
+            pending, self._pending = self._pending, Pending(PENDING)
             if self._queue:
                 self._filled.set()
         try:
@@ -280,6 +357,8 @@ class History:
                 self.directory, max_age=self._max_age, max_bytes=self._max_bytes
             )
             began = time.thread_time()
+            store.count(pending)
+            pending = Pending(PENDING)
             store.add(self._described(queue))
             store.trim()
             pause = (time.thread_time() - began) / SHARE
@@ -288,6 +367,7 @@ class History:
         except (OSError, sqlite3.Error) as error:
             self._failed(error)
             with self._lock:
+                self._pending.add(pending)
                 for entry in queue:
                     self._push(entry)
             self._filled.set()
@@ -329,8 +409,8 @@ class History:
         return Details(
             row,
             tuple(dict.fromkeys(stage.command for stage in run.stages)),
-            _packed(run_as_dict(run, self._show_arguments)),
-            _packed(timeline_as_dict(timeline)),
+            pack(run_as_dict(run, self._show_arguments)),
+            pack(timeline_as_dict(timeline)),
         )
 
     def _failed(self, error: OSError | sqlite3.Error) -> None:
@@ -358,6 +438,17 @@ class History:
                 store.close()
 
 
+def _period(
+    since: float | None, until: float | None, pipeline: str | None, unit: str | None
+) -> Period:
+    return Period(
+        None if since is None else int(since // HOUR),
+        None if until is None else int(until // HOUR) + 1,
+        pipeline,
+        unit,
+    )
+
+
 def only_one(which: str, ids: Iterable[str]) -> str:
     """The one of `ids` that `which` stands for; all begin with it. Raises NoSuchRunError."""
     found = sorted(set(ids))
@@ -377,6 +468,17 @@ def summary_as_dict(summary: Summary) -> dict[str, Any]:
     return {**named, "findings": list(summary.findings)}
 
 
+def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
+    """The same, ready for `json.dumps`."""
+    return {
+        "start_timestamp_seconds": counted.start,
+        "runs": counted.runs,
+        "stored_runs": counted.stored,
+        "median_wall_seconds": counted.median,
+        "most_frequent_pipeline": counted.most_frequent,
+    }
+
+
 def moment(text: str, now: Callable[[], float] = time.time) -> float:
     """Unix time of a moment as people write it.
 
@@ -394,8 +496,3 @@ def moment(text: str, now: Callable[[], float] = time.time) -> float:
             if math.isfinite(found):
                 return found
     raise ValueError(f"{text!r} is not a moment such as 2h (ago), 2026-11-21 or '2026-11-21 03:00'")
-
-
-def _packed(described: object) -> bytes:
-    # Level 1 takes half the time of the default, for a tenth more bytes.
-    return zlib.compress(json.dumps(described, separators=(",", ":")).encode(), 1)

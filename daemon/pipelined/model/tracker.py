@@ -59,7 +59,10 @@ _TRACKED = 50
 _OTHER_PLACE: Place = (0, OTHER)
 
 _COUNTED = len(STATES) + len(COUNTERS)
-_USER, _SYSTEM = (len(STATES) + COUNTERS.index(name) for name in ("user_ns", "system_ns"))
+_USER, _SYSTEM, _READ_BYTES, _WRITTEN_BYTES = (
+    len(STATES) + COUNTERS.index(name)
+    for name in ("user_ns", "system_ns", "read_bytes", "written_bytes")
+)
 
 #: Counters that a view shows as they are: bytes, calls, sleeps, processes.
 _PLAIN_COUNTERS = tuple(
@@ -102,6 +105,15 @@ class Finished(NamedTuple):
     wall_seconds: float
     make: Callable[[], tuple[Run, Timeline]]
     """The run and its time line; may be called in any thread."""
+    series: Series
+    end: float
+    """Unix time."""
+    cpu_seconds: float
+    not_overlapped_seconds: float
+    """Of the wall time, that with at most one stage on CPU."""
+    read_bytes: int
+    written_bytes: int
+    """By all stages: what goes through a pipe is written by one and read by the next."""
 
 
 @dataclass(slots=True)
@@ -339,7 +351,9 @@ class Model:
             sums.last_run_seconds = wall
             sums.last_run_end = NS * sighting.end_ns + self._unix
         if self._on_finished:
-            self._on_finished(Finished(wall, partial(self._made, sighting, seen.track)))
+            make = partial(self._made, sighting, seen.track)
+            end = NS * sighting.end_ns + self._unix
+            self._on_finished(_finished(sighting, wall, end, make))
 
     def _sight(self, group: Group, parent: str | None, seen: _Seen) -> _Sighting:
         """Count what a run has grown since it was seen last."""
@@ -480,6 +494,23 @@ class Model:
                 for place, stage in sums.stages.items()
             },
         )
+
+
+def _finished(
+    sighting: _Sighting, wall: float, end: float, make: Callable[[], tuple[Run, Timeline]]
+) -> Finished:
+    """A run that ended at `end` (Unix time), and what is cheap to know of it."""
+    alone, disk = sighting.group.clock.alone_ns, sighting.group.clock.disk_ns
+    cpu = read = written = 0
+    for record in sighting.records:
+        counted = record.counted
+        cpu += counted[0]
+        read += counted[_READ_BYTES]
+        written += counted[_WRITTEN_BYTES]
+    idle_or_one = alone[0] + alone[1] + disk[0] + disk[1]
+    return Finished(
+        wall, make, sighting.series, end, NS * cpu, NS * idle_or_one, max(0, read), max(0, written)
+    )
 
 
 def _moment(group: Group, records: Sequence[StageRecord]) -> Moment:

@@ -14,7 +14,7 @@ from functools import partial
 from rich.cells import cell_len
 from rich.text import Text
 
-from pipelined.history.history import Summary
+from pipelined.history.history import CountedRuns, Summary
 from pipelined.model.timeline import Point, Timeline
 from pipelined.runs import Run
 from pipelined.terminal.drawing import (
@@ -31,7 +31,7 @@ from pipelined.terminal.drawing import (
 )
 from pipelined.wording import duration
 
-__all__ = ["run_table", "time_lines"]
+__all__ = ["counted_line", "run_table", "time_lines"]
 
 #: Columns of the table are dropped before a signature gets less than this (terminal columns).
 MIN_SIGNATURE = 20
@@ -74,6 +74,21 @@ def run_table(
     shown = fitted(columns, summaries, width)
     rows = [heading(shown), *(table_row(shown, run) for run in summaries)]
     return [plain_marks(_shortened(row, width), ascii_only) for row in rows]
+
+
+def counted_line(counted: CountedRuns, now: float, *, ascii_only: bool = False) -> Text:
+    """How many runs are in the history beside those that are stored singly.
+
+    There is at least one of them. `now` is Unix time.
+    """
+    since = "" if counted.start is None else f" since {_when(counted.start, now)}"
+    text = Text(
+        f"Of {counted.runs:,} runs that ended{since}, {counted.stored:,} are stored and"
+        f" {counted.only_counted:,} only counted. Half of all took at most about"
+        f" {duration(counted.median or 0.0)}; the most frequent pipeline is"
+        f" {printable(counted.most_frequent or '-', ascii_only)}"
+    )
+    return plain_marks(text, ascii_only)
 
 
 def _shortened(line: Text, width: int) -> Text:

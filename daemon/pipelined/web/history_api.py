@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, abort, jsonify
 
@@ -11,6 +11,7 @@ from pipelined.errors import UserError
 from pipelined.history.history import (
     NoSuchRunError,
     StoredRun,
+    counted_as_dict,
     moment,
     only_one,
     summary_as_dict,
@@ -62,12 +63,14 @@ def create_history_api(
         try:
             # One more shows whether there are more.
             found = history.runs(**searched, since=since, until=until, limit=limit + 1)
+            counted = _counted(history, searched, since, until)
         except UserError as error:
             abort(503, description=str(error))
         shown = found[:limit]
         return jsonify(
             runs=[summary_as_dict(summary) for summary in shown],
             next=shown[-1].id if len(found) > limit else None,
+            counted=counted,
         )
 
     @api.get("/runs/<which>")
@@ -86,6 +89,20 @@ def create_history_api(
         )
 
     return api
+
+
+def _counted(
+    history: History, searched: dict[str, str | None], since: float | None, until: float | None
+) -> dict[str, Any] | None:
+    """How many runs there were since then; None without `since`, and on later pages.
+
+    Also None if runs are searched by finding or command: those of a run that is not stored are
+    not known.
+    """
+    known = {name: searched[name] for name in ("pipeline", "unit")}
+    if since is None or any(searched[name] for name in searched.keys() - known.keys()):
+        return None
+    return counted_as_dict(history.counted(**known, since=since, until=until))
 
 
 def find_run(which: str, observer: Observer, history: History | None) -> StoredRun:

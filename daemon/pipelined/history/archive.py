@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read from the history's file, whether a daemon writes it or not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pipelined.errors import UserError, why
+from pipelined.history.database import BUSY_TIMEOUT, COLUMN_LIST, FILE_NAME, Row, is_damage
+from pipelined.history.migrations import MIGRATIONS
+from pipelined.history.rollup import HOUR, Counted, Sums
+from pipelined.history.tables import SUMMED
+from pipelined.runs import Series
+
+__all__ = ["Archive", "NoHistoryError", "Period", "Query"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which runs to list: those that match every field that is given."""
+
+    pipeline: str | None = None
+    """Exactly this signature."""
+    unit: str | None = None
+    finding: str | None = None
+    """Id of one of its findings."""
+    command: str | None = None
+    """Command name of one of its stages."""
+    since: float | None = None
+    """Started then or later (Unix time)."""
+    until: float | None = None
+    """Started before."""
+    before: str | None = None
+    """Listed after the run with this id, which may be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Which rows of the roll-up to read: whole hours, of the pipelines that match."""
+
+    since: int | None = None
+    """Runs that ended in this hour or later (hours since 1970)."""
+    until: int | None = None
+    """Runs that ended in an hour before this one."""
+    pipeline: str | None = None
+    unit: str | None = None
+
+
+class NoHistoryError(UserError):
+    """There is no file to read, or it is not made yet."""
+
+
+class Archive:
+    """The file, for readers. Every method raises UserError if it cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+
+    def rows(self, query: Query, limit: int) -> list[Row]:
+        """The runs that match, newest start first."""
+        where, values = _matching(
+            {
+                "pipeline = ?": query.pipeline,
+                "unit = ?": query.unit,
+                "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.finding,
+                "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.command,
+                "start >= ?": query.since,
+                "start < ?": query.until,
+                # Ids begin with the start, so they are in its order.
+                "id < ?": query.before,
+            }
+        )
+        rows = self._read(
+            f"SELECT {COLUMN_LIST} FROM runs WHERE {where} ORDER BY id DESC LIMIT ?",
+            (*values, limit),
+        )
+        return [Row.read(cells) for cells in rows]
+
+    def rollup(self, period: Period) -> list[Counted]:
+        """Sums over the runs of each pipeline that ended in the period; most wall time first."""
+        where, values = _matching(
+            {
+                "hour >= ?": period.since,
+                "hour < ?": period.until,
+                "pipeline IN (SELECT key FROM pipelines WHERE pipeline = ?)": period.pipeline,
+                "pipeline IN (SELECT key FROM pipelines WHERE unit = ?)": period.unit,
+            }
+        )
+        sums = ", ".join(f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED)
+        rows = self._read(
+            "SELECT p.key, p.pipeline, nested, unit, sums.* FROM"
+            f" (SELECT {sums}, pipeline AS key FROM rollup WHERE {where} GROUP BY pipeline) AS sums"
+            " JOIN pipelines AS p USING (key)",
+            values,
+        )
+        found = {
+            key: Counted(Series(pipeline, bool(nested), unit), Sums.read(cells))
+            for key, pipeline, nested, unit, *cells, _ in rows
+        }
+        findings = self._read(
+            "SELECT pipeline, finding, sum(runs) FROM rollup_findings"
+            f" WHERE {where} GROUP BY pipeline, finding",
+            values,
+        )
+        for key, finding, runs in findings:
+            if key in found:  # the second statement may see a later state of the file
+                found[key].sums.findings[finding] = runs
+        return sorted(found.values(), key=lambda row: -row.sums.wall)
+
+    def stored(self, period: Period) -> int:
+        """How many runs that ended in the period are stored singly."""
+        where, values = _matching(
+            {
+                "end >= ?": None if period.since is None else period.since * HOUR,
+                "end < ?": None if period.until is None else period.until * HOUR,
+                "pipeline = ?": period.pipeline,
+                "unit = ?": period.unit,
+            }
+        )
+        return int(self._read(f"SELECT count(*) FROM runs WHERE {where}", values)[0][0])
+
+    def last(self) -> str | None:
+        """Id of the run that ended last; None if there is no run."""
+        rows = self._read("SELECT id FROM runs ORDER BY end DESC LIMIT 1", ())
+        return str(rows[0][0]) if rows else None
+
+    def ids(self, prefix: str, limit: int) -> list[str]:
+        """Ids that begin with `prefix`, in order: one that equals it comes first."""
+        rows = self._read(
+            "SELECT id FROM runs WHERE id >= ? AND substr(id, 1, ?) = ? ORDER BY id LIMIT ?",
+            (prefix, len(prefix), prefix, limit),
+        )
+        return [str(row[0]) for row in rows]
+
+    def details(self, run_id: str) -> tuple[bytes, bytes] | None:
+        """`Details.run` and `Details.timeline` of the run; None if it is not stored."""
+        rows = self._read(
+            "SELECT run, timeline FROM details JOIN runs USING (key) WHERE id = ?", (run_id,)
+        )
+        return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
+
+    def _read(self, statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        try:
+            with contextlib.closing(self._open()) as connection:
+                return connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise UserError(
+                f"cannot read {self._path}: {error}",
+                "the daemon sets a damaged file aside when it starts" if is_damage(error) else "",
+            ) from None
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            os.close(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            raise self._no_history() from None
+        except OSError as error:
+            raise UserError(
+                f"cannot read {self._path}: {why(error)}",
+                "run it as root" if isinstance(error, PermissionError) else "",
+            ) from None
+        uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.OperationalError:
+            connection.close()
+            # A reader that may not write here cannot make the index that all users of a log share.
+            # Without a log there is no writer, and the file is complete without one.
+            if os.path.exists(f"{self._path}-wal"):
+                raise
+            connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != len(MIGRATIONS):
+            connection.close()
+            if not version:  # the daemon is just making it
+                raise self._no_history()
+            age = "a newer" if version > len(MIGRATIONS) else "an older"
+            raise UserError(
+                f"{self._path} is of {age} version of pipelined",
+                "use the version of the daemon that writes it",
+            )
+        return connection
+
+    def _no_history(self) -> NoHistoryError:
+        return NoHistoryError(
+            f"there is no history in {self._path.parent}",
+            "pipelined serve makes one; --state-directory names its directory",
+        )
+
+
+def _matching(conditions: Mapping[str, object]) -> tuple[str, list[object]]:
+    """A condition in SQL that has all of those whose value is given, and these values."""
+    given = {test: value for test, value in conditions.items() if value is not None}
+    return " AND ".join(given) or "1", list(given.values())

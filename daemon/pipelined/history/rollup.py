@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums over runs, by pipeline and by the hour in which they ended: what is kept of every run.
+
+Pure: knows no SQL. Every run is counted here, also one that is not stored singly; so sums over
+rows equal what ran, whatever is merged into `OTHER`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelined.model.ledger import OTHER
+from pipelined.runs import Series
+
+__all__ = ["BOUNDS", "HOUR", "Counted", "Pending", "Sums", "other"]
+
+#: Seconds.
+HOUR = 3600
+
+#: Upper bounds of the buckets of durations (seconds, inclusive): 1 ms to 3 days, each 4 times the
+#: one before. A last bucket takes what is longer.
+BOUNDS: tuple[float, ...] = tuple(0.001 * 4.0**n for n in range(15))
+
+#: What a duration is taken for is this far from the bounds of its bucket at most (a factor).
+_MIDDLE = 2.0
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over runs: seconds, bytes, counts."""
+
+    runs: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+    not_overlapped: float = 0.0
+    """Seconds of the wall time with at most one stage on CPU."""
+    read_bytes: int = 0
+    written_bytes: int = 0
+    longest: float = 0.0
+    examined: int = 0
+    """Runs whose findings were counted: those that were stored singly."""
+    durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    """Runs by wall time: a bucket for each of `BOUNDS`, and one for what is longer."""
+    findings: dict[str, int] = field(default_factory=dict)
+    """By id, in how many of the examined runs it was."""
+
+    def count(
+        self, wall: float, cpu: float, not_overlapped: float, read_bytes: int, written_bytes: int
+    ) -> None:
+        """Add one run."""
+        self.runs += 1
+        self.wall += wall
+        self.cpu += cpu
+        self.not_overlapped += not_overlapped
+        self.read_bytes += read_bytes
+        self.written_bytes += written_bytes
+        self.longest = max(self.longest, wall)
+        self.durations[bisect_left(BOUNDS, wall)] += 1
+
+    def examine(self, findings: Iterable[str]) -> None:
+        """Count the findings of one of the runs."""
+        self.examined += 1
+        for finding in findings:
+            self.findings[finding] = self.findings.get(finding, 0) + 1
+
+    def add(self, other: Sums) -> None:
+        """Add all runs of `other`."""
+        self.runs += other.runs
+        self.wall += other.wall
+        self.cpu += other.cpu
+        self.not_overlapped += other.not_overlapped
+        self.read_bytes += other.read_bytes
+        self.written_bytes += other.written_bytes
+        self.longest = max(self.longest, other.longest)
+        self.durations = [a + b for a, b in zip(self.durations, other.durations, strict=True)]
+        self.examined += other.examined
+        for finding, runs in other.findings.items():
+            self.findings[finding] = self.findings.get(finding, 0) + runs
+
+    @property
+    def cells(self) -> tuple[float, ...]:
+        """All but the findings, in the order of the fields."""
+        return (
+            self.runs,
+            self.wall,
+            self.cpu,
+            self.not_overlapped,
+            self.read_bytes,
+            self.written_bytes,
+            self.longest,
+            self.examined,
+            *self.durations,
+        )
+
+    @classmethod
+    def read(cls, cells: Sequence[Any]) -> Sums:
+        """The sums of the cells that SQLite returned."""
+        runs, wall, cpu, not_overlapped, read, written, longest, examined, *durations = cells
+        return cls(runs, wall, cpu, not_overlapped, read, written, longest, examined, durations)
+
+    def within(self, share: float) -> float | None:
+        """Seconds that this share of the runs did not exceed, within a factor of 2; None: no runs.
+
+        Runs below 1 ms count as 0.5 ms.
+        """
+        left = share * self.runs
+        for bound, runs in zip((*BOUNDS, math.inf), self.durations, strict=True):
+            left -= runs
+            if runs and left <= 0:
+                return min(bound / _MIDDLE, self.longest)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Sums over the runs of one pipeline."""
+
+    series: Series
+    sums: Sums
+
+
+class Pending:
+    """Sums that are not written yet; at most about `most` rows, whatever runs."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.rows: dict[tuple[int, Series], Sums] = {}
+        """By hour and pipeline."""
+
+    def sums(self, series: Series, end: float) -> Sums:
+        """The sums that a run which ended then (Unix time) is to be added to."""
+        key = (int(end // HOUR), series)
+        sums = self.rows.get(key)
+        if sums is None:
+            if len(self.rows) >= self._most:
+                self._fold()
+            sums = self.rows[key] = Sums()
+        return sums
+
+    def add(self, other: Pending) -> None:
+        """Add what could not be written after all."""
+        for key, sums in other.rows.items():
+            self.rows.setdefault(key, Sums()).add(sums)
+        if len(self.rows) > self._most:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Merge the lighter half of the rows into `OTHER`, each in its hour."""
+        lightest = heapq.nsmallest(
+            len(self.rows) - self._most // 2, self.rows, key=lambda key: self.rows[key].wall
+        )
+        for hour, series in lightest:
+            sums = self.rows.pop((hour, series))
+            self.rows.setdefault((hour, other(series.nested)), Sums()).add(sums)
+
+
+def other(nested: bool) -> Series:
+    """What pipelines are merged into; nested ones apart, since their time is counted twice."""
+    return Series(OTHER, nested, "-")

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the history keeps of a month, what a run costs, and how long its sums take to read.
+
+Needs no root: writes made-up runs straight into a file. For example, a busy host at a tenth of
+its size and of its runs:
+
+    .venv/bin/python tests/bench/history.py --size 25.6 --runs 150000 --pipelines 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelined.history.archive import Archive, Period, Query
+from pipelined.history.database import Details, Row, Store
+from pipelined.history.rollup import HOUR, Pending
+from pipelined.runs import Series
+
+START = 1_800_000_000.0
+DAY = 86400.0
+#: Runs are written so many at a time, as the daemon does.
+BATCH = 50
+UNIT = "job.service"
+NIGHTLY = "pg_dump|zstd"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--size", type=float, default=256.0, help="of the file (MB)")
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--pipelines", type=int, default=200)
+    parser.add_argument("--days", type=float, default=30.0, help="in which the runs end")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        fill(Path(name), asked)
+        read(Path(name), asked)
+
+
+def fill(directory: Path, asked: argparse.Namespace) -> None:
+    """Write the runs: most of a few pipelines, of 2 ms to 1 s, and each night one of an hour."""
+    numbers = random.Random(1)
+    now = START
+    step, night = asked.days * DAY / asked.runs, START + HOUR
+    bulk, points = numbers.randbytes(1200), numbers.randbytes(30_000)
+    with Store(
+        directory, max_age=31 * DAY, max_bytes=int(asked.size * 1e6), clock=lambda: now
+    ) as store:
+        began, largest = time.thread_time(), 0
+        for first in range(0, asked.runs, BATCH):
+            pending, batch = Pending(500), []
+            for number in range(first, first + BATCH):
+                now += step
+                pipeline = f"cat|grep|tool{int(asked.pipelines * numbers.random() ** 3)}"
+                made = [(number, pipeline, 0.002 * 2 ** numbers.randrange(10), b"")]
+                if now >= night:
+                    night += DAY
+                    made.append((-number, NIGHTLY, 3600.0, points))
+                for run, signature, wall, timeline in made:
+                    batch.append(details(run, signature, now, wall, bulk, timeline))
+                    sums = pending.sums(Series(signature, nested=False, unit=UNIT), now)
+                    sums.count(wall, wall / 2, wall / 4, 1000, 1000)
+            store.count(pending)
+            store.add(batch)
+            store.trim()
+            largest = max(largest, store.size_bytes)
+        cost = (time.thread_time() - began) / asked.runs
+        print(f"{asked.runs} runs: {cost * 1e6:.0f} us of CPU each, without describing them")
+        print(f"{store.rows} stored, at most {largest / 1e6:.1f} MB")
+
+
+def details(
+    number: int, pipeline: str, end: float, wall: float, bulk: bytes, timeline: bytes
+) -> Details:
+    row = Row(
+        id=f"{int((end - wall) * 1000)}{number:+}",
+        pipeline=pipeline,
+        nested=False,
+        unit=UNIT,
+        partial=False,
+        start=end - wall,
+        end=end,
+        wall=wall,
+        cores=0.5,
+        overlap=0.1,
+        cache=None,
+        bottleneck="grep: CPU 97 %",
+        findings=(),
+    )
+    return Details(row, tuple(pipeline.split("|")), bulk, timeline)
+
+
+def read(directory: Path, asked: argparse.Namespace) -> None:
+    archive = Archive(directory)
+    end = START + asked.days * DAY
+    nights = len(archive.rows(Query(pipeline=NIGHTLY), 1000))
+    print(f"nightly runs stored: {nights} of {int(asked.days + 1 - HOUR / DAY)}")
+    for words, seconds in (("hour", HOUR), ("6 hours", 6 * HOUR), ("day", DAY), ("week", 7 * DAY)):
+        stored = len(archive.rows(Query(since=end - seconds), asked.runs))
+        ran = asked.runs * min(1.0, seconds / (asked.days * DAY))
+        print(f"of the last {words}: {min(1.0, stored / ran):.0%} stored")
+    counted = archive.rollup(Period())
+    print(f"roll-up: {sum(row.sums.runs for row in counted)} runs of {len(counted)} pipelines")
+    last = int(end // HOUR)
+    measure("sums by pipeline, whole time", lambda: archive.rollup(Period()))
+    measure("sums by pipeline, last 12 hours", lambda: archive.rollup(Period(since=last - 12)))
+    measure("list of 100 runs", lambda: archive.rows(Query(), 100))
+
+
+def measure(what: str, work: Callable[[], object]) -> None:
+    took = []
+    for _ in range(9):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    print(f"{what}: {statistics.median(took) * 1e3:.1f} ms (median of {len(took)})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of every run by pipeline and hour: what they are, and that nothing is ever lost of them."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelined.history.migrations import MIGRATIONS
+from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums
+from pipelined.history.tables import SUMMED, Rollup
+from pipelined.model.ledger import OTHER
+from pipelined.runs import Series
+
+#: Runs as (pipeline, nested, hour in which it ended, wall seconds).
+runs = st.lists(
+    st.tuples(
+        st.integers(0, 30).map(lambda number: f"cat|tool{number}"),
+        st.booleans(),
+        st.integers(0, 5),
+        st.floats(0.0, 1e5),
+    ),
+    max_size=80,
+)
+
+
+def pending(counted: Iterable[tuple[str, bool, int, float]], most: int = 1000) -> Pending:
+    found = Pending(most)
+    for pipeline, nested, hour, wall in counted:
+        sums = found.sums(Series(pipeline, nested, "u"), hour * HOUR + 1.0)
+        sums.count(wall, wall / 2, wall / 4, 10, 20)
+        sums.examine(["barrier"] if wall > 1 else [])
+    return found
+
+
+def by_hour(counted: Iterable[tuple[str, bool, int, float]]) -> dict[tuple[int, bool], Sums]:
+    """What ran, by hour and whether it was nested."""
+    found: dict[tuple[int, bool], Sums] = defaultdict(Sums)
+    for one in counted:
+        for (hour, series), sums in pending([one]).rows.items():
+            found[hour, series.nested].add(sums)
+    return found
+
+
+def assert_equal(found: Sums, expected: Sums) -> None:
+    assert found.cells == pytest.approx(expected.cells)
+    assert found.findings == expected.findings
+
+
+# -- the sums
+
+
+def test_a_run_is_counted_with_its_figures() -> None:
+    sums = Sums()
+    sums.count(2.0, 1.5, 0.5, 100, 200)
+    sums.count(0.003, 0.002, 0.001, 1, 2)
+    assert (sums.runs, sums.wall, sums.cpu, sums.not_overlapped) == (2, 2.003, 1.502, 0.501)
+    assert (sums.read_bytes, sums.written_bytes, sums.longest) == (101, 202, 2.0)
+    assert sum(sums.durations) == 2
+
+
+@given(st.lists(st.floats(BOUNDS[0] / 2, BOUNDS[-1]), min_size=1), st.floats(0.01, 1.0))
+def test_a_quantile_is_within_a_factor_of_2(walls: list[float], share: float) -> None:
+    sums = Sums()
+    for wall in walls:
+        sums.count(wall, 0.0, 0.0, 0, 0)
+    exact = sorted(walls)[max(0, math.ceil(share * len(walls) - 1e-9) - 1)]
+    found = sums.within(share)
+    assert found is not None
+    assert exact / 2 * (1 - 1e-9) <= found <= exact * 2 * (1 + 1e-9)
+
+
+def test_no_runs_have_no_quantile() -> None:
+    assert Sums().within(0.5) is None
+
+
+@given(runs, st.integers(2, 20))
+def test_merging_what_waits_loses_nothing(
+    counted: list[tuple[str, bool, int, float]], most: int
+) -> None:
+    found: dict[tuple[int, bool], Sums] = defaultdict(Sums)
+    for (hour, series), sums in pending(counted, most).rows.items():
+        found[hour, series.nested].add(sums)
+    expected = by_hour(counted)
+    assert found.keys() == expected.keys()
+    for key in expected:
+        assert_equal(found[key], expected[key])
+
+
+def test_the_lightest_of_what_waits_are_merged() -> None:
+    waiting = pending([("nightly|gzip", False, 0, 3600.0)], most=10)
+    for number in range(1000):
+        waiting.sums(Series(f"a|{number}", False, "u"), 1.0).count(0.002, 0.0, 0.0, 0, 0)
+    assert len(waiting.rows) <= 11
+    assert (0, Series("nightly|gzip", False, "u")) in waiting.rows
+    assert waiting.rows[0, Series(OTHER, False, "-")].runs > 900
+
+
+# -- the tables
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    for migration in MIGRATIONS:
+        connection.executescript(migration)
+    yield connection
+    connection.close()
+
+
+def read(connection: sqlite3.Connection) -> dict[tuple[int, str, bool], Sums]:
+    """All rows, by hour, pipeline and whether it is nested."""
+    found = {}
+    rows = connection.execute(
+        f"SELECT hour, p.key, p.pipeline, nested, {', '.join(f'r.{name}' for name in SUMMED)}"
+        " FROM rollup AS r JOIN pipelines AS p ON p.key = r.pipeline"
+    ).fetchall()
+    for hour, key, pipeline, nested, *cells in rows:
+        sums = found[hour, pipeline, bool(nested)] = Sums.read(cells)
+        sums.findings = dict(
+            connection.execute(
+                "SELECT finding, runs FROM rollup_findings WHERE hour = ? AND pipeline = ?",
+                (hour, key),
+            )
+        )
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(runs, max_size=4), st.integers(3000, 20_000))
+def test_merging_rows_loses_nothing(
+    written: list[list[tuple[str, bool, int, float]]], max_bytes: int
+) -> None:
+    connection = sqlite3.connect(":memory:")
+    for migration in MIGRATIONS:
+        connection.executescript(migration)
+    rollup = Rollup(connection, max_bytes)
+    for counted in written:
+        rollup.add(pending(counted).rows)
+        rollup.trim(0)
+
+    found: dict[tuple[int, bool], Sums] = defaultdict(Sums)
+    for (hour, _, nested), sums in read(connection).items():
+        found[hour, nested].add(sums)
+    expected = by_hour(one for counted in written for one in counted)
+    assert found.keys() == expected.keys()
+    for key in expected:
+        assert_equal(found[key], expected[key])
+    connection.close()
+
+
+def test_the_rows_of_an_hour_that_used_least_time_are_merged(
+    connection: sqlite3.Connection,
+) -> None:
+    rollup = Rollup(connection, 20_000)
+    for number in range(50):
+        light = [(f"echo|tool{10 * number + n}", False, 7, 0.002) for n in range(10)]
+        rollup.add(pending([*light, ("zcat|sort", False, 7, 8.0)]).rows)
+        rollup.trim(0)
+    found = read(connection)
+    assert found[7, "zcat|sort", False].runs == 50
+    assert found[7, OTHER, False].runs > 300
+    assert len(found) < 120
+
+
+def test_rows_that_are_too_old_are_removed_with_their_names(connection: sqlite3.Connection) -> None:
+    rollup = Rollup(connection, 1_000_000)
+    rollup.add(pending([("a|b", False, 3, 2.0), ("a|c", False, 4, 2.0)]).rows)
+    rollup.trim(4)
+    connection.execute("DELETE FROM pipelines WHERE stored = 0 AND hours = 0")
+    assert list(read(connection)) == [(4, "a|c", False)]
+    assert connection.execute("SELECT pipeline FROM pipelines").fetchall() == [("a|c",)]
+    assert connection.execute("SELECT count(*) FROM rollup_findings").fetchone() == (1,)
+
+
+def test_hours_go_oldest_first_if_not_even_one_row_of_each_fits(
+    connection: sqlite3.Connection,
+) -> None:
+    rollup = Rollup(connection, 1000)
+    rollup.add(pending([("a|b", False, hour, 1.0) for hour in range(100)]).rows)
+    rollup.trim(0)
+    hours = [hour for hour, _, _ in read(connection)]
+    assert hours == list(range(100 - len(hours), 100))
+    assert len(hours) > 3
+
+
+def test_findings_of_a_run_whose_row_was_merged_are_counted(connection: sqlite3.Connection) -> None:
+    rollup = Rollup(connection, 1_000_000)
+    rollup.add(pending([(OTHER, True, 1, 0.5)]).rows)
+    connection.execute("UPDATE pipelines SET unit = '-'")
+    rollup.examine(1, 99, True, ["cold-run"])
+    sums = read(connection)[1, OTHER, True]
+    assert (sums.examined, sums.findings) == (2, {"cold-run": 1})
