@@ -213,11 +213,11 @@ def start_daemon(bpf: None, program: str, tmp_path: Path) -> Iterator[StartDaemo
 
 @pytest.fixture(scope="session")
 def daemon(bpf: None, program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon with default options for all tests that only look."""
+    """One daemon for all tests that only look, with room for the pipelines of them all."""
     started: list[Daemon] = []
     try:
         start = _starter(program, tmp_path_factory.mktemp("daemon"), started)
-        yield start("--recent-runs", "10000")
+        yield start("--recent-runs", "10000", "--metrics.max-series", "1000000")
     finally:
         for daemon in started:
             daemon.close()

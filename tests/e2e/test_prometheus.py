@@ -31,7 +31,7 @@ from pipelined.runs import Functions, Histogram
 from pipelined.web.metrics import Metrics
 from prometheus_server import Prometheus
 from unit.invented import make_functions
-from unit.test_metrics import CAT_AWK, FakeObserver, FakeStage, FakeTotals, FakeWebConfig
+from unit.test_metrics import CAT_AWK, FakeStage, FakeTotals, FakeWebConfig, MeasuredObserver
 from unit.test_rules import ALERTING, RECORDED
 
 from .conftest import Daemon, _starter
@@ -125,7 +125,7 @@ def _grown(functions: Functions, times: int) -> Functions:
 def _functions_text(scrapes: int) -> bytes:
     """What the daemon's collectors say of a stage that calls functions, and of TLS; no more."""
     stage = FakeStage(functions=_grown(make_functions(), scrapes), exec_failures=scrapes)
-    observer = FakeObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): stage})})
+    observer = MeasuredObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): stage})})
     metrics = Metrics(observer, web_config=FakeWebConfig())  # type: ignore[arg-type]
     text = metrics.render()[0].decode()
     wanted = tuple(may_be_absent())
