@@ -67,7 +67,7 @@ _WAIT_FOR_RELOAD = {
     "trixie": "Type=notify-reload\nExecReload=\n",
 }
 
-#: Only root and this group may read the files of the port, as docs/SERVICE.md says.
+#: Only root and this group may read the files of the port, as docs/INSTALL.md says.
 _WEB_CONFIG = """http_server_config:
   headers:
     X-Frame-Options: deny
