@@ -92,8 +92,6 @@ class Ledger(Generic[A]):
         self._candidates: set[Series] = set()
         self.used = 0
         """Series of all accounts but those of `OTHER`, as of the last `settle`."""
-        self.retired = 0
-        """How often a pipeline has lost its account."""
 
     def account(self, series: Series) -> tuple[A, bool]:
         """Where to add what a pipeline did, and whether that is its own account."""
@@ -155,7 +153,6 @@ class Ledger(Generic[A]):
     def _retire(self, series: Series, now: float) -> None:
         self._other(series).fold(self._accounts.pop(series))
         self.used -= self._costs.pop(series)
-        self.retired += 1
         self._weights.setdefault(series, _Weight(at=now)).barred_until = now + _ABSENT
 
     def _other(self, series: Series) -> A:
