@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelined.errors import UserError
-from pipelined.history.archive import Archive, Period, Query
+from pipelined.history.archive import Archive, NoHistoryError, Period, Query
 from pipelined.history.database import COLUMNS, FILE_NAME, Details, Row, Store
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.packing import pack
@@ -479,6 +480,31 @@ def test_reading_needs_no_writer_and_changes_nothing(filled: Archive, tmp_path: 
 def test_a_directory_without_a_history_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"^there is no history in {tmp_path}; .*serve makes one"):
         Archive(tmp_path).rows(Query(), 10)
+
+
+def test_a_reader_never_sees_a_file_that_is_half_made(tmp_path: Path) -> None:
+    read: list[int] = []
+    failures: list[UserError] = []
+
+    def read_until_made(archive: Archive) -> None:
+        while True:
+            try:
+                read.append(len(archive.rows(Query(), 10)))
+                return
+            except NoHistoryError:
+                continue
+            except UserError as error:
+                failures.append(error)
+                return
+
+    for number in range(40):
+        directory = tmp_path / str(number)
+        reader = threading.Thread(target=read_until_made, args=[Archive(directory)])
+        reader.start()
+        open_store(directory).close()
+        reader.join()
+
+    assert (read, failures) == ([0] * 40, [])
 
 
 def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:

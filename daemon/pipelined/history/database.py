@@ -284,13 +284,17 @@ class Store(contextlib.AbstractContextManager["Store"]):
         known = len(self._migrations)
         if version > known:
             raise _UnfitError("newer", f"its version is {version}, this program knows {known}")
+        if version == known:
+            return
+        # In one transaction: no reader sees a file between two versions.
+        connection.execute("BEGIN IMMEDIATE")
         for number in range(version, known):
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {self._migrations[number]}; PRAGMA user_version = {number + 1};"
-            )
+            for statement in self._migrations[number].split(";"):
+                connection.execute(statement)
             if number + 1 == ROLLED_UP:
                 self._roll_up(connection)
-            connection.execute("COMMIT")
+        connection.execute(f"PRAGMA user_version = {known}")
+        connection.execute("COMMIT")
 
     def _roll_up(self, connection: sqlite3.Connection) -> None:
         """Enter the runs that an older version stored in the tables that it did not have."""
