@@ -269,10 +269,10 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
             sides.append(f"{word} {', '.join(names)}")
     if sides:
         out += _fact("ends", "; ".join(sides), width)
-    if run.parent is not None:
-        out += _fact("inside", f"a stage of run {run.parent}", width)
-    elif run.series.nested:
-        out += _fact("inside", "a stage of another pipeline", width)
+    if run.nested:
+        outer = [run.parent_pipeline or "", f"run {run.parent}" if run.parent else ""]
+        known = ", ".join(filter(None, outer)) or "another pipeline"
+        out += _fact("inside", f"a stage of {known}", width)
     if run.series.unit not in ("", "-"):
         out += _fact("unit", run.series.unit, width)
     return out
