@@ -193,6 +193,74 @@ def test_a_run_that_ends_moves_to_the_finished_ones(
     expect(page.locator("#recent").get_by_role("link", name=slow_awk[0])).to_be_visible()
 
 
+def test_page_top_runs_and_api_agree_on_nested_pipelines(
+    start_daemon: StartDaemon,
+    open_page: OpenPage,
+    program: str,
+    tool: Tool,
+    start_job: StartJob,
+    tmp_path: Path,
+) -> None:
+    state = ["--state-directory", str(tmp_path / "state")]
+    daemon = start_daemon(*state)
+    seq, sort, tail, yes, cat, tee = map(tool, ("seq", "sort", "tail", "yes", "cat", "tee"))
+    script = tmp_path / f"job{os.getpid()}.sh"
+    outer, short, long = name(str(script), tee), name(seq, sort, tail), name(yes, cat)
+    script.write_text(
+        f"#!/bin/bash\nfor i in 1 2; do {seq} 200000 | {sort} -n | {tail} -n 1; done\n"
+        f"{yes} | {cat} > /dev/null\n"
+    )
+    script.chmod(0o755)
+
+    def lines(*words: str) -> list[str]:
+        """The lines of a command's table that are about the job."""
+        environment = {**os.environ, "COLUMNS": "200", "LC_ALL": "C.UTF-8"}
+        done = subprocess.run([program, *words], env=environment, capture_output=True, check=True)
+        listed = done.stdout.decode().splitlines()
+        return [line for line in listed if any(one in line for one in (outer, short, long))]
+
+    def top() -> list[str]:
+        return lines("top", "--once", "--interval", "0.2", "--url", daemon.url)
+
+    def depth(shown: Locator) -> int:
+        return int(shown.get_attribute("data-depth") or 0)
+
+    page = open_page(daemon.url)
+    job = start_job(f"{script} | {tee} {tmp_path}/log > /dev/null")
+
+    # While the job lives, the live one stands under it, and the finished ones name it.
+    below = card(page, outer).locator("xpath=following-sibling::article[1]//h3")
+    expect(below).to_have_text(long)
+    # The tests may themselves be in a pipeline.
+    assert depth(card(page, long)) == depth(card(page, outer)) + 1
+    rows = page.locator("#recent th").filter(
+        has_text=re.compile(f"{re.escape(outer)}|{re.escape(short)}")
+    )
+    expect(rows).to_have_text([f"2 × {short} inside {outer}"])
+    around, inner, finished = top()
+    assert re.search(r"\w", inner).start() == re.search(r"\w", around).start() + 2  # type: ignore[union-attr]
+    assert inner.lstrip().startswith(f"└ {long} ")
+    assert finished.startswith(f"2 × {short} in {outer} ")
+    (run,) = daemon.runs(outer)
+    for nested in (*daemon.runs(short), *daemon.runs(long)):
+        assert (nested["parent"], nested["parent_pipeline"]) == (run["id"], outer)
+
+    # Once it has ended, they all stand under it, on the page, in top and in the history.
+    end(job)
+    names = [outer, f"{long} inside {outer}", f"2 × {short} inside {outer}"]
+    rows = page.locator("#recent th", has_text=outer)
+    expect(rows).to_have_text([re.compile(f"^{re.escape(text)}") for text in names])
+    assert [depth(row) for row in rows.all()] == [depth(rows.first) + n for n in (0, 1, 1)]
+    wait_until(lambda: len(lines("runs", *state)) == 3, "the job and what ran in it to be stored")
+    for listed in (top(), lines("runs", *state)):
+        assert [text.partition("└ ")[2].partition("  ")[0] for text in listed[1:]] == [
+            long,
+            f"2 × {short}",
+        ]
+    stored = json.loads(daemon.get("/api/v1/runs?limit=1000"))["runs"]
+    assert [one["parent"] for one in stored if one["pipeline"] in (short, long)] == [run["id"]] * 3
+
+
 def test_finished_runs_are_shown_with_their_findings(
     daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
 ) -> None:

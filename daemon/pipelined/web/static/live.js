@@ -131,7 +131,9 @@ function line(run) {
   const findings = element("ul.findings");
   showFindingsInShort(findings, run.findings);
   const times = run.runs > 1 ? element("span.times", {}, `${run.runs} × `) : "";
-  const where = run.nested ? element("span.inside", {}, ` ${inside(run)}`) : "";
+  // It is named to screen readers too where indentation shows it.
+  const where = element(run.depth ? "span.visually-hidden" : "span.inside");
+  if (run.nested) where.append(` ${inside(run)}`);
   const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
   return element(
     "tr",
