@@ -384,7 +384,9 @@ def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[Text]:
     ordered = sorted(groups.items(), key=lambda item: -sum(run.wall_seconds for run in item[1]))
     shown = ordered[:LISTED]
     name_width = min(40, max(len(name) for name, _ in shown))
-    out = [f"  {len(runs):,} more runs; --json has each of them:"]
+    nested = sum(run.nested for run in runs)
+    where = f", {nested:,} of them nested" if nested else ""
+    out = [f"  {len(runs):,} more runs{where}; --json has each of them:"]
     for name, group in shown:
         total = sum(run.wall_seconds for run in group)
         longest = max(group, key=lambda run: run.wall_seconds)
