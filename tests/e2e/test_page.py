@@ -219,6 +219,9 @@ def test_page_top_runs_and_api_agree_on_nested_pipelines(
         listed = done.stdout.decode().splitlines()
         return [line for line in listed if any(one in line for one in (outer, short, long))]
 
+    def top() -> list[str]:
+        return lines("top", "--once", "--interval", "0.2", "--url", daemon.url)
+
     def depth(shown: Locator) -> int:
         return int(shown.get_attribute("data-depth") or 0)
 
@@ -232,7 +235,9 @@ def test_page_top_runs_and_api_agree_on_nested_pipelines(
     assert depth(card(page, long)) == depth(card(page, outer)) + 1
     several = re.compile(rf"^[1-9]\d* × {re.escape(short)} inside {re.escape(outer)}$")
     expect(page.locator("#recent th", has_text=several)).to_have_count(1)
-    around, *inner = lines("top", "--once", "--interval", "0.2", "--url", daemon.url)
+    around, *inner = wait_until(
+        lambda: shown if "×" in (shown := top())[-1] else None, "several in one line"
+    )
     indents = [re.match("[ └]*", line)[0] for line in (around, inner[0])]  # type: ignore[index]
     assert len(indents[1]) == len(indents[0]) + 2
     assert inner[0].lstrip().startswith(f"└ {long} ")
