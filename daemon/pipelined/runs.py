@@ -389,13 +389,20 @@ class Run:
     """In topological order, by position."""
     endpoints: tuple[Endpoint, ...] = ()
     parent: str | None = None
-    """Id of the run whose stage this run lies in."""
+    """Id of the enclosing run, in a stage of which this run lies; None if it is in no other."""
+    parent_pipeline: str | None = None
+    """Signature of the enclosing run."""
     edges: tuple[tuple[int, int], ...] = field(default=())
     """Pairs of indexes into `stages`: writer, reader."""
 
     @property
     def pipeline(self) -> str:
         return self.series.pipeline
+
+    @property
+    def nested(self) -> bool:
+        """It lies in a stage of another run."""
+        return self.series.nested
 
     @property
     def live(self) -> bool:

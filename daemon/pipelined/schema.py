@@ -77,6 +77,7 @@ def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
         "nested": run.series.nested,
         "unit": run.series.unit,
         "parent": run.parent,
+        "parent_pipeline": run.parent_pipeline,
         "live": run.live,
         "partial": run.partial,
         "start_timestamp_seconds": run.start,
@@ -157,6 +158,7 @@ def run_from_dict(described: Mapping[str, Any]) -> Run:
         stages=tuple(_stage_from_dict(stage) for stage in described["stages"]),
         endpoints=tuple(Endpoint(end["command"], end["side"]) for end in described["endpoints"]),
         parent=described["parent"],
+        parent_pipeline=described.get("parent_pipeline"),
         edges=tuple((edge["writer"], edge["reader"]) for edge in described["edges"]),
     )
 

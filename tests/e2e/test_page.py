@@ -193,6 +193,84 @@ def test_a_run_that_ends_moves_to_the_finished_ones(
     expect(page.locator("#recent").get_by_role("link", name=slow_awk[0])).to_be_visible()
 
 
+def test_page_top_runs_and_api_agree_on_nested_pipelines(
+    start_daemon: StartDaemon,
+    open_page: OpenPage,
+    program: str,
+    tool: Tool,
+    start_job: StartJob,
+    tmp_path: Path,
+) -> None:
+    state = ["--state-directory", str(tmp_path / "state")]
+    daemon = start_daemon(*state)
+    seq, sort, yes, cat, tee = map(tool, ("seq", "sort", "yes", "cat", "tee"))
+    script = tmp_path / f"job{os.getpid()}.sh"
+    outer, short, long = name(str(script), tee), name(seq, sort), name(yes, cat)
+    script.write_text(
+        f"#!/bin/bash\n{yes} | {cat} > /dev/null &\n"
+        f"while :; do {seq} 50000 | {sort} -n; sleep 0.1; done\n"
+    )
+    script.chmod(0o755)
+
+    def lines(*words: str) -> list[str]:
+        """The lines of a command's table that are about the job."""
+        environment = {**os.environ, "COLUMNS": "200", "LC_ALL": "C.UTF-8"}
+        done = subprocess.run([program, *words], env=environment, capture_output=True, check=True)
+        listed = done.stdout.decode().splitlines()
+        return [line for line in listed if any(one in line for one in (outer, short, long))]
+
+    def top() -> list[str]:
+        return lines("top", "--once", "--interval", "0.2", "--url", daemon.url)
+
+    def depth(shown: Locator) -> int:
+        return int(shown.get_attribute("data-depth") or 0)
+
+    page = open_page(daemon.url)
+    job = start_job(f"{script} | {tee} {tmp_path}/log > /dev/null")
+
+    # While the job lives, the live one stands under it, and the finished ones name it.
+    below = card(page, outer).locator("xpath=following-sibling::article[1]//h3")
+    expect(below).to_have_text(long)
+    # The tests may themselves be in a pipeline.
+    assert depth(card(page, long)) == depth(card(page, outer)) + 1
+    several = re.compile(rf"^[1-9]\d* × {re.escape(short)} inside {re.escape(outer)}$")
+    expect(page.locator("#recent th", has_text=several)).to_have_count(1)
+    around, *inner = wait_until(
+        lambda: shown if "×" in (shown := top())[-1] else None, "several in one line"
+    )
+    indents = [re.match("[ └]*", line)[0] for line in (around, inner[0])]  # type: ignore[index]
+    assert len(indents[1]) == len(indents[0]) + 2
+    assert inner[0].lstrip().startswith(f"└ {long} ")
+    assert f" × {short} in {outer} " in inner[-1]
+    (run,) = daemon.runs(outer)
+    for nested in (*daemon.runs(short), *daemon.runs(long)):
+        assert (nested["parent"], nested["parent_pipeline"]) == (run["id"], outer)
+
+    # Once it has ended, they all stand under it in the history.
+    end(job)
+    began = run["start_timestamp_seconds"]
+    during = {"since": str(began), "until": str(began + 1)}
+    flags = [*state, "--limit", "1000", *(f"--{key}={value}" for key, value in during.items())]
+    wait_until(lambda: len(lines("runs", *flags)) == 3, "all of them to be stored")
+    around, *inner = lines("runs", *flags)
+    assert around.split()[0] == run["id"]
+    page.goto(f"{daemon.url}/history?{urllib.parse.urlencode(during)}")
+    rows = page.locator(f'tr[data-run="{run["id"]}"], tr[data-run="{run["id"]}"] ~ tr').locator(
+        "th"
+    )
+    shown = rows.all_text_contents()[:3]
+    assert [depth(row) - depth(rows.first) for row in rows.all()[:3]] == [0, 1, 1]
+    assert shown[0].startswith(outer)
+    assert [
+        f"└ {text.removesuffix(f' inside {outer}')} " in line
+        for text, line in zip(shown[1:], inner, strict=True)
+    ] == [True, True]
+    query = urllib.parse.urlencode({**during, "limit": 1000})
+    stored = json.loads(daemon.get(f"/api/v1/runs?{query}"))["runs"]
+    parents = {one["parent"] for one in stored if one["pipeline"] in (short, long)}
+    assert parents == {run["id"]}
+
+
 def test_finished_runs_are_shown_with_their_findings(
     daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
 ) -> None:

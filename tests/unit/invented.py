@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipelined.model.timeline import Point, StagePoint, Timeline
@@ -131,6 +132,21 @@ def make_ended(number: int, pipeline: str = "cat|sort", *, wall: float = 1.0, **
         "end": START + number + wall,
     }
     return make_run(stages, wall, **values | given)
+
+
+def make_inside(outer: Run, number: int, pipeline: str = "seq|sort", **given: Any) -> Run:
+    """A run as of `make_ended` that lies in a stage of `outer`."""
+    place: dict[str, Any] = {
+        "series": Series(pipeline, nested=True, unit=outer.series.unit),
+        "parent": outer.id,
+        "parent_pipeline": outer.pipeline,
+    }
+    return make_ended(number, pipeline, **place | given)
+
+
+def make_live(run: Run) -> Run:
+    """The run, which has not ended yet."""
+    return replace(run, end=None, stages=tuple(replace(of, end=None) for of in run.stages))
 
 
 def make_timeline(run: Run, count: int = 1) -> Timeline:

@@ -615,7 +615,7 @@ def test_of_many_runs_the_first_is_reported_and_the_rest_counted(
     program("run", "true")
     report = capfd.readouterr().err
     assert report.startswith("job|tee   2.0 s wall")
-    assert "1,000 more runs; --json has each of them:" in report
+    assert "1,000 more runs, 1,000 of them nested; --json has each of them:" in report
     assert "1,000 ×  seq|wc  " in report
     assert len(report.splitlines()) < 20
 

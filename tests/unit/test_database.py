@@ -8,6 +8,7 @@ import random
 import sqlite3
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pipelined.history.packing import pack
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.runs import Series
 from pipelined.schema import run_as_dict
-from unit.invented import make_ended
+from unit.invented import make_ended, make_inside
 
 NOW = 1_700_000_000.0
 DAY = 86400.0
@@ -214,7 +215,7 @@ def test_a_long_run_outlives_any_number_of_short_ones(tmp_path: Path) -> None:
         "seq|sort": 1,
         "echo|tr": 3000,
     }
-    assert archive.stored(Period(pipeline="echo|tr")) == store.rows - 1
+    assert archive.stored(Period(pipeline="echo|tr")) == (store.rows - 1, 0)
 
 
 def test_a_nightly_run_outlives_thousands_of_different_pipelines(tmp_path: Path) -> None:
@@ -407,7 +408,33 @@ def test_runs_of_the_first_version_are_rolled_up_once(tmp_path: Path) -> None:
     assert found.sums.cpu == pytest.approx(1.0 + 2 * runs[1].cpu_seconds)
     assert found.sums.not_overlapped == pytest.approx(sum(sum(run.levels[:2]) for run in runs[1:]))
     assert (found.sums.examined, found.sums.findings) == (3, {"barrier": 2})
-    assert Archive(tmp_path).stored(Period()) == 3
+    assert Archive(tmp_path).stored(Period()) == (0, 3)
+
+
+def test_nested_runs_of_an_older_version_get_the_name_of_the_run_around_them(
+    tmp_path: Path,
+) -> None:
+    job = make_ended(0, "job.sh|tee", wall=100.0)
+    runs = [job, make_inside(job, 1), make_inside(replace(job, id="removed"), 2)]
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        connection.executescript(FIRST_VERSION)
+        for key, run in enumerate(runs):
+            connection.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, '-', ?, ?, 1, 0, 1, NULL, NULL, '-', ?, ?)",
+                (key, run.id, run.pipeline, run.nested, run.start, run.end, "[]", "[]"),
+            )
+            old = run_as_dict(run)
+            del old["parent_pipeline"]  # a key that older versions did not know
+            connection.execute("INSERT INTO details VALUES (?, ?, x'02')", (key, pack(old)))
+    connection.close()
+
+    open_store(tmp_path, max_age=1e12).close()
+    rows = Archive(tmp_path).rows(Query(), 10)
+    assert [(row.parent, row.parent_pipeline) for row in rows] == [
+        ("removed", None),
+        (job.id, "job.sh|tee"),
+        (None, None),
+    ]
 
 
 def test_the_step_from_an_empty_file_to_the_first_version_is_never_edited() -> None:

@@ -27,7 +27,7 @@ from pipelined.history.history import (
 )
 from pipelined.model.timeline import Timeline
 from pipelined.runs import Run
-from unit.invented import START, make_ended, make_finished, make_timeline
+from unit.invented import START, make_ended, make_finished, make_inside, make_timeline
 
 HOST = Host(cores=2, l2_bytes=1 << 20)
 #: A test that waits longer than this for something has failed (seconds).
@@ -213,7 +213,7 @@ def test_if_more_runs_end_than_it_takes_the_longest_are_stored(
     assert sum(summary.wall == 7.0 for summary in kept) == 74
     counted = history.counted()
     assert (counted.runs, counted.stored) == (module.QUEUE + spare + 1, module.QUEUE)
-    assert counted.only_counted == spare + 1
+    assert not counted.all_stored
 
 
 def test_a_run_that_cannot_be_described_is_counted_and_the_others_stored(
@@ -336,6 +336,25 @@ def test_every_run_is_counted_by_pipeline(store_runs: Callable[..., History]) ->
     assert second.sums.cpu == pytest.approx(3 * run.cpu_seconds)
     assert second.sums.not_overlapped == pytest.approx(3 * sum(run.levels[:2]))
     assert second.sums.examined == 3
+
+
+def test_nested_runs_are_counted_apart(store_runs: Callable[..., History]) -> None:
+    job = make_ended(1, "job.sh|tee", wall=100.0)
+    inner = [make_inside(job, n, "seq|sort") for n in (10, 20, 30)]
+    counted = store_runs(job, *inner).counted()
+    assert (counted.runs, counted.stored, counted.most_frequent) == (1, 1, "job.sh|tee")
+    assert (counted.nested, counted.stored_nested, counted.all_stored) == (3, 3, True)
+
+
+def test_a_nested_run_is_listed_with_the_run_that_encloses_it(
+    store_runs: Callable[..., History],
+) -> None:
+    job = make_ended(1, "job.sh|tee", wall=100.0)
+    history = store_runs(make_inside(job, 10, "seq|sort"), make_ended(20))
+    other, inner = history.runs()
+    assert (other.parent, other.parent_pipeline) == (None, None)
+    assert (inner.parent, inner.parent_pipeline) == (job.id, "job.sh|tee")
+    assert history.run(inner.id).run.parent_pipeline == "job.sh|tee"
 
 
 def test_counted_runs_are_those_of_whole_hours(store_runs: Callable[..., History]) -> None:

@@ -70,6 +70,8 @@ def test_a_list_since_some_time_has_the_number_of_all_runs(
         "stored_runs": 2,
         "median_wall_seconds": pytest.approx(1.0, rel=1.0),
         "most_frequent_pipeline": "cat|sort",
+        "nested_runs": 0,
+        "stored_nested_runs": 0,
     }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,17 @@ from pipelined.analysis.machine import Host
 from pipelined.history.database import FILE_NAME, Store
 from pipelined.history.history import CountedRuns, History, Summary
 from pipelined.model.timeline import Timeline
+from pipelined.nesting import nested_lines
 from pipelined.runs import Run
 from pipelined.terminal.history_report import counted_line, run_table, time_lines
-from unit.invented import START, make_ended, make_finished, make_stage, make_timeline
+from unit.invented import (
+    START,
+    make_ended,
+    make_finished,
+    make_inside,
+    make_stage,
+    make_timeline,
+)
 
 WIDTHS = (60, 80, 100, 160)
 SUMMARY = Summary(
@@ -40,7 +49,7 @@ SUMMARY = Summary(
 def table(
     *summaries: Summary, width: int = 160, now: float = START, ascii_only: bool = False
 ) -> str:
-    lines = run_table(summaries, width, now, ascii_only=ascii_only)
+    lines = run_table(nested_lines(summaries), width, now, ascii_only=ascii_only)
     return "\n".join(line.plain for line in lines)
 
 
@@ -104,6 +113,22 @@ def test_every_line_of_the_list_fits(width: int, ascii_only: bool) -> None:
     assert SUMMARY.id in text
 
 
+def test_a_nested_run_stands_indented_under_the_one_that_encloses_it() -> None:
+    job = replace(SUMMARY, id="1700000000000-1", pipeline="job.sh|tee")
+    inner = replace(
+        SUMMARY, pipeline="seq|sort", nested=True, parent=job.id, parent_pipeline="job.sh|tee"
+    )
+    many = [replace(inner, id=f"170000000100{n}-7", pipeline="sort|uniq") for n in range(3)]
+    for ascii_only, mark in ((False, "└"), (True, "`")):
+        below = table(*many, inner, job, ascii_only=ascii_only).splitlines()[2:]
+        names = [re.split(r"  +", line)[2] for line in below]
+        assert names == [
+            f"{mark} 3 x sort|uniq" if ascii_only else f"{mark} 3 × sort|uniq",
+            f"{mark} seq|sort",
+        ]
+    assert "  seq|sort in job.sh|tee  " in table(inner)
+
+
 def test_names_cannot_harm_the_terminal() -> None:
     assert "\x1b" not in table(replace(SUMMARY, pipeline="a\x1b[2J|b", bottleneck="a\x1b[2J: x"))
 
@@ -118,6 +143,14 @@ def test_runs_that_are_only_counted_stand_below_the_list() -> None:
     )
     assert counted_line(replace(counted, start=None), START).plain.startswith(
         "Of 13,845 runs that ended, 345"
+    )
+
+
+def test_nested_runs_are_counted_apart_below_the_list() -> None:
+    counted = CountedRuns(START, 9, 9, 1.0, "job.sh|tee", nested=1_300, stored_nested=300)
+    assert counted_line(counted, START).plain.endswith(
+        "is job.sh|tee. Not among these: 1,300 nested runs, of which 300 are stored and 1,000"
+        " only counted"
     )
 
 
@@ -181,15 +214,19 @@ def test_only_the_busiest_of_many_stages_are_drawn() -> None:
 # -- the commands
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Path:
-    history = History(tmp_path / "state", host=Host(2, None), max_age=1e12)
-    runs = (make_ended(1), make_ended(2, "seq|wc", partial=True), make_ended(3))
+def record(directory: Path, *runs: Run) -> Path:
+    history = History(directory, host=Host(2, None), max_age=1e12)
     for run in runs:
         history.put(make_finished(run))
     history.start()
     history.close(20)
-    return tmp_path / "state"
+    return directory
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    runs = (make_ended(1), make_ended(2, "seq|wc", partial=True), make_ended(3))
+    return record(tmp_path / "state", *runs)
 
 
 @pytest.fixture
@@ -217,6 +254,29 @@ def test_runs_lists_the_newest_first(pipelined: Callable[..., str]) -> None:
 def test_runs_says_when_there_are_more(pipelined: Callable[..., str]) -> None:
     assert pipelined("runs", "--limit", "2").splitlines()[-1] == "There are more: --limit 4"
     assert "more" not in pipelined("runs", "--limit", "3")
+
+
+def test_many_equal_runs_inside_one_do_not_hide_the_others(
+    pipelined: Callable[..., str], recorded: Path
+) -> None:
+    job = make_ended(10, "job.sh|tee", wall=600.0)
+    inner = [make_inside(job, n, "sort|uniq") for n in range(20, 320)]
+    record(recorded, job, *inner)
+    lines = pipelined("runs", "--limit", "5").splitlines()[1:]
+    assert ["└ 300 × sort|uniq" in line for line in lines] == [False, True, False, False, False]
+    assert [job.id, *[make_ended(n).id for n in (3, 2, 1)]] == [
+        line.split()[0] for line in lines if "uniq" not in line
+    ]
+
+
+def test_runs_of_one_pipeline_have_a_line_each(
+    pipelined: Callable[..., str], recorded: Path
+) -> None:
+    job = make_ended(10, "job.sh|tee", wall=600.0)
+    record(recorded, job, *[make_inside(job, n, "sort|uniq") for n in range(20, 30)])
+    lines = pipelined("runs", "--pipeline", "sort|uniq").splitlines()[1:]
+    assert len(lines) == 10
+    assert all("sort|uniq in job.sh|tee" in line for line in lines)
 
 
 def test_runs_filters(pipelined: Callable[..., str]) -> None:

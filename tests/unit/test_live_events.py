@@ -174,6 +174,64 @@ def test_finished_runs_are_the_last_to_end_and_only_so_many(
     assert (ids[0], len(ids)) == (f"run-{MAX_RECENT + 4}", MAX_RECENT)
 
 
+def nested(number: int, outer: Run, pipeline: str = "seq|sort", *, live: bool = False) -> Run:
+    inner = run(number, pipeline, live=live)
+    series = replace(inner.series, nested=True)
+    return replace(inner, series=series, parent=outer.id, parent_pipeline=outer.pipeline)
+
+
+def lines(listed: Any) -> list[tuple[str, int, int]]:
+    return [(entry["pipeline"], entry["depth"], entry["runs"]) for entry in listed]
+
+
+def test_a_live_nested_run_follows_the_one_that_encloses_it(
+    now: Now, observer: FakeObserver
+) -> None:
+    job = run(1, "job.sh|tee")
+    part = nested(3, job, "part.sh|cat", live=True)
+    observer.seen = [nested(4, part, live=True), part, run(2), job]
+    assert lines(shown(now)["live"]) == [
+        ("job.sh|tee", 0, 1),
+        ("part.sh|cat", 1, 1),
+        ("seq|sort", 2, 1),
+        ("cat|awk", 0, 1),
+    ]
+
+
+def test_many_equal_runs_inside_one_do_not_hide_other_finished_runs(
+    now: Now, observer: FakeObserver
+) -> None:
+    job = run(1, "job.sh|tee")
+    many = [nested(number, job) for number in range(100, 100 + 3 * MAX_RECENT)]
+    observer.seen = [*many, run(2, live=False), job]
+    moment = shown(now)
+    assert lines(moment["recent"]) == [("seq|sort", 0, 3 * MAX_RECENT), ("cat|awk", 0, 1)]
+    assert moment["recent"][0]["parent_pipeline"] == "job.sh|tee"
+
+
+def test_finished_runs_stand_under_the_one_that_enclosed_them(
+    now: Now, observer: FakeObserver
+) -> None:
+    job = run(50, "job.sh|tee", live=False)
+    observer.seen = [nested(number, job) for number in range(10)] + [run(20, live=False), job]
+    assert lines(shown(now)["recent"]) == [
+        ("job.sh|tee", 0, 1),
+        ("seq|sort", 1, 10),
+        ("cat|awk", 0, 1),
+    ]
+
+
+def test_a_line_that_stands_for_one_run_more_is_an_event(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    job = run(1, "job.sh|tee")
+    observer.seen = [nested(9, job)]
+    stream = _stream(now, Stop(clock, 3), clock)
+    next(stream)
+    observer.seen += [nested(8, job)]
+    assert json.loads(next(stream).split(b"data: ")[1])["recent"][0]["runs"] == 2
+
+
 def test_command_lines_are_never_shown(observer: FakeObserver) -> None:
     shown = create_app(observer, host=HOST, show_arguments=True)  # type: ignore[arg-type]
     assert "hunter2" not in shown.test_client().get("/api/v1/now").text

@@ -273,6 +273,39 @@ def test_older_runs_are_a_link_away_and_so_are_the_newest(
     }
 
 
+INSIDE = {"nested": True, "parent": summary(1).id, "parent_pipeline": "job.sh|tee"}
+
+
+def test_nested_runs_stand_under_the_run_that_encloses_them(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    inner = [summary(n, pipeline="seq|sort", **INSIDE) for n in range(70, 9, -1)]
+    history.rows = [*inner, summary(2), summary(1, pipeline="job.sh|tee")]
+    text = page(client, "/history")
+    depths = [head["data-depth"] for head in Outline(text).all("th") if "data-depth" in head]
+    assert depths == ["0", "0", "1"]
+    assert '<span class="times">61 × </span>' in text
+    assert "2 runs and 61 nested ones, which stand under the run that encloses them" in text
+
+
+def test_a_search_for_a_pipeline_lists_each_of_its_runs(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [summary(n, pipeline="seq|sort", **INSIDE) for n in range(20, 10, -1)]
+    text = page(client, "/history?pipeline=seq%7Csort")
+    assert text.count("data-run=") == 10
+    assert text.count("inside job.sh|tee") == 10
+
+
+def test_lines_of_many_runs_do_not_end_the_list(client: FlaskClient, history: FakeHistory) -> None:
+    inner = [summary(n, pipeline="seq|sort", **INSIDE) for n in range(1000, 500, -1)]
+    history.rows = [*inner, *[summary(n) for n in range(300, 200, -1)]]
+    text = page(client, "/history")
+    assert text.count("data-run=") == 50
+    # All of the nested runs and 49 others.
+    assert f"before={summary(252).id}" in text
+
+
 def test_text_that_is_not_a_moment_is_named(client: FlaskClient) -> None:
     answer = client.get("/history?since=yesterday", headers=BROWSER)
     assert answer.status_code == 400

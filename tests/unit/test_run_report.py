@@ -209,6 +209,8 @@ def test_endpoints_parent_and_unit_are_reported(run: Run) -> None:
     text = text_of(placed)
     assert "input from make; output to bash" in text
     assert "a stage of run 7-0" in text and "cron.service" in text
+    named = text_of(replace(placed, parent_pipeline="job.sh|tee"))
+    assert "a stage of job.sh|tee, run 7-0" in named
 
 
 def test_a_live_partial_run_says_both(run: Run) -> None:

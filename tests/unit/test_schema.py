@@ -114,6 +114,7 @@ runs = st.builds(
     stages=st.lists(stages, max_size=4).map(tuple),
     endpoints=st.lists(st.builds(Endpoint, names, sides), max_size=2).map(tuple),
     parent=st.none() | names,
+    parent_pipeline=st.none() | names,
     edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple),
 )
 

@@ -78,6 +78,63 @@ def test_the_header_counts_live_and_finished_runs(now: Run) -> None:
     assert first.startswith("pipelined top   host1   1 live   1 finished lately")
 
 
+def job(*, end: float | None = None) -> Run:
+    return make_run(
+        "10", 90.0, make_stage(1, "job.sh", child=90), make_stage(2, "tee", poll=90), end=end
+    )
+
+
+def inside(outer: Run, run: Run) -> Run:
+    """The run as one in a stage of `outer`."""
+    return replace(
+        run,
+        series=replace(run.series, nested=True),
+        parent=outer.id,
+        parent_pipeline=outer.pipeline,
+    )
+
+
+def test_the_header_counts_nested_runs_apart(now: Run) -> None:
+    nested = [inside(job(), ended(str(number), "gzip", 5)) for number in range(20, 23)]
+    first = text_of([job(), inside(job(), now), *nested]).splitlines()[0]
+    assert first.startswith(
+        "pipelined top   host1   1 live + 1 nested   0 finished lately + 3 nested   "
+    )
+
+
+def test_a_header_that_does_not_fit_takes_two_lines(now: Run) -> None:
+    name, counts, *_ = text_of([job(), inside(job(), now)], width=60).splitlines()
+    assert name == "pipelined top   host1"
+    assert counts.startswith("1 live + 1 nested   0 finished lately   ")
+
+
+def test_a_nested_run_stands_under_the_one_that_encloses_it(now: Run) -> None:
+    deeper = inside(now, ended("11", "xz", 0))
+    deeper = replace(deeper, end=None)
+    idle = make_run("9", 12.0, make_stage(1, "tail", poll=12), make_stage(2, "less", poll=12))
+    text = text_of([job(), idle, inside(job(), now), deeper])
+    names = ["job.sh|tee", "└ cat|awk", "  └ cat|xz"]
+    rows = [line for line in text.splitlines() if line.lstrip("└ ").startswith(("job.sh|", "cat|"))]
+    assert [row[:16].rstrip() for row in rows] == names
+    bars = [len(line) - len(line.lstrip()) for line in text.splitlines() if " tee " in line][:1]
+    assert bars == [3]
+
+
+def test_finished_runs_inside_a_live_one_name_it_and_equal_ones_are_one_line() -> None:
+    runs = [inside(job(), ended(f"1-{number}", "gzip", number)) for number in range(40)]
+    for ascii_only, mark in ((False, "×"), (True, "x")):
+        finished = text_of([job(), *runs], ascii_only=ascii_only).partition("FINISHED")[2]
+        (line,) = finished.splitlines()[1:]
+        assert line.startswith(f"40 {mark} cat|gzip in job.sh|tee  ")
+
+
+def test_finished_runs_inside_a_finished_one_stand_under_it() -> None:
+    runs = [inside(job(), ended(str(number), "gzip", number)) for number in range(1, 5)]
+    finished = text_of([*runs, ended("8", "xz", 0), job(end=START + 11.5)])
+    names = [line[:20].rstrip() for line in finished.partition("FINISHED")[2].splitlines()[1:]]
+    assert names == ["cat|xz", "job.sh|tee", "└ 4 × cat|gzip"]
+
+
 def test_a_live_run_shows_cores_of_the_interval_and_of_the_whole_run(then: Run, now: Run) -> None:
     row = next(line for line in text_of([now], [then]).splitlines() if line.startswith("cat|awk"))
     assert row.split()[1:5] == ["12.0", "s", "1.1", "1.0"]

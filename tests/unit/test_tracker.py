@@ -169,6 +169,45 @@ def test_one_stage_alone_is_no_run_and_is_given_back() -> None:
     assert (watched.runs(), watched.totals(), len(over)) == ([], {}, 1)
 
 
+def inside(outer: int, *, end: float = 0) -> Group:
+    """A run of two stages that lie in the stage with this index."""
+    commands = (("seq", "write"), ("sort", "read"))
+    stages = [stage(index, *command, end=end) for index, command in enumerate(commands, 11)]
+    stages = [
+        replace(of, alias=0 if of.index == 11 else 11, outer=outer, start_ns=ns(101))
+        for of in stages
+    ]
+    clock = replace(group().clock, start_ns=ns(101))
+    return Group(11, clock, tuple(stages), closed=not end)
+
+
+def test_a_nested_run_names_the_run_around_it() -> None:
+    watched = model()
+    watched.update([inside(2), group(commands=("job.sh", "tee"))], 102.0)
+    outer, inner = sorted(watched.runs(), key=lambda run: run.start)
+    assert (outer.nested, outer.parent, outer.parent_pipeline) == (False, None, None)
+    assert (inner.nested, inner.parent, inner.parent_pipeline) == (True, outer.id, "job.sh|tee")
+
+
+def test_a_nested_run_that_is_finished_after_the_one_around_it_stays_nested() -> None:
+    watched = model()
+    both = [inside(2, end=105.0), group(end=105.0, commands=("job.sh", "tee"))]
+    over = watched.update(both, 105.2)
+    assert {record.index for record in over} == {1, 2}
+    watched.update(both[:1], 106.1)
+    inner, outer = watched.runs()
+    assert (inner.end, inner.parent, inner.parent_pipeline) == (outer.end, outer.id, "job.sh|tee")
+    assert {series.nested for series in watched.totals()} == {True, False}
+
+
+def test_a_run_keeps_the_current_name_of_the_run_around_it() -> None:
+    watched = model()
+    watched.update([group(commands=("bash", "tee")), inner := inside(2)], 102.0)
+    watched.update([group(commands=("job.sh", "tee")), inner], 103.0)
+    watched.update([group(commands=("job.sh", "tee")), inner], 104.0)
+    assert {run.parent_pipeline for run in watched.runs()} == {None, "job.sh|tee"}
+
+
 def test_past_the_budget_totals_are_folded_and_runs_keep_their_names() -> None:
     watched = model(max_series=10, series_of=lambda _: 10)
     watched.update([group(end=105.0)], 107.0)

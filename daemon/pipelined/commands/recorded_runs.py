@@ -33,7 +33,8 @@ Examples:
   sudo pipelined runs --since 2h --command sort
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
 
-Reads the history directly: the daemon need not run. The run that started last comes first.""",
+Reads the history directly: the daemon need not run. The run that started last comes first;
+below it, indented, what ran inside it. Equal ones are one line, unless --pipeline is given.""",
 )
 @click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
 @click.option("--unit", metavar="UNIT", help="Runs of this systemd unit or cgroup.")
@@ -51,7 +52,7 @@ Reads the history directly: the daemon need not run. The run that started last c
     type=click.IntRange(1, 100_000),
     default=20,
     show_default=True,
-    help="Show at most this many runs.",
+    help="Show at most this many lines; with --json, runs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
 @state_directory_option
@@ -68,15 +69,15 @@ def list_runs(
     """List finished runs that the daemon has recorded."""
     searched |= {"since": _moment("--since", since), "until": _moment("--until", until)}
     history = open_history(state_directory)
-    # One more than is shown, to know whether there are more.
-    found = history.runs(**searched, limit=limit + 1)
-    shown, more = found[:limit], len(found) > limit
     counted = _counted(history, searched)
     if as_json:
         import json
 
         from pipelined.history.history import counted_as_dict, summary_as_dict
 
+        # One more than is shown, to know whether there are more.
+        found = history.runs(**searched, limit=limit + 1)
+        shown, more = found[:limit], len(found) > limit
         described = {
             "runs": [summary_as_dict(run) for run in shown],
             "next": shown[-1].id if more else None,
@@ -86,19 +87,21 @@ def list_runs(
         return
     import time
 
+    from pipelined.history.listing import list_lines
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
     from pipelined.terminal.history_report import counted_line, run_table
 
     console = open_console(sys.stdout, color)
     now, ascii_only = time.time(), is_ascii(console)
-    if shown:
-        table = run_table(shown, report_width(console), now, ascii_only=ascii_only)
+    listing = list_lines(history, limit, **searched)
+    if listing.lines:
+        table = run_table(listing.lines, report_width(console), now, ascii_only=ascii_only)
         print_lines(table, console)
     else:
         click.echo("no finished run matches" if any(searched.values()) else "no run yet")
-    if more:
+    if listing.before:
         console.print(f"There are more: --limit {2 * limit}", highlight=False)
-    if counted and counted.only_counted:
+    if counted and not counted.all_stored:
         console.print(counted_line(counted, now, ascii_only=ascii_only), highlight=False)
 
 

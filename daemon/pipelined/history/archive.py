@@ -114,17 +114,23 @@ class Archive:
                 found[key].sums.findings[finding] = runs
         return sorted(found.values(), key=lambda row: -row.sums.wall)
 
-    def stored(self, period: Period) -> int:
-        """How many runs that ended in the period are stored singly."""
+    def stored(self, period: Period) -> tuple[int, int]:
+        """How many runs that ended in the period are stored singly: top-level ones, nested ones."""
         where, values = _matching(
             {
-                "end >= ?": None if period.since is None else period.since * HOUR,
-                "end < ?": None if period.until is None else period.until * HOUR,
-                "pipeline = ?": period.pipeline,
-                "unit = ?": period.unit,
+                "r.end >= ?": None if period.since is None else period.since * HOUR,
+                "r.end < ?": None if period.until is None else period.until * HOUR,
+                "p.pipeline = ?": period.pipeline,
+                "p.unit = ?": period.unit,
             }
         )
-        return int(self._read(f"SELECT count(*) FROM runs WHERE {where}", values)[0][0])
+        counts = self._read(
+            "SELECT p.nested, count(*) FROM pipelines AS p JOIN runs_of_pipelines AS r"
+            f" ON r.pipeline = p.key WHERE {where} GROUP BY p.nested",
+            values,
+        )
+        found = dict(counts)
+        return int(found.get(0, 0)), int(found.get(1, 0))
 
     def last(self) -> str | None:
         """Id of the run that ended last; None if there is no run."""

@@ -22,8 +22,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pipelined.history.migrations import MIGRATIONS, ROLLED_UP
-from pipelined.history.packing import stored_figures
+from pipelined.history.migrations import MIGRATIONS, ROLLED_UP, WITH_PARENTS
+from pipelined.history.packing import stored_figures, stored_parent
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.tables import ROLLUP_ROW_BYTES, Pipelines, Ranked, Ranking, Rollup
 from pipelined.runs import Series
@@ -89,6 +89,9 @@ class Row:
     bottleneck: str
     findings: tuple[str, ...] = field(metadata=_WORDS)
     """Ids of its findings, as of when it was stored."""
+    parent: str | None = None
+    """Id of the enclosing run, whose row may be gone or still to come."""
+    parent_pipeline: str | None = None
 
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Row:
@@ -293,6 +296,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 connection.execute(statement)
             if number + 1 == ROLLED_UP:
                 self._roll_up(connection)
+            if number + 1 == WITH_PARENTS:
+                _enter_parents(connection)
         connection.execute(f"PRAGMA user_version = {known}")
         connection.execute("COMMIT")
 
@@ -401,6 +406,19 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _number(self, statement: str) -> int:
         return int(self._connection.execute(statement).fetchone()[0])
+
+
+def _enter_parents(connection: sqlite3.Connection) -> None:
+    """Fill the columns of nested runs that an older version stored, as far as it is known."""
+    connection.create_function("stored_parent", 1, stored_parent, deterministic=True)
+    connection.execute(
+        "UPDATE runs SET parent ="
+        " (SELECT stored_parent(run) FROM details WHERE details.key = runs.key) WHERE nested"
+    )
+    connection.execute(
+        "UPDATE runs SET parent_pipeline ="
+        " (SELECT pipeline FROM runs AS outer_run WHERE outer_run.id = runs.parent) WHERE nested"
+    )
 
 
 def _batches(runs: Iterable[Details], size: int) -> Iterator[list[Details]]:

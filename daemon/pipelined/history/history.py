@@ -107,7 +107,11 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class CountedRuns:
-    """How many runs there were in some hours, whether they are stored singly or not."""
+    """How many runs there were in some hours, whether they are stored singly or not.
+
+    Top-level runs, unless it is named nested: a nested run's time is also that of its enclosing
+    run.
+    """
 
     start: float | None
     """When the first of these hours begins (Unix time); None: all that is kept."""
@@ -118,11 +122,13 @@ class CountedRuns:
     """Wall seconds that half of them did not exceed, within a factor of 2; None: no runs."""
     most_frequent: str | None
     """Signature of the pipeline that ran most often; None: no runs."""
+    nested: int = 0
+    stored_nested: int = 0
 
     @property
-    def only_counted(self) -> int:
-        """Runs that are not stored singly."""
-        return self.runs - self.stored
+    def all_stored(self) -> bool:
+        """Every run, nested or not, is stored singly."""
+        return (self.runs, self.nested) == (self.stored, self.stored_nested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,20 +237,25 @@ class History:
         pipeline: str | None = None,
         unit: str | None = None,
     ) -> CountedRuns:
-        """How many runs there were in the same hours, and how many of them are stored singly."""
-        total, frequent = Sums(), None
+        """How many runs there were in the same hours as `rollup`, and how many are stored."""
+        total, frequent, nested = Sums(), None, 0
         for row in self.rollup(since=since, until=until, pipeline=pipeline, unit=unit):
+            if row.series.nested:
+                nested += row.sums.runs
+                continue
             total.add(row.sums)
             if frequent is None or row.sums.runs > frequent.sums.runs:
                 frequent = row
         period = _period(since, until, pipeline, unit)
-        stored = self._read(lambda: self._archive.stored(period), 0)
+        stored, stored_nested = self._read(lambda: self._archive.stored(period), (0, 0))
         return CountedRuns(
             start=None if period.since is None else float(period.since * HOUR),
             runs=total.runs,
             stored=min(stored, total.runs),  # a run may be stored between the two statements
             median=total.within(0.5),
             most_frequent=frequent.series.pipeline if frequent else None,
+            nested=nested,
+            stored_nested=min(stored_nested, nested),
         )
 
     def run(self, which: str) -> StoredRun:
@@ -405,6 +416,8 @@ class History:
             cache=readahead.cache_state if readahead else None,
             bottleneck=brief(run),
             findings=tuple(dict.fromkeys(found.id for found in findings(run, self._host))),
+            parent=run.parent,
+            parent_pipeline=run.parent_pipeline,
         )
         return Details(
             row,
@@ -476,6 +489,8 @@ def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
         "stored_runs": counted.stored,
         "median_wall_seconds": counted.median,
         "most_frequent_pipeline": counted.most_frequent,
+        "nested_runs": counted.nested,
+        "stored_nested_runs": counted.stored_nested,
     }
 
 

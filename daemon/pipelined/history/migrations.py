@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-__all__ = ["MIGRATIONS", "ROLLED_UP"]
+__all__ = ["MIGRATIONS", "ROLLED_UP", "WITH_PARENTS"]
 
 #: The statements that lead from each version of the schema to the next; `PRAGMA user_version` is
 #: the number of those that a file has had. Files exist, so none is ever edited: a column that is
@@ -92,8 +92,16 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (hour, pipeline, finding)
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE runs ADD COLUMN parent TEXT;
+    ALTER TABLE runs ADD COLUMN parent_pipeline TEXT
+    """,
 )
 
 #: The version since which every stored run is in the tables that the second step makes: `Store`
 #: enters those that are in the file by then.
 ROLLED_UP = 2
+
+#: The version since which a nested run's row names the run that encloses it: `Store` fills the
+#: columns of those that are in the file by then.
+WITH_PARENTS = 3

@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Any
 
-__all__ = ["pack", "stored_figures", "unpack"]
+__all__ = ["pack", "stored_figures", "stored_parent", "unpack"]
 
 
 def pack(described: object) -> bytes:
@@ -37,3 +37,12 @@ def stored_figures(run: bytes) -> tuple[float, float, int, int] | None:
         )
     except (KeyError, TypeError, ValueError, zlib.error):
         return None
+
+
+def stored_parent(run: bytes) -> str | None:
+    """Of a packed run, the id of the run that encloses it; None if it is not known."""
+    try:
+        parent = unpack(run)["parent"]
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
+    return parent if isinstance(parent, str) else None

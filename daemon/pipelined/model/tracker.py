@@ -26,8 +26,9 @@ from pipelined.kernel.records import (
     decode_functions,
     decode_readahead,
 )
+from pipelined.model.enclosing import Enclosing, around
 from pipelined.model.ledger import OTHER, Ledger
-from pipelined.model.signature import arrange
+from pipelined.model.signature import Order, arrange
 from pipelined.model.timeline import NOTED, Moment, Timeline, Track
 from pipelined.runs import (
     LEVELS,
@@ -190,7 +191,7 @@ class _Sighting:
     """The group's stages by start."""
     facts: tuple[_Facts, ...]
     """For each of `records`, what it does not contain."""
-    parent: str | None
+    enclosing: Enclosing | None
     track: Track | None
     """None of a run that no sweep saw live, and once it is forgotten."""
     forgotten: bool = False
@@ -205,6 +206,8 @@ class _Seen:
     """A run as of the sweep before: what has been counted of it, so that only growth is."""
 
     sighting: _Sighting | None = None
+    enclosing: Enclosing | None = None
+    """Kept when the records of the enclosing run are given back first."""
     clock: list[int] = field(default_factory=list)
     track: Track | None = None
     finished: bool = False
@@ -270,11 +273,15 @@ class Model:
             over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
             finished = over_now or (ended and settle)
             starting = now - NS * group.clock.start_ns < _STARTING
-            if group.is_run and (finished or settle or not starting):
-                around = _around(group, by_stage)
+            if group.is_run:
+                seen = self._runs.setdefault(group.root, _Seen())
+                outer = around(group, by_stage)
+                if outer or group.stages[0].outer in by_stage:
+                    seen.enclosing = self._enclosing(outer) if outer else None
                 # what a stage of a pipeline starts is that stage, and not alone
-                if around is None or len(group.stages) > 1 or len(around.stages) == 1:
-                    self._take_in(group, around, finished)
+                apart = len(group.stages) > 1 or seen.enclosing is None or seen.enclosing.alone
+                if apart and (finished or settle or not starting):
+                    self._take_in(group, seen, finished)
             if over_now:
                 over.extend(group.stages)
                 self._runs.pop(group.root, None)
@@ -319,20 +326,18 @@ class Model:
 
     # -- counting
 
-    def _take_in(self, group: Group, around: Group | None, finished: bool) -> None:
-        seen = self._runs.get(group.root)
-        if seen is None:
-            seen = self._runs[group.root] = _Seen()
+    def _take_in(self, group: Group, seen: _Seen, finished: bool) -> None:
         if seen.finished:
             return
-        parent = None if around is None else self._run_id(around)
-        sighting = seen.sighting
-        if sighting is None or sighting.group is not group or sighting.parent != parent:
+        sighting, nested = seen.sighting, seen.enclosing is not None
+        if sighting is None or sighting.group is not group or sighting.series.nested != nested:
             if not (finished or seen.track):
                 seen.track = Track()
-            sighting = seen.sighting = self._sight(group, parent, seen)
+            sighting = seen.sighting = self._sight(group, seen)
             if seen.track and not finished:
                 seen.track.add(_moment(group, sighting.records), self._track_bytes)
+        if sighting.enclosing != seen.enclosing:
+            sighting.enclosing, sighting.run = seen.enclosing, None
         sums, own = self._ledger.account(sighting.series)
         if not finished:
             sums.active += 1
@@ -355,13 +360,17 @@ class Model:
             end = NS * sighting.end_ns + self._unix
             self._on_finished(_finished(sighting, wall, end, make))
 
-    def _sight(self, group: Group, parent: str | None, seen: _Seen) -> _Sighting:
+    def _enclosing(self, outer: Group) -> Enclosing:
+        seen = self._runs.get(outer.root)
+        known = seen.sighting if seen else None
+        pipeline = known.series.pipeline if known else _shape(outer)[2].signature
+        return Enclosing(self._run_id(outer), pipeline, len(outer.stages) == 1)
+
+    def _sight(self, group: Group, seen: _Seen) -> _Sighting:
         """Count what a run has grown since it was seen last."""
-        records = tuple(sorted(group.stages, key=lambda stage: (stage.root_start_ns, stage.index)))
-        edges = _edges(records, group.slot_edges)
-        order = _arrange(tuple([stage.command for stage in records]), edges)
+        records, edges, order = _shape(group)
         unit = self._unit_of(records[0].cgroup)
-        series = Series(order.signature, parent is not None, unit)
+        series = Series(order.signature, seen.enclosing is not None, unit)
         sums, own = self._ledger.account(series)
         stages = [self._seen_stage(stage) for stage in records]
         before = sum(seen.clock)
@@ -381,7 +390,7 @@ class Model:
                 if now is not NO_READAHEAD:
                     _grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
-        return _Sighting(group, series, edges, records, facts, parent, seen.track)
+        return _Sighting(group, series, edges, records, facts, seen.enclosing, seen.track)
 
     def _seen_stage(self, stage: StageRecord) -> _SeenStage:
         key = (stage.index, stage.generation)
@@ -417,7 +426,8 @@ class Model:
                 for i, position in zip(order.sequence, order.positions, strict=True)
             ),
             endpoints=group.endpoints,
-            parent=sighting.parent,
+            parent=sighting.enclosing.run if sighting.enclosing else None,
+            parent_pipeline=sighting.enclosing.pipeline if sighting.enclosing else None,
             edges=tuple(sorted((place[a], place[b]) for a, b in sighting.edges)),
         )
         return sighting.run
@@ -568,15 +578,13 @@ def _grow_functions(total: _StageSums, seen: _SeenStage, now: Sequence[int]) -> 
     total.functions = [*counted, now[-1] or slots]
 
 
-def _around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
-    """The run around this one: of the nearest enclosing stage that is in a pipeline."""
-    outer = group.stages[0].outer
-    while outer and outer in by_stage:
-        around = by_stage[outer]
-        if around.is_run and around.root != group.root:
-            return around
-        outer = next(stage.outer for stage in around.stages if stage.index == outer)
-    return None
+def _shape(
+    group: Group,
+) -> tuple[tuple[StageRecord, ...], tuple[tuple[int, int], ...], Order]:
+    """The group's stages by start, their edges as in `_Sighting`, and how they are arranged."""
+    records = tuple(sorted(group.stages, key=lambda stage: (stage.root_start_ns, stage.index)))
+    edges = _edges(records, group.slot_edges)
+    return records, edges, _arrange(tuple([stage.command for stage in records]), edges)
 
 
 def _edges(

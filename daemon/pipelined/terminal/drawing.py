@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from pipelined.nesting import Line
 from pipelined.runs import STATES, Run
 from pipelined.wording import percent
 
@@ -32,6 +33,7 @@ __all__ = [
     "glyphs",
     "heading",
     "is_ascii",
+    "line_name",
     "measured",
     "percent_or_dash",
     "plain_marks",
@@ -68,7 +70,7 @@ HEIGHTS = "▁▂▃▄▅▆▇█"
 
 _BLOCKS: Mapping[str, str] = dict(zip(STATES, "█▓░▒▚▄▌▖▞·▬-", strict=True))
 _LETTERS: Mapping[str, str] = dict(zip(STATES, "#%.+Dclpnzx-", strict=True))
-_TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-"})
+_TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-", "└": "`"})
 #: A number and its unit stay on one line.
 _TIED = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|d|more)\b|%)")
 #: Blanks between the columns of a table.
@@ -256,6 +258,16 @@ def printable(name: str, ascii_only: bool = False) -> str:
         character if character.isprintable() and not (ascii_only and ord(character) > 126) else "?"
         for character in name
     )
+
+
+def line_name(line: Line[Any], ascii_only: bool = False) -> str:
+    """The pipeline of a line of a list, as deep as it lies: ``└ 12 × seq|sort``.
+
+    If the run that encloses it is not listed, it is named behind: ``seq|sort in job.sh|tee``.
+    """
+    indent = "  " * (line.depth - 1) + "└ " if line.depth else ""
+    name = printable(f"{line.run.pipeline} {line.inside}".rstrip(), ascii_only)
+    return f"{indent}{line.times}{name}"
 
 
 def printable_run(run: Run, ascii_only: bool) -> Run:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from pipelined.history.history import CountedRuns, Summary
 from pipelined.model.timeline import Point, Timeline
+from pipelined.nesting import Line
 from pipelined.runs import Run
 from pipelined.terminal.drawing import (
     HEIGHTS,
@@ -23,6 +24,7 @@ from pipelined.terminal.drawing import (
     Column,
     fitted,
     heading,
+    line_name,
     percent_or_dash,
     plain_marks,
     printable,
@@ -52,43 +54,48 @@ _DIGITS = "0123456789"
 
 
 def run_table(
-    summaries: Sequence[Summary], width: int, now: float, *, ascii_only: bool = False
+    lines: Sequence[Line[Summary]], width: int, now: float, *, ascii_only: bool = False
 ) -> list[Text]:
-    """One line per run under a heading, each of at most `width` columns; `now` is Unix time."""
-    columns: tuple[Column[Summary], ...] = (
-        Column("run", lambda run: Text(run.id)),
-        Column("started", lambda run: Text(_when(run.start, now))),
+    """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
+    columns: tuple[Column[Line[Summary]], ...] = (
+        Column("run", lambda line: Text(line.run.id)),
+        Column("started", lambda line: Text(_when(line.run.start, now))),
         Column(
             "pipeline",
-            lambda run: Text(printable(run.pipeline, ascii_only)),
+            lambda line: Text(line_name(line, ascii_only)),
             least=MIN_SIGNATURE,
             floor=LEAST_SIGNATURE,
         ),
-        Column("wall", lambda run: Text(duration(run.wall)), right=True),
-        Column("cores", lambda run: Text(f"{run.cores:.1f}"), right=True, rank=4),
-        Column("overlap", lambda run: Text(percent_or_dash(run.overlap)), right=True, rank=2),
-        Column("cache", lambda run: Text(run.cache or "-"), rank=3),
-        Column("bottleneck", lambda run: Text(printable(run.bottleneck, ascii_only)), rank=1),
-        Column("findings", lambda run: Text(_notes(run))),
+        Column("wall", lambda line: Text(duration(line.run.wall)), right=True),
+        Column("cores", lambda line: Text(f"{line.run.cores:.1f}"), right=True, rank=4),
+        Column("overlap", lambda line: Text(percent_or_dash(line.run.overlap)), True, rank=2),
+        Column("cache", lambda line: Text(line.run.cache or "-"), rank=3),
+        Column("bottleneck", lambda line: Text(printable(line.run.bottleneck, ascii_only)), rank=1),
+        Column("findings", lambda line: Text(_notes(line.run))),
     )
-    shown = fitted(columns, summaries, width)
-    rows = [heading(shown), *(table_row(shown, run) for run in summaries)]
+    shown = fitted(columns, lines, width)
+    rows = [heading(shown), *(table_row(shown, line) for line in lines)]
     return [plain_marks(_shortened(row, width), ascii_only) for row in rows]
 
 
 def counted_line(counted: CountedRuns, now: float, *, ascii_only: bool = False) -> Text:
-    """How many runs are in the history beside those that are stored singly.
-
-    There is at least one of them. `now` is Unix time.
-    """
+    """How many runs there were, and how many are stored singly. `now` is Unix time."""
     since = "" if counted.start is None else f" since {_when(counted.start, now)}"
-    text = Text(
-        f"Of {counted.runs:,} runs that ended{since}, {counted.stored:,} are stored and"
-        f" {counted.only_counted:,} only counted. Half of all took at most about"
-        f" {duration(counted.median or 0.0)}; the most frequent pipeline is"
-        f" {printable(counted.most_frequent or '-', ascii_only)}"
-    )
-    return plain_marks(text, ascii_only)
+    stored, nested = counted.stored, counted.nested
+    text = f"Of {counted.runs:,} runs that ended{since}, {_stored(stored, counted.runs)}"
+    if counted.runs:
+        text += (
+            f". Half of all took at most about {duration(counted.median or 0.0)};"
+            f" the most frequent pipeline is {printable(counted.most_frequent or '-', ascii_only)}"
+        )
+    if nested:
+        text += f". Not among these: {nested:,} nested runs, of which"
+        text += f" {_stored(counted.stored_nested, nested)}"
+    return plain_marks(Text(text), ascii_only)
+
+
+def _stored(stored: int, runs: int) -> str:
+    return f"{stored:,} are stored and {runs - stored:,} only counted"
 
 
 def _shortened(line: Text, width: int) -> Text:

@@ -269,10 +269,10 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
             sides.append(f"{word} {', '.join(names)}")
     if sides:
         out += _fact("ends", "; ".join(sides), width)
-    if run.parent is not None:
-        out += _fact("inside", f"a stage of run {run.parent}", width)
-    elif run.series.nested:
-        out += _fact("inside", "a stage of another pipeline", width)
+    if run.nested:
+        outer = [run.parent_pipeline or "", f"run {run.parent}" if run.parent else ""]
+        known = ", ".join(filter(None, outer)) or "another pipeline"
+        out += _fact("inside", f"a stage of {known}", width)
     if run.series.unit not in ("", "-"):
         out += _fact("unit", run.series.unit, width)
     return out
@@ -384,7 +384,9 @@ def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[Text]:
     ordered = sorted(groups.items(), key=lambda item: -sum(run.wall_seconds for run in item[1]))
     shown = ordered[:LISTED]
     name_width = min(40, max(len(name) for name, _ in shown))
-    out = [f"  {len(runs):,} more runs; --json has each of them:"]
+    nested = sum(run.nested for run in runs)
+    where = f", {nested:,} of them nested" if nested else ""
+    out = [f"  {len(runs):,} more runs{where}; --json has each of them:"]
     for name, group in shown:
         total = sum(run.wall_seconds for run in group)
         longest = max(group, key=lambda run: run.wall_seconds)

@@ -33,6 +33,7 @@ from pipelined.analysis.readahead_words import cache
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
+from pipelined.nesting import Line, nested_lines
 from pipelined.runs import STATES, Run
 from pipelined.terminal.drawing import (
     MIN_WIDTH,
@@ -42,6 +43,7 @@ from pipelined.terminal.drawing import (
     glyphs,
     heading,
     is_ascii,
+    line_name,
     percent_or_dash,
     plain_marks,
     print_lines,
@@ -198,10 +200,15 @@ def _signals_as_ctrl_c() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A run, and for a live one what it did since the previous fetch, if it was in that."""
+    """A line, and for a live run what it did since the previous fetch, if it was in that."""
 
-    run: Run
+    line: Line[Run]
+    name: str
     recent: Run | None = None
+
+    @property
+    def run(self) -> Run:
+        return self.line.run
 
 
 def frame(
@@ -217,19 +224,24 @@ def frame(
     width = max(MIN_WIDTH, width)
     room = None if height is None else max(MIN_HEIGHT, height)
     old = {run.id: run for run in previous.runs}
-    live: list[_Entry] = []
-    finished: list[_Entry] = []
-    for run in latest.runs:
-        run = printable_run(run, ascii_only)
-        if run.live:
-            then = old.get(run.id)
-            live.append(_Entry(run, difference(run, then) if then is not None else None))
-        else:
-            finished.append(_Entry(run))
-    live.sort(key=lambda entry: (-(entry.recent or entry.run).cores_used, -entry.run.start))
-    finished.sort(key=lambda entry: -(entry.run.end or 0.0))
+    runs = [printable_run(run, ascii_only) for run in latest.runs]
+    recent = {
+        run.id: difference(run, old[run.id]) if run.id in old else None for run in runs if run.live
+    }
+    busiest = sorted(
+        (run for run in runs if run.live),
+        key=lambda run: (-(recent[run.id] or run).cores_used, -run.start),
+    )
+    latest_ended = sorted((run for run in runs if not run.live), key=lambda run: -(run.end or 0.0))
+    live, finished = (
+        [
+            _Entry(line, line_name(line, ascii_only), recent.get(line.run.id))
+            for line in nested_lines(listed)
+        ]
+        for listed in (busiest, latest_ended)
+    )
 
-    out = _header(latest, printable(host, ascii_only), len(live), len(finished), width)
+    out = _header(latest, printable(host, ascii_only), width)
     footer = [] if room is None else [Text(shorten("q quit", width), "dim")]
     live_room, finished_room = _shares(live, finished, room, len(out) + len(footer))
     shown_live = _live_table(live, width, live_room, ascii_only)
@@ -261,14 +273,26 @@ def _shares(
     return left - kept, kept
 
 
-def _header(latest: Snapshot, host: str, live: int, finished: int, width: int) -> list[Text]:
+def _header(latest: Snapshot, host: str, width: int) -> list[Text]:
     clock = time.strftime("%H:%M:%S", time.localtime(latest.time))
-    counts = f"{live} live   {finished} finished lately   {clock}"
-    name = shorten(f"pipelined top   {host}", max(10, width - len(counts) - 3))
-    out = [Text(name, "bold") + Text("   ") + Text(counts)]
+    live = _counted([run for run in latest.runs if run.live])
+    finished = _counted([run for run in latest.runs if not run.live])
+    counts = f"{live[0]} live{live[1]}   {finished[0]} finished lately{finished[1]}   {clock}"
+    title = "pipelined top   "
+    room = width - len(counts) - 3
+    if room > len(title):
+        out = [Text(shorten(title + host, room), "bold") + Text(f"   {counts}")]
+    else:
+        out = [Text(shorten(title + host, width), "bold"), Text(shorten(counts, width))]
     if latest.problem:
         out.append(Text(shorten(f"No answer since {clock}: {latest.problem}", width), "red"))
     return out
+
+
+def _counted(runs: Sequence[Run]) -> tuple[int, str]:
+    """How many of them are top-level, and in words how many are nested."""
+    nested = sum(run.nested for run in runs)
+    return len(runs) - nested, f" + {nested} nested" if nested else ""
 
 
 def _columns(
@@ -283,7 +307,7 @@ def _columns(
     bottleneck takes the rest.
     """
     title, fourth_title = titles
-    names = max(cell_len(title), *(cell_len(entry.run.pipeline) for entry in entries))
+    names = max(cell_len(title), *(cell_len(entry.name) for entry in entries))
     fixed = 10 + 10 + 5 + 7 + 8
     unit = min(max(_unit_width(entry.run) for entry in entries), 24) if width >= 120 else 0
     fixed += 2 + unit if unit else 0
@@ -293,7 +317,7 @@ def _columns(
     if held:
         held += min(24, max(0, width - fixed - name))
     columns: list[Column[_Entry]] = [
-        Column(title, lambda entry: Text(entry.run.pipeline), width=name),
+        Column(title, lambda entry: Text(entry.name), width=name),
         Column("unit", lambda entry: Text(entry.run.series.unit), width=unit),
         Column("wall", lambda entry: Text(duration(entry.run.wall_seconds)), True, width=10),
         Column(fourth_title, lambda entry: Text(fourth(entry)), True, width=10),
@@ -358,9 +382,10 @@ def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
     places = run.by_place()
     if not places:
         return Text()
-    space = (width - 2) // len(places)
+    indent = "  " * (1 + entry.line.depth)
+    space = (width - len(indent)) // len(places)
     size = min(12, max(4, space - 12))
-    line = Text("  ")
+    line = Text(indent)
     for (position, command), branches in places.items():
         name = shorten(command, max(4, min(15, space - size - 4)))
         if len(branches) > 1:

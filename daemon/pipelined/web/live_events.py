@@ -20,6 +20,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from pipelined.analysis.machine import Host
 from pipelined.http_port.server import STOPPING
 from pipelined.model.difference import difference
+from pipelined.nesting import Line, first_lines, nested_lines
 from pipelined.runs import Run
 from pipelined.schema import describe_run
 from pipelined.web.diagram import diagram, figures
@@ -31,7 +32,7 @@ __all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "Moment", "Now", "create_eve
 
 #: Streams at once. Each holds a thread of the server.
 MAX_STREAMS = 8
-#: Runs in one event: live ones as diagrams, finished ones as lines.
+#: Lines in one event: live runs as diagrams, finished ones as figures.
 MAX_LIVE = 20
 MAX_RECENT = 20
 #: Younger runs are not drawn: they would disappear before anybody could read them (seconds).
@@ -53,8 +54,8 @@ class Moment:
 
     live: bool
     """At least one run was drawn."""
-    recent: tuple[str, ...]
-    """Ids of the finished runs in it."""
+    recent: tuple[tuple[str, int, int], ...]
+    """The lines of finished runs in it: id, runs and depth."""
     text: str
     """All of it as JSON, in one line."""
 
@@ -73,7 +74,7 @@ class Now:
         self._taken = float("-inf")
         self._until = float("-inf")
         self._before: Mapping[str, Run] = {}
-        self._lines: Mapping[str, dict[str, Any]] = {}
+        self._described: Mapping[str, dict[str, Any]] = {}
 
     def moment(self) -> Moment:
         """The current moment, or the last one if it is at most `PACE` seconds old."""
@@ -93,21 +94,25 @@ class Now:
         runs = self._observer.runs()
         live = [run for run in runs if run.live and run.wall_seconds >= MIN_AGE]
         ended = sorted((run for run in runs if not run.live), key=lambda run: -(run.end or 0.0))
-        recent = ended[:MAX_RECENT]
+        recent = nested_lines(first_lines(ended, MAX_RECENT))
         # The oldest first: a diagram keeps its place on the page when another run begins.
-        shown = live[:MAX_LIVE][::-1]
-        # A finished run does not change: its line is computed once.
-        self._lines = {run.id: self._lines.get(run.id) or self._line(run) for run in recent}
+        shown = nested_lines(live[:MAX_LIVE][::-1])
+        # A finished run does not change: its figures are computed once.
+        self._described = {
+            line.run.id: self._described.get(line.run.id) or self._describe(line.run)
+            for line in recent
+        }
         shown_now = {
             "sweep_timestamp_seconds": self._observer.sweep_stats.last_time,
             "live_runs": len(live),
-            "live": [self._diagrams(run) for run in shown],
-            "recent": list(self._lines.values()),
+            "live": [{**self._diagrams(line.run), **_place(line)} for line in shown],
+            "recent": [{**self._described[line.run.id], **_place(line)} for line in recent],
         }
-        self._before = {run.id: run for run in shown}
-        return Moment(bool(shown), tuple(self._lines), json.dumps(shown_now))
+        self._before = {line.run.id: line.run for line in shown}
+        lines = tuple((line.run.id, line.runs, line.depth) for line in recent)
+        return Moment(bool(shown), lines, json.dumps(shown_now))
 
-    def _line(self, run: Run) -> dict[str, Any]:
+    def _describe(self, run: Run) -> dict[str, Any]:
         described = describe_run(run, self._host)
         for key in ("stages", "edges", "endpoints"):
             del described[key]
@@ -117,10 +122,15 @@ class Now:
         before = self._before.get(run.id)
         lately = difference(run, before) if before else None
         return {
-            **self._line(run),
+            **self._describe(run),
             "now": diagram(lately or run, run),
             "whole": diagram(run),
         }
+
+
+def _place(line: Line[Run]) -> dict[str, int]:
+    """Where the line stands in its list, and what it stands for."""
+    return {"depth": line.depth, "runs": line.runs}
 
 
 def create_events(observer: Observer, host: Host) -> Blueprint:
@@ -155,7 +165,7 @@ def _stream(
     now: Now, stopping: threading.Event, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[bytes]:
     """An event whenever something is new, and a heartbeat if nothing was for a while."""
-    sent: tuple[str, ...] | None = None
+    sent: tuple[tuple[str, int, int], ...] | None = None
     seen: Moment | None = None
     last = clock()
     while not stopping.is_set():

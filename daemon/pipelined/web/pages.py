@@ -24,6 +24,7 @@ from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import sentence
 from pipelined.errors import UserError
 from pipelined.history.history import NoSuchRunError, moment
+from pipelined.history.listing import Listing, list_lines
 from pipelined.model.timeline import timeline_as_dict
 from pipelined.runs import STATES, Run, Stage
 from pipelined.web.diagram import diagram, figures
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
 
     from pipelined.analysis.comparison import Comparison
-    from pipelined.history.history import History, StoredRun, Summary
+    from pipelined.history.history import History, StoredRun
     from pipelined.observer import Observer
 
 __all__ = ["PARAMETERS", "REPEATABLE", "create_pages", "error_page"]
 
-#: Runs on one page of the history.
+#: Lines on one page of the history.
 _PAGE = 50
 #: Fields of the history's search form, in order: name, label, example.
 _SEARCHED = (
@@ -149,31 +150,32 @@ def _page(template: str, **values: Any) -> str:
 def _history_page(history: History | None) -> str:
     # A form also sends the fields that were left empty.
     given = {name: text for name, text in request.args.items() if text}
-    runs: list[Summary] = []
+    listing = Listing([], None)
     problem = ""
     if history is None:
         problem = "The history is off: the daemon was started with --no-history."
     else:
         try:
-            runs = _search(history, given)
+            listing = _search(history, given)
         except UserError as error:
             problem = f"The history cannot be read: {error}."
-    shown = runs[:_PAGE]
     return _page(
         "history.html",
         searched=_SEARCHED,
         given=given,
-        runs=shown,
+        lines=listing.lines,
         problem=problem,
         off=history is None,
         newest={name: text for name, text in given.items() if name != "before"},
-        older=given | {"before": shown[-1].id} if len(runs) > _PAGE else None,
+        older=given | {"before": listing.before} if listing.before else None,
     )
 
 
-def _search(history: History, given: dict[str, str]) -> list[Summary]:
-    """The runs that match: a page of them, and one more if there are more."""
-    return history.runs(
+def _search(history: History, given: dict[str, str]) -> Listing:
+    """A page of the runs that match."""
+    return list_lines(
+        history,
+        _PAGE,
         pipeline=given.get("pipeline"),
         command=given.get("command"),
         unit=given.get("unit"),
@@ -181,7 +183,6 @@ def _search(history: History, given: dict[str, str]) -> list[Summary]:
         since=parameter("since", moment, None) if "since" in given else None,
         until=parameter("until", moment, None) if "until" in given else None,
         before=given.get("before"),
-        limit=_PAGE + 1,
     )
 
 

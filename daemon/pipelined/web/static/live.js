@@ -38,8 +38,7 @@ class Card {
   constructor(run) {
     this.#id = run.id;
     const place = element("div");
-    const link = element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline);
-    this.root = element("article.run", { "data-run": run.id }, element("h3", {}, link));
+    this.root = element("article.run", { "data-run": run.id }, element("h3", {}, linkTo(run)));
     this.root.append(this.#figures, this.#verdict, place, this.#findings);
     this.#picture = new Picture(place, run.pipeline);
     this.#chart = new Chart(this.root);
@@ -61,7 +60,8 @@ class Card {
 
   update(run, time) {
     const about = [...run.figures, run.unit === "-" ? "" : run.unit];
-    if (run.nested) about.push("inside another pipeline");
+    if (run.nested) about.push(inside(run));
+    this.root.dataset.depth = depth(run);
     setText(this.#figures, about.filter(Boolean).join(" · "));
     setText(this.#verdict, run.verdict);
     this.#picture.update(run.now, run.whole);
@@ -98,15 +98,30 @@ function show(moment) {
   page.empty.hidden = moment.live.length > 0;
   const hidden = moment.live_runs - moment.live.length;
   page.more.hidden = hidden === 0;
-  setText(page.more, `${hidden} more are running: pipelined top lists them all.`);
+  setText(page.more, `${hidden} more are running, counting nested ones: pipelined top lists them all.`);
   legend(page.legend, moment.live.flatMap((run) => [run.now, run.whole]));
   showRecent(moment.recent);
+}
+
+/** A link to the run's page. */
+function linkTo(run) {
+  return element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline);
+}
+
+/** Where a nested run lies, in words. */
+function inside(run) {
+  return `inside ${run.parent_pipeline ?? "another pipeline"}`;
+}
+
+/** In how many of the runs listed above it a run lies; the style sheet has four depths. */
+function depth(run) {
+  return String(Math.min(run.depth, 4));
 }
 
 function showRecent(runs) {
   page.noRecent.hidden = runs.length > 0;
   page.recent.closest(".scroll").hidden = runs.length === 0;
-  const ids = runs.map((run) => run.id).join();
+  const ids = runs.map((run) => `${run.id} ${run.runs} ${run.depth}`).join();
   if (page.recent.dataset.ids === ids) return;
   page.recent.dataset.ids = ids;
   page.recent.replaceChildren(...runs.map(line));
@@ -115,15 +130,15 @@ function showRecent(runs) {
 function line(run) {
   const findings = element("ul.findings");
   showFindingsInShort(findings, run.findings);
+  const times = run.runs > 1 ? element("span.times", {}, `${run.runs} × `) : "";
+  // It is named to screen readers too where indentation shows it.
+  const where = element(run.depth ? "span.visually-hidden" : "span.inside");
+  if (run.nested) where.append(` ${inside(run)}`);
   const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
   return element(
     "tr",
     { "data-run": run.id },
-    element(
-      "th",
-      { scope: "row" },
-      element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline),
-    ),
+    element("th", { scope: "row", "data-depth": depth(run) }, times, linkTo(run), where),
     element("td", {}, element("time", { datetime: ended }, dayAndTime(run.end_timestamp_seconds))),
     element("td", {}, run.figures.join(" · ")),
     element("td", {}, run.verdict, findings),

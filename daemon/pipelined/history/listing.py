@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finished runs as people list them: nested ones under the run that encloses them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pipelined.history.history import History, Summary
+from pipelined.nesting import Line, first_lines, nested_lines
+
+__all__ = ["Listing", "list_lines"]
+
+#: At most so many runs are read for one list, however few lines they are.
+MOST_READ = 10_000
+
+
+class Listing(NamedTuple):
+    """One page of a list."""
+
+    lines: list[Line[Summary]]
+    before: str | None
+    """The `before` of the next page; None on the last one."""
+
+
+def list_lines(history: History, limit: int, **searched: Any) -> Listing:
+    """At most `limit` lines of the runs that match; `searched` is as for `History.runs`.
+
+    Equal runs inside the same run are one line, unless it is runs of one pipeline that are
+    searched. Raises UserError.
+    """
+    grouped = searched.get("pipeline") is None
+    read = limit + 1  # one more shows whether there are more
+    while True:
+        found = history.runs(**searched, limit=read)
+        shown = first_lines(found, limit, grouped=grouped)
+        if len(shown) < len(found) or len(found) < read or read >= MOST_READ:
+            break
+        read = min(4 * read, MOST_READ)
+    more = len(shown) < len(found) or len(found) >= read
+    return Listing(nested_lines(shown, grouped=grouped), shown[-1].id if more else None)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which run lies in a stage of which other one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pipelined.kernel.records import Group
+
+__all__ = ["Enclosing", "around"]
+
+
+class Enclosing(NamedTuple):
+    """The run that encloses another one."""
+
+    run: str
+    """Its id."""
+    pipeline: str
+    """Its signature."""
+    alone: bool
+    """It is a program alone: it has one stage."""
+
+
+def around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
+    """The run around this one: of the nearest enclosing stage that is in a pipeline."""
+    outer = group.stages[0].outer
+    while outer and outer in by_stage:
+        found = by_stage[outer]
+        if found.is_run and found.root != group.root:
+            return found
+        outer = next(stage.outer for stage in found.stages if stage.index == outer)
+    return None

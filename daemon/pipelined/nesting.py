@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of runs for people: nested runs under the run that encloses them, equal ones in one line.
+
+Pure, and for everything that is listed: live runs, recent ones, rows of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+__all__ = ["Line", "first_lines", "nested_lines"]
+
+
+class Listed(Protocol):
+    """What a list has to know of a run."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def pipeline(self) -> str: ...
+    @property
+    def nested(self) -> bool: ...
+    @property
+    def parent(self) -> str | None: ...
+    @property
+    def parent_pipeline(self) -> str | None: ...
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float | None: ...
+
+
+L = TypeVar("L", bound=Listed)
+_Key = tuple[str | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line(Generic[L]):
+    """One line of a list."""
+
+    run: L
+    """The longest of the runs that the line stands for."""
+    runs: int = 1
+    """How many runs it stands for: finished runs of one pipeline inside the same run."""
+    depth: int = 0
+    """In how many lines it lies."""
+
+    @property
+    def times(self) -> str:
+        """``12 × `` if the line stands for 12 runs; empty for one."""
+        return f"{self.runs:,} × " if self.runs > 1 else ""
+
+    @property
+    def inside(self) -> str:
+        """Where a nested run lies whose enclosing run is in no line above: ``in job.sh|tee``."""
+        if self.depth or not self.run.nested:
+            return ""
+        return f"in {self.run.parent_pipeline or 'another pipeline'}"
+
+
+def nested_lines(runs: Iterable[L], *, grouped: bool = True) -> list[Line[L]]:
+    """The runs as lines: each is followed by the lines inside it; otherwise in the given order.
+
+    If they are `grouped`, finished nested runs of one pipeline inside the same run are one line,
+    in the place of the first of them. So are those inside the runs that such a line stands for.
+    A nested run whose enclosing run is not among `runs` has depth 0.
+    """
+    listed = list(runs)
+    ids = {run.id for run in listed}
+    outermost: list[L] = []
+    inside: dict[str, list[L]] = {}
+    for run in listed:
+        if run.parent is None or run.parent not in ids or run.parent == run.id:
+            outermost.append(run)
+        else:
+            inside.setdefault(run.parent, []).append(run)
+    lines: list[Line[L]] = []
+
+    def add(these: Iterable[L], depth: int) -> None:
+        alike: dict[_Key, list[L]] = {}
+        for run in these:
+            # All of a depth above 0 lie in the same line.
+            alike.setdefault(_key(run, grouped, "" if depth else run.parent), []).append(run)
+        for members in alike.values():
+            lines.append(Line(max(members, key=_length), len(members), depth))
+            add((run for outer in members for run in inside.get(outer.id, ())), depth + 1)
+
+    add(outermost, 0)
+    return lines
+
+
+def first_lines(runs: Sequence[L], most: int, *, grouped: bool = True) -> Sequence[L]:
+    """The first of `runs`: so many that they are at most `most` lines."""
+    seen: set[_Key] = set()
+    for number, run in enumerate(runs):
+        seen.add(_key(run, grouped, run.parent))
+        if len(seen) > most:
+            return runs[:number]
+    return runs
+
+
+def _key(run: Listed, grouped: bool, parent: str | None) -> _Key:
+    """Equal for runs that are in one line."""
+    alone = not grouped or parent is None or run.end is None
+    return (None, run.id) if alone else (parent, run.pipeline)
+
+
+def _length(run: Listed) -> float:
+    return inf if run.end is None else run.end - run.start
