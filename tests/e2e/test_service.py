@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,6 +61,20 @@ class Service:
             raise AssertionError(f"silent: {self.log.read_text()}") from None
         return dict(line.split("=", 1) for line in message.splitlines())
 
+    def wait_for_hooks(self) -> re.Match[str]:
+        """The status of the first message after which no hook is still to follow."""
+        while True:
+            status = self.next_message().get("STATUS", "")
+            if found := re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", status):
+                return found
+
+    def wait_for_end_of(self, thread: str) -> None:
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        deadline = time.monotonic() + PATIENCE
+        while any(task.read_text() == f"{thread}\n" for task in tasks.glob("*/comm")):
+            assert time.monotonic() < deadline, f"{thread} does not end"
+            time.sleep(0.01)
+
     def get(self, path: str) -> str:
         match = re.search(r"page +(http://\S+)/", self._said.read_text())
         assert match
@@ -92,8 +107,9 @@ def test_a_life_as_a_service(start_service: Callable[..., Service]) -> None:
     service = start_service(watchdog=1)
     ready = service.next_message()
     assert ready["READY"] == "1"
-    attached = re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", ready["STATUS"])
-    assert attached
+    first = re.fullmatch(r"(\d+) of \1 hooks, \d+ to follow, \d+ pipelines? live", ready["STATUS"])
+    assert first
+    attached = service.wait_for_hooks()
     hooks = re.findall(r"^pipelined_hook_attached\{.*\} (.*)$", service.get("/metrics"), re.M)
     assert [int(n) for n in attached.groups()] == [hooks.count("1.0"), len(hooks)]
     assert service.next_message()["WATCHDOG"] == "1"
@@ -137,6 +153,8 @@ def test_no_thread_keeps_a_capability_that_it_does_not_need(
     """And the hooks go on working: the counters move, the history is written."""
     service = start_service()
     assert service.next_message()["READY"] == "1"
+    service.wait_for_hooks()
+    service.wait_for_end_of("attach")
     tasks = list(Path(f"/proc/{service.process.pid}/task").iterdir())
     assert len(tasks) > 5
     for task in tasks:
