@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import ctypes
 import http.client
+import json
 import os
 import platform
 import re
@@ -110,10 +111,12 @@ class Daemon:
                 if time.monotonic() - began > 120:
                     raise Failed(f"the daemon is not ready after 120 s:\n{log.read_text()}")
                 time.sleep(0.01)  # each answer takes CPU from the start itself
+            self.ready_seconds = time.monotonic() - began
+            while json.loads(self.get("/readyz")[1])["pending_hooks"]:
+                time.sleep(0.01)
         except BaseException:
             self.stop()
             raise
-        self.ready_seconds = time.monotonic() - began
 
     def stop(self) -> None:
         if self._process.poll() is None:
