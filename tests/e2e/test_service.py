@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,13 +66,6 @@ class Service:
             status = self.next_message().get("STATUS", "")
             if found := re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", status):
                 return found
-
-    def wait_for_end_of(self, thread: str) -> None:
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        deadline = time.monotonic() + PATIENCE
-        while any(task.read_text() == f"{thread}\n" for task in tasks.glob("*/comm")):
-            assert time.monotonic() < deadline, f"{thread} does not end"
-            time.sleep(0.01)
 
     def get(self, path: str) -> str:
         match = re.search(r"page +(http://\S+)/", self._said.read_text())
@@ -149,19 +141,30 @@ def test_a_daemon_that_is_stopped_sends_no_keep_alive(
 
 def test_no_thread_keeps_a_capability_that_it_does_not_need(
     start_service: Callable[..., Service],
+    wait_until: Callable[[Callable[[], object], str], object],
 ) -> None:
     """And the hooks go on working: the counters move, the history is written."""
     service = start_service()
     assert service.next_message()["READY"] == "1"
+
+    def capabilities(task: Path) -> dict[str, int]:
+        status = (task / "status").read_text()
+        return {
+            name: int(bits, 16) for name, bits in re.findall(r"^(Cap\w+):\s*(\w+)", status, re.M)
+        }
+
     service.wait_for_hooks()
-    service.wait_for_end_of("attach")
-    tasks = list(Path(f"/proc/{service.process.pid}/task").iterdir())
+    kept = permitted() & KEPT
+    threads = Path(f"/proc/{service.process.pid}/task")
+    wait_until(
+        lambda: {capabilities(task)["CapPrm"] for task in threads.iterdir()} == {kept},
+        "the end of the thread that attached the optional hooks",
+    )
+    tasks = list(threads.iterdir())
     assert len(tasks) > 5
     for task in tasks:
         status = (task / "status").read_text()
-        sets = {
-            name: int(bits, 16) for name, bits in re.findall(r"^(Cap\w+):\s*(\w+)", status, re.M)
-        }
+        sets = capabilities(task)
         assert sets["CapPrm"] == sets["CapEff"] == permitted() & KEPT, task
         assert sets["CapInh"] == sets["CapAmb"] == 0, task
         assert re.search(r"^NoNewPrivs:\s*1$", status, re.M), task

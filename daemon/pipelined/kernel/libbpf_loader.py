@@ -41,6 +41,7 @@ class LibbpfPrograms:
         self._lib = lib
         self._path = path
         self._links: list[int] = []
+        self._fds: list[int] = []
         self._objects: list[int] = []
         """The first one owns the maps."""
         self._owner: dict[str, int] = {}
@@ -51,9 +52,13 @@ class LibbpfPrograms:
                 self._load(REQUIRED, sizes)
         except UserError:
             self._load(REQUIRED, sizes)  # once more, for the reason
-        self.maps = {
-            name: lib.bpf_map__fd(self._find("map", self._objects[0], name)) for name in maps
-        }
+        try:
+            for name in maps:
+                found = self._find("map", self._objects[0], name)
+                self.maps[name] = self._kept(lib.bpf_map__fd(found))
+        except UserError:
+            self.close()
+            raise
 
     def load_optional(
         self, optional: Mapping[str, Program]
@@ -162,18 +167,28 @@ class LibbpfPrograms:
                 line_that_matters(self._lib.messages),
             )
         self._links.append(link)
-        return self._lib.bpf_link__fd(link), self._lib.bpf_program__fd(found)
+        return self._lib.bpf_link__fd(link), self._kept(self._lib.bpf_program__fd(found))
+
+    def _kept(self, fd: int) -> int:
+        """A descriptor that outlives the object."""
+        self._fds.append(os.dup(fd))
+        return self._fds[-1]
 
     def all_attached(self) -> None:
-        """Nothing more will be attached; the objects are kept, as the first owns the maps."""
+        """Nothing more will be attached: the objects are no longer needed."""
+        for opened in reversed(self._objects):
+            self._lib.bpf_object__close(opened)
+        self._objects.clear()
+        trim()
 
     def close(self) -> None:
         for link in self._links:
             self._lib.bpf_link__destroy(link)
         self._links.clear()
-        for opened in reversed(self._objects):
-            self._lib.bpf_object__close(opened)
-        self._objects.clear()
+        self.all_attached()
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
 
 
 class _OptionalRefused(Exception):
