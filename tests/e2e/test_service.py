@@ -126,6 +126,7 @@ def test_a_daemon_that_is_stopped_sends_no_keep_alive(
 ) -> None:
     service = start_service(watchdog=1)
     assert service.next_message()["READY"] == "1"
+    service.wait_for_hooks()
     assert service.next_message()["WATCHDOG"] == "1"
     service.process.send_signal(signal.SIGSTOP)
     try:

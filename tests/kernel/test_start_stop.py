@@ -160,9 +160,11 @@ def test_a_run_that_began_before_the_optional_hooks_is_partial_for_them(
 ) -> None:
     with Observer.open(configure(), own_only=True, wait=False) as second:
         second.start()
-        early = watch.start("{ cat lines; sleep 2; cat lines; } | wc -l")
+        script = "{ cat lines; until [ -e go ]; do sleep 0.1; done; cat lines; } | wc -l"
+        early = watch.start(script)
         watch.live("bash|wc")
         second.attach_optional()
+        (watch.directory / "go").touch()
         early.finish()
         watch.run("cat lines | sort | wc -l")
         second.settle()
