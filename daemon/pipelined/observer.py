@@ -47,13 +47,7 @@ class Observer(AbstractContextManager["Observer"]):
     """Watches pipelines from `open` to `close`. Every method may be called from any thread."""
 
     def __init__(
-        self,
-        loaded: Loaded,
-        sweep: Sweep,
-        model: Model,
-        hooks: tuple[Hook, ...],
-        pending: tuple[Hook, ...],
-        interval: float,
+        self, loaded: Loaded, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float
     ):
         self.loader = loaded.loader
         """The loader that was used: libbpf or bcc."""
@@ -61,7 +55,6 @@ class Observer(AbstractContextManager["Observer"]):
         self._sweep = sweep
         self._model = model
         self._hooks = hooks
-        self._pending = pending
         self._interval = interval
         self._lock = threading.Lock()
         self._stop = os.eventfd(0)
@@ -119,9 +112,8 @@ class Observer(AbstractContextManager["Observer"]):
                 all_alone=all_alone,
             )
             hooks = loaded.attach()
-            pending = loaded.pending()
-            if wait or "on" in (config.functions, config.readahead):
-                hooks, pending = hooks + loaded.attach_optional(), ()
+            wait = wait or "on" in (config.functions, config.readahead)
+            hooks += loaded.attach_optional() if wait else loaded.pending()
             sweep.began()
             for tier, wanted in (("functions", config.functions), ("readahead", config.readahead)):
                 if wanted == "on":
@@ -137,10 +129,10 @@ class Observer(AbstractContextManager["Observer"]):
             unix=monotonic_to_unix(),
             arguments_of=_arguments_of if config.show_arguments else None,
             exec_failures=_count_exec_failures(hooks),
-            pending_tiers={hook.tier for hook in pending} - {"sched"} if pending else None,
+            pending_tiers=None if wait else {h.tier for h in hooks if h.pending} - {"sched"},
             on_finished=on_finished,
         )
-        observer = cls(loaded, sweep, model, hooks, pending, config.sweep_interval)
+        observer = cls(loaded, sweep, model, hooks, config.sweep_interval)
         observer.sweep()
         return observer
 
@@ -150,17 +142,17 @@ class Observer(AbstractContextManager["Observer"]):
         Needs the privileges that `open` needs. Returns once it is done, after 0.1 to 0.3 s: it is
         for a thread of its own. `close` must not be called meanwhile.
         """
-        if not self._pending:
+        pending = [hook for hook in self._hooks if hook.pending]
+        if not pending:
             return
         try:
             hooks = self._loaded.attach_optional()
         except Exception as error:
             log.exception("the optional hooks cannot be attached")
             why = f"{type(error).__name__}; see the log"
-            hooks = tuple(replace(hook, pending=False, reason=why) for hook in self._pending)
+            hooks = tuple(replace(hook, pending=False, reason=why) for hook in pending)
         with self._lock:
-            self._hooks += hooks
-            self._pending = ()
+            self._hooks = (*(hook for hook in self._hooks if not hook.pending), *hooks)
             self._sweep.map_tiers()
             self._model.hooks_attached(
                 time.monotonic(),
@@ -219,8 +211,7 @@ class Observer(AbstractContextManager["Observer"]):
 
     def hooks(self) -> list[Hook]:
         """All hooks, those that are still to be attached too."""
-        with self._lock:
-            return [*self._hooks, *self._pending]
+        return list(self._hooks)
 
     def lost(self) -> Mapping[str, int]:
         with self._lock:
