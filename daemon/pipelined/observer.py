@@ -8,13 +8,13 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelined.config import Config
 from pipelined.errors import UserError
-from pipelined.kernel.loader import Hook, load
+from pipelined.kernel.loader import Hook, Loaded, load
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
 from pipelined.model.timeline import Timeline
 from pipelined.model.tracker import Finished, Model, SeriesUse, Totals
@@ -47,10 +47,11 @@ class Observer(AbstractContextManager["Observer"]):
     """Watches pipelines from `open` to `close`. Every method may be called from any thread."""
 
     def __init__(
-        self, loader: str, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float
+        self, loaded: Loaded, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float
     ):
-        self.loader = loader
+        self.loader = loaded.loader
         """The loader that was used: libbpf or bcc."""
+        self._loaded = loaded
         self._sweep = sweep
         self._model = model
         self._hooks = hooks
@@ -69,6 +70,7 @@ class Observer(AbstractContextManager["Observer"]):
         *,
         own_only: bool = False,
         all_alone: bool = False,
+        wait: bool = True,
         on_finished: Callable[[Finished], object] | None = None,
         series_of: Callable[[Totals], int] = lambda _: 0,
     ) -> Observer:
@@ -76,8 +78,9 @@ class Observer(AbstractContextManager["Observer"]):
 
         With `own_only` only processes that this process forks from now on are followed. With
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
-        `on_finished` is called for each run that ends, in the middle of a sweep. `series_of` is how
-        many series the totals of a pipeline are exported as.
+        Without `wait` the optional hooks are left for `attach_optional`, unless the configuration
+        demands some of them. `on_finished` is called for each run that ends, in the middle of a
+        sweep. `series_of` is how many series the totals of a pipeline are exported as.
         """
         stages = config.max_stages
         loaded = load(
@@ -109,6 +112,8 @@ class Observer(AbstractContextManager["Observer"]):
                 all_alone=all_alone,
             )
             hooks = loaded.attach()
+            wait = wait or "on" in (config.functions, config.readahead)
+            hooks += loaded.attach_optional() if wait else loaded.pending()
             sweep.began()
             for tier, wanted in (("functions", config.functions), ("readahead", config.readahead)):
                 if wanted == "on":
@@ -123,12 +128,37 @@ class Observer(AbstractContextManager["Observer"]):
             unit_of=CgroupNames(find_cgroup2()).unit,
             unix=monotonic_to_unix(),
             arguments_of=_arguments_of if config.show_arguments else None,
-            exec_failures=any("execve" in hook.name and hook.attached for hook in hooks),
+            exec_failures=_count_exec_failures(hooks),
+            pending_tiers=None if wait else {h.tier for h in hooks if h.pending} - {"sched"},
             on_finished=on_finished,
         )
-        observer = cls(loaded.loader, sweep, model, hooks, config.sweep_interval)
+        observer = cls(loaded, sweep, model, hooks, config.sweep_interval)
         observer.sweep()
         return observer
+
+    def attach_optional(self) -> None:
+        """Load and attach the hooks that `open` has left; what fails is off.
+
+        Needs the privileges that `open` needs. Returns once it is done, after 0.1 to 0.3 s: it is
+        for a thread of its own. `close` must not be called meanwhile.
+        """
+        pending = [hook for hook in self._hooks if hook.pending]
+        if not pending:
+            return
+        try:
+            hooks = self._loaded.attach_optional()
+        except Exception as error:
+            log.exception("the optional hooks cannot be attached")
+            why = f"{type(error).__name__}; see the log"
+            hooks = tuple(replace(hook, pending=False, reason=why) for hook in pending)
+        with self._lock:
+            self._hooks = (*(hook for hook in self._hooks if not hook.pending), *hooks)
+            self._sweep.map_tiers()
+            self._model.hooks_attached(
+                time.monotonic(),
+                self._loaded.tiers(),
+                exec_failures=_count_exec_failures(hooks),
+            )
 
     def start(self) -> None:
         """Sweep from now on: at intervals, and when the kernel side asks for it."""
@@ -180,6 +210,7 @@ class Observer(AbstractContextManager["Observer"]):
             return self._model.timeline(run_id)
 
     def hooks(self) -> list[Hook]:
+        """All hooks, those that are still to be attached too."""
         return list(self._hooks)
 
     def lost(self) -> Mapping[str, int]:
@@ -250,6 +281,10 @@ def _arguments_of(pid: int) -> str | None:
     except OSError:  # gone, or not ours to see
         return None
     return raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="backslashreplace") or None
+
+
+def _count_exec_failures(hooks: Iterable[Hook]) -> bool:
+    return any("execve" in hook.name and hook.attached for hook in hooks)
 
 
 def _require(tier: str, hooks: Sequence[Hook]) -> None:

@@ -394,6 +394,8 @@ class Run:
     """Signature of the enclosing run."""
     edges: tuple[tuple[int, int], ...] = field(default=())
     """Pairs of indexes into `stages`: writer, reader."""
+    partial_tiers: tuple[str, ...] = ()
+    """Optional tiers whose hooks were attached only after the run had begun."""
 
     @property
     def pipeline(self) -> str:

@@ -80,6 +80,7 @@ def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
         "parent_pipeline": run.parent_pipeline,
         "live": run.live,
         "partial": run.partial,
+        "partial_tiers": list(run.partial_tiers),
         "start_timestamp_seconds": run.start,
         "end_timestamp_seconds": run.end,
         "wall_seconds": run.wall_seconds,
@@ -160,6 +161,7 @@ def run_from_dict(described: Mapping[str, Any]) -> Run:
         parent=described["parent"],
         parent_pipeline=described.get("parent_pipeline"),
         edges=tuple((edge["writer"], edge["reader"]) for edge in described["edges"]),
+        partial_tiers=tuple(described.get("partial_tiers", ())),
     )
 
 

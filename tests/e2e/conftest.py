@@ -78,8 +78,16 @@ class Daemon:
 
     def wait_until_ready(self) -> None:
         """Read what it says of itself; it answers from then on."""
+        self._read_until("Ctrl-C stops it.")
+
+    def wait_until_attached(self) -> None:
+        """Read what it says of the hooks that follow, if any do."""
+        if "to follow" in self.announced:
+            self._read_until("Every hook is attached or off:")
+
+    def _read_until(self, end: str) -> None:
         deadline = time.monotonic() + PATIENCE
-        while "Ctrl-C stops it." not in self.announced:
+        while end not in self.announced:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._stdout], [], [], left)[0]:
                 raise AssertionError(f"not ready: {self.announced}{self.log.read_text()}")
@@ -179,7 +187,9 @@ StartDaemon = Callable[..., Daemon]
 
 
 def _starter(program: str, directory: Path, started: list[Daemon]) -> StartDaemon:
-    def start(*flags: str, address: str | None = "127.0.0.1:0") -> Daemon:
+    def start(
+        *flags: str, address: str | None = "127.0.0.1:0", wait_for_hooks: bool = True
+    ) -> Daemon:
         log = directory / f"daemon-{len(started)}.log"
         where = ["--web.listen-address", address] if address else []
         state = ["--state-directory", str(directory / f"state-{len(started)}")]
@@ -195,6 +205,8 @@ def _starter(program: str, directory: Path, started: list[Daemon]) -> StartDaemo
         daemon = Daemon(process, log)
         started.append(daemon)
         daemon.wait_until_ready()
+        if wait_for_hooks:
+            daemon.wait_until_attached()
         return daemon
 
     return start

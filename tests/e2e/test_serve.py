@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -41,6 +42,20 @@ def test_it_says_what_it_attached_and_where_to_look(daemon: Daemon) -> None:
     assert "hooks attached" in daemon.announced
     assert ":0/" not in daemon.announced
     assert "pipelined" in daemon.get("/")
+
+
+def test_pipelines_are_counted_as_soon_as_it_is_ready(
+    start_daemon: StartDaemon, tool: Tool
+) -> None:
+    """By the hooks of the sched tier; the others are pending, and attached a moment later."""
+    daemon = start_daemon(wait_for_hooks=False)
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"for i in $(seq 100); do {seq} 10 | {wc} > /dev/null; done")
+    runs = daemon.wait_for_runs(signature(seq, wc), 100)
+    assert len(runs) == 100
+    assert daemon.value("pipelined_runs_total", pipeline=signature(seq, wc)) == 100
+    daemon.wait_until_attached()
+    assert json.loads(daemon.get("/readyz")) == {"status": "ready", "pending_hooks": []}
 
 
 def test_it_is_ready_when_it_says_so(daemon: Daemon) -> None:

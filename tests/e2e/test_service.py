@@ -60,6 +60,13 @@ class Service:
             raise AssertionError(f"silent: {self.log.read_text()}") from None
         return dict(line.split("=", 1) for line in message.splitlines())
 
+    def wait_for_hooks(self) -> re.Match[str]:
+        """The status of the first message after which no hook is still to follow."""
+        while True:
+            status = self.next_message().get("STATUS", "")
+            if found := re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", status):
+                return found
+
     def get(self, path: str) -> str:
         match = re.search(r"page +(http://\S+)/", self._said.read_text())
         assert match
@@ -92,8 +99,9 @@ def test_a_life_as_a_service(start_service: Callable[..., Service]) -> None:
     service = start_service(watchdog=1)
     ready = service.next_message()
     assert ready["READY"] == "1"
-    attached = re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", ready["STATUS"])
-    assert attached
+    first = re.fullmatch(r"(\d+) of \1 hooks, \d+ to follow, \d+ pipelines? live", ready["STATUS"])
+    assert first
+    attached = service.wait_for_hooks()
     hooks = re.findall(r"^pipelined_hook_attached\{.*\} (.*)$", service.get("/metrics"), re.M)
     assert [int(n) for n in attached.groups()] == [hooks.count("1.0"), len(hooks)]
     assert service.next_message()["WATCHDOG"] == "1"
@@ -118,6 +126,7 @@ def test_a_daemon_that_is_stopped_sends_no_keep_alive(
 ) -> None:
     service = start_service(watchdog=1)
     assert service.next_message()["READY"] == "1"
+    service.wait_for_hooks()
     assert service.next_message()["WATCHDOG"] == "1"
     service.process.send_signal(signal.SIGSTOP)
     try:
@@ -133,17 +142,30 @@ def test_a_daemon_that_is_stopped_sends_no_keep_alive(
 
 def test_no_thread_keeps_a_capability_that_it_does_not_need(
     start_service: Callable[..., Service],
+    wait_until: Callable[[Callable[[], object], str], object],
 ) -> None:
     """And the hooks go on working: the counters move, the history is written."""
     service = start_service()
     assert service.next_message()["READY"] == "1"
-    tasks = list(Path(f"/proc/{service.process.pid}/task").iterdir())
+
+    def capabilities(task: Path) -> dict[str, int]:
+        status = (task / "status").read_text()
+        return {
+            name: int(bits, 16) for name, bits in re.findall(r"^(Cap\w+):\s*(\w+)", status, re.M)
+        }
+
+    service.wait_for_hooks()
+    kept = permitted() & KEPT
+    threads = Path(f"/proc/{service.process.pid}/task")
+    wait_until(
+        lambda: {capabilities(task)["CapPrm"] for task in threads.iterdir()} == {kept},
+        "the end of the thread that attached the optional hooks",
+    )
+    tasks = list(threads.iterdir())
     assert len(tasks) > 5
     for task in tasks:
         status = (task / "status").read_text()
-        sets = {
-            name: int(bits, 16) for name, bits in re.findall(r"^(Cap\w+):\s*(\w+)", status, re.M)
-        }
+        sets = capabilities(task)
         assert sets["CapPrm"] == sets["CapEff"] == permitted() & KEPT, task
         assert sets["CapInh"] == sets["CapAmb"] == 0, task
         assert re.search(r"^NoNewPrivs:\s*1$", status, re.M), task

@@ -19,6 +19,7 @@ import pytest
 
 from pipelined.config import Config
 from pipelined.errors import UserError
+from pipelined.kernel.loader import Loaded
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
@@ -126,6 +127,84 @@ def test_a_pipeline_outlives_its_observer_unharmed(
     observer.close()
     observed = started.finish()
     assert (observed.returncode, observed.stdout, observed.stderr) == (0, "4000\n", "")
+
+
+def test_pipelines_are_counted_before_the_optional_hooks_are_attached(
+    configure: Configure, watch: Watch, lines: Path
+) -> None:
+    with Observer.open(configure(), own_only=True, wait=False) as second:
+        observed = watch.run("cat lines | sort | wc -l")
+        second.settle()
+        mine, other = observed.runs[0], second.runs()[0]
+    assert sum(other.levels) == pytest.approx(other.wall_seconds, rel=0.005, abs=0.002)
+    assert [(s.pid, s.read_bytes, s.written_bytes) for s in mine.stages] == [
+        (s.pid, s.read_bytes, s.written_bytes) for s in other.stages
+    ]
+    assert other.cpu_seconds == pytest.approx(mine.cpu_seconds, rel=0.05, abs=0.005)
+
+
+def test_hooks_are_pending_until_they_are_attached(
+    configure: Configure, observer: Observer
+) -> None:
+    with Observer.open(configure(), own_only=True, wait=False) as second:
+        before = second.hooks()
+        second.attach_optional()
+        after = second.hooks()
+    assert {hook.tier for hook in before if hook.pending} == {"sched", "functions", "readahead"}
+    assert all(hook.attached for hook in before if not hook.pending)
+    assert after == observer.hooks()
+
+
+def test_a_run_that_began_before_the_optional_hooks_is_partial_for_them(
+    configure: Configure, watch: Watch, lines: Path
+) -> None:
+    with Observer.open(configure(), own_only=True, wait=False) as second:
+        second.start()
+        script = "{ cat lines; until [ -e go ]; do sleep 0.1; done; cat lines; } | wc -l"
+        early = watch.start(script)
+        watch.live("bash|wc")
+        second.attach_optional()
+        (watch.directory / "go").touch()
+        early.finish()
+        watch.run("cat lines | sort | wc -l")
+        second.settle()
+        begun_early, whole = sorted(second.runs(), key=lambda run: run.start)
+        totals = {series.pipeline: seen.stages for series, seen in second.totals().items()}
+    tiers = ("functions", "readahead")
+    on = tuple(tier for tier in tiers if getattr(whole.stages[0], tier) is not None)
+    assert (begun_early.partial_tiers, whole.partial_tiers) == (on, ())
+    for tier in on:
+        assert {getattr(stage, tier) for stage in totals[begun_early.pipeline].values()} == {None}
+        assert None not in [getattr(stage, tier) for stage in totals[whole.pipeline].values()]
+
+
+def test_a_tier_that_is_demanded_is_not_left_for_later(
+    configure: Configure, observer: Observer
+) -> None:
+    off = [h for h in observer.hooks() if h.tier == "readahead" and not h.attached]
+    options = {"readahead": "on", "functions": "off"}
+    if off:
+        with pytest.raises(UserError, match="--readahead=on"):
+            Observer.open(configure(**options), own_only=True, wait=False)
+    else:
+        with Observer.open(configure(**options), own_only=True, wait=False) as second:
+            assert not any(hook.pending for hook in second.hooks())
+
+
+def test_optional_hooks_that_fail_leave_the_others_attached(
+    configure: Configure, watch: Watch, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object) -> None:
+        raise OSError("out of luck")
+
+    monkeypatch.setattr(Loaded, "attach_optional", fail)
+    with Observer.open(configure(), own_only=True, wait=False) as second:
+        second.attach_optional()
+        watch.run("cat lines | wc -l")
+        second.settle()
+        assert [run.pipeline for run in second.runs()] == ["cat|wc"]
+        off = [hook for hook in second.hooks() if not hook.attached]
+    assert {(hook.pending, hook.reason) for hook in off} == {(False, "OSError; see the log")}
 
 
 def test_two_observers_see_the_same(configure: Configure, watch: Watch, lines: Path) -> None:

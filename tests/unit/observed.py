@@ -54,10 +54,12 @@ class FakeObserver:
         self.seen = list(runs)
         self.loader = "libbpf"
         self.calls: list[str] = []
-        """Of `start`, `settle` and `close`, in their order."""
+        """Of `start`, `attach_optional`, `settle` and `close`, in their order."""
         self.sweep_stats = SweepStats(last_time=START + 99.5)
         self.totals_taken = 0
         self.found_hooks: list[Hook] = []
+        self.hooks_to_come: list[Hook] = []
+        """What `attach_optional` makes of the hooks that are pending."""
         self.found_maps: list[MapUse] = []
         self.lost_stages = 0
         self.other_losses: dict[str, int] = {}
@@ -70,6 +72,10 @@ class FakeObserver:
 
     def start(self) -> None:
         self.calls.append("start")
+
+    def attach_optional(self) -> None:
+        self.calls.append("attach_optional")
+        self.found_hooks = [h for h in self.found_hooks if not h.pending] + self.hooks_to_come
 
     def settle(self) -> None:
         self.calls.append("settle")

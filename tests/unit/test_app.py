@@ -20,10 +20,11 @@ from flask.testing import FlaskClient
 
 from pipelined.errors import UserError
 from pipelined.http_port.server import HttpServer
+from pipelined.kernel.hooks import Program
 from pipelined.runs import LEVELS, STATES, Run
 from pipelined.schema import run_as_dict
 from pipelined.web.app import create_app
-from unit.observed import HOST, FakeObserver, run, three_runs
+from unit.observed import HOST, FakeObserver, hook, run, three_runs
 
 PROMETHEUS_ACCEPT = (
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
@@ -61,7 +62,22 @@ def test_alive_even_when_not_ready(client: FlaskClient, observer: FakeObserver) 
 
 def test_ready_when_the_observer_is(client: FlaskClient) -> None:
     answer = client.get("/readyz")
-    assert (answer.status_code, answer.get_json()) == (200, {"status": "ready"})
+    assert (answer.status_code, answer.get_json()) == (
+        200,
+        {"status": "ready", "pending_hooks": []},
+    )
+
+
+def test_hooks_that_are_still_to_come_are_listed(
+    client: FlaskClient, observer: FakeObserver
+) -> None:
+    observer.found_hooks = [
+        hook("sched_switch"),
+        Program("vfs_read", "functions", "fentry").pending(),
+    ]
+    assert client.get("/readyz").get_json()["pending_hooks"] == [
+        {"hook": "vfs_read", "tier": "functions", "method": "fentry"}
+    ]
 
 
 def test_not_ready_reports_the_reason(client: FlaskClient, observer: FakeObserver) -> None:

@@ -339,6 +339,14 @@ def test_the_verdict_on_a_live_run_says_so_far(slow_awk: Run) -> None:
     assert "on CPU 97 % of the run so far" in sentence(live)
 
 
+def test_partial_tiers_are_named(slow_awk: Run) -> None:
+    late = replace(slow_awk, partial_tiers=("functions", "readahead"))
+    assert sentence(late).endswith(
+        " Figures of functions and readahead are partial: the run began before their hooks were"
+        " attached."
+    )
+
+
 def test_a_partial_run_says_so(slow_awk: Run) -> None:
     assert "Partial: figures since observation began" in sentence(replace(slow_awk, partial=True))
 

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
 from pipelined.http_port.server import HttpServer
+from pipelined.kernel import hooks
 from pipelined.run import child, profile
 from pipelined.run.child import NotStarted, command_line, execute
 from pipelined.run.profile import Profile, report_order
@@ -940,6 +942,73 @@ def test_the_announcement_says_what_is_on_what_is_off_and_where_to_look() -> Non
     assert "readahead  off: 0 of 1 hooks attached" in text
     assert "http://127.0.0.1:9905/metrics" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_hooks_that_are_still_to_come_are_announced_as_such() -> None:
+    found = [
+        hook("sched_switch"),
+        hooks.Program("sys_execve").pending(),
+        hooks.Program("vfs_read", "functions", "fentry").pending(),
+    ]
+    text = announcement("libbpf", found, Address("127.0.0.1", 9905))
+    assert "sched      ok: 1 of 1 hooks attached, 1 to follow" in text
+    assert "functions  1 hooks to follow" in text
+    assert "off" not in text
+
+
+class SlowTier(FakeObserver):
+    """Attaches its one hook of the `functions` tier when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        program = hooks.Program("vfs_read", "functions", "fentry")
+        self.found_hooks = [hook("sched_switch"), program.pending()]
+        self.hooks_to_come = [program.attached()]
+        self.may_attach = threading.Event()
+
+    def attach_optional(self) -> None:
+        assert self.may_attach.wait(10)
+        super().attach_optional()
+
+
+def test_the_daemon_is_ready_before_a_slow_tier_is_attached() -> None:
+    observer: Any = SlowTier()
+    announced: queue.Queue[str] = queue.Queue()
+    pending: list[list[dict[str, str]]] = []
+
+    def look() -> None:
+        try:
+            url = re.search(r"http://\S+:\d+", announced.get(timeout=10))
+            assert url
+            for _ in range(2):
+                with urllib.request.urlopen(f"{url[0]}/readyz", timeout=5) as answer:
+                    pending.append(json.load(answer)["pending_hooks"])
+                if not observer.may_attach.is_set():
+                    observer.may_attach.set()
+                    announced.get(timeout=10)
+        finally:
+            observer.may_attach.set()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    out = Announced(announced.put)
+    asking = threading.Thread(target=look)
+    asking.start()
+    serve(local(), out, open_observer=lambda _: observer)
+    asking.join()
+    assert pending == [[{"hook": "vfs_read", "tier": "functions", "method": "fentry"}], []]
+    first, _, second = out.getvalue().partition("Every hook is attached or off:\n")
+    assert "functions  1 hooks to follow" in first
+    assert "functions  ok: 1 of 1 hooks attached" in second
+    assert observer.calls == ["start", "attach_optional", "close"]
+
+
+def test_a_stop_waits_for_the_hooks_that_are_being_attached() -> None:
+    """Nothing may be detached while something is being attached."""
+    observer: Any = SlowTier()
+    threading.Timer(0.2, observer.may_attach.set).start()
+    stop = Announced(lambda _: signal.raise_signal(signal.SIGTERM))
+    serve(local(), stop, open_observer=lambda _: observer)
+    assert observer.calls == ["start", "attach_optional", "close"]
 
 
 def test_an_ipv6_address_is_announced_as_a_url() -> None:

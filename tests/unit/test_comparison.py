@@ -324,6 +324,11 @@ def test_partial_and_live_runs_are_caveats() -> None:
     ]
 
 
+def test_a_partial_tier_is_a_caveat() -> None:
+    (caveat,) = compare_runs(alone(), replace(alone(), partial_tiers=("readahead",))).caveats
+    assert caveat.startswith("figures of readahead are partial for B:")
+
+
 def test_several_pipelines_and_lost_events_are_caveats() -> None:
     trials = [[trial(alone())] * 3, [trial(alone(), pipelines=4, lost=1)] * 3]
     several, lost = compare_trials(["a", "b"], trials).caveats

@@ -196,5 +196,10 @@ def test_the_headline_shows_a_cold_cache_and_a_partial_run() -> None:
     assert figures(cold)[-2:] == ["cache cold", "partial"]
 
 
+def test_the_headline_names_partial_tiers() -> None:
+    run = make_run([make_stage(1, "cat", cpu=1.0)], 10.0, partial_tiers=("readahead",))
+    assert figures(run)[-1] == "readahead partial"
+
+
 def test_the_mean_level_counts_each_stage_that_was_on_cpu() -> None:
     assert mean_level([1.0, 2.0, 1.0, *[0.0] * (len(LEVELS) - 3)]) == pytest.approx(1.0)

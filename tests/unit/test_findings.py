@@ -769,6 +769,15 @@ def test_a_partial_run_has_only_findings_that_rest_on_times(name: str) -> None:
     assert whole & PARTIAL <= partial <= PARTIAL
 
 
+def test_nothing_is_concluded_from_partial_readahead() -> None:
+    rest_on_it = {"disk-not-overlapped", "readahead-late", "readahead-useless", "readahead-wasted"}
+    rest_on_it |= {"cold-run", "reader-costs"}
+    raised = {name: set(ids_of(run)) for name, run in ILL.items()}
+    assert rest_on_it <= set().union(*raised.values())
+    for run in ILL.values():
+        assert not rest_on_it & set(ids_of(replace(run, partial_tiers=("readahead",))))
+
+
 def test_parallel_branches_are_reported_once() -> None:
     bash = make_stage(
         2, "bash", (1, 0.1), (1_000_000, 20_000), cpu=2.0, system_seconds=1.0, pipe_empty=1.0

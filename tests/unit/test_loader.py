@@ -31,7 +31,7 @@ def wanted_programs(**tiers: bool) -> tuple[dict[str, Program], dict[str, tuple[
 @pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("readahead", [False, True])
 @pytest.mark.parametrize("kprobes", [False, True])
-def test_where_everything_is_forbidden_libbpf_gives_up(
+def test_where_every_optional_program_is_forbidden_libbpf_tries_none_twice(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     trace_exec_failures: bool,
@@ -41,27 +41,59 @@ def test_where_everything_is_forbidden_libbpf_gives_up(
 ) -> None:
     tried: list[frozenset[str]] = []
 
-    def refuse(self: object, sizes: object, optional: Mapping[str, Any]) -> None:
-        assert frozenset(optional) not in tried, "tried before, in vain"
-        tried.append(frozenset(optional))
-        if optional:
-            raise libbpf_loader._OptionalRefused("on_switch", "not permitted", forbidden=True)
-        raise UserError("not permitted")
+    def refuse(self: object, programs: Mapping[str, Any], sizes: object = None) -> None:
+        if programs == hooks.REQUIRED:
+            return
+        assert frozenset(programs) not in tried, "tried before, in vain"
+        tried.append(frozenset(programs))
+        raise libbpf_loader._OptionalRefused("on_switch", "not permitted", forbidden=True)
 
     monkeypatch.setattr(LibbpfPrograms, "_load", refuse)
     monkeypatch.setattr(hooks, "_KPROBES", tmp_path if kprobes else tmp_path / "none")
     built = tmp_path / "pipelined.bpf.o"
     built.touch()
+    wanted, _ = hooks.optional_programs(
+        trace_exec_failures=trace_exec_failures, functions=functions, readahead=readahead
+    )
+    loaded, refused = just_required(built).load_optional(wanted)
+    assert (loaded, refused.keys()) == ({}, wanted.keys())
+
+
+def test_where_a_required_program_is_forbidden_libbpf_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Mapping[str, Any]] = []
+
+    def refuse(self: object, programs: Mapping[str, Any], sizes: object = None) -> None:
+        tried.append(programs)
+        raise UserError("not permitted")
+
+    monkeypatch.setattr(LibbpfPrograms, "_load", refuse)
+    built = tmp_path / "pipelined.bpf.o"
+    built.touch()
     with pytest.raises(UserError, match="not permitted"):
-        loader.load(
-            {},
-            loader="libbpf",
-            path=built,
-            trace_exec_failures=trace_exec_failures,
-            functions=functions,
-            readahead=readahead,
-        )
-    assert tried[-1] == frozenset()
+        loader.load({}, loader="libbpf", path=built)
+    # without messages, then with them, for the reason
+    assert tried == [hooks.REQUIRED] * 2
+
+
+def just_required(built: Path) -> LibbpfPrograms:
+    """What has loaded the required programs, as far as anybody can tell without a kernel."""
+    programs = LibbpfPrograms.__new__(LibbpfPrograms)
+    programs._path = built
+    return programs
+
+
+def test_what_fails_at_the_optional_programs_leaves_the_required_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_to_open(*_: object) -> None:
+        raise UserError("the object is gone")
+
+    monkeypatch.setattr(LibbpfPrograms, "_load", fail_to_open)
+    wanted, _ = wanted_programs()
+    loaded, refused = just_required(tmp_path).load_optional(wanted)
+    assert (loaded, {reason for _, reason in refused.values()}) == ({}, {"the object is gone"})
 
 
 def test_a_file_that_is_no_bpf_object_is_said_to_be_none() -> None:
@@ -117,13 +149,13 @@ def test_bcc_goes_without_what_the_host_forbids_after_one_try(
     monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
     monkeypatch.setattr(hooks, "_KPROBES", tmp_path if kprobes else tmp_path / "none")
     wanted, _ = wanted_programs()
-    programs = BccPrograms({}, (), wanted)
+    accepted, refused = BccPrograms({}, ()).load_optional(wanted)
     by_kprobe = ["on_pipe_write_kprobe"] if kprobes else []
     forbidden = set(wanted) - set(by_kprobe)
     assert child.asked == [*hooks.REQUIRED, "on_execve_exit", *by_kprobe]
-    assert list(programs.programs) == [*hooks.REQUIRED, *by_kprobe]
-    assert {reason for _, reason in programs.refused.values()} == {FORBIDDEN}
-    assert set(programs.refused) == forbidden
+    assert list(accepted) == by_kprobe
+    assert {reason for _, reason in refused.values()} == {FORBIDDEN}
+    assert set(refused) == forbidden
 
 
 def test_bcc_goes_without_one_that_the_verifier_refuses(
@@ -132,9 +164,9 @@ def test_bcc_goes_without_one_that_the_verifier_refuses(
     child = FakeChild({"fentry": errno.EINVAL})
     monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
     wanted, _ = wanted_programs()
-    programs = BccPrograms({}, (), wanted)
-    assert set(programs.refused) == {"on_pipe_write", "on_file_read"}
-    assert "on_splice" in programs.programs
+    accepted, refused = BccPrograms({}, ()).load_optional(wanted)
+    assert set(refused) == {"on_pipe_write", "on_file_read"}
+    assert "on_splice" in accepted
 
 
 def test_bcc_lets_everything_go_when_a_required_program_is_refused(
@@ -143,7 +175,7 @@ def test_bcc_lets_everything_go_when_a_required_program_is_refused(
     child = FakeChild({"tp_btf": errno.EINVAL})
     monkeypatch.setattr(bcc_loader, "_Child", lambda: child)
     with pytest.raises(UserError, match="refused"):
-        BccPrograms({}, (), {})
+        BccPrograms({}, ())
     assert child.closed
 
 
@@ -202,10 +234,12 @@ class FakePrograms:
     maps: Mapping[str, int] = {}
 
     def __init__(self, *gone: str) -> None:
-        optional, _ = wanted_programs()
-        self.programs = {**hooks.REQUIRED, **optional}
-        self.refused: dict[str, Any] = {}
         self.gone = gone
+
+    def load_optional(
+        self, optional: Mapping[str, Program]
+    ) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
+        return dict(optional), {}
 
     def attach(self, name: str, program: hooks.Program) -> tuple[int, int]:
         if program.hook in self.gone or f"{program.method} {program.hook}" in self.gone:
@@ -220,15 +254,16 @@ class FakePrograms:
 
 
 def loaded(programs: FakePrograms) -> loader.Loaded:
-    return loader.Loaded(Libbpf(), "libbpf", programs, {})
+    wanted = loader.Wanted(functions=True, readahead=False, trace_exec_failures=False)
+    return loader.Loaded(Libbpf(), "libbpf", programs, wanted)
 
 
 def test_an_optional_hook_that_vanishes_is_done_without() -> None:
-    told = loaded(FakePrograms("do_splice")).attach()
-    assert [(h.name, h.reason) for h in told if not h.attached] == [
+    hooks_found = loaded(FakePrograms("do_splice")).attach_optional()
+    assert [(h.name, h.reason) for h in hooks_found if not h.attached] == [
         ("do_splice", "cannot attach to do_splice")
     ]
-    assert len(told) == len(FakePrograms().programs)
+    assert len(hooks_found) == len(loaded(FakePrograms()).attach_optional())
 
 
 def test_a_kprobe_is_attached_only_where_its_function_refuses_fentry(
@@ -238,8 +273,8 @@ def test_a_kprobe_is_attached_only_where_its_function_refuses_fentry(
     write = wanted_programs()[0]["on_pipe_write"]
 
     def methods(programs: FakePrograms) -> list[tuple[str, bool]]:
-        told = loaded(programs).attach()
-        return [(hook.method, hook.attached) for hook in told if hook.name == write.hook]
+        found = loaded(programs).attach_optional()
+        return [(hook.method, hook.attached) for hook in found if hook.name == write.hook]
 
     assert methods(FakePrograms()) == [("fentry", True)]
     assert methods(FakePrograms(f"fentry {write.hook}")) == [("kprobe", True), ("fentry", False)]
@@ -248,6 +283,16 @@ def test_a_kprobe_is_attached_only_where_its_function_refuses_fentry(
 def test_a_required_hook_that_vanishes_is_an_error() -> None:
     with pytest.raises(UserError, match="sched_process_exec"):
         loaded(FakePrograms("sched_process_exec")).attach()
+
+
+def test_the_hooks_to_come_are_those_that_will_be_tried() -> None:
+    observed = loaded(FakePrograms())
+    pending, tried = observed.pending(), observed.attach_optional()
+    assert all(hook.pending and not hook.attached for hook in pending)
+    assert not any(hook.pending for hook in tried)
+    assert sorted((h.tier, h.name.removeprefix("anon_"), h.method) for h in tried) == sorted(
+        (h.tier, h.name, h.method) for h in pending
+    )
 
 
 FILEMAP = ("mm_filemap_add_to_page_cache", "mm_filemap_get_pages", "mm_filemap_fault")

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from pipelined import __version__
 from pipelined.history.history import HistoryStats
+from pipelined.kernel.hooks import Program
 from pipelined.model.tracker import SeriesUse
 from pipelined.observer import Hook, MapUse
 from pipelined.runs import STATES, Functions, Readahead, Series
@@ -215,6 +216,17 @@ def test_sample_has_the_value_the_observer_gave(
     name: str, labels: dict[str, str], expected: float
 ) -> None:
     assert value(scrape(MeasuredObserver()), name, **labels) == expected
+
+
+def test_a_hook_that_is_still_to_come_has_no_series() -> None:
+    observer = MeasuredObserver()
+    observer.found_hooks.append(Program("vfs_read", "functions", "fentry").pending())
+    shown = {
+        dict(labels)["hook"]
+        for name, labels in scrape(observer)
+        if name == "pipelined_hook_attached"
+    }
+    assert shown == {"sched_switch", "pipe_write"}
 
 
 def test_every_state_of_a_stage_has_a_series() -> None:

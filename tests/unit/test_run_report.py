@@ -213,6 +213,11 @@ def test_endpoints_parent_and_unit_are_reported(run: Run) -> None:
     assert "a stage of job.sh|tee, run 7-0" in named
 
 
+def test_the_headline_names_partial_tiers(run: Run) -> None:
+    late = replace(run, partial_tiers=("functions", "readahead"))
+    assert "   functions and readahead partial" in text_of(late)
+
+
 def test_a_live_partial_run_says_both(run: Run) -> None:
     first = text_of(replace(run, end=None, partial=True)).splitlines()[0]
     assert "5.6 s so far" in first and "partial" in first

@@ -116,6 +116,7 @@ runs = st.builds(
     parent=st.none() | names,
     parent_pipeline=st.none() | names,
     edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple),
+    partial_tiers=st.lists(names, max_size=2).map(tuple),
 )
 
 

@@ -19,6 +19,7 @@ import pytest
 from pipelined.config import Address, Config
 from pipelined.daemon import serve as daemon
 from pipelined.daemon.systemd import JournalFormatter, Supervisor, logs_to_journal
+from pipelined.kernel.hooks import Program
 from unit.observed import FakeObserver, hook, run
 
 #: Seconds to wait for a message that must come.
@@ -202,6 +203,41 @@ def test_a_life_from_ready_to_stopping(systemd: Systemd) -> None:
     assert systemd.next() == ["STOPPING=1"]
     with pytest.raises(TimeoutError):
         systemd.next(0.1)
+
+
+def test_the_status_says_how_many_hooks_are_to_follow(systemd: Systemd) -> None:
+    observer = Observer()
+    late = Program("vfs_read", "functions", "fentry")
+    observer.found_hooks.append(late.pending())
+    observer.hooks_to_come = [late.attached()]
+
+    def meanwhile() -> None:
+        ready = systemd.next()
+        assert ready == ["READY=1", "STATUS=2 of 3 hooks, 1 to follow, 0 pipelines live"]
+        assert systemd.next() == ["STATUS=3 of 4 hooks, 0 pipelines live"]
+
+    serve(observer, Supervisor(systemd.address), meanwhile)
+
+
+def test_the_hooks_to_follow_are_attached_with_the_privileges_of_the_first() -> None:
+    dropped: set[str] = set()
+    attached_by: list[str] = []
+
+    class Privileged(Observer):
+        def attach_optional(self) -> None:
+            attached_by.append(threading.current_thread().name)
+            super().attach_optional()
+
+    observer = Privileged()
+    observer.found_hooks.append(Program("vfs_read", "functions", "fentry").pending())
+    serve(
+        observer,
+        Supervisor(),
+        lambda: None,
+        give_up=lambda: dropped.add(threading.current_thread().name),
+    )
+    assert attached_by == ["attach"]
+    assert "attach" not in dropped
 
 
 def test_signs_of_life_come_while_sweeps_do(systemd: Systemd) -> None:

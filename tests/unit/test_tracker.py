@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from ctypes import sizeof
 from dataclasses import replace
 
 import pytest
 
+from pipelined.kernel import layout
 from pipelined.kernel.layout import COUNTERS
 from pipelined.kernel.records import (
+    NO_READAHEAD,
     PIPE_KEY,
     EndRecord,
     Group,
@@ -20,6 +23,7 @@ from pipelined.model.tracker import Finished, Model, SeriesUse
 from pipelined.runs import LEVELS, STATES
 
 UNIX = 1_000_000.0
+FUNCTIONS_WORDS = sizeof(layout.Functions) // 8
 
 
 def model(**options: object) -> Model:
@@ -249,6 +253,58 @@ def test_exec_failures_are_unknown_without_their_hook(hooked: bool, failures: in
     watched.update([group()], 102.0)
     (totals,) = watched.totals().values()
     assert totals.stages[1, "cat"].exec_failures == failures
+
+
+def with_tiers(seen: Group, **changed: object) -> Group:
+    """The same with figures of the optional tiers."""
+    figures = {"functions": (1,) * FUNCTIONS_WORDS, "readahead": (1,) * len(NO_READAHEAD)}
+    stages = tuple(replace(stage, **figures | changed) for stage in seen.stages)
+    return replace(seen, stages=stages)
+
+
+TIERS = ["readahead", "functions"]
+
+
+def test_a_run_that_ends_before_the_optional_hooks_are_attached_is_partial_for_them() -> None:
+    watched = model(pending_tiers=TIERS)
+    watched.update([group(end=101)], 103)
+    watched.hooks_attached(104, TIERS, exec_failures=True)
+    (seen,) = watched.runs()
+    assert (seen.partial, seen.partial_tiers) == (False, ("functions", "readahead"))
+    assert seen.stages[0].exec_failures is None
+
+
+def test_a_run_that_began_before_the_optional_hooks_shows_what_they_saw_of_it() -> None:
+    watched = model(pending_tiers=TIERS)
+    watched.update([group()], 101)
+    watched.hooks_attached(102, TIERS, exec_failures=True)
+    watched.update([with_tiers(group(cpu=2.0))], 103)
+    (seen,) = watched.runs()
+    assert seen.partial_tiers == ("functions", "readahead")
+    assert seen.readahead is not None
+    (totals,) = watched.totals().values()
+    assert (totals.stages[1, "cat"].functions, totals.stages[1, "cat"].readahead) == (None, None)
+
+
+def test_a_tier_that_is_off_is_not_partial() -> None:
+    watched = model(pending_tiers=TIERS)
+    watched.update([group()], 101)
+    watched.hooks_attached(102, ["readahead"], exec_failures=True)
+    watched.update([with_tiers(group(cpu=2.0), functions=())], 103)
+    assert watched.runs()[0].partial_tiers == ("readahead",)
+
+
+@pytest.mark.parametrize(("began", "partial"), [(100, False), (99, True)])
+def test_runs_that_began_later_or_before_the_daemon_are_counted_with_their_tiers(
+    began: float, partial: bool
+) -> None:
+    watched = model(pending_tiers=TIERS)
+    watched.hooks_attached(100 if not partial else 101, TIERS, exec_failures=True)
+    watched.update([with_tiers(group(), partial=partial, start_ns=ns(began))], 103)
+    assert watched.runs()[0].partial_tiers == ()
+    (totals,) = watched.totals().values()
+    assert totals.stages[1, "cat"].functions is not None
+    assert totals.stages[1, "cat"].readahead is not None
 
 
 @pytest.mark.parametrize(

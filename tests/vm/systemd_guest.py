@@ -113,6 +113,7 @@ def it_is_active_after_the_boot() -> None:
 
 
 def its_status_counts_every_hook() -> None:
+    wait_until(lambda: "to follow" not in show("StatusText"), "the hooks that follow")
     match = re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", show("StatusText"))
     assert match, show("StatusText")
     hooks = re.findall(r"^pipelined_hook_attached\{.*\} (.*)$", scrape(), re.M)

@@ -104,6 +104,11 @@ def run_caveats(a: Run, b: Run) -> list[str]:
     for label, run in zip("AB", (a, b), strict=True):
         if run.partial:
             caveats.append(f"{label} is partial: it was already running when observation began")
+        elif run.partial_tiers:
+            caveats.append(
+                f"figures of {' and '.join(run.partial_tiers)} are partial for {label}: it began"
+                " before their hooks were attached"
+            )
         if run.live:
             caveats.append(f"{label} is still running: its figures are those so far")
     return caveats

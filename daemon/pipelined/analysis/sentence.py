@@ -25,7 +25,7 @@ from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
 from pipelined.wording import STATE_WORDS, duration, listing, percent
 
-__all__ = ["brief", "sentence", "stage_label"]
+__all__ = ["brief", "partial_figures", "sentence", "stage_label"]
 
 #: A sentence names at most this many waiting stages.
 NAMED = 3
@@ -89,7 +89,19 @@ def sentence(run: Run) -> str:
     text = _sentence(run)
     if run.partial:
         text += " Partial: figures since observation began, not since the start of the run."
+    elif run.partial_tiers:
+        text += (
+            f" Figures of {' and '.join(run.partial_tiers)} are partial: the run began before their"
+            " hooks were attached."
+        )
     return text
+
+
+def partial_figures(run: Run) -> list[str]:
+    """What a headline says of figures that lack a part: ``partial``, ``readahead partial``."""
+    if run.partial:
+        return ["partial"]
+    return [f"{' and '.join(run.partial_tiers)} partial"] if run.partial_tiers else []
 
 
 def _sentence(run: Run) -> str:

@@ -19,7 +19,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from pipelined import __version__
 from pipelined.analysis.machine import Host
@@ -27,15 +27,16 @@ from pipelined.config import Address, Config
 from pipelined.daemon.capabilities import started_without
 from pipelined.daemon.systemd import Supervisor
 from pipelined.errors import UserError
-from pipelined.history.history import History, default_directory
 from pipelined.http_port.listening import listen
 from pipelined.malloc import use_one_arena
 
 if TYPE_CHECKING:
     from flask import Flask
 
+    from pipelined.history.history import History
     from pipelined.http_port.server import HttpServer
     from pipelined.http_port.web_config_file import WebConfigFile
+    from pipelined.model.tracker import Finished, Totals
     from pipelined.observer import Hook, Observer
 
 __all__ = ["announcement", "exposure", "serve"]
@@ -76,14 +77,19 @@ def serve(
     if (warning := exposure(listener.getsockname()[0], web_config)) is not None:
         log.warning("%s", warning)
     host = Host.read()
-    history = _history(config, host) if config.history else None
+    if open_observer is None:
+        import pipelined.observer  # noqa: F401 - now, because the other thread imports for 0.2 s
     with _handled_signals() as signals, ExitStack() as at_last, ExitStack() as serving:
         with ExitStack() as observing:
-            served = _started(serving, address, listener, web_config, give_up)
+            served = _started(serving, listener, web_config, config, host, give_up)
             try:
-                observer = observing.enter_context((open_observer or _opener(history))(config))
+                observer = observing.enter_context(
+                    open_observer(config) if open_observer else _observer(config, served)
+                )
             finally:
-                front, server = served()
+                front, server, history = served()
+            attach = partial(_attach_optional, observer, out, supervisor)
+            attach_later = observing.enter_context(_called_in_thread(attach))
             give_up()
             if config.show_arguments and not _sees_arguments():
                 log.warning(
@@ -117,6 +123,7 @@ def serve(
             if history:  # runs not written yet are written when every hook is detached
                 at_last.enter_context(history)
             supervisor.ready(_status(observer))
+            attach_later()
             _wait_for_stop(signals, observer, supervisor, web_config)
             supervisor.stopping()
             # No request may see an observer that is closed.
@@ -126,25 +133,36 @@ def serve(
         log.info("every hook is detached")
 
 
+class _Served(NamedTuple):
+    """What `_started` has made."""
+
+    front: Flask
+    """Answers until the application takes its place."""
+    server: HttpServer
+    history: History | None
+
+
 def _started(
     serving: ExitStack,
-    address: Address,
     listener: socket.socket,
     web_config: WebConfigFile | None,
+    config: Config,
+    host: Host,
     give_up: Callable[[], object],
-) -> Callable[[], tuple[Flask, HttpServer]]:
+) -> Callable[[], _Served]:
     """Start to serve `listener` until `serving` ends; what is returned waits until it is served.
 
     What it takes to serve is imported meanwhile, in the thread that starts the server: as long
     as the kernel verifies programs, the calling one needs no Python.
     """
 
-    def start() -> tuple[Flask, HttpServer]:
+    def start() -> _Served:
         from pipelined.http_port.server import HttpServer
         from pipelined.web.app import create_front
         from pipelined.web.live_events import MAX_STREAMS
 
         front = create_front()
+        address = config.web_listen_address
         server = HttpServer(
             front,
             address.host,
@@ -153,9 +171,40 @@ def _started(
             threads=_THREADS + MAX_STREAMS,
             listener=listener,
         )
-        return front, serving.enter_context(server)
+        history = _history(config, host) if config.history else None
+        return _Served(front, serving.enter_context(server), history)
 
     return started_without(start, give_up)
+
+
+@contextmanager
+def _called_in_thread(call: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """Starts a thread, with the privileges that the calling one has now; yields what makes it call.
+
+    At the end waits until `call` has returned, if it was called.
+    """
+    import threading
+    from concurrent.futures import Future
+
+    wanted: Future[bool] = Future()
+    thread = threading.Thread(target=lambda: wanted.result() and call(), name="attach")
+    thread.start()
+    try:
+        yield lambda: wanted.set_result(True)
+    finally:
+        if not wanted.done():
+            wanted.set_result(False)
+        thread.join()
+
+
+def _attach_optional(observer: Observer, out: IO[str], supervisor: Supervisor) -> None:
+    """Attach the hooks that can wait until the daemon is ready, and report them."""
+    if not any(hook.pending for hook in observer.hooks()):
+        return
+    observer.attach_optional()
+    out.write("\n".join(["Every hook is attached or off:", *_tier_lines(observer.hooks())]) + "\n")
+    out.flush()
+    supervisor.status(_status(observer))
 
 
 def exposure(address: str, web_config: WebConfigFile | None) -> str | None:
@@ -233,9 +282,11 @@ def _status(observer: Observer) -> str:
     """The state in one line: ``12 of 12 hooks, 3 pipelines live``."""
     hooks = observer.hooks()
     attached = sum(hook.attached for hook in hooks)
+    pending = sum(hook.pending for hook in hooks)
+    to_follow = f", {pending} to follow" if pending else ""
     live = observer.live()
     noun = "pipeline" if live == 1 else "pipelines"
-    return f"{attached} of {len(hooks)} hooks, {live} {noun} live"
+    return f"{attached} of {len(hooks) - pending} hooks{to_follow}, {live} {noun} live"
 
 
 def _sees_arguments() -> bool:
@@ -267,6 +318,8 @@ def _web_config(config: Config) -> WebConfigFile | None:
 
 
 def _history(config: Config, host: Host) -> History:
+    from pipelined.history.history import History, default_directory
+
     return History(
         config.state_directory or default_directory(os.environ),
         host=host,
@@ -276,13 +329,20 @@ def _history(config: Config, host: Host) -> History:
     )
 
 
-def _opener(history: History | None) -> Callable[[Config], Observer]:
+def _observer(config: Config, served: Callable[[], _Served]) -> Observer:
+    """The observer, with the hooks of the `sched` tier that it cannot do without."""
     from pipelined.observer import Observer
-    from pipelined.web.pipeline_metrics import series_count
 
-    return partial(
-        Observer.open, on_finished=history.put if history else None, series_of=series_count
-    )
+    def put(finished: Finished) -> None:
+        if (history := served().history) is not None:
+            history.put(finished)
+
+    def series_of(totals: Totals) -> int:
+        from pipelined.web.pipeline_metrics import series_count
+
+        return series_count(totals)
+
+    return Observer.open(config, wait=False, on_finished=put, series_of=series_of)
 
 
 @contextmanager
@@ -316,25 +376,8 @@ def announcement(
     by_hand: bool = True,
 ) -> str:
     """The text that says what was attached, per tier, where to look, and `by_hand` how to stop."""
-    tiers: dict[str, list[Hook]] = {}
-    for hook in hooks:
-        tiers.setdefault(hook.tier, []).append(hook)
     lines = [f"pipelined {__version__} watches every pipeline on this host (loader {loader})."]
-    for tier, members in tiers.items():
-        attached = sum(hook.attached for hook in members)
-        state = "ok" if attached == len(members) else "ok, in part" if attached else "off"
-        there = ", ".join(hook.name for hook in members if hook.attached)
-        lines.append(f"  {tier:<10} {state}: {attached} of {len(members)} hooks attached")
-        if there:
-            lines.append(f"  {'':<10} {there}")
-        off: dict[str, list[str]] = {}
-        for hook in members:
-            if not hook.attached:
-                off.setdefault(hook.reason, []).append(hook.name)
-        lines += [
-            f"  {'':<10} off: {', '.join(dict.fromkeys(names))}: {reason}"
-            for reason, names in off.items()
-        ]
+    lines += _tier_lines(hooks)
     # An address that means every interface cannot be typed into a browser.
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
     url = f"{scheme}://{Address(near, address.port)}"
@@ -345,3 +388,32 @@ def announcement(
         *(["Ctrl-C stops it."] if by_hand else []),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tier_lines(hooks: Sequence[Hook]) -> list[str]:
+    """For each tier, which hooks are attached, how many will be, and which are off, and why."""
+    tiers: dict[str, list[Hook]] = {}
+    for hook in hooks:
+        tiers.setdefault(hook.tier, []).append(hook)
+    lines = []
+    for tier, members in tiers.items():
+        tried = [hook for hook in members if not hook.pending]
+        attached = [hook.name for hook in tried if hook.attached]
+        state = "ok" if len(attached) == len(tried) else "ok, in part" if attached else "off"
+        parts = [f"{state}: {len(attached)} of {len(tried)} hooks attached"] if tried else []
+        if len(members) > len(tried):
+            parts.append(
+                f"{len(members) - len(tried)} {'to follow' if tried else 'hooks to follow'}"
+            )
+        lines.append(f"  {tier:<10} {', '.join(parts)}")
+        if attached:
+            lines.append(f"  {'':<10} {', '.join(attached)}")
+        off: dict[str, list[str]] = {}
+        for hook in tried:
+            if not hook.attached:
+                off.setdefault(hook.reason, []).append(hook.name)
+        lines += [
+            f"  {'':<10} off: {', '.join(dict.fromkeys(names))}: {reason}"
+            for reason, names in off.items()
+        ]
+    return lines

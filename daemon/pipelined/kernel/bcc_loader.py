@@ -40,14 +40,11 @@ def is_installed() -> bool:
 class BccPrograms:
     """The programs that bcc compiled, loaded, and attached one by one."""
 
-    def __init__(
-        self, sizes: Mapping[str, int], maps: tuple[str, ...], optional: Mapping[str, Program]
-    ) -> None:
-        """Compile; load `REQUIRED`, and those of `optional` that the kernel accepts.
+    def __init__(self, sizes: Mapping[str, int], maps: tuple[str, ...]) -> None:
+        """Compile, and load `REQUIRED`.
 
         `sizes` are entries of maps, `maps` the names of those to open. Raises `UserError` when
-        bcc is missing or fails, or a required program or a map cannot be had; nothing stays
-        loaded.
+        bcc is missing or fails, or a program or a map cannot be had; nothing stays loaded.
         """
         if not is_installed():
             raise UserError(
@@ -57,8 +54,6 @@ class BccPrograms:
         if not (_SOURCE / "pipelined.bpf.c").is_file():
             raise UserError(f"the BPF source {_SOURCE} is missing", "copy it there: make setup")
         self.maps: dict[str, int] = {}
-        self.programs: dict[str, Program] = {}
-        self.refused: dict[str, tuple[Program, str]] = {}
         self._fds: list[int] = []
         self._child = _Child()
         try:
@@ -68,37 +63,38 @@ class BccPrograms:
             self.maps = dict(zip(maps, fds, strict=True))
             for name, program in REQUIRED.items():
                 self._load(name, program)
-            left = dict(optional)
-            while left:
-                name = next(iter(left))
-                program = left.pop(name)
-                try:
-                    self._load(name, program)
-                except UserError as error:
-                    self._refuse(name, program, error, left)
         except BaseException:
             self.close()
             raise
 
     def _load(self, name: str, program: Program) -> None:
         self._child.ask({"load": name, "hook": program.hook, "method": program.method})
-        self.programs[name] = program
 
-    def _refuse(
-        self, name: str, program: Program, error: UserError, left: dict[str, Program]
-    ) -> None:
-        """Note that one is refused; if the host forbids its kind, note all of that kind."""
-        refused = {name: program}
-        reason = error.message
-        if isinstance(error, _Forbidden) and program.method in ("fentry", "fexit"):
-            reason = FORBIDDEN
-            refused |= {n: p for n, p in left.items() if p.method in ("fentry", "fexit")}
-        for other, its in refused.items():
-            left.pop(other, None)
-            self.refused[other] = its, reason
+    def load_optional(
+        self, optional: Mapping[str, Program]
+    ) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
+        """Load those that the kernel accepts. Returns them, and the others with the reasons."""
+        left = dict(optional)
+        accepted: dict[str, Program] = {}
+        refused: dict[str, tuple[Program, str]] = {}
+        while left:
+            name = next(iter(left))
+            program = left.pop(name)
+            try:
+                self._load(name, program)
+            except UserError as error:
+                refused[name] = program, error.message
+                if isinstance(error, _Forbidden) and program.method in ("fentry", "fexit"):
+                    # the host forbids this kind of program: all of them would be refused
+                    kind = [n for n, p in left.items() if p.method in ("fentry", "fexit")]
+                    refused |= {n: (left.pop(n), FORBIDDEN) for n in kind}
+                    refused[name] = program, FORBIDDEN
+            else:
+                accepted[name] = program
+        return accepted, refused
 
     def attach(self, name: str, program: Program) -> tuple[int, int]:
-        """Attach one of `programs`; descriptors of its link and of itself, or `UserError`."""
+        """Attach one that is loaded; descriptors of its link and of itself, or `UserError`."""
         _, fds = self._child.ask({"attach": name, "hook": program.hook, "method": program.method})
         self._fds += fds
         link, itself = fds

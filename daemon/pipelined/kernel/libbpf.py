@@ -8,7 +8,8 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pipelined.errors import NotPermittedError, UserError
 
@@ -49,7 +50,10 @@ class Libbpf:
             ("bpf_object__close", None, [pointer]),
             ("bpf_object__find_map_by_name", pointer, [pointer, text]),
             ("bpf_object__find_program_by_name", pointer, [pointer, text]),
+            ("bpf_object__next_map", pointer, [pointer, pointer]),
             ("bpf_map__fd", number, [pointer]),
+            ("bpf_map__name", text, [pointer]),
+            ("bpf_map__reuse_fd", number, [pointer, number]),
             ("bpf_program__fd", number, [pointer]),
             ("bpf_obj_get_info_by_fd", number, [number, pointer, pointer]),
             ("bpf_map__set_max_entries", number, [pointer, ctypes.c_uint32]),
@@ -74,13 +78,31 @@ class Libbpf:
         self._print = _LIBBPF_PRINT(self._on_message)
         self.libbpf_set_print(self._print)
 
+    @contextmanager
+    def without_messages(self) -> Iterator[None]:
+        """No messages meanwhile, unless they go to the log.
+
+        A load makes 2,000, each of which waits for Python's lock if other threads run.
+        """
+        if log.isEnabledFor(logging.DEBUG):
+            yield
+            return
+        self.libbpf_set_print(_LIBBPF_PRINT())  # none
+        try:
+            yield
+        finally:
+            self.libbpf_set_print(self._print)
+
     # set from the table above
     bpf_object__open_file: ctypes._NamedFuncPointer
     bpf_object__load: ctypes._NamedFuncPointer
     bpf_object__close: ctypes._NamedFuncPointer
     bpf_object__find_map_by_name: ctypes._NamedFuncPointer
     bpf_object__find_program_by_name: ctypes._NamedFuncPointer
+    bpf_object__next_map: ctypes._NamedFuncPointer
     bpf_map__fd: ctypes._NamedFuncPointer
+    bpf_map__name: ctypes._NamedFuncPointer
+    bpf_map__reuse_fd: ctypes._NamedFuncPointer
     bpf_map__set_max_entries: ctypes._NamedFuncPointer
     bpf_program__fd: ctypes._NamedFuncPointer
     bpf_obj_get_info_by_fd: ctypes._NamedFuncPointer

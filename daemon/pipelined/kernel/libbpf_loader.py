@@ -22,33 +22,54 @@ _BUILD = "build it: make setup"
 
 
 class LibbpfPrograms:
-    """The programs of one object, loaded, and attached one by one."""
+    """The programs of one object, loaded, and attached one by one.
+
+    The object is loaded twice: with the required programs, and with optional ones, which then use
+    the maps of the first.
+    """
 
     def __init__(
-        self,
-        lib: Libbpf,
-        path: Path,
-        sizes: Mapping[str, int],
-        maps: tuple[str, ...],
-        optional: Mapping[str, Program],
+        self, lib: Libbpf, path: Path, sizes: Mapping[str, int], maps: tuple[str, ...]
     ) -> None:
-        """Load `REQUIRED`, and those of `optional` that the kernel accepts.
+        """Load `REQUIRED`.
 
         `sizes` are entries of maps, `maps` the names of those to open. Raises `UserError` when
-        a required program or a map cannot be had; nothing stays loaded.
+        a program or a map cannot be had; nothing stays loaded.
         """
         if not path.is_file():
             raise UserError(f"BPF object {path} is missing", _BUILD)
         self._lib = lib
         self._path = path
-        self._object = 0
         self._links: list[int] = []
-        self.refused: dict[str, tuple[Program, str]] = {}
-        self.programs: dict[str, Program] = {}
+        self._fds: list[int] = []
+        self._objects: list[int] = []
+        """The first one owns the maps."""
+        self._owner: dict[str, int] = {}
+        """Program name -> the object in which it is loaded."""
+        self.maps: dict[str, int] = {}
+        try:
+            with lib.without_messages():
+                self._load(REQUIRED, sizes)
+        except UserError:
+            self._load(REQUIRED, sizes)  # once more, for the reason
+        try:
+            for name in maps:
+                found = self._find("map", self._objects[0], name)
+                self.maps[name] = self._kept(lib.bpf_map__fd(found))
+        except UserError:
+            self.close()
+            raise
+
+    def load_optional(
+        self, optional: Mapping[str, Program]
+    ) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
+        """Load those that the kernel accepts. Returns them, and the others with the reasons."""
         left = dict(optional)
-        while not self._object:
+        refused: dict[str, tuple[Program, str]] = {}
+        while left:
             try:
-                self._load(sizes, left)
+                self._load(left)
+                break
             except _OptionalRefused as error:
                 reason = error.reason
                 names = [error.program] if error.program in left else list(left)
@@ -57,12 +78,16 @@ class LibbpfPrograms:
                     # the host forbids this kind of program: all of them would be refused
                     names, reason = trampolines, FORBIDDEN
                 for name in names:
-                    program = left.pop(name)
-                    self.refused[name] = program, reason
-        self.programs = {**REQUIRED, **left}
-        self.maps = {name: lib.bpf_map__fd(self._find("map", self._object, name)) for name in maps}
+                    refused[name] = left.pop(name), reason
+            except UserError as error:
+                refused |= {name: (program, error.message) for name, program in left.items()}
+                left.clear()
+        return left, refused
 
-    def _load(self, sizes: Mapping[str, int], optional: Mapping[str, Program]) -> None:
+    def _load(
+        self, programs: Mapping[str, Program], sizes: Mapping[str, int] | None = None
+    ) -> None:
+        """Load the object with `programs`: with new maps of `sizes`, or those that are there."""
         lib = self._lib
         lib.messages.clear()
         opened = lib.bpf_object__open_file(os.fsencode(self._path), None)
@@ -73,9 +98,13 @@ class LibbpfPrograms:
             reason = line_that_matters(lib.messages)
             raise failure(f"cannot open BPF object {self._path}", code, reason)
         try:
-            for name, entries in sizes.items():
+            if sizes is None:
+                self._share_maps(opened)
+            for name, entries in (sizes or {}).items():
                 lib.bpf_map__set_max_entries(self._find("map", opened, name), entries)
-            for name, wanted in optional.items():
+            for name in REQUIRED.keys() - programs.keys():
+                lib.bpf_program__set_autoload(self._find("program", opened, name), False)
+            for name, wanted in programs.items():
                 program = self._find("program", opened, name)
                 lib.bpf_program__set_autoload(program, True)
                 if wanted.method in ("fentry", "fexit"):
@@ -83,7 +112,7 @@ class LibbpfPrograms:
             result = lib.bpf_object__load(opened)
             if result < 0:
                 reason = line_that_matters(lib.messages)
-                if optional:
+                if sizes is None:
                     refused = re.search(r"prog '(\w+)': failed to load", "\n".join(lib.messages))
                     raise _OptionalRefused(
                         refused[1] if refused else "",
@@ -96,7 +125,20 @@ class LibbpfPrograms:
             raise
         # libbpf no longer needs the kernel's BTF; glibc would keep its 12 MB.
         trim()
-        self._object = opened
+        self._objects.append(opened)
+        self._owner |= dict.fromkeys(programs, opened)
+
+    def _share_maps(self, opened: int) -> None:
+        """Have an object use the maps of the first one."""
+        lib = self._lib
+        found = lib.bpf_object__next_map(opened, None)
+        while found:
+            name = lib.bpf_map__name(found)
+            owned = lib.bpf_object__find_map_by_name(self._objects[0], name)
+            result = lib.bpf_map__reuse_fd(found, lib.bpf_map__fd(owned))
+            if result < 0:
+                raise failure(f"cannot share the map {name.decode()}", result)
+            found = lib.bpf_object__next_map(opened, found)
 
     def _find(self, kind: str, opened: int, name: str) -> int:
         """The map or program of this name; `UserError` if the object has none."""
@@ -111,9 +153,9 @@ class LibbpfPrograms:
         return found
 
     def attach(self, name: str, program: Program) -> tuple[int, int]:
-        """Attach one of `programs`; descriptors of its link and of itself, or `UserError`."""
+        """Attach one that is loaded; descriptors of its link and of itself, or `UserError`."""
         self._lib.messages.clear()
-        found = self._find("program", self._object, name)
+        found = self._find("program", self._owner[name], name)
         if program.method == "kprobe":
             link = self._lib.bpf_program__attach_kprobe(found, False, program.hook.encode())
         else:
@@ -125,18 +167,28 @@ class LibbpfPrograms:
                 line_that_matters(self._lib.messages),
             )
         self._links.append(link)
-        return self._lib.bpf_link__fd(link), self._lib.bpf_program__fd(found)
+        return self._lib.bpf_link__fd(link), self._kept(self._lib.bpf_program__fd(found))
+
+    def _kept(self, fd: int) -> int:
+        """A descriptor that outlives the object."""
+        self._fds.append(os.dup(fd))
+        return self._fds[-1]
 
     def all_attached(self) -> None:
-        """Nothing more will be attached; the object is kept, as it owns the maps."""
+        """Nothing more will be attached: the objects are no longer needed."""
+        for opened in reversed(self._objects):
+            self._lib.bpf_object__close(opened)
+        self._objects.clear()
+        trim()
 
     def close(self) -> None:
         for link in self._links:
             self._lib.bpf_link__destroy(link)
         self._links.clear()
-        if self._object:
-            self._lib.bpf_object__close(self._object)
-            self._object = 0
+        self.all_attached()
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
 
 
 class _OptionalRefused(Exception):

@@ -15,12 +15,19 @@ from collections.abc import Mapping
 from contextlib import closing
 from ctypes import byref, c_uint32, create_string_buffer, get_errno
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from pipelined.errors import NotPermittedError, UserError
 from pipelined.kernel import bcc_loader
 from pipelined.kernel.bcc_loader import BccPrograms
-from pipelined.kernel.hooks import ITERATOR, REQUIRED, Hook, Program, optional_programs
+from pipelined.kernel.hooks import (
+    ITERATOR,
+    REQUIRED,
+    Hook,
+    Program,
+    optional_hooks,
+    optional_programs,
+)
 from pipelined.kernel.libbpf import Libbpf
 from pipelined.kernel.libbpf_loader import LibbpfPrograms
 
@@ -59,22 +66,19 @@ def default_object() -> Path:
 
 
 class _Programs(Protocol):
-    """The programs and maps that a loader has loaded."""
+    """The programs and maps that a loader has loaded: those of `REQUIRED` at first."""
 
     @property
     def maps(self) -> Mapping[str, int]:
         """Map name -> file descriptor."""
 
-    @property
-    def programs(self) -> Mapping[str, Program]:
-        """Those that are loaded."""
-
-    @property
-    def refused(self) -> Mapping[str, tuple[Program, str]]:
-        """Optional ones that are not loaded, and the reasons."""
+    def load_optional(
+        self, optional: Mapping[str, Program]
+    ) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
+        """Load those that the kernel accepts. Returns them, and the others with the reasons."""
 
     def attach(self, name: str, program: Program) -> tuple[int, int]:
-        """Attach one; descriptors of its link and of itself, or `UserError`."""
+        """Attach one that is loaded; descriptors of its link and of itself, or `UserError`."""
 
     def all_attached(self) -> None:
         """Nothing more will be attached."""
@@ -83,23 +87,25 @@ class _Programs(Protocol):
         """Detach and unload everything."""
 
 
+class Wanted(TypedDict):
+    """Which optional programs are wanted; the parameters of `optional_programs`."""
+
+    functions: bool
+    readahead: bool
+    trace_exec_failures: bool
+
+
 class Loaded:
     """Programs and maps in the kernel; `close` removes all of them."""
 
-    def __init__(
-        self,
-        lib: Libbpf,
-        loader: str,
-        programs: _Programs,
-        missing: Mapping[str, tuple[Program, str]],
-    ) -> None:
+    def __init__(self, lib: Libbpf, loader: str, programs: _Programs, wanted: Wanted) -> None:
         self._lib = lib
         self.loader = loader
         """libbpf or bcc."""
         self.maps = programs.maps
         """Map name -> file descriptor."""
         self._programs = programs
-        self._missing = missing
+        self._wanted = wanted
         self._iterator = -1
         self._attached: list[tuple[str, int]] = []
         """Hook and descriptor of each program."""
@@ -109,30 +115,51 @@ class Loaded:
         """Whether all programs are attached that the `readahead` tier cannot do without."""
 
     def attach(self) -> tuple[Hook, ...]:
-        """Attach the programs, after the maps are filled; `UserError` if a required one fails."""
+        """Attach the required programs, after the maps are filled; `UserError` if one fails."""
+        for name, program in REQUIRED.items():
+            link = self._attach(name, program)
+            if name == ITERATOR:
+                self._iterator = link
+        return tuple(program.attached() for program in REQUIRED.values())
+
+    def pending(self) -> tuple[Hook, ...]:
+        """What `attach_optional` will try."""
+        return optional_hooks(**self._wanted)
+
+    def attach_optional(self) -> tuple[Hook, ...]:
+        """Load and attach the optional programs. The hooks that were tried, with the reasons.
+
+        This takes 0.1 to 0.3 s, and may be done in another thread while the sweep is running.
+        """
+        there, missing = optional_programs(**self._wanted)
+        accepted, refused = self._programs.load_optional(there)
+        off = [program.refused(reason) for program, reason in (missing | refused).values()]
         attached: dict[str, Program] = {}
-        refused = [program.refused(reason) for program, reason in self._missing.values()]
-        refused += [program.refused(reason) for program, reason in self._programs.refused.values()]
-        for name, program in self._programs.programs.items():
+        for name, program in accepted.items():
             if program.instead_of in attached:
                 continue
             try:
-                link, itself = self._programs.attach(name, program)
+                self._attach(name, program)
             except UserError as error:
-                if name in REQUIRED:
-                    raise
-                refused.append(program.refused(error.message))
-                continue
-            if name == ITERATOR:
-                self._iterator = link
-            attached[name] = program
-            self._attached.append((program.hook, itself))
+                off.append(program.refused(error.message))
+            else:
+                attached[name] = program
         self._programs.all_attached()
         self.has_functions = any(program.tier == "functions" for program in attached.values())
         self.has_readahead = all(
             any(name in attached for name in names) for names in _READAHEAD_NEEDS
         )
-        return (*(program.attached() for program in attached.values()), *refused)
+        return (*(program.attached() for program in attached.values()), *off)
+
+    def tiers(self) -> list[str]:
+        """The optional tiers that are on."""
+        on = {"functions": self.has_functions, "readahead": self.has_readahead}
+        return [tier for tier, is_on in on.items() if is_on]
+
+    def _attach(self, name: str, program: Program) -> int:
+        link, itself = self._programs.attach(name, program)
+        self._attached.append((program.hook, itself))
+        return link
 
     def iterate(self) -> None:
         """Run the sweep's program over every task; returns after the last one."""
@@ -157,7 +184,7 @@ class Loaded:
         programs of tracepoints (seen on 7.3), it skips events of other tasks too.
         """
         missed: dict[str, int] = {}
-        for hook, program in self._attached:
+        for hook, program in tuple(self._attached):
             info = create_string_buffer(_PROGRAM_INFO_SIZE)  # zeroed: any content is a request
             size = c_uint32(len(info))
             if self._lib.bpf_obj_get_info_by_fd(program, info, byref(size)):
@@ -195,29 +222,26 @@ def load(
     functions: bool = True,
     readahead: bool = True,
 ) -> Loaded:
-    """Load the programs with maps of `sizes` entries; `attach` starts them.
+    """Load the required programs with maps of `sizes` entries; `attach` starts them.
 
     `loader`: libbpf loads the object at `path` (by default that of the package), bcc compiles the
     source on this host, auto tries libbpf and then bcc. `functions` and `readahead` add the
     programs of these tiers, which are optional, as are those that count failed execs (see
-    `optional_programs`): `attach` returns why one is missing. Raises `UserError` if any other
-    program or a map cannot be loaded; nothing stays attached then.
+    `optional_programs`): `attach_optional` returns why one is missing. Raises `UserError` if a
+    required program or a map cannot be loaded; nothing stays attached then.
     """
     if loader == "bcc" and path:
         raise UserError(f"--object={path} cannot be used with --loader=bcc", "omit one of them")
     lib = Libbpf()
-    optional, missing = optional_programs(
+    wanted = Wanted(
         functions=functions, readahead=readahead, trace_exec_failures=trace_exec_failures
     )
-    tiers = {program.tier for program in optional.values()}
-    sizes = {
-        name: 1 if name in ("functions", "readahead") and name not in tiers else entries
-        for name, entries in sizes.items()
-    }
+    tiers = {"functions": functions, "readahead": readahead}
+    sizes = {name: entries if tiers.get(name, True) else 1 for name, entries in sizes.items()}
     if loader != "bcc":
         try:
-            prebuilt = LibbpfPrograms(lib, path or default_object(), sizes, _MAPS, optional)
-            return Loaded(lib, "libbpf", prebuilt, missing)
+            prebuilt = LibbpfPrograms(lib, path or default_object(), sizes, _MAPS)
+            return Loaded(lib, "libbpf", prebuilt, wanted)
         except NotPermittedError:
             raise
         except UserError as error:
@@ -226,10 +250,10 @@ def load(
             log.warning("libbpf cannot load the BPF programs, trying bcc: %s", error)
             refusal = error
         try:
-            return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS, optional), missing)
+            return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS), wanted)
         except UserError as error:
             raise UserError(f"{refusal.message}; with bcc: {error.message}", refusal.hint) from None
-    return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS, optional), missing)
+    return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS), wanted)
 
 
 def probe_hooks(loader: str = "auto") -> list[Hook]:
@@ -239,4 +263,4 @@ def probe_hooks(loader: str = "auto") -> list[Hook]:
     """
     sizes = dict.fromkeys(("stages", "functions", "readahead", "free_stages", "pipes"), 64)
     with closing(load(sizes, loader=loader)) as loaded:
-        return list(loaded.attach())
+        return [*loaded.attach(), *loaded.attach_optional()]

@@ -109,7 +109,11 @@ class Sweep:
     def began(self) -> None:
         """The programs are attached: what is older than this moment was running before."""
         self._control.began_ns = time.monotonic_ns()
-        self._map_stages(self._mapped)  # by now it is known which maps are filled
+        self.map_tiers()
+
+    def map_tiers(self) -> None:
+        """The optional programs are attached: map what they fill."""
+        self._map_stages(self._mapped)
 
     def take(self) -> list[Group]:
         """Bring every clock up to now and read all that is in use.

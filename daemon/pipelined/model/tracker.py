@@ -9,9 +9,10 @@ own is the ledger's business (`ledger`), for Prometheus alone.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from operator import add, sub
@@ -226,19 +227,23 @@ class Model:
         unix: float,
         arguments_of: Callable[[int], str | None] | None = None,
         exec_failures: bool = False,
+        pending_tiers: Collection[str] | None = None,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
         """`max_series` bounds the totals (`ledger`); `series_of`: as how many series they count.
 
         `unit_of` names a cgroup id; `exec_failures`: a hook that counts them is attached. `unix`
         (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is called for each
-        run that ends, in the middle of a sweep: it has to be quick.
+        run that ends, in the middle of a sweep: it has to be quick. `pending_tiers` are those whose
+        hooks may still be attached (`hooks_attached`); None: no hook will follow.
         """
         self._max_series = max_series
         self._unit_of = unit_of
         self._unix = unix
         self._arguments_of = arguments_of
         self._exec_failures = exec_failures
+        self._tiers = tuple(sorted(pending_tiers or ()))
+        self._complete_ns = 0.0 if pending_tiers is None else math.inf
         self._on_finished = on_finished
         self._track_bytes = _TRACK_BYTES
         self._ledger: Ledger[_Sums] = Ledger(
@@ -249,6 +254,15 @@ class Model:
         self._stages: dict[tuple[int, int], _SeenStage] = {}
         self._live: list[_Sighting] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
+
+    def hooks_attached(self, now: float, tiers: Collection[str], *, exec_failures: bool) -> None:
+        """All hooks are attached at monotonic time `now` (seconds), of the optional `tiers` these.
+
+        Figures of these tiers are partial for a stage that began before, and in no totals.
+        """
+        self._tiers = tuple(sorted(tiers))
+        self._complete_ns = now / NS
+        self._exec_failures = exec_failures
 
     def update(
         self, groups: Sequence[Group], now: float, *, settle: bool = False
@@ -383,6 +397,8 @@ class Model:
                 total = sums.stages[place] = _StageSums()
             _grow(total.counted, stages[i].counted, records[i].counted)
             _grow_modes(total, stages[i])
+            if self._began_early(records[i]):
+                continue
             if records[i].functions:
                 _grow_functions(total, stages[i], records[i].functions)
             if now := records[i].readahead:
@@ -399,6 +415,10 @@ class Model:
             known = self._arguments_of(stage.pid) if self._arguments_of and stage.live else None
             seen = self._stages[key] = _SeenStage(known)
         return seen
+
+    def _began_early(self, stage: StageRecord) -> bool:
+        """Whether it began after the observation, and before the optional hooks were attached."""
+        return stage.start_ns < self._complete_ns and not stage.partial
 
     # -- one run
 
@@ -429,6 +449,7 @@ class Model:
             parent=sighting.enclosing.run if sighting.enclosing else None,
             parent_pipeline=sighting.enclosing.pipeline if sighting.enclosing else None,
             edges=tuple(sorted((place[a], place[b]) for a, b in sighting.edges)),
+            partial_tiers=self._tiers if any(map(self._began_early, records)) else (),
         )
         return sighting.run
 
@@ -445,6 +466,9 @@ class Model:
     def _stage(self, record: StageRecord, position: int, facts: _Facts) -> Stage:
         # two CPUs may credit a few negative nanoseconds before the positive ones land
         counted = [max(0, value) for value in record.counted]
+        counters = self._counters(counted, facts.user_ns, facts.system_ns, record)
+        if self._began_early(record):
+            counters["exec_failures"] = None
         return Stage(
             position=position,
             command=record.command,
@@ -455,7 +479,7 @@ class Model:
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
             arguments=facts.arguments,
-            **self._counters(counted, facts.user_ns, facts.system_ns, record),
+            **counters,
         )
 
     def _counters(

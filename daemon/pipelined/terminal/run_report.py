@@ -19,7 +19,7 @@ from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.readahead_words import cache, stalls
-from pipelined.analysis.sentence import brief, sentence
+from pipelined.analysis.sentence import brief, partial_figures, sentence
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
 from pipelined.terminal.drawing import (
     HEIGHTS,
@@ -154,8 +154,7 @@ def _headline(run: Run, lost: int | None, width: int) -> list[Text]:
         figures.append(f"overlap {percent(run.overlap)}")
     if run.readahead and run.readahead.cache_state:
         figures.append(f"cache {run.readahead.cache_state}")
-    if run.partial:
-        figures.append("partial")
+    figures += partial_figures(run)
     if lost is not None:
         figures.append(f"{lost:,} lost")
     entries = [Text(figure) for figure in figures]

@@ -85,7 +85,12 @@ def create_app(
         reason = observer.ready()
         if reason is not None:
             abort(503, description=reason)
-        return jsonify(status="ready")
+        pending = [
+            {"hook": hook.name, "tier": hook.tier, "method": hook.method}
+            for hook in observer.hooks()
+            if hook.pending
+        ]
+        return jsonify(status="ready", pending_hooks=pending)
 
     return app
 

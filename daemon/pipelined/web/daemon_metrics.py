@@ -69,7 +69,8 @@ class HookCollector(Collector):
             labels=["hook", "tier", "method"],
         )
         for hook in self._observer.hooks():
-            attached.add_metric([hook.name, hook.tier, hook.method], int(hook.attached))
+            if not hook.pending:
+                attached.add_metric([hook.name, hook.tier, hook.method], int(hook.attached))
         yield attached
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelined.analysis.bottleneck import bottleneck, share
+from pipelined.analysis.sentence import partial_figures
 from pipelined.runs import LEVELS, STATES, Run, Stage
 from pipelined.wording import STATE_WORDS, data_size, duration, percent
 
@@ -61,9 +62,7 @@ def figures(run: Run) -> list[str]:
         out.append(f"overlap {percent(run.overlap)}")
     if run.readahead and run.readahead.cache_state:
         out.append(f"cache {run.readahead.cache_state}")
-    if run.partial:
-        out.append("partial")
-    return out
+    return out + partial_figures(run)
 
 
 def mean_level(levels: Sequence[float]) -> float | None:

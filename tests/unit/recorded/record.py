@@ -87,6 +87,7 @@ def record(scenario: Scenario, directory: Path) -> Recording | None:
         swept(loaded, max_stages=stages, own_only=True) as reader,
     ):
         loaded.attach()
+        loaded.attach_optional()
         reader.began()
         reader.take()  # from now on what this process forks is followed
         began = time.monotonic()

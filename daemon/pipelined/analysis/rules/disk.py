@@ -199,7 +199,7 @@ def readahead_late(case: Case) -> Iterator[Finding]:
 
 def cold_run(case: Case) -> Iterator[Finding]:
     """The run read from disk what another run may find in the page cache."""
-    readahead = case.run.readahead
+    readahead = case.readahead
     if readahead is None or not _reads_from_disk(readahead):
         return
     state, warm = readahead.cache_state, readahead.warm_share

@@ -7,7 +7,7 @@ matter (`Case.worth`). Rules are registered in `analysis/findings.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelined.analysis.bottleneck import Bottleneck, bottleneck
@@ -98,7 +98,8 @@ class Part:
 
     @property
     def readahead(self) -> Readahead | None:
-        return total_readahead(self.stages)
+        """None if it was not counted from the start of the run."""
+        return _readahead(self.run, self.stages)
 
     def sum(self, value: Callable[[Stage], float]) -> float:
         return sum(map(value, self.stages))
@@ -130,9 +131,18 @@ class Case:
     def wall(self) -> float:
         return self.run.wall_seconds
 
+    @property
+    def readahead(self) -> Readahead | None:
+        """None if it was not counted from the start of the run."""
+        return _readahead(self.run, self.run.stages)
+
     def worth(self, seconds: float) -> bool:
         """Whether saving so many seconds of this run would be worth a change."""
         return seconds >= max(WORTH_SHARE * self.wall, WORTH_SECONDS)
+
+
+def _readahead(run: Run, stages: Iterable[Stage]) -> Readahead | None:
+    return None if "readahead" in run.partial_tiers else total_readahead(stages)
 
 
 def readahead_evidence(readahead: Readahead) -> Iterator[Evidence]:
