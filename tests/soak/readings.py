@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["COLUMNS", "Account", "Column", "Named", "Reading", "Soak"]
+__all__ = ["COLUMNS", "Account", "Column", "Kept", "Named", "Reading", "Soak"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,17 @@ class Named:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What the history has of the last part of the soak."""
+
+    seconds: float
+    runs: int
+    """Made then."""
+    stored: int
+    """Of them, singly."""
+
+
+@dataclass(frozen=True)
 class Soak:
     """All that is judged, and that the table and the picture are made of."""
 
@@ -84,6 +95,10 @@ class Soak:
     there was no reading then."""
     jobs: list[Named]
     drivers: list[Named]
+    kept: list[Kept]
+    """Of the last twentieth, of the last quarter, and of all of it."""
+    stored_pipelines: int
+    """Different pipelines of which a run is stored singly."""
     without_series: list[str] = field(default_factory=list)
     """Jobs that had run and had no series, with when."""
     resets: dict[str, float] = field(default_factory=dict)
@@ -104,6 +119,7 @@ class Soak:
             ("accounts", Account),
             ("jobs", Named),
             ("drivers", Named),
+            ("kept", Kept),
         ):
             found[name] = [kind(**fields) for fields in found[name]]
         return cls(**found)

@@ -24,13 +24,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelined.history.archive import Archive, Period
+from pipelined.history.archive import Archive, Period, Query
 from prometheus_server import Prometheus
 from soak.daemon import Daemon, Scrape
 from soak.judgement import SCRAPE_INTERVAL, judge
 from soak.month import DRIVERS, JOBS, Failed, Made, Month, Started
 from soak.picture import draw
-from soak.readings import Account, Named, Reading, Soak
+from soak.readings import Account, Kept, Named, Reading, Soak
 from soak.table import heads, line, put_section, section, verdict_line
 
 __all__ = ["main"]
@@ -44,8 +44,8 @@ READINGS_BEFORE_KILL = 5
 UNWRITTEN = 5.0
 #: A run is in the metrics so long after its end, at most (seconds).
 COUNTED_WITHIN = 10.0
-#: Size of the history for each second of the soak. It grows by about 27 kB per second, so it is full
-#: after a third of the soak.
+#: Size of the history for each second of the soak. It grows by about 27 kB per second: it is full
+#: after about a quarter of the soak.
 HISTORY_BYTES_PER_SECOND = 8000
 #: A soak may be so short (seconds): nightly jobs of 5 s come back in half of a night.
 SHORTEST = 270.0
@@ -64,6 +64,7 @@ class Course:
 
     month: Month
     began: float
+    """On the monotonic clock."""
     readings: list[Reading] = field(default_factory=list)
     without_series: list[str] = field(default_factory=list)
     unexplained: int | None = None
@@ -165,6 +166,8 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
     up = prometheus.query(f"count_over_time((up == 0)[{int(seconds) + 60}s:5s])")
     daemon.stop()
     accounts.append(account(_rolled_up(state) - rolled_up))
+    rows = Archive(state).rows(Query(), made.runs)
+    clocks = time.time() - time.monotonic()
     return Soak(
         machine=_machine(),
         command=f"make soak ARGS='--minutes {seconds / 60:g}'",
@@ -179,6 +182,11 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
             _named(state, name, nested, made, before_gap, after_gap)
             for name, nested in DRIVERS.items()
         ],
+        kept=[
+            _kept(first, made, course, [row.end - clocks for row in rows])
+            for first in (READINGS - 1, READINGS * 3 // 4, 0)
+        ],
+        stored_pipelines=len({row.pipeline for row in rows}),
         without_series=course.without_series,
         resets=resets,
         failed_scrapes=float(up[0]["value"][1]) if up else 0.0,
@@ -231,6 +239,17 @@ def _named(
         gap=after.named[pipeline] - before.named[pipeline] + 1,  # one may be live when it ends
         rolled_up=sum(row.sums.runs for row in rows if row.series.nested == nested),
         stored=Archive(state).stored(Period(pipeline=pipeline)),
+    )
+
+
+def _kept(first: int, made: Made, course: Course, ends: list[float]) -> Kept:
+    """What is stored since the reading of that number; `ends` of stored runs, on its clock."""
+    since = course.readings[first - 1] if first else None
+    seconds = since.seconds if since else 0.0
+    return Kept(
+        seconds=time.monotonic() - course.began - seconds,
+        runs=made.runs - (since.runs if since else 0),
+        stored=sum(end >= course.began + seconds for end in ends),
     )
 
 

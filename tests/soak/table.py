@@ -43,6 +43,18 @@ def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str
             for v in verdicts
         ),
     ]
+    kept = [
+        ["of the last", "runs made", "stored singly"],
+        ["---:"] * 3,
+        *(
+            [
+                f"{k.seconds / 60:.1f} min",
+                f"{k.runs:,}",
+                f"{k.stored:,} ({_form(k.stored / k.runs, '.1%')})",
+            ]
+            for k in soak.kept
+        ),
+    ]
     parts = [
         HEADING,
         f"{soak.machine}; `{soak.command}`. The daemon was killed once; about"
@@ -51,6 +63,9 @@ def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str
         *([f"![the figures of the table over time]({picture})"] if picture else []),
         _markdown(rows),
         _markdown(judged),
+        f"The history may take {soak.history_max_bytes / 1e6:.1f} MB. At the end it had single runs"
+        f" of {soak.stored_pipelines:,} of {soak.readings[-1].pipelines:,} pipelines:",
+        _markdown(kept),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -65,9 +80,12 @@ def put_section(document: str, section: str) -> str:
 
 
 def _cells(reading: Reading) -> list[str]:
-    return [
-        re.sub(r"(?<=\d)%", " %", format(column.read(reading), column.form)) for column in COLUMNS
-    ]
+    return [_form(column.read(reading), column.form) for column in COLUMNS]
+
+
+def _form(value: float, form: str) -> str:
+    """As `format` writes it, with a space before a percent sign."""
+    return format(value, form).replace("%", " %")
 
 
 def _width(heading: str) -> int:

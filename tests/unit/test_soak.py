@@ -12,7 +12,7 @@ from for_every import for_every
 from soak.judgement import BOUNDED, Verdict, grows, judge
 from soak.month import JOBS, NIGHTS, due_times, first_night, tool_name
 from soak.picture import draw
-from soak.readings import Account, Named, Reading, Soak
+from soak.readings import Account, Kept, Named, Reading, Soak
 from soak.table import HEADING, put_section, section
 
 FIGURES = Reading(
@@ -57,6 +57,8 @@ GOOD = Soak(
     gap_runs=3000,
     gap_seconds=7.0,
     unexplained=550,
+    kept=[Kept(120.0, 50_000, 4000), Kept(2400.0, 1_000_000, 9000)],
+    stored_pipelines=7000,
     jobs=[Named("dump-00|pack-00", made=30, gap=1, rolled_up=30, stored=29)],
     drivers=[Named("plan|record", made=2000, gap=8, rolled_up=1992, stored=40)],
     resets={"dump-00|pack-00": 1.0},
@@ -88,7 +90,7 @@ def with_readings(**growth: float) -> Soak:
         ("series", with_readings(series=100)),
         ("size of a scrape", with_readings(scrape_bytes=20_000)),
         ("CPU of a scrape", with_readings(scrape_cpu_seconds=0.01)),
-        ("sweep", with_readings(sweep_seconds=0.002)),
+        ("sweep", with_readings(sweep_seconds=0.003)),
         ("slowest query", with_readings(query_seconds=0.01)),
         ("history's size", with_readings(history_bytes=0.03e6)),
         ("history's size", replace(GOOD, history_max_bytes=11_000_000)),
@@ -156,9 +158,10 @@ def test_readings_survive_their_file() -> None:
 def test_the_section_has_a_row_per_reading_and_per_claim() -> None:
     text = section(GOOD, judge(GOOD), "images/soak.svg")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + len(GOOD.readings) + 2 + len(judge(GOOD))
+    assert len(rows) == 2 + len(GOOD.readings) + 2 + len(judge(GOOD)) + 2 + len(GOOD.kept)
     assert len({line.replace("\\|", "").count("|") for line in rows[:22]}) == 1
     assert rows[2].startswith("| 2.0 | 50,000 | 0 | 50.0 | 9,000 | 99 % | 1.20 | 70 |")
+    assert rows[-1] == "| 40.0 min | 1,000,000 | 9,000 (0.9 %) |"
     assert "](images/soak.svg)" in text
 
 
