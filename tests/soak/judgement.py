@@ -16,8 +16,8 @@ from soak.readings import Account, Named, Reading, Soak
 
 __all__ = ["BOUNDED", "Bounded", "Verdict", "failed_scrapes_allowed", "grows", "judge"]
 
-#: Counted runs may exceed those made by this share: other pipelines of the host, and what drivers
-#: are stages of themselves.
+#: Counted runs may exceed those made by this share, beside those that have the name of another
+#: pipeline: short ones of the host are in `(other)` too.
 OTHERS = 0.01
 #: Runs that may wait to be stored: the queue, and the batch that is being written.
 WAITING = 600
@@ -126,12 +126,12 @@ def _lost(soak: Soak) -> Verdict:
 
 def _counted(number: int, account: Account) -> Verdict:
     missing = account.made - account.counted
-    most = account.made * (1 + OTHERS)
-    figures = f"{account.counted:,} counted of {account.made:,} made"
+    most = account.made * (1 + OTHERS) + account.others
+    figures = f"{account.counted:,} counted, {account.others:,} of others; {account.made:,} made"
     if missing > 0:
         figures = f"{missing:,} are missing: {figures}"
     elif account.counted > most:
-        figures = f"too many, of other pipelines or counted twice: {figures}"
+        figures = f"too many, of others without a name or counted twice: {figures}"
     good = missing <= 0 and account.counted <= most
     return Verdict(f"runs in the metrics, {_life(number)}", good, figures)
 

@@ -8,6 +8,7 @@ stage of anything.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -16,7 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-__all__ = ["DRIVERS", "JOBS", "NIGHTS", "Failed", "Made", "Month", "Started", "first_night"]
+from pipelined.model.ledger import OTHER
+
+__all__ = ["DRIVERS", "JOBS", "NIGHTS", "Failed", "Made", "Month", "Started", "may_be_made"]
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
@@ -221,6 +224,14 @@ def due_times(night: float) -> Iterator[tuple[float, int]]:
 def first_night(job: int) -> int:
     """Five jobs run from the start; the others come when the budget of series is full."""
     return job // 5 * 4
+
+
+def may_be_made(pipeline: str) -> bool:
+    """Whether a pipeline in the metrics may be one that is counted in `Made`: by its name."""
+    return (
+        pipeline in (OTHER, *JOBS, *DRIVERS)
+        or re.fullmatch(r"tool[a-j]{3}(\|tool[a-j]{3}){1,2}", pipeline) is not None
+    )
 
 
 def tool_name(number: int) -> str:

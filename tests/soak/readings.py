@@ -49,6 +49,8 @@ class Account:
     """By pipelined_runs_total, over all series."""
     rolled_up: int
     """By the history's roll-up."""
+    others: int
+    """Of them, runs of pipelines that the soak does not count, as far as they have a name."""
     not_stored: int
     """By pipelined_history_dropped_runs_total."""
 

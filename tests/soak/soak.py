@@ -23,12 +23,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelined.history.archive import Archive, Period, Query
 from prometheus_server import Prometheus
 from soak.daemon import Daemon, Scrape
 from soak.judgement import SCRAPE_INTERVAL, judge
-from soak.month import DRIVERS, JOBS, Failed, Made, Month, Started
+from soak.month import DRIVERS, JOBS, Failed, Made, Month, Started, may_be_made
 from soak.picture import draw
 from soak.readings import Account, Kept, Named, Reading, Soak
 from soak.table import heads, line, put_section, section, verdict_line
@@ -47,8 +48,8 @@ COUNTED_WITHIN = 10.0
 #: Size of the history for each second of the soak. It grows by about 27 kB per second: it is full
 #: after about a quarter of the soak.
 HISTORY_BYTES_PER_SECOND = 8000
-#: A soak may be so short (seconds): nightly jobs of 5 s come back in half of a night.
-SHORTEST = 270.0
+#: A soak may be so short (seconds): the history of a shorter one has no room for the jobs' runs.
+SHORTEST = 600.0
 
 PROMETHEUS = """
 global: {{scrape_interval: {interval:g}s, scrape_timeout: {interval:g}s}}
@@ -56,6 +57,17 @@ scrape_configs:
   - job_name: pipelined
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
+
+
+class RolledUp(NamedTuple):
+    """Runs in the history's roll-up."""
+
+    runs: int
+    others: int
+    """Of them, under names that are of none of the pipelines that the soak makes and counts."""
+
+
+NOTHING = RolledUp(0, 0)
 
 
 @dataclass
@@ -128,7 +140,10 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
     stack.callback(lambda: daemon.close())
     config = PROMETHEUS.format(port=daemon.port, interval=SCRAPE_INTERVAL)
     flags = ["--storage.tsdb.retention.size=512MB"]
-    prometheus = stack.enter_context(Prometheus(directory / "prometheus", config, flags=flags))
+    prometheus = Prometheus(directory / "prometheus", config, flags=flags).__enter__()
+    stack.callback(
+        prometheus.__exit__, None, None, None
+    )  # without the error: it would print its log
     browser = Started(
         [sys.executable, HERE / "browser.py", daemon.url], directory / "browser.log", directory
     )
@@ -140,7 +155,7 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
     course = Course(month, time.monotonic())
     course.began_life(0, daemon)
     accounts: list[Account] = []
-    before_gap, after_gap, gap_seconds, rolled_up = Made(), Made(), 0.0, 0
+    before_gap, after_gap, gap_seconds, rolled_up = Made(), Made(), 0.0, NOTHING
     print(heads(), flush=True)
     for number in range(1, READINGS + 1):
         _wait(month, daemon, course.began + seconds * number / READINGS)
@@ -165,7 +180,7 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
     resets = {job: _resets(prometheus, job, seconds) for job in JOBS}
     up = prometheus.query(f"count_over_time((up == 0)[{int(seconds) + 60}s:5s])")
     daemon.stop()
-    accounts.append(account(_rolled_up(state) - rolled_up))
+    accounts.append(account(_rolled_up(state, rolled_up)))
     rows = Archive(state).rows(Query(), made.runs)
     clocks = time.time() - time.monotonic()
     return Soak(
@@ -202,14 +217,18 @@ def _wait(month: Month, daemon: Daemon, until: float) -> None:
             raise Failed("the daemon has ended")
 
 
-def _account(daemon: Daemon, made: int) -> Callable[[int], Account]:
+def _account(daemon: Daemon, made: int) -> Callable[[RolledUp], Account]:
     """The account of a life as of now, but for the roll-up, which is read when it has ended."""
     deadline = time.monotonic() + COUNTED_WITHIN
     scrape = daemon.scrape(1)
     while _counted(scrape) < made and time.monotonic() < deadline:
         time.sleep(0.2)
         scrape = daemon.scrape(1)
-    return lambda rolled_up: Account(made, _counted(scrape), rolled_up, _not_stored(scrape))
+
+    def account(rolled_up: RolledUp) -> Account:
+        return Account(made, _counted(scrape), *rolled_up, _not_stored(scrape))
+
+    return account
 
 
 def _counted(scrape: Scrape) -> int:
@@ -225,8 +244,13 @@ def _sweeps(scrape: Scrape) -> tuple[float, float]:
     return scrape.value(f"{name}_sum"), scrape.value(f"{name}_count")
 
 
-def _rolled_up(state: Path) -> int:
-    return sum(row.sums.runs for row in Archive(state).rollup(Period()))
+def _rolled_up(state: Path, before: RolledUp = NOTHING) -> RolledUp:
+    """What was added to the roll-up since `before`."""
+    rows = [(row.series.pipeline, row.sums.runs) for row in Archive(state).rollup(Period())]
+    return RolledUp(
+        sum(runs for _, runs in rows) - before.runs,
+        sum(runs for pipeline, runs in rows if not may_be_made(pipeline)) - before.others,
+    )
 
 
 def _named(
@@ -278,7 +302,9 @@ def _arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.seconds = 60 * (60 * options.hours if options.hours else options.minutes)
     if options.seconds < SHORTEST:
-        parser.error(f"at least {SHORTEST / 60:g} minutes: the jobs of a night take so long")
+        parser.error(
+            f"at least {SHORTEST / 60:g} minutes, for the jobs' runs to fit in the history"
+        )
     return options
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from for_every import for_every
 from soak.judgement import BOUNDED, Verdict, grows, judge
-from soak.month import JOBS, NIGHTS, due_times, first_night, tool_name
+from soak.month import DRIVERS, JOBS, NIGHTS, due_times, first_night, may_be_made, tool_name
 from soak.picture import draw
 from soak.readings import Account, Kept, Named, Reading, Soak
 from soak.table import HEADING, put_section, section
@@ -53,7 +53,10 @@ GOOD = Soak(
     command="make soak",
     history_max_bytes=10_000_000,
     readings=readings(),
-    accounts=[Account(250_000, 250_100, 251_000, 9), Account(749_000, 749_100, 749_101, 9)],
+    accounts=[
+        Account(250_000, 250_100, 251_000, 0, 9),
+        Account(749_000, 764_000, 764_001, 15_000, 9),
+    ],
     gap_runs=3000,
     gap_seconds=7.0,
     unexplained=550,
@@ -101,7 +104,7 @@ def with_readings(**growth: float) -> Soak:
         ),
         (
             "runs in the metrics, after the kill -9",
-            replace(GOOD, accounts=[FIRST, Account(749_000, 760_000, 760_000, 9)]),
+            replace(GOOD, accounts=[FIRST, replace(SECOND, others=7_000)]),
         ),
         (
             "runs in the roll-up, before the kill -9",
@@ -109,11 +112,11 @@ def with_readings(**growth: float) -> Soak:
         ),
         (
             "runs in the roll-up, after the kill -9",
-            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=749_099)]),
+            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=763_999)]),
         ),
         (
             "runs in the roll-up, after the kill -9",
-            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=760_000)]),
+            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=780_000)]),
         ),
         ("single runs", replace(GOOD, unexplained=601)),
         ("single runs", replace(GOOD, unexplained=None)),
@@ -211,3 +214,9 @@ def test_each_job_is_due_once_a_night_from_its_first_night_on() -> None:
 
 def test_tools_have_names_of_their_own() -> None:
     assert len({tool_name(number) for number in range(1000)}) == 1000
+
+
+def test_what_the_month_makes_is_known_by_its_name() -> None:
+    one_liners = [f"{tool_name(0)}|{tool_name(999)}", "|".join([tool_name(42)] * 3)]
+    assert all(map(may_be_made, [*JOBS, *DRIVERS, *one_liners, "(other)"]))
+    assert not any(map(may_be_made, ["sh|python3", "seq|sort", tool_name(1), "toolabc|sort"]))
