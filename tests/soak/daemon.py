@@ -55,13 +55,14 @@ class Scrape:
             if sample == name and has >= wanted
         )
 
-    def pipelines(self) -> set[str]:
-        """Those that have series of their own, and `(other)`."""
-        return {
-            dict(labels)["pipeline"]
-            for name, labels in self.samples
-            if name == "pipelined_runs_total"
-        }
+    def by_label(self, name: str, label: str) -> dict[str, float]:
+        """The sums of a metric's samples by the value of a label."""
+        found: dict[str, float] = {}
+        for (sample, labels), value in self.samples.items():
+            if sample == name:
+                key = dict(labels)[label]
+                found[key] = found.get(key, 0.0) + value
+        return found
 
 
 class Daemon:

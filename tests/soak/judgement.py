@@ -120,8 +120,8 @@ def _history_size(soak: Soak) -> Verdict:
 
 
 def _lost(soak: Soak) -> Verdict:
-    lost = max(reading.lost for reading in soak.readings)
-    return Verdict("lost", not lost, f"{lost:.0f} by pipelined_lost_total")
+    kinds = [f"{count:.0f} {what}" for what, count in soak.lost.items() if count]
+    return Verdict("lost", not kinds, ", ".join(kinds) or "nothing, by pipelined_lost_total")
 
 
 def _counted(number: int, account: Account) -> Verdict:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from soak.judgement import BOUNDED
+from soak.judgement import BOUNDED, Bounded
 from soak.readings import Reading, Soak
 
 __all__ = ["draw"]
@@ -23,7 +23,7 @@ def draw(soak: Soak) -> str:
     """The picture: the figure in blue, its bound in red, the kill -9 as a grey line."""
     limit = soak.history_max_bytes / 1e6
     charts = [
-        *((f"{f.about}, {f.unit}", _scaled(f.read, f.scale), f.bound) for f in BOUNDED),
+        *((_title(figure), _scaled(figure.read, figure.scale), figure.bound) for figure in BOUNDED),
         ("history, MB", _scaled(lambda reading: reading.history_bytes, 1e6), limit),
         ("CPU of a core, %", _scaled(lambda reading: reading.cpu_ratio, 0.01), None),
     ]
@@ -40,6 +40,10 @@ def draw(soak: Soak) -> str:
         chart = _chart(title, [read(reading) for reading in soak.readings], bound, soak.readings)
         parts += [f'<g transform="translate({x} {y})">', *chart, "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _title(figure: Bounded) -> str:
+    return figure.about if figure.unit == figure.about else f"{figure.about}, {figure.unit}"
 
 
 def _scaled(read: Callable[[Reading], float], scale: float) -> Callable[[Reading], float]:
@@ -67,9 +71,10 @@ def _chart(
         _rule(_LEFT, up(0), _WIDTH - _RIGHT, up(0), _AXIS),
         _rule(_LEFT, up(0), _LEFT, _TOP, _AXIS),
     ]
-    marked = max(values) if bound is None else bound
-    parts.append(_text(_LEFT - 6, up(marked) + 4, f"{marked:,.5g}", "end"))
+    last = values[-1]
+    parts.append(_text(_WIDTH - _RIGHT, min(up(last) + 14, up(0) - 3), _number(last), "end"))
     if bound is not None:
+        parts.append(_text(_LEFT - 6, up(bound) + 4, _number(bound), "end"))
         parts.append(_rule(_LEFT, up(bound), _WIDTH - _RIGHT, up(bound), _BOUND, "5 3"))
     second = [minute for minute, reading in zip(minutes, readings, strict=True) if reading.life]
     if second and second[0] != minutes[0]:
@@ -81,6 +86,10 @@ def _chart(
     )
     parts.append(f'<polyline points="{points}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>')
     return parts
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, dashes: str = "") -> str:

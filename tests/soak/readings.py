@@ -101,6 +101,8 @@ class Soak:
     """Of the last twentieth, of the last quarter, and of all of it."""
     stored_pipelines: int
     """Different pipelines of which a run is stored singly."""
+    lost: dict[str, float]
+    """By kind: the most that a reading had in pipelined_lost_total."""
     without_series: list[str] = field(default_factory=list)
     """Jobs that had run and had no series, with when."""
     resets: dict[str, float] = field(default_factory=dict)

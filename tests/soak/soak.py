@@ -79,6 +79,7 @@ class Course:
     """On the monotonic clock."""
     readings: list[Reading] = field(default_factory=list)
     without_series: list[str] = field(default_factory=list)
+    lost: dict[str, float] = field(default_factory=dict)
     unexplained: int | None = None
     life: int = 0
     ready: Made = field(default_factory=Made)
@@ -118,13 +119,15 @@ class Course:
         )
         self.readings.append(reading)
         self._look_for_series(finished, scrape, reading)
+        for what, count in scrape.by_label("pipelined_lost_total", "what").items():
+            self.lost[what] = max(count, self.lost.get(what, 0.0))
         if self.life == 0 and reading.history_bytes < 0.5 * max_bytes:
             waiting = _counted(scrape) - _not_stored(scrape) - reading.stored_runs
             self.unexplained = max(self.unexplained or 0, waiting)
         return reading
 
     def _look_for_series(self, finished: Made, scrape: Scrape, reading: Reading) -> None:
-        have = scrape.pipelines()
+        have = scrape.by_label("pipelined_runs_total", "pipeline")
         self.without_series += [
             f"{job} at minute {reading.seconds / 60:.1f}"
             for job in JOBS
@@ -201,6 +204,7 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
             _kept(first, made, course, [row.end - clocks for row in rows])
             for first in (READINGS - 1, READINGS * 3 // 4, 0)
         ],
+        lost=course.lost,
         stored_pipelines=len({row.pipeline for row in rows}),
         without_series=course.without_series,
         resets=resets,
