@@ -28,8 +28,8 @@ BUILD = HERE / "build"
 NIGHTS = 30
 #: Jobs, by the pipeline that each is.
 JOBS = tuple(f"dump-{n:02d}|pack-{n:02d}" for n in range(20))
-#: So many programs, by different names, are the stages of one-liners.
-TOOLS = 1000
+#: So many names have the stages of one-liners: enough for 4 million pipelines.
+TOOLS = 2000
 #: Drivers' pipelines, and whether they are nested: those in `… | tee log` are.
 DRIVERS = {"plan|record": False, "compile|assemble": False, "fetch|filter": True}
 #: How long whatever was started may take to end (seconds).
@@ -230,14 +230,14 @@ def may_be_made(pipeline: str) -> bool:
     """Whether a pipeline in the metrics may be one that is counted in `Made`: by its name."""
     return (
         pipeline in (OTHER, *JOBS, *DRIVERS)
-        or re.fullmatch(r"tool[a-j]{3}(\|tool[a-j]{3}){1,2}", pipeline) is not None
+        or re.fullmatch(r"tool[a-j]{4}(\|tool[a-j]{4}){1,2}", pipeline) is not None
     )
 
 
 def tool_name(number: int) -> str:
     """A name of letters alone."""
     letters = "abcdefghij"
-    return "tool" + "".join(letters[int(digit)] for digit in f"{number:03d}")
+    return "tool" + "".join(letters[int(digit)] for digit in f"{number:04d}")
 
 
 def _size(file: Path) -> int:

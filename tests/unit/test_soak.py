@@ -10,7 +10,7 @@ import pytest
 
 from for_every import for_every
 from soak.judgement import BOUNDED, Verdict, grows, judge
-from soak.month import DRIVERS, JOBS, NIGHTS, due_times, first_night, may_be_made, tool_name
+from soak.month import DRIVERS, JOBS, NIGHTS, TOOLS, due_times, first_night, may_be_made, tool_name
 from soak.picture import draw
 from soak.readings import Account, Kept, Named, Reading, Soak
 from soak.table import HEADING, put_section, section
@@ -214,10 +214,10 @@ def test_each_job_is_due_once_a_night_from_its_first_night_on() -> None:
 
 
 def test_tools_have_names_of_their_own() -> None:
-    assert len({tool_name(number) for number in range(1000)}) == 1000
+    assert len({tool_name(number) for number in range(TOOLS)}) == TOOLS
 
 
 def test_what_the_month_makes_is_known_by_its_name() -> None:
-    one_liners = [f"{tool_name(0)}|{tool_name(999)}", "|".join([tool_name(42)] * 3)]
+    one_liners = [f"{tool_name(0)}|{tool_name(1999)}", "|".join([tool_name(42)] * 3)]
     assert all(map(may_be_made, [*JOBS, *DRIVERS, *one_liners, "(other)"]))
-    assert not any(map(may_be_made, ["sh|python3", "seq|sort", tool_name(1), "toolabc|sort"]))
+    assert not any(map(may_be_made, ["sh|python3", "seq|sort", tool_name(1), "toolabcd|sort"]))
