@@ -22,8 +22,8 @@ __all__ = ["Daemon", "Scrape"]
 PROGRAM = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "pipelined"
 #: Seconds that it may take to be ready, and to answer.
 PATIENCE = 60.0
-#: Scrapes of one reading, and rounds of queries.
-ROUNDS = 5
+#: Scrapes of one reading, and how often each query is made.
+ROUNDS, QUERY_ROUNDS = 5, 3
 
 #: What people ask the history for: all that may have to read much of it.
 QUERIES = (
@@ -117,7 +117,7 @@ class Daemon:
 
     def slowest_query(self) -> float:
         """Seconds that the slowest of `QUERIES` takes: the least of several, of each."""
-        return max(min(self._seconds(path) for _ in range(ROUNDS)) for path in QUERIES)
+        return max(min(self._seconds(path) for _ in range(QUERY_ROUNDS)) for path in QUERIES)
 
     def cpu_seconds(self) -> float:
         """CPU time of all its threads, including ended ones."""

@@ -161,7 +161,9 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
     before_gap, after_gap, gap_seconds, rolled_up = Made(), Made(), 0.0, NOTHING
     print(heads(), flush=True)
     for number in range(1, READINGS + 1):
-        _wait(month, daemon, course.began + seconds * number / READINGS)
+        due = course.began + seconds * number / READINGS
+        # On a slow host a reading may end after the next one is due.
+        _wait(month, daemon, max(due, time.monotonic() + seconds / READINGS / 4))
         print(line(course.read(daemon, max_bytes)), flush=True)
         if number == READINGS_BEFORE_KILL:
             before_gap, began = month.made(), time.monotonic()
