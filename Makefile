@@ -72,7 +72,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench experiments dashboards wheel deb image test-image test-deploy test-service clean
+.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench soak experiments dashboards wheel deb image test-image test-deploy test-service clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -112,6 +112,10 @@ test-service: test-setup deb ## Install the package in a virtual machine with sy
 
 bench: test-setup ## Measure what observation costs, on and off in turn
 	@tests/bench/run.sh $(ARGS)
+
+soak: test-setup ## Run a made-up month in 40 minutes; fail if anything grows (ARGS='--hours 8')
+	@tests/soak/run.sh $(ARGS)
+	$(give_back)
 
 experiments: test-setup ## Run the five experiments of docs/EXPERIMENTS.md and print their tables
 	$(BIN)/pytest -W error -s $(ARGS) tests/experiments
@@ -203,5 +207,5 @@ $(TOOLS)/unpacked: | packages
 
 clean: ## Remove everything that make built
 	rm -rf $(VENV) build daemon/*.egg-info daemon/pipelined/bpf/*.o tests/kernel/programs/build tests/bench/build \
-		.mypy_cache .pytest_cache .ruff_cache .hypothesis
+		tests/soak/build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +

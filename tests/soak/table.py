@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A soak in words: its table, its verdicts, and the section of a document with both. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from soak.judgement import Verdict
+from soak.readings import COLUMNS, Reading, Soak
+
+__all__ = ["HEADING", "heads", "line", "put_section", "section", "verdict_line"]
+
+HEADING = "### Figures of the soak"
+
+
+def heads() -> str:
+    """The first line of the table at the terminal."""
+    return "  ".join(column.heading.rjust(_width(column.heading)) for column in COLUMNS)
+
+
+def line(reading: Reading) -> str:
+    """A line of the table at the terminal."""
+    return "  ".join(
+        cell.rjust(_width(column.heading))
+        for cell, column in zip(_cells(reading), COLUMNS, strict=True)
+    )
+
+
+def verdict_line(verdict: Verdict) -> str:
+    return f"{'yes' if verdict.good else 'NO ':3} {verdict.about}: {verdict.figures}"
+
+
+def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str:
+    """The section of a Markdown document; `picture` is the link to the picture, if there is one."""
+    headings = [column.heading for column in COLUMNS]
+    rows = [headings, ["---:"] * len(COLUMNS), *map(_cells, soak.readings)]
+    judged = [
+        ["claim", "holds", "figures"],
+        ["---"] * 3,
+        *(
+            [_escaped(v.about), "yes" if v.good else "**no**", _escaped(v.figures)]
+            for v in verdicts
+        ),
+    ]
+    kept = [
+        ["of the last", "runs made", "stored singly"],
+        ["---:"] * 3,
+        *(
+            [
+                f"{k.seconds / 60:.1f} min",
+                f"{k.runs:,}",
+                f"{k.stored:,} ({_form(k.stored / k.runs, '.1%')})",
+            ]
+            for k in soak.kept
+        ),
+    ]
+    parts = [
+        HEADING,
+        f"{soak.machine}; `{soak.command}`. The daemon was killed once; about"
+        f" {soak.gap_runs:,} runs were made from 5 s before until it was ready again,"
+        f" {soak.gap_seconds:.1f} s in all, and are not accounted for.",
+        *([f"![the figures of the table over time]({picture})"] if picture else []),
+        _markdown(rows),
+        _markdown(judged),
+        f"The history may take {soak.history_max_bytes / 1e6:.1f} MB. At the end it had single runs"
+        f" of {soak.stored_pipelines:,} of {soak.readings[-1].pipelines:,} pipelines:",
+        _markdown(kept),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def put_section(document: str, section: str) -> str:
+    """`document` with the section in place of its former one, or at its end."""
+    found = re.search(rf"^{re.escape(HEADING)}\n.*?(?=^#|\Z)", document, re.MULTILINE | re.DOTALL)
+    if found is None:
+        return f"{document.rstrip()}\n\n{section}".lstrip()
+    after = document[found.end() :]
+    return document[: found.start()] + section + (f"\n{after}" if after else "")
+
+
+def _cells(reading: Reading) -> list[str]:
+    return [_form(column.read(reading), column.form) for column in COLUMNS]
+
+
+def _form(value: float, form: str) -> str:
+    """As `format` writes it, with a space before a percent sign."""
+    return format(value, form).replace("%", " %")
+
+
+def _width(heading: str) -> int:
+    return max(len(heading), 9)
+
+
+def _markdown(rows: Iterable[Iterable[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a soak is judged, and what is made of its figures."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+
+from for_every import for_every
+from soak.judgement import BOUNDED, Verdict, grows, judge
+from soak.month import DRIVERS, JOBS, NIGHTS, TOOLS, due_times, first_night, may_be_made, tool_name
+from soak.picture import draw
+from soak.readings import Account, Kept, Named, Reading, Soak
+from soak.table import HEADING, put_section, section
+
+FIGURES = Reading(
+    seconds=0.0,
+    life=0,
+    runs=0,
+    pipelines=0,
+    resident_bytes=50e6,
+    series=9000,
+    budget_ratio=0.99,
+    scrape_bytes=1_200_000,
+    scrape_cpu_seconds=0.07,
+    sweep_seconds=0.01,
+    cpu_ratio=0.05,
+    lost=0.0,
+    history_bytes=9.5e6,
+    stored_runs=6000,
+    query_seconds=0.03,
+)
+
+
+def readings(**growth: float) -> list[Reading]:
+    """20 readings in 40 minutes, 5 before the kill -9; fields grow by so much each."""
+    return [
+        replace(
+            FIGURES,
+            seconds=120.0 * (number + 1),
+            life=int(number >= 5),
+            runs=50_000 * (number + 1),
+            **{name: getattr(FIGURES, name) + step * number for name, step in growth.items()},
+        )
+        for number in range(20)
+    ]
+
+
+GOOD = Soak(
+    machine="Linux 6.18, 2 CPUs",
+    command="make soak",
+    history_max_bytes=10_000_000,
+    readings=readings(),
+    accounts=[
+        Account(250_000, 250_100, 251_000, 0, 9),
+        Account(749_000, 764_000, 764_001, 15_000, 9),
+    ],
+    gap_runs=3000,
+    gap_seconds=7.0,
+    unexplained=550,
+    kept=[Kept(120.0, 50_000, 4000), Kept(2400.0, 1_000_000, 9000)],
+    stored_pipelines=7000,
+    lost={"tasks": 0.0, "ends": 0.0},
+    jobs=[Named("dump-00|pack-00", made=30, gap=1, rolled_up=30, stored=29)],
+    drivers=[Named("plan|record", made=2000, gap=8, rolled_up=1992, stored=40)],
+    resets={"dump-00|pack-00": 1.0},
+    failed_scrapes=2,
+)
+JOB, DRIVER = GOOD.jobs[0], GOOD.drivers[0]
+FIRST, SECOND = GOOD.accounts
+
+
+def bad(soak: Soak) -> list[str]:
+    return [verdict.about for verdict in judge(soak) if not verdict.good]
+
+
+def test_a_soak_in_which_nothing_grows_and_nothing_is_missing_is_passed() -> None:
+    assert bad(GOOD) == []
+
+
+def with_readings(**growth: float) -> Soak:
+    return replace(GOOD, readings=readings(**growth))
+
+
+@for_every(
+    [
+        ("resident memory", with_readings(resident_bytes=0.6e6)),
+        (
+            "resident memory",
+            replace(GOOD, readings=[replace(r, resident_bytes=64.1e6) for r in readings()]),
+        ),
+        ("series", with_readings(series=100)),
+        ("size of a scrape", with_readings(scrape_bytes=20_000)),
+        ("CPU of a scrape", with_readings(scrape_cpu_seconds=0.01)),
+        ("sweep", with_readings(sweep_seconds=0.003)),
+        ("slowest query", with_readings(query_seconds=0.01)),
+        ("history's size", with_readings(history_bytes=0.03e6)),
+        ("history's size", replace(GOOD, history_max_bytes=11_000_000)),
+        ("lost", replace(GOOD, lost={"tasks": 0.0, "ends": 8.0})),
+        (
+            "runs in the metrics, before the kill -9",
+            replace(GOOD, accounts=[replace(FIRST, counted=249_999), SECOND]),
+        ),
+        (
+            "runs in the metrics, after the kill -9",
+            replace(GOOD, accounts=[FIRST, replace(SECOND, others=7_000)]),
+        ),
+        (
+            "runs in the roll-up, before the kill -9",
+            replace(GOOD, accounts=[replace(FIRST, rolled_up=240_000), SECOND]),
+        ),
+        (
+            "runs in the roll-up, after the kill -9",
+            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=763_999)]),
+        ),
+        (
+            "runs in the roll-up, after the kill -9",
+            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=780_000)]),
+        ),
+        ("single runs", replace(GOOD, unexplained=601)),
+        ("single runs", replace(GOOD, unexplained=None)),
+        ("series of nightly jobs", replace(GOOD, without_series=["dump-00|pack-00 at minute 4"])),
+        ("series of nightly jobs", replace(GOOD, resets={"dump-00|pack-00": 2.0})),
+        ("runs of nightly jobs in the roll-up", replace(GOOD, jobs=[replace(JOB, rolled_up=28)])),
+        ("runs of nightly jobs in the roll-up", replace(GOOD, jobs=[replace(JOB, rolled_up=31)])),
+        ("runs of nightly jobs stored", replace(GOOD, jobs=[replace(JOB, stored=28)])),
+        ("driver's plan|record", replace(GOOD, drivers=[replace(DRIVER, rolled_up=0)])),
+        ("driver's plan|record", replace(GOOD, drivers=[replace(DRIVER, made=0, rolled_up=0)])),
+        ("Prometheus' scrapes", replace(GOOD, failed_scrapes=3)),
+        ("live page", replace(GOOD, complaints=["TypeError"])),
+    ],
+    name=lambda case: case[0],
+)
+def test_each_claim_that_does_not_hold_is_reported_and_no_other(about: str, soak: Soak) -> None:
+    assert bad(soak) == [about]
+
+
+def test_growth_is_the_last_quarter_against_the_second() -> None:
+    filling = [1.0, 1, 10, 10, 10, 10, 11, 11]
+    assert grows(filling, tolerance=0.1, slack=0) == (False, 10, 11)
+    assert grows([*filling[:-2], 11.1, 11.1], tolerance=0.1, slack=0)[0]
+    assert not grows([*filling[:-2], 12, 12], tolerance=0.1, slack=1)[0]
+
+
+def test_one_odd_reading_is_no_growth() -> None:
+    values = [5.0] * 20
+    values[18] = 500
+    assert not grows(values, tolerance=0, slack=0)[0]
+
+
+def test_too_few_readings_judge_no_growth() -> None:
+    with pytest.raises(ValueError, match="3 readings are too few"):
+        grows([1, 2, 3], 0, 0)
+
+
+def test_readings_survive_their_file() -> None:
+    assert Soak.from_json(GOOD.to_json()) == GOOD
+
+
+def test_the_section_has_a_row_per_reading_and_per_claim() -> None:
+    text = section(GOOD, judge(GOOD), "images/soak.svg")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(GOOD.readings) + 2 + len(judge(GOOD)) + 2 + len(GOOD.kept)
+    assert len({line.replace("\\|", "").count("|") for line in rows[:22]}) == 1
+    assert rows[2].startswith("| 2.0 | 50,000 | 0 | 50.0 | 9,000 | 99 % | 1.20 | 70 |")
+    assert rows[-1] == "| 40.0 min | 1,000,000 | 9,000 (0.9 %) |"
+    assert "](images/soak.svg)" in text
+
+
+def test_a_claim_that_does_not_hold_stands_out_in_the_section() -> None:
+    text = section(GOOD, [Verdict("driver's a|b", False, "0 of 9")], None)
+    assert "| driver's a\\|b | **no** | 0 of 9 |" in text
+
+
+def test_the_section_replaces_its_former_one_and_nothing_else() -> None:
+    new = f"{HEADING}\n\nnew\n"
+    assert put_section("# A\n\ntext\n", new) == f"# A\n\ntext\n\n{new}"
+    old = f"# A\n\n{HEADING}\n\nold\n\n## B\n\nmore\n"
+    assert put_section(old, new) == f"# A\n\n{new}\n## B\n\nmore\n"
+    assert put_section(put_section("# A\n", new), new) == put_section("# A\n", new)
+
+
+def test_the_picture_has_a_line_per_chart_within_its_frame() -> None:
+    picture = ET.fromstring(draw(GOOD))
+    charts = [e for e in picture.iter() if e.tag.endswith("}g")]
+    lines = [e for e in picture.iter() if e.tag.endswith("}polyline")]
+    assert len(lines) == len(charts) == len(BOUNDED) + 2
+    for line in lines:
+        points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+        assert len(points) == len(GOOD.readings)
+        assert all(0 < x < 380 and 0 < y < 150 for x, y in points)
+
+
+def test_a_higher_figure_is_higher_in_the_picture() -> None:
+    def heights(soak: Soak) -> list[float]:
+        line = next(e for e in ET.fromstring(draw(soak)).iter() if e.tag.endswith("}polyline"))
+        return [float(point.split(",")[1]) for point in line.attrib["points"].split()]
+
+    growing = heights(with_readings(resident_bytes=1e6))
+    assert growing == sorted(growing, reverse=True)
+    assert len(set(growing)) == len(growing)
+    assert len(set(heights(GOOD))) == 1
+
+
+def test_each_job_is_due_once_a_night_from_its_first_night_on() -> None:
+    due = list(due_times(80.0))
+    assert due == sorted(due)
+    for job in range(len(JOBS)):
+        times = [at for at, which in due if which == job]
+        assert len(times) == NIGHTS - first_night(job)
+        assert all(first_night(job) <= at / 80 < NIGHTS for at in times)
+
+
+def test_tools_have_names_of_their_own() -> None:
+    assert len({tool_name(number) for number in range(TOOLS)}) == TOOLS
+
+
+def test_what_the_month_makes_is_known_by_its_name() -> None:
+    one_liners = [f"{tool_name(0)}|{tool_name(1999)}", "|".join([tool_name(42)] * 3)]
+    assert all(map(may_be_made, [*JOBS, *DRIVERS, *one_liners, "(other)"]))
+    assert not any(map(may_be_made, ["sh|python3", "seq|sort", tool_name(1), "toolabcd|sort"]))
