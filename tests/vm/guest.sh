@@ -21,5 +21,6 @@ fi
     -m 'not real_time' \
     tests/unit/test_layout.py tests/kernel/test_functions.py tests/kernel/test_shapes.py \
     tests/kernel/test_readahead.py \
+    tests/kernel/test_drivers.py tests/kernel/test_conversations.py tests/kernel/test_last_part.py \
     tests/kernel/test_robust.py::test_a_function_that_is_not_there_is_done_without "$@"
 echo "guest: result doctor=$doctor tests=$?"
