@@ -15,8 +15,9 @@ ARGS ?=
 # What has to be there to build and run, and on top of it what the tests run pipelines with.
 PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
 	python3 python3-venv
-TEST_PACKAGES := bindfs btrfs-progs busybox-static chromium dash debian-archive-keyring e2fsprogs fonts-dejavu-core \
-	gawk gzip lintian mawk mmdebstrap openssl procps python3-bpfcc slowhttptest strace systemd time util-linux xfsprogs xz-utils zsh
+TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash debian-archive-keyring e2fsprogs fish \
+	fonts-dejavu-core gawk git gzip lintian mawk mmdebstrap nodejs openssl perl-base procps python3-bpfcc ruby \
+	slowhttptest strace systemd time util-linux xfsprogs xz-utils zsh
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := curl jq podman runc util-linux
 

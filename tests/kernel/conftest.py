@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +27,7 @@ from _pytest.runner import runtestprotocol
 from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.observer import Observer
-from pipelined.runs import STATES, Run, Stage
+from pipelined.runs import STATES, Run, Series, Stage
 
 PROGRAMS = Path(__file__).parent / "programs" / "build"
 
@@ -33,6 +35,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 _OBSERVER = pytest.StashKey[Observer]()
+_FINISHED = pytest.StashKey[list[Series]]()
 _RUNS_AT_MOST = 3
 
 
@@ -89,6 +92,11 @@ class Observed:
         return found[0]
 
 
+def count(seen: Iterable[Series]) -> Counter[tuple[str, bool]]:
+    """How many runs there are of each pipeline, and whether nested."""
+    return Counter((series.pipeline, series.nested) for series in seen)
+
+
 class Started:
     """A command that goes on. `finish` waits for it and all that it left behind."""
 
@@ -113,6 +121,14 @@ class Started:
         """End everything that the command started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def alive(self) -> bool:
+        """Whether the command itself has not ended; its status is left for `finish`."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def stderr(self) -> str:
+        """What it has written there so far."""
+        return self._stderr.read_text(errors="replace")
 
     def finish(self, timeout: float = 60) -> Observed:
         late = threading.Event()
@@ -141,7 +157,7 @@ class Started:
             runs=self._watch.take_new(),
             returncode=self._process.returncode,
             stdout=self._stdout.read_text(errors="replace"),
-            stderr=self._stderr.read_text(errors="replace"),
+            stderr=self.stderr(),
             rusage=usage,
             wall_seconds=wall,
         )
@@ -204,6 +220,60 @@ class Watch:
     ) -> Observed:
         """Run a program, without a shell, to its end and see what was observed of it."""
         return self.start_command(arguments, environment).finish(timeout)
+
+    def drive(self, *arguments: str, live: Sequence[str] = (), timeout: float = 120) -> Observed:
+        """Run a driver that, once its pipelines are over, reads the FIFO `gate` to its end.
+
+        The gate is held until no run is live, except those of `live`: every other run must end
+        while the driver lives, and the driver's own end must not make another run.
+        """
+        gate = self.directory / "gate"
+        os.mkfifo(gate)
+        started = self.start_command(arguments)
+        try:
+            writer = self._open_gate(gate, started, timeout)
+            try:
+                self._wait_for_live(live)
+                meanwhile = self.take_new()
+            finally:
+                os.close(writer)
+        except BaseException:
+            started.kill()
+            started.finish()
+            raise
+        observed = started.finish(timeout)
+        assert sorted(run.pipeline for run in observed.runs) == sorted(live)
+        return replace(observed, runs=meanwhile + observed.runs)
+
+    def _open_gate(self, gate: Path, started: Started, timeout: float) -> int:
+        """The end to write to, once the driver opens the other one."""
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+            assert started.alive(), f"the driver ended before its gate: {started.stderr()}"
+            assert time.monotonic() < end, f"the driver is not at its gate after {timeout} s"
+            time.sleep(0.01)
+
+    def _wait_for_live(self, expected: Sequence[str], seconds: float = 3) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            self.observer.settle()
+            live = [run.pipeline for run in self.observer.runs() if run.live]
+            if sorted(live) == sorted(expected):
+                return
+            assert time.monotonic() < end, f"live while the driver idles: {live}"
+            time.sleep(0.01)
+
+    def counted(self) -> Counter[tuple[str, bool]]:
+        """Runs that the totals have counted, as `count` says it."""
+        counted: Counter[tuple[str, bool]] = Counter()
+        for series, totals in self.observer.totals().items():
+            counted[series.pipeline, series.nested] += totals.runs
+        return counted
 
     def settle(self, seconds: float = 0.5) -> None:
         """Sweep until every run is over, or only such are left as go on.
@@ -315,8 +385,14 @@ def configure(request: pytest.FixtureRequest) -> Configure:
 def observer(configure: Configure, request: pytest.FixtureRequest) -> Iterator[Observer]:
     """An observer of what this test session starts, and of nothing else on the host."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    finished: list[Series] = []
+    request.session.stash[_FINISHED] = finished
     try:
-        opened = Observer.open(configure(recent_runs=1000), own_only=True)
+        opened = Observer.open(
+            configure(recent_runs=1000),
+            own_only=True,
+            on_finished=lambda run: finished.append(run.series),
+        )
     except UserError as error:
         if os.environ.get("PIPELINED_REQUIRE_BPF") == "1":
             pytest.fail(f"PIPELINED_REQUIRE_BPF=1, but BPF cannot be used: {error}")
@@ -325,6 +401,14 @@ def observer(configure: Configure, request: pytest.FixtureRequest) -> Iterator[O
         opened.start()
         request.session.stash[_OBSERVER] = opened
         yield opened
+
+
+@pytest.fixture
+def finished(observer: Observer, request: pytest.FixtureRequest) -> list[Series]:
+    """What was handed on as finished since the test began; it grows."""
+    found = request.session.stash[_FINISHED]
+    found.clear()
+    return found
 
 
 @pytest.fixture
