@@ -173,7 +173,9 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, struct deferre
 	if (before == after)
 		return 0;
 	pipeline = stage->pipeline.alias ? stage->pipeline.alias : index;
-	if (deferred && (!deferred->counts || deferred->pipeline == pipeline)) {
+	if (word & WORD_RETIRED) {
+		/* its pipeline no longer counts it; the stages around it do */
+	} else if (deferred && (!deferred->counts || deferred->pipeline == pipeline)) {
 		deferred->counts += pipeline_counts(after) - pipeline_counts(before);
 		deferred->pipeline = pipeline;
 	} else {
@@ -190,6 +192,12 @@ GLOBAL(int, stage_add)(u32 index, u64 change, u64 now)
 	return 0;
 }
 
+/* What is left of `ns` if its last `over` ns are cut off. */
+static __always_inline u64 cut_off(u64 ns, u64 over)
+{
+	return ns > over ? ns - over : 0;
+}
+
 /* Credits time in `state`, which is bounded, and on the run queue after it, to one stage. */
 static __always_inline void credit_stage(struct stage *stage, u64 state, u64 elapsed, u64 queued)
 {
@@ -198,8 +206,18 @@ static __always_inline void credit_stage(struct stage *stage, u64 state, u64 ela
 		__sync_fetch_and_add(&stage->time_ns[STATE_RUNQUEUE], queued);
 }
 
+/* The same of a stage that has retired: only the time before its end, of what ended now. */
+static __always_inline void credit_retired(struct stage *stage, u64 state, u64 elapsed, u64 queued,
+					   u64 now)
+{
+	u64 over = cut_off(now, stage->end_ns);
+
+	credit_stage(stage, state, cut_off(elapsed, cut_off(over, queued)),
+		     cut_off(queued, over));
+}
+
 /* The same for stage `index` and those around it. */
-GLOBAL(int, credit_stages)(u32 index, u64 state, u64 elapsed, u64 queued)
+GLOBAL(int, credit_stages)(u32 index, u64 state, u64 elapsed, u64 queued, u64 now)
 {
 	struct stage *stage;
 
@@ -207,7 +225,10 @@ GLOBAL(int, credit_stages)(u32 index, u64 state, u64 elapsed, u64 queued)
 	if (state >= STATES)
 		return 0;
 	for_each_enclosing_stage(stage, index)
-		credit_stage(stage, state, elapsed, queued);
+		if (stage->word & WORD_RETIRED)
+			credit_retired(stage, state, elapsed, queued, now);
+		else
+			credit_stage(stage, state, elapsed, queued);
 	return 0;
 }
 
@@ -247,11 +268,13 @@ static __always_inline void task_credit(struct task_state *task, u64 clock, u64 
 		task->young_ns[STATE_RUNQUEUE] += queued;
 	}
 	stage = task->stage ? stage_at(task->stage) : NULL;
-	if (stage) {
+	if (stage && stage->word & WORD_RETIRED) {
+		credit_stages(task->stage, state, elapsed, queued, now);
+	} else if (stage) {
 		credit_stage(stage, state, elapsed, queued);
 		outer = word_outer(stage->word);
 		if (outer)
-			credit_stages(outer, state, elapsed, queued);
+			credit_stages(outer, state, elapsed, queued, now);
 	}
 	if (task->slept_on)
 		credit_end(task->slept_on, elapsed);

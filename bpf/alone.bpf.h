@@ -20,9 +20,8 @@ GLOBAL(int, is_shell_alone)(u32 index)
 	/* a subshell is part of a pipeline, even if its partner has not been discovered yet */
 	if (!stage || !stage->execs)
 		return 0;
-	for (int i = 0; i < STAGE_ENDS; i++)
-		if (stage->ends[i].side_and_flags & END_JOINED)
-			return 0;
+	if (has_edges(stage))
+		return 0;
 	__builtin_memcpy(command.name, stage->comm, COMM_LEN);
 	return command_flags(&command) & COMMAND_SHELL;
 }
@@ -95,7 +94,7 @@ GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
 		stage = task->stage ? stage_at(task->stage) : NULL;
 		if (stage && !(stage->flags & STAGE_ALONE) && !is_shell_alone(task->stage))
 			return 0;
-		index = become_stage(p, task, now);
+		index = become_stage(p, task, 0, now);
 		stage_exec(index, now);
 	}
 	stage = stage_at(index);

@@ -68,9 +68,10 @@ GLOBAL(int, discover_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now
 		return 0;
 	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
 	if (!index) {
-		index = become_stage(p, task, now);
+		index = become_stage(p, task, 0, now);
 		stage_exec(index, now);
 	}
+	fifo.standard = 1;
 	return register_end(index, &fifo, now);
 }
 

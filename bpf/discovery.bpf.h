@@ -23,6 +23,29 @@ static __always_inline void found_stage(struct discovery *discovery, u32 index)
 	discovery->stage = index;
 }
 
+/*
+ * Has a shell taken this pipe as its stdin after its exec, or after its fork and first look? Then one of its children
+ * writes to it: zsh, and bash with lastpipe, run the last part of a pipeline so, and bash forks a program that is the
+ * last part while it has the pipe.
+ */
+GLOBAL(int, took_as_stdin)(u64 p, const struct task_state *task, const struct fifo *fifo, u64 now)
+{
+	struct pipe_key key;
+	u32 index;
+
+	if (is_gone(task) || !fifo)
+		return 0;
+	key = fifo->key;
+	if (fifo->named || !holds_at(p, 0, &key, SIDE_READ) || !(command_flags_of(p) & COMMAND_SHELL))
+		return 0;
+	index = unretired(task->stage);
+	if (BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC ?
+		    !is_root(index, BPF_CORE_READ(TASK(p), tgid)) :
+		    !task->exec_ns || task->exec_ns == now)
+		return 0;
+	return !known_end(index, &key, SIDE_READ);
+}
+
 /* Rule 5: the process further up that is the root of the stage that holds this pipe end; NULL: the process itself. */
 static __always_inline struct task_state *climb_to_root(struct task_struct *p, const struct fifo *fifo,
 						struct discovery *discovery)
@@ -42,7 +65,8 @@ static __always_inline struct task_state *climb_to_root(struct task_struct *p, c
 			break;
 		at = at->real_parent->group_leader;
 		above = state_of(at);
-		if (!above || start < above->exec_ns)
+		if (!above || start < above->exec_ns ||
+		    took_as_stdin(address, above, fifo, discovery->now))
 			break;
 		discovery->root = address;
 		root = above;
@@ -79,28 +103,76 @@ static __always_inline void share_end(u32 tgid, struct fifo *fifo, struct discov
 		stage_put(index, discovery->now);
 }
 
+enum relation_flag {
+	RELATED = 1,	/* siblings, or one is the other's parent */
+	CHILD = 2,
+};
+
+/* What the stage at a slot of a pipe is to a process and its parent: flags of enum relation_flag. */
+GLOBAL(u32, relation)(u32 reference, u32 tgid, u32 parent)
+{
+	struct stage *other = stage_referred(reference);
+
+	if (!other)
+		return 0;
+	if (other->parent_pid == tgid)
+		return other->flags & STAGE_CONVERSES ? 0 : RELATED | CHILD;
+	return other->pid == parent || other->parent_pid == parent ? RELATED : 0;
+}
+
+/* The same of all stages at the other side of its pipe. */
+static __always_inline u32 relations(u64 p, const struct pipe *pipe, u32 side)
+{
+	u32 tgid = BPF_CORE_READ(TASK(p), tgid), parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
+	u32 found = 0;
+
+	for (int i = 0; i < PIPE_SLOTS; i++)
+		found |= relation(pipe->stages[side == SIDE_READ][i], tgid, parent);
+	return found;
+}
+
+#define LAST_PART (STAGE_LAST_PART | STAGE_FROM_NOW)
+#define NOT_ITS_OWN 0xffffffff
+
+/*
+ * The flags of the stage that a pipe makes of a shell which reads it as the last part of a pipeline (rule 4); 0 if the
+ * pipe is not of that kind. NOT_ITS_OWN: it does not read the pipe at this moment, maybe a program that it has started
+ * does.
+ */
+static __always_inline u32 last_part(const struct task_state *task, const struct fifo *fifo,
+				     const struct discovery *discovery)
+{
+	if (!took_as_stdin(discovery->address, task, fifo, discovery->now))
+		return 0;
+	return discovery->reading == READS_STDIN ? LAST_PART : NOT_ITS_OWN;
+}
+
 /* Registers a FIFO that is stdin or stdout with its stage, which is made if there is none. */
 static __always_inline void discover_end(struct task_state *task, struct fifo *fifo,
 					 struct discovery *discovery, struct task_state *root)
 {
 	u64 self = discovery->address;
-	u32 tgid = BPF_CORE_READ(TASK(self), tgid), index;
+	u32 tgid = BPF_CORE_READ(TASK(self), tgid), flags, index;
 	struct stage *stage;
 
 	if (root) {
 		share_end(tgid, fifo, discovery, root);
 		return;
 	}
-	if (is_root(discovery->stage, tgid)) {
+	flags = last_part(task, fifo, discovery);
+	if (flags == NOT_ITS_OWN)
+		return;
+	if (!flags && is_root(discovery->stage, tgid)) {
 		register_end(discovery->stage, fifo, discovery->now);
 		return;
 	}
-	index = create_stage(self, task, discovery->stage, discovery->flags, discovery->now);
+	index = create_stage(self, task, discovery->stage, discovery->flags | flags, discovery->now);
 	stage = index ? stage_at(index) : NULL;
 	if (!stage)
 		return;
 	found_stage(discovery, index);
 	stage->exec_ns = task->exec_ns;
+	converses(self, index);	/* before any end joins it */
 	register_end(index, fifo, discovery->now);
 }
 
@@ -114,11 +186,14 @@ static __always_inline void discover_stdio(struct task_struct *p, struct task_st
 
 		if (!fifo_at(discovery->address, fd, &fifo) || fifo.both)
 			continue;
+		fifo.standard = 1;
 		known = known_end(discovery->stage, &fifo.key, fifo.side);
-		if (!known)
+		if (!known) {
+			discovery->reading = reads_asleep(p);
 			discover_end(task, &fifo, discovery, climb_to_root(p, &fifo, discovery));
-		else if (end_stage(known) != discovery->stage && is_root(discovery->stage, p->tgid))
+		} else if (end_stage(known) != discovery->stage && is_root(discovery->stage, p->tgid)) {
 			borrow_end(discovery->stage, &fifo);
+		}
 	}
 }
 
@@ -160,45 +235,17 @@ GLOBAL(int, discover_self)(struct task_state *task, u32 ask, u64 now)
 	return 0;
 }
 
-enum relation_flag {
-	RELATED = 1,	/* siblings, or one is the other's parent */
-	CHILD = 2,
-};
-
-/* What the stage at a slot of a pipe is to a process and its parent: flags of enum relation_flag. */
-GLOBAL(u32, relation)(u32 reference, u32 tgid, u32 parent)
-{
-	struct stage *other = stage_referred(reference);
-
-	if (!other)
-		return 0;
-	if (other->parent_pid == tgid)
-		return RELATED | CHILD;
-	return other->pid == parent || other->parent_pid == parent ? RELATED : 0;
-}
-
-/* The same of all stages at the other side of its pipe. */
-static __always_inline u32 relations(u64 p, const struct pipe *pipe, u32 side)
-{
-	u32 tgid = BPF_CORE_READ(TASK(p), tgid), parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
-	u32 found = 0;
-
-	for (int i = 0; i < PIPE_SLOTS; i++)
-		found |= relation(pipe->stages[side == SIDE_READ][i], tgid, parent);
-	return found;
-}
-
 /*
  * A task falls asleep on a pipe end that none of its stages knows. A process that has not
  * exec'd since its fork, a named FIFO and a standard descriptor make a stage. Otherwise the
  * pipe must have a stage at its other side that this process is related to (rule 4); a shell
- * that reads its child's output is an endpoint.
+ * that reads its child's output is an endpoint, unless fish reads the last part of a pipeline so.
  */
 GLOBAL(int, discover_by_sleep)(u64 p, struct task_state *task, struct fifo *fifo, u32 fd, u64 now)
 {
 	struct pipe_key key;
 	struct pipe *pipe;
-	u32 index, found;
+	u32 index, found, command, flags = 0;
 
 	if (is_gone(task) || !fifo || fifo->both)
 		return 0;
@@ -210,14 +257,18 @@ GLOBAL(int, discover_by_sleep)(u64 p, struct task_state *task, struct fifo *fifo
 		found = pipe ? relations(p, pipe, fifo->side) : 0;
 		if (!found)
 			return 0;
-		if (pipe && found & CHILD && !index && fifo->side == SIDE_READ &&
-		    !(command_flags_of(p) & COMMAND_INTERPRETER)) {
-			set_endpoint(pipe, p, SIDE_READ);
-			return 0;
+		if (pipe && found & CHILD && fifo->side == SIDE_READ) {
+			command = command_flags_of(p);
+			if (command & COMMAND_READS_ANYWHERE) {
+				flags = LAST_PART;
+			} else if (!index && !(command & COMMAND_INTERPRETER)) {
+				set_endpoint(pipe, p, SIDE_READ);
+				return 0;
+			}
 		}
 	}
-	if (!index)
-		index = become_stage(p, task, now);
+	if (!index || flags)
+		index = become_stage(p, task, flags, now);
 	return register_end(index, fifo, now);
 }
 

@@ -21,7 +21,8 @@ struct fifo {
 	u8 side;
 	u8 named;
 	u8 both;	/* opened for reading and writing */
-	u8 unused[3];
+	u8 standard;	/* as END_STANDARD */
+	u8 unused[2];
 };
 
 /* The file at a descriptor of the task, or NULL. */

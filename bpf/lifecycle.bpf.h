@@ -93,7 +93,7 @@ static __always_inline void follow_again(struct task_struct *p, struct task_stat
 static __always_inline void after_exec(struct task_struct *p, struct task_state *task, u64 now)
 {
 	task->exec_id = p->self_exec_id;
-	take_up_pending(task, now);
+	settle_stage(task, now);
 	task->exec_ns = now;
 	task->cached_end = 0;
 	discover_self(task, ASK_USED, now);
@@ -161,7 +161,7 @@ static __always_inline struct task_state *make_state(struct task_struct *p)
 /* A new task is in the stage of the task that made it, if any. */
 static __always_inline void inherit_stage(struct task_state *born, const struct task_state *from)
 {
-	u32 stage = stage_of(from);
+	u32 stage = unretired(stage_of(from));
 
 	if (!stage)
 		return;
@@ -224,7 +224,7 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		return;
 	now = bpf_ktime_get_ns();
 	if (task) {
-		take_up_pending(task, now);
+		settle_stage(task, now);
 		/* a subshell about to have children: they inherit the stage that it belongs to */
 		if (parent->group_leader->flags & PF_FORKNOEXEC)
 			discover_self(task, ASK_READER, now);
@@ -272,7 +272,7 @@ static __always_inline void process_exits(struct task_struct *p)
 	now = bpf_ktime_get_ns();
 	if (missed_exec(p, task))
 		after_exec(p, task, now);
-	take_up_pending(task, now);
+	settle_stage(task, now);
 	/* the last look while its files are open: it may never have exec'd nor slept */
 	discover_self(task, ASK_USED, now);
 	if (is_gone(task))

@@ -47,7 +47,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p)
 
 	command_of(p, &command);
 	of_command = command_flags(&command);
-	flags = stage->flags & (STAGE_PARTIAL | STAGE_ALONE);
+	flags = stage->flags & ~(STAGE_INTERPRETER | STAGE_WRAPPER);
 	if (of_command & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
 	if (of_command & COMMAND_WRAPPER)

@@ -9,8 +9,8 @@
 #ifndef PIPELINED_PARENTS_H
 #define PIPELINED_PARENTS_H
 
+#include "retirement.bpf.h"
 #include "sleep.bpf.h"
-#include "topology.bpf.h"
 
 /* Remembers which pipes the parent of a process being forked can write to; it may close them soon. */
 GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
@@ -49,6 +49,7 @@ struct discovery {
 	u32 flags;	/* of stages that are made */
 	u32 held;	/* the caller must put this stage when done */
 	u32 ask;	/* enum ask */
+	u32 reading;	/* as reads_asleep, of the process itself */
 };
 
 /* Could the parent write to this pipe at the fork, and has it not exec'd since then (rule 4)? */
@@ -59,11 +60,12 @@ static __always_inline int fed_by(const struct task_state *parent, const struct 
 	       (task->fed_by_parent[0] == inode || task->fed_by_parent[1] == inode);
 }
 
-/* Has a stage been seen at the other side of this pipe? */
-GLOBAL(int, has_partner)(const struct fifo *fifo)
+/* Has a stage been seen at the other side of this pipe, whose root is not process `but`? */
+GLOBAL(int, has_partner)(const struct fifo *fifo, u32 but)
 {
 	struct pipe_key key;
 	struct pipe *pipe;
+	struct stage *stage;
 
 	if (!fifo)
 		return 0;
@@ -71,9 +73,11 @@ GLOBAL(int, has_partner)(const struct fifo *fifo)
 	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
 		return 0;
-	for (int i = 0; i < PIPE_SLOTS; i++)
-		if (stage_referred(pipe->stages[fifo->side == SIDE_READ][i]))
+	for (int i = 0; i < PIPE_SLOTS; i++) {
+		stage = stage_referred(pipe->stages[fifo->side == SIDE_READ][i]);
+		if (stage && stage->pid != but)
 			return 1;
+	}
 	return 0;
 }
 
@@ -93,6 +97,7 @@ static __always_inline u32 command_flags_of(u64 p)
 enum hold {
 	PARENT_HOLDS = 1,	/* the other end of the pipe; or it wrote to it and has closed it since */
 	PARENT_ALONE = 2,	/* no other process has that end open */
+	PARENT_STDIO = 4,	/* it has it as its own stdin or stdout */
 };
 
 /*
@@ -111,7 +116,7 @@ static __always_inline u32 parent_hold(u64 self, const struct fifo *fifo,
 	struct pipe_key key = fifo->key;
 
 	if (holds_as_stdio(parent, &key, side))
-		return PARENT_HOLDS | PARENT_ALONE;
+		return PARENT_HOLDS | PARENT_ALONE | PARENT_STDIO;
 	if (side == SIDE_WRITE &&
 	    (flags & COMMAND_SHELL || above->exec_ns > start))
 		return 0;
@@ -134,7 +139,7 @@ static __always_inline void set_endpoint(struct pipe *pipe, u64 process, u32 sid
 
 /*
  * Is a parent that is the endpoint a stage? A parent that writes to its child is one; a parent that
- * reads only if it is an interpreter. To hold a pipe does not prove that it is used: another child may
+ * reads only if it is an interpreter, or a shell asleep on its stdin. To hold a pipe does not prove that it is used: another child may
  * have used it, which has not been discovered yet. A reader asleep on it proves a writer.
  */
 GLOBAL(int, is_parent_stage)(const struct fifo *fifo, u32 ask, u32 hold, u32 flags, int asleep)
@@ -145,14 +150,21 @@ GLOBAL(int, is_parent_stage)(const struct fifo *fifo, u32 ask, u32 hold, u32 fla
 		return 0;
 	side = other_side(fifo->side);
 	if (side == SIDE_READ && !(flags & COMMAND_INTERPRETER))
-		return 0;
+		return asleep && flags & COMMAND_SHELL &&
+		       (hold & PARENT_STDIO || flags & COMMAND_READS_ANYWHERE);
 	return asleep || (hold & PARENT_ALONE && was_used(fifo, side)) ||
 	       (ask == ASK_EAGERLY && side == SIDE_WRITE);
 }
 
+enum parent {
+	NO_STAGE,
+	PARENT_STAGE,
+	PARENT_LAST_PART,	/* a shell that runs the last part of a pipeline itself */
+};
+
 /*
  * Is the other end of a pipe in the hands of the process's parent? If so, the parent becomes the pipe's
- * endpoint. Returns 1 if it is a stage. `above` is the parent's state, `reading` what it is asleep in.
+ * endpoint. Returns which stage it is (enum parent). `above` is the parent's state, `reading` what it is asleep in.
  */
 GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 			const struct discovery *discovery, const struct task_state *above,
@@ -183,7 +195,9 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 	else if (pipe->endpoint_side != side ||
 		 pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid))
 		return 0;	/* nor did it at an earlier look: it may have closed it since */
-	return is_parent_stage(fifo, discovery->ask, hold, flags, asleep);
+	if (!is_parent_stage(fifo, discovery->ask, hold, flags, asleep))
+		return NO_STAGE;
+	return side == SIDE_READ && !(flags & COMMAND_INTERPRETER) ? PARENT_LAST_PART : PARENT_STAGE;
 }
 
 /* Looks for the other end of a pipe at the process's parent, and registers it there. */
@@ -192,22 +206,78 @@ static __always_inline void discover_parent(struct task_struct *p, struct task_s
 {
 	struct task_struct *parent = p->real_parent->group_leader;
 	u64 address = discovery->address;
+	u32 flags = discovery->flags, reading, found;
 	struct task_state *above;
-	u32 found;
 
 	/* it has its new name, but not the rest: on_exec comes later */
 	if (BPF_CORE_READ_BITFIELD(parent, in_execve))
 		return;
 	above = state_of(parent);
-	if (!ask_parent(task, fifo, discovery, above, reads_asleep(parent)))
+	address = (u64)BPF_CORE_READ(TASK(address), real_parent);
+	/* the thread that forked the process may have been faster than the event of its exec */
+	reading = reads_asleep(p->real_parent);
+	if (!reads_pipe(address, reading, &fifo->key)) {
+		address = (u64)BPF_CORE_READ(TASK(address), group_leader);
+		reading = reads_asleep(parent);
+	}
+	switch (ask_parent(task, fifo, discovery, above, reading)) {
+	case NO_STAGE:
 		return;
-	address = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
-	found = stage_of_other(address, above, STATE_OTHER, discovery->flags, discovery->now);
+	case PARENT_LAST_PART:
+		flags |= STAGE_LAST_PART;
+	}
+	if (address != (u64)BPF_CORE_READ(TASK(address), group_leader))
+		above = state_of(p->real_parent);
+	if (!above)
+		return;
+	found = stage_of_other(address, above, STATE_OTHER, flags, discovery->now);
 	if (!found)
 		return;
 	fifo->side = other_side(fifo->side);
+	fifo->standard = 0;
 	register_end(found, fifo, discovery->now);
 	stage_put(found, discovery->now);
+}
+
+/* The parent is the endpoint of a pipe that has none yet. */
+GLOBAL(int, set_first_endpoint)(const struct fifo *fifo, u64 parent)
+{
+	struct pipe_key key;
+	struct pipe *pipe;
+
+	if (!fifo)
+		return 0;
+	key = fifo->key;
+	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
+	if (pipe && !pipe->endpoint_pid)
+		set_endpoint(pipe, parent, other_side(fifo->side));
+	return 0;
+}
+
+/*
+ * Rule 6: does the root of a stage converse with its parent, which is at the other end of both its stdin and its
+ * stdout? Then these pipes join nothing, unless another stage uses them as well.
+ */
+GLOBAL(int, converses)(u64 p, u32 index)
+{
+	u64 parent = (u64)BPF_CORE_READ(TASK(p), real_parent, group_leader);
+	struct stage *stage = stage_at(index);
+	struct fifo in = {}, out = {};
+
+	if (!stage || !fifo_at(p, 0, &in) || !fifo_at(p, 1, &out) || in.both || out.both)
+		return 0;
+	if (!(stage->flags & STAGE_CONVERSES)) {
+		u32 tgid = BPF_CORE_READ(TASK(parent), tgid);
+
+		if (has_partner(&in, tgid) || has_partner(&out, tgid) ||
+		    !holds_anywhere(parent, &in.key, SIDE_WRITE) ||
+		    !holds_anywhere(parent, &out.key, SIDE_READ))
+			return 0;
+		stage->flags |= STAGE_CONVERSES;
+	}
+	set_first_endpoint(&in, parent);
+	set_first_endpoint(&out, parent);
+	return 1;
 }
 
 /* For each end of its own at which no other stage was seen: is it the parent's? Returns whether any was. */
@@ -216,11 +286,13 @@ LOCAL(int, discover_parents)(struct task_struct *p, struct task_state *task,
 {
 	int asked = 0;
 
+	if (is_root(discovery->stage, p->tgid) && converses(discovery->address, discovery->stage))
+		return 0;
 	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
 
 		if (is_root(discovery->stage, p->tgid) && fifo_at(discovery->address, fd, &fifo) &&
-		    !fifo.both && !fifo.named && !has_partner(&fifo)) {
+		    !fifo.both && !fifo.named && !has_partner(&fifo, 0)) {
 			discover_parent(p, task, &fifo, discovery);
 			asked = 1;
 		}
@@ -241,15 +313,15 @@ LOCAL(int, discover_feeding_parent)(struct task_struct *p, struct task_state *ta
 	struct fifo fifo = {};
 	struct pipe_end *end;
 
-	if (!stage || !is_root(task->stage, p->tgid))
+	if (!stage || !is_root(task->stage, p->tgid) || stage->flags & STAGE_CONVERSES)
 		return 0;
 	end = &stage->ends[0];	/* stdin is looked at first */
-	if (end->side_and_flags != SIDE_READ + 1 || fifo_at(discovery.address, 0, &fifo))
+	if (end->side_and_flags != (END_STANDARD | (SIDE_READ + 1)) || fifo_at(discovery.address, 0, &fifo))
 		return 0;
 	fifo.key = end_key(end);
 	fifo.side = SIDE_READ;
 	fifo.pipe = NULL;
-	if (!has_partner(&fifo))
+	if (!has_partner(&fifo, 0))
 		discover_parent(p, task, &fifo, &discovery);
 	return 0;
 }

@@ -44,6 +44,7 @@ enum command_flag {
 	COMMAND_WRAPPER = 2,		/* its stage takes the name of its child */
 	COMMAND_SHELL = 4,		/* holds pipes for its children without using them */
 	COMMAND_ALONE = 8,		/* a stage even when it is in no pipeline */
+	COMMAND_READS_ANYWHERE = 16,	/* runs the last part of a pipeline itself, not with the pipe as its stdin */
 };
 
 enum stage_flag {
@@ -52,6 +53,9 @@ enum stage_flag {
 	STAGE_WRAPPER = 4,	/* name_pid is still a wrapper */
 	STAGE_FROM_NOW = 8,	/* when made: the root's life so far does not count */
 	STAGE_ALONE = 16,	/* made for its name: no pipe was found */
+	STAGE_DRIVER = 32,	/* in its pipeline only because it reads from its own child */
+	STAGE_LAST_PART = 64,	/* a shell that runs the last part of a pipeline itself */
+	STAGE_CONVERSES = 128,	/* its parent is at the other end of both its stdin and its stdout */
 };
 
 /*
@@ -62,6 +66,7 @@ enum stage_flag {
  *   bits 4-5  enum pipe_side + 1 of a borrowed end
  *   bit  6    left: the root has exec'd since the stage used this end, and has it at neither 0 nor 1
  *   bit  7    unused: left, and nothing had been read or written before
+ *   bit  8    standard: the root's stdin or stdout, or named by its arguments
  */
 #define END_SIDE_MASK 3
 #define END_JOINED 4
@@ -69,10 +74,12 @@ enum stage_flag {
 #define END_BORROWED_SHIFT 4
 #define END_LEFT 64
 #define END_UNUSED 128
+#define END_STANDARD 256
 
 #define COMM_LEN 16
 #define STAGE_ENDS 8	/* pipe ends remembered per stage */
 #define PIPE_SLOTS 8	/* stages remembered per side of a pipe */
+#define PIPELINE_DRIVERS 2	/* drivers that leave a pipeline by themselves; more stay to their end */
 #define LEVEL_COUNT 9	/* 0 … 7, 8+ */
 
 /*
@@ -80,6 +87,8 @@ enum stage_flag {
  *   bits  0-15  threads on CPU, and inner stages that are on CPU
  *   bits 16-31  threads waiting for disk, and inner stages that do
  *   bits 32-49  enclosing stage, 0 = none
+ *   bit  61     a shell that runs the last part of a pipeline, as STAGE_LAST_PART
+ *   bit  62     the stage has retired: its threads no longer count for it, and are about to leave it
  *   bit  63     the stage has ended and no longer holds the enclosing one
  */
 #define WORD_CPU 1ULL
@@ -87,6 +96,8 @@ enum stage_flag {
 #define WORD_DISK (1ULL << 16)
 #define WORD_DISK_MASK (0xffffULL << 16)
 #define WORD_OUTER_SHIFT 32
+#define WORD_LAST_PART (1ULL << 61)
+#define WORD_RETIRED (1ULL << 62)
 #define WORD_ENDED (1ULL << 63)
 #define INDEX_MASK 0x3ffffULL
 #define GENERATION_SHIFT 18	/* a reference is generation << 18 | index */
@@ -126,6 +137,8 @@ struct pipeline {
 	__u64 alias;		/* the stage into whose pipeline this one was merged, 0 = none */
 	__u64 time_ns[LEVEL_COUNT][2];	/* by level and by "any waiting for disk" */
 	__u64 start_ns;
+	__u64 members;		/* live stages that are no drivers; the last one to end retires the drivers */
+	__u64 drivers[PIPELINE_DRIVERS];	/* stages, 0 = none */
 };
 
 /* One place in a pipeline: a root process and its descendants. */
@@ -148,7 +161,7 @@ struct stage {
 	__u64 children_cpu_ns;
 	__u64 children_life_ns;
 	__u64 start_ns;		/* CLOCK_MONOTONIC; 0: the record is free or being filled */
-	__u64 end_ns;		/* 0 while any thread or inner stage lives */
+	__u64 end_ns;		/* 0 while any thread or inner stage lives, unless it has retired */
 	__u64 exec_ns;		/* last exec of the root, 0 = none seen */
 	__u64 root_start_ns;
 	__u64 parent_start_ns;
@@ -159,7 +172,7 @@ struct stage {
 	__u32 parent_pid;
 	__u32 name_pid;		/* the process that names the stage */
 	__u32 flags;
-	__u32 unused;
+	__u32 read_children;	/* children of its root that are in its pipeline because it reads from them */
 	char comm[COMM_LEN];
 	struct pipe_end ends[STAGE_ENDS];
 };

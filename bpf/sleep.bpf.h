@@ -145,8 +145,10 @@ GLOBAL(int, reads_pipe)(u64 p, u32 reading, const struct pipe_key *key)
 	return key && reading && fifo_at(p, reading - 1, &fifo) && same_pipe(&fifo.key, key);
 }
 
+#define READS_STDIN 1
+
 /* The descriptor in whose read a task is asleep, plus 1; 0 if it is not in one. */
-static __always_inline u32 reads_asleep(struct task_struct *p)
+LOCAL(u32, reads_asleep)(struct task_struct *p)
 {
 	struct call call = {};
 

@@ -9,6 +9,7 @@
 #ifndef PIPELINED_STAGES_H
 #define PIPELINED_STAGES_H
 
+#include "members.bpf.h"
 #include "naming.bpf.h"
 
 #define RETRIES 8
@@ -31,18 +32,6 @@ static __always_inline void stage_hold(u32 index)
 		__sync_fetch_and_add(&stage->live, 1);
 }
 
-static __always_inline void count_ended(void)
-{
-	struct control *control = control_page();
-	u64 ended;
-
-	if (!control)
-		return;
-	ended = __sync_fetch_and_add(&control->ended, 1) + 1;
-	if (ended == control->wake_at)
-		bpf_ringbuf_output(MAP(wakeups), &ended, sizeof(ended), 0);
-}
-
 /* Gives up one hold on a stage. The last one ends it, and possibly those around it. */
 GLOBAL(int, stage_put)(u32 index, u64 now)
 {
@@ -52,9 +41,13 @@ GLOBAL(int, stage_put)(u32 index, u64 now)
 
 		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
 			return 0;
-		pipeline_add(index, 0, now);
-		stage->end_ns = now;	/* after its time: a sweep that sees the one sees the other */
-		count_ended();
+		if (!(stage->word & WORD_RETIRED)) {
+			pipeline_add(index, 0, now);
+			stage->end_ns = now;	/* after its time: a sweep that sees the one sees the other */
+			count_ended();
+			if (!(stage->flags & STAGE_DRIVER))
+				members_add(index, -1, now);
+		}
 		/* set_outer may be moving it: whichever comes first gives up the hold */
 		index = word_outer(__sync_fetch_and_or(&stage->word, WORD_ENDED));
 	}
@@ -160,8 +153,9 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	pipeline->start_ns = start;
 	pipeline->time_ns[0][0] = now - start - cpu;
 	pipeline->time_ns[1][0] = cpu;
+	pipeline->members = 1;
 	stage_hold(outer);
-	stage->word = (u64)outer << WORD_OUTER_SHIFT;
+	stage->word = (u64)outer << WORD_OUTER_SHIFT | (flags & STAGE_LAST_PART ? WORD_LAST_PART : 0);
 	stage->start_ns = start;	/* from now on the sweep sees it */
 	return index;
 }
@@ -265,7 +259,16 @@ static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
 {
 	struct stage *stage = task->stage ? stage_at(task->stage) : NULL;
 
-	return stage && stage->pid == tgid ? task->stage : 0;
+	return stage && stage->pid == tgid && !(stage->word & WORD_RETIRED) ? task->stage : 0;
+}
+
+/* The same; a shell that runs the last part of a pipeline (STAGE_LAST_PART in `flags`) has a stage of its own for that. */
+static __always_inline u32 own_stage_for(const struct task_state *task, u32 tgid, u32 flags)
+{
+	u32 index = own_stage(task, tgid);
+	struct stage *stage = index ? stage_at(index) : NULL;
+
+	return stage && flags & ~stage->flags & STAGE_LAST_PART ? 0 : index;
 }
 
 /* The stage of which another process is the root, made if there is none. The caller holds it. */
@@ -275,7 +278,7 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 
 	if (is_gone(task))
 		return 0;
-	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	index = own_stage_for(task, BPF_CORE_READ(TASK(p), tgid), flags);
 	if (index) {
 		stage_hold(index);
 		return index;
@@ -283,13 +286,13 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 	if (!claim(task))
 		return 0;
 	pending = task->pending;
-	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	index = own_stage_for(task, BPF_CORE_READ(TASK(p), tgid), flags);
 	if (pending || index) {
 		index = pending ? pending : index;
 		stage_hold(index);
 	} else {
 		note(task, BPF_CORE_READ(TASK(p), pid));
-		index = create_stage(p, task, task->stage, flags | STAGE_FROM_NOW, now);
+		index = create_stage(p, task, unretired(task->stage), flags | STAGE_FROM_NOW, now);
 		if (index && !(task->stage == 0 && task->clock == 0 &&
 			       adopt(task, index, state, now))) {
 			stage_hold(index);
@@ -317,17 +320,17 @@ static __always_inline void stage_exec(u32 index, u64 now)
 	}
 }
 
-/* The current process becomes the root of a new stage. Returns 0 if there is no room. */
-static __always_inline u32 become_stage(u64 p, struct task_state *task, u64 now)
+/* The current process becomes the root of a new stage with these flags. Returns 0 if there is no room. */
+static __always_inline u32 become_stage(u64 p, struct task_state *task, u32 flags, u64 now)
 {
 	u32 index;
 
 	if (!claim(task))
 		return 0;
 	take_up_pending(task, now);
-	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	index = own_stage_for(task, BPF_CORE_READ(TASK(p), tgid), flags);
 	if (!index) {
-		index = create_stage(p, task, task->stage, 0, now);
+		index = create_stage(p, task, task->stage, flags, now);
 		if (index) {
 			enter_stage(task, index, now);
 			stage_put(index, now);

@@ -45,7 +45,7 @@ static __always_inline u32 inherited_stage(struct task_struct *p)
 	above = state_of(leader);
 	if (is_gone(above) || (is_main && p->start_time < above->exec_ns))
 		return 0;
-	return above->stage;
+	return unretired(above->stage);
 }
 
 /* A task in no stage: it was running before the daemon, or was not known to use a pipe. */
@@ -80,7 +80,8 @@ static __always_inline void tick_pipelines(u32 index, u64 now)
 	struct stage *stage;
 
 	for_each_enclosing_stage(stage, index)
-		pipeline_add(index, 0, now);
+		if (!(stage->word & WORD_RETIRED))
+			pipeline_add(index, 0, now);
 }
 
 /* The sweep is over. The process that made it may be the one to follow. */
@@ -123,6 +124,10 @@ static __always_inline void sweep_task(struct task_struct *p, u64 address)
 		return;
 	bring_up_to_date(task, is_on_cpu(p), now);
 	credit_usage(address, task);
+	end_last_part(address, task->stage, now);
+	if (is_retired(task->stage))
+		leave_asleep(task, now);
+	move_inner_out(task->stage, now);
 	name_again(address, task->stage);
 	tick_pipelines(task->stage, now);
 }

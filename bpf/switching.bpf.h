@@ -221,7 +221,7 @@ static __always_inline void leave_cpu(struct task_struct *p, struct task_state *
 		return;
 	now = *clock = bpf_ktime_get_ns();
 	repair_missed_switch(p, task, now);
-	take_up_pending(task, now);
+	settle_stage(task, now);
 	if (p->__state & TASK_DEAD) {
 		end_task(p, task, now);
 		return;

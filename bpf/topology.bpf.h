@@ -35,16 +35,33 @@ GLOBAL(int, merge)(u32 a, u32 b, u64 now)
 {
 	u32 ra = pipeline_root(a), rb = pipeline_root(b), winner, loser;
 	struct pipeline *pa = pipeline_at(ra), *pb = pipeline_at(rb);
+	u64 members;
+	int merged;
 
 	if (ra == rb || !pa || !pb)
 		return 1;
 	winner = older(pa, ra, pb, rb) ? ra : rb;
 	loser = winner == ra ? rb : ra;
 	pb = pipeline_at(loser);
-	if (!pb || __sync_val_compare_and_swap(&pb->alias, 0, winner) != 0)
+	if (!pb)
 		return 0;
-	pipeline_add(winner, __sync_lock_test_and_set(&pb->moment, 0) & ~PIPELINE_CLOCK_MASK, now);
-	return 1;
+	/* before the alias, so that the winner never seems to be without members */
+	members = pb->members;
+	members_add(winner, members, now);
+	merged = __sync_val_compare_and_swap(&pb->alias, 0, winner) == 0;
+	if (merged) {
+		pipeline_add(winner, __sync_lock_test_and_set(&pb->moment, 0) & ~PIPELINE_CLOCK_MASK,
+			     now);
+		for (int at = 0; at < PIPELINE_DRIVERS; at++)
+			if (pb->drivers[at])
+				add_driver(winner, pb->drivers[at]);
+		members = __sync_lock_test_and_set(&pb->members, 0) - members;
+	} else {
+		members = -members;
+	}
+	if (members)
+		members_add(winner, members, now);
+	return merged;
 }
 
 /* What a stage credited to the one around it is taken off there, now that it has been moved out. */
@@ -140,32 +157,83 @@ static __always_inline u32 side_and_flags_of(u32 index, const struct pipe_key *k
 	return stage && slot >= 0 ? end_of(stage, slot)->side_and_flags : 0;
 }
 
-/* Rules 2 to 4 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
-static __always_inline int is_edge(u32 writer_index, u32 reader_index, const struct fifo *fifo)
+/* How a pipe joins its writer and its reader. */
+enum edge {
+	NO_EDGE,
+	EDGE,
+	EDGE_FROM_CHILD,	/* only because the reader reads from its own child */
+};
+
+/*
+ * May this end join a child with its parent? Between processes that fork without exec'ing other descriptors carry
+ * messages (a browser, a pool of workers).
+ */
+static __always_inline int is_standard(const struct stage *child, u32 side_and_flags)
+{
+	return side_and_flags & END_STANDARD && !(child->flags & STAGE_CONVERSES);
+}
+
+/* dash writes a large here-document in a child that has the pipe at another descriptor than stdout, and does nothing else. */
+static __always_inline int writes_document(const struct stage *writer, u32 side_and_flags)
+{
+	struct command command = {};
+
+	if (side_and_flags & END_STANDARD || writer->execs || writer->forks)
+		return 0;
+	__builtin_memcpy(command.name, writer->comm, COMM_LEN);
+	return command_flags(&command) & COMMAND_SHELL;
+}
+
+/* Is this the pipe that a shell reads which runs the last part of a pipeline? Others are those of $(...) in it. */
+static __always_inline int is_last_part(u32 index, const struct pipe_key *key)
+{
+	return find_end(index, key, SIDE_READ) == 0;
+}
+
+/* So many children of a stage are in its pipeline because it reads from them; others are only its descendants. */
+#define MAX_READ_CHILDREN 64
+
+/* The same if the writer is the reader's child (rules 3 and 4), and has the pipe as its stdout. */
+static __always_inline enum edge edge_to_parent(const struct stage *writer, const struct stage *reader,
+						u32 reader_index, const struct fifo *fifo)
+{
+	if (side_and_flags_of(reader_index, &fifo->key, SIDE_READ) & END_LEFT)
+		return NO_EDGE;
+	if (writer->root_start_ns < reader->exec_ns)
+		return EDGE;
+	if (reader->flags & STAGE_LAST_PART && is_last_part(reader_index, &fifo->key))
+		return EDGE;
+	return reader->flags & STAGE_INTERPRETER && !writer->end_ns &&
+	       reader->read_children < MAX_READ_CHILDREN ? EDGE_FROM_CHILD : NO_EDGE;
+}
+
+/* Rules 2 to 4, 6 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
+GLOBAL(int, edge_between)(u32 writer_index, u32 reader_index, const struct fifo *fifo)
 {
 	struct stage *writer = stage_at(writer_index), *reader = stage_at(reader_index);
 
-	if (!writer || !reader)
-		return 0;
+	if (!writer || !reader || !fifo || (writer->word | reader->word) & WORD_RETIRED)
+		return NO_EDGE;
 	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
-		return 0;
+		return NO_EDGE;
 	if ((side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE) |
 	     side_and_flags_of(reader_index, &fifo->key, SIDE_READ)) & END_UNUSED)
-		return 0;
+		return NO_EDGE;
 	if (fifo->named)	/* the next job may use the same FIFO: both must have lived at the same time */
 		return (writer->live || writer->end_ns > reader->root_start_ns) &&
-		       (reader->live || reader->end_ns > writer->root_start_ns);
+		       (reader->live || reader->end_ns > writer->root_start_ns) ? EDGE : NO_EDGE;
 	if (writer->parent_pid == reader->parent_pid &&
 	    writer->parent_start_ns == reader->parent_start_ns)
-		return 1;
+		return writes_document(writer, side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE)) ?
+			       NO_EDGE : EDGE;
 	if (reader->parent_pid == writer->pid)
-		return 1;
+		return is_standard(reader, side_and_flags_of(reader_index, &fifo->key, SIDE_READ)) ?
+			       EDGE : NO_EDGE;
 	if (writer->parent_pid == reader->pid)
-		return (writer->root_start_ns < reader->exec_ns ||
-			reader->flags & STAGE_INTERPRETER) &&
-		       !(side_and_flags_of(reader_index, &fifo->key, SIDE_READ) & END_LEFT);
+		return is_standard(writer, side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE)) ?
+			       edge_to_parent(writer, reader, reader_index, fifo) : NO_EDGE;
 	/* the child of tee in rule 3 writes to tee's reader: both are in the pipeline already */
-	return pipeline_root(writer_index) == pipeline_root(reader_index);
+	return pipeline_root(writer_index) == pipeline_root(reader_index) ? EDGE : NO_EDGE;
 }
 
 static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u32 side)
@@ -174,22 +242,80 @@ static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u
 	int slot = find_end(index, key, side);
 
 	if (stage && slot >= 0)
-		end_of(stage, slot)->side_and_flags = (side + 1) | END_JOINED;
+		end_of(stage, slot)->side_and_flags =
+			(end_of(stage, slot)->side_and_flags & END_STANDARD) | (side + 1) | END_JOINED;
+}
+
+static __always_inline int has_edges(const struct stage *stage)
+{
+	for (int i = 0; i < STAGE_ENDS; i++)
+		if (stage->ends[i].side_and_flags & END_JOINED)
+			return 1;
+	return 0;
+}
+
+#define BOTH_MEMBERS -1
+
+/*
+ * Marks the ends of a pipe that is an edge of this kind between stage `index`, whose end `fifo` is, and stage `found`.
+ * Returns the stage that it makes a driver, BOTH_MEMBERS, or 0: neither.
+ */
+GLOBAL(int, mark_edge)(u32 edge, u32 index, u32 found, const struct fifo *fifo)
+{
+	struct stage *stage, *other;
+	u32 writer, reader;
+	int only;
+
+	if (!fifo)
+		return 0;
+	writer = fifo->side == SIDE_WRITE ? index : found;
+	reader = fifo->side == SIDE_WRITE ? found : index;
+	stage = stage_at(reader);
+	other = stage_at(writer);
+	if (!stage || !other)
+		return 0;
+	/* not with its parent: another process feeds or reads what seemed to converse */
+	stage->flags &= ~STAGE_CONVERSES;
+	other->flags &= ~STAGE_CONVERSES;
+	only = !has_edges(stage) && !(stage->flags & STAGE_ALONE);
+	if (edge == EDGE_FROM_CHILD &&
+	    !(side_and_flags_of(writer, &fifo->key, SIDE_WRITE) & END_JOINED))
+		stage->read_children++;
+	mark_joined(writer, &fifo->key, SIDE_WRITE);
+	mark_joined(reader, &fifo->key, SIDE_READ);
+	if (edge != EDGE_FROM_CHILD)
+		return BOTH_MEMBERS;
+	return only ? reader : 0;
+}
+
+/* Two stages have been joined; `made` is what mark_edge returned. */
+GLOBAL(int, set_membership)(int made, u32 index, u32 found, u64 now)
+{
+	if (made == BOTH_MEMBERS) {
+		become_member(index, now);
+		become_member(found, now);
+	} else if (made) {
+		become_driver(made, now);
+	}
+	return 0;
 }
 
 /* Joins a stage with one that was seen at the other side of its pipe, if the pipe is an edge. */
 GLOBAL(int, join_partner)(u32 index, u32 reference, const struct fifo *fifo, u64 now)
 {
-	struct stage *stage = stage_at(index), *other = stage_referred(reference);
+	struct stage *other = stage_referred(reference);
 	u32 found = reference & INDEX_MASK;
+	int edge, made;
 
-	if (!stage || !other || !fifo)
+	if (!other || !fifo)
 		return 0;
-	if (!(fifo->side == SIDE_WRITE ? is_edge(index, found, fifo) : is_edge(found, index, fifo)))
+	edge = fifo->side == SIDE_WRITE ? edge_between(index, found, fifo) :
+					  edge_between(found, index, fifo);
+	if (edge == NO_EDGE)
 		return 0;
-	mark_joined(index, &fifo->key, fifo->side);
-	mark_joined(found, &fifo->key, fifo->side == SIDE_READ ? SIDE_WRITE : SIDE_READ);
-	return join(index, found, now);
+	made = mark_edge(edge, index, found, fifo);
+	join(index, found, now);
+	return set_membership(made, index, found, now);
 }
 
 /*
@@ -274,10 +400,13 @@ GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 		return 0;
 	key = fifo->key;
 	slot = find_end(index, &key, fifo->side);
-	if (slot < 0)
-		add_end(stage, fifo, fifo->side + 1);
-	else
+	if (slot < 0) {
+		add_end(stage, fifo, (fifo->side + 1) | (fifo->standard ? END_STANDARD : 0));
+	} else {
 		end_of(stage, slot)->side_and_flags &= ~(END_LEFT | END_UNUSED);
+		if (fifo->standard)
+			end_of(stage, slot)->side_and_flags |= END_STANDARD;
+	}
 	pipe = pipe_at(&key);
 	if (!pipe)
 		return 0;
@@ -408,6 +537,7 @@ GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 	side = end_side(end);
 	fifo.key = end_key(end);
 	fifo.side = side - 1;
+	fifo.standard = !!(end->side_and_flags & END_STANDARD);
 	if (end->side_and_flags & END_BORROWED) {
 		if (known_end(word_outer(stage->word), &fifo.key, fifo.side))
 			return 0;

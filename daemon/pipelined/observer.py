@@ -199,6 +199,11 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             return self._model.runs()
 
+    def conversations(self) -> list[Run]:
+        """Live stages that talk both ways, which are no pipelines: they are in no other list."""
+        with self._lock:
+            return self._model.conversations()
+
     def live(self) -> int:
         """How many runs are live."""
         with self._lock:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -200,14 +200,6 @@ TALKS = [
             "last.sh": "#!/bin/bash\necho 0\nwhile read -r x; do echo $x; done\n",
         },
     ),
-    Talk(
-        "a FIFO back at another descriptor",
-        "mkfifo f; ./first.sh 3< f | ./last.sh 3> f",
-        {
-            "first.sh": "#!/bin/bash\nfor i in {1..50}; do echo $i; read -r x <&3; done\n",
-            "last.sh": "#!/bin/bash\nwhile read -r x; do echo $x >&3; done\n",
-        },
-    ),
 ]
 
 
@@ -269,7 +261,7 @@ def test_three_stages_with_a_fifo_back_to_the_first_are_a_pipeline(
         Talk(
             "three",
             "mkfifo f; ./first.sh < f | sed -u s/x/y/ | ./last.sh > f",
-            TALKS[-2].files,
+            TALKS[-1].files,
             found={"first.sh|sed|last.sh": 1},
         )
     )
@@ -278,20 +270,31 @@ def test_three_stages_with_a_fifo_back_to_the_first_are_a_pipeline(
     assert edges == [("first.sh", "sed"), ("last.sh", "first.sh"), ("sed", "last.sh")]
 
 
-def all_with_conversations(observer: Observer) -> list[Run]:
-    """The one place that says how conversations are asked for."""
-    runs: Any = observer.runs
-    found: list[Run] = runs(conversations=True)
-    return found
-
-
-def test_conversations_are_there_for_who_asks(watch: Watch) -> None:
-    (watch.directory / "talk.py").write_text(COMMUNICATE)
-    known = {run.id for run in all_with_conversations(watch.observer)}
-    assert watch.run(f"{PYTHON} talk.py").runs == []
-    asked = [run for run in all_with_conversations(watch.observer) if run.id not in known]
-    names = sorted(tuple(sorted(stage.command for stage in run.stages)) for run in asked)
-    assert names == [*[("python3", "sort")] * 3, ("python3", "tr")]
+def test_live_conversations_are_listed_for_who_asks(watch: Watch) -> None:
+    """The child with its parent as endpoint; or both, if it is not the parent that it talks to."""
+    talks = TALKS[-1]
+    for name, text in talks.files.items():
+        (watch.directory / name).write_text(text.replace("-lt 50", "-lt 1000000"))
+        (watch.directory / name).chmod(0o755)
+    coprocess = "coproc sort; sleep 60 & echo b >&${COPROC[1]}; wait"
+    started = [watch.start(talks.script), watch.start(coprocess)]
+    try:
+        end = time.monotonic() + 10
+        found: dict[str, Run] = {}
+        while len(found) < 2:
+            assert time.monotonic() < end, f"only {set(found)}"
+            watch.observer.sweep()
+            found = {run.pipeline: run for run in watch.observer.conversations()}
+        assert not [run for run in watch.observer.runs() if run.live]
+    finally:
+        for command in started:
+            command.kill()
+            command.finish()
+    assert set(found) == {"first.sh|last.sh", "sort"}
+    ends = {(end.command, end.side) for end in found["sort"].endpoints}
+    assert ends == {("bash", "read"), ("bash", "write")}
+    watch.observer.sweep()
+    assert not watch.observer.conversations()
 
 
 #: A browser as test frameworks start it: requests go to its descriptor 3, answers come from 4.

@@ -437,18 +437,23 @@ def test_a_run_lasts_as_long_as_its_pipeline_not_as_its_driver(watch: Watch) -> 
 #: Reads three children in turn. While it reads it computes, and between them it computes more.
 #: Prints the Unix times around each child, and the seconds that it was on CPU meanwhile.
 READS_IN_TURN = """
-import json
+import json, os
 def compute(seconds):
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
 times = []
-for _ in range(3):
+for turn in range(3):
     compute(0.1)
+    child = (
+        "for i in 1 2 3 4; do sleep 0.05; echo $i;"
+        f" until [ -e worked-on-{turn}-$i ]; do sleep 0.01; done; done"
+    )
     began, before = time.time(), time.process_time()
-    with Popen("for i in 1 2 3 4; do sleep 0.05; echo $i; done", shell=True, stdout=PIPE) as child:
-        for line in child.stdout:
+    with Popen(child, shell=True, stdout=PIPE) as lines:
+        for line in lines.stdout:
             compute(0.02)
+            os.mkdir(f"worked-on-{turn}-{int(line)}")
     times.append([began, time.time(), time.process_time() - before])
 compute(0.1)
 print(json.dumps(times), flush=True)
@@ -462,8 +467,8 @@ def test_an_interpreter_is_a_stage_only_while_the_child_that_it_reads_lives(watc
     assert [(run.pipeline, run.series.nested) for run in runs] == [("sh|python3", False)] * 3
     for run, (began, ended, cpu) in zip(runs, json.loads(observed.stdout), strict=True):
         assert began - GAP <= run.start and (run.end or 0) <= ended + GAP
-        # the child ends when Python has still a line to work on, and is forked before
-        assert 0.4 * cpu <= run.stages[1].cpu_seconds <= cpu + GAP
+        # the child is forked before, and ends after the last line has been worked on
+        assert 0.7 * cpu <= run.stages[1].cpu_seconds <= cpu + GAP
     assert all((a.end or 0) <= b.start + GAP for a, b in pairwise(runs))
 
 
@@ -480,15 +485,37 @@ for _ in range(2):
 """
 
 
-def test_children_read_at_the_same_time_are_branches_of_one_run(watch: Watch) -> None:
+def test_threads_that_read_a_child_each_are_in_a_run_each(watch: Watch) -> None:
     observed = drive_python(watch, TWO_AT_ONCE)
-    assert count(run.series for run in observed.runs) == {("seq|python3", False): 2}
+    assert count(run.series for run in observed.runs) == {("seq|python3", False): 4}
     for run in observed.runs:
-        assert [stage.place for stage in run.stages] == [(1, "seq"), (1, "seq"), (2, "python3")]
+        assert [stage.place for stage in run.stages] == [(1, "seq"), (2, "python3")]
+
+
+#: Both children live until both have been read from, and are slow enough for it to sleep.
+TWO_READ_AT_ONCE = """
+child = "sleep {}; echo line; until [ -e done ]; do sleep 0.02; done"
+children = [Popen(child.format(delay), shell=True, stdout=PIPE) for delay in (0.2, 0.6)]
+for child in children:
+    child.stdout.readline()
+open("done", "w").close()
+for child in children:
+    child.communicate()
+"""
+
+
+def test_children_that_one_thread_reads_are_branches_of_one_run(watch: Watch) -> None:
+    observed = drive_python(watch, TWO_READ_AT_ONCE)
+    assert count(run.series for run in observed.runs) == {("sh|python3", False): 1}
+    assert [stage.place for stage in observed.runs[0].stages] == [
+        (1, "sh"),
+        (1, "sh"),
+        (2, "python3"),
+    ]
 
 
 THREADS_READ = """
-SEQ = ["sh", "-c", "sleep 0.1; exec seq 10"]
+SEQ = ["sh", "-c", "sleep 0.4; exec seq 10"]
 def work():
     for _ in range(5):
         assert len(chain(SEQ, ["sort"])) == 21

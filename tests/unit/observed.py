@@ -52,6 +52,7 @@ class FakeObserver:
 
     def __init__(self, *runs: Run, totals: Mapping[Series, Any] | None = None) -> None:
         self.seen = list(runs)
+        self.talks: list[Run] = []
         self.loader = "libbpf"
         self.calls: list[str] = []
         """Of `start`, `attach_optional`, `settle` and `close`, in their order."""
@@ -96,6 +97,9 @@ class FakeObserver:
 
     def runs(self) -> list[Run]:
         return list(self.seen)
+
+    def conversations(self) -> list[Run]:
+        return list(self.talks)
 
     def live(self) -> int:
         return sum(run.live for run in self.seen)

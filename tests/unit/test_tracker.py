@@ -131,6 +131,41 @@ def test_a_run_whose_every_pipe_has_both_ends_is_finished_soon() -> None:
     assert not watched.runs()[0].live
 
 
+def test_a_run_is_finished_though_threads_of_a_stage_that_retired_live() -> None:
+    watched = model()
+    first, driver = group(end=105.0).stages
+    ended = replace(group(end=105.0), stages=(first, replace(driver, retired=True, live=3)))
+    assert watched.update([ended], 107.0) == []  # its record is still in use
+    (run,) = watched.runs()
+    assert (run.live, run.end, run.stages[1].end) == (False, 105.0 + UNIX, 105.0 + UNIX)
+    left = replace(ended, stages=(first, replace(driver, retired=True)))
+    assert len(watched.update([left], 108.0)) == 2
+    (totals,) = watched.totals().values()
+    assert totals.runs == 1
+
+
+def test_a_conversation_is_in_no_list_but_its_own_until_it_ends() -> None:
+    finished: list[Finished] = []
+    watched = model(on_finished=finished.append)
+    watched.update([replace(group(cpu=2.0), conversation=True)], 104.0)
+    assert (watched.runs(), watched.live, watched.totals()) == ([], 0, {})
+    (talk,) = watched.conversations()
+    assert (talk.pipeline, talk.stages[0].cpu_seconds) == ("cat|wc", 2.0)
+    assert talk.stages[0].user_seconds + talk.stages[0].system_seconds == pytest.approx(2.0)
+    over = watched.update([replace(group(end=105.0), conversation=True)], 107.0)
+    assert len(over) == 2
+    assert (watched.conversations(), watched.runs(), finished) == ([], [], [])
+
+
+def test_a_pipeline_inside_a_conversation_is_top_level() -> None:
+    watched = model()
+    inner = replace(group(), root=11, stages=tuple(replace(s, outer=1) for s in group().stages))
+    inner = replace(inner, stages=tuple(replace(s, index=s.index + 10) for s in inner.stages))
+    watched.update([replace(group(), conversation=True), inner], 104.0)
+    (run,) = watched.runs()
+    assert (run.series.nested, run.parent) == (False, None)
+
+
 def test_a_settled_run_is_counted_once() -> None:
     watched = model()
     watched.update([group(end=105.0)], 105.05, settle=True)

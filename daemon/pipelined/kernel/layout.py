@@ -55,10 +55,12 @@ COMMAND_INTERPRETER = 1
 COMMAND_WRAPPER = 2
 COMMAND_SHELL = 4
 COMMAND_ALONE = 8
+COMMAND_READS_ANYWHERE = 16
 
 # Flags of a stage.
 STAGE_PARTIAL = 1
 STAGE_ALONE = 16
+STAGE_CONVERSES = 128
 
 # Bits of `pipe_end.side_and_flags`; the side is `enum pipe_side` + 1.
 END_SIDE_MASK = 3
@@ -71,10 +73,12 @@ SIDE_WRITE = 1
 COMM_LEN = 16
 STAGE_ENDS = 8
 PIPE_SLOTS = 8
+PIPELINE_DRIVERS = 2
 
 # The word of a stage, and references to stages in the slots of a pipe.
 WORD_OUTER_SHIFT = 32
 INDEX_MASK = 0x3FFFF
+WORD_RETIRED = 1 << 62
 GENERATION_SHIFT = 18
 
 #: In place of a process's id in `control.watch_pid`.
@@ -112,6 +116,8 @@ class Pipeline(Structure):
         ("alias", c_uint64),
         ("time_ns", c_int64 * 2 * len(LEVELS)),
         ("start_ns", c_uint64),
+        ("members", c_uint64),
+        ("drivers", c_uint64 * PIPELINE_DRIVERS),
     )
 
 
@@ -139,7 +145,7 @@ class Stage(Structure):
         ("parent_pid", c_uint32),
         ("name_pid", c_uint32),
         ("flags", c_uint32),
-        ("unused", c_uint32),
+        ("read_children", c_uint32),
         ("comm", c_char * COMM_LEN),
         ("ends", PipeEnd * STAGE_ENDS),
     )

@@ -40,6 +40,7 @@ __all__ = [
     "decode_pipeline",
     "decode_readahead",
     "decode_stage",
+    "is_conversation",
     "text",
 ]
 
@@ -147,6 +148,10 @@ class StageRecord:
     """Made for its name, or for `pipelined run`; its pipes, if any, lead outside the stages."""
     command: str
     ends: tuple[EndRecord, ...]
+    converses: bool = False
+    """Its parent is at the other end of both its stdin and its stdout."""
+    retired: bool = False
+    """It is over, though threads or inner stages of it may live: they are about to leave it."""
     borrows: bool = False
     """It uses a pipe of the stage around it."""
     functions: tuple[int, ...] = ()
@@ -155,6 +160,11 @@ class StageRecord:
     """The values of `struct readahead`; empty if that tier is off."""
     raw: RawStage = (b"", b"", b"")
     """What this was decoded from."""
+
+    @property
+    def ended(self) -> bool:
+        """It is over: `end_ns` is final."""
+        return bool(self.end_ns) and (self.retired or not self.live)
 
 
 @dataclass(slots=True, eq=False)
@@ -180,11 +190,15 @@ class Group:
     endpoints: tuple[Endpoint, ...] = ()
     slot_edges: tuple[tuple[int, int], ...] = ()
     """(writer, reader) record indexes of edges that are missing in the stages' own ends."""
+    conversation: bool = False
+    """Its pipes lead both ways (`is_conversation`)."""
 
     @property
     def is_run(self) -> bool:
         """Several joined stages, or a single one that reads files and has forked nothing."""
         stage = self.stages[0]
+        if self.conversation:
+            return False
         return len(self.stages) > 1 or (
             stage.alone and stage.counted[_READ_BYTES] >= READS_ALONE and not stage.counted[_FORKS]
         )
@@ -213,7 +227,9 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.raw = raw
     stage.index = index
     stage.outer = word >> layout.WORD_OUTER_SHIFT & layout.INDEX_MASK
+    stage.retired = bool(word & layout.WORD_RETIRED)
     stage.partial = bool(flags & layout.STAGE_PARTIAL)
+    stage.converses = bool(flags & layout.STAGE_CONVERSES)
     stage.alone = bool(flags & layout.STAGE_ALONE)
     stage.command = text(comm)
     stage.counted = counted = list(_COUNTED.unpack_from(record))
@@ -238,6 +254,29 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     else:
         stage.readahead = _READAHEAD.unpack(readahead) if readahead else ()
     return stage
+
+
+def is_conversation(stages: Sequence[StageRecord]) -> bool:
+    """Whether stages talk to each other, or one to its parent, and pass nothing on.
+
+    That is so if between any two stages that a pipe joins another one leads back. A chain of three
+    or more that leads back to its first stage is a pipeline.
+    """
+    if len(stages) == 1:
+        return stages[0].converses
+    sides: dict[bytes, dict[str, set[int]]] = {}
+    for stage in stages:
+        for end in stage.ends:
+            if end.joined:
+                ends = sides.setdefault(end.key, {"write": set(), "read": set()})
+                ends[end.side].add(stage.index)
+    ways = {
+        (writer, reader)
+        for ends in sides.values()
+        for writer in ends["write"]
+        for reader in ends["read"] - {writer}
+    }
+    return bool(ways) and all((reader, writer) in ways for writer, reader in ways)
 
 
 def decode_pipeline(stage: bytes) -> PipelineRecord:

@@ -30,6 +30,10 @@ _CHUNK = 256
 #: Records mapped at first: what is mapped counts as our memory, in use or not.
 _MAPPED = 1024
 
+#: fish reads the last part of a pipeline at another descriptor than stdin. Other shells read
+#: `$(…)` there; fish polls for that.
+_READ_ANYWHERE = ("fish",)
+
 _STAGE_BYTES = sizeof(layout.Stage)
 _FUNCTIONS_BYTES = sizeof(layout.Functions)
 _READAHEAD_BYTES = sizeof(layout.ReadaheadCounters)
@@ -96,6 +100,7 @@ class Sweep:
                 (wrappers, layout.COMMAND_WRAPPER),
                 (shells, layout.COMMAND_SHELL),
                 (alone, layout.COMMAND_ALONE),
+                (_READ_ANYWHERE, layout.COMMAND_READS_ANYWHERE),
             )
         )
         self._name_units(alone_units)
@@ -280,7 +285,8 @@ class Sweep:
     def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
         # read again, after the stages: of those that are over it has all their time
         clock = records.decode_pipeline(_slice(self._stages, root, _STAGE_BYTES))
-        if len(stages) == 1:
+        conversation = records.is_conversation(stages)
+        if len(stages) == 1 and not conversation:
             return Group(root, clock, stages)
         outer = stages[0].outer
         # the subshell of $(a | b) holds the pipe to the shell that b writes to
@@ -293,7 +299,7 @@ class Sweep:
         closed = not around and all(end.joined for stage in stages for end in stage.ends)
         full = any(len(stage.ends) == layout.STAGE_ENDS for stage in stages)
         slot_edges = self._slot_edges(stages) if full else ()
-        return Group(root, clock, stages, closed, endpoints, slot_edges)
+        return Group(root, clock, stages, closed, endpoints, slot_edges, conversation)
 
     def _endpoints_of(
         self, stages: Iterable[StageRecord], inside: Collection[int]

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from operator import add, sub
+from operator import add
 from typing import Any, NamedTuple
 
 from pipelined.kernel.layout import COUNTERS
@@ -28,8 +28,19 @@ from pipelined.kernel.records import (
     decode_readahead,
 )
 from pipelined.model.enclosing import Enclosing, around
-from pipelined.model.ledger import OTHER, Ledger
+from pipelined.model.ledger import Ledger
 from pipelined.model.signature import Order, arrange
+from pipelined.model.sums import (
+    OTHER_PLACE,
+    READ_BYTES,
+    WRITTEN_BYTES,
+    SeenStage,
+    StageSums,
+    Sums,
+    grow,
+    grow_functions,
+    grow_modes,
+)
 from pipelined.model.timeline import NOTED, Moment, Timeline, Track
 from pipelined.runs import (
     LEVELS,
@@ -57,14 +68,6 @@ _TRACKS_BYTES, _TRACK_BYTES = 16 << 20, 256 << 10
 
 #: So many of the runs that ended last keep their time line.
 _TRACKED = 50
-
-_OTHER_PLACE: Place = (0, OTHER)
-
-_COUNTED = len(STATES) + len(COUNTERS)
-_USER, _SYSTEM, _READ_BYTES, _WRITTEN_BYTES = (
-    len(STATES) + COUNTERS.index(name)
-    for name in ("user_ns", "system_ns", "read_bytes", "written_bytes")
-)
 
 #: Counters that a view shows as they are: bytes, calls, sleeps, processes.
 _PLAIN_COUNTERS = tuple(
@@ -116,62 +119,6 @@ class Finished(NamedTuple):
     read_bytes: int
     written_bytes: int
     """By all stages: what goes through a pipe is written by one and read by the next."""
-
-
-@dataclass(slots=True)
-class _StageSums:
-    """What grows under one place in a pipeline, in the units of the records."""
-
-    counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
-    user_ns: int = 0
-    system_ns: int = 0
-    functions: list[int] = field(default_factory=list)
-    """As in the record; the last value is not a sum, but the pipe written to last."""
-    readahead: list[int] = field(default_factory=list)
-
-    def fold(self, other: _StageSums) -> None:
-        self.counted = list(map(add, self.counted, other.counted))
-        self.user_ns += other.user_ns
-        self.system_ns += other.system_ns
-        if other.functions:
-            *counted, slots = self.functions or [0] * len(other.functions)
-            self.functions = [*map(add, counted, other.functions), other.functions[-1] or slots]
-        if other.readahead:
-            readahead = self.readahead or [0] * len(other.readahead)
-            self.readahead = list(map(add, readahead, other.readahead))
-
-
-@dataclass(slots=True)
-class _Sums:
-    """What grows under one series; nanoseconds. An account of the ledger."""
-
-    runs: int = 0
-    active: int = 0
-    last_run_seconds: float | None = None
-    last_run_end: float | None = None
-    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
-    """By level, while no stage waited for disk; then by level, while one did."""
-    stages: dict[Place, _StageSums] = field(default_factory=dict)
-
-    def fold(self, other: _Sums) -> None:
-        """Add all of it under `OTHER`, of which no run is the last one."""
-        self.runs += other.runs
-        self.active += other.active
-        self.clock = list(map(add, self.clock, other.clock))
-        for stage in other.stages.values():
-            self.stages.setdefault(_OTHER_PLACE, _StageSums()).fold(stage)
-
-
-@dataclass(slots=True)
-class _SeenStage:
-    """The same of a stage, which may move from one run to another when these merge."""
-
-    arguments: str | None
-    counted: list[int] = field(default_factory=list)
-    user_ns: int = 0
-    system_ns: int = 0
-    functions: list[int] = field(default_factory=list)
-    readahead: list[int] = field(default_factory=list)
 
 
 class _Facts(NamedTuple):
@@ -246,13 +193,14 @@ class Model:
         self._complete_ns = 0.0 if pending_tiers is None else math.inf
         self._on_finished = on_finished
         self._track_bytes = _TRACK_BYTES
-        self._ledger: Ledger[_Sums] = Ledger(
-            max_series, new=_Sums, cost=lambda sums: series_of(self._totals(sums))
+        self._ledger: Ledger[Sums] = Ledger(
+            max_series, new=Sums, cost=lambda sums: series_of(self._totals(sums))
         )
         self._now = 0.0
         self._runs: dict[int, _Seen] = {}
-        self._stages: dict[tuple[int, int], _SeenStage] = {}
+        self._stages: dict[tuple[int, int], SeenStage] = {}
         self._live: list[_Sighting] = []
+        self._conversations: list[Group] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
 
     def hooks_attached(self, now: float, tiers: Collection[str], *, exec_failures: bool) -> None:
@@ -278,15 +226,18 @@ class Model:
         over: list[StageRecord] = []
         self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
         self._live = []
+        self._conversations = []
         self._now = now
         for _, sums in self._ledger.accounts():
             sums.active = 0
         for group in groups:
-            ended = all(stage.end_ns and not stage.live for stage in group.stages)
+            ended = all(stage.ended for stage in group.stages)
             age = now - NS * max(stage.end_ns for stage in group.stages)
             over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
             finished = over_now or (ended and settle)
             starting = now - NS * group.clock.start_ns < _STARTING
+            if group.conversation and not ended:
+                self._conversations.append(group)
             if group.is_run:
                 seen = self._runs.setdefault(group.root, _Seen())
                 outer = around(group, by_stage)
@@ -296,7 +247,8 @@ class Model:
                 apart = len(group.stages) > 1 or seen.enclosing is None or seen.enclosing.alone
                 if apart and (finished or settle or not starting):
                     self._take_in(group, seen, finished)
-            if over_now:
+            # what is inside a stage that has retired leaves it by the next sweep
+            if over_now and not any(stage.live for stage in group.stages):
                 over.extend(group.stages)
                 self._runs.pop(group.root, None)
         for stage in over:
@@ -314,6 +266,10 @@ class Model:
             for sightings in (self._live, self._recent)
             for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
         ]
+
+    def conversations(self) -> list[Run]:
+        """Stages that talk to each other or to their parent, as if they were runs; in no totals."""
+        return sorted(map(self._conversation, self._conversations), key=lambda run: -run.start)
 
     @property
     def live(self) -> int:
@@ -388,32 +344,32 @@ class Model:
         sums, own = self._ledger.account(series)
         stages = [self._seen_stage(stage) for stage in records]
         before = sum(seen.clock)
-        _grow(sums.clock, seen.clock, _clock(group))
+        grow(sums.clock, seen.clock, _clock(group))
         self._ledger.ran(series, NS * (sum(seen.clock) - before), self._now)
         for i, position in zip(order.sequence, order.positions, strict=True):
-            place = (position, records[i].command) if own else _OTHER_PLACE
+            place = (position, records[i].command) if own else OTHER_PLACE
             total = sums.stages.get(place)
             if total is None:
-                total = sums.stages[place] = _StageSums()
-            _grow(total.counted, stages[i].counted, records[i].counted)
-            _grow_modes(total, stages[i])
+                total = sums.stages[place] = StageSums()
+            grow(total.counted, stages[i].counted, records[i].counted)
+            grow_modes(total, stages[i])
             if self._began_early(records[i]):
                 continue
             if records[i].functions:
-                _grow_functions(total, stages[i], records[i].functions)
+                grow_functions(total, stages[i], records[i].functions)
             if now := records[i].readahead:
                 total.readahead = total.readahead or [0] * len(now)
                 if now is not NO_READAHEAD:
-                    _grow(total.readahead, stages[i].readahead, now)
+                    grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
         return _Sighting(group, series, edges, records, facts, seen.enclosing, seen.track)
 
-    def _seen_stage(self, stage: StageRecord) -> _SeenStage:
+    def _seen_stage(self, stage: StageRecord) -> SeenStage:
         key = (stage.index, stage.generation)
         seen = self._stages.get(key)
         if seen is None:
             known = self._arguments_of(stage.pid) if self._arguments_of and stage.live else None
-            seen = self._stages[key] = _SeenStage(known)
+            seen = self._stages[key] = SeenStage(known)
         return seen
 
     def _began_early(self, stage: StageRecord) -> bool:
@@ -453,6 +409,16 @@ class Model:
         )
         return sighting.run
 
+    def _conversation(self, group: Group) -> Run:
+        records, edges, order = _shape(group)
+        facts = []
+        for stage in records:
+            seen = SeenStage(None, list(stage.counted))
+            grow_modes(StageSums(), seen)
+            facts.append(_facts(stage, seen))
+        series = Series(order.signature, False, self._unit_of(records[0].cgroup))
+        return self._run(_Sighting(group, series, edges, records, tuple(facts), None, None))
+
     def _made(self, sighting: _Sighting, track: Track | None) -> tuple[Run, Timeline]:
         return self._run(sighting), self._timeline(sighting, track)
 
@@ -474,7 +440,7 @@ class Model:
             command=record.command,
             pid=record.pid,
             start=NS * record.start_ns + self._unix,
-            end=None if record.live else NS * record.end_ns + self._unix,
+            end=NS * record.end_ns + self._unix if record.ended else None,
             ends=tuple(
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
@@ -487,7 +453,7 @@ class Model:
         counted: Sequence[int],
         user_ns: int,
         system_ns: int,
-        tiers: StageRecord | _StageSums,
+        tiers: StageRecord | StageSums,
     ) -> dict[str, Any]:
         """The fields of `StageCounters`; `tiers` has the values of the optional tiers."""
         values = dict(zip((*STATES, *COUNTERS), counted, strict=True))
@@ -509,7 +475,7 @@ class Model:
 
     # -- sums
 
-    def _totals(self, sums: _Sums) -> Totals:
+    def _totals(self, sums: Sums) -> Totals:
         levels = len(LEVELS)
         clock = [NS * ns for ns in sums.clock]
         return Totals(
@@ -539,8 +505,8 @@ def _finished(
     for record in sighting.records:
         counted = record.counted
         cpu += counted[0]
-        read += counted[_READ_BYTES]
-        written += counted[_WRITTEN_BYTES]
+        read += counted[READ_BYTES]
+        written += counted[WRITTEN_BYTES]
     idle_or_one = alone[0] + alone[1] + disk[0] + disk[1]
     return Finished(
         wall, make, sighting.series, end, NS * cpu, NS * idle_or_one, max(0, read), max(0, written)
@@ -559,33 +525,7 @@ def _clock(group: Group) -> list[int]:
     return [*group.clock.alone_ns, *group.clock.disk_ns]
 
 
-def _grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
-    """Add to `total` how much each value exceeds the largest one seen, which is `before`.
-
-    An empty `before`: none was seen.
-    """
-    grown = list(map(sub, now, before)) if before else now
-    if min(grown) < 0:
-        grown = [max(0, growth) for growth in grown]
-    total[:] = map(add, total, grown)
-    before[:] = map(add, before, grown) if before else grown
-
-
-def _grow_modes(total: _StageSums, seen: _SeenStage) -> None:
-    """Split the exact CPU time of a stage by the kernel's ticks, and add to `total`.
-
-    Neither part goes back: as cputime_adjust in kernel/sched/cputime.c.
-    """
-    cpu = seen.counted[0]
-    ticks_user, ticks_system = seen.counted[_USER], seen.counted[_SYSTEM]
-    share = cpu * ticks_system // (ticks_user + ticks_system) if ticks_system else 0
-    system = min(max(share, seen.system_ns), cpu - seen.user_ns)
-    total.system_ns += system - seen.system_ns
-    total.user_ns += cpu - system - seen.user_ns
-    seen.system_ns, seen.user_ns = system, cpu - system
-
-
-def _facts(stage: StageRecord, seen: _SeenStage) -> _Facts:
+def _facts(stage: StageRecord, seen: SeenStage) -> _Facts:
     """What a run shows of a stage in addition to its record.
 
     Its CPU time may be less than was seen: stages that were inside it have left it, and taken
@@ -594,12 +534,6 @@ def _facts(stage: StageRecord, seen: _SeenStage) -> _Facts:
     cpu = max(0, stage.counted[0])
     system = min(seen.system_ns, cpu)
     return _Facts(cpu - system, system, seen.arguments)
-
-
-def _grow_functions(total: _StageSums, seen: _SeenStage, now: Sequence[int]) -> None:
-    *counted, slots = total.functions or [0] * len(now)
-    _grow(counted, seen.functions, now[:-1])
-    total.functions = [*counted, now[-1] or slots]
 
 
 def _shape(

@@ -37,7 +37,7 @@ DEFAULT_LIMIT = 100
 
 #: Query parameters by endpoint; every other endpoint takes none.
 _PARAMETERS = {
-    "api.pipelines": ("live", "limit", "pipeline"),
+    "api.pipelines": ("live", "limit", "pipeline", "conversations"),
     **HISTORY_PARAMETERS,
     **PAGE_PARAMETERS,
 }
@@ -119,10 +119,11 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
         live = parameter("live", as_bool, None)
         limit = parameter("limit", as_limit, DEFAULT_LIMIT)
         signature = parameter("pipeline", as_text("a signature such as cat|awk|sort"), None)
+        conversations = parameter("conversations", as_bool, False)
         observer.sweep()
         runs = [
             run
-            for run in observer.runs()
+            for run in (observer.conversations() if conversations else observer.runs())
             if (live is None or run.live == live)
             and (signature is None or run.pipeline == signature)
         ]

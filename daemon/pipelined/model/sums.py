@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums over runs, and what they grow by from one sweep to the next.
+
+All in the units of the records: nanoseconds, bytes, calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import add, sub
+
+from pipelined.kernel.layout import COUNTERS
+from pipelined.model.ledger import OTHER
+from pipelined.runs import LEVELS, STATES, Place
+
+__all__ = [
+    "OTHER_PLACE",
+    "READ_BYTES",
+    "WRITTEN_BYTES",
+    "SeenStage",
+    "StageSums",
+    "Sums",
+    "grow",
+    "grow_functions",
+    "grow_modes",
+]
+
+OTHER_PLACE: Place = (0, OTHER)
+
+_COUNTED = len(STATES) + len(COUNTERS)
+_USER, _SYSTEM, READ_BYTES, WRITTEN_BYTES = (
+    len(STATES) + COUNTERS.index(name)
+    for name in ("user_ns", "system_ns", "read_bytes", "written_bytes")
+)
+
+
+@dataclass(slots=True)
+class StageSums:
+    """What grows under one place in a pipeline, in the units of the records."""
+
+    counted: list[int] = field(default_factory=lambda: [0] * _COUNTED)
+    user_ns: int = 0
+    system_ns: int = 0
+    functions: list[int] = field(default_factory=list)
+    """As in the record; the last value is not a sum, but the pipe written to last."""
+    readahead: list[int] = field(default_factory=list)
+
+    def fold(self, other: StageSums) -> None:
+        self.counted = list(map(add, self.counted, other.counted))
+        self.user_ns += other.user_ns
+        self.system_ns += other.system_ns
+        if other.functions:
+            *counted, slots = self.functions or [0] * len(other.functions)
+            self.functions = [*map(add, counted, other.functions), other.functions[-1] or slots]
+        if other.readahead:
+            readahead = self.readahead or [0] * len(other.readahead)
+            self.readahead = list(map(add, readahead, other.readahead))
+
+
+@dataclass(slots=True)
+class Sums:
+    """What grows under one series; nanoseconds. An account of the ledger."""
+
+    runs: int = 0
+    active: int = 0
+    last_run_seconds: float | None = None
+    last_run_end: float | None = None
+    clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
+    """By level, while no stage waited for disk; then by level, while one did."""
+    stages: dict[Place, StageSums] = field(default_factory=dict)
+
+    def fold(self, other: Sums) -> None:
+        """Add all of it under `OTHER`, of which no run is the last one."""
+        self.runs += other.runs
+        self.active += other.active
+        self.clock = list(map(add, self.clock, other.clock))
+        for stage in other.stages.values():
+            self.stages.setdefault(OTHER_PLACE, StageSums()).fold(stage)
+
+
+@dataclass(slots=True)
+class SeenStage:
+    """The same of a stage, which may move from one run to another when these merge."""
+
+    arguments: str | None
+    counted: list[int] = field(default_factory=list)
+    user_ns: int = 0
+    system_ns: int = 0
+    functions: list[int] = field(default_factory=list)
+    readahead: list[int] = field(default_factory=list)
+
+
+def grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
+    """Add to `total` how much each value exceeds the largest one seen, which is `before`.
+
+    An empty `before`: none was seen.
+    """
+    grown = list(map(sub, now, before)) if before else now
+    if min(grown) < 0:
+        grown = [max(0, growth) for growth in grown]
+    total[:] = map(add, total, grown)
+    before[:] = map(add, before, grown) if before else grown
+
+
+def grow_modes(total: StageSums, seen: SeenStage) -> None:
+    """Split the exact CPU time of a stage by the kernel's ticks, and add to `total`.
+
+    Neither part goes back: as cputime_adjust in kernel/sched/cputime.c.
+    """
+    cpu = seen.counted[0]
+    ticks_user, ticks_system = seen.counted[_USER], seen.counted[_SYSTEM]
+    share = cpu * ticks_system // (ticks_user + ticks_system) if ticks_system else 0
+    system = min(max(share, seen.system_ns), cpu - seen.user_ns)
+    total.system_ns += system - seen.system_ns
+    total.user_ns += cpu - system - seen.user_ns
+    seen.system_ns, seen.user_ns = system, cpu - system
+
+
+def grow_functions(total: StageSums, seen: SeenStage, now: Sequence[int]) -> None:
+    *counted, slots = total.functions or [0] * len(now)
+    grow(counted, seen.functions, now[:-1])
+    total.functions = [*counted, now[-1] or slots]
