@@ -216,10 +216,11 @@ def pipeline() -> model.Dashboard:
                             "mostly system: small reads and writes, or forks.",
                         ),
                         [
+                            Query(_user_mode(), f"{_STAGE}: user"),
                             Query(
-                                SERIES.growth("pipelined_cpu_seconds_total", by=(*STAGE, "mode")),
-                                f"{_STAGE}: {{{{mode}}}}",
-                            )
+                                SERIES.growth("pipelined_system_cpu_seconds_total", by=STAGE),
+                                f"{_STAGE}: system",
+                            ),
                         ],
                         CORES,
                     ),
@@ -456,6 +457,12 @@ def _histogram_mean(metric: str) -> str:
     return SERIES.ratio(
         SERIES.growth(f"{metric}_sum", by=STAGE), SERIES.growth(f"{metric}_count", by=STAGE)
     )
+
+
+def _user_mode() -> str:
+    """What is left of a stage's CPU time without that in the kernel."""
+    cpu = SERIES.growth("pipelined_state_seconds_total", 'state="cpu"', by=STAGE)
+    return f"{cpu}\n- {SERIES.growth('pipelined_system_cpu_seconds_total', by=STAGE)}"
 
 
 def _for_each_child(what: str) -> str:

@@ -26,6 +26,9 @@ class Sums:
         for seconds in other.seconds.values():
             self.add("other", seconds)
 
+    def filled(self) -> int:
+        return sum(seconds > 0 for seconds in self.seconds.values())
+
     def add(self, name: str, seconds: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 

@@ -17,7 +17,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pipelined.runs import Series
 
@@ -50,8 +50,19 @@ class Account(Protocol):
     def fold(self, other: Any, /) -> None:
         """Add everything that `other` holds."""
 
+    def filled(self) -> int:
+        """How many of its values are not 0. What has no value has no series: while that number
+        stays, so does the account's cost."""
+
 
 A = TypeVar("A", bound=Account)
+
+
+class _Cost(NamedTuple):
+    """Of an account, when so many of its values were not 0; None: it is not known yet."""
+
+    series: int
+    filled: int | None
 
 
 @dataclass(slots=True)
@@ -87,7 +98,7 @@ class Ledger(Generic[A]):
         self._accounts: dict[Series, A] = {}
         self._others: dict[Series, A] = {}
         self._weights: dict[Series, _Weight] = {}
-        self._costs: dict[Series, int] = {}
+        self._costs: dict[Series, _Cost] = {}
         self._changed: set[Series] = set()
         self._candidates: set[Series] = set()
         self.used = 0
@@ -118,9 +129,11 @@ class Ledger(Generic[A]):
         Called after every sweep. Accounts that were given out before it are stale afterwards.
         """
         for series in self._changed & self._accounts.keys():
-            cost = self._cost(self._accounts[series])
-            self.used += cost - self._costs[series]
-            self._costs[series] = cost
+            account, before = self._accounts[series], self._costs[series]
+            filled = account.filled()
+            if filled != before.filled:
+                cost = self._costs[series] = _Cost(self._cost(account), filled)
+                self.used += cost.series - before.series
         self._changed.clear()
         if self.used > self._budget or self._candidates:
             lightest = self._by_weight(now)
@@ -146,13 +159,14 @@ class Ledger(Generic[A]):
 
     def _admit(self, series: Series) -> A:
         account = self._accounts[series] = self._new()
-        self._costs[series] = self._usual_cost()
-        self.used += self._costs[series]
+        usual = self._usual_cost()
+        self._costs[series] = _Cost(usual, None)
+        self.used += usual
         return account
 
     def _retire(self, series: Series, now: float) -> None:
         self._other(series).fold(self._accounts.pop(series))
-        self.used -= self._costs.pop(series)
+        self.used -= self._costs.pop(series).series
         self._weights.setdefault(series, _Weight(at=now)).barred_until = now + _ABSENT
 
     def _other(self, series: Series) -> A:

@@ -140,6 +140,10 @@ class _StageSums:
             readahead = self.readahead or [0] * len(other.readahead)
             self.readahead = list(map(add, readahead, other.readahead))
 
+    def filled(self) -> int:
+        tiers = (self.counted, self.functions, self.readahead)
+        return 1 + sum([len(values) - values.count(0) for values in tiers])
+
 
 @dataclass(slots=True)
 class _Sums:
@@ -160,6 +164,11 @@ class _Sums:
         self.clock = list(map(add, self.clock, other.clock))
         for stage in other.stages.values():
             self.stages.setdefault(_OTHER_PLACE, _StageSums()).fold(stage)
+
+    def filled(self) -> int:
+        levels = len(self.clock) - self.clock.count(0)
+        stages = sum([stage.filled() for stage in self.stages.values()])
+        return levels + stages + (self.last_run_end is not None)
 
 
 @dataclass(slots=True)
