@@ -223,6 +223,7 @@ def disk() -> model.Dashboard:
                         ),
                         PIPELINES.growth("pipelined_direct_read_bytes_total", by=_BY_STAGE),
                         "binBps",
+                        empty="No direct read, or the readahead tier is off: run pipelined doctor",
                     ),
                 ],
             ),
@@ -371,6 +372,8 @@ def _by_reader(metric: str, *matchers: str) -> str:
     return WHOLE.growth(metric, *matchers, by=(*PIPELINE, *STAGE))
 
 
-def _by_stage(title: str, help_: Help, expr: str, unit: str) -> timeseries.Panel:
+def _by_stage(
+    title: str, help_: Help, expr: str, unit: str, empty: str = READAHEAD_OFF
+) -> timeseries.Panel:
     query = Query(f"topk(10,\n{expr}\n)", _STAGE)
-    return lines(title, help_, [query], Limits(unit), empty=READAHEAD_OFF)
+    return lines(title, help_, [query], Limits(unit), empty=empty)

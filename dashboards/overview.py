@@ -186,7 +186,6 @@ def overview() -> model.Dashboard:
                         ],
                         worst="Not overlapped",
                         links=links,
-                        width=14,
                     ),
                     lines(
                         "Where all stages' time goes",
@@ -206,7 +205,7 @@ def overview() -> model.Dashboard:
                         SHARE,
                         stacked=True,
                         colours=state_colours(),
-                        width=10,
+                        width=24,
                     ),
                 ],
             ),
@@ -246,7 +245,6 @@ def overview() -> model.Dashboard:
                         worst="Ended",
                         links=links,
                         empty="No run has ended yet",
-                        width=14,
                     ),
                     _over_time(
                         "Duration of runs",
@@ -258,7 +256,7 @@ def overview() -> model.Dashboard:
                         ),
                         OUTER.sum("pipelined_last_run_seconds", by=PIPELINE),
                         Limits("s"),
-                        width=10,
+                        width=24,
                     ),
                 ],
             ),

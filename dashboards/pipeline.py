@@ -207,6 +207,7 @@ def pipeline() -> model.Dashboard:
                             )
                         ],
                         Limits("cps"),
+                        empty="No stage slept on a pipe",
                     ),
                     lines(
                         "CPU",
@@ -330,6 +331,7 @@ def pipeline() -> model.Dashboard:
                         ],
                         Limits("s"),
                         logarithmic=True,
+                        empty="No stage started a process",
                         width=8,
                     ),
                     lines(
@@ -349,6 +351,7 @@ def pipeline() -> model.Dashboard:
                             )
                         ],
                         Limits("none", decimals=1),
+                        empty="No stage started a process",
                         width=8,
                     ),
                 ],
