@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ class Made:
         self._functions = functions
 
     def month(self, pipelines: int, runs: int) -> Iterator[list[Group]]:
-        """Batches of runs: one every night, 150 jobs of up to an hour, and one-liners."""
+        """Batches of runs: one every night, 60 jobs of minutes, and one-liners."""
         numbers, night, now = self._numbers, 0.0, 0.0
         left = runs
         while left:
@@ -142,8 +143,8 @@ class Made:
                 if now >= night:
                     night += DAY
                     groups.append(self.group(NIGHTLY, now, 3600.0, index=index))
-                elif which < min(150, pipelines // 10):
-                    seconds = numbers.uniform(60, 3600)
+                elif which < min(60, pipelines // 10):
+                    seconds = numbers.uniform(60, 600)
                     groups.append(self.group(f"cat|job{which}|sort|wc", now, seconds, index=index))
                 else:
                     seconds = numbers.uniform(0.002, 2)
@@ -175,7 +176,7 @@ class Made:
         self, index: int, root: int, at: int, of: int, command: str, start: int, wall: int
     ) -> StageRecord:
         def some(most: int) -> int:
-            return self._numbers.randrange(1, most + 2)
+            return 1 + int(most * self._numbers.random())
 
         ends = []
         if at:
@@ -215,12 +216,13 @@ class Made:
             command=command,
             ends=tuple(ends),
             functions=self._of_functions(at, of) if self._functions else (),
-            readahead=self._of_readahead(cold=at == 0),
+            readahead=self._of_readahead(at == 0),
         )
 
-    def _of_readahead(self, *, cold: bool) -> tuple[int, ...]:
-        values = [0] * layout.words_of(layout.ReadaheadCounters, "stall_ns").stop
-        values = values + [0] * (_words(layout.ReadaheadCounters) - len(values))
+    @staticmethod
+    @cache
+    def _of_readahead(cold: bool) -> tuple[int, ...]:
+        values = [0] * _words(layout.ReadaheadCounters)
         places = {
             name: layout.words_of(layout.ReadaheadCounters, name).start
             for name in ("pages", "faults", "stalls", "stall_ns", "inserted")
@@ -233,10 +235,12 @@ class Made:
             values[places["inserted"]] = 960
             for at in (0, 1):  # of the class miss: alone, overlapped
                 values[places["stalls"] + at] = 5
-                values[places["stall_ns"] + at] = self._numbers.randrange(10**7)
+                values[places["stall_ns"] + at] = 12_345_678
         return tuple(values)
 
-    def _of_functions(self, at: int, of: int) -> tuple[int, ...]:
+    @staticmethod
+    @cache
+    def _of_functions(at: int, of: int) -> tuple[int, ...]:
         values = [0] * _words(layout.Functions)
         called = ["file_reads", "file_read_time"]
         called += ["pipe_reads"] if at else []

@@ -10,18 +10,18 @@ ratios and alerts divide by or compare with 0 is there from the start, or appear
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from pipelined.runs import HISTOGRAMS, LEVELS, STALL_CLASSES, STATES
-from pipelined.web.exposition import Labels
+from pipelined.web.exposition import NO_LABELS, Labels, OwnedMetric
 
 if TYPE_CHECKING:
     from pipelined.model.tracker import Totals
@@ -32,8 +32,6 @@ __all__ = ["EXPORTED_EDGES", "PipelineCollector", "StageCollector", "series_coun
 
 Value = Callable[[Any], float | None]
 Samples = tuple[tuple[Labels, Value], ...]
-
-_NO_LABELS = Labels({})
 
 
 class _Row(NamedTuple):
@@ -54,7 +52,7 @@ _gauge = partial(_Row, "gauge")
 
 def _one(field: str) -> Samples:
     """A single sample, without a label of its own."""
-    return ((_NO_LABELS, attrgetter(field)),)
+    return ((NO_LABELS, attrgetter(field)),)
 
 
 def _split(label: str, **fields: str) -> Samples:
@@ -258,7 +256,7 @@ _FUNCTION = (
     _gauge(
         "pipelined_pipe_capacity_bytes",
         "Capacity of the pipe that the stage wrote to last.",
-        ((_NO_LABELS, _capacity),),
+        ((NO_LABELS, _capacity),),
     ),
 )
 
@@ -326,9 +324,7 @@ class StageCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         stages = [
             (
-                of_pipeline.with_own(
-                    Labels({"position": str(position), "command": _text(command)})
-                ),
+                of_pipeline | Labels({"position": str(position), "command": _text(command)}),
                 stage,
             )
             for of_pipeline, totals in (
@@ -342,7 +338,7 @@ class StageCollector(Collector):
             yield _family(row, stages)
         for kind in HISTOGRAMS:
             edges = EXPORTED_EDGES[kind.field]
-            family = Metric(
+            family = OwnedMetric(
                 f"pipelined_{kind.name}",
                 _HISTOGRAM_HELP[kind.field],
                 "histogram" if edges else "summary",
@@ -383,37 +379,33 @@ def series_count(totals: Totals) -> int:
 
 def _family(row: _Row, owners: Iterable[tuple[Labels, object]]) -> Metric:
     """The metric of `row` with its samples of every owner: a pipeline or a stage."""
-    family = Metric(row.name.removesuffix("_total"), row.help, row.kind)
-    add = family.samples.append
+    family = OwnedMetric(row.name, row.help, row.kind)
     for labels, owner in owners:
         for own, value_of in row.samples:
             value = value_of(owner)
             if value is not None:
-                add(Sample(row.name, labels.with_own(own), value))
+                family.add(labels, own, value)
     return family
 
 
 def _add_histogram(
-    family: Metric, labels: Labels, histogram: Histogram, edges: tuple[float, ...]
+    family: OwnedMetric, labels: Labels, histogram: Histogram, edges: tuple[float, ...]
 ) -> None:
     """Its counts up to each of `edges`, which are some of its own."""
     if not histogram.count:
         return
-    add = family.samples.append
-    below, up_to = 0, iter(edges)
-    wanted = next(up_to, None)
-    for edge, count in zip(histogram.edges, histogram.counts, strict=False):
-        below += count
-        if edge == wanted:
-            add(Sample(f"{family.name}_bucket", labels.with_own(_le(edge)), below))
-            wanted = next(up_to, None)
     if edges:
-        everything = labels.with_own(Labels({"le": "+Inf"}))
-        add(Sample(f"{family.name}_bucket", everything, histogram.count))
-    add(Sample(f"{family.name}_count", labels, histogram.count))
-    add(Sample(f"{family.name}_sum", labels, histogram.sum))
+        below = 0
+        for edge, count in zip(histogram.edges, histogram.counts, strict=False):
+            below += count
+            if edge in edges:
+                family.add(labels, _le(edge), below, "_bucket")
+        family.add(labels, _le(math.inf), histogram.count, "_bucket")
+    family.add(labels, NO_LABELS, histogram.count, "_count")
+    family.add(labels, NO_LABELS, histogram.sum, "_sum")
 
 
+@cache
 def _le(edge: float) -> Labels:
     return Labels({"le": str(floatToGoString(edge))})  # type: ignore[no-untyped-call]
 
