@@ -9,8 +9,20 @@ from grafana_foundation_sdk.models import dashboard as model
 from .answers import waiting_steps
 from .frame import framed, some, to_pipeline, unit_variable
 from .palette import read_palette
-from .panels import READAHEAD_OFF, SHARE, Column, Help, Limits, Query, lines, number, rows, tier
-from .queries import HOSTS, PIPELINES, STAGE, UNITS
+from .panels import (
+    PLACE,
+    READAHEAD_OFF,
+    SHARE,
+    Column,
+    Help,
+    Limits,
+    Query,
+    lines,
+    number,
+    rows,
+    tier,
+)
+from .queries import HOSTS, PIPELINE, PIPELINES, STAGE, UNITS
 
 __all__ = ["disk"]
 
@@ -192,7 +204,13 @@ def disk() -> model.Dashboard:
                             "high and level.",
                             "it falls while stalls rise.",
                         ),
-                        _in_bytes(PIPELINES.growth("pipelined_read_pages_total", by=_BY_STAGE)),
+                        _in_bytes(
+                            PIPELINES.growth(
+                                "pipelined_readahead_pages_total",
+                                f'class=~"{_CONSUMED}"',
+                                by=_BY_STAGE,
+                            )
+                        ),
                         "binBps",
                     ),
                     _by_stage(
@@ -205,6 +223,7 @@ def disk() -> model.Dashboard:
                         ),
                         PIPELINES.growth("pipelined_direct_read_bytes_total", by=_BY_STAGE),
                         "binBps",
+                        empty="No direct read, or the readahead tier is off: run pipelined doctor",
                     ),
                 ],
             ),
@@ -295,17 +314,12 @@ def disk() -> model.Dashboard:
                         "Who stands still most",
                         Help(
                             "Stages by the time that their reads slept for disk; how much of it"
-                            " with nothing computing; how often.",
+                            " with nothing computing; how often. A stage that is itself a pipeline"
+                            " has the time of its nested ones too.",
                             "short, or with other stages computing.",
                             "a stage with minutes of it: begin there. Click on the pipeline.",
                         ),
-                        {
-                            "instance": "Instance",
-                            "unit": "Unit",
-                            "pipeline": "Pipeline",
-                            "position": "Position",
-                            "command": "Command",
-                        },
+                        {**PLACE, "position": "Position", "command": "Command"},
                         [
                             Column(
                                 "Stood still",
@@ -355,9 +369,11 @@ def _stalls(overlapped: str) -> str:
 
 
 def _by_reader(metric: str, *matchers: str) -> str:
-    return WHOLE.growth(metric, *matchers, by=("instance", "unit", "pipeline", *STAGE))
+    return WHOLE.growth(metric, *matchers, by=(*PIPELINE, *STAGE))
 
 
-def _by_stage(title: str, help_: Help, expr: str, unit: str) -> timeseries.Panel:
+def _by_stage(
+    title: str, help_: Help, expr: str, unit: str, empty: str = READAHEAD_OFF
+) -> timeseries.Panel:
     query = Query(f"topk(10,\n{expr}\n)", _STAGE)
-    return lines(title, help_, [query], Limits(unit), empty=READAHEAD_OFF)
+    return lines(title, help_, [query], Limits(unit), empty=empty)

@@ -19,6 +19,7 @@ from .answers import (
 from .frame import UID, framed, to_pipeline, unit_variable
 from .palette import read_palette, state_colours
 from .panels import (
+    PLACE,
     READAHEAD_OFF,
     SHARE,
     Column,
@@ -182,24 +183,25 @@ def fleet() -> model.Dashboard:
                         "Pipelines, slowest first",
                         Help(
                             "The last run of each pipeline on each host, and how much of the time"
-                            " shown it ran with fewer than two stages on CPU.",
+                            " shown it ran with fewer than two stages on CPU. Nested: inside a"
+                            " stage of another pipeline.",
                             "the same pipeline takes as long on every host.",
                             "one host takes twice as long as the others for the same pipeline.",
                         ),
-                        {"pipeline": "Pipeline", "instance": "Instance", "unit": "Unit"},
+                        PLACE,
                         [
                             Column(
                                 "Last run",
-                                f"max by ({', '.join(PIPELINE[:-1])})"
-                                f" ({OUTER.select('pipelined_last_run_seconds')})",
+                                f"max by ({', '.join(PIPELINE)})"
+                                f" ({UNITS.select('pipelined_last_run_seconds')})",
                                 Limits("s"),
                             ),
                             Column(
                                 "Not overlapped",
-                                WHOLE.growth(
+                                UNITS.whole.growth(
                                     "pipelined_level_seconds_total",
                                     'level=~"0|1"',
-                                    by=PIPELINE[:-1],
+                                    by=PIPELINE,
                                 ),
                                 Limits("s"),
                             ),

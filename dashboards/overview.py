@@ -18,7 +18,7 @@ from .answers import (
 )
 from .frame import framed, to_pipeline, unit_variable
 from .palette import state_colours
-from .panels import SHARE, Column, Help, Limits, Query, lines, number, rows
+from .panels import PLACE, SHARE, Column, Help, Limits, Query, lines, number, rows
 from .queries import OUTERMOST, PIPELINE, UNITS
 
 __all__ = ["overview"]
@@ -27,7 +27,6 @@ __all__ = ["overview"]
 OUTER = UNITS.only(OUTERMOST)
 WHOLE = OUTER.whole
 
-PLACE = {"instance": "Instance", "unit": "Unit", "pipeline": "Pipeline", "nested": "Nested"}
 _OF_PIPELINE = "{{pipeline}}, {{unit}}, {{instance}}"
 
 
@@ -154,12 +153,13 @@ def overview() -> model.Dashboard:
                         Help(
                             "Seconds of wall time in which one stage computed while the others"
                             " stood still, in which none was on CPU, and of those, in which one"
-                            " waited for disk. The most first.",
+                            " waited for disk. The most first. Nested: part of the time of the"
+                            " pipeline around it.",
                             "small compared with the wall time.",
                             "one alone near the wall time: a single stage does all the work. None"
                             " on CPU near it: the pipeline waits for disk, network or a timer.",
                         ),
-                        {label: PLACE[label] for label in ("instance", "unit", "pipeline")},
+                        PLACE,
                         [
                             Column(title, expr, Limits("s"))
                             for title, expr in (
@@ -186,7 +186,6 @@ def overview() -> model.Dashboard:
                         ],
                         worst="Not overlapped",
                         links=links,
-                        width=14,
                     ),
                     lines(
                         "Where all stages' time goes",
@@ -206,7 +205,7 @@ def overview() -> model.Dashboard:
                         SHARE,
                         stacked=True,
                         colours=state_colours(),
-                        width=10,
+                        width=24,
                     ),
                 ],
             ),
@@ -246,7 +245,6 @@ def overview() -> model.Dashboard:
                         worst="Ended",
                         links=links,
                         empty="No run has ended yet",
-                        width=14,
                     ),
                     _over_time(
                         "Duration of runs",
@@ -258,7 +256,7 @@ def overview() -> model.Dashboard:
                         ),
                         OUTER.sum("pipelined_last_run_seconds", by=PIPELINE),
                         Limits("s"),
-                        width=10,
+                        width=24,
                     ),
                 ],
             ),
@@ -275,7 +273,7 @@ def _live(expr: str) -> str:
 
 
 def _spent(metric: str, *matchers: str) -> str:
-    return WHOLE.growth(metric, *matchers, by=PIPELINE[:-1])
+    return UNITS.whole.growth(metric, *matchers, by=PIPELINE)
 
 
 def _over_time(

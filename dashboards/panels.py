@@ -30,6 +30,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 __all__ = [
     "DATA_SOURCE",
     "FUNCTIONS_OFF",
+    "PLACE",
     "READAHEAD_OFF",
     "SHARE",
     "Column",
@@ -84,6 +85,11 @@ class Limits:
 
 
 SHARE = Limits("percentunit", max=1)
+
+#: Headings of the labels that name a pipeline of a host, in a table.
+PLACE = {"pipeline": "Pipeline", "nested": "Nested", "unit": "Unit", "instance": "Instance"}
+#: What a table shows for the values of the label `nested`: of most pipelines, nothing.
+_NESTED = {"true": "inside another", "false": ""}
 
 Panel = TypeVar("Panel", stat.Panel, timeseries.Panel, table.Panel, barchart.Panel, heatmap.Panel)
 
@@ -262,6 +268,8 @@ def rows(
     panel.show_header(True).cell_height(options.TableCellHeight.SM).filterable(True)
     for column in columns:
         panel.override_by_name(column.title, _properties(column))
+    if "nested" in labels:
+        panel.override_by_name(labels["nested"], [_worded(_NESTED)])
     for label, (text, url) in (links or {}).items():
         panel.override_by_name(
             labels[label],
@@ -341,6 +349,14 @@ def _coloured(panel: Panel, colours: Mapping[str, str]) -> Panel:
             name, [model.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})]
         )
     return panel
+
+
+def _worded(words: Mapping[str, str]) -> model.DynamicConfigValue:
+    """Words for a column's values."""
+    shown = {
+        value: {"text": text, "index": index} for index, (value, text) in enumerate(words.items())
+    }
+    return model.DynamicConfigValue("mappings", [{"type": "value", "options": shown}])
 
 
 def _properties(column: Column) -> list[model.DynamicConfigValue]:

@@ -207,6 +207,7 @@ def pipeline() -> model.Dashboard:
                             )
                         ],
                         Limits("cps"),
+                        empty="No stage slept on a pipe",
                     ),
                     lines(
                         "CPU",
@@ -216,10 +217,11 @@ def pipeline() -> model.Dashboard:
                             "mostly system: small reads and writes, or forks.",
                         ),
                         [
+                            Query(_user_mode(), f"{_STAGE}: user"),
                             Query(
-                                SERIES.growth("pipelined_cpu_seconds_total", by=(*STAGE, "mode")),
-                                f"{_STAGE}: {{{{mode}}}}",
-                            )
+                                SERIES.growth("pipelined_system_cpu_seconds_total", by=STAGE),
+                                f"{_STAGE}: system",
+                            ),
                         ],
                         CORES,
                     ),
@@ -329,6 +331,7 @@ def pipeline() -> model.Dashboard:
                         ],
                         Limits("s"),
                         logarithmic=True,
+                        empty="No stage started a process",
                         width=8,
                     ),
                     lines(
@@ -348,6 +351,7 @@ def pipeline() -> model.Dashboard:
                             )
                         ],
                         Limits("none", decimals=1),
+                        empty="No stage started a process",
                         width=8,
                     ),
                 ],
@@ -456,6 +460,12 @@ def _histogram_mean(metric: str) -> str:
     return SERIES.ratio(
         SERIES.growth(f"{metric}_sum", by=STAGE), SERIES.growth(f"{metric}_count", by=STAGE)
     )
+
+
+def _user_mode() -> str:
+    """What is left of a stage's CPU time without that in the kernel."""
+    cpu = SERIES.growth("pipelined_state_seconds_total", 'state="cpu"', by=STAGE)
+    return f"{cpu}\n- {SERIES.growth('pipelined_system_cpu_seconds_total', by=STAGE)}"
 
 
 def _for_each_child(what: str) -> str:

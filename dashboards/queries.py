@@ -83,7 +83,7 @@ class Scope:
 
     def cores_used(self, by: tuple[str, ...] = ()) -> str:
         """CPU seconds per second of wall time."""
-        return self.per_run_second("pipelined_cpu_seconds_total", by=by)
+        return self.per_run_second("pipelined_state_seconds_total", 'state="cpu"', by=by)
 
     def disk_alone(self, by: tuple[str, ...] = ()) -> str:
         """The share of wall time in which a stage waited for disk and none was on CPU."""

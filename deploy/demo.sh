@@ -88,5 +88,5 @@ done
 printf '\n$ curl -s %s     (what is not zero of some metrics)\n\n' "$metrics"
 get "$metrics" | awk '
     / 0(\.0)?$/ { next }
-    /^pipelined_(runs|level_seconds|cpu_seconds|written_bytes)_total\{/ &&
+    /^pipelined_(runs|level_seconds|system_cpu_seconds|written_bytes)_total\{/ &&
     /pipeline="(cat\|awk|zcat\|sort\|awk\|uniq|gzip\|sort\|awk\|uniq|dd\|awk)"/'

@@ -104,13 +104,14 @@ def documented() -> dict[str, str]:
 
 @cache
 def may_be_absent() -> set[str]:
-    """Metrics of what a host may not have: hooks of functions, TLS."""
+    """Metrics of what a host may not have, or not do: hooks of functions, TLS, direct reads."""
     return {
         name
         for name, text in documented().items()
         if "Only where the `functions` tier is on" in text
         or "Absent on hosts where no hook can see them" in text
         or "Absent without TLS" in text
+        or "Absent without such reads" in text
     }
 
 

@@ -30,7 +30,7 @@ from dashboard_files import FILES, Query, load, may_be_absent, queries
 from pipelined.runs import Functions, Histogram
 from pipelined.web.metrics import Metrics
 from prometheus_server import Prometheus
-from unit.invented import make_functions
+from unit.invented import make_functions, make_readahead
 from unit.test_metrics import CAT_AWK, FakeStage, FakeTotals, FakeWebConfig, MeasuredObserver
 from unit.test_rules import ALERTING, RECORDED
 
@@ -123,8 +123,12 @@ def _grown(functions: Functions, times: int) -> Functions:
 
 
 def _functions_text(scrapes: int) -> bytes:
-    """What the daemon's collectors say of a stage that calls functions, and of TLS; no more."""
-    stage = FakeStage(functions=_grown(make_functions(), scrapes), exec_failures=scrapes)
+    """What the daemon's collectors export of what `may_be_absent`, and no more."""
+    stage = FakeStage(
+        functions=_grown(make_functions(), scrapes),
+        readahead=make_readahead(direct_bytes=4096 * scrapes),
+        exec_failures=scrapes,
+    )
     observer = MeasuredObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): stage})})
     metrics = Metrics(observer, web_config=FakeWebConfig())  # type: ignore[arg-type]
     text = metrics.render()[0].decode()

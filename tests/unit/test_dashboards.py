@@ -445,6 +445,43 @@ def test_a_class_of_pages_has_one_colour_everywhere() -> None:
         assert len(colours) == 1, value
 
 
+# -- nested pipelines
+
+
+def labels_of(panel: dict[str, Any]) -> set[str]:
+    return set(panel["transformations"][-1]["options"]["renameByName"])
+
+
+@each_panel
+def test_a_table_of_pipelines_lists_nested_ones_and_marks_them(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    if panel["type"] != "table" or "pipeline" not in labels_of(panel):
+        return
+    assert not [t["expr"] for t in panel["targets"] if 'nested="false"' in t["expr"]]
+    assert "nested" in labels_of(panel)
+    (mapping,) = overridden(panel, "Nested")["mappings"]
+    assert {value: shown["text"] for value, shown in mapping["options"].items()} == {
+        "true": "inside another",
+        "false": "",
+    }
+
+
+@each_panel
+def test_a_sum_over_a_host_leaves_nested_pipelines_out(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    if board["title"] not in ("Overview", "Fleet"):
+        return  # the others sum over the pipelines that are chosen
+    for target in panel["targets"]:
+        named = "pipeline" in re.findall(
+            r"\w+", "".join(re.findall(r"by \(([^)]*)\)", target["expr"]))
+        )
+        for name, matchers in _SELECTOR.findall(target["expr"]):
+            if "unit=~" in matchers and not named:
+                assert 'nested="false"' in matchers, name
+
+
 # -- whether all is there
 
 
@@ -472,5 +509,9 @@ def test_the_page_about_them_names_each_panel_row_and_dashboard() -> None:
 
 def test_most_queries_can_be_answered_without_the_functions_tier() -> None:
     rare = [query for query in QUERIES if query.metrics & may_be_absent()]
-    assert {query.dashboard for query in rare} == {"Pipeline", "Pipelined itself"}
+    assert {query.dashboard for query in rare} == {
+        "Pipeline",
+        "Pipelined itself",
+        "Disk and readahead",  # direct reads
+    }
     assert len(rare) < len(QUERIES) / 10

@@ -408,11 +408,12 @@ def test_what_is_dropped_exists() -> None:
 def test_the_tables_are_the_arithmetic_of_the_measured_figures() -> None:
     script = module(DEPLOY / "fleet.py")
     text = FLEET.read_text()
-    measured = re.search(r"([\d,]+) series and ([\d,]+) bytes a scrape", text)
-    assert measured
-    series, size = (int(number.replace(",", "")) for number in measured.groups())
-    fleets = [script.Fleet(hosts, series, size, 15.0) for hosts in (10, 1_000, 100_000)]
-    assert script.fleet_table(fleets) in text
+    measured = re.findall(r"([\d,]+) series and ([\d,]+) bytes a scrape", text)
+    assert len(measured) == 2, "of a usual host and of one at its bound"
+    for figures in measured:
+        series, size = (int(number.replace(",", "")) for number in figures)
+        fleets = [script.Fleet(hosts, series, size, 15.0) for hosts in (10, 1_000, 100_000)]
+        assert script.fleet_table(fleets) in text
 
 
 def test_a_scrape_is_counted_by_what_its_series_are_about() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
@@ -27,11 +28,21 @@ from pipelined.history.history import HistoryStats
 from pipelined.kernel.hooks import Program
 from pipelined.model.tracker import SeriesUse
 from pipelined.observer import Hook, MapUse
-from pipelined.runs import STATES, Functions, Readahead, Series
+from pipelined.runs import (
+    HISTOGRAMS,
+    PAGE_CLASSES,
+    STALL_CLASSES,
+    STATES,
+    Functions,
+    Readahead,
+    Series,
+    Stalls,
+)
+from pipelined.web.exposition import choose_format
 from pipelined.web.metrics import Metrics
-from pipelined.web.pipeline_metrics import series_count
+from pipelined.web.pipeline_metrics import EXPORTED_EDGES, series_count
 from pipelined.web.scrape import GuardedCollectors
-from unit.invented import make_functions, make_readahead
+from unit.invented import make_functions, make_histogram, make_readahead
 from unit.observed import FakeObserver
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -176,8 +187,7 @@ def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
         ("pipelined_disk_wait_seconds_total", {**KEYS, "overlapped": "false"}, 0.5),
         ("pipelined_state_seconds_total", {**AWK, "state": "cpu"}, 0.5),
         ("pipelined_state_seconds_total", {**AWK, "state": "pipe_empty"}, 2.5),
-        ("pipelined_cpu_seconds_total", {**AWK, "mode": "user"}, 0.25),
-        ("pipelined_cpu_seconds_total", {**AWK, "mode": "system"}, 0.125),
+        ("pipelined_system_cpu_seconds_total", AWK, 0.125),
         ("pipelined_read_bytes_total", AWK, 4096),
         ("pipelined_written_bytes_total", AWK, 1 << 53),
         ("pipelined_read_calls_total", AWK, 3),
@@ -190,6 +200,25 @@ def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
         ("pipelined_exited_children_total", AWK, 9),
         ("pipelined_exited_children_cpu_seconds_total", AWK, 1.5),
         ("pipelined_exited_children_lifetime_seconds_total", AWK, 2.5),
+        (
+            "pipelined_stall_seconds_total",
+            {**AWK, "class": "late", "overlapped": "true"},
+            0.12,
+        ),
+        (
+            "pipelined_stall_seconds_total",
+            {**AWK, "class": "late", "overlapped": "false"},
+            0.4,
+        ),
+        ("pipelined_stalls_total", {**AWK, "class": "late"}, 100),
+        ("pipelined_readahead_pages_total", {**AWK, "class": "hit"}, 9000),
+        ("pipelined_readahead_pages_total", {**AWK, "class": "wasted"}, 200),
+        ("pipelined_readahead_inserted_pages_total", AWK, 10_000),
+        ("pipelined_direct_read_bytes_total", AWK, 4096),
+        ("pipelined_file_faults_total", {**KEYS, "class": "late"}, 4),
+        ("pipelined_pipe_fill_ratio_sum", AWK, 2.0625),
+        ("pipelined_pipe_fill_ratio_count", AWK, 4),
+        ("pipelined_pipe_capacity_bytes", AWK, 65536),
         (
             "pipelined_hook_attached",
             {"hook": "sched_switch", "tier": "sched", "method": "tp_btf"},
@@ -229,7 +258,7 @@ def test_a_hook_that_is_still_to_come_has_no_series() -> None:
     assert shown == {"sched_switch", "pipe_write"}
 
 
-def test_every_state_of_a_stage_has_a_series() -> None:
+def test_every_state_that_a_stage_was_in_has_a_series() -> None:
     states = {
         dict(labels)["state"]
         for name, labels in scrape(MeasuredObserver())
@@ -261,6 +290,123 @@ def test_nested_pipeline_is_a_series_of_its_own() -> None:
 
 
 # -- what is absent
+
+
+#: A stage that did nothing but wait: what it shares with every other stage is at 0.
+QUIET = FakeStage(
+    states=dict.fromkeys(STATES, 0.0),
+    user_seconds=0.0,
+    system_seconds=0.0,
+    read_bytes=0,
+    written_bytes=0,
+    read_calls=0,
+    sleeps_empty=0,
+    sleeps_full=0,
+    forks=0,
+    execs=0,
+    exec_failures=0,
+    exited_children=0,
+    children_cpu_seconds=0.0,
+    children_lifetime_seconds=0.0,
+    functions=Functions(
+        *(make_histogram(kind.edges, past=kind.overflow) for kind in HISTOGRAMS),
+        pipe_capacity_bytes=None,
+    ),
+    readahead=make_readahead(
+        pages=dict.fromkeys(PAGE_CLASSES, 0),
+        inserted_pages=0,
+        direct_bytes=0,
+        faults=dict.fromkeys(STALL_CLASSES, 0),
+        stalls=dict.fromkeys(STALL_CLASSES, Stalls(0, 0, 0.0, 0.0)),
+    ),
+)
+
+
+def of_stage(stage: FakeStage) -> set[tuple[str, str]]:
+    """Name, and the values of its own labels, of each series of a stage."""
+    return {
+        (name, "".join(sorted(value for label, value in labels if label not in AWK)))
+        for name, labels in scrape(
+            MeasuredObserver({CAT_AWK: FakeTotals(stages={(2, "awk"): stage})})
+        )
+        if dict(labels).get("position") == "2"
+    }
+
+
+def test_a_quiet_stage_has_the_series_that_ratios_are_made_of_and_no_other() -> None:
+    assert of_stage(QUIET) == {
+        *(
+            ("pipelined_state_seconds_total", state)
+            for state in ("cpu", "runqueue", "pipe_empty", "pipe_full", "disk")
+        ),
+        ("pipelined_system_cpu_seconds_total", ""),
+        ("pipelined_read_bytes_total", ""),
+        ("pipelined_written_bytes_total", ""),
+        ("pipelined_read_calls_total", ""),
+        ("pipelined_write_calls_total", ""),
+    }
+
+
+def test_what_happened_once_adds_its_own_series_and_those_it_is_divided_by() -> None:
+    quiet = QUIET.readahead
+    assert quiet
+    children = "pipelined_exited_children"
+    pages, stall = "pipelined_readahead_pages_total", "pipelined_stall_seconds_total"
+    inserted = "pipelined_readahead_inserted_pages_total"
+    no_pages, no_stalls = dict(quiet.pages), dict(quiet.stalls)
+    a_fork = {
+        ("pipelined_forks_total", ""),
+        (f"{children}_total", ""),
+        (f"{children}_cpu_seconds_total", ""),
+        (f"{children}_lifetime_seconds_total", ""),
+    }
+    missed = {(pages, name) for name in ("hit", "late", "miss", "warm")}
+    cases: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
+        ({"states": QUIET.states | {"net": 0.5}}, {("pipelined_state_seconds_total", "net")}),
+        ({"sleeps_full": 1}, {("pipelined_pipe_sleeps_total", "full")}),
+        ({"execs": 1}, {("pipelined_execs_total", "")}),
+        ({"exec_failures": 1}, {("pipelined_exec_failures_total", "")}),
+        ({"forks": 1}, a_fork),
+        ({"exited_children": 1}, a_fork),
+        ({"readahead": replace(quiet, pages=no_pages | {"warm": 1})}, {(pages, "warm")}),
+        ({"readahead": replace(quiet, pages=no_pages | {"miss": 1})}, missed),
+        ({"readahead": replace(quiet, inserted_pages=1)}, {(inserted, ""), (pages, "wasted")}),
+        (
+            {"readahead": replace(quiet, direct_bytes=512)},
+            {("pipelined_direct_read_bytes_total", "")},
+        ),
+        (
+            {"readahead": replace(quiet, stalls=no_stalls | {"late": Stalls(1, 0, 0.1, 0.0)})},
+            {
+                (stall, "falselate"),
+                (stall, "latetrue"),
+                ("pipelined_stalls_total", "late"),
+            },
+        ),
+    ]
+    for happened, added in cases:
+        assert of_stage(replace(QUIET, **happened)) - of_stage(QUIET) == added, happened
+
+
+def test_a_level_that_was_never_reached_and_a_fault_that_never_came_have_no_series() -> None:
+    quiet = FakeTotals(levels=(0.0,) * 9, stages={(2, "awk"): QUIET})
+    samples = scrape(MeasuredObserver({CAT_AWK: quiet}))
+    levels = {
+        dict(labels)["level"] for name, labels in samples if name == "pipelined_level_seconds_total"
+    }
+    assert levels == {"0", "1", "2"}
+    assert "pipelined_file_faults_total" not in names(samples)
+
+
+def test_a_stage_has_at_most_30_series_of_functions() -> None:
+    """A usual stage's series without them are counted by tests/e2e on a real host."""
+    off = replace(FakeStage(), functions=None)
+    assert len(of_stage(FakeStage()) - of_stage(off)) == 30
+
+
+def test_buckets_are_sums_of_those_that_the_kernel_counts() -> None:
+    for kind in HISTOGRAMS:
+        assert set(EXPORTED_EDGES[kind.field]) <= set(kind.edges)
 
 
 def test_exec_failures_are_absent_if_no_hook_sees_them() -> None:
@@ -446,6 +592,53 @@ def test_openmetrics_on_request_parses_to_the_same_samples() -> None:
     assert parsed == set(scrape(MeasuredObserver(several_series())))
 
 
+#: As Prometheus 2 and 3 ask.
+ACCEPTED = (
+    "",
+    "text/plain;version=0.0.4",
+    "text/plain;version=1.0.0;escaping=allow-utf-8",
+    OPENMETRICS,
+    f"{OPENMETRICS};escaping=underscores",
+    f"{OPENMETRICS};escaping=allow-utf-8",
+)
+
+
+class Collected:
+    """What one scrape collected, to be encoded twice."""
+
+    def __init__(self, registry: Any) -> None:
+        self._families = list(registry.collect())
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+@pytest.mark.parametrize("accept", ACCEPTED)
+def test_the_text_has_the_samples_that_prometheus_client_would_write(accept: str) -> None:
+    collected = Collected(Metrics(MeasuredObserver(several_series())).registry)  # type: ignore[arg-type]
+    encode, content_type = choose_format(accept)
+    reference, reference_type = choose_encoder(accept)
+    parse = parse_openmetrics if "openmetrics" in content_type else parse_text
+
+    def parsed(text: bytes) -> set[Any]:
+        return {
+            (family.name, family.type, family.documentation, sample.name, sample.value, labels)
+            for family in parse(text.decode())
+            for sample in family.samples
+            for labels in [frozenset(sample.labels.items())]
+        }
+
+    assert content_type == reference_type
+    assert parsed(encode(collected)) == parsed(reference(collected))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("escaping", ["dots", "values"])
+def test_escaped_names_are_those_of_prometheus_client(escaping: str) -> None:
+    accept = f"{OPENMETRICS};escaping={escaping}"
+    collected: Any = Collected(Metrics(MeasuredObserver(several_series())).registry)  # type: ignore[arg-type]
+    assert choose_format(accept)[0](collected) == choose_encoder(accept)[0](collected)
+
+
 def test_unparsable_accept_header_gets_plain_text() -> None:
     metrics = Metrics(MeasuredObserver())  # type: ignore[arg-type]
     text, _ = metrics.render("application/openmetrics-text;version=latest")
@@ -460,9 +653,7 @@ def test_a_histogram_counts_up_to_each_edge() -> None:
         for (sample, labels), value in samples.items()
         if sample == f"{name}_bucket"
     }
-    assert len(found) == 22
-    assert [found[le] for le in ("1.0", "2048.0", "4096.0", "8192.0")] == [1, 1, 2, 3]
-    assert (found["1.048576e+06"], found["+Inf"]) == (3, 4)
+    assert found == {"512.0": 1, "2048.0": 1, "4096.0": 2, "32768.0": 3, "+Inf": 4}
     (total,) = (value for (sample, _), value in samples.items() if sample == f"{name}_sum")
     assert total == 1 + 4096 + 4097 + 3_000_000
 

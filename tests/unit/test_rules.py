@@ -225,11 +225,9 @@ def test_the_page_lists_what_is_recorded() -> None:
     assert listed == {rule.name for rule in RECORDED}
 
 
-def test_the_queries_of_the_page_are_valid_and_ask_for_series_that_exist(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "PROMETHEUS.md").read_text()
-    section = page.split("## Queries to start from")[1].split("\n## ")[0]
-    queries = re.findall(r"^    ([^#\n].*)$", section, re.MULTILINE)
-    file = tmp_path / "queries.rules.yml"
+def parsed_by_promtool(queries: list[str], directory: Path) -> list[Rule]:
+    """The queries as rules, after promtool has taken them."""
+    file = directory / "queries.rules.yml"
     file.write_text(
         "groups:\n  - name: queries\n    rules:\n"
         + "".join(f"      - record: q:{n}\n        expr: {q}\n" for n, q in enumerate(queries))
@@ -237,5 +235,27 @@ def test_the_queries_of_the_page_are_valid_and_ask_for_series_that_exist(tmp_pat
     checked = promtool("check", "rules", file)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     written = rules_of(file)
-    assert len(written) == len(queries) > 3
+    assert len(written) == len(queries)
+    return written
+
+
+def test_the_queries_about_metrics_are_valid_and_ask_for_metrics_that_exist(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "METRICS.md").read_text()
+    blocks = re.findall(r"(?:^    [^#\n].*\n)+", page, re.MULTILINE)
+    queries = [" ".join(block.split()) for block in blocks]
+    written = parsed_by_promtool(queries, tmp_path)
+    assert len(written) > 20
+    assert {name for rule in written for name in rule.names} <= set(exposed())
+    labels = {label for of_metric in exposed().values() for label in of_metric}
+    for rule in written:
+        for names in _GROUPING.findall(rule.expression):
+            assert {name.strip() for name in names.split(",") if name.strip()} <= labels, rule
+
+
+def test_the_queries_of_the_page_are_valid_and_ask_for_series_that_exist(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "PROMETHEUS.md").read_text()
+    section = page.split("## Queries to start from")[1].split("\n## ")[0]
+    queries = re.findall(r"^    ([^#\n].*)$", section, re.MULTILINE)
+    written = parsed_by_promtool(queries, tmp_path)
+    assert len(written) > 3
     assert {name for rule in written for name in rule.names} <= {rule.name for rule in RECORDED}

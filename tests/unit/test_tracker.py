@@ -7,9 +7,11 @@ from ctypes import sizeof
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelined.kernel import layout
-from pipelined.kernel.layout import COUNTERS
+from pipelined.kernel.layout import COUNTERS, Functions, ReadaheadCounters, words_of
 from pipelined.kernel.records import (
     NO_READAHEAD,
     PIPE_KEY,
@@ -21,6 +23,7 @@ from pipelined.kernel.records import (
 from pipelined.model.ledger import OTHER
 from pipelined.model.tracker import Finished, Model, SeriesUse
 from pipelined.runs import LEVELS, STATES
+from pipelined.web.pipeline_metrics import series_count
 
 UNIX = 1_000_000.0
 FUNCTIONS_WORDS = sizeof(layout.Functions) // 8
@@ -273,6 +276,43 @@ def test_totals_of_a_retired_pipeline_move_into_other_whole() -> None:
     assert folded.run_seconds >= retired.run_seconds
     cpu = sum(stage.states["cpu"] for stage in retired.stages.values())
     assert folded.stages[0, OTHER].states["cpu"] >= cpu > 0
+
+
+@given(
+    grown=st.lists(
+        st.tuples(
+            st.sampled_from(["alone_ns", "disk_ns", "counted", "readahead", "functions"]),
+            st.integers(0, 200),
+        ),
+        max_size=40,
+    )
+)
+def test_what_is_used_of_the_budget_is_what_is_exported_whatever_begins_to_count(
+    grown: list[tuple[str, int]],
+) -> None:
+    watched = model(max_series=10_000, series_of=series_count, exec_failures=True)
+    values = {
+        "alone_ns": [0] * len(LEVELS),
+        "disk_ns": [0] * len(LEVELS),
+        "counted": [0] * (len(STATES) + len(COUNTERS)),
+        "readahead": [0] * words_of(ReadaheadCounters, "stall_ns").stop,
+        "functions": [0] * words_of(Functions, "pipe_slots").stop,
+    }
+    for sweep, (kind, at) in enumerate(grown):
+        values[kind][at % len(values[kind])] += ns(1)
+        made = group()
+        clock = replace(
+            made.clock, alone_ns=tuple(values["alone_ns"]), disk_ns=tuple(values["disk_ns"])
+        )
+        writer = replace(
+            made.stages[0],
+            counted=list(values["counted"]),
+            readahead=tuple(values["readahead"]),
+            functions=tuple(values["functions"]),
+        )
+        watched.update([replace(made, clock=clock, stages=(writer, made.stages[1]))], 102 + sweep)
+        exported = sum(map(series_count, watched.totals().values()))
+        assert watched.series_use().used == exported, (kind, at)
 
 
 def test_cpu_time_is_split_by_ticks_and_adds_up() -> None:

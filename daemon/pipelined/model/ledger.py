@@ -17,7 +17,8 @@ import heapq
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pipelined.runs import Series
 
@@ -50,8 +51,19 @@ class Account(Protocol):
     def fold(self, other: Any, /) -> None:
         """Add everything that `other` holds."""
 
+    def filled(self) -> int:
+        """How many of its values are not 0. What has no value has no series: while that number
+        stays, so does the account's cost."""
+
 
 A = TypeVar("A", bound=Account)
+
+
+class _Cost(NamedTuple):
+    """Of an account, when so many of its values were not 0; None: it is not known yet."""
+
+    series: int
+    filled: int | None
 
 
 @dataclass(slots=True)
@@ -62,10 +74,14 @@ class _Weight:
     at: float = 0.0
     barred_until: float = -math.inf
     """A retired pipeline is not admitted again before."""
+    rank: float = -math.inf
+    """Weights compare as their ranks do, which do not change with time."""
 
     def add(self, seconds: float, now: float) -> None:
         self.seconds = self.of(now) + seconds
         self.at = max(self.at, now)
+        if self.seconds > 0:
+            self.rank = math.log2(self.seconds) + self.at / HALF_LIFE
 
     def of(self, now: float) -> float:
         return self.seconds * math.exp2(-max(0.0, now - self.at) / HALF_LIFE)
@@ -87,7 +103,9 @@ class Ledger(Generic[A]):
         self._accounts: dict[Series, A] = {}
         self._others: dict[Series, A] = {}
         self._weights: dict[Series, _Weight] = {}
-        self._costs: dict[Series, int] = {}
+        self._folded: dict[Series, _Weight] = {}
+        """Of pipelines without an account."""
+        self._costs: dict[Series, _Cost] = {}
         self._changed: set[Series] = set()
         self._candidates: set[Series] = set()
         self.used = 0
@@ -96,7 +114,7 @@ class Ledger(Generic[A]):
     def account(self, series: Series) -> tuple[A, bool]:
         """Where to add what a pipeline did, and whether that is its own account."""
         account = self._accounts.get(series)
-        if account is None and self.used < self._budget and series not in self._weights:
+        if account is None and self.used < self._budget and series not in self._folded:
             account = self._admit(series)
         if account is None:
             return self._other(series), False
@@ -105,11 +123,12 @@ class Ledger(Generic[A]):
 
     def ran(self, series: Series, seconds: float, now: float) -> None:
         """A pipeline used so many seconds of wall time up to the time `now` (seconds)."""
-        weight = self._weights.get(series)
+        weights = self._weights if series in self._accounts else self._folded
+        weight = weights.get(series)
         if weight is None:
-            weight = self._weights[series] = _Weight()
+            weight = weights[series] = _Weight()
         weight.add(seconds, now)
-        if series not in self._accounts:
+        if weights is self._folded:
             self._candidates.add(series)
 
     def settle(self, now: float) -> None:
@@ -118,9 +137,11 @@ class Ledger(Generic[A]):
         Called after every sweep. Accounts that were given out before it are stale afterwards.
         """
         for series in self._changed & self._accounts.keys():
-            cost = self._cost(self._accounts[series])
-            self.used += cost - self._costs[series]
-            self._costs[series] = cost
+            account, before = self._accounts[series], self._costs[series]
+            filled = account.filled()
+            if filled != before.filled:
+                cost = self._costs[series] = _Cost(self._cost(account), filled)
+                self.used += cost.series - before.series
         self._changed.clear()
         if self.used > self._budget or self._candidates:
             lightest = self._by_weight(now)
@@ -128,14 +149,15 @@ class Ledger(Generic[A]):
                 self._retire(heapq.heappop(lightest)[3], now)
             self._admit_heavy(lightest, now)
         self._candidates.clear()
-        if len(self._weights) - len(self._accounts) > 2 * _REMEMBERED:
-            self._forget(now)
+        if len(self._folded) > 2 * _REMEMBERED:
+            self._forget()
 
-    def folded(self, now: float) -> Iterator[tuple[Series, float]]:
-        """Pipelines without an account that are remembered, with their weight."""
-        for series, weight in self._weights.items():
-            if series not in self._accounts:
-                yield series, weight.of(now)
+    def folded(self, now: float) -> tuple[int, float]:
+        """How many pipelines without an account are remembered, and the weight of the heaviest."""
+        if not self._folded:
+            return 0, 0.0
+        heaviest = max(self._folded.values(), key=attrgetter("rank"))
+        return len(self._folded), heaviest.of(now)
 
     def accounts(self) -> Iterator[tuple[Series, A]]:
         """All accounts; those of `OTHER` last."""
@@ -146,14 +168,19 @@ class Ledger(Generic[A]):
 
     def _admit(self, series: Series) -> A:
         account = self._accounts[series] = self._new()
-        self._costs[series] = self._usual_cost()
-        self.used += self._costs[series]
+        usual = self._usual_cost()
+        self._costs[series] = _Cost(usual, None)
+        self.used += usual
+        if weight := self._folded.pop(series, None):
+            self._weights[series] = weight
         return account
 
     def _retire(self, series: Series, now: float) -> None:
         self._other(series).fold(self._accounts.pop(series))
-        self.used -= self._costs.pop(series)
-        self._weights.setdefault(series, _Weight(at=now)).barred_until = now + _ABSENT
+        self.used -= self._costs.pop(series).series
+        weight = self._weights.pop(series, None) or _Weight(at=now)
+        weight.barred_until = now + _ABSENT
+        self._folded[series] = weight
 
     def _other(self, series: Series) -> A:
         key = Series(OTHER, series.nested, "-")
@@ -166,7 +193,7 @@ class Ledger(Generic[A]):
         waiting = {
             series
             for series in self._candidates - self._accounts.keys()
-            if self._weights[series].barred_until <= now
+            if self._folded[series].barred_until <= now
         }
         for series in sorted(waiting, key=lambda series: -self._weight(series, now)):
             while self.used + self._usual_cost() > self._budget:
@@ -193,12 +220,10 @@ class Ledger(Generic[A]):
         return max(1, round(self.used / (len(self._costs) or 1)))
 
     def _weight(self, series: Series, now: float) -> float:
-        weight = self._weights.get(series)
+        weight = self._weights.get(series) or self._folded.get(series)
         return weight.of(now) if weight else 0.0
 
-    def _forget(self, now: float) -> None:
+    def _forget(self) -> None:
         """Forget the weights of the lightest pipelines that have no account."""
-        without = [series for series in self._weights if series not in self._accounts]
-        without.sort(key=lambda series: self._weight(series, now))
-        for series in without[:-_REMEMBERED]:
-            del self._weights[series]
+        kept = heapq.nlargest(_REMEMBERED, self._folded.items(), key=lambda item: item[1].rank)
+        self._folded = dict(kept)

@@ -57,6 +57,11 @@ class StageSums:
             readahead = self.readahead or [0] * len(other.readahead)
             self.readahead = list(map(add, readahead, other.readahead))
 
+    def filled(self) -> int:
+        """How many values are not 0, and one more."""
+        tiers = (self.counted, self.functions, self.readahead)
+        return 1 + sum([len(values) - values.count(0) for values in tiers])
+
 
 @dataclass(slots=True)
 class Sums:
@@ -77,6 +82,12 @@ class Sums:
         self.clock = list(map(add, self.clock, other.clock))
         for stage in other.stages.values():
             self.stages.setdefault(OTHER_PLACE, StageSums()).fold(stage)
+
+    def filled(self) -> int:
+        """How many values are not 0: while this stays, an account has as many series."""
+        levels = len(self.clock) - self.clock.count(0)
+        stages = sum([stage.filled() for stage in self.stages.values()])
+        return levels + stages + (self.last_run_end is not None)
 
 
 @dataclass(slots=True)

@@ -289,10 +289,7 @@ class Model:
 
     def series_use(self) -> SeriesUse:
         """How much of the budget is in use; a budget of 0 is none."""
-        weights = [weight for _, weight in self._ledger.folded(self._now)]
-        return SeriesUse(
-            self._max_series or 0, self._ledger.used, len(weights), max(weights, default=0.0)
-        )
+        return SeriesUse(self._max_series or 0, self._ledger.used, *self._ledger.folded(self._now))
 
     # -- counting
 

@@ -3,7 +3,8 @@
 
 Where a metric is added:
 
-- of a pipeline or a stage: a row in a table of `pipeline_metrics`;
+- of a pipeline or a stage: a row in a table of `pipeline_metrics`; it costs a series for each of
+  them, so it has to answer a question that no other metric does;
 - of the daemon itself (sweeps, hooks, losses, history, configuration): a collector in
   `daemon_metrics`;
 - always: an entry in docs/METRICS.md (a test compares both lists), and a panel or a reason for
@@ -22,7 +23,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
@@ -36,6 +36,7 @@ from pipelined.web.daemon_metrics import (
     SweepCollector,
     WebConfigCollector,
 )
+from pipelined.web.exposition import choose_format
 from pipelined.web.pipeline_metrics import PipelineCollector, StageCollector
 from pipelined.web.scrape import GuardedCollectors, Scrape
 
@@ -89,10 +90,7 @@ class Metrics:
         wait takes the text of another one that began after it came, if the format is the same: so
         none waits for more than the rendering that was under way and one that answers it.
         """
-        try:
-            encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # its version is not a number
-            encode, content_type = choose_encoder("")
+        encode, content_type = choose_format(accept)
         came = self._begun
         with self._one_scrape:
             if self._latest and self._latest[0] > came and self._latest[1] == content_type:

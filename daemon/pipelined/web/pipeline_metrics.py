@@ -3,35 +3,33 @@
 
 A row has a metric's kind, name and HELP text, and its samples: each is the labels that it adds to
 those of the pipeline or stage, and how to read its value. A value of None is no sample.
+
+Each sample is a series that Prometheus keeps, so what never happened has none: absent is 0. What
+ratios and alerts divide by or compare with 0 is there from the start, or appears together.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from pipelined.runs import HISTOGRAMS, LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
+from pipelined.runs import HISTOGRAMS, LEVELS, STALL_CLASSES, STATES
+from pipelined.web.exposition import NO_LABELS, Labels, OwnedMetric
 
 if TYPE_CHECKING:
     from pipelined.model.tracker import Totals
-    from pipelined.runs import Functions, Histogram, Readahead, Series, Stalls
+    from pipelined.runs import Functions, Histogram, Readahead, Series, StageCounters, Stalls
     from pipelined.web.scrape import Scrape
 
-__all__ = ["PipelineCollector", "StageCollector", "series_count"]
+__all__ = ["EXPORTED_EDGES", "PipelineCollector", "StageCollector", "series_count"]
 
-Labels = dict[str, str]
 Value = Callable[[Any], float | None]
 Samples = tuple[tuple[Labels, Value], ...]
 
@@ -39,14 +37,14 @@ Samples = tuple[tuple[Labels, Value], ...]
 class _Row(NamedTuple):
     """One metric."""
 
-    kind: Callable[[str, str], Metric]
+    kind: str
     name: str
     help: str
     samples: Samples
 
 
-_counter = partial(_Row, CounterMetricFamily)
-_gauge = partial(_Row, GaugeMetricFamily)
+_counter = partial(_Row, "counter")
+_gauge = partial(_Row, "gauge")
 
 
 # -- how a row reads its samples
@@ -54,46 +52,69 @@ _gauge = partial(_Row, GaugeMetricFamily)
 
 def _one(field: str) -> Samples:
     """A single sample, without a label of its own."""
-    return (({}, attrgetter(field)),)
+    return ((NO_LABELS, attrgetter(field)),)
 
 
 def _split(label: str, **fields: str) -> Samples:
     """A sample per value of `label`, each from a field of its own."""
-    return tuple(({label: value}, attrgetter(field)) for value, field in fields.items())
+    return tuple((Labels({label: value}), attrgetter(field)) for value, field in fields.items())
 
 
 def _each(label: str, field: str, keys: Iterable[str] | Mapping[str, int]) -> Samples:
     """A sample per item of `field`: `keys` has the label's values, and their indexes if given."""
     indexes = keys if isinstance(keys, Mapping) else {key: key for key in keys}
-    return tuple(({label: value}, _item(field, index)) for value, index in indexes.items())
+    return tuple((Labels({label: value}), _item(field, at)) for value, at in indexes.items())
 
 
 def _item(field: str, index: str | int) -> Value:
     return lambda owner: getattr(owner, field)[index]
 
 
-def _faults(stall_class: str) -> Value:
+def _not_0(samples: Samples) -> Samples:
+    """These samples, each of them only if it is not 0."""
+
+    def reader(value_of: Value) -> Value:
+        return lambda owner: value_of(owner) or None
+
+    return tuple((labels, reader(value_of)) for labels, value_of in samples)
+
+
+def _if(happened: Callable[[Any], object], samples: Samples) -> Samples:
+    """These samples, all of them if this is true of their owner, else none."""
+
+    def reader(value_of: Value) -> Value:
+        return lambda owner: value_of(owner) if happened(owner) else None
+
+    return tuple((labels, reader(value_of)) for labels, value_of in samples)
+
+
+def _has_children(stage: StageCounters) -> bool:
+    return bool(stage.forks or stage.exited_children)
+
+
+def _read_from_disk(readahead: Readahead) -> bool:
+    pages = readahead.pages
+    return bool(pages["miss"] or pages["hit"] or pages["late"])
+
+
+def _read_ahead(readahead: Readahead) -> bool:
+    return bool(readahead.inserted_pages or readahead.pages["wasted"])
+
+
+def _stalls(stall_class: str, field: str) -> Value:
     def read(readahead: Readahead) -> float | None:
-        return readahead.faults[stall_class] or None
+        stalls: Stalls = readahead.stalls[stall_class]
+        return getattr(stalls, field) if stalls.count else None
 
     return read
 
 
-def _stalls(overlapped: str, alone: str) -> Samples:
-    """Both fields of `Stalls`, for each class of stalls that occurred."""
+def _faults(stall_class: str) -> Value:
+    def read(totals: Totals) -> float:
+        found = [stage.readahead for stage in totals.stages.values() if stage.readahead]
+        return sum(readahead.faults[stall_class] for readahead in found)
 
-    def reader(stall_class: str, field: str) -> Value:
-        def read(readahead: Readahead) -> float | None:
-            stalls: Stalls = readahead.stalls[stall_class]
-            return getattr(stalls, field) if stalls.count else None
-
-        return read
-
-    return tuple(
-        ({"class": stall_class, "overlapped": value}, reader(stall_class, field))
-        for stall_class in STALL_CLASSES
-        for value, field in (("true", overlapped), ("false", alone))
-    )
+    return read
 
 
 def _capacity(functions: Functions) -> float | None:
@@ -124,31 +145,43 @@ _PIPELINE = (
     _counter(
         "pipelined_level_seconds_total",
         "Time in which exactly this many stages were on CPU at once.",
-        _each("level", "levels", {level: index for index, level in enumerate(LEVELS)}),
+        _each("level", "levels", {level: LEVELS.index(level) for level in LEVELS[:3]})
+        + _not_0(_each("level", "levels", {level: LEVELS.index(level) for level in LEVELS[3:]})),
     ),
     _counter(
         "pipelined_disk_wait_seconds_total",
         "Time in which a stage waited for disk, with (overlapped) or without another stage on CPU.",
         _split("overlapped", true="disk_overlapped_seconds", false="disk_alone_seconds"),
     ),
+    _counter(
+        "pipelined_file_faults_total",
+        "Page faults of the pipeline's stages on mapped files.",
+        _not_0(tuple((Labels({"class": name}), _faults(name)) for name in STALL_CLASSES)),
+    ),
 )
+
+#: States that tell what holds a stage back: they are there from its start.
+_MAIN_STATES = ("cpu", "runqueue", "pipe_empty", "pipe_full", "disk")
 
 #: Per stage; samples read `runs.StageCounters`.
 _STAGE = (
     _counter(
         "pipelined_state_seconds_total",
         "Time that the stage's threads spent in this state.",
-        _each("state", "states", STATES),
+        _each("state", "states", _MAIN_STATES)
+        + _not_0(
+            _each("state", "states", [state for state in STATES if state not in _MAIN_STATES])
+        ),
     ),
     _counter(
-        "pipelined_cpu_seconds_total",
-        "CPU time of the stage.",
-        _split("mode", user="user_seconds", system="system_seconds"),
+        "pipelined_system_cpu_seconds_total",
+        "CPU time of the stage in the kernel: a part of its time in state cpu.",
+        _one("system_seconds"),
     ),
     _counter(
         "pipelined_pipe_sleeps_total",
         "How often a thread of the stage fell asleep on a full or an empty pipe.",
-        _split("side", empty="sleeps_empty", full="sleeps_full"),
+        _not_0(_split("side", empty="sleeps_empty", full="sleeps_full")),
     ),
     _counter(
         "pipelined_read_bytes_total",
@@ -166,34 +199,40 @@ _STAGE = (
     _counter(
         "pipelined_write_calls_total", "Write-like system calls of the stage.", _one("write_calls")
     ),
-    _counter("pipelined_forks_total", "Processes that the stage started.", _one("forks")),
     _counter(
-        "pipelined_execs_total", "Programs that the stage's processes executed.", _one("execs")
+        "pipelined_forks_total",
+        "Processes that the stage started.",
+        _if(_has_children, _one("forks")),
+    ),
+    _counter(
+        "pipelined_execs_total",
+        "Programs that the stage's processes executed.",
+        _not_0(_one("execs")),
     ),
     _counter(
         "pipelined_exec_failures_total",
-        "Failed execs of the stage; absent if no hook can see them.",
-        _one("exec_failures"),
+        "Failed execs of the stage; absent if there was none, or no hook can see them.",
+        _not_0(_one("exec_failures")),
     ),
     _counter(
         "pipelined_exited_children_total",
         "Processes that the stage started and that have exited.",
-        _one("exited_children"),
+        _if(_has_children, _one("exited_children")),
     ),
     _counter(
         "pipelined_exited_children_cpu_seconds_total",
         "CPU time of the stage's exited children.",
-        _one("children_cpu_seconds"),
+        _if(_has_children, _one("children_cpu_seconds")),
     ),
     _counter(
         "pipelined_exited_children_lifetime_seconds_total",
         "Time from start to exit of the stage's exited children.",
-        _one("children_lifetime_seconds"),
+        _if(_has_children, _one("children_lifetime_seconds")),
     ),
 )
 
 #: Per stage, from the `functions` tier: the help of each of `runs.HISTOGRAMS`, by its field. A
-#: function that a stage has not called has no series: most stages have not called most of them.
+#: function that a stage has not called has no series.
 _HISTOGRAM_HELP = {
     "pipe_writes": "Sizes of the stage's writes to pipes, as requested.",
     "pipe_reads": "Sizes of the stage's reads of pipes, as returned.",
@@ -201,54 +240,60 @@ _HISTOGRAM_HELP = {
     "file_read_seconds": "Duration of the stage's reads of files.",
     "pipe_fill": "How full the pipe was when each of the stage's writes to it began.",
 }
+#: Sizes: lines; small pieces; less than, and exactly, what stdio writes at a time; up to half a
+#: pipe. Time (131 us, 1.05 ms, 16.8 ms): from the page cache, a fast disk, a slow one.
+_SIZES, _TIMES = (512, 2048, 4096, 32768), (2**17 / 1e9, 2**20 / 1e9, 2**24 / 1e9)
+#: Which of its edges each histogram is exported with, by field; of one without, sum and count are.
+EXPORTED_EDGES: Mapping[str, tuple[float, ...]] = {
+    "pipe_writes": _SIZES,
+    "pipe_reads": _SIZES,
+    "file_reads": _SIZES,
+    "file_read_seconds": _TIMES,
+    "pipe_fill": (),
+}
 #: The same tier's gauges; samples read `runs.Functions`.
 _FUNCTION = (
     _gauge(
         "pipelined_pipe_capacity_bytes",
         "Capacity of the pipe that the stage wrote to last.",
-        (({}, _capacity),),
+        ((NO_LABELS, _capacity),),
     ),
 )
 
-#: Per stage, from the `readahead` tier; samples read `runs.Readahead`. A class of stalls or faults
-#: that never occurred has no series.
+#: Per stage, from the `readahead` tier; samples read `runs.Readahead`.
 _READAHEAD = (
     _counter(
         "pipelined_stall_seconds_total",
         "Time that the stage's threads slept for disk while reading files, by the page that ended"
         " the wait, with (overlapped) or without another stage on CPU.",
-        _stalls("overlapped_seconds", "alone_seconds"),
+        tuple(
+            (Labels({"class": name, "overlapped": value}), _stalls(name, field))
+            for name in STALL_CLASSES
+            for value, field in (("true", "overlapped_seconds"), ("false", "alone_seconds"))
+        ),
     ),
     _counter(
         "pipelined_stalls_total",
         "How often a thread of the stage slept for disk while reading a file.",
-        _stalls("overlapped", "alone"),
+        tuple((Labels({"class": name}), _stalls(name, "count")) for name in STALL_CLASSES),
     ),
     _counter(
         "pipelined_readahead_pages_total",
         "Pages of files that the stage's reads consumed, by how they came into the page cache;"
         " wasted pages were read ahead and never consumed.",
-        _each("class", "pages", PAGE_CLASSES),
-    ),
-    _counter(
-        "pipelined_read_pages_total",
-        "Pages of files that the stage's reads consumed.",
-        _one("read_pages"),
+        _if(attrgetter("read_pages"), _each("class", "pages", ["warm"]))
+        + _if(_read_from_disk, _each("class", "pages", ["hit", "late", "miss"]))
+        + _if(_read_ahead, _each("class", "pages", ["wasted"])),
     ),
     _counter(
         "pipelined_readahead_inserted_pages_total",
         "Pages that were read ahead of the stage's reads.",
-        _one("inserted_pages"),
+        _if(_read_ahead, _one("inserted_pages")),
     ),
     _counter(
         "pipelined_direct_read_bytes_total",
         "Bytes that the stage read past the page cache (O_DIRECT).",
-        _one("direct_bytes"),
-    ),
-    _counter(
-        "pipelined_file_faults_total",
-        "Page faults of the stage on mapped files.",
-        tuple(({"class": stall_class}, _faults(stall_class)) for stall_class in STALL_CLASSES),
+        _not_0(_one("direct_bytes")),
     ),
 )
 
@@ -278,8 +323,11 @@ class StageCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stages = [
-            ({**labels, "position": str(position), "command": _text(command)}, stage)
-            for labels, totals in (
+            (
+                of_pipeline | Labels({"position": str(position), "command": _text(command)}),
+                stage,
+            )
+            for of_pipeline, totals in (
                 (_series_labels(series), totals) for series, totals in self._scrape.totals.items()
             )
             for (position, command), stage in totals.stages.items()
@@ -289,10 +337,15 @@ class StageCollector(Collector):
         for row in _STAGE:
             yield _family(row, stages)
         for kind in HISTOGRAMS:
-            histogram = HistogramMetricFamily(f"pipelined_{kind.name}", _HISTOGRAM_HELP[kind.field])
+            edges = EXPORTED_EDGES[kind.field]
+            family = OwnedMetric(
+                f"pipelined_{kind.name}",
+                _HISTOGRAM_HELP[kind.field],
+                "histogram" if edges else "summary",
+            )
             for labels, called in functions:
-                _add_histogram(histogram, labels, getattr(called, kind.field))
-            yield histogram
+                _add_histogram(family, labels, getattr(called, kind.field), edges)
+            yield family
         for row in _FUNCTION:
             yield _family(row, functions)
         for row in _READAHEAD:
@@ -302,57 +355,69 @@ class StageCollector(Collector):
 def series_count(totals: Totals) -> int:
     """How many series the collectors export of one pipeline."""
     stages = totals.stages.values()
-    tiers = [(_PIPELINE, [totals]), (_STAGE, stages)]
     functions = [stage.functions for stage in stages if stage.functions]
-    tiers += [(_FUNCTION, functions)]
-    tiers += [(_READAHEAD, [stage.readahead for stage in stages if stage.readahead])]
-    histograms = [getattr(called, kind.field) for called in functions for kind in HISTOGRAMS]
+    readahead = [stage.readahead for stage in stages if stage.readahead]
+    tiers: tuple[tuple[tuple[_Row, ...], Iterable[object]], ...] = (
+        (_PIPELINE, [totals]),
+        (_STAGE, stages),
+        (_FUNCTION, functions),
+        (_READAHEAD, readahead),
+    )
     return sum(
         value_of(owner) is not None
         for rows, owners in tiers
         for owner in owners
         for row in rows
         for _, value_of in row.samples
-    ) + sum(len(histogram.edges) + 3 for histogram in histograms if histogram.count)
+    ) + sum(
+        len(edges) + 3 if edges else 2
+        for called in functions
+        for field, edges in EXPORTED_EDGES.items()
+        if getattr(called, field).count
+    )
 
 
 def _family(row: _Row, owners: Iterable[tuple[Labels, object]]) -> Metric:
     """The metric of `row` with its samples of every owner: a pipeline or a stage."""
-    family = row.kind(row.name, row.help)
-    # Appended past the checks of `add_metric`, which would cost as much again.
-    add = family.samples.append
+    family = OwnedMetric(row.name, row.help, row.kind)
     for labels, owner in owners:
-        for own_labels, value_of in row.samples:
+        for own, value_of in row.samples:
             value = value_of(owner)
             if value is not None:
-                add(Sample(row.name, {**labels, **own_labels}, value))
+                family.add(labels, own, value)
     return family
 
 
-def _add_histogram(family: Metric, labels: Labels, histogram: Histogram) -> None:
+def _add_histogram(
+    family: OwnedMetric, labels: Labels, histogram: Histogram, edges: tuple[float, ...]
+) -> None:
+    """Its counts up to each of `edges`, which are some of its own."""
     if not histogram.count:
         return
-    add = family.samples.append
-    below = 0
-    for edge, count in zip(histogram.edges, histogram.counts, strict=False):
-        below += count
-        add(Sample(f"{family.name}_bucket", {**labels, "le": _edge(edge)}, below))
-    add(Sample(f"{family.name}_bucket", {**labels, "le": "+Inf"}, histogram.count))
-    add(Sample(f"{family.name}_count", labels, histogram.count))
-    add(Sample(f"{family.name}_sum", labels, histogram.sum))
+    if edges:
+        below = 0
+        for edge, count in zip(histogram.edges, histogram.counts, strict=False):
+            below += count
+            if edge in edges:
+                family.add(labels, _le(edge), below, "_bucket")
+        family.add(labels, _le(math.inf), histogram.count, "_bucket")
+    family.add(labels, NO_LABELS, histogram.count, "_count")
+    family.add(labels, NO_LABELS, histogram.sum, "_sum")
 
 
 @cache
-def _edge(value: float) -> str:
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
+def _le(edge: float) -> Labels:
+    return Labels({"le": str(floatToGoString(edge))})  # type: ignore[no-untyped-call]
 
 
 def _series_labels(series: Series) -> Labels:
-    return {
-        "pipeline": _text(series.pipeline),
-        "nested": "true" if series.nested else "false",
-        "unit": _text(series.unit),
-    }
+    return Labels(
+        {
+            "pipeline": _text(series.pipeline),
+            "nested": "true" if series.nested else "false",
+            "unit": _text(series.unit),
+        }
+    )
 
 
 def _text(value: str) -> str:
