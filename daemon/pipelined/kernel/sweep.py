@@ -32,7 +32,7 @@ _MAPPED = 1024
 
 #: fish reads the last part of a pipeline at another descriptor than stdin. Other shells read
 #: `$(…)` there; fish polls for that.
-_READ_ANYWHERE = ("fish",)
+_READ_ANYWHERE = frozenset({"fish"})
 
 _STAGE_BYTES = sizeof(layout.Stage)
 _FUNCTIONS_BYTES = sizeof(layout.Functions)
@@ -67,7 +67,7 @@ class Sweep:
         max_pipes: int,
         interpreters: Iterable[str],
         wrappers: Iterable[str],
-        shells: Iterable[str],
+        shells: Collection[str],
         alone: Iterable[str],
         alone_units: Iterable[str],
         max_readers: int,
@@ -100,7 +100,7 @@ class Sweep:
                 (wrappers, layout.COMMAND_WRAPPER),
                 (shells, layout.COMMAND_SHELL),
                 (alone, layout.COMMAND_ALONE),
-                (_READ_ANYWHERE, layout.COMMAND_READS_ANYWHERE),
+                (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
             )
         )
         self._name_units(alone_units)

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Two stages that never compute at the same time: alternate ROUNDS MILLISECONDS. They hand a
- * token to and fro through two pipes; only the one that has it burns CPU, before
- * the rest of the host.
+ * token to and fro, through a pipe and back through a socket (two pipes would be a conversation);
+ * only the one that has it burns CPU, before the rest of the host.
  */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,7 +62,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: alternate ROUNDS MILLISECONDS\n");
 		return 2;
 	}
-	if (pipe(there) || pipe(back))
+	if (pipe(there) || socketpair(AF_UNIX, SOCK_STREAM, 0, back))
 		return 1;
 	if (!fork())
 		_exit(stage(0, back[0], there[1], 1, atoi(argv[1]), atof(argv[2]) / 1000));
