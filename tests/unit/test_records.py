@@ -139,7 +139,7 @@ def test_every_recorded_counter_is_decoded_with_the_sleeps_on_pipes_added() -> N
         for name, side in (("sleeps_empty", "read"), ("sleeps_full", "write")):
             at = len(STATES) + COUNTERS.index(name)
             expected[at] += sum(end.sleeps for end in stage.ends if end.side == side)
-        if stage.counted != expected:
+        if list(stage.counted) != expected:
             wrong.append(f"{where}: {stage.counted}, not {expected}")
     assert wrong == []
 

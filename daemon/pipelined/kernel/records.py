@@ -8,7 +8,8 @@ model adds them up many times before anybody reads one.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from array import array
+from collections.abc import MutableSequence, Sequence
 from ctypes import sizeof
 from dataclasses import dataclass
 from struct import Struct
@@ -28,6 +29,7 @@ from pipelined.runs import (
 )
 
 __all__ = [
+    "NO_RAW",
     "NO_READAHEAD",
     "NS",
     "PIPE_KEY",
@@ -101,6 +103,9 @@ _SLEEPS_EMPTY, _SLEEPS_FULL, _READ_BYTES, _FORKS = (
 #: and settings that most programs begin with are less.
 READS_ALONE = 65536
 
+#: Of a record that has been given back.
+NO_RAW: RawStage = (b"", b"", b"")
+
 #: What most stages of a storm of short processes read through the page cache.
 NO_READAHEAD = (0,) * (sizeof(layout.ReadaheadCounters) // 8)
 _NO_READAHEAD = bytes(sizeof(layout.ReadaheadCounters))
@@ -133,7 +138,7 @@ class StageRecord:
     outer: int
     alias: int
     """Index of the stage into whose pipeline its own was merged, or 0."""
-    counted: list[int]
+    counted: MutableSequence[int]
     """By state as in `STATES`, then as in `COUNTERS`."""
     start_ns: int
     end_ns: int
@@ -158,7 +163,7 @@ class StageRecord:
     """The values of `struct functions`; empty if that tier is off."""
     readahead: tuple[int, ...] = ()
     """The values of `struct readahead`; empty if that tier is off."""
-    raw: RawStage = (b"", b"", b"")
+    raw: RawStage = NO_RAW
     """What this was decoded from."""
 
     @property
@@ -232,7 +237,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.converses = bool(flags & layout.STAGE_CONVERSES)
     stage.alone = bool(flags & layout.STAGE_ALONE)
     stage.command = text(comm)
-    stage.counted = counted = list(_COUNTED.unpack_from(record))
+    stage.counted = counted = array("q", _COUNTED.unpack_from(record))
     stage.borrows = False
     ends = []
     for inode, device, side_and_flags, sleeps, asleep_ns in _END.iter_unpack(slots):

@@ -154,6 +154,7 @@ class Sweep:
             return
         for stage in stages:
             self._in_use.pop(stage.index, None)
+            stage.raw = records.NO_RAW  # the run keeps the record
         kept = {end.key for stage in self._in_use.values() for end in stage.ends}
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)

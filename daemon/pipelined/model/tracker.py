@@ -75,7 +75,7 @@ _PLAIN_COUNTERS = tuple(
 )
 
 # Signatures repeat: a host runs the same jobs over and over.
-_arrange = lru_cache(maxsize=1024)(arrange)
+_arrange = lru_cache(maxsize=256)(arrange)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -27,6 +28,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from pipelined import __version__
+from pipelined.malloc import trim
 from pipelined.web.daemon_metrics import (
     BuildCollector,
     HistoryCollector,
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Metrics"]
 
+#: A text of so many bytes is made of several times as much, which is given back to the kernel.
+_MUCH = 1 << 18
+
 
 class Metrics:
     """All collectors, on a registry of their own, and the text of a scrape of them."""
@@ -60,7 +65,7 @@ class Metrics:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Without `history` or `web_config`, their metrics are absent."""
-        scrape = Scrape(observer)
+        self._scrape = scrape = Scrape(observer)
         collectors: dict[str, Collector] = {
             "sweep": SweepCollector(observer, scrape),
             "pipelines": PipelineCollector(scrape),
@@ -78,10 +83,13 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.registry.register(GuardedCollectors(collectors, clock))
         self._one_scrape = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting = 0
+        """How many wait for a rendering, or make one."""
         self._begun = 0
         """How many renderings have begun."""
         self._latest: tuple[int, str, bytes] | None = None
-        """Its number, type and text."""
+        """Its number, type and text; kept only for those that wait."""
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Scrape. Returns the text in the format that the Accept header asks for, and its type.
@@ -92,10 +100,27 @@ class Metrics:
         """
         encode, content_type = choose_format(accept)
         came = self._begun
-        with self._one_scrape:
+        with self._counted(), self._one_scrape:
             if self._latest and self._latest[0] > came and self._latest[1] == content_type:
                 return self._latest[2], content_type
             self._begun += 1
-            text = encode(self.registry)
+            try:
+                text = encode(self.registry)
+            finally:
+                self._scrape.end()
             self._latest = (self._begun, content_type, text)
+            if len(text) > _MUCH:
+                trim()
             return text, content_type
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._counting:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._latest = None

@@ -27,9 +27,15 @@ class Scrape:
         self.totals: Mapping[Series, Totals] = {}
 
     def begin(self) -> None:
-        """Sweep, and keep the totals."""
-        self._observer.sweep()
-        self.totals = self._observer.totals()
+        """Sweep, and keep the totals until `end`: those of the sweep before, if this one fails."""
+        try:
+            self._observer.sweep()
+        finally:
+            self.totals = self._observer.totals()
+
+    def end(self) -> None:
+        """Forget the totals: they are several times as large as what they were made of."""
+        self.totals = {}
 
 
 class GuardedCollectors(Collector):
