@@ -132,6 +132,17 @@ def it_counts_a_pipeline() -> None:
     wait_until(lambda: re.search(sample, scrape(), re.M), "the run in /metrics")
 
 
+def it_counts_what_systemd_run_starts() -> None:
+    """Its output comes to us through a pipe; we are not its parent, and so no stage."""
+    line = "/tmp/seq-vm 20000 | /tmp/sort-vm"
+    command = ["systemd-run", "--wait", "--quiet", "--pipe", "bash", "-c", line]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert len(done.stdout.splitlines()) == 20000
+    labels = r'(?=.*pipeline="seq-vm\|sort-vm")(?=.*nested="false")'
+    sample = rf"^pipelined_runs_total\{{{labels}.*\}} 1\.0$"
+    wait_until(lambda: re.search(sample, scrape(), re.M), "the run in /metrics")
+
+
 def it_tells_its_own_memory_and_age() -> None:
     values = dict(re.findall(r"^(process_\w+) (\S+)$", scrape(), re.M))
     assert 20e6 < float(values["process_resident_memory_bytes"]) < 100e6
@@ -276,6 +287,7 @@ CLAIMS = (
     it_is_active_after_the_boot,
     its_status_counts_every_hook,
     it_counts_a_pipeline,
+    it_counts_what_systemd_run_starts,
     it_tells_its_own_memory_and_age,
     it_keeps_it_in_the_history,
     no_thread_has_a_privilege_left,
