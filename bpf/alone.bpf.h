@@ -15,15 +15,9 @@
 GLOBAL(int, is_shell_alone)(u32 index)
 {
 	struct stage *stage = stage_at(index);
-	struct command command = {};
 
 	/* a subshell is part of a pipeline, even if its partner has not been discovered yet */
-	if (!stage || !stage->execs)
-		return 0;
-	if (has_edges(stage))
-		return 0;
-	__builtin_memcpy(command.name, stage->comm, COMM_LEN);
-	return command_flags(&command) & COMMAND_SHELL;
+	return stage && stage->execs && !has_edges(stage) && stage->flags & STAGE_SHELL;
 }
 
 /* 1 if both are the same letter, else 0, without a branch */

@@ -47,11 +47,13 @@ static __always_inline void name_stage(struct stage *stage, u64 p)
 
 	command_of(p, &command);
 	of_command = command_flags(&command);
-	flags = stage->flags & ~(STAGE_INTERPRETER | STAGE_WRAPPER);
+	flags = stage->flags & ~(STAGE_INTERPRETER | STAGE_WRAPPER | STAGE_SHELL);
 	if (of_command & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
 	if (of_command & COMMAND_WRAPPER)
 		flags |= STAGE_WRAPPER;
+	if (of_command & COMMAND_SHELL)
+		flags |= STAGE_SHELL;
 	stage->flags = flags;
 	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
 }

@@ -60,9 +60,10 @@ static __always_inline int fed_by(const struct task_state *parent, const struct 
 	       (task->fed_by_parent[0] == inode || task->fed_by_parent[1] == inode);
 }
 
-/* Has a stage been seen at the other side of this pipe, whose root is not process `but`? */
-GLOBAL(int, has_partner)(const struct fifo *fifo, u32 but)
+/* Has a stage been seen at the other side of this pipe, whose root is not process `but`, if one is given? */
+GLOBAL(int, has_partner)(const struct fifo *fifo, u64 but)
 {
+	u32 tgid = but ? BPF_CORE_READ(TASK(but), tgid) : 0;
 	struct pipe_key key;
 	struct pipe *pipe;
 	struct stage *stage;
@@ -75,7 +76,7 @@ GLOBAL(int, has_partner)(const struct fifo *fifo, u32 but)
 		return 0;
 	for (int i = 0; i < PIPE_SLOTS; i++) {
 		stage = stage_referred(pipe->stages[fifo->side == SIDE_READ][i]);
-		if (stage && stage->pid != but)
+		if (stage && stage->pid != tgid)
 			return 1;
 	}
 	return 0;
@@ -156,15 +157,12 @@ GLOBAL(int, is_parent_stage)(const struct fifo *fifo, u32 ask, u32 hold, u32 fla
 	       (ask == ASK_EAGERLY && side == SIDE_WRITE);
 }
 
-enum parent {
-	NO_STAGE,
-	PARENT_STAGE,
-	PARENT_LAST_PART,	/* a shell that runs the last part of a pipeline itself */
-};
+#define NO_STAGE -1
 
 /*
  * Is the other end of a pipe in the hands of the process's parent? If so, the parent becomes the pipe's
- * endpoint. Returns which stage it is (enum parent). `above` is the parent's state, `reading` what it is asleep in.
+ * endpoint. Returns NO_STAGE, or else the flags of the stage that it is: 0, or STAGE_LAST_PART. `above` is the parent's
+ * state, `reading` what it is asleep in.
  */
 GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 			const struct discovery *discovery, const struct task_state *above,
@@ -177,16 +175,16 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 	int asleep;
 
 	if (!task || !fifo || !discovery || !above)
-		return 0;
+		return NO_STAGE;
 	key = fifo->key;
 	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
-		return 0;
+		return NO_STAGE;
 	parent = discovery->address;
 	parent = (u64)BPF_CORE_READ(TASK(parent), real_parent, group_leader);
 	asleep = reads_pipe(parent, reading, &key);
 	if (discovery->ask <= ASK_READER && !asleep)
-		return 0;
+		return NO_STAGE;
 	side = other_side(fifo->side);
 	flags = command_flags_of(parent);
 	hold = parent_hold(discovery->address, fifo, task, above, flags);
@@ -194,10 +192,10 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 		set_endpoint(pipe, parent, side);
 	else if (pipe->endpoint_side != side ||
 		 pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid))
-		return 0;	/* nor did it at an earlier look: it may have closed it since */
+		return NO_STAGE;	/* nor did it at an earlier look: it may have closed it since */
 	if (!is_parent_stage(fifo, discovery->ask, hold, flags, asleep))
 		return NO_STAGE;
-	return side == SIDE_READ && !(flags & COMMAND_INTERPRETER) ? PARENT_LAST_PART : PARENT_STAGE;
+	return side == SIDE_READ && !(flags & COMMAND_INTERPRETER) ? STAGE_LAST_PART : 0;
 }
 
 /* Looks for the other end of a pipe at the process's parent, and registers it there. */
@@ -206,8 +204,9 @@ static __always_inline void discover_parent(struct task_struct *p, struct task_s
 {
 	struct task_struct *parent = p->real_parent->group_leader;
 	u64 address = discovery->address;
-	u32 flags = discovery->flags, reading, found;
 	struct task_state *above;
+	u32 reading, found;
+	int flags;
 
 	/* it has its new name, but not the rest: on_exec comes later */
 	if (BPF_CORE_READ_BITFIELD(parent, in_execve))
@@ -220,17 +219,14 @@ static __always_inline void discover_parent(struct task_struct *p, struct task_s
 		address = (u64)BPF_CORE_READ(TASK(address), group_leader);
 		reading = reads_asleep(parent);
 	}
-	switch (ask_parent(task, fifo, discovery, above, reading)) {
-	case NO_STAGE:
+	flags = ask_parent(task, fifo, discovery, above, reading);
+	if (flags == NO_STAGE)
 		return;
-	case PARENT_LAST_PART:
-		flags |= STAGE_LAST_PART;
-	}
 	if (address != (u64)BPF_CORE_READ(TASK(address), group_leader))
 		above = state_of(p->real_parent);
 	if (!above)
 		return;
-	found = stage_of_other(address, above, STATE_OTHER, flags, discovery->now);
+	found = stage_of_other(address, above, STATE_OTHER, discovery->flags | flags, discovery->now);
 	if (!found)
 		return;
 	fifo->side = other_side(fifo->side);
@@ -267,9 +263,7 @@ GLOBAL(int, converses)(u64 p, u32 index)
 	if (!stage || !fifo_at(p, 0, &in) || !fifo_at(p, 1, &out) || in.both || out.both)
 		return 0;
 	if (!(stage->flags & STAGE_CONVERSES)) {
-		u32 tgid = BPF_CORE_READ(TASK(parent), tgid);
-
-		if (has_partner(&in, tgid) || has_partner(&out, tgid) ||
+		if (has_partner(&in, parent) || has_partner(&out, parent) ||
 		    !holds_anywhere(parent, &in.key, SIDE_WRITE) ||
 		    !holds_anywhere(parent, &out.key, SIDE_READ))
 			return 0;

@@ -56,6 +56,7 @@ enum stage_flag {
 	STAGE_DRIVER = 32,	/* in its pipeline only because it reads from its own child */
 	STAGE_LAST_PART = 64,	/* a shell that runs the last part of a pipeline itself */
 	STAGE_CONVERSES = 128,	/* its parent is at the other end of both its stdin and its stdout */
+	STAGE_SHELL = 256,
 };
 
 /*

@@ -176,12 +176,8 @@ static __always_inline int is_standard(const struct stage *child, u32 side_and_f
 /* dash writes a large here-document in a child that has the pipe at another descriptor than stdout, and does nothing else. */
 static __always_inline int writes_document(const struct stage *writer, u32 side_and_flags)
 {
-	struct command command = {};
-
-	if (side_and_flags & END_STANDARD || writer->execs || writer->forks)
-		return 0;
-	__builtin_memcpy(command.name, writer->comm, COMM_LEN);
-	return command_flags(&command) & COMMAND_SHELL;
+	return !(side_and_flags & END_STANDARD) && !writer->execs && !writer->forks &&
+	       writer->flags & STAGE_SHELL;
 }
 
 /* Is this the pipe that a shell reads which runs the last part of a pipeline? Others are those of $(...) in it. */

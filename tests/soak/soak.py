@@ -269,7 +269,7 @@ def _named(
         made=made.named[pipeline],
         gap=after.named[pipeline] - before.named[pipeline] + live,
         rolled_up=sum(row.sums.runs for row in rows if row.series.nested == nested),
-        stored=Archive(state).stored(Period(pipeline=pipeline)),
+        stored=Archive(state).stored(Period(pipeline=pipeline))[nested],
     )
 
 
