@@ -19,7 +19,7 @@ __all__ = ["BOUNDED", "Bounded", "Verdict", "failed_scrapes_allowed", "grows", "
 #: Counted runs may exceed those made by this share, beside those that have the name of another
 #: pipeline: short ones of the host are in `(other)` too.
 OTHERS = 0.01
-#: The file itself may take so much of the history's size, and its log the rest, which comes and goes.
+#: The file itself may take so much of the history's size; the rest is for its log.
 FULL = 0.75
 #: Runs that may wait to be stored: the queue, and the batch that is being written.
 WAITING = 600

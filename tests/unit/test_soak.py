@@ -97,7 +97,7 @@ def with_readings(**growth: float) -> Soak:
         ("sweep", with_readings(sweep_seconds=0.003)),
         ("slowest query", with_readings(query_seconds=0.01)),
         ("history's size", with_readings(history_bytes=0.03e6)),
-        ("history's size", replace(GOOD, history_max_bytes=11_000_000)),
+        ("history's size", replace(GOOD, history_max_bytes=14_000_000)),
         ("lost", replace(GOOD, lost={"tasks": 0.0, "ends": 8.0})),
         (
             "runs in the metrics, before the kill -9",
