@@ -384,8 +384,8 @@ static __always_inline struct pipe *pipe_at(const struct pipe_key *key)
 	return pipe;
 }
 
-/* Records that a stage holds one end of a pipe, and joins it with the stages at the other end. */
-GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
+/* Records that a stage holds one end of a pipe. Returns whether the pipe may join it with others. */
+GLOBAL(int, note_end)(u32 index, struct fifo *fifo)
 {
 	struct stage *stage = stage_at(index);
 	struct pipe_key key;
@@ -411,7 +411,20 @@ GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 	add_slot(pipe, fifo->side, stage->generation << GENERATION_SHIFT | index);
 	if (stage_uses_both(stage, index, pipe, fifo->side))
 		pipe->self = 1;
-	if (pipe->self)
+	return !pipe->self;
+}
+
+/* The same, and joins the stage with those at the other end. */
+GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
+{
+	struct pipe_key key;
+	struct pipe *pipe;
+
+	if (!fifo || !note_end(index, fifo))
+		return 0;
+	key = fifo->key;
+	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
+	if (!pipe)
 		return 0;
 	for (int i = 0; i < PIPE_SLOTS; i++) {
 		u32 reference = pipe->stages[fifo->side == SIDE_READ][i];

@@ -527,6 +527,7 @@ for thread in threads:
 """
 
 
+@pytest.mark.real_time
 def test_of_chains_that_four_threads_read_no_stage_is_missing_or_counted_twice(
     watch: Watch,
 ) -> None:
