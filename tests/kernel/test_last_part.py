@@ -65,6 +65,9 @@ SHELLS = [
 ]
 over_shells = pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
 
+#: Late enough for the shell to sleep when it reads: if all data is there by then, it is not seen.
+SORT, TAC = (f"sh -c 'sleep 0.2; exec {command}'" for command in ("sort -R", "tac"))
+
 #: Seconds that the scheduler may leave a thread on its CPU (6 ms on a host with few CPUs), twice.
 SLICE = 0.012
 
@@ -86,7 +89,7 @@ def drive(watch: Watch, shell: Shell, *script: str) -> Observed:
 @over_shells
 def test_the_shell_is_the_last_stage(shell: Shell, watch: Watch) -> None:
     loop = shell.loop.format(shell.keep)
-    observed = drive(watch, shell, f"seq 20000 | sort -R | {loop}")
+    observed = drive(watch, shell, f"seq 20000 | {SORT} | {loop}")
     assert count(run.series for run in observed.runs) == {(f"seq|sort|{shell.name}", False): 1}
     assert [stage.position for stage in observed.runs[0].stages] == [1, 2, 3]
 
@@ -116,7 +119,7 @@ def test_what_the_shell_does_in_the_last_part_is_in_the_run_and_nothing_else(
 @over_shells
 def test_two_pipelines_in_turn_are_two_runs(shell: Shell, watch: Watch) -> None:
     loop = shell.loop.format(shell.keep)
-    observed = drive(watch, shell, f"seq 2000 | sort -R | {loop}", f"seq 2000 | tac | {loop}")
+    observed = drive(watch, shell, f"seq 2000 | {SORT} | {loop}", f"seq 2000 | {TAC} | {loop}")
     runs = sorted(observed.runs, key=lambda run: run.start)
     names = [f"seq|sort|{shell.name}", f"seq|tac|{shell.name}"]
     assert [(run.pipeline, run.series.nested) for run in runs] == [(name, False) for name in names]
@@ -127,7 +130,7 @@ def test_two_pipelines_in_turn_are_two_runs(shell: Shell, watch: Watch) -> None:
 def test_the_shell_is_no_stage_of_a_substitution(shell: Shell, watch: Watch) -> None:
     substitution = shell.substitution.format("sleep 0.1; seq 10 | sort")
     loop = shell.loop.format(shell.keep)
-    observed = drive(watch, shell, substitution, f"seq 2000 | tac | {loop}", substitution)
+    observed = drive(watch, shell, substitution, f"seq 2000 | {TAC} | {loop}", substitution)
     assert count(run.series for run in observed.runs) == {
         ("seq|sort", False): 2,
         (f"seq|tac|{shell.name}", False): 1,
