@@ -103,34 +103,6 @@ static __always_inline void share_end(u32 tgid, struct fifo *fifo, struct discov
 		stage_put(index, discovery->now);
 }
 
-enum relation_flag {
-	RELATED = 1,	/* siblings, or one is the other's parent */
-	CHILD = 2,
-};
-
-/* What the stage at a slot of a pipe is to a process and its parent: flags of enum relation_flag. */
-GLOBAL(u32, relation)(u32 reference, u32 tgid, u32 parent)
-{
-	struct stage *other = stage_referred(reference);
-
-	if (!other)
-		return 0;
-	if (other->parent_pid == tgid)
-		return other->flags & STAGE_CONVERSES ? 0 : RELATED | CHILD;
-	return other->pid == parent || other->parent_pid == parent ? RELATED : 0;
-}
-
-/* The same of all stages at the other side of its pipe. */
-static __always_inline u32 relations(u64 p, const struct pipe *pipe, u32 side)
-{
-	u32 tgid = BPF_CORE_READ(TASK(p), tgid), parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
-	u32 found = 0;
-
-	for (int i = 0; i < PIPE_SLOTS; i++)
-		found |= relation(pipe->stages[side == SIDE_READ][i], tgid, parent);
-	return found;
-}
-
 #define LAST_PART (STAGE_LAST_PART | STAGE_FROM_NOW)
 #define NOT_ITS_OWN 0xffffffff
 
@@ -233,6 +205,34 @@ GLOBAL(int, discover_self)(struct task_state *task, u32 ask, u64 now)
 	if (discovery.held)
 		stage_put(discovery.held, now);
 	return 0;
+}
+
+enum relation_flag {
+	RELATED = 1,	/* siblings, or one is the other's parent */
+	CHILD = 2,
+};
+
+/* What the stage at a slot of a pipe is to a process and its parent: flags of enum relation_flag. */
+GLOBAL(u32, relation)(u32 reference, u32 tgid, u32 parent)
+{
+	struct stage *other = stage_referred(reference);
+
+	if (!other)
+		return 0;
+	if (other->parent_pid == tgid)
+		return other->flags & STAGE_CONVERSES ? 0 : RELATED | CHILD;
+	return other->pid == parent || other->parent_pid == parent ? RELATED : 0;
+}
+
+/* The same of all stages at the other side of its pipe. */
+static __always_inline u32 relations(u64 p, const struct pipe *pipe, u32 side)
+{
+	u32 tgid = BPF_CORE_READ(TASK(p), tgid), parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
+	u32 found = 0;
+
+	for (int i = 0; i < PIPE_SLOTS; i++)
+		found |= relation(pipe->stages[side == SIDE_READ][i], tgid, parent);
+	return found;
 }
 
 /*

@@ -15,6 +15,7 @@
 #include "arguments.bpf.h"
 #include "discovery.bpf.h"
 #include "readahead.bpf.h"
+#include "retirement.bpf.h"
 
 /* An exec of the current task has returned. A failed one leaves no trace in the scheduler. */
 static __always_inline int exec_returned(long result)

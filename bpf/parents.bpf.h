@@ -9,8 +9,8 @@
 #ifndef PIPELINED_PARENTS_H
 #define PIPELINED_PARENTS_H
 
-#include "retirement.bpf.h"
 #include "sleep.bpf.h"
+#include "topology.bpf.h"
 
 /* Remembers which pipes the parent of a process being forked can write to; it may close them soon. */
 GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
@@ -140,8 +140,8 @@ static __always_inline void set_endpoint(struct pipe *pipe, u64 process, u32 sid
 
 /*
  * Is a parent that is the endpoint a stage? A parent that writes to its child is one; a parent that
- * reads only if it is an interpreter, or a shell asleep on its stdin. To hold a pipe does not prove that it is used: another child may
- * have used it, which has not been discovered yet. A reader asleep on it proves a writer.
+ * reads only if it is an interpreter, or a shell asleep on its stdin. To hold a pipe does not prove that it
+ * is used: another child may have used it, which has not been discovered yet. A reader asleep on it proves a writer.
  */
 GLOBAL(int, is_parent_stage)(const struct fifo *fifo, u32 ask, u32 hold, u32 flags, int asleep)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * How threads and inner stages leave a stage that has retired (members.bpf.h), and when a shell that runs the last
- * part of a pipeline itself retires: as soon as its stdin is another file again.
+ * part of a pipeline itself retires: as soon as it no longer holds the pipe.
  * Owns no map; writes task_state.stage.
  * Called when a thread leaves its CPU, forks, execs or exits, and by the sweep for those that sleep.
  * Costs a look at the word of the thread's stage per switch.
@@ -12,7 +12,7 @@
 
 #include "topology.bpf.h"
 
-/* Moves a thread that counts for `counts` out of its stage, which has retired, to the nearest one around it that has not. */
+/* Moves a thread that counts for `counts` out of its stage, which has retired, to the nearest around it that has not. */
 static __always_inline void move_out(struct task_state *task, u64 counts, u64 now)
 {
 	u32 old = task->stage, outer = unretired(old);

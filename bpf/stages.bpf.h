@@ -262,7 +262,7 @@ static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
 	return stage && stage->pid == tgid && !(stage->word & WORD_RETIRED) ? task->stage : 0;
 }
 
-/* The same; a shell that runs the last part of a pipeline (STAGE_LAST_PART in `flags`) has a stage of its own for that. */
+/* The same; a shell that runs the last part of a pipeline (STAGE_LAST_PART in `flags`) has another one for that. */
 static __always_inline u32 own_stage_for(const struct task_state *task, u32 tgid, u32 flags)
 {
 	u32 index = own_stage(task, tgid);

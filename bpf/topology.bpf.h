@@ -173,7 +173,7 @@ static __always_inline int is_standard(const struct stage *child, u32 side_and_f
 	return side_and_flags & END_STANDARD && !(child->flags & STAGE_CONVERSES);
 }
 
-/* dash writes a large here-document in a child that has the pipe at another descriptor than stdout, and does nothing else. */
+/* dash writes a large here-document in a child, which has the pipe at another descriptor than stdout. */
 static __always_inline int writes_document(const struct stage *writer, u32 side_and_flags)
 {
 	return !(side_and_flags & END_STANDARD) && !writer->execs && !writer->forks &&
@@ -546,7 +546,8 @@ GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 	side = end_side(end);
 	fifo.key = end_key(end);
 	fifo.side = side - 1;
-	fifo.standard = !!(end->side_and_flags & END_STANDARD);
+	/* only stdin and stdout are borrowed */
+	fifo.standard = !!(end->side_and_flags & (END_STANDARD | END_BORROWED));
 	if (end->side_and_flags & END_BORROWED) {
 		if (known_end(word_outer(stage->word), &fifo.key, fifo.side))
 			return 0;

@@ -130,12 +130,9 @@ def _counted(number: int, account: Account) -> Verdict:
     missing = account.made - account.counted
     most = account.made * (1 + OTHERS) + account.others
     figures = f"{account.counted:,} counted, {account.others:,} of others; {account.made:,} made"
-    if missing > 0:
-        figures = f"{missing:,} are missing: {figures}"
-    elif account.counted > most:
-        figures = f"too many, of others without a name or counted twice: {figures}"
-    good = missing <= 0 and account.counted <= most
-    return Verdict(f"runs in the metrics, {_life(number)}", good, figures)
+    return _complete(
+        f"runs in the metrics, {_life(number)}", missing, account.counted, most, figures
+    )
 
 
 def _rolled_up(number: int, soak: Soak) -> Verdict:
@@ -147,12 +144,18 @@ def _rolled_up(number: int, soak: Soak) -> Verdict:
     figures = (
         f"{account.rolled_up:,} of {account.counted:,}, {account.not_stored:,} of them not stored"
     )
+    about = f"runs in the roll-up, {_life(number)}"
+    return _complete(about, missing, account.rolled_up, most, figures)
+
+
+def _complete(about: str, missing: int, found: int, most: float, figures: str) -> Verdict:
+    """Whether none is missing, and there are no more than can be explained."""
     if missing > 0:
-        figures = f"{missing:,} are missing: {figures}"
-    elif account.rolled_up > most:
-        figures = f"too many: {figures}"
-    good = missing <= 0 and account.rolled_up <= most
-    return Verdict(f"runs in the roll-up, {_life(number)}", good, figures)
+        return Verdict(about, False, f"{missing:,} are missing: {figures}")
+    if found > most:
+        too_many = "too many, of others without a name or counted twice"
+        return Verdict(about, False, f"{too_many}: {figures}")
+    return Verdict(about, True, figures)
 
 
 def _stored(soak: Soak) -> Verdict:
