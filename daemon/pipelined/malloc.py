@@ -5,22 +5,30 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["trim", "use_one_arena"]
+__all__ = ["hold_little", "trim"]
 
 # From glibc's malloc.h.
-_M_ARENA_MAX = -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+
+#: Bytes: what is larger gets pages of its own, which go back when it is freed, and no more than
+#: this stays free at the end of the heap. glibc begins with it, but raises it to the size of the
+#: largest block that was freed.
+_THRESHOLD = 128 << 10
 
 _libc = ctypes.CDLL(None)
 
 
-def use_one_arena() -> None:
-    """Make all threads share one heap; call it before the first of them starts.
+def hold_little() -> None:
+    """Make all threads share one heap, and return what is freed of it soon.
 
-    Python runs one thread at a time, so a heap for each only holds more freed memory: `trim`
-    shrinks the first heap alone. Does nothing if malloc is not glibc's.
+    To be called before the first thread starts. Python runs one thread at a time, so a heap for
+    each only holds more freed memory: `trim` shrinks the first heap alone. Does nothing if malloc
+    is not glibc's.
     """
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(_M_ARENA_MAX, 1)
+        _libc.mallopt(_M_MMAP_THRESHOLD, _THRESHOLD)
+        _libc.mallopt(_M_TRIM_THRESHOLD, _THRESHOLD)
 
 
 def trim() -> None:

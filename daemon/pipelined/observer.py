@@ -25,7 +25,8 @@ __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 
 log = logging.getLogger(__name__)
 
-#: The sweep may take this share of one core; past it, sweeps come less often.
+#: Reading what lives again and again may take this share of one core; past it, sweeps come less
+#: often. What has ended costs the same whenever it is read, and takes up memory until then.
 _SWEEP_SHARE = 0.03
 
 #: Series of --metrics.max-series that are not for pipelines: the daemon's own, and (other).
@@ -61,6 +62,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._thread: threading.Thread | None = None
         self._closed = False
         self._reason: str | None = "the first sweep is not done yet"
+        self._repeated_seconds = 0.0
         self.sweep_stats = SweepStats()
 
     @classmethod
@@ -244,7 +246,7 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             if self._closed:
                 return
-            began = time.monotonic()
+            began, worked = time.monotonic(), time.thread_time()
             try:
                 groups = self._sweep.take()
                 over = self._model.update(groups, began, settle=settle)
@@ -255,6 +257,8 @@ class Observer(AbstractContextManager["Observer"]):
                 raise
             self._reason = None
             took = time.monotonic() - began
+            read = sum(len(group.stages) for group in groups)
+            self._repeated_seconds = (time.thread_time() - worked) * (1 - len(over) / (read or 1))
             stats = self.sweep_stats
             stats.count += 1
             stats.seconds_total += took
@@ -266,7 +270,7 @@ class Observer(AbstractContextManager["Observer"]):
         poll.register(self._stop, select.POLLIN)
         poll.register(self._sweep.fileno(), select.POLLIN)
         while True:
-            wait = max(self._interval, self.sweep_stats.last_seconds / _SWEEP_SHARE)
+            wait = max(self._interval, self._repeated_seconds / _SWEEP_SHARE)
             ready = poll.poll(wait * 1000)
             if any(fd == self._stop for fd, _ in ready):
                 return

@@ -100,7 +100,7 @@ def test_what_the_shell_does_in_the_last_part_is_in_the_run_and_nothing_else(
     shell: Shell, watch: Watch
 ) -> None:
     pipeline = f"{SLOW} | {shell.loop.format(shell.compute)}"
-    # The end is noticed when the shell leaves its CPU; on a CPU that nobody else wants only a sleep makes it.
+    # The end is noticed when the shell leaves its CPU: if nobody else wants it, when it sleeps.
     leave = "sleep 0.01"
     script = (shell.compute, shell.mark, pipeline, shell.mark, leave, shell.compute, shell.mark)
     observed = drive(watch, shell, *script)

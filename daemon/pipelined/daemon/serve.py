@@ -28,7 +28,7 @@ from pipelined.daemon.capabilities import started_without
 from pipelined.daemon.systemd import Supervisor
 from pipelined.errors import UserError
 from pipelined.http_port.listening import listen
-from pipelined.malloc import use_one_arena
+from pipelined.malloc import hold_little
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -67,7 +67,7 @@ def serve(
     go on without privileges: in the calling one once the hooks are attached. `supervisor` gets the
     state. Raises UserError if it cannot listen or attach the hooks; nothing is left attached then.
     """
-    use_one_arena()
+    hold_little()
     supervisor = supervisor or Supervisor()
     if supervisor.watchdog is not None:
         faulthandler.enable()  # if we hang, SIGABRT prints the stacks
@@ -107,9 +107,9 @@ def serve(
                 web_config=web_config,
             )
             front.wsgi_app = app.wsgi_app  # type: ignore[method-assign]  # from now on it answers
-            # what exists now stays, and records come and go without cycles: collect rarely
+            # what exists now stays; records come and go without cycles, requests leave some
             gc.freeze()
-            gc.set_threshold(20_000)
+            gc.set_threshold(5_000)
             out.write(
                 announcement(
                     observer.loader,

@@ -58,7 +58,7 @@ __all__ = [
 DEFAULT_DIRECTORY = Path("/var/lib/pipelined")
 
 #: At most this many runs wait to be written; if there are more, the shortest are dropped.
-QUEUE = 500
+QUEUE = 200
 #: So many of them are written at a time, the longest first, so that a burst takes no larger share
 #: of a CPU than a steady load.
 BATCH = 50

@@ -7,6 +7,7 @@ run, within a share of the file. Both work within the transaction of their calle
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -256,19 +257,20 @@ class Rollup:
                 self._fold(hour, keys, self._pipelines.key(other(bool(nested))))
 
     def _fold(self, hour: int, keys: list[int], into: int) -> None:
-        which = f"hour = ? AND pipeline IN ({', '.join('?' * len(keys))})"
+        # one parameter, however many keys: each text of a statement is kept compiled
+        those = "(SELECT value FROM json_each(?))"
+        listed = json.dumps(keys)
+        which = f"hour = ? AND pipeline IN {those}"
         cells = self._execute(
-            f"SELECT {_MERGED} FROM rollup WHERE {which}", (hour, *keys)
+            f"SELECT {_MERGED} FROM rollup WHERE {which}", (hour, listed)
         ).fetchone()
         findings = self._execute(
             f"SELECT finding, sum(runs) FROM rollup_findings WHERE {which} GROUP BY finding",
-            (hour, *keys),
+            (hour, listed),
         ).fetchall()
         self._delete(hour, keys)
         self._names -= self._execute(
-            f"SELECT total({_NAME}) FROM pipelines"
-            f" WHERE hours = 0 AND key IN ({', '.join('?' * len(keys))})",
-            keys,
+            f"SELECT total({_NAME}) FROM pipelines WHERE hours = 0 AND key IN {those}", (listed,)
         ).fetchone()[0]
         self._grow(hour, into, cells)
         self._add_findings(hour, into, dict(findings))

@@ -307,16 +307,24 @@ def decode_readahead(values: Sequence[int]) -> Readahead:
         inserted_pages=values[_INSERTED],
         direct_bytes=values[_DIRECT_BYTES],
         faults=dict(zip(STALL_CLASSES, values[_FAULTS], strict=True)),
-        stalls={
-            name: Stalls(
-                alone=stalls[at],
-                overlapped=stalls[at + 1],
-                alone_seconds=NS * stall_ns[at],
-                overlapped_seconds=NS * stall_ns[at + 1],
-            )
-            for at, name in zip(range(0, len(stalls), 2), STALL_CLASSES, strict=True)
-        },
+        stalls=_stalls(stalls, stall_ns) if any(stalls) or any(stall_ns) else _NO_STALLS,
     )
+
+
+def _stalls(stalls: Sequence[int], stall_ns: Sequence[int]) -> dict[str, Stalls]:
+    return {
+        name: Stalls(
+            alone=stalls[at],
+            overlapped=stalls[at + 1],
+            alone_seconds=NS * stall_ns[at],
+            overlapped_seconds=NS * stall_ns[at + 1],
+        )
+        for at, name in zip(range(0, len(stalls), 2), STALL_CLASSES, strict=True)
+    }
+
+
+#: Most stages never wait for a read: one object for all of them.
+_NO_STALLS = _stalls([0] * 2 * len(STALL_CLASSES), [0] * 2 * len(STALL_CLASSES))
 
 
 def text(comm: bytes) -> str:
