@@ -53,7 +53,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (config.metrics_max_series, config.sweep_interval, config.recent_runs) == (
         10_000,
         1.0,
-        200,
+        100,
     )
     assert (config.max_stages, config.max_pipes) == (16384, 16384)
     assert config.show_arguments is False

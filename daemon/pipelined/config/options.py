@@ -173,11 +173,11 @@ class Config:
     )
     recent_runs: int = _option(
         "recent-runs",
-        default=200,
-        shown="200",
+        default=100,
+        shown="100",
         metavar="COUNT",
         parse=values.whole_number(0, 100_000),
-        example="200",
+        example="100",
         help="How many finished runs the API and the page remember.",
     )
     history: bool = _option(

@@ -53,6 +53,9 @@ class Period:
     unit: str | None = None
 
 
+_SUMS = ", ".join(f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED)
+
+
 class NoHistoryError(UserError):
     """There is no file to read, or it is not made yet."""
 
@@ -85,18 +88,10 @@ class Archive:
 
     def rollup(self, period: Period) -> list[Counted]:
         """Sums over the runs of each pipeline that ended in the period; most wall time first."""
-        where, values = _matching(
-            {
-                "hour >= ?": period.since,
-                "hour < ?": period.until,
-                "pipeline IN (SELECT key FROM pipelines WHERE pipeline = ?)": period.pipeline,
-                "pipeline IN (SELECT key FROM pipelines WHERE unit = ?)": period.unit,
-            }
-        )
-        sums = ", ".join(f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED)
+        where, values = _of(period)
         rows = self._read(
             "SELECT p.key, p.pipeline, nested, unit, sums.* FROM"
-            f" (SELECT {sums}, pipeline AS key FROM rollup WHERE {where} GROUP BY pipeline) AS sums"
+            f" (SELECT {_SUMS}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
             " JOIN pipelines AS p USING (key)",
             values,
         )
@@ -113,6 +108,32 @@ class Archive:
             if key in found:  # the second statement may see a later state of the file
                 found[key].sums.findings[finding] = runs
         return sorted(found.values(), key=lambda row: -row.sums.wall)
+
+    def totals(self, period: Period) -> tuple[Sums, Sums]:
+        """Sums over all top-level runs that ended in the period, and over all nested ones.
+
+        Findings are left out.
+        """
+        where, values = _of(period)
+        rows = self._read(
+            f"SELECT (SELECT nested FROM pipelines WHERE key = rollup.pipeline) AS inside, {_SUMS}"
+            f" FROM rollup WHERE {where} GROUP BY inside",
+            values,
+        )
+        found = {inside: Sums.read(cells) for inside, *cells in rows}
+        return found.get(0, Sums()), found.get(1, Sums())
+
+    def most_frequent(self, period: Period) -> str | None:
+        """Signature of the top-level pipeline with most runs in the period; None: there is none."""
+        where, values = _of(period)
+        rows = self._read(
+            "SELECT p.pipeline FROM"
+            f" (SELECT pipeline AS key, sum(runs) AS runs FROM rollup WHERE {where} GROUP BY key)"
+            " AS ran JOIN pipelines AS p USING (key)"
+            " WHERE NOT nested ORDER BY ran.runs DESC LIMIT 1",
+            values,
+        )
+        return str(rows[0][0]) if rows else None
 
     def stored(self, period: Period) -> tuple[int, int]:
         """How many runs that ended in the period are stored singly: top-level ones, nested ones."""
@@ -200,6 +221,18 @@ class Archive:
             f"there is no history in {self._path.parent}",
             "pipelined serve makes one; --state-directory names its directory",
         )
+
+
+def _of(period: Period) -> tuple[str, list[Any]]:
+    """The same for rows of the roll-up."""
+    return _matching(
+        {
+            "hour >= ?": period.since,
+            "hour < ?": period.until,
+            "pipeline IN (SELECT key FROM pipelines WHERE pipeline = ?)": period.pipeline,
+            "pipeline IN (SELECT key FROM pipelines WHERE unit = ?)": period.unit,
+        }
+    )
 
 
 def _matching(conditions: Mapping[str, object]) -> tuple[str, list[object]]:

@@ -238,24 +238,18 @@ class History:
         unit: str | None = None,
     ) -> CountedRuns:
         """How many runs there were in the same hours as `rollup`, and how many are stored."""
-        total, frequent, nested = Sums(), None, 0
-        for row in self.rollup(since=since, until=until, pipeline=pipeline, unit=unit):
-            if row.series.nested:
-                nested += row.sums.runs
-                continue
-            total.add(row.sums)
-            if frequent is None or row.sums.runs > frequent.sums.runs:
-                frequent = row
         period = _period(since, until, pipeline, unit)
+        total, nested = self._read(lambda: self._archive.totals(period), (Sums(), Sums()))
+        frequent = self._read(lambda: self._archive.most_frequent(period), None)
         stored, stored_nested = self._read(lambda: self._archive.stored(period), (0, 0))
         return CountedRuns(
             start=None if period.since is None else float(period.since * HOUR),
             runs=total.runs,
             stored=min(stored, total.runs),  # a run may be stored between the two statements
             median=total.within(0.5),
-            most_frequent=frequent.series.pipeline if frequent else None,
-            nested=nested,
-            stored_nested=min(stored_nested, nested),
+            most_frequent=frequent,
+            nested=nested.runs,
+            stored_nested=min(stored_nested, nested.runs),
         )
 
     def run(self, which: str) -> StoredRun:

@@ -35,7 +35,7 @@ HALF_LIFE = 3 * 86400.0
 _HEAVIER = 2.0
 
 #: So many pipelines without an account have their weight remembered; the lightest are forgotten.
-_REMEMBERED = 2_000
+_REMEMBERED = 1_000
 
 #: Seconds that a retired pipeline stays without an account, as long as Prometheus looks back for a
 #: sample: the counters that begin anew are then a new series, not one that fell.
