@@ -29,7 +29,6 @@ from pipelined.runs import (
 )
 
 __all__ = [
-    "NO_RAW",
     "NO_READAHEAD",
     "NS",
     "PIPE_KEY",
@@ -103,9 +102,6 @@ _SLEEPS_EMPTY, _SLEEPS_FULL, _READ_BYTES, _FORKS = (
 #: and settings that most programs begin with are less.
 READS_ALONE = 65536
 
-#: Of a record that has been given back.
-NO_RAW: RawStage = (b"", b"", b"")
-
 #: What most stages of a storm of short processes read through the page cache.
 NO_READAHEAD = (0,) * (sizeof(layout.ReadaheadCounters) // 8)
 _NO_READAHEAD = bytes(sizeof(layout.ReadaheadCounters))
@@ -163,8 +159,8 @@ class StageRecord:
     """The values of `struct functions`; empty if that tier is off."""
     readahead: tuple[int, ...] = ()
     """The values of `struct readahead`; empty if that tier is off."""
-    raw: RawStage = NO_RAW
-    """What this was decoded from."""
+    fingerprint: int = 0
+    """`hash` of what this was decoded from: another value means that the record has changed."""
 
     @property
     def ended(self) -> bool:
@@ -229,7 +225,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         comm,
         slots,
     ) = _STAGE.unpack_from(record)
-    stage.raw = raw
+    stage.fingerprint = hash(raw)
     stage.index = index
     stage.outer = word >> layout.WORD_OUTER_SHIFT & layout.INDEX_MASK
     stage.retired = bool(word & layout.WORD_RETIRED)

@@ -133,7 +133,7 @@ class Sweep:
         for index in self._find_in_use():
             raw = self._read(index)
             stage = before.get(index)
-            if stage is None or stage.raw != raw:
+            if stage is None or stage.fingerprint != hash(raw):
                 stage = records.decode_stage(raw, index)
             self._in_use[index] = stage
         members: dict[int, list[StageRecord]] = {}
@@ -154,7 +154,6 @@ class Sweep:
             return
         for stage in stages:
             self._in_use.pop(stage.index, None)
-            stage.raw = records.NO_RAW  # the run keeps the record
         kept = {end.key for stage in self._in_use.values() for end in stage.ends}
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)

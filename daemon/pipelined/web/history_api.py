@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, Response, abort, jsonify
+from flask import Blueprint, Response, abort, current_app, jsonify
 
 from pipelined.errors import UserError
 from pipelined.history.history import (
@@ -67,11 +67,12 @@ def create_history_api(
         except UserError as error:
             abort(503, description=str(error))
         shown = found[:limit]
-        return jsonify(
-            runs=[summary_as_dict(summary) for summary in shown],
-            next=shown[-1].id if len(found) > limit else None,
-            counted=counted,
-        )
+        # As text one by one: a thousand runs as objects would be several megabytes.
+        dumps = current_app.json.dumps
+        runs = ",".join([dumps(summary_as_dict(summary)) for summary in shown])
+        next_id = dumps(shown[-1].id if len(found) > limit else None)
+        text = f'{{"runs":[{runs}],"next":{next_id},"counted":{dumps(counted)}}}\n'
+        return Response(text, mimetype="application/json")
 
     @api.get("/runs/<which>")
     def run(which: str) -> Response:
