@@ -131,6 +131,7 @@ static __always_inline void discover_end(struct task_state *task, struct fifo *f
 		share_end(tgid, fifo, discovery, root);
 		return;
 	}
+	fifo->fresh = task->exec_ns == discovery->now;
 	flags = last_part(task, fifo, discovery);
 	if (flags == NOT_ITS_OWN)
 		return;

@@ -22,7 +22,8 @@ struct fifo {
 	u8 named;
 	u8 both;	/* opened for reading and writing */
 	u8 standard;	/* as END_STANDARD */
-	u8 unused[2];
+	u8 fresh;	/* the process became another program at this moment, and has not used it */
+	u8 unused;
 };
 
 /* The file at a descriptor of the task, or NULL. */

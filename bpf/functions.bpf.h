@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The `functions` tier: sizes of writes and reads, how full the pipe was, how long reads of files took, and the bytes
- * that splice moves without the kernel accounting them.
+ * The `functions` tier: sizes of writes and reads, what went through a stage's pipes, how full they were, how long reads
+ * of files took, and the bytes that splice moves without the kernel accounting them.
  * Owns the map `functions`; writes task_state.read_ns.
  * Called at each call of the hooked functions.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only functions'`; a task in no stage ends at one
@@ -88,11 +88,57 @@ static __always_inline void pipe_write_began(struct task_state *task, u64 size, 
 	}
 }
 
-static __always_inline void pipe_read_ended(s64 size)
+/* Is the pipe one of the stage's own at this side, or of one around it: no pipe of a child's, nor of `$(...)`? */
+static __always_inline int flows(u32 index, const struct pipe_key *key, u32 side)
+{
+	struct pipe_end *end = end_at(known_end(index, key, side));
+
+	return end && (end->side_and_flags & END_JOINED ||
+		       (end->side_and_flags & (END_STANDARD | END_LEFT)) == END_STANDARD);
+}
+
+/* So many bytes went through one side of a pipe. */
+GLOBAL(int, count_flow)(u32 index, const struct pipe_key *key, u32 side, u64 size)
+{
+	struct functions *entry;
+	struct stage *stage;
+
+	if (!key)
+		return 0;
+	for_each_enclosing_stage(stage, index) {
+		entry = functions_at(index);
+		if (entry && flows(index, key, side))
+			__sync_fetch_and_add(side == SIDE_READ ? &entry->pipe_in_bytes :
+								 &entry->pipe_out_bytes, size);
+	}
+	return 0;
+}
+
+static __always_inline struct pipe_key key_of(struct file *file)
+{
+	struct inode *inode = file->f_inode;
+	struct pipe_key key = { .inode = inode->i_ino, .device = inode->i_sb->s_dev };
+
+	return key;
+}
+
+static __always_inline void pipe_write_ended(struct file *file, s64 size)
+{
+	struct task_state *task = size > 0 ? member(bpf_get_current_task_btf()) : NULL;
+	struct pipe_key key;
+
+	if (!task)
+		return;
+	key = key_of(file);
+	count_flow(task->stage, &key, SIDE_WRITE, size);
+}
+
+static __always_inline void pipe_read_ended(struct file *file, s64 size)
 {
 	struct task_state *task;
 	struct functions *entry;
 	struct stage *stage;
+	struct pipe_key key;
 	u32 index;
 
 	if (size <= 0)
@@ -100,6 +146,8 @@ static __always_inline void pipe_read_ended(s64 size)
 	task = member(bpf_get_current_task_btf());
 	if (!task)
 		return;
+	key = key_of(file);
+	count_flow(task->stage, &key, SIDE_READ, size);
 	index = task->stage;
 	for_each_enclosing_stage(stage, index) {
 		entry = functions_at(index);
@@ -151,17 +199,26 @@ static __always_inline void file_read_ended(struct file *file, s64 size)
 	}
 }
 
-/* Do bytes of this file count for the stage? Those of a pipe only if the stage, or one around it, has an end of it. */
-static __always_inline int is_own(struct file *file, u32 index, u32 side)
+static __always_inline int is_pipe(struct file *file)
 {
-	struct pipe_key key = {};
-	struct inode *inode = file->f_inode;
+	return (file->f_inode->i_mode & S_IFMT) == S_IFIFO;
+}
 
-	if ((inode->i_mode & S_IFMT) != S_IFIFO)
+/*
+ * Do these bytes, read from the file or written to it, count for the stage? Those of a pipe only if the stage, or one
+ * around it, has an end of it; then they are counted as its flow.
+ */
+static __always_inline int is_own(struct file *file, u32 index, u32 side, u64 size)
+{
+	struct pipe_key key;
+
+	if (!is_pipe(file))
 		return 1;
-	key.inode = inode->i_ino;
-	key.device = inode->i_sb->s_dev;
-	return known_end(index, &key, side) != 0;
+	key = key_of(file);
+	if (!known_end(index, &key, side))
+		return 0;
+	count_flow(index, &key, side, size);
+	return 1;
 }
 
 /* Adds bytes that task->ioac does not count; `from` and `to` are 1 if the stage read or wrote them. */
@@ -194,11 +251,11 @@ static __always_inline void spliced(struct file *in, struct file *out, s64 size,
 	if (!task)
 		return;
 	index = task->stage;
-	from = consumes && is_own(in, index, SIDE_READ);
-	to = is_own(out, index, SIDE_WRITE);
+	from = consumes && is_own(in, index, SIDE_READ, size);
+	to = is_own(out, index, SIDE_WRITE, size);
 	add_spliced(index, size, from, to);
 	entry = functions_at(index);
-	if (entry && to && (out->f_inode->i_mode & S_IFMT) == S_IFIFO)
+	if (entry && to && is_pipe(out))
 		entry->pipe_slots = out->f_inode->i_pipe->max_usage;
 }
 
@@ -212,8 +269,10 @@ static __always_inline void vmspliced(u32 fd, s64 size)
 		return;
 	task = member(bpf_get_current_task_btf());
 	if (task && fifo_at(bpf_get_current_task(), fd, &fifo) &&
-	    known_end(task->stage, &fifo.key, fifo.side))
+	    known_end(task->stage, &fifo.key, fifo.side)) {
 		add_spliced(task->stage, size, fifo.side == SIDE_READ, fifo.side == SIDE_WRITE);
+		count_flow(task->stage, &fifo.key, fifo.side, size);
+	}
 }
 
 #endif

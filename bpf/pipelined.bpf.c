@@ -42,6 +42,13 @@ int BPF_PROG(on_pipe_write, struct kiocb *iocb, struct iov_iter *from)
 	return 0;
 }
 
+SEC("?fexit")
+int BPF_PROG(on_pipe_write_end, struct kiocb *iocb, struct iov_iter *from, long result)
+{
+	pipe_write_ended(iocb->ki_filp, result);
+	return 0;
+}
+
 /* For hosts with kprobes but without fentry. There is none for reads: kretprobes lose calls that sleep. */
 SEC("?kprobe")
 PROGRAM(on_pipe_write_kprobe)(struct pt_regs *regs)
@@ -63,7 +70,7 @@ PROGRAM(on_pipe_write_kprobe)(struct pt_regs *regs)
 SEC("?fexit")
 int BPF_PROG(on_pipe_read, struct kiocb *iocb, struct iov_iter *to, long result)
 {
-	pipe_read_ended(result);
+	pipe_read_ended(iocb->ki_filp, result);
 	return 0;
 }
 

@@ -57,6 +57,7 @@ enum stage_flag {
 	STAGE_LAST_PART = 64,	/* a shell that runs the last part of a pipeline itself */
 	STAGE_CONVERSES = 128,	/* its parent is at the other end of both its stdin and its stdout */
 	STAGE_SHELL = 256,
+	STAGE_SPLICES = 512,	/* was asleep in splice or tee: the kernel's accounting does not see those bytes */
 };
 
 /*
@@ -68,6 +69,7 @@ enum stage_flag {
  *   bit  6    left: the root has exec'd since the stage used this end, and has it at neither 0 nor 1
  *   bit  7    unused: left, and nothing had been read or written before
  *   bit  8    standard: the root's stdin or stdout, or named by its arguments
+ *   bit  9    late: the stage had read or written before this end was known
  */
 #define END_SIDE_MASK 3
 #define END_JOINED 4
@@ -76,6 +78,7 @@ enum stage_flag {
 #define END_LEFT 64
 #define END_UNUSED 128
 #define END_STANDARD 256
+#define END_LATE 512
 
 #define COMM_LEN 16
 #define STAGE_ENDS 8	/* pipe ends remembered per stage */
@@ -202,6 +205,8 @@ struct functions {
 		__u64 counts[FILL_BUCKETS];
 		__u64 sum;
 	} pipe_fill;
+	__u64 pipe_in_bytes;	/* through ends of the stage that are standard or make an edge */
+	__u64 pipe_out_bytes;
 	__u64 pipe_slots;	/* pages that the pipe written last can hold */
 };
 

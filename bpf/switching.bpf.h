@@ -142,6 +142,16 @@ static __always_inline void discover_asleep(struct task_struct *p, struct task_s
 		discover_self(task, ask > ASK_READER ? ask : ASK_READER, now);
 }
 
+/* What the stage moves is not all in its threads' accounting. */
+GLOBAL(int, note_splice)(u32 index)
+{
+	struct stage *stage;
+
+	for_each_enclosing_stage(stage, index)
+		stage->flags |= STAGE_SPLICES;
+	return 0;
+}
+
 /* Every other sleep: finds out why, discovers new pipes, and remembers a joined end for sleep_again. */
 static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task, int look,
 				       u64 now)
@@ -160,6 +170,8 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 	discover_asleep(p, task, sleep, look, now);
 	if (!task->clock)
 		return;
+	if (page->call.kind == CALL_SPLICE || page->call.kind == CALL_TEE)
+		note_splice(task->stage);
 	change_state(task, sleep->state, now);
 	if (sleep->state == STATE_DISK)
 		reader_sleeps(task, &page->call, now);

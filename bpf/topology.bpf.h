@@ -239,7 +239,8 @@ static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u
 
 	if (stage && slot >= 0)
 		end_of(stage, slot)->side_and_flags =
-			(end_of(stage, slot)->side_and_flags & END_STANDARD) | (side + 1) | END_JOINED;
+			(end_of(stage, slot)->side_and_flags & (END_STANDARD | END_LATE)) |
+			(side + 1) | END_JOINED;
 }
 
 static __always_inline int has_edges(const struct stage *stage)
@@ -397,7 +398,8 @@ GLOBAL(int, note_end)(u32 index, struct fifo *fifo)
 	key = fifo->key;
 	slot = find_end(index, &key, fifo->side);
 	if (slot < 0) {
-		add_end(stage, fifo, (fifo->side + 1) | (fifo->standard ? END_STANDARD : 0));
+		add_end(stage, fifo, (fifo->side + 1) | (fifo->standard ? END_STANDARD : 0) |
+				     (!fifo->fresh && was_called(stage, fifo->side) ? END_LATE : 0));
 	} else {
 		end_of(stage, slot)->side_and_flags &= ~(END_LEFT | END_UNUSED);
 		if (fifo->standard)

@@ -131,6 +131,7 @@ class Observer(AbstractContextManager["Observer"]):
             unix=monotonic_to_unix(),
             arguments_of=_arguments_of if config.show_arguments else None,
             exec_failures=_count_exec_failures(hooks),
+            pipe_bytes=_count_pipe_bytes(hooks),
             pending_tiers=None if wait else {h.tier for h in hooks if h.pending} - {"sched"},
             on_finished=on_finished,
         )
@@ -160,6 +161,7 @@ class Observer(AbstractContextManager["Observer"]):
                 time.monotonic(),
                 self._loaded.tiers(),
                 exec_failures=_count_exec_failures(hooks),
+                pipe_bytes=_count_pipe_bytes(hooks),
             )
 
     def start(self) -> None:
@@ -294,6 +296,13 @@ def _arguments_of(pid: int) -> str | None:
 
 def _count_exec_failures(hooks: Iterable[Hook]) -> bool:
     return any("execve" in hook.name and hook.attached for hook in hooks)
+
+
+def _count_pipe_bytes(hooks: Iterable[Hook]) -> bool:
+    """Whether every byte at the ends of pipes is counted: read, written and spliced."""
+    needed = ("pipe_read", "pipe_write", "do_splice", "do_tee", "vmsplice")
+    counting = {hook.name for hook in hooks if hook.attached and hook.method == "fexit"}
+    return all(any(name.endswith(end) for name in counting) for end in needed)
 
 
 def _require(tier: str, hooks: Sequence[Hook]) -> None:

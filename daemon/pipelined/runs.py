@@ -34,6 +34,7 @@ __all__ = [
     "Stage",
     "StageCounters",
     "Stalls",
+    "total_flow",
     "total_readahead",
 ]
 
@@ -307,7 +308,7 @@ def _ratio(part: int, whole: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Bytes that a stage took from pipes and passed on through them, and all others that it moved."""
+    """Bytes that a stage took from pipes and passed on through them, and the rest that it moved."""
 
     pipe_in: int | None
     """None: it has no pipe there, or (see `splices`) what went through is not known."""
@@ -330,6 +331,20 @@ class Flow:
         """What it passed on: through its pipes, or to files if it has none to write to."""
         return self.file_written if self.pipe_out is None else self.pipe_out
 
+    def __add__(self, other: Flow) -> Flow:
+        return Flow(
+            _sum_known(self.pipe_in, other.pipe_in),
+            _sum_known(self.pipe_out, other.pipe_out),
+            _sum_known(self.file_read, other.file_read),
+            _sum_known(self.file_written, other.file_written),
+            self.exact and other.exact,
+            self.splices or other.splices,
+        )
+
+
+def _sum_known(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else a + b
+
 
 NO_FLOW = Flow(None, None, None, None, False)
 
@@ -343,7 +358,7 @@ class StageCounters:
     user_seconds: float
     system_seconds: float
     read_bytes: int
-    """By all read-like calls, of whatever: `task->ioac.rchar`, and what `functions` sees of splice."""
+    """By read-like calls, from whatever (`task->ioac.rchar`), and spliced if that is counted."""
     written_bytes: int
     read_calls: int
     write_calls: int
@@ -391,6 +406,12 @@ class Stage(StageCounters):
     def lifetime_seconds(self) -> float:
         """Sum of the lifetimes of the stage's threads: every second is in one state."""
         return sum(self.states.values())
+
+
+def total_flow(stages: Iterable[Stage]) -> Flow:
+    """The sum over some stages: at least one."""
+    first, *others = (stage.flow for stage in stages)
+    return sum(others, first)
 
 
 def total_readahead(stages: Iterable[Stage]) -> Readahead | None:

@@ -22,6 +22,7 @@ from pipelined.runs import (
     STALL_CLASSES,
     STATES,
     Endpoint,
+    Flow,
     Functions,
     Histogram,
     PipeEnd,
@@ -113,6 +114,7 @@ def _stage_as_dict(stage: Stage, show_arguments: bool) -> dict[str, Any]:
         "system_seconds": stage.system_seconds,
         "read_bytes": stage.read_bytes,
         "written_bytes": stage.written_bytes,
+        **_flow_as_dict(stage.flow),
         "read_calls": stage.read_calls,
         "write_calls": stage.write_calls,
         "pipe_sleeps": {"empty": stage.sleeps_empty, "full": stage.sleeps_full},
@@ -178,6 +180,7 @@ def _stage_from_dict(described: Mapping[str, Any]) -> Stage:
         system_seconds=described["system_seconds"],
         read_bytes=described["read_bytes"],
         written_bytes=described["written_bytes"],
+        flow=_flow_from_dict(described),
         read_calls=described["read_calls"],
         write_calls=described["write_calls"],
         sleeps_empty=sleeps["empty"],
@@ -195,6 +198,28 @@ def _stage_from_dict(described: Mapping[str, Any]) -> Stage:
         arguments=described.get("arguments"),
         functions=_functions_from_dict(described.get("functions")),
         readahead=_readahead_from_dict(described.get("readahead")),
+    )
+
+
+def _flow_as_dict(flow: Flow) -> dict[str, Any]:
+    return {
+        "pipe_bytes": {"in": flow.pipe_in, "out": flow.pipe_out, "exact": flow.exact},
+        "file_bytes": {"read": flow.file_read, "written": flow.file_written},
+        "splices": flow.splices,
+    }
+
+
+def _flow_from_dict(described: Mapping[str, Any]) -> Flow:
+    if "pipe_bytes" not in described:  # stored by a version that did not tell them apart
+        return Flow(described["read_bytes"], described["written_bytes"], None, None, exact=False)
+    pipes, files = described["pipe_bytes"], described["file_bytes"]
+    return Flow(
+        pipes["in"],
+        pipes["out"],
+        files["read"],
+        files["written"],
+        pipes["exact"],
+        described["splices"],
     )
 
 

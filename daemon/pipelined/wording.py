@@ -5,7 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["STATE_WORDS", "data_size", "duration", "listing", "mean_size", "percent"]
+from pipelined.runs import Flow
+
+__all__ = [
+    "STATE_WORDS",
+    "data_size",
+    "duration",
+    "listing",
+    "mean_size",
+    "passed_on",
+    "percent",
+    "taken",
+]
 
 #: The states of `runs.STATES` in words, as every view prints them.
 STATE_WORDS: Mapping[str, str] = {
@@ -66,6 +77,32 @@ def data_size(count: float) -> str:
     ('999 B', '8.4 MB', '0 B')
     """
     return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+def taken(flow: Flow) -> str:
+    """What a stage took in: through its pipes, or else from files, sockets and terminals.
+
+    >>> taken(Flow(9000, 0, 50, 0, exact=False)), taken(Flow(None, 9000, 50, 0, exact=True))
+    ('≤ 9.0 kB', 'files 50 B')
+    """
+    return _through(flow.pipe_in, flow.file_read, flow.exact)
+
+
+def passed_on(flow: Flow) -> str:
+    """What a stage passed on: through its pipes, or else to files, sockets and terminals.
+
+    ``?`` if it is not known.
+
+    >>> passed_on(Flow(0, None, 50, 1200, exact=False)), passed_on(Flow(0, None, 50, None, False))
+    ('files 1.2 kB', '?')
+    """
+    return _through(flow.pipe_out, flow.file_written, flow.exact)
+
+
+def _through(pipes: int | None, files: int | None, exact: bool) -> str:
+    if pipes is None:
+        return "?" if files is None else f"files {data_size(files)}"
+    return data_size(pipes) if exact or not pipes else f"≤ {data_size(pipes)}"
 
 
 def mean_size(count: float, calls: int) -> str:

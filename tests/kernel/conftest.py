@@ -371,6 +371,20 @@ class Configure(Protocol):
     def __call__(self, **options: Any) -> Config: ...
 
 
+def has_functions(observer: Observer) -> bool:
+    return all(hook.attached for hook in observer.hooks() if hook.tier == "functions")
+
+
+@pytest.fixture
+def functions(observer: Observer) -> None:
+    """The `functions` tier is on; where it is expected its absence is a failure."""
+    missing = [f"{h.name}: {h.reason}" for h in observer.hooks() if not h.attached]
+    if not has_functions(observer):
+        if os.environ.get("PIPELINED_REQUIRE_FUNCTIONS") == "1":
+            pytest.fail(f"PIPELINED_REQUIRE_FUNCTIONS=1, but {missing}")
+        pytest.skip(f"this kernel lets no program at its functions: {missing[0]}")
+
+
 @pytest.fixture(scope="session", params=["libbpf", "bcc"])
 def configure(request: pytest.FixtureRequest) -> Configure:
     """Every test of this directory runs once with each loader: both must agree."""

@@ -7,7 +7,6 @@ expected (PIPELINED_REQUIRE_FUNCTIONS=1, the virtual machines) its absence is a 
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,20 +20,6 @@ from pipelined.runs import FILL_EDGES, SIZE_EDGES, Functions, Histogram, Stage
 
 if TYPE_CHECKING:
     from kernel.conftest import Configure, Watch
-
-
-def is_on(observer: Observer) -> bool:
-    return all(hook.attached for hook in observer.hooks() if hook.tier == "functions")
-
-
-@pytest.fixture
-def functions(observer: Observer) -> None:
-    """The tier is on."""
-    missing = [f"{h.name}: {h.reason}" for h in observer.hooks() if not h.attached]
-    if not is_on(observer):
-        if os.environ.get("PIPELINED_REQUIRE_FUNCTIONS") == "1":
-            pytest.fail(f"PIPELINED_REQUIRE_FUNCTIONS=1, but {missing}")
-        pytest.skip(f"this kernel lets no program at its functions: {missing[0]}")
 
 
 tier = pytest.mark.usefixtures("functions")

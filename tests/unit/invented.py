@@ -16,6 +16,7 @@ from pipelined.runs import (
     SIZE_EDGES,
     STATES,
     TIME_EDGES,
+    Flow,
     Functions,
     Histogram,
     Readahead,
@@ -29,7 +30,10 @@ START = 1_700_000_000.0
 
 
 def make_stage(position: int, command: str, **given: Any) -> Stage:
-    """A live stage of which nothing is known but what is given: fields, or seconds by state."""
+    """A live stage of which nothing is known but what is given: fields, or seconds by state.
+
+    If no `flow` is given, all that it reads and writes goes through pipes.
+    """
     states = {state: given.pop(state, 0.0) for state in STATES}
     values: dict[str, Any] = {
         "position": position,
@@ -53,7 +57,9 @@ def make_stage(position: int, command: str, **given: Any) -> Stage:
         "children_cpu_seconds": 0.0,
         "children_lifetime_seconds": 0.0,
     }
-    return Stage(**values | given)
+    values |= given
+    through = Flow(values["read_bytes"], values["written_bytes"], 0, 0, exact=True)
+    return Stage(**{"flow": through} | values)
 
 
 def make_histogram(edges: tuple[float, ...], *values: float, past: bool = True) -> Histogram:

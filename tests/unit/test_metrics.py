@@ -33,6 +33,7 @@ from pipelined.runs import (
     PAGE_CLASSES,
     STALL_CLASSES,
     STATES,
+    Flow,
     Functions,
     Readahead,
     Series,
@@ -48,6 +49,9 @@ from unit.observed import FakeObserver
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
+MOVED = Flow(4096, 1 << 53, 12, 0, exact=True)
+
+
 @dataclass(frozen=True)
 class FakeStage:
     states: dict[str, float] = field(
@@ -57,6 +61,7 @@ class FakeStage:
     system_seconds: float = 0.125
     read_bytes: int = 4096
     written_bytes: int = 1 << 53
+    flow: Flow = MOVED
     read_calls: int = 3
     write_calls: int = 0
     sleeps_empty: int = 7
@@ -188,8 +193,10 @@ def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
         ("pipelined_state_seconds_total", {**AWK, "state": "cpu"}, 0.5),
         ("pipelined_state_seconds_total", {**AWK, "state": "pipe_empty"}, 2.5),
         ("pipelined_system_cpu_seconds_total", AWK, 0.125),
-        ("pipelined_read_bytes_total", AWK, 4096),
-        ("pipelined_written_bytes_total", AWK, 1 << 53),
+        ("pipelined_read_bytes_total", {**AWK, "via": "pipe"}, 4096),
+        ("pipelined_read_bytes_total", {**AWK, "via": "file"}, 12),
+        ("pipelined_written_bytes_total", {**AWK, "via": "pipe"}, 1 << 53),
+        ("pipelined_written_bytes_total", {**AWK, "via": "file"}, 0),
         ("pipelined_read_calls_total", AWK, 3),
         ("pipelined_write_calls_total", AWK, 0),
         ("pipelined_pipe_sleeps_total", {**AWK, "side": "empty"}, 7),
@@ -299,6 +306,7 @@ QUIET = FakeStage(
     system_seconds=0.0,
     read_bytes=0,
     written_bytes=0,
+    flow=Flow(0, 0, 0, 0, exact=False),
     read_calls=0,
     sleeps_empty=0,
     sleeps_full=0,
@@ -340,8 +348,8 @@ def test_a_quiet_stage_has_the_series_that_ratios_are_made_of_and_no_other() -> 
             for state in ("cpu", "runqueue", "pipe_empty", "pipe_full", "disk")
         ),
         ("pipelined_system_cpu_seconds_total", ""),
-        ("pipelined_read_bytes_total", ""),
-        ("pipelined_written_bytes_total", ""),
+        ("pipelined_read_bytes_total", "file"),
+        ("pipelined_written_bytes_total", "file"),
         ("pipelined_read_calls_total", ""),
         ("pipelined_write_calls_total", ""),
     }
@@ -363,6 +371,14 @@ def test_what_happened_once_adds_its_own_series_and_those_it_is_divided_by() -> 
     missed = {(pages, name) for name in ("hit", "late", "miss", "warm")}
     cases: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
         ({"states": QUIET.states | {"net": 0.5}}, {("pipelined_state_seconds_total", "net")}),
+        (
+            {"flow": replace(QUIET.flow, pipe_in=1)},
+            {("pipelined_read_bytes_total", "pipe")},
+        ),
+        (
+            {"flow": replace(QUIET.flow, pipe_out=1)},
+            {("pipelined_written_bytes_total", "pipe")},
+        ),
         ({"sleeps_full": 1}, {("pipelined_pipe_sleeps_total", "full")}),
         ({"execs": 1}, {("pipelined_execs_total", "")}),
         ({"exec_failures": 1}, {("pipelined_exec_failures_total", "")}),

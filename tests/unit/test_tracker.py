@@ -61,7 +61,7 @@ def stage(index: int, command: str, side: str, *, cpu: float = 1.0, end: float =
         partial=False,
         alone=False,
         command=command,
-        ends=(EndRecord(PIPE_KEY.pack(55, 13, 0), side, True, 0, 0),),
+        ends=(EndRecord(PIPE_KEY.pack(55, 13, 0), side, True, True, 0, 0),),
     )
 
 
@@ -290,7 +290,7 @@ def test_totals_of_a_retired_pipeline_move_into_other_whole() -> None:
 def test_what_is_used_of_the_budget_is_what_is_exported_whatever_begins_to_count(
     grown: list[tuple[str, int]],
 ) -> None:
-    watched = model(max_series=10_000, series_of=series_count, exec_failures=True)
+    watched = model(max_series=10_000, series_of=series_count, exec_failures=True, pipe_bytes=True)
     values = {
         "alone_ns": [0] * len(LEVELS),
         "disk_ns": [0] * len(LEVELS),
@@ -343,7 +343,7 @@ TIERS = ["readahead", "functions"]
 def test_a_run_that_ends_before_the_optional_hooks_are_attached_is_partial_for_them() -> None:
     watched = model(pending_tiers=TIERS)
     watched.update([group(end=101)], 103)
-    watched.hooks_attached(104, TIERS, exec_failures=True)
+    watched.hooks_attached(104, TIERS, exec_failures=True, pipe_bytes=True)
     (seen,) = watched.runs()
     assert (seen.partial, seen.partial_tiers) == (False, ("functions", "readahead"))
     assert seen.stages[0].exec_failures is None
@@ -352,7 +352,7 @@ def test_a_run_that_ends_before_the_optional_hooks_are_attached_is_partial_for_t
 def test_a_run_that_began_before_the_optional_hooks_shows_what_they_saw_of_it() -> None:
     watched = model(pending_tiers=TIERS)
     watched.update([group()], 101)
-    watched.hooks_attached(102, TIERS, exec_failures=True)
+    watched.hooks_attached(102, TIERS, exec_failures=True, pipe_bytes=True)
     watched.update([with_tiers(group(cpu=2.0))], 103)
     (seen,) = watched.runs()
     assert seen.partial_tiers == ("functions", "readahead")
@@ -364,7 +364,7 @@ def test_a_run_that_began_before_the_optional_hooks_shows_what_they_saw_of_it() 
 def test_a_tier_that_is_off_is_not_partial() -> None:
     watched = model(pending_tiers=TIERS)
     watched.update([group()], 101)
-    watched.hooks_attached(102, ["readahead"], exec_failures=True)
+    watched.hooks_attached(102, ["readahead"], exec_failures=True, pipe_bytes=True)
     watched.update([with_tiers(group(cpu=2.0), functions=())], 103)
     assert watched.runs()[0].partial_tiers == ("readahead",)
 
@@ -374,7 +374,7 @@ def test_runs_that_began_later_or_before_the_daemon_are_counted_with_their_tiers
     began: float, partial: bool
 ) -> None:
     watched = model(pending_tiers=TIERS)
-    watched.hooks_attached(100 if not partial else 101, TIERS, exec_failures=True)
+    watched.hooks_attached(100 if not partial else 101, TIERS, exec_failures=True, pipe_bytes=True)
     watched.update([with_tiers(group(), partial=partial, start_ns=ns(began))], 103)
     assert watched.runs()[0].partial_tiers == ()
     (totals,) = watched.totals().values()

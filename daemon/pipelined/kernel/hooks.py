@@ -85,6 +85,7 @@ _EXEC_FAILURES_BY_TRACEPOINT = {
 _PIPE_WRITE = ("anon_pipe_write", "pipe_write")
 _FUNCTIONS = {
     "on_pipe_write": _function("fentry", *_PIPE_WRITE),
+    "on_pipe_write_end": _function("fexit", *_PIPE_WRITE),
     "on_pipe_read": _function("fexit", "anon_pipe_read", "pipe_read"),
     "on_file_read": _function("fentry", "vfs_read"),
     "on_file_read_end": _function("fexit", "vfs_read"),

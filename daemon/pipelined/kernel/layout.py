@@ -61,11 +61,16 @@ COMMAND_READS_ANYWHERE = 16
 STAGE_PARTIAL = 1
 STAGE_ALONE = 16
 STAGE_CONVERSES = 128
+STAGE_SPLICES = 512
 
 # Bits of `pipe_end.side_and_flags`; the side is `enum pipe_side` + 1.
 END_SIDE_MASK = 3
 END_JOINED = 4
 END_BORROWED = 8
+END_BORROWED_SHIFT = 4
+END_LEFT = 64
+END_STANDARD = 256
+END_LATE = 512
 
 SIDE_READ = 0
 SIDE_WRITE = 1
@@ -161,6 +166,8 @@ class Functions(Structure):
 
     _fields_ = (
         *((kind.record, _histogram(kind.buckets)) for kind in HISTOGRAMS),
+        ("pipe_in_bytes", c_uint64),
+        ("pipe_out_bytes", c_uint64),
         ("pipe_slots", c_uint64),
     )
 

@@ -31,7 +31,9 @@ from pipelined.runs import (
 __all__ = [
     "NO_READAHEAD",
     "NS",
+    "PIPE_IN",
     "PIPE_KEY",
+    "PIPE_OUT",
     "EndRecord",
     "Group",
     "PipelineRecord",
@@ -76,6 +78,11 @@ _END = struct_of(layout.PipeEnd, "inode", "device", "side_and_flags", "sleeps", 
 _FUNCTIONS = Struct(f"={sizeof(layout.Functions) // 8}Q")
 _READAHEAD = Struct(f"={sizeof(layout.ReadaheadCounters) // 8}Q")
 
+_SIDES = ("read", "write")
+#: With the second of these flags the root no longer has the end as its stdin or stdout.
+_OWN = layout.END_STANDARD | layout.END_LEFT
+_NOWHERE: frozenset[str] = frozenset()
+
 # Places among those values.
 _HISTOGRAMS = tuple(
     (
@@ -86,6 +93,9 @@ _HISTOGRAMS = tuple(
     for kind in HISTOGRAMS
 )
 _PIPE_SLOTS = words_of(layout.Functions, "pipe_slots").start
+PIPE_IN, PIPE_OUT = (
+    words_of(layout.Functions, name).start for name in ("pipe_in_bytes", "pipe_out_bytes")
+)
 _PAGES, _FAULTS, _STALLS, _STALL_NS = (
     words_of(layout.ReadaheadCounters, name) for name in ("pages", "faults", "stalls", "stall_ns")
 )
@@ -117,6 +127,8 @@ class EndRecord:
     """The pipe's key in the `pipes` map."""
     side: str
     joined: bool
+    own: bool
+    """It is joined, or the root's stdin or stdout: no pipe to a child, such as that of `$(…)`."""
     sleeps: int
     asleep_ns: int
 
@@ -153,8 +165,12 @@ class StageRecord:
     """Its parent is at the other end of both its stdin and its stdout."""
     retired: bool = False
     """It is over, though threads or inner stages of it may live: they are about to leave it."""
-    borrows: bool = False
-    """It uses a pipe of the stage around it."""
+    borrows: frozenset[str] = frozenset()
+    """At which sides (``read``, ``write``) it uses a pipe of the stage around it."""
+    splices: bool = False
+    """It was asleep in splice or tee."""
+    late: bool = False
+    """It may have used a pipe before that was known to be its own."""
     functions: tuple[int, ...] = ()
     """The values of `struct functions`; empty if that tier is off."""
     readahead: tuple[int, ...] = ()
@@ -234,20 +250,27 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.alone = bool(flags & layout.STAGE_ALONE)
     stage.command = text(comm)
     stage.counted = counted = array("q", _COUNTED.unpack_from(record))
-    stage.borrows = False
+    stage.borrows = _NOWHERE
+    stage.splices = bool(flags & layout.STAGE_SPLICES)
+    stage.late = False
     ends = []
     for inode, device, side_and_flags, sleeps, asleep_ns in _END.iter_unpack(slots):
         if not inode:
             break
         if side_and_flags & layout.END_BORROWED:
-            stage.borrows = True
+            side = (side_and_flags >> layout.END_BORROWED_SHIFT & layout.END_SIDE_MASK) - 1
+            stage.borrows |= {_SIDES[side]}
+            continue
         side = (side_and_flags & layout.END_SIDE_MASK) - 1
-        if side >= 0:
-            writes = side == layout.SIDE_WRITE
-            key = PIPE_KEY.pack(inode, device, 0)
-            joined = bool(side_and_flags & layout.END_JOINED)
-            ends.append(EndRecord(key, "write" if writes else "read", joined, sleeps, asleep_ns))
-            counted[_SLEEPS_FULL if writes else _SLEEPS_EMPTY] += sleeps
+        if side < 0:  # it is being filled
+            continue
+        key = PIPE_KEY.pack(inode, device, 0)
+        joined = bool(side_and_flags & layout.END_JOINED)
+        own = joined or side_and_flags & _OWN == layout.END_STANDARD
+        if own and side_and_flags & layout.END_LATE:
+            stage.late = True
+        ends.append(EndRecord(key, _SIDES[side], joined, own, sleeps, asleep_ns))
+        counted[_SLEEPS_FULL if side == layout.SIDE_WRITE else _SLEEPS_EMPTY] += sleeps
     stage.ends = tuple(ends)
     stage.functions = _FUNCTIONS.unpack(functions) if functions else ()
     if readahead == _NO_READAHEAD:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipelined.runs import STATES, PipeEnd, Run, Stage
+from pipelined.runs import STATES, Flow, PipeEnd, Run, Stage
 
 __all__ = ["difference"]
 
@@ -54,12 +54,26 @@ def _stage_difference(new: Stage, old: Stage | None) -> Stage:
         },
         read_bytes=max(0, new.read_bytes - old.read_bytes),
         written_bytes=max(0, new.written_bytes - old.written_bytes),
+        flow=_flow_difference(new.flow, old.flow),
         forks=max(0, new.forks - old.forks),
         exited_children=max(0, new.exited_children - old.exited_children),
         children_lifetime_seconds=max(
             0.0, new.children_lifetime_seconds - old.children_lifetime_seconds
         ),
         ends=_ends_difference(new.ends, old.ends),
+    )
+
+
+def _flow_difference(new: Flow, old: Flow) -> Flow:
+    def grown(now: int | None, then: int | None) -> int | None:
+        return None if now is None else max(0, now - (then or 0))
+
+    return replace(
+        new,
+        pipe_in=grown(new.pipe_in, old.pipe_in),
+        pipe_out=grown(new.pipe_out, old.pipe_out),
+        file_read=grown(new.file_read, old.file_read),
+        file_written=grown(new.file_written, old.file_written),
     )
 
 

@@ -12,7 +12,7 @@ from operator import add, sub
 
 from pipelined.kernel.layout import COUNTERS
 from pipelined.model.ledger import OTHER
-from pipelined.runs import LEVELS, STATES, Place
+from pipelined.runs import LEVELS, STATES, Flow, Place
 
 __all__ = [
     "OTHER_PLACE",
@@ -22,12 +22,15 @@ __all__ = [
     "StageSums",
     "Sums",
     "grow",
+    "grow_flow",
     "grow_functions",
     "grow_modes",
 ]
 
 OTHER_PLACE: Place = (0, OTHER)
 
+#: What a `Flow` counts.
+_FLOWS = 4
 _COUNTED = len(STATES) + len(COUNTERS)
 _USER, _SYSTEM, READ_BYTES, WRITTEN_BYTES = (
     len(STATES) + COUNTERS.index(name)
@@ -45,11 +48,21 @@ class StageSums:
     functions: list[int] = field(default_factory=list)
     """As in the record; the last value is not a sum, but the pipe written to last."""
     readahead: list[int] = field(default_factory=list)
+    flow: list[int] = field(default_factory=lambda: [0] * _FLOWS)
+    """Through pipes in and out, and the rest read and written, as in `Flow`."""
+    bounded: bool = False
+    """Some of `flow` are bounds."""
+
+    def flowed(self) -> Flow:
+        pipe_in, pipe_out, file_read, file_written = self.flow
+        return Flow(pipe_in, pipe_out, file_read, file_written, not self.bounded)
 
     def fold(self, other: StageSums) -> None:
         self.counted = list(map(add, self.counted, other.counted))
         self.user_ns += other.user_ns
         self.system_ns += other.system_ns
+        self.flow = list(map(add, self.flow, other.flow))
+        self.bounded |= other.bounded
         if other.functions:
             *counted, slots = self.functions or [0] * len(other.functions)
             self.functions = [*map(add, counted, other.functions), other.functions[-1] or slots]
@@ -59,7 +72,7 @@ class StageSums:
 
     def filled(self) -> int:
         """How many values are not 0, and one more."""
-        tiers = (self.counted, self.functions, self.readahead)
+        tiers = (self.counted, self.functions, self.readahead, self.flow)
         return 1 + sum([len(values) - values.count(0) for values in tiers])
 
 
@@ -100,6 +113,7 @@ class SeenStage:
     system_ns: int = 0
     functions: list[int] = field(default_factory=list)
     readahead: list[int] = field(default_factory=list)
+    flow: list[int] = field(default_factory=list)
 
 
 def grow(total: list[int], before: list[int], now: Sequence[int]) -> None:
@@ -126,6 +140,18 @@ def grow_modes(total: StageSums, seen: SeenStage) -> None:
     total.system_ns += system - seen.system_ns
     total.user_ns += cpu - system - seen.user_ns
     seen.system_ns, seen.user_ns = system, cpu - system
+
+
+def grow_flow(total: StageSums, seen: SeenStage, now: Flow) -> None:
+    """Add what is known of `now`.
+
+    While a run is live its stages are read one after the other, so that what one wrote may be
+    missing yet beside what the next has read. Then the latter counts as read from files, at most
+    what moved during one sweep.
+    """
+    parts = (now.pipe_in, now.pipe_out, now.file_read, now.file_written)
+    grow(total.flow, seen.flow, [part or 0 for part in parts])
+    total.bounded |= not now.exact
 
 
 def grow_functions(total: StageSums, seen: SeenStage, now: Sequence[int]) -> None:

@@ -28,6 +28,7 @@ from pipelined.kernel.records import (
     decode_readahead,
 )
 from pipelined.model.enclosing import Enclosing, around
+from pipelined.model.flow import flows
 from pipelined.model.ledger import Ledger
 from pipelined.model.signature import Order, arrange
 from pipelined.model.sums import (
@@ -38,6 +39,7 @@ from pipelined.model.sums import (
     StageSums,
     Sums,
     grow,
+    grow_flow,
     grow_functions,
     grow_modes,
 )
@@ -45,6 +47,7 @@ from pipelined.model.timeline import NOTED, Moment, Timeline, Track
 from pipelined.runs import (
     LEVELS,
     STATES,
+    Flow,
     PipeEnd,
     Place,
     Run,
@@ -139,6 +142,8 @@ class _Sighting:
     """The group's stages by start."""
     facts: tuple[_Facts, ...]
     """For each of `records`, what it does not contain."""
+    flows: tuple[Flow, ...]
+    """For each of `records`."""
     enclosing: Enclosing | None
     track: Track | None
     """None of a run that no sweep saw live, and once it is forgotten."""
@@ -174,21 +179,23 @@ class Model:
         unix: float,
         arguments_of: Callable[[int], str | None] | None = None,
         exec_failures: bool = False,
+        pipe_bytes: bool = False,
         pending_tiers: Collection[str] | None = None,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
         """`max_series` bounds the totals (`ledger`); `series_of`: as how many series they count.
 
-        `unit_of` names a cgroup id; `exec_failures`: a hook that counts them is attached. `unix`
-        (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is called for each
-        run that ends, in the middle of a sweep: it has to be quick. `pending_tiers` are those whose
-        hooks may still be attached (`hooks_attached`); None: no hook will follow.
+        `unit_of` names a cgroup id; `exec_failures`, `pipe_bytes`: hooks that count them are
+        attached. `unix` (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is
+        called for each run that ends, in the middle of a sweep: it has to be quick. `pending_tiers`
+        are those whose hooks may still be attached (`hooks_attached`); None: no hook will follow.
         """
         self._max_series = max_series
         self._unit_of = unit_of
         self._unix = unix
         self._arguments_of = arguments_of
         self._exec_failures = exec_failures
+        self._pipe_bytes = pipe_bytes
         self._tiers = tuple(sorted(pending_tiers or ()))
         self._complete_ns = 0.0 if pending_tiers is None else math.inf
         self._on_finished = on_finished
@@ -203,7 +210,9 @@ class Model:
         self._conversations: list[Group] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
 
-    def hooks_attached(self, now: float, tiers: Collection[str], *, exec_failures: bool) -> None:
+    def hooks_attached(
+        self, now: float, tiers: Collection[str], *, exec_failures: bool, pipe_bytes: bool
+    ) -> None:
         """All hooks are attached at monotonic time `now` (seconds), of the optional `tiers` these.
 
         Figures of these tiers are partial for a stage that began before, and in no totals.
@@ -211,6 +220,7 @@ class Model:
         self._tiers = tuple(sorted(tiers))
         self._complete_ns = now / NS
         self._exec_failures = exec_failures
+        self._pipe_bytes = pipe_bytes
 
     def update(
         self, groups: Sequence[Group], now: float, *, settle: bool = False
@@ -340,6 +350,7 @@ class Model:
         series = Series(order.signature, seen.enclosing is not None, unit)
         sums, own = self._ledger.account(series)
         stages = [self._seen_stage(stage) for stage in records]
+        flowed = self._flows(records, edges)
         before = sum(seen.clock)
         grow(sums.clock, seen.clock, _clock(group))
         self._ledger.ran(series, NS * (sum(seen.clock) - before), self._now)
@@ -350,6 +361,7 @@ class Model:
                 total = sums.stages[place] = StageSums()
             grow(total.counted, stages[i].counted, records[i].counted)
             grow_modes(total, stages[i])
+            grow_flow(total, stages[i], flowed[i])
             if self._began_early(records[i]):
                 continue
             if records[i].functions:
@@ -359,7 +371,13 @@ class Model:
                 if now is not NO_READAHEAD:
                     grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
-        return _Sighting(group, series, edges, records, facts, seen.enclosing, seen.track)
+        return _Sighting(group, series, edges, records, facts, flowed, seen.enclosing, seen.track)
+
+    def _flows(
+        self, records: Sequence[StageRecord], edges: Sequence[tuple[int, int]]
+    ) -> tuple[Flow, ...]:
+        counted = [self._pipe_bytes and not self._began_early(record) for record in records]
+        return flows(records, edges, counted)
 
     def _seen_stage(self, stage: StageRecord) -> SeenStage:
         key = (stage.index, stage.generation)
@@ -395,7 +413,7 @@ class Model:
             disk_overlapped_seconds=sum(clock[levels + 1 :]),
             disk_alone_seconds=clock[levels],
             stages=tuple(
-                self._stage(records[i], position, sighting.facts[i])
+                self._stage(records[i], position, sighting.facts[i], sighting.flows[i])
                 for i, position in zip(order.sequence, order.positions, strict=True)
             ),
             endpoints=group.endpoints,
@@ -414,7 +432,8 @@ class Model:
             grow_modes(StageSums(), seen)
             facts.append(_facts(stage, seen))
         series = Series(order.signature, False, self._unit_of(records[0].cgroup))
-        return self._run(_Sighting(group, series, edges, records, tuple(facts), None, None))
+        flowed = self._flows(records, edges)
+        return self._run(_Sighting(group, series, edges, records, tuple(facts), flowed, None, None))
 
     def _made(self, sighting: _Sighting, track: Track | None) -> tuple[Run, Timeline]:
         return self._run(sighting), self._timeline(sighting, track)
@@ -426,10 +445,10 @@ class Model:
         pids = [records[i].pid for i in order]
         return (track or Track()).timeline(start, _moment(group, records), order, pids)
 
-    def _stage(self, record: StageRecord, position: int, facts: _Facts) -> Stage:
+    def _stage(self, record: StageRecord, position: int, facts: _Facts, flow: Flow) -> Stage:
         # two CPUs may credit a few negative nanoseconds before the positive ones land
         counted = [max(0, value) for value in record.counted]
-        counters = self._counters(counted, facts.user_ns, facts.system_ns, record)
+        counters = self._counters(counted, facts.user_ns, facts.system_ns, flow, record)
         if self._began_early(record):
             counters["exec_failures"] = None
         return Stage(
@@ -450,6 +469,7 @@ class Model:
         counted: Sequence[int],
         user_ns: int,
         system_ns: int,
+        flow: Flow,
         tiers: StageRecord | StageSums,
     ) -> dict[str, Any]:
         """The fields of `StageCounters`; `tiers` has the values of the optional tiers."""
@@ -461,6 +481,7 @@ class Model:
             "exec_failures": values["exec_failures"] if self._exec_failures else None,
             "children_cpu_seconds": NS * values["children_cpu_ns"],
             "children_lifetime_seconds": NS * values["children_life_ns"],
+            "flow": flow,
             "functions": decode_functions(tiers.functions) if tiers.functions else None,
             "readahead": decode_readahead(tiers.readahead) if tiers.readahead else None,
             **{name: values[name] for name in _PLAIN_COUNTERS},
@@ -486,7 +507,13 @@ class Model:
             disk_alone_seconds=clock[levels],
             stages={
                 place: StageCounters(
-                    **self._counters(stage.counted, stage.user_ns, stage.system_ns, stage)
+                    **self._counters(
+                        stage.counted,
+                        stage.user_ns,
+                        stage.system_ns,
+                        stage.flowed(),
+                        stage,
+                    )
                 )
                 for place, stage in sums.stages.items()
             },

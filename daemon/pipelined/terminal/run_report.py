@@ -20,7 +20,7 @@ from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.readahead_words import cache, stalls
 from pipelined.analysis.sentence import brief, partial_figures, sentence
-from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
+from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage, total_flow
 from pipelined.terminal.drawing import (
     HEIGHTS,
     STYLES,
@@ -41,7 +41,15 @@ from pipelined.terminal.drawing import (
     table_row,
     wrap,
 )
-from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, percent
+from pipelined.wording import (
+    STATE_WORDS,
+    data_size,
+    duration,
+    mean_size,
+    passed_on,
+    percent,
+    taken,
+)
 
 if TYPE_CHECKING:
     from pipelined.run.profile import Profile
@@ -60,6 +68,8 @@ TRIED = 3
 MAX_BRANCHES = 4
 #: Runs of one command that are each reported in full; of more, only the first one is.
 FULL_REPORTS = 3
+#: What a stage moves beside its pipes is named if it is more than this (bytes).
+_MUCH_BESIDE = 1 << 20
 #: Lines for the runs that are not reported in full.
 LISTED = 20
 
@@ -141,6 +151,7 @@ def _sum(group: Sequence[Stage]) -> Stage:
         states={state: sum(s.states.get(state, 0.0) for s in group) for state in STATES},
         read_bytes=total("read_bytes"),
         written_bytes=total("written_bytes"),
+        flow=total_flow(group),
         read_calls=total("read_calls"),
         write_calls=total("write_calls"),
         forks=total("forks"),
@@ -175,8 +186,8 @@ def _columns(run: Run, width: int) -> list[Column[_Row]]:
         Column("cpu", lambda row: Text(duration(row.stage.cpu_seconds)), right=True),
         Column(_BAR, lambda row: Text(), width=MAX_BAR, least=MIN_BAR, floor=LEAST_BAR),
         Column("longest wait", lambda row: _longest_wait(row, run.wall_seconds)),
-        Column("in", lambda row: Text(data_size(row.stage.read_bytes)), right=True, rank=1),
-        Column("out", lambda row: Text(data_size(row.stage.written_bytes)), right=True, rank=1),
+        Column("in", lambda row: Text(taken(row.stage.flow)), right=True, rank=1),
+        Column("out", lambda row: Text(passed_on(row.stage.flow)), right=True, rank=1),
         Column("mean read", _mean_read, right=True, rank=4),
         Column("mean write", _mean_write, right=True, rank=3),
     ]
@@ -258,6 +269,7 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
         ("cache", _each_reader(run, cache)),
         ("pipes", _pipe_writes(run)),
         ("files", _file_reads(run)),
+        ("beside", _beside_pipes(run)),
     ):
         if texts:
             out += _fact(name, "; ".join(texts), width)
@@ -321,6 +333,30 @@ def _file_reads(run: Run) -> list[str]:
             within = found.file_read_seconds.within(0.99)
             took = f", 99 % within {duration(within)}" if within else ""
             out.append(f"{stage.command} reads {_half(found.file_reads)}{took}")
+    return out
+
+
+def _beside_pipes(run: Run) -> list[str]:
+    """What stages that have pipes moved beside them, if it is much; and which of them splice."""
+    out = []
+    for rows in run.by_place().values():
+        stages = [run.stages[index] for index in rows]
+        through = total_flow(stages)
+        name = stages[0].command
+        files = "temporary files" if name == "sort" else "files"
+        moved = [
+            f"{data_size(size)} {preposition}"
+            for pipes, size, preposition in (
+                (through.pipe_out, through.file_written, "to"),
+                (through.pipe_in, through.file_read, "from"),
+            )
+            if pipes is not None and size is not None and size >= _MUCH_BESIDE
+        ]
+        if moved:
+            least = "" if through.exact else "at least "
+            out.append(f"{name} moved {least}{' and '.join(moved)} {files}")
+        if through.splices:
+            out.append(f"{name} moves bytes by splice: what its neighbour counts is known")
     return out
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from pipelined.analysis.bottleneck import bottleneck, share
 from pipelined.analysis.sentence import partial_figures
-from pipelined.runs import LEVELS, STATES, Run, Stage
-from pipelined.wording import STATE_WORDS, data_size, duration, percent
+from pipelined.runs import LEVELS, STATES, Run, Stage, total_flow
+from pipelined.wording import STATE_WORDS, data_size, duration, passed_on, percent, taken
 
 __all__ = ["diagram", "figures", "mean_level"]
 
@@ -107,6 +107,7 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> dict[str, Any]:
     }
     longest = max((state for state in STATES if state != "cpu"), key=lambda state: shares[state])
     first = stages[0]
+    flow = total_flow(stages)
     return {
         "column": box.column,
         "command": first.command,
@@ -128,8 +129,8 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> dict[str, Any]:
             for state, seconds in states.items()
             if space > 0 and seconds > 0
         ],
-        "read": data_size(sum(stage.read_bytes for stage in stages)),
-        "written": data_size(sum(stage.written_bytes for stage in stages)),
+        "read": taken(flow),
+        "written": passed_on(flow),
     }
 
 
@@ -204,19 +205,16 @@ def _pipes_of(stage: Stage, side: str) -> set[str]:
 
 
 def _speed(run: Run, writer: int, reader: int) -> float | None:
-    """Bytes per second through one pipe; None if they cannot be separated from another pipe's.
-
-    A writer also writes to other files (sort to its temporary ones), and a reader also reads
-    others: the pipe's bytes are at most the smaller of both counts.
-    """
+    """Bytes per second through one pipe; None if they cannot be separated from another pipe's."""
     if run.wall_seconds <= 0:
         return None
     bounds = []
     if sum(edge[0] == writer for edge in run.edges) == 1:
-        bounds.append(run.stages[writer].written_bytes)
+        bounds.append(run.stages[writer].flow.pipe_out)
     if sum(edge[1] == reader for edge in run.edges) == 1:
-        bounds.append(run.stages[reader].read_bytes)
-    return min(bounds) / run.wall_seconds if bounds else None
+        bounds.append(run.stages[reader].flow.pipe_in)
+    known = [bound for bound in bounds if bound is not None]
+    return min(known) / run.wall_seconds if known else None
 
 
 def _mean(values: Iterable[float]) -> float:

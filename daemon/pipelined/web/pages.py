@@ -30,7 +30,15 @@ from pipelined.runs import STATES, Run, Stage
 from pipelined.web.diagram import diagram, figures
 from pipelined.web.history_api import find_run
 from pipelined.web.query_parameters import parameter
-from pipelined.wording import STATE_WORDS, data_size, duration, mean_size, percent
+from pipelined.wording import (
+    STATE_WORDS,
+    data_size,
+    duration,
+    mean_size,
+    passed_on,
+    percent,
+    taken,
+)
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -85,12 +93,15 @@ def create_pages(
     `host`; command lines are shown only with `show_arguments`.
     """
     pages = Blueprint("pages", __name__)
-    for name, format_value in {
+    filters: dict[str, Callable[..., str]] = {
         "duration": duration,
         "percent": percent,
         "data_size": data_size,
+        "taken": taken,
+        "passed_on": passed_on,
         "utc": _utc,
-    }.items():
+    }
+    for name, format_value in filters.items():
         pages.add_app_template_filter(format_value, name)
 
     def find(which: str) -> StoredRun:

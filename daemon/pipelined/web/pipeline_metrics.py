@@ -79,6 +79,14 @@ def _not_0(samples: Samples) -> Samples:
     return tuple((labels, reader(value_of)) for labels, value_of in samples)
 
 
+def _via(*, pipe: str, file: str) -> Samples:
+    """Samples of these fields of a stage's `Flow`; of the pipes only if anything went through."""
+    return (
+        *_not_0(((Labels({"via": "pipe"}), attrgetter(f"flow.{pipe}")),)),
+        (Labels({"via": "file"}), attrgetter(f"flow.{file}")),
+    )
+
+
 def _if(happened: Callable[[Any], object], samples: Samples) -> Samples:
     """These samples, all of them if this is true of their owner, else none."""
 
@@ -185,13 +193,13 @@ _STAGE = (
     ),
     _counter(
         "pipelined_read_bytes_total",
-        "Bytes that the stage's read calls returned, from pipes, files and sockets.",
-        _one("read_bytes"),
+        "Bytes that the stage read, via its pipes or (file) from files, sockets and terminals.",
+        _via(pipe="pipe_in", file="file_read"),
     ),
     _counter(
         "pipelined_written_bytes_total",
-        "Bytes that the stage's write calls wrote, to pipes, files and sockets.",
-        _one("written_bytes"),
+        "Bytes that the stage wrote, via its pipes or (file) to files, sockets and terminals.",
+        _via(pipe="pipe_out", file="file_written"),
     ),
     _counter(
         "pipelined_read_calls_total", "Read-like system calls of the stage.", _one("read_calls")

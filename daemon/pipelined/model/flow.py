@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What flows through the pipes of a run's stages, and what else they move. Pure.
+
+With the `functions` tier the kernel side counts the bytes at a stage's own pipe ends. Without it
+there is only the task accounting (`task->ioac`: rchar, wchar), which adds up pipes, files, sockets
+and terminals. Then the flow is bounded from both ends of each pipe: a reader takes no more than it
+read in all, and no more than its writers wrote in all; a writer passes on no more than it wrote,
+and no more than its readers read and the pipes still hold.
+
+Bytes that splice moves are in no task's accounting. A stage that splices bounds nothing: its
+neighbours do. It is known by its sleeps in that call, or by a contradiction: it wrote nothing, and
+its reader got something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipelined.kernel.layout import COUNTERS, STAGE_ENDS
+from pipelined.kernel.records import PIPE_IN, PIPE_OUT, StageRecord
+from pipelined.runs import STATES, Flow
+
+__all__ = ["flows"]
+
+_READ, _WRITTEN = (len(STATES) + COUNTERS.index(name) for name in ("read_bytes", "written_bytes"))
+
+#: What a pipe holds by default (bytes, pipe(7)): so much may have been written and never read.
+_CAPACITY = 65536
+#: A reader that slept so often on its pipes, and read so many bytes, got some of them there: it
+#: sleeps once to find the end of a pipe that nobody has written to.
+_SLEEPS, _GOT = 2, 65536
+
+
+class _Pipes(NamedTuple):
+    """A stage's pipes at one side."""
+
+    held: int
+    known: bool
+    """The stages at all their other ends are known."""
+    sleeps: int
+
+
+def flows(
+    records: Sequence[StageRecord], edges: Sequence[tuple[int, int]], counted: Sequence[bool]
+) -> tuple[Flow, ...]:
+    """For each stage of a run what flowed through it; `edges` are (writer, reader) in `records`.
+
+    `counted`: for each, whether the kernel side counted every byte at the ends of pipes.
+    """
+    sources = [_pipes(record, "read") for record in records]
+    sinks = [_pipes(record, "write") for record in records]
+    read = [max(0, record.counted[_READ]) for record in records]
+    written = [max(0, record.counted[_WRITTEN]) for record in records]
+    splices = [record.splices for record in records]
+    for writer, reader in edges:
+        got = sources[reader].sleeps >= _SLEEPS and read[reader] >= _GOT
+        if not written[writer] and (sinks[writer].sleeps or got):
+            splices[writer] = True
+    may_read = [math.inf if splices[at] else read[at] for at in range(len(records))]
+    may_write = [math.inf if splices[at] else written[at] for at in range(len(records))]
+    offered = [0.0 if pipes.known else math.inf for pipes in sources]
+    accepted = [pipes.held * _CAPACITY if pipes.known else math.inf for pipes in sinks]
+    for writer, reader in edges:
+        offered[reader] += may_write[writer]
+        accepted[writer] += may_read[reader]
+    found = []
+    for at, record in enumerate(records):
+        exact = counted[at] and _from_the_start(record)
+        if exact:
+            taken, passed = float(record.functions[PIPE_IN]), float(record.functions[PIPE_OUT])
+        else:
+            taken = min(may_read[at], offered[at])
+            passed = min(may_write[at], accepted[at])
+        unseen = splices[at] and not exact
+        pipe_in = int(taken) if sources[at].held and taken < math.inf else None
+        pipe_out = int(passed) if sinks[at].held and passed < math.inf else None
+        found.append(
+            Flow(
+                pipe_in=pipe_in,
+                pipe_out=pipe_out,
+                file_read=None if unseen else max(0, read[at] - (pipe_in or 0)),
+                file_written=None if unseen else max(0, written[at] - (pipe_out or 0)),
+                exact=exact,
+                splices=unseen,
+            )
+        )
+    return tuple(found)
+
+
+def _pipes(record: StageRecord, side: str) -> _Pipes:
+    ends = [end for end in record.ends if end.own and end.side == side]
+    borrowed = side in record.borrows
+    return _Pipes(
+        len(ends) + borrowed,
+        not borrowed and all(end.joined for end in ends),
+        sum(end.sleeps for end in ends),
+    )
+
+
+def _from_the_start(record: StageRecord) -> bool:
+    """Whether every byte at the stage's pipe ends was counted, if bytes are."""
+    full = len(record.ends) >= STAGE_ENDS  # it may have more, which are not known
+    return bool(record.functions) and not (record.partial or record.late or full)

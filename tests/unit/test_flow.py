@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What flows through pipes, from the accounting of their writers and readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ctypes import sizeof
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelined.kernel import layout
+from pipelined.kernel.layout import COUNTERS
+from pipelined.kernel.records import PIPE_IN, PIPE_KEY, PIPE_OUT, EndRecord, StageRecord
+from pipelined.model.flow import flows
+from pipelined.runs import STATES, Flow
+
+MB = 1_000_000
+CAPACITY = 65536
+WORDS = sizeof(layout.Functions) // 8
+
+
+def make(
+    *sides: str,
+    read: int = 0,
+    written: int = 0,
+    joined: bool = True,
+    sleeps: int = 0,
+    counted: tuple[int, int] | None = None,
+    **given: object,
+) -> StageRecord:
+    """A stage with a pipe at each of these sides; `counted`: by the `functions` tier."""
+    counters = dict.fromkeys(COUNTERS, 0) | {"read_bytes": read, "written_bytes": written}
+    functions = [0] * WORDS if counted else []
+    if counted:
+        functions[PIPE_IN], functions[PIPE_OUT] = counted
+    values: dict[str, object] = {
+        "index": 1,
+        "outer": 0,
+        "alias": 0,
+        "counted": [0] * len(STATES) + [*counters.values()],
+        "start_ns": 1,
+        "end_ns": 0,
+        "root_start_ns": 1,
+        "cgroup": 1,
+        "live": 1,
+        "generation": 0,
+        "pid": 1,
+        "parent_pid": 1,
+        "partial": False,
+        "alone": False,
+        "command": "x",
+        "ends": tuple(
+            EndRecord(PIPE_KEY.pack(at + 1, 13, 0), side, joined, True, sleeps, 0)
+            for at, side in enumerate(sides)
+        ),
+        "functions": tuple(functions),
+    }
+    return StageRecord(**values | given)  # type: ignore[arg-type]
+
+
+def chain(*records: StageRecord, counted: bool = False) -> tuple[Flow, ...]:
+    edges = [(at, at + 1) for at in range(len(records) - 1)]
+    return flows(records, edges, [counted] * len(records))
+
+
+def through(found: Iterable[Flow]) -> list[tuple[int | None, int | None]]:
+    return [(flow.pipe_in, flow.pipe_out) for flow in found]
+
+
+def test_a_sort_that_spills_passes_on_what_its_reader_reads() -> None:
+    found = chain(
+        make("write", read=7000, written=58 * MB),
+        make("read", "write", read=116 * MB, written=116 * MB),
+        make("read", read=58 * MB + 7000, written=9),
+    )
+    assert through(found) == [
+        (None, 58 * MB),
+        (58 * MB, 58 * MB + 7000 + CAPACITY),
+        (58 * MB + 7000, None),
+    ]
+    assert [flow.file_read for flow in found] == [7000, 58 * MB, 0]
+    assert found[1].file_written == 58 * MB - 7000 - CAPACITY
+    assert not any(flow.exact or flow.splices for flow in found)
+
+
+def test_what_stays_in_the_pipe_was_passed_on() -> None:
+    writer, reader = chain(make("write", written=120_000), make("read", read=60_000))
+    assert (writer.pipe_out, writer.file_written) == (120_000, 0)
+    assert reader.pipe_in == 60_000
+
+
+def test_a_stage_that_splices_bounds_nothing_and_its_neighbours_do() -> None:
+    found = chain(
+        make("write", read=12_500, splices=True),
+        make("read", "write", read=300 * MB, written=5 * MB),
+        make("read", read=0, splices=True),
+    )
+    assert through(found) == [(None, 300 * MB + CAPACITY), (300 * MB, 5 * MB), (5 * MB, None)]
+    assert [flow.splices for flow in found] == [True, False, True]
+    assert (found[0].file_read, found[0].file_written) == (None, None)
+
+
+def test_between_two_that_splice_nothing_is_known() -> None:
+    found = chain(make("write", splices=True), make("read", read=5, splices=True))
+    assert through(found) == [(None, None), (None, None)]
+
+
+def test_a_contradiction_says_splice() -> None:
+    silent = make("write", read=12_500)
+    slept = make("write", read=12_500, sleeps=1)
+    reader = make("read", read=MB)
+    assert [flow.splices for flow in chain(silent, reader)] == [False, False]
+    assert [flow.splices for flow in chain(slept, reader)] == [True, False]
+    sleepy = make("read", read=MB, sleeps=2)
+    found = chain(silent, sleepy)
+    assert found[0].splices and through(found) == [(None, MB + CAPACITY), (MB, None)]
+
+
+def test_a_reader_of_files_beside_a_silent_writer_reads_files() -> None:
+    # true | sort FILE: sort sleeps once, for the end of the pipe
+    found = chain(make("write"), make("read", read=MB, sleeps=1))
+    assert through(found) == [(None, 0), (0, None)]
+    assert found[1].file_read == MB
+
+
+def test_a_fan_out_is_bounded_by_each_reader() -> None:
+    tee = make("read", "write", "write", read=MB, written=2 * MB)
+    found = flows(
+        [make("write", written=MB), tee, make("read", read=MB), make("read", read=MB)],
+        [(0, 1), (1, 2), (1, 3)],
+        [False] * 4,
+    )
+    assert through(found) == [(None, MB), (MB, 2 * MB), (MB, None), (MB, None)]
+
+
+def test_an_unknown_neighbour_bounds_nothing() -> None:
+    (found,) = chain(make("read", "write", read=70, written=50, joined=False))
+    assert through([found]) == [(70, 50)]
+    borrowing = make(read=70, written=50, borrows=frozenset({"write"}))
+    assert through(chain(borrowing)) == [(None, 50)]
+    assert chain(borrowing)[0].file_read == 70
+
+
+def test_what_was_counted_is_exact_unless_it_began_late() -> None:
+    def one(**given: object) -> Flow:
+        record = make("read", "write", read=116, written=116, counted=(58, 57), **given)  # type: ignore[arg-type]
+        return chain(record, counted=True)[0]
+
+    assert one() == Flow(58, 57, 58, 59, exact=True)
+    assert not one(late=True).exact and not one(partial=True).exact
+    assert chain(make("read", read=116, counted=(58, 57), joined=False))[0].pipe_in == 116
+    many = make(*["read"] * layout.STAGE_ENDS, read=116, counted=(58, 57))
+    assert not chain(many, counted=True)[0].exact
+
+
+amounts = st.integers(0, 10**9)
+
+
+@given(st.data(), st.integers(2, 5))
+def test_no_bound_is_below_the_truth(data: st.DataObject, count: int) -> None:
+    """Stages that pass bytes on and read and write files beside; what is left stays in a pipe."""
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    edges = data.draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
+    files = data.draw(st.lists(st.tuples(amounts, amounts), min_size=count, max_size=count))
+    read, written = [list(column) for column in zip(*files, strict=True)]
+    taken, passed = [0] * count, [0] * count
+    for writer, reader in edges:
+        sent = data.draw(amounts)
+        left = data.draw(st.integers(0, min(sent, CAPACITY)))
+        passed[writer] += sent
+        taken[reader] += sent - left
+    records = [
+        make(
+            *["read"] * sum(edge[1] == at for edge in edges),
+            *["write"] * sum(edge[0] == at for edge in edges),
+            read=read[at] + taken[at],
+            written=written[at] + passed[at],
+        )
+        for at in range(count)
+    ]
+    for at, flow in enumerate(flows(records, edges, [False] * count)):
+        assert (flow.pipe_in or 0) >= taken[at] and (flow.pipe_out or 0) >= passed[at]
+        assert flow.file_read is not None and 0 <= flow.file_read <= read[at]
+        assert flow.file_written is not None and 0 <= flow.file_written <= written[at]
+        if not (read[at] or written[at]):
+            assert (flow.pipe_in or 0, flow.pipe_out or 0) == (taken[at], passed[at])
+
+
+def test_flows_add_up() -> None:
+    a, b = Flow(1, None, 2, None, exact=True), Flow(3, 4, None, None, exact=False, splices=True)
+    assert a + b == Flow(4, 4, 2, None, exact=False, splices=True)
+    assert (a.taken, a.passed_on, b.taken) == (1, None, 3)
+    assert Flow(None, None, 7, 8, exact=False).taken == 7
