@@ -152,19 +152,24 @@ def pipeline() -> model.Dashboard:
                 "What the stages move",
                 [
                     _by_stage(
-                        "Read",
-                        "Bytes that each stage's read calls returned.",
-                        "the first stage's line is as high as its disk or its source allows.",
-                        "a line that falls while the run goes on.",
-                        SERIES.growth("pipelined_read_bytes_total", by=STAGE),
+                        "Through pipes",
+                        "Bytes that each stage passes on through its pipes: upper bounds where the"
+                        " functions tier is off.",
+                        "a filter passes on less than the stage before it, and stands early.",
+                        "much is passed on that a later stage drops; a line falls while the run"
+                        " goes on.",
+                        SERIES.growth("pipelined_written_bytes_total", 'via="pipe"', by=STAGE),
                         "binBps",
                     ),
                     _by_stage(
-                        "Written",
-                        "Bytes that each stage's write calls took.",
-                        "a filter writes less than it reads, and stands early in the pipeline.",
-                        "much is passed on that a later stage drops.",
-                        SERIES.growth("pipelined_written_bytes_total", by=STAGE),
+                        "Files",
+                        "Bytes that each stage reads and writes beside its pipes: files, sockets,"
+                        " terminals.",
+                        "the first stage reads as fast as its disk allows; the others nothing.",
+                        "a stage in the middle: sort fills temporary files.",
+                        SERIES.growth("pipelined_read_bytes_total", 'via="file"', by=STAGE)
+                        + "\n+\n"
+                        + SERIES.growth("pipelined_written_bytes_total", 'via="file"', by=STAGE),
                         "binBps",
                     ),
                     _by_stage(
