@@ -15,12 +15,14 @@ __all__ = [
     "FILL_EDGES",
     "HISTOGRAMS",
     "LEVELS",
+    "NO_FLOW",
     "PAGE_CLASSES",
     "SIZE_EDGES",
     "STALL_CLASSES",
     "STATES",
     "TIME_EDGES",
     "Endpoint",
+    "Flow",
     "Functions",
     "Histogram",
     "HistogramKind",
@@ -303,6 +305,35 @@ def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Bytes that a stage took from pipes and passed on through them, and all others that it moved."""
+
+    pipe_in: int | None
+    """None: it has no pipe there, or (see `splices`) what went through is not known."""
+    pipe_out: int | None
+    file_read: int | None
+    """From files, sockets and terminals; never below 0. None if it is not known."""
+    file_written: int | None
+    exact: bool
+    """False: `pipe_in` and `pipe_out` are upper bounds, the others lower ones."""
+    splices: bool = False
+    """It moves bytes within the kernel, which the accounting of read and write does not see."""
+
+    @property
+    def taken(self) -> int | None:
+        """What it took in: from its pipes, or from files if it has none to read from."""
+        return self.file_read if self.pipe_in is None else self.pipe_in
+
+    @property
+    def passed_on(self) -> int | None:
+        """What it passed on: through its pipes, or to files if it has none to write to."""
+        return self.file_written if self.pipe_out is None else self.pipe_out
+
+
+NO_FLOW = Flow(None, None, None, None, False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCounters:
     """What is counted for a stage, in one run or over all runs of its place in a pipeline."""
@@ -312,6 +343,7 @@ class StageCounters:
     user_seconds: float
     system_seconds: float
     read_bytes: int
+    """By all read-like calls, of whatever: `task->ioac.rchar`, and what `functions` sees of splice."""
     written_bytes: int
     read_calls: int
     write_calls: int
@@ -324,6 +356,7 @@ class StageCounters:
     exited_children: int
     children_cpu_seconds: float
     children_lifetime_seconds: float
+    flow: Flow = NO_FLOW
     functions: Functions | None = None
     """None if the `functions` tier is off."""
     readahead: Readahead | None = None
