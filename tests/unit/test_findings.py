@@ -106,7 +106,7 @@ def test_computing_and_waiting_by_turns_asks_for_a_reader(by_turns: Run) -> None
         "awk computed 4.0 s and waited 6.0 s for disk by turns: no stage was on CPU while it "
         "waited."
     )
-    assert found.advice.startswith("Try: a reader in front (dd bs=32k if=FILE | awk)")
+    assert found.advice.startswith("Try: a reader in front (dd bs=32k if=FILE | awk …)")
     assert found.stages == (0,)
 
 
