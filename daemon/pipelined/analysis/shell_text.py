@@ -19,9 +19,9 @@ _ENDS = " \t\n|<>;&()"
 _EXPANDED = re.compile(r"\$[A-Za-z0-9_{(@*#?$!\[-]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 #: First words that make a command more than a program and its arguments.
-_CONTROL = frozenset(
-    "!|.|[|[[|{|}|case|command|coproc|do|done|elif|else|esac|eval|exec|fi|for|function|if|select|"
-    "source|then|time|until|while".split("|")
+_CONTROL = re.compile(
+    r"[!.{}]|\[\[?|case|command|coproc|do|done|elif|else|esac|eval|exec|fi|for|function|if|select|"
+    "source|then|time|until|while"
 )
 #: Programs that start another one in their own place, and their options that take a word.
 _PREFIXES = {"env": "", "nice": "n", "stdbuf": "ioe"}
@@ -178,7 +178,7 @@ def _command(part: list[Word | str], written: str, *, first: bool, last: bool) -
         return None
     assignments, words = words[:count], words[count:]
     start = _start(words)
-    if start is None or not words[start].literal or words[0].text in _CONTROL:
+    if start is None or not words[start].literal or _CONTROL.fullmatch(words[0].text):
         return None
     kept = None if ">" in files else written
     return Command(tuple(assignments), tuple(words), files.get("<"), start, kept)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import islice
@@ -374,12 +374,14 @@ class Model:
         if self._accounts and before.group and before.group != after.group:
             throttled = self._accounts.throttled(before.group)
             after = after._replace(group=before.group, throttled=throttled)
-        others = (
-            _lived(other, self._now)
-            for other in (*self._lived_before, *islice(reversed(self._recent), _OTHERS))
-            if other.group.root != sighting.group.root and not other.series.nested
-        )
-        return surroundings(lived, before, after, others)
+        return surroundings(lived, before, after, self._others(sighting))
+
+    def _others(self, sighting: _Sighting) -> Iterator[Lived]:
+        """Other runs that lived at the last sweep, or ended since or shortly before."""
+        ended = list(islice(reversed(self._recent), _OTHERS))
+        known = {self._run_id(of.group) for of in (sighting, *ended)}
+        alive = [of for of in self._lived_before if self._run_id(of.group) not in known]
+        yield from (_lived(of, self._now) for of in (*ended, *alive) if not of.series.nested)
 
     def _enclosing(self, outer: Group) -> Enclosing:
         seen = self._runs.get(outer.root)
@@ -566,11 +568,17 @@ def _finished(
 
 
 def _lived(sighting: _Sighting, now: float) -> Lived:
-    """What of a run matters to others; `now` is monotonic (seconds)."""
-    end = now if sighting.end_ns is None else NS * sighting.end_ns
+    """What of a run matters to others; `now` is monotonic (seconds).
+
+    One that was live when it was seen is taken to have gone on as before.
+    """
     cpu, queue = (NS * sum(r.counted[state] for r in sighting.records) for state in (0, 1))
     start = NS * sighting.group.clock.start_ns
-    return Lived(sighting.series.pipeline, start, end, cpu, queue)
+    if sighting.end_ns is None:
+        seen = NS * sum(_clock(sighting.group))
+        cpu *= (now - start) / seen if seen > 0 else 0.0
+        return Lived(sighting.series.pipeline, start, now, cpu, queue)
+    return Lived(sighting.series.pipeline, start, NS * sighting.end_ns, cpu, queue)
 
 
 def _moment(group: Group, records: Sequence[StageRecord]) -> Moment:
