@@ -599,9 +599,9 @@ def test_a_grep_that_keeps_work_from_awk_is_left_alone() -> None:
     assert "join-stages" not in ids_of(chained("grep", "awk", "tr", passes=20), Host(2, None))
 
 
-def counting(kept: float = 80, output: int = 9, reader: str = "wc") -> Run:
-    grep = make_stage(1, "grep", (80, kept), cpu=9.0, system_seconds=1.0)
-    wc = make_stage(2, reader, (kept, 0), cpu=2.0, pipe_empty=7.0, written_bytes=output)
+def counting(kept: float = 80, *, reader: str = "wc", cpu: float = 9.0) -> Run:
+    grep = make_stage(1, "grep", (80, kept), cpu=cpu, system_seconds=1.0)
+    wc = make_stage(2, reader, (kept, 0), cpu=2.0, pipe_empty=7.0, written_bytes=9)
     return run_of([grep, wc])
 
 
@@ -790,10 +790,8 @@ def test_a_grep_through_folders_gets_no_reader_in_front() -> None:
         ("zstd", 800, "it cannot use more CPUs", "-T0"),
         ("bzip2", 800, "lbzip2, which decompresses on all CPUs", "pigz"),
         ("sort", 80, "sort -S", "split"),
-        ("wc", 0.1, "less input", "split"),
         ("awk", 0.1, "less input", "split"),
-        ("uniq", 0.1, "less input", "split"),
-        ("tr", 80, "split -n r/3", "parallel"),
+        ("tr", 80, "split -n r/4", "parallel"),
     ],
 )
 def test_a_ceiling_is_raised_by_what_the_stage_can_do(
@@ -802,6 +800,12 @@ def test_a_ceiling_is_raised_by_what_the_stage_can_do(
     run = ceiling_at(command, written_bytes=int(written * MB))
     (advice,) = (f.advice for c in [Case.of(run, HOST)] for f in RULES_BY_ID["ceiling"](c))
     assert words in advice and not_words not in advice
+
+
+@pytest.mark.parametrize("command", ["wc", "uniq", "python3"])
+def test_a_ceiling_that_nothing_is_known_to_raise_is_a_note(command: str) -> None:
+    found = find(ceiling_at(command), "ceiling")
+    assert (found.severity, found.advice, found.gain_seconds) == ("note", "", None)
 
 
 def test_names_from_ls_are_handed_over_many_at_a_time() -> None:
@@ -969,12 +973,115 @@ HEALTHY: dict[str, Run] = {
             ),
         ]
     ),
+    "a short sort of a long stream": run_of(
+        [
+            make_stage(1, "grep", (80, 4), cpu=8.5),
+            make_stage(2, "sort", (4, 4), cpu=0.6, pipe_empty=9.0),
+            make_stage(3, "uniq", (4, 0.1), cpu=0.1, pipe_empty=9.8),
+        ]
+    ),
+    "a compressor that is not the limit": run_of(
+        [
+            make_stage(1, "mysqldump", (0, 80), cpu=3.0, net=6.5),
+            make_stage(2, "gzip", (80, 8), cpu=5.0, pipe_empty=4.9),
+        ]
+    ),
+    "a compressor on all CPUs": run_of(
+        [
+            make_stage(1, "tar", (80, 80), cpu=2.0, pipe_full=7.0),
+            make_stage(2, "zstd", (80, 8), cpu=33.0, pipe_empty=0.2),
+        ]
+    ),
+    "a few lines are counted": run_of(
+        [
+            make_stage(1, "grep", (80, 0.2), cpu=8.0),
+            make_stage(2, "wc", (0.2, 0), cpu=0.01, pipe_empty=9.9),
+        ]
+    ),
+    "wake-ups that take their time": replace(
+        run_of(
+            [
+                make_stage(1, "dd", (80, 80), cpu=4.0, runqueue=2.0, pipe_full=3.5),
+                make_stage(2, "tr", (80, 80), cpu=5.0, runqueue=2.5, pipe_empty=2.0),
+            ]
+        ),
+        surroundings=Surroundings(0.4, 0.0),
+    ),
+    "a busy host that leaves it its CPU": replace(
+        run_of(
+            [
+                make_stage(1, "cat", (1, 1), cpu=0.2, pipe_full=9.0),
+                make_stage(2, "python3", (1, 1), cpu=8.1, runqueue=0.3, net=1.4, pipe_empty=0.2),
+            ],
+            overlapping=0.1,
+        ),
+        surroundings=Surroundings(3.0, 0.0),
+    ),
+    "seds with a CPU each": run_of(
+        [make_stage(n, "sed", (80, 80), cpu=9.0, runqueue=0.2) for n in (1, 2, 3)],
+        overlapping=0.9,
+    ),
+    "grep that spares awk its work": run_of(
+        [
+            make_stage(1, "grep", (80, 8), cpu=6.0, pipe_full=3.0),
+            make_stage(2, "awk", (8, 1), cpu=7.0, pipe_empty=2.0),
+        ]
+    ),
+    "find, and one process for many files": run_of(
+        [
+            make_stage(1, "find", (1, 2), cpu=0.5, disk=2.0),
+            make_stage(2, "xargs", (80, 1), cpu=6.0, child=9.0, forks=4, exited_children=4),
+        ]
+    ),
+    "a download": run_of(
+        [
+            make_stage(1, "curl", (80, 80), cpu=0.8, poll=9.0),
+            make_stage(2, "tar", (80, 0), cpu=1.2, pipe_empty=8.5, written_bytes=200 * MB),
+        ]
+    ),
+    "processes in a list": run_of(
+        [
+            make_stage(1, "ps", (2, 0.05), cpu=0.12),
+            make_stage(2, "grep", (0.05, 0.001), cpu=0.01, pipe_empty=0.12),
+            make_stage(3, "awk", (0.001, 0.001), cpu=0.01, pipe_empty=0.12),
+        ],
+        0.14,
+    ),
+    "the first lines": run_of(
+        [
+            make_stage(1, "zcat", (0.1, 0.2), cpu=0.08),
+            make_stage(2, "head", (0.1, 0.01), cpu=0.01, pipe_empty=0.1),
+        ],
+        0.12,
+    ),
+    "a reader before a slow network": run_of(
+        [
+            make_stage(1, "tar", (80, 80), cpu=0.8, pipe_full=9.0, readahead=WARM),
+            make_stage(2, "ssh", (80, 80), cpu=1.5, net=8.0),
+        ]
+    ),
+}
+
+#: Those of which the text is known, and makes the difference.
+HEALTHY_TEXTS: dict[str, Run] = {
+    "zcat f | LC_ALL=C sort | uniq": sorting(),
+    "zcat f | sort | uniq -d": sorting(kept=0.1, user_seconds=0.3),
+    "cat a b | wc": replace(
+        copied(), stages=(copied().stages[0], replace(copied().stages[1], command="wc"))
+    ),
+    "grep -o x f | wc -l": counting(cpu=8.0),
 }
 
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_pipeline_has_no_findings(name: str) -> None:
     assert findings(HEALTHY[name], HOST) == ()
+
+
+@pytest.mark.parametrize("text", HEALTHY_TEXTS)
+def test_a_pipeline_that_cannot_do_better_gets_no_advice(text: str) -> None:
+    found = findings(HEALTHY_TEXTS[text], HOST, Script(text))
+    assert [one.id for one in found if one.advice] == []
 
 
 def test_a_sort_that_has_little_to_do_is_only_noted() -> None:
@@ -1123,7 +1230,7 @@ def test_parallel_branches_are_reported_once() -> None:
 def test_every_finding_has_a_section_in_the_documentation() -> None:
     page = Path(__file__).parents[2].joinpath("docs/FINDINGS.md").read_text()
     sections = {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
-    assert {rule.id for rule in RULES} == sections - {"How a finding is made"}
+    assert {rule.id for rule in RULES} == sections - {"How a finding is made", "The command to try"}
 
 
 def test_every_rule_finds_something_and_only_findings_of_its_id() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pipelined.analysis.rules.rule import passed_on, taken
 from pipelined.analysis.shell_text import Command
-from pipelined.command_names import COMMON_SHELLS
+from pipelined.command_names import AWKS, COMMON_SHELLS
 from pipelined.runs import Stage
 
 __all__ = ["faster"]
@@ -45,33 +45,34 @@ _DECOMPRESS: Mapping[str, tuple[str, str]] = {
 _SPLITS = frozenset({"cut", "egrep", "fgrep", "grep", "sed", "tr"})
 
 
-def faster(stage: Stage, words: Command | None, free: int) -> tuple[str, str]:
-    """What to try, in words, and the program to put in place of the stage's; that may be empty.
+def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]:
+    """What to try, in words, and the program to put in place of the stage's; both may be empty.
 
-    `words` is its command, if that is known; `free` is how many CPUs it could use.
+    `words` is its command, if that is known; `workers` is how many processes have a CPU each.
     """
     if stage.command in _CODECS:
         return _codec(stage, words)
     if stage.command == "xargs":
-        return f"several processes at a time (xargs -P {free})", ""
+        return f"several processes at a time (xargs -P {workers})", ""
     if stage.command == "sort":
         return "more memory (sort -S), with which it sorts on several CPUs; or LC_ALL=C", ""
     if stage.command in _SPLITS:
-        halves = "its work in two stages (sed -e A -e B is sed A | sed B), or " * (
-            stage.command == "sed"
+        parts = (
+            "parts of its input at once, if the order of lines does not matter (split -n "
+            f"r/{workers} --filter CMD)"
         )
-        return (
-            f"{halves}its input in parts, if the order of lines does not matter "
-            f"(split -n r/{free} --filter CMD)",
-            "",
-        )
+        if stage.command == "sed":
+            parts = f"two stages for its work (sed -e A -e B is sed A | sed B), or {parts}"
+        return parts, ""
     if stage.command in COMMON_SHELLS:
         return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
-    return (
-        "less input for it: what drops lines or columns (grep, cut) belongs before it; or a faster "
-        "program for the same",
-        "",
-    )
+    if stage.command in AWKS:
+        return (
+            "less input for it: cut or grep before it drops columns or lines for less CPU; or mawk, "
+            "if it is gawk",
+            "",
+        )
+    return "", ""
 
 
 def _codec(stage: Stage, words: Command | None) -> tuple[str, str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
 from pipelined.analysis.rewriting import swapped
@@ -44,10 +45,9 @@ def ceiling(case: Case) -> Iterator[Finding]:
         return
     (index,) = found.stages
     queued = share(run.stages[index], "runqueue", case.wall)
-    # a CPU that others took from it is no work that it lacks
-    if found.cpu_share < LARGE or not found.cpu_share + queued >= CEILING:
-        return
-    if found.cpu_share > PARALLEL:
+    # it would have computed while others used its CPU
+    busy = LARGE <= found.cpu_share <= PARALLEL and found.cpu_share + queued >= CEILING
+    if not busy:
         return
     cpu = run.stages[index].cpu_seconds
     others = [stage for other, stage in enumerate(run.stages) if other != index]
@@ -56,26 +56,28 @@ def ceiling(case: Case) -> Iterator[Finding]:
     gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free)
     if not case.worth(gain):
         return
-    advice, program = faster(run.stages[index], case.words(index), int(free))
     words = case.words(index)
+    advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
     new = case.rewritten(index, words.with_program(program)) if words and program else None
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
         "ceiling",
-        "advice",
+        "advice" if advice else "note",
         f"{stage_label(run, found.stages)} was on CPU {percent(found.cpu_share)} of the run"
         f"{wanted}; the others waited for it. The next busiest, {second.command}, took "
         f"{duration(second.cpu_seconds)} of CPU.",
-        f"Try: {advice}.",
+        f"Try: {advice}." if advice else "",
         found.stages,
         (
             Evidence("on CPU", cpu, "seconds"),
             Evidence("next busiest stage on CPU", second.cpu_seconds, "seconds"),
             Evidence("CPUs that it could use", free, "count"),
         ),
-        gain,
+        gain if advice else None,
         "its CPU seconds, less those of the next busiest stage or, if more, an even share on "
-        f"each of the {free:.1f} CPUs that the others leave",
+        f"each of the {free:.1f} CPUs that the others leave"
+        if advice
+        else "",
         case.attempt(new, differs=True),
     )
 
