@@ -802,6 +802,17 @@ def test_a_ceiling_is_raised_by_what_the_stage_can_do(
     assert words in advice and not_words not in advice
 
 
+def test_what_a_codec_does_is_read_from_its_options_if_they_are_known() -> None:
+    run = ceiling_at("gzip", written_bytes=70 * MB)  # of data that hardly shrinks
+
+    def advice(text: str) -> str:
+        found = findings(run, HOST, Script(text))
+        return next(one.advice for one in found if one.id == "ceiling")
+
+    assert "pigz does not decompress" in advice("tar c d | gzip -dc | ssh host x")
+    assert "on all CPUs" in advice("tar c d | gzip -9 | ssh host x")
+
+
 @pytest.mark.parametrize("command", ["wc", "uniq", "python3"])
 def test_a_ceiling_that_nothing_is_known_to_raise_is_a_note(command: str) -> None:
     found = find(ceiling_at(command), "ceiling")

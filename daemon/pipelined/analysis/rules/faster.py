@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pipelined.analysis.rules.rule import passed_on, taken
@@ -68,19 +69,21 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
         return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
     if stage.command in AWKS:
         return (
-            "less input for it: cut or grep before it drops columns or lines for less CPU; or mawk, "
-            "if it is gawk",
+            "less input for it: cut or grep before it drops columns or lines for less CPU; or "
+            "mawk, if it is gawk",
             "",
         )
     return "", ""
 
 
 def _codec(stage: Stage, words: Command | None) -> tuple[str, str]:
-    expands = passed_on(stage) > _GROWS * taken(stage)
-    if words is not None and words.program != stage.command:
-        words = None  # a script in front: zcat
+    if words is None or words.program != stage.command:  # a script in front: zcat
+        options = []
+        expands = passed_on(stage) > _GROWS * taken(stage)
+    else:
+        options = [word.value for word in words.arguments]
+        expands = any(re.fullmatch(r"-[a-z0-9]*d[a-z0-9]*|--decompress", o) for o in options)
     advice, program = (_DECOMPRESS if expands else _COMPRESS).get(stage.command, ("", ""))
-    options = [word.value for word in words.arguments] if words else []
     if any(option.startswith(("-T", "--threads")) for option in options) or not advice:
         lower = "a format that is faster to read" if expands else "a lower level, such as -1"
         return f"{lower}; it cannot use more CPUs for this input", ""
