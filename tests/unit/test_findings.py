@@ -575,28 +575,39 @@ def test_a_compressor_whose_cpu_others_took_is_still_the_ceiling() -> None:
     assert "on CPU 52 % of the run, and waited 46 % for a free one" in found.sentence
 
 
-def chained(*commands: str, cpu: float = 7.0, passes: float = 80) -> Run:
-    """Stages of so many seconds of CPU each, on CPUs that they fight for."""
+def chained(*commands: str, cpu: float = 1.5, passes: float = 80) -> Run:
+    """Stages of so many seconds of CPU each, and two heavy ones, on CPUs that they fight for."""
     stages = [
-        make_stage(n, command, (80, passes), cpu=cpu, runqueue=9.9 - cpu)
+        make_stage(n, command, (80, passes), cpu=cpu, runqueue=5.0, pipe_empty=3.0)
         for n, command in enumerate(commands, 1)
     ]
-    return run_of(stages)
+    heavy = [
+        make_stage(n, "python3", (80, 80), cpu=seconds, runqueue=9.0 - seconds)
+        for n, seconds in enumerate((8.0, 7.0), len(stages) + 1)
+    ]
+    return run_of([*stages, *heavy])
 
 
-@pytest.mark.parametrize("commands", [("sed", "sed", "sed"), ("grep", "mawk", "tr")])
+@pytest.mark.parametrize("commands", [("sed", "sed", "sed"), ("grep", "mawk")])
 def test_stages_that_one_process_can_do_are_joined_if_cpus_are_short(
     commands: tuple[str, ...],
 ) -> None:
     two = Host(2, None)
     assert "more-stages-than-cores" not in ids_of(chained(*commands), two)
     found = find(chained(*commands), "join-stages", two)
-    assert found.gain_seconds == pytest.approx(3.0)  # no less than one of them takes
-    assert "join-stages" not in ids_of(chained(*commands), HOST)
+    # no less than one of them takes, and the run than its busiest stage
+    assert found.gain_seconds == pytest.approx(min(1.5 * (len(found.stages) - 1), 2.0))
+    assert "join-stages" not in ids_of(chained(*commands), Host(8, None))
+
+
+def test_stages_that_would_be_the_bottleneck_as_one_are_left_apart() -> None:
+    two = Host(2, None)
+    assert find(chained("sed", "sed", "sed", cpu=2.0), "join-stages", two).stages == (0, 1)
+    assert "join-stages" not in ids_of(chained("sed", "sed", cpu=3.0), two)
 
 
 def test_a_grep_that_keeps_work_from_awk_is_left_alone() -> None:
-    assert "join-stages" not in ids_of(chained("grep", "awk", "tr", passes=20), Host(2, None))
+    assert "join-stages" not in ids_of(chained("grep", "awk", passes=20), Host(2, None))
 
 
 def counting(kept: float = 80, *, reader: str = "wc", cpu: float = 9.0) -> Run:
@@ -1139,7 +1150,7 @@ ILL = {
     "storm": storm(exec_failures=6000),
     "contended": beside(3.2),
     "limited": beside(3.2, 5.0),
-    "joinable": chained("sed", "sed", "sed", "sed", "sed", "sed"),
+    "joinable": replace(chained("sed", "sed", "sed", "sed", "sed"), wall_seconds=8.5),
     "counting": counting(),
     "spilling": sorting(written=160, system_seconds=1.5),
     "repeating": sorting(kept=0.1),

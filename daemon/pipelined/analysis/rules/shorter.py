@@ -16,6 +16,8 @@ from pipelined.wording import data_size, duration, listing
 __all__ = ["grep_count", "join_stages"]
 
 _GREPS = frozenset({"egrep", "fgrep", "grep"})
+#: Stages whose CPU seconds are less than this share of the run, on several CPUs, are light.
+LIGHT = 0.5
 #: A grep that passes on less than this keeps work from awk.
 PASSES = 0.5
 
@@ -28,7 +30,7 @@ def join_stages(case: Case) -> Iterator[Finding]:
     # with a CPU for each, two stages are faster than one
     if (run.cpu_seconds + queued) / wall <= case.host.cores or longest < NOTABLE:
         return
-    for chain in _chains(case):
+    for chain in filter(None, (_light(case, chain) for chain in _chains(case))):
         seconds = [run.stages[index].cpu_seconds for index in chain]
         gain = min(sum(seconds) - max(seconds), wall - max(s.cpu_seconds for s in run.stages))
         if not case.worth(gain):
@@ -58,6 +60,20 @@ def join_stages(case: Case) -> Iterator[Finding]:
             "seconds of its busiest stage",
             case.attempt(new),
         )
+
+
+def _light(case: Case, chain: tuple[int, ...]) -> tuple[int, ...]:
+    """The longest part of a chain that is no new bottleneck as one stage; empty if there is none.
+
+    Even if the one takes as much CPU as all of them, it must not take most of the run.
+    """
+    most = case.wall * (1.0 if case.host.cores == 1 else LIGHT)
+    for count in range(len(chain), 1, -1):
+        for first in range(len(chain) - count + 1):
+            part = chain[first : first + count]
+            if sum(case.run.stages[index].cpu_seconds for index in part) <= most:
+                return part
+    return ()
 
 
 def _chains(case: Case) -> Iterator[tuple[int, ...]]:
