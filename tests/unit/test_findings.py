@@ -638,7 +638,7 @@ def sorting(
     """A sort of 80 MB that takes 7 of 10 s of CPU, and what reads it."""
     values: dict[str, Any] = {"cpu": 7.0, "user_seconds": 6.5, "system_seconds": 0.5}
     cat = make_stage(1, "zcat", (8, 80), cpu=1.0, pipe_full=5.0, end=START + 6)
-    sort = make_stage(2, "sort", (80, written), pipe_empty=2.0, flow=flow, **values | given)
+    sort = make_stage(2, "sort", (written, written), pipe_empty=2.0, flow=flow, **values | given)
     return run_of([cat, sort, make_stage(3, after, (80, kept), cpu=0.4, pipe_empty=9.0)])
 
 
