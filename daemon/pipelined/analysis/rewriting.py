@@ -203,6 +203,8 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
         return _of([second.with_source(names[0]), *rest])
     if files(second) != () or not (_as_one(second) or second.program in _GREPS):
         return None
+    if not all(map(_is_name, names)):
+        return None
     arguments = (*second.arguments, *names)
     if second.program in _GREPS:
         arguments = (plain("-h"), *arguments)
@@ -238,8 +240,8 @@ def swapped(old: Pipeline, index: int) -> Pipeline | None:
     if (
         names is None
         or files(other) != ()
-        or len(names) > 1
-        or any(not word.literal or word.value == "-" for word in names)
+        or len(names) > (index == 0)
+        or not all(word.literal and _is_name(word) for word in names)
     ):
         return None
     if names:
@@ -256,6 +258,8 @@ def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
     names = files(sort)
     options = [word.value for word in sort.arguments if word not in (names or ())]
     if names is None or sort.program != "sort" or uniq.program != "uniq" or options:
+        return None
+    if not all(map(_is_name, names)):
         return None
     arguments = [word.value for word in uniq.arguments]
     before, behind = old.commands[:index], old.commands[index + 2 :]
@@ -392,6 +396,11 @@ def flushing_less(command: Command) -> Command | None:
     switch = {"grep": "--line-buffered", "sed": "-u"}.get(command.program)
     kept = [word for word in command.arguments if word.value != switch]
     return command.with_arguments(*kept) if len(kept) < len(command.arguments) else None
+
+
+def _is_name(word: Word) -> bool:
+    """Whether it is a file to every program: no option, and no variable of awk."""
+    return re.match(r"-|[A-Za-z_]\w*=", word.value) is None
 
 
 def _as_one(command: Command) -> bool:
