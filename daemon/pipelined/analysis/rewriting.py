@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, Word, parse, plain
 from pipelined.command_names import AWKS, FILTERS, SHELLS
 from pipelined.runs import Run
@@ -134,11 +135,14 @@ def compare(
     differs: bool = False,
     cold: Sequence[Word] = (),
 ) -> str:
-    """The command that compares two ways, for a shell; empty if they need an input that is gone.
+    """The command that compares two ways, for a shell.
 
+    Empty if they need an input that is gone, or if it is not certain that they can be run again.
     `differs`: their outputs need not be the same. `cold`: files that both read from disk.
     """
     if not script.standalone or not all(word.literal for word in cold):
+        return ""
+    if not all(map(is_repeatable, old.commands)):
         return ""
     texts = [old.text, new.text]
     if differs:
