@@ -66,6 +66,7 @@ def test_what_only_reads_can_be_run_again(text: str) -> None:
         "sed -e s/a/b/ -i f",
         "gzip f",
         "gzip -9 f",
+        "gzip --decompress f",
         "xz -d f.xz",
         "zstd -c -o out f",
         "dd if=f of=g",

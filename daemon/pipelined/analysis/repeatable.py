@@ -16,10 +16,10 @@ from pipelined.command_names import AWKS
 __all__ = ["is_repeatable"]
 
 #: Programs that only read and print, whatever their arguments are.
-_READS = frozenset(
-    "base64 basename cat cksum column comm cut df dirname du echo egrep expand fgrep file fold grep "
-    "head jq join ls lsof md5sum nl od paste printf ps rev seq sha1sum sha256sum sha512sum stat "
-    "strings tac tail tr wc zcat zgrep".split()  # noqa: SIM905 (forty lines otherwise)
+_READS = re.compile(
+    "base64|basename|cat|cksum|column|comm|cut|df|dirname|du|echo|egrep|expand|fgrep|file|fold|"
+    "grep|head|jq|join|ls|lsof|md5sum|nl|od|paste|printf|ps|rev|seq|sha1sum|sha256sum|sha512sum|"
+    "stat|strings|tac|tail|tr|wc|zcat|zgrep"
 )
 #: Subcommands of git that only read.
 _GIT = frozenset({"cat-file", "diff", "grep", "log", "ls-files", "rev-list", "show"})
@@ -40,7 +40,11 @@ def is_repeatable(command: Command) -> bool:
     """Whether it is certain that running it again changes nothing."""
     values = [word.value for word in command.arguments]
     check = _CHECKS.get(command.program)
-    return command.program in _READS or (check is not None and check(values))
+    return _only_reads(command.program) or (check is not None and check(values))
+
+
+def _only_reads(program: str) -> bool:
+    return _READS.fullmatch(program) is not None
 
 
 def _awk(values: Sequence[str]) -> bool:
@@ -51,9 +55,9 @@ def _awk(values: Sequence[str]) -> bool:
 def _codec(values: Sequence[str]) -> bool:
     """They replace the files that they are given, unless they write to their output."""
     flags = [
-        value for value in values if re.fullmatch("-[a-zA-Z0-9]+|--stdout|--decompress", value)
+        value for value in values if re.fullmatch("-[a-zA-Z0-9]+|--(decompress|stdout)", value)
     ]
-    to_output = any("c" in flag or flag == "--stdout" for flag in flags if "=" not in flag)
+    to_output = any(re.fullmatch("-[a-zA-Z0-9]*c[a-zA-Z0-9]*|--stdout", flag) for flag in flags)
     return len(flags) == len(values) or (to_output and "-o" not in values)
 
 
@@ -64,7 +68,7 @@ def _dd(values: Sequence[str]) -> bool:
 def _find(values: Sequence[str]) -> bool:
     acts = [at for at, value in enumerate(values) if _FIND_ACTS.fullmatch(value)]
     return all(
-        values[at] in ("-exec", "-execdir") and values[at + 1 : at + 2] and values[at + 1] in _READS
+        values[at] in ("-exec", "-execdir") and any(map(_only_reads, values[at + 1 : at + 2]))
         for at in acts
     )
 
@@ -103,7 +107,7 @@ def _xargs(values: Sequence[str]) -> bool:
         if value.startswith("--"):
             return False
         at += 2 if len(value) == 2 and value[1] in _XARGS_VALUED else 1
-    return at >= len(values) or values[at] in _READS
+    return at >= len(values) or _only_reads(values[at])
 
 
 _CHECKS: Mapping[str, Callable[[Sequence[str]], bool]] = {
