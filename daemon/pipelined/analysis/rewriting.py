@@ -96,7 +96,8 @@ class Script:
     text: str
     """For a shell."""
     own_input: bool = False
-    """It reads nothing from our standard input, whatever its first command is."""
+    """Our standard input is a terminal or nothing: an unknown first command has an input of its
+    own."""
     locale: str | None = None
     """By which programs sort, if it sets none; None if it is not known."""
 
@@ -110,7 +111,8 @@ class Script:
     def standalone(self) -> bool:
         """Whether it does the same with no input."""
         found = parse(self.text)
-        return found is not None and (self.own_input or not _reads_stdin(found.commands[0]))
+        reads = _reads_stdin(found.commands[0]) if found else True
+        return self.own_input if reads is None else not reads
 
 
 def matching(script: Script | None, run: Run) -> Pipeline | None:
@@ -413,17 +415,17 @@ def _as_one(command: Command) -> bool:
     return command.program in _TAKES_MANY and not asks
 
 
-def _reads_stdin(command: Command) -> bool:
-    """Whether it may read its standard input."""
+def _reads_stdin(command: Command) -> bool | None:
+    """Whether it reads its standard input; None if that is not known."""
     if command.source is not None or command.program in _GENERATORS:
         return False
+    values = [word.value for word in command.arguments]
     if command.program == "tar":
-        values = [word.value for word in command.arguments]
-        return not values or "c" not in values[0] or "-" in values
+        return not values or "c" not in values[0]
     if command.program == "dd":
-        return not any(word.value.startswith("if=") for word in command.arguments)
+        return not any(value.startswith("if=") for value in values)
     names = files(command)
-    return not names or any(word.value == "-" for word in names)
+    return None if names is None else not names or any(word.value == "-" for word in names)
 
 
 def _without(command: Command, names: Iterable[Word]) -> tuple[Word, ...]:
