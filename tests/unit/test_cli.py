@@ -730,6 +730,25 @@ def test_a_finding_about_a_command_that_is_known_ends_with_one_to_paste(
     assert (command in printed) == offered
 
 
+def test_a_locale_that_is_not_installed_sorts_bytes(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values: dict[str, Any] = {"end": invented.START + 10}
+    stages = [
+        invented.make_stage(1, "sort", cpu=8.0, **values),
+        invented.make_stage(2, "cat", cpu=0.1, **values),
+    ]
+    observe(invented.make_run(stages, 10.0, end=invented.START + 10))
+    program("run", "--shell", "sh", "sort /dev/null | cat")  # nothing is known of it
+    assert "LC_ALL=C sort" in capfd.readouterr().err
+    monkeypatch.setenv("LC_ALL", "xx_XX.UTF-8")
+    program("run", "sort /dev/null | cat")
+    assert "LC_ALL=C sort" not in capfd.readouterr().err
+
+
 # -- top
 
 
