@@ -109,7 +109,7 @@ def serve(
             front.wsgi_app = app.wsgi_app  # type: ignore[method-assign]  # from now on it answers
             # what exists now stays; records come and go without cycles, requests leave some
             gc.freeze()
-            gc.set_threshold(5_000)
+            gc.set_threshold(2_000)
             out.write(
                 announcement(
                     observer.loader,

@@ -105,6 +105,8 @@ class Track:
         if moments and ends[-1] - (ends[-2] if len(ends) > 1 else 0) < self._step_ns:
             moments[-1], ends[-1] = moment, end
             return
+        if moments and moments[-1].stages == moment.stages:
+            moment.stages = moments[-1].stages  # one object for all
         moments.append(moment)
         ends.append(end)
         room = memory // (8 * len(moment.values) + _MOMENT_BYTES)
