@@ -289,7 +289,6 @@ def test_a_pipeline_alone_on_the_host_blames_no_others(
             assert others is not None and others < host.cores
             assert "cpu-contention" not in found or others >= TAKEN
             assert "cpu-limit" not in found
-            assert "pigz" in found["ceiling"].advice
 
 
 @pytest.fixture
