@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines run as a user would run them: with `pipelined run` and `pipelined compare`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advice.data import make, named_in
+from advice.judgement import Followed, Healthy, Spread, Untried
+from advice.pairs import Pair
+from experiments.disk import THROTTLE, Disk, made_disk
+from pipelined.analysis.findings import MIN_WALL
+from pipelined.run.page_cache import evict, files_below
+
+__all__ = ["Bench", "Failed"]
+
+PIPELINED = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "pipelined"
+#: Seconds that one call of `pipelined` may take.
+TIMEOUT = 600.0
+#: Directories without programs, in front of those with.
+FAR = ":".join(f"/nonexistent/some/directory/of/programs/{n}" for n in range(20))
+#: Findings about other work on the host, which a healthy pipeline cannot help.
+OF_THE_HOST = frozenset({"contention"})
+
+
+class Failed(Exception):
+    """A command of the benchmark does not work; the message says which and why."""
+
+
+@dataclass
+class Bench:
+    """A directory with the files, a disk to be slowed, and the number of rounds."""
+
+    directory: Path
+    """On a file system that is not a tmpfs."""
+    rounds: int
+    stack: ExitStack
+    """Removes the disk."""
+    _disk: Disk | None = field(default=None, init=False)
+
+    def follow(self, pair: Pair) -> Followed | Untried:
+        """Profile the pair's pipeline, then compare it with what the finding advises."""
+        commands = [pair.before, pair.after or ""]
+        if pair.disk is None:
+            return self._follow(pair, self.directory)
+        if not (THROTTLE / "blkio.throttle.read_bps_device").exists():
+            return Untried(pair, "no blkio controller of cgroup v1: no disk can be slowed")
+        disk = self._slow_disk()
+        make(disk.root, named_in(commands))
+        disk.read_ahead(pair.disk.read_ahead_kib)
+        disk.limit(pair.disk.bytes_per_second, pair.disk.reads_per_second)
+        try:
+            return self._follow(pair, disk.root)
+        finally:
+            disk.limit()
+
+    def examine(self, command: str) -> Healthy:
+        """Profile a healthy pipeline."""
+        make(self.directory, named_in([command]))
+        walls, advised = [], []
+        for _ in range(self.rounds):
+            runs = self._profile(command, self.directory, ())
+            walls.append(max((run["wall_seconds"] for run in runs), default=0.0))
+            found = {
+                finding["id"]
+                for run in runs
+                for finding in run["findings"]
+                if finding["severity"] != "note"
+            }
+            advised += sorted(found - OF_THE_HOST)
+        wall = Spread.of(walls)
+        return Healthy(command, wall.median, advised, wall.median < MIN_WALL)
+
+    def _follow(self, pair: Pair, directory: Path) -> Followed:
+        make(directory, named_in([pair.before, pair.after or "", *pair.cold]))
+        seconds, shares, offered, found = [], [], [], 0
+        for _ in range(self.rounds):
+            of_the_kind = [
+                (finding, run["wall_seconds"])
+                for run in self._profile(pair.before, directory, pair.cold)
+                for finding in run["findings"]
+                if finding["id"] == pair.id
+            ]
+            if not of_the_kind:
+                continue
+            found += 1
+            finding, wall = max(of_the_kind, key=lambda each: each[0]["gain_seconds"] or 0.0)
+            if finding["gain_seconds"] is not None:
+                seconds.append(finding["gain_seconds"])
+                shares.append(finding["gain_seconds"] / wall)
+            if finding.get("command"):
+                offered.append(finding["command"])
+        after = pair.after or _advised(offered, pair.before)
+        gain, refused = None, ""
+        if after:
+            try:
+                gain = self._compare(pair, after, directory)
+            except Failed as error:
+                refused = str(error)
+        return Followed(
+            pair=pair,
+            after=after,
+            runs=self.rounds,
+            found=found,
+            bound_seconds=Spread.of(seconds) if seconds else None,
+            bound_share=Spread.of(shares) if shares else None,
+            gain_seconds=-gain["seconds"] if gain else None,
+            gain_share=_gained(gain["ratio"]) if gain else None,
+            faster=gain is not None and gain["outcome"] == "faster",
+            not_compared=refused,
+        )
+
+    def _profile(self, command: str, directory: Path, cold: Sequence[str]) -> list[dict[str, Any]]:
+        """The runs that `pipelined run` sees of a command."""
+        for path in files_below(directory / name for name in cold):
+            evict(path)
+        runs: list[dict[str, Any]] = self._pipelined(directory, "run", command)["runs"]
+        return runs
+
+    def _compare(self, pair: Pair, after: str, directory: Path) -> dict[str, Any]:
+        """How the pair as advised compares with the pair as it was."""
+        cold = [word for name in pair.cold for word in ("--cold", name)]
+        rounds = ["--rounds", str(self.rounds)]
+        compared = self._pipelined(directory, "compare", *rounds, *cold, pair.before, after)
+        (difference,) = compared["pairs"]
+        return dict(difference)
+
+    def _pipelined(self, directory: Path, command: str, *arguments: str) -> Any:
+        """What a command of `pipelined` reports as JSON."""
+        report = self.directory / "report.json"
+        # to a file: programs such as grep and tar do less work if their output is /dev/null
+        with open(self.directory / "output", "wb") as output:
+            done = subprocess.run(
+                [PIPELINED, command, "--json", "-o", report, *arguments],
+                cwd=directory,
+                env=os.environ | self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                timeout=TIMEOUT,
+                check=False,
+            )
+        if done.returncode:
+            reason = done.stderr.decode(errors="replace").strip()
+            raise Failed(reason or f"{shlex.join(arguments)}: exit status {done.returncode}")
+        return json.loads(report.read_text())
+
+    def _environment(self) -> Mapping[str, str]:
+        window = f"/sys/block/{self._disk.device}/queue/read_ahead_kb" if self._disk else ""
+        return {"LC_ALL": "C.UTF-8", "FAR": FAR, "READ_AHEAD": window}
+
+    def _slow_disk(self) -> Disk:
+        if self._disk is None:
+            directory = self.directory / "disk"
+            directory.mkdir()
+            self._disk = self.stack.enter_context(made_disk(directory, "1G"))
+        return self._disk
+
+
+def _advised(offered: Sequence[str], before: str) -> str:
+    """The second command of the `pipelined compare` line that the finding writes most often."""
+    if not offered:
+        return ""
+    words = shlex.split(max(set(offered), key=offered.count))
+    if words[:2] != ["pipelined", "compare"] or words[-2] != before:
+        raise Failed(f"the command to try does not compare {before}: {words}")
+    return words[-1]
+
+
+def _gained(ratio: Mapping[str, float]) -> Spread:
+    """The share of the wall time that was gained, given the ratio of the two by rounds."""
+    return Spread(1 - ratio["median"], 1 - ratio["high"], 1 - ratio["low"])
