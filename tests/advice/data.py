@@ -39,33 +39,33 @@ def _small_files(directory: Path, count: int, size: int) -> None:
 
 
 def _log() -> bytes:
-    """A web server's log of 300,000 requests by 20,000 clients for 2,000 pages, 30 MB."""
+    """A web server's log of 1,000,000 requests by 20,000 clients for 2,000 pages, 100 MB."""
     chosen = random.Random(1)
     lines = []
-    for number in range(300_000):
+    for number in range(1_000_000):
         client, page = chosen.randrange(20_000), chosen.randrange(2000)
         (status,) = chosen.choices((200, 304, 404, 500), (90, 6, 3, 1))
         lines.append(
             f"10.0.{client >> 8}.{client & 255} - - "
-            f"[23/Nov/2026:{number // 12_500:02}:00:00 +0000] "
+            f"[23/Nov/2026:{number // 45_000:02}:00:00 +0000] "
             f'"GET /page/{page} HTTP/1.1" {status} {chosen.randrange(100_000)} "-" "Mozilla/5.0"\n'
         )
     return "".join(lines).encode()
 
 
 def _records() -> bytes:
-    """100,000 JSON objects, one per line."""
+    """200,000 JSON objects, one per line."""
     lines = (
         json.dumps({"name": f"name {n * 7919 % 100003}", "size": n * 31 % 1000, "tags": ["a", "b"]})
-        for n in range(100_000)
+        for n in range(200_000)
     )
     return "\n".join(lines).encode() + b"\n"
 
 
 def _list(path: Path) -> None:
-    """The names of the files in `small`, in the order of the names."""
+    """The names of the files in `tiny`, in the order of the names."""
     names = sorted(
-        str(file.relative_to(path.parent)) for file in (path.parent / "small").glob("*/*")
+        str(file.relative_to(path.parent)) for file in (path.parent / "tiny").glob("*/*")
     )
     path.write_text("\n".join(names) + "\n")
 
@@ -83,16 +83,17 @@ MADE: Mapping[str, Callable[[Path], object]] = {
     "part": lambda path: path.write_bytes(text(16 * MIB)),
     "part.gz": lambda path: path.write_bytes(gzip.compress(text(16 * MIB), 6)),
     "parts": _parts,
-    "small": lambda path: _small_files(path, 2000, 8000),
+    "small": lambda path: _small_files(path, 1300, 55_000),
+    "tiny": lambda path: _small_files(path, 4000, 8000),
     "list": _list,
-    "files": lambda path: _small_files(path, 1000, 50_000),
+    "files": lambda path: _small_files(path, 1000, 200_000),
     "log": lambda path: path.write_bytes(_log()),
     "log.gz": lambda path: path.write_bytes(gzip.compress(_log(), 6)),
     "records": lambda path: path.write_bytes(_records()),
     "random_reads.py": lambda path: path.write_text(_READER),
 }
 #: What another one is made from.
-_NEEDS = {"list": "small"}
+_NEEDS = {"list": "tiny"}
 
 
 def named_in(commands: Iterable[str]) -> set[str]:

@@ -77,6 +77,8 @@ def main() -> int:
         options.table.write_text(put_section(document, text))
     failed = failures([each for each in results if isinstance(each, Followed)], healthy)
     print("\n" + "\n".join(failed or ["all claims hold"]))
+    if bench.busy:
+        print(f"other work took CPU time in {bench.busy} profiles, in each of several attempts")
     return 1 if failed else 0
 
 

@@ -99,7 +99,7 @@ def test_there_are_twenty_healthy_pipelines_of_several_stages() -> None:
 
 
 def test_a_file_is_made_if_a_command_names_it_or_what_it_is_made_from() -> None:
-    assert named_in(["zcat part.gz | wc -l", "xargs cat < list"]) == {"part.gz", "list", "small"}
+    assert named_in(["zcat part.gz | wc -l", "xargs cat < list"]) == {"part.gz", "list", "tiny"}
 
 
 def test_the_section_has_a_row_per_pair_and_each_healthy_pipeline() -> None:
