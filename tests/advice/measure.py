@@ -31,7 +31,7 @@ TIMEOUT = 600.0
 #: Directories without programs, in front of those with.
 FAR = ":".join(f"/nonexistent/some/directory/of/programs/{n}" for n in range(20))
 #: Findings about other work on the host, which a healthy pipeline cannot help.
-OF_THE_HOST = frozenset({"contention"})
+OF_THE_HOST = frozenset({"cpu-contention", "cpu-limit"})
 
 
 #: At most so many runs for one that no other work disturbs.
@@ -110,16 +110,16 @@ class Bench:
                 shares.append(finding["gain_seconds"] / wall)
             if finding.get("command"):
                 offered.append(finding["command"])
-        after = pair.after or _advised(offered, pair.before)
+        arguments = _offered(offered) if pair.after is None else pair.arguments
         gain, refused = None, ""
-        if after:
+        if arguments:
             try:
-                gain = self._compare(pair, after, directory)
+                gain = self._compare(arguments, directory)
             except Failed as error:
                 refused = str(error)
         return Followed(
             pair=pair,
-            after=after,
+            after=arguments[-1] if arguments else "",
             runs=self.rounds,
             found=found,
             bound_seconds=Spread.of(seconds) if seconds else None,
@@ -147,12 +147,10 @@ class Bench:
             self.busy += 1
         return runs
 
-    def _compare(self, pair: Pair, after: str, directory: Path) -> dict[str, Any]:
+    def _compare(self, arguments: Sequence[str], directory: Path) -> dict[str, Any]:
         """How the pair as advised compares with the pair as it was."""
-        cold = [word for name in pair.cold for word in ("--cold", name)]
         rounds = ["--rounds", str(self.rounds)]
-        compared = self._pipelined(directory, "compare", *rounds, *cold, pair.before, after)
-        (difference,) = compared["pairs"]
+        (difference,) = self._pipelined(directory, "compare", *rounds, *arguments)["pairs"]
         return dict(difference)
 
     def _pipelined(self, directory: Path, command: str, *arguments: str) -> Any:
@@ -187,14 +185,9 @@ class Bench:
         return self._disk
 
 
-def _advised(offered: Sequence[str], before: str) -> str:
-    """The second command of the `pipelined compare` line that the finding writes most often."""
-    if not offered:
-        return ""
-    words = shlex.split(max(set(offered), key=offered.count))
-    if words[:2] != ["pipelined", "compare"] or words[-2] != before:
-        raise Failed(f"the command to try does not compare {before}: {words}")
-    return words[-1]
+def _offered(commands: Sequence[str]) -> Sequence[str]:
+    """The arguments of the `pipelined compare …` that most findings write; none if none does."""
+    return shlex.split(max(commands, key=commands.count))[2:] if commands else ()
 
 
 def _gained(ratio: Mapping[str, float]) -> Spread:
