@@ -6,7 +6,16 @@ A stage goes by the name of its command. What a name says about a program is dec
 
 from __future__ import annotations
 
-__all__ = ["BARRIERS", "BY_LINE", "COMMON_SHELLS", "COPIERS", "SHELLS"]
+__all__ = [
+    "AWKS",
+    "BARRIERS",
+    "BY_LINE",
+    "COMMON_SHELLS",
+    "COPIERS",
+    "FILTERS",
+    "SHELLS",
+    "WALKERS",
+]
 
 #: Programs that run others and hold their pipes without using them: the default of ``--shells``.
 SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "yash", "fish", "busybox")
@@ -21,3 +30,24 @@ COPIERS = frozenset({"buffer", "cat", "dd", "mbuffer", "pv"})
 BY_LINE = frozenset(
     {"awk", "cut", "egrep", "fgrep", "gawk", "grep", "jq", "mawk", "perl", "rg", "sed", "tr"}
 )
+#: The programs of the language awk.
+AWKS = frozenset({"awk", "gawk", "mawk"})
+#: Programs that do the same with a file that they open, and with the same bytes from a pipe.
+FILTERS = (BY_LINE - {"rg"}) | {
+    "bzip2",
+    "gzip",
+    "md5sum",
+    "nl",
+    "od",
+    "sha1sum",
+    "sha256sum",
+    "sort",
+    "uniq",
+    "wc",
+    "xxd",
+    "xz",
+    "zcat",
+    "zstd",
+}
+#: Programs that open the files of whole folders by themselves.
+WALKERS = frozenset({"borg", "cp", "du", "find", "git", "restic", "rg", "rsync", "tar", "zip"})

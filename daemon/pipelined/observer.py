@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.kernel.loader import Hook, Loaded, load
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
+from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.timeline import Timeline
 from pipelined.model.tracker import Finished, Model, SeriesUse, Totals
 from pipelined.model.units import CgroupNames, find_cgroup2
@@ -123,16 +125,20 @@ class Observer(AbstractContextManager["Observer"]):
         except BaseException:
             loaded.close()
             raise
+        cgroups = CgroupNames(find_cgroup2())
+        accounts = CpuAccounts(path_of=cgroups.path)
         model = Model(
             max_series=config.metrics_max_series - _OWN_SERIES,
             series_of=series_of,
             recent_runs=config.recent_runs,
-            unit_of=CgroupNames(find_cgroup2()).unit,
+            unit_of=cgroups.unit,
             unix=monotonic_to_unix(),
             arguments_of=_arguments_of if config.show_arguments else None,
             exec_failures=_count_exec_failures(hooks),
             pending_tiers=None if wait else {h.tier for h in hooks if h.pending} - {"sched"},
             on_finished=on_finished,
+            accounts=accounts,
+            home=accounts.group(os.getpid()) if own_only else None,
         )
         observer = cls(loaded, sweep, model, hooks, config.sweep_interval)
         observer.sweep()
@@ -289,7 +295,10 @@ def _arguments_of(pid: int) -> str | None:
             raw = file.read()
     except OSError:  # gone, or not ours to see
         return None
-    return raw.rstrip(b"\0").replace(b"\0", b" ").decode(errors="backslashreplace") or None
+    if not raw:
+        return None
+    words = raw.removesuffix(b"\0").split(b"\0")
+    return shlex.join(word.decode(errors="backslashreplace") for word in words)
 
 
 def _count_exec_failures(hooks: Iterable[Hook]) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "Functions",
     "Histogram",
     "HistogramKind",
+    "OtherPipeline",
     "PipeEnd",
     "Place",
     "Readahead",
@@ -34,6 +35,7 @@ __all__ = [
     "Stage",
     "StageCounters",
     "Stalls",
+    "Surroundings",
     "total_readahead",
 ]
 
@@ -400,6 +402,28 @@ def total_readahead(stages: Iterable[Stage]) -> Readahead | None:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherPipeline:
+    """A run that shared the host with this one."""
+
+    pipeline: str
+    cpu_seconds: float
+    """While both lived, at its mean rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else used, or kept from the run, the CPUs of the host."""
+
+    others_cores: float | None
+    """CPUs that everything but the run, and the hypervisor, kept busy: the mean over the sweeps
+    around it. None if it is not known."""
+    throttled_seconds: float | None
+    """How long the CPU limit of a cgroup held its tasks back; None if it is not known."""
+    pipelines: tuple[OtherPipeline, ...] = ()
+    """The busiest others, busiest first; of a finished run that waited for a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One life of a pipeline."""
 
@@ -429,6 +453,8 @@ class Run:
     """Pairs of indexes into `stages`: writer, reader."""
     partial_tiers: tuple[str, ...] = ()
     """Optional tiers whose hooks were attached only after the run had begun."""
+    surroundings: Surroundings | None = None
+    """None while it is live, and if nothing is known of them."""
 
     @property
     def pipeline(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pipelined.analysis.findings import DOCUMENTATION, Finding, findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
 from pipelined.runs import (
     HISTOGRAMS,
@@ -24,27 +25,34 @@ from pipelined.runs import (
     Endpoint,
     Functions,
     Histogram,
+    OtherPipeline,
     PipeEnd,
     Readahead,
     Run,
     Series,
     Stage,
     Stalls,
+    Surroundings,
 )
 
 __all__ = ["describe_run", "run_as_dict", "run_from_dict"]
 
 
-def describe_run(run: Run, host: Host, show_arguments: bool = False) -> dict[str, Any]:
+def describe_run(
+    run: Run, host: Host, show_arguments: bool = False, script: Script | None = None
+) -> dict[str, Any]:
     """`run_as_dict`, and the analysis of the run: the verdict and the findings.
 
-    `host` is the machine that it ran on. `run_from_dict` takes this form too, and ignores the
-    analysis, which is computed anew.
+    `host` is the machine that it ran on, `script` what is known of its command; with
+    `show_arguments` that may be the stages' command lines. `run_from_dict` takes this form too, and
+    ignores the analysis, which is computed anew.
     """
+    if script is None and show_arguments:
+        script = Script.of_arguments(run)
     return {
         **run_as_dict(run, show_arguments),
         "verdict": sentence(run),
-        "findings": [_finding_as_dict(finding) for finding in findings(run, host)],
+        "findings": [_finding_as_dict(finding) for finding in findings(run, host, script)],
     }
 
 
@@ -54,6 +62,7 @@ def _finding_as_dict(finding: Finding) -> dict[str, Any]:
         "severity": finding.severity,
         "sentence": finding.sentence,
         "advice": finding.advice,
+        "command": finding.command,
         "stages": list(finding.stages),
         "evidence": [
             {"name": evidence.name, "value": evidence.value, "unit": evidence.unit}
@@ -97,6 +106,7 @@ def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
         "stages": [_stage_as_dict(stage, show_arguments) for stage in run.stages],
         "edges": [{"writer": writer, "reader": reader} for writer, reader in run.edges],
         "endpoints": [{"command": end.command, "side": end.side} for end in run.endpoints],
+        "surroundings": _surroundings_as_dict(run.surroundings),
     }
 
 
@@ -162,6 +172,30 @@ def run_from_dict(described: Mapping[str, Any]) -> Run:
         parent_pipeline=described.get("parent_pipeline"),
         edges=tuple((edge["writer"], edge["reader"]) for edge in described["edges"]),
         partial_tiers=tuple(described.get("partial_tiers", ())),
+        surroundings=_surroundings_from_dict(described.get("surroundings")),
+    )
+
+
+def _surroundings_as_dict(surroundings: Surroundings | None) -> dict[str, Any] | None:
+    if surroundings is None:
+        return None
+    return {
+        "others_cores_used": surroundings.others_cores,
+        "throttled_seconds": surroundings.throttled_seconds,
+        "pipelines": [
+            {"pipeline": other.pipeline, "cpu_seconds": other.cpu_seconds}
+            for other in surroundings.pipelines
+        ],
+    }
+
+
+def _surroundings_from_dict(described: Mapping[str, Any] | None) -> Surroundings | None:
+    if described is None:
+        return None
+    return Surroundings(
+        described["others_cores_used"],
+        described["throttled_seconds"],
+        tuple(OtherPipeline(o["pipeline"], o["cpu_seconds"]) for o in described["pipelines"]),
     )
 
 

@@ -7,6 +7,12 @@ does not hold is tried again if the kernel itself shows that other work took CPU
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+=======
+import os
+import subprocess
+import sys
+>>>>>>> findings
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +25,7 @@ from experiments.disk import THROTTLE, Disk, made_disk
 from other_work import BUSY, cpu_seconds_taken
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
+from pipelined.model.units import find_cgroup2
 from pipelined.run.page_cache import evict
 
 if TYPE_CHECKING:
@@ -235,6 +242,83 @@ def test_what_shrinks_the_data_behind_sort_should_stand_before_it(
             assert found.advice.startswith("Try: put mawk before sort")
             assert found.gain_seconds is not None
             assert found.gain_seconds < run.stages[1].cpu_seconds
+
+
+@pytest.fixture
+def busy_host(host: Host) -> Iterator[None]:
+    """Programs outside all pipelines that want each CPU twice."""
+    endless = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(endless) for _ in range(2 * host.cores)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.usefixtures("busy_host")
+def test_programs_outside_a_pipeline_are_the_reason_for_its_waits(
+    watch: Watch, text: Path, host: Host
+) -> None:
+    run = watch.run(f"cat {text} {text} | gzip | wc -c > out").only("cat|gzip|wc")
+    found = the_finding(run, "cpu-contention", host)
+    assert found.stages == (1,)
+    others = {one.name: one.value for one in found.evidence}["CPUs used by others"]
+    assert 0.5 * host.cores <= others <= host.cores
+    assert "pigz" in the_finding(run, "ceiling", host).advice
+
+
+def test_a_pipeline_alone_on_the_host_blames_no_others(
+    watch: Watch, text: Path, host: Host
+) -> None:
+    script = f"cat {text} {text} | gzip | wc -c > out"
+    for attempt in attempts(watch, script, "cat|gzip|wc"):
+        with attempt as run:
+            found = found_in(run, host)
+            assert "cpu-contention" not in found and "cpu-limit" not in found
+            assert "pigz" in found["ceiling"].advice
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Path]:
+    """The file to write a process id to, of a cgroup that gets a fifth of one CPU."""
+    version1, version2 = Path("/sys/fs/cgroup/cpu"), find_cgroup2()
+    name = f"pipelined-test-{os.getpid()}"
+    if (version1 / "cpu.cfs_quota_us").exists():
+        group = version1 / name
+        limit, value = group / "cpu.cfs_quota_us", "20000"
+    elif version2 and "cpu" in (version2 / "cgroup.subtree_control").read_text().split():
+        group = version2 / name
+        limit, value = group / "cpu.max", "20000 100000"
+    else:
+        pytest.skip("no cgroup can be given a CPU limit")
+    group.mkdir()
+    try:
+        limit.write_text(value)
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+
+
+def test_a_cpu_limit_is_the_reason_for_a_wait(
+    watch: Watch, limited: Path, text: Path, host: Host
+) -> None:
+    script = f"echo $$ > {limited}; cat {text} | gzip | wc -c > out"
+    run = watch.run(script).only("cat|gzip|wc")
+    found = the_finding(run, "cpu-limit", host)
+    held = {one.name: one.value for one in found.evidence}["held back by the limit"]
+    assert held >= 0.5 * run.wall_seconds
+    assert "cpu-contention" not in found_in(run, host)
+
+
+def test_a_sort_that_spills_is_given_more_memory(watch: Watch, text: Path, host: Host) -> None:
+    files = " ".join([str(text)] * 3)
+    for attempt in attempts(watch, f"cat {files} | sort -S 1M | cat > out", "cat|sort|cat"):
+        with attempt as run:
+            found = the_finding(run, "sort-spills", host)
+            written = {one.name: one.value for one in found.evidence}["written to temporary files"]
+            assert written >= 2.9 * text.stat().st_size  # it is merged more than once
 
 
 def test_two_stages_that_share_the_work_are_healthy(watch: Watch, text: Path, host: Host) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.rewriting import Script
 from pipelined.runs import STATES, Endpoint, Run, Series, Stage
 from pipelined.terminal.drawing import bar, printable, shorten
 from pipelined.terminal.run_report import TRIED, lines, render
@@ -106,10 +108,25 @@ def test_the_verdict_comes_before_the_table(run: Run) -> None:
 def test_what_to_try_comes_right_under_the_verdict(run: Run) -> None:
     text = text_of(run, host=HOST)
     assert (
-        "Try: put awk before sort, if it takes each line by itself. It passes on 9 % of the bytes. "
-        "The bound is 3.7 s. [barrier]"
+        "Try: put awk before sort, if it takes each line by itself and the order of the result "
+        "does not matter. It passes on 9 % of the bytes. Saves at most 3.7 s of 5.6 s. [barrier]"
     ) in " ".join(text.split())
     assert text.index("sort is the bottleneck") < text.index("Try:") < text.index("longest wait")
+
+
+def test_the_command_to_try_stands_on_a_line_of_its_own_that_is_not_broken(run: Run) -> None:
+    script = Script(f"zcat {'long/' * 30}f.gz | sort | awk '{{ print $1 }}' | uniq")
+    shown = lines(run, 0, 80, host=HOST, script=script)
+    (line,) = [line.plain.strip() for line in shown if "pipelined compare" in line.plain]
+    assert line in [found.command for found in findings(run, HOST, script)]
+    assert shlex.split(line)[2].startswith(script.text)
+
+
+def test_a_command_that_the_terminal_cannot_print_is_not_shown(run: Run) -> None:
+    script = Script("zcat grün.gz | sort | awk '{ print $1 }' | uniq")
+    assert "grün" in "\n".join(x.plain for x in lines(run, 0, 80, host=HOST, script=script))
+    plain = lines(run, 0, 80, host=HOST, script=script, ascii_only=True)
+    assert not any("pipelined compare" in line.plain for line in plain)
 
 
 def test_without_a_machine_nothing_is_tried(run: Run) -> None:

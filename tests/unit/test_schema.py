@@ -25,12 +25,14 @@ from pipelined.runs import (
     Endpoint,
     Functions,
     Histogram,
+    OtherPipeline,
     PipeEnd,
     Readahead,
     Run,
     Series,
     Stage,
     Stalls,
+    Surroundings,
 )
 from pipelined.schema import describe_run, run_as_dict, run_from_dict
 from unit.invented import START, make_run, make_stage
@@ -100,6 +102,8 @@ stages = st.builds(
     functions=st.none() | functions,
     readahead=st.none() | readahead,
 )
+others = st.lists(st.builds(OtherPipeline, names, seconds), max_size=2).map(tuple)
+surroundings = st.builds(Surroundings, st.none() | seconds, st.none() | seconds, others)
 runs = st.builds(
     Run,
     id=names,
@@ -117,12 +121,19 @@ runs = st.builds(
     parent_pipeline=st.none() | names,
     edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple),
     partial_tiers=st.lists(names, max_size=2).map(tuple),
+    surroundings=st.none() | surroundings,
 )
 
 
 def through_json(described: dict[str, Any]) -> dict[str, Any]:
     read: dict[str, Any] = json.loads(json.dumps(described))
     return read
+
+
+def test_a_run_that_was_stored_before_surroundings_were_known_has_none() -> None:
+    described = run_as_dict(make_run([make_stage(1, "sort")], 1.0))
+    del described["surroundings"]
+    assert run_from_dict(described).surroundings is None
 
 
 @patient
@@ -182,6 +193,19 @@ def test_a_described_run_says_what_to_make_of_it(slow_awk: Run) -> None:
 def test_a_described_run_comes_back_as_the_run(slow_awk: Run) -> None:
     assert run_from_dict(through_json(describe_run(slow_awk, HOST, True))) == slow_awk
     assert "secret" not in json.dumps(describe_run(slow_awk, HOST))
+
+
+def test_a_command_to_try_is_shown_only_where_command_lines_are() -> None:
+    stages = [
+        make_stage(1, "grep", cpu=9.0, system_seconds=1.0, arguments="grep hunter2 f"),
+        make_stage(2, "wc", cpu=2.0, read_bytes=1 << 24, arguments="wc -l"),
+    ]
+    run = make_run(stages, 10.0)
+    assert "hunter2" not in json.dumps(describe_run(run, HOST))
+    found = {one["id"]: one for one in describe_run(run, HOST, show_arguments=True)["findings"]}
+    assert found["grep-count"]["command"] == (
+        "pipelined compare 'grep hunter2 f | wc -l' 'grep -c hunter2 f'"
+    )
 
 
 @patient

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ctypes import sizeof
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -125,6 +126,88 @@ def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
     assert watched.runs()[0].live
     watched.update([ended], 105.5, settle=True)
     assert not watched.runs()[0].live
+
+
+class Accounts:
+    """Accounts of a host whose CPUs work 1.5 s in each second, and of one limited cgroup."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def busy(self) -> float:
+        return 1.5 * self.now
+
+    def group(self, pid: int, cgroup: int | None = None) -> Path:
+        return Path("/limited")
+
+    def throttled(self, group: Path) -> float:
+        return 0.25 * self.now if group == Path("/limited") else 0.0
+
+
+def waiting(*groups: Group) -> list[Group]:
+    """The groups, of which each stage has waited 1 s for a CPU."""
+    for one in groups:
+        for record in one.stages:
+            record.counted[1] = ns(1.0)
+    return list(groups)
+
+
+def sweeps(watched: Model, accounts: Accounts, *given: tuple[float, list[Group]]) -> None:
+    for now, groups in given:
+        accounts.now = now
+        watched.update(groups, now)
+
+
+@pytest.mark.parametrize("seen_live", [True, False])
+def test_a_finished_run_knows_what_others_used(seen_live: bool) -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts, home=Path("/limited"))
+    live = [(101.0, waiting(group(cpu=0.25)))] if seen_live else []
+    sweeps(watched, accounts, (100.0, []), *live, (104.0, waiting(group(cpu=1.0, end=103.5))))
+    around = watched.runs()[0].surroundings
+    assert around is not None
+    assert around.others_cores == pytest.approx((1.5 * 4 - 2) / 4)
+    assert around.throttled_seconds == pytest.approx(1.0)
+
+
+def test_a_run_that_no_sweep_saw_live_is_in_no_known_cgroup() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    sweeps(watched, accounts, (100.0, []), (104.0, [group(end=103.5)]))
+    around = watched.runs()[0].surroundings
+    assert around is not None and around.throttled_seconds is None
+
+
+def test_a_run_that_waited_for_cpus_knows_the_pipelines_that_used_them() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    other = replace(group(cpu=1.5), root=9)
+    renumbered = tuple(replace(s, index=s.index + 8, pid=s.pid + 8) for s in other.stages)
+    other = replace(other, stages=renumbered)
+    sweeps(
+        watched,
+        accounts,
+        (100.0, []),
+        (102.0, [*waiting(group()), other]),
+        (104.0, [*waiting(group(end=104.0 - 0.5)), other]),
+    )
+    (run,) = [run for run in watched.runs() if not run.live]
+    assert run.surroundings is not None
+    (named,) = run.surroundings.pipelines
+    assert named.pipeline == "cat|wc"
+    # 3 s of CPU in the 2.875 s that it had lived at the sweep before: at that rate until the end
+    assert named.cpu_seconds == pytest.approx(3.0 / 2.875 * 3.5)
+
+
+def test_without_accounts_and_of_a_live_run_nothing_is_known() -> None:
+    watched = model()
+    watched.update([], 100.0)
+    watched.update([group(end=103.5)], 104.0)
+    assert watched.runs()[0].surroundings is None
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    sweeps(watched, accounts, (100.0, []), (104.0, [group()]))
+    assert watched.runs()[0].surroundings is None
 
 
 def test_a_run_whose_every_pipe_has_both_ends_is_finished_soon() -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pipelined.analysis.machine import Host
-from pipelined.analysis.rules import calls, disk, processes, stages
+from pipelined.analysis.rewriting import Script
+from pipelined.analysis.rules import calls, cpus, disk, processes, shorter, sorting, stages
 from pipelined.analysis.rules.rule import DOCUMENTATION, SEVERITIES, Case, Evidence, Finding
 from pipelined.runs import Run
 
@@ -46,7 +47,16 @@ RULES = (
     Rule("readahead-late", disk.readahead_late, True),
     Rule("ceiling", stages.ceiling, True),
     Rule("barrier", stages.barrier, True, frozenset({"ceiling", "idle-stage"})),
-    Rule("more-stages-than-cores", stages.more_stages_than_cores, True),
+    Rule(
+        "cpu-limit", cpus.cpu_limit, True, frozenset({"cpu-contention", "more-stages-than-cores"})
+    ),
+    Rule("cpu-contention", cpus.cpu_contention, True),
+    Rule("join-stages", shorter.join_stages, True, frozenset({"more-stages-than-cores"})),
+    Rule("more-stages-than-cores", cpus.more_stages_than_cores, True),
+    Rule("sort-spills", sorting.sort_spills, False),
+    Rule("sort-locale", sorting.sort_locale, False),
+    Rule("count-in-hash", sorting.count_in_hash, False, frozenset({"barrier", "ceiling"})),
+    Rule("grep-count", shorter.grep_count, False),
     Rule("fork-storm", processes.fork_storm, True, frozenset({"ceiling"})),
     Rule("failed-execs", processes.failed_execs, True),
     Rule("readahead-useless", disk.readahead_useless, False),
@@ -65,15 +75,16 @@ RULES = (
 )
 
 
-def findings(run: Run, host: Host) -> tuple[Finding, ...]:
+def findings(run: Run, host: Host, script: Script | None = None) -> tuple[Finding, ...]:
     """What to report about `run`, which was on `host`: the most severe first, then by gain.
 
-    Nothing if the run is shorter than `MIN_WALL`. A finding that another one explains more exactly
-    (`Rule.hides`) is left out.
+    `script` is what is known of its command: with it the findings name what can be changed, and the
+    command that tries it. Nothing if the run is shorter than `MIN_WALL`. A finding that another one
+    explains more exactly (`Rule.hides`) is left out.
     """
     if run.wall_seconds < MIN_WALL or not run.stages:
         return ()
-    case = Case.of(run, host)
+    case = Case.of(run, host, script)
     found = [
         (rule, finding)
         for rule in RULES
@@ -92,7 +103,7 @@ def _hides(rule: Rule, one: Finding, other: Finding) -> bool:
     """Whether `one`, a finding of `rule`, makes `other` superfluous."""
     return (
         other.id in rule.hides
-        and not set(one.stages).isdisjoint(other.stages)
+        and (not other.stages or not set(one.stages).isdisjoint(other.stages))
         and SEVERITIES.index(one.severity) <= SEVERITIES.index(other.severity)
     )
 

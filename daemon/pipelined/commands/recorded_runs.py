@@ -164,12 +164,13 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
         described["timeline"] = timeline_as_dict(found.timeline)
         click.echo(json.dumps(described, indent=2))
         return
+    from pipelined.analysis.rewriting import Script
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
     from pipelined.terminal.history_report import time_lines
     from pipelined.terminal.run_report import render
 
     console = open_console(sys.stdout, color)
-    render(found.run, console, None)
+    render(found.run, console, None, script=Script.of_arguments(found.run))
     drawn = time_lines(
         found.run, found.timeline, report_width(console), ascii_only=is_ascii(console)
     )

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from pipelined.commands import standard_error
 from pipelined.commands.report_output import color_option, open_console, report_file
 from pipelined.errors import why
+
+if TYPE_CHECKING:
+    from pipelined.analysis.rewriting import Script
 
 __all__ = ["TakesCommand", "run"]
 
@@ -74,9 +80,12 @@ def run(
     if shell is not None and (ctx.meta["direct"] or len(command) > 1):
         raise click.UsageError("--shell takes the pipeline as one quoted string", ctx)
     arguments = child.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
+    # what another shell would do with the text is not known
+    written = shell is None and not ctx.meta["direct"] and len(command) == 1
     standard_error.log_to_stderr("critical")
     with report_file(output, sys.stderr) as file:
-        found = profile.profile(arguments)
+        script = _script(command[0]) if written else None
+        found = profile.profile(arguments, script=script)
         # Even if the report fails, the exit status is the command's.
         with contextlib.suppress(BrokenPipeError):
             try:
@@ -92,3 +101,15 @@ def run(
                     raise
                 standard_error.complain(f"cannot write {output}: {why(error)}", 1)
     return found.status
+
+
+def _script(text: str) -> Script:
+    """What is known of a command that is run by a shell with our input and environment."""
+    from pipelined.analysis.rewriting import Script
+
+    try:
+        terminal = stat.S_ISCHR(os.fstat(0).st_mode)  # or /dev/null
+    except OSError:  # closed
+        terminal = True
+    set_to = filter(None, map(os.environ.get, ("LC_ALL", "LC_COLLATE", "LANG")))
+    return Script(text, own_input=terminal, locale=next(set_to, "C"))

@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import islice
 from operator import add
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelined.kernel.layout import COUNTERS
@@ -27,6 +29,7 @@ from pipelined.kernel.records import (
     decode_functions,
     decode_readahead,
 )
+from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.enclosing import Enclosing, around
 from pipelined.model.ledger import Ledger
 from pipelined.model.signature import Order, arrange
@@ -41,6 +44,7 @@ from pipelined.model.sums import (
     grow_functions,
     grow_modes,
 )
+from pipelined.model.surroundings import Lived, Reading, surroundings
 from pipelined.model.timeline import NOTED, Moment, Timeline, Track
 from pipelined.runs import (
     LEVELS,
@@ -51,6 +55,7 @@ from pipelined.runs import (
     Series,
     Stage,
     StageCounters,
+    Surroundings,
 )
 
 __all__ = ["Finished", "Model", "SeriesUse", "Totals"]
@@ -68,6 +73,10 @@ _TRACKS_BYTES, _TRACK_BYTES = 16 << 20, 256 << 10
 
 #: So many of the runs that ended last keep their time line.
 _TRACKED = 50
+
+#: Shorter runs have no surroundings (seconds). They are looked for among what lives and so many of
+#: the runs that ended last.
+_SURROUNDED, _OTHERS = 0.25, 200
 
 #: Counters that a view shows as they are: bytes, calls, sleeps, processes.
 _PLAIN_COUNTERS = tuple(
@@ -146,6 +155,7 @@ class _Sighting:
     """Its time line is no longer kept."""
     end_ns: int | None = None
     """Set when the run is finished."""
+    surroundings: Surroundings | None = None
     run: Run | None = None
 
 
@@ -158,6 +168,8 @@ class _Seen:
     """Kept when the records of the enclosing run are given back first."""
     clock: list[int] = field(default_factory=list)
     track: Track | None = None
+    before: Reading | None = None
+    """The accounts of the host before it began, as far as that is known."""
     finished: bool = False
 
 
@@ -176,13 +188,16 @@ class Model:
         exec_failures: bool = False,
         pending_tiers: Collection[str] | None = None,
         on_finished: Callable[[Finished], object] | None = None,
+        accounts: CpuAccounts | None = None,
+        home: Path | None = None,
     ) -> None:
         """`max_series` bounds the totals (`ledger`); `series_of`: as how many series they count.
 
         `unit_of` names a cgroup id; `exec_failures`: a hook that counts them is attached. `unix`
         (seconds) turns stamps of CLOCK_MONOTONIC into Unix time. `on_finished` is called for each
         run that ends, in the middle of a sweep: it has to be quick. `pending_tiers` are those whose
-        hooks may still be attached (`hooks_attached`); None: no hook will follow.
+        hooks may still be attached (`hooks_attached`); None: no hook will follow. `accounts` are
+        those of the host's CPUs; `home` is the cgroup in which runs begin, if that is known.
         """
         self._max_series = max_series
         self._unit_of = unit_of
@@ -192,6 +207,9 @@ class Model:
         self._tiers = tuple(sorted(pending_tiers or ()))
         self._complete_ns = 0.0 if pending_tiers is None else math.inf
         self._on_finished = on_finished
+        self._accounts = accounts
+        self._home = home
+        self._reading: Reading | None = None
         self._track_bytes = _TRACK_BYTES
         self._ledger: Ledger[Sums] = Ledger(
             max_series, new=Sums, cost=lambda sums: series_of(self._totals(sums))
@@ -200,6 +218,7 @@ class Model:
         self._runs: dict[int, _Seen] = {}
         self._stages: dict[tuple[int, int], SeenStage] = {}
         self._live: list[_Sighting] = []
+        self._lived_before: list[_Sighting] = []
         self._conversations: list[Group] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
 
@@ -225,7 +244,8 @@ class Model:
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
         self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
-        self._live = []
+        self._lived_before, self._live = self._live, []
+        before, self._reading = self._reading, self._read(now, self._home)
         self._conversations = []
         self._now = now
         for _, sums in self._ledger.accounts():
@@ -239,7 +259,7 @@ class Model:
             if group.conversation and not ended:
                 self._conversations.append(group)
             if group.is_run:
-                seen = self._runs.setdefault(group.root, _Seen())
+                seen = self._runs.setdefault(group.root, _Seen(before=before or self._reading))
                 outer = around(group, by_stage)
                 if outer or group.stages[0].outer in by_stage:
                     seen.enclosing = self._enclosing(outer) if outer else None
@@ -300,6 +320,7 @@ class Model:
         if sighting is None or sighting.group is not group or sighting.series.nested != nested:
             if not (finished or seen.track):
                 seen.track = Track()
+                seen.before = self._joined(seen.before, group)
             sighting = seen.sighting = self._sight(group, seen)
             if seen.track and not finished:
                 seen.track.add(_moment(group, sighting.records), self._track_bytes)
@@ -313,6 +334,7 @@ class Model:
         seen.finished = True
         sighting.end_ns = max(stage.end_ns for stage in group.stages)
         sighting.run = None
+        sighting.surroundings = self._around(sighting, seen.before)
         self._recent.append(sighting)
         if len(self._recent) > _TRACKED:
             old = self._recent[-1 - _TRACKED]
@@ -326,6 +348,40 @@ class Model:
             make = partial(self._made, sighting, seen.track)
             end = NS * sighting.end_ns + self._unix
             self._on_finished(_finished(sighting, wall, end, make))
+
+    def _read(self, now: float, group: Path | None) -> Reading | None:
+        """The accounts of the host, with those of one cgroup."""
+        if self._accounts is None:
+            return None
+        throttled = self._accounts.throttled(group) if group else None
+        return Reading(now, self._accounts.busy(), group, throttled)
+
+    def _joined(self, before: Reading | None, group: Group) -> Reading | None:
+        """The accounts before a run that is seen live, with those of the cgroup that it is in."""
+        live = next((stage for stage in group.stages if stage.live), None)
+        if self._accounts is None or before is None or live is None:
+            return before
+        found = self._accounts.group(live.pid, live.cgroup)
+        if found is None or found == before.group:
+            return before
+        return before._replace(group=found, throttled=self._accounts.throttled(found))
+
+    def _around(self, sighting: _Sighting, before: Reading | None) -> Surroundings | None:
+        """What surrounded a run that has just finished; None if it is too short to say."""
+        after, lived = self._reading, _lived(sighting, self._now)
+        if before is None or after is None or NS * sum(_clock(sighting.group)) < _SURROUNDED:
+            return None
+        if self._accounts and before.group and before.group != after.group:
+            throttled = self._accounts.throttled(before.group)
+            after = after._replace(group=before.group, throttled=throttled)
+        return surroundings(lived, before, after, self._others(sighting))
+
+    def _others(self, sighting: _Sighting) -> Iterator[Lived]:
+        """Other runs that lived at the last sweep, or ended since or shortly before."""
+        ended = list(islice(reversed(self._recent), _OTHERS))
+        known = {self._run_id(of.group) for of in (sighting, *ended)}
+        alive = [of for of in self._lived_before if self._run_id(of.group) not in known]
+        yield from (_lived(of, self._now) for of in (*ended, *alive) if not of.series.nested)
 
     def _enclosing(self, outer: Group) -> Enclosing:
         seen = self._runs.get(outer.root)
@@ -403,6 +459,7 @@ class Model:
             parent_pipeline=sighting.enclosing.pipeline if sighting.enclosing else None,
             edges=tuple(sorted((place[a], place[b]) for a, b in sighting.edges)),
             partial_tiers=self._tiers if any(map(self._began_early, records)) else (),
+            surroundings=sighting.surroundings,
         )
         return sighting.run
 
@@ -508,6 +565,20 @@ def _finished(
     return Finished(
         wall, make, sighting.series, end, NS * cpu, NS * idle_or_one, max(0, read), max(0, written)
     )
+
+
+def _lived(sighting: _Sighting, now: float) -> Lived:
+    """What of a run matters to others; `now` is monotonic (seconds).
+
+    One that was live when it was seen is taken to have gone on as before.
+    """
+    cpu, queue = (NS * sum(r.counted[state] for r in sighting.records) for state in (0, 1))
+    start = NS * sighting.group.clock.start_ns
+    if sighting.end_ns is None:
+        seen = NS * sum(_clock(sighting.group))
+        cpu *= (now - start) / seen if seen > 0 else 0.0
+        return Lived(sighting.series.pipeline, start, now, cpu, queue)
+    return Lived(sighting.series.pipeline, start, NS * sighting.end_ns, cpu, queue)
 
 
 def _moment(group: Group, records: Sequence[StageRecord]) -> Moment:

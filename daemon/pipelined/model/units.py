@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "normalise_unit"]
+__all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit"]
 
 NO_UNIT = "-"
 """The label if there is no unit, or none is known."""
@@ -92,14 +92,19 @@ def _unescape(name: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), name).replace("\x7f", "")
 
 
-def find_cgroup2(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
-    """Where cgroup v2 is mounted, None if it isn't. Raises OSError if mounts can't be read."""
+def mounts_of(mounts: Path) -> Iterator[tuple[Path, str, list[str]]]:
+    """Path, type and options of all that is mounted. Raises OSError if that can't be read."""
     for line in mounts.read_text(errors="surrogateescape").splitlines():
         fields = line.split(" ")
-        if len(fields) >= 3 and fields[2] == "cgroup2":
+        if len(fields) >= 4:
             # The kernel writes blanks and backslashes in paths as \ooo.
-            return Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1]))
-    return None
+            path = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
+            yield Path(path), fields[2], fields[3].split(",")
+
+
+def find_cgroup2(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
+    """Where cgroup v2 is mounted, None if it isn't. Raises OSError if mounts can't be read."""
+    return next((path for path, kind, _ in mounts_of(mounts) if kind == "cgroup2"), None)
 
 
 class CgroupNames:

@@ -16,6 +16,7 @@ from pipelined.run.child import execute
 from pipelined.runs import Run
 
 if TYPE_CHECKING:
+    from pipelined.analysis.rewriting import Script
     from pipelined.observer import Observer
 
 __all__ = ["NewRuns", "Profile", "open_private", "profile", "report_order", "write_json"]
@@ -39,12 +40,17 @@ class Profile:
     """The runs of its pipelines, in the order of `report_order`."""
     lost: Mapping[str, int]
     """How many events could not be recorded, by kind."""
+    script: Script | None = None
+    """What is known of a command that a shell ran; None of others."""
 
 
 def profile(
-    arguments: Sequence[str], *, open_observer: Callable[[], Observer] | None = None
+    arguments: Sequence[str],
+    *,
+    script: Script | None = None,
+    open_observer: Callable[[], Observer] | None = None,
 ) -> Profile:
-    """Run a command under observation and wait for it.
+    """Run a command under observation and wait for it; `script` is what a shell makes of it.
 
     Raises UserError if nothing can be observed; then the command is not started. Raises
     NotStarted if the command cannot be started.
@@ -52,7 +58,7 @@ def profile(
     with (open_observer or open_private)() as observer:
         status = execute(arguments, before_start=observer.start)
         runs, lost = NewRuns(observer).collect()
-        return Profile(tuple(arguments), status, tuple(report_order(runs)), lost)
+        return Profile(tuple(arguments), status, tuple(report_order(runs)), lost, script)
 
 
 def open_private() -> Observer:
@@ -111,5 +117,8 @@ def write_json(found: Profile, file: IO[str]) -> None:
     from pipelined.schema import describe_run
 
     host = Host.read()
-    described = {"runs": [describe_run(run, host) for run in found.runs], "lost": dict(found.lost)}
+    described = {
+        "runs": [describe_run(run, host, script=found.script) for run in found.runs],
+        "lost": dict(found.lost),
+    }
     file.write(json.dumps(described, indent=2) + "\n")

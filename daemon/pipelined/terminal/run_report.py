@@ -19,6 +19,7 @@ from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.readahead_words import cache, stalls
+from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import brief, partial_figures, sentence
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage
 from pipelined.terminal.drawing import (
@@ -68,14 +69,23 @@ _BAR = "states"
 _INDENT = "  "
 
 
-def render(run: Run, console: Console, lost: int | None = 0, *, host: Host | None = None) -> None:
+def render(
+    run: Run,
+    console: Console,
+    lost: int | None = 0,
+    *,
+    host: Host | None = None,
+    script: Script | None = None,
+) -> None:
     """Print the report of `run` to `console`.
 
     `lost` is how many events were not counted, None if that is not known; `host` is the machine
-    on which it ran, this one by default.
+    on which it ran, this one by default; `script` is what is known of its command.
     """
     width, ascii_only = report_width(console), is_ascii(console)
-    print_lines(lines(run, lost, width, ascii_only=ascii_only, host=host or Host.read()), console)
+    host = host or Host.read()
+    shown = lines(run, lost, width, ascii_only=ascii_only, host=host, script=script)
+    print_lines(shown, console)
 
 
 def lines(
@@ -85,13 +95,18 @@ def lines(
     *,
     ascii_only: bool = False,
     host: Host | None = None,
+    script: Script | None = None,
 ) -> list[Text]:
-    """The report as lines of at most `width` columns; with a `host`, also what to try on it."""
+    """The report as lines of at most `width` columns; with a `host`, also what to try on it.
+
+    A command to try is not broken, so that it can be pasted: its line may be longer.
+    """
     run = printable_run(run, ascii_only)
+    found = findings(run, host, script) if host else ()
     out = _headline(run, lost, width)
     out.append(Text())
     out += [Text("  ") + line for line in wrap(sentence(run), width - 2, "bold")]
-    out += [] if host is None else _advice(findings(run, host), width)
+    out += _advice(found, run.wall_seconds, width, ascii_only)
     if run.stages:
         out.append(Text())
         out += _table(run, width, ascii_only)
@@ -100,15 +115,17 @@ def lines(
     return [plain_marks(line, ascii_only) for line in out]
 
 
-def _advice(found: Sequence[Finding], width: int) -> list[Text]:
+def _advice(found: Sequence[Finding], wall: float, width: int, ascii_only: bool) -> list[Text]:
     """What to try and what it could save, most important first."""
     out = []
     for finding in [finding for finding in found if finding.advice][:TRIED]:
         text = finding.advice
         if finding.gain_seconds is not None:
-            text += f" The bound is {duration(finding.gain_seconds)}."
+            text += f" Saves at most {duration(finding.gain_seconds)} of {duration(wall)}."
         first, *rest = wrap(f"{text} [{finding.id}]", width - 7, "")
         out += [Text("  ") + first, *(Text(" " * 7) + line for line in rest)]
+        if finding.command and (finding.command.isascii() or not ascii_only):
+            out.append(Text(" " * 7 + finding.command))
     return out
 
 
@@ -359,7 +376,7 @@ def write_report(found: Profile, console: Console) -> None:
     for index, run in enumerate(found.runs[:1] if many else found.runs):
         if index:
             console.print()
-        render(run, console, lost)
+        render(run, console, lost, script=found.script)
     if many:
         console.print()
         print_lines(_listed(found.runs[1:], report_width(console), is_ascii(console)), console)

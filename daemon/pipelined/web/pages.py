@@ -21,6 +21,7 @@ from pipelined import __version__
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
 from pipelined.errors import UserError
 from pipelined.history.history import NoSuchRunError, moment
@@ -193,7 +194,7 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
         run=run,
         figures=figures(run),
         verdict=sentence(run),
-        findings=findings(run, host),
+        findings=findings(run, host, Script.of_arguments(run) if show_arguments else None),
         rows=[_row(run, stage) for stage in run.stages],
         show_arguments=show_arguments,
         data={

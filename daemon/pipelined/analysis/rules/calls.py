@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat, with_blocks
 from pipelined.analysis.rules.rule import (
     BULK,
     PAGE,
@@ -13,11 +14,13 @@ from pipelined.analysis.rules.rule import (
     Evidence,
     Finding,
     Part,
+    passed_on,
     ratio,
     readahead_evidence,
+    taken,
 )
 from pipelined.analysis.sentence import stage_label
-from pipelined.command_names import COMMON_SHELLS, COPIERS
+from pipelined.command_names import AWKS, COMMON_SHELLS, COPIERS, FILTERS
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, mean_size, percent
 
@@ -56,23 +59,26 @@ def reader_costs(case: Case) -> Iterator[Finding]:
         command = case.run.stages[reader].command
         evidence = (
             Evidence("on CPU", cpu, "seconds"),
-            Evidence("copied", stage.written_bytes, "bytes"),
+            Evidence("copied", passed_on(stage), "bytes"),
             Evidence("stalled", stalled, "seconds"),
             *readahead_evidence(readahead),
         )
-        size = data_size(stage.written_bytes)
+        size = data_size(passed_on(stage))
         if readahead.cache_state == "warm":
+            new = in_place_of_cat(case.pipeline) if case.pipeline else None
+            if case.pipeline and new is None:
+                continue  # what it reads, its reader could not
             yield Finding(
                 "reader-costs",
                 "advice",
                 f"{part.name} only copied {size}, which was in memory, into the pipe: "
                 f"{duration(cpu)} of CPU.",
-                f"Try: {command} … FILE or {command} … < FILE, without {part.command}. Keep it "
-                f"only if there are several files and {command} takes none.",
+                _without_copier(part.command, command, known=new is not None),
                 (*part.indexes, reader),
                 evidence,
                 min(case.wall, cpu + case.run.stages[reader].system_seconds),
                 f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe",
+                case.attempt(new),
             )
         elif readahead.cache_state is not None:
             yield Finding(
@@ -81,10 +87,30 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 f"{part.name} copied {size} from disk into the pipe for {duration(cpu)} of CPU and "
                 f"hardly waited: {then} may do as well without it, or wait more.",
                 f"Try: both ways from a cold cache (pipelined compare --cold FILE 'cat FILE | "
-                f"{command} …' '{command} … FILE').",
+                f"{command} …' '{command} … < FILE').",
                 (*part.indexes, reader),
                 evidence,
+                command=_from_cold_cache(case),
             )
+
+
+def _without_copier(copier: str, command: str, *, known: bool) -> str:
+    """What to do instead of `copier`; `known`: the command to try says the rest."""
+    if command in COMMON_SHELLS:
+        return f"Try: done < FILE at the end of the loop, without {copier}."
+    if known:
+        return f"Try: {command} with the file itself, without {copier}."
+    several = "only for several files" if command in FILTERS else "for several files, or"
+    keep = "" if command in FILTERS else f" if {command} asks what it reads"
+    return f"Try: {command} … < FILE, without {copier}. Keep it {several}{keep}."
+
+
+def _from_cold_cache(case: Case) -> str:
+    """The command that compares both ways with the files on disk."""
+    if case.pipeline is None:
+        return ""
+    new = in_place_of_cat(case.pipeline)
+    return case.attempt(new, cold=files(case.pipeline.commands[0]) or ())
 
 
 def _copies_files(case: Case, part: Part) -> bool:
@@ -96,8 +122,8 @@ def _copies_files(case: Case, part: Part) -> bool:
     return (
         not case.graph.before[index]
         and len(case.graph.after[index]) == 1
-        and stage.written_bytes >= max(BULK, 0.9 * stage.read_bytes)
-        and readahead.read_pages * PAGE >= 0.9 * stage.written_bytes
+        and passed_on(stage) >= max(BULK, 0.9 * taken(stage))
+        and readahead.read_pages * PAGE >= 0.9 * passed_on(stage)
         and stage.user_seconds <= COPYING * stage.cpu_seconds
     )
 
@@ -143,6 +169,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
             gain,
             "the least of the writer's wait, of the reader's less what the writer itself waited "
             "for input, and of the CPU seconds that could have overlapped but did not",
+            _other_blocks(case, index, "32k"),
         )
 
 
@@ -159,10 +186,13 @@ def small_calls(case: Case) -> Iterator[Finding]:
             made.append(f"{reads:,} reads of {mean_size(part.mean_read(), 1)}")
         if writes:
             made.append(f"{writes:,} writes of {mean_size(part.mean_write(), 1)}")
+        words = case.words(part.indexes[0]) if writes >= reads else None
+        new = case.rewritten(part.indexes[0], flushing_less(words)) if words else None
         yield Finding(
             "small-calls",
             "warning",
-            f"{part.name} made {listing(made)} on average: the calls cost more than the data.",
+            f"{part.name} made {listing(made)} on average: the calls cost more than the data"
+            f"{_taken_in_pieces(case, part) if writes > reads else ''}.",
             _larger_calls(part.command, reads > writes),
             part.indexes,
             (
@@ -172,6 +202,7 @@ def small_calls(case: Case) -> Iterator[Finding]:
             ),
             gain,
             f"the lesser of its system time and {duration(CALL_SECONDS)} for each call",
+            case.attempt(new),
         )
 
 
@@ -207,7 +238,14 @@ def cache_sized(case: Case) -> Iterator[Finding]:
             gain,
             "half of its system time, which is what copying from outside the cache added when "
             "measured, for the part of a block that exceeds half of the cache",
+            _other_blocks(case, part.indexes[0], "128k"),
         )
+
+
+def _other_blocks(case: Case, index: int, size: str) -> str:
+    """The command that tries other blocks of ``dd``."""
+    words = case.words(index)
+    return case.attempt(case.rewritten(index, with_blocks(words, size) if words else None))
 
 
 def _pipe_write(stage: Stage) -> tuple[float, int]:
@@ -242,7 +280,24 @@ def _larger_calls(command: str, reading: bool) -> str:
         return "Try: awk in place of the shell's read, which reads a pipe byte by byte."
     if reading:
         return "Try: a larger buffer for what it reads (64 KiB)."
-    return (
-        "Try: no flush after each line: without fflush(), grep --line-buffered, sed -u, "
-        "stdbuf -oL, python -u."
-    )
+    if command in COMMON_SHELLS:
+        return "Try: awk in place of the loop: the shell writes what each echo prints by itself."
+    flushes = {
+        "grep": "grep without --line-buffered",
+        "sed": "sed without -u",
+        **dict.fromkeys(AWKS, f"{command} without fflush()"),
+    }.get(command)
+    if command.startswith("python"):
+        flushes = f"{command} without -u, PYTHONUNBUFFERED and print(flush=True)"
+    if flushes is None:
+        return f"Try: no flush after each line in {command}, nor stdbuf -oL before it."
+    return f"Try: {flushes}, nor stdbuf -oL before it: it then writes larger pieces."
+
+
+def _taken_in_pieces(case: Case, part: Part) -> str:
+    """A clause on the stages that read small pieces because this one writes them."""
+    readers = set().union(*(case.graph.after[index] for index in part.indexes))
+    names = [
+        stage_label(case.run, (i,)) for i in sorted(readers) if _small(Part(case.run, (i,)))[0]
+    ]
+    return f", and {listing(names)} took them one by one" if names else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelined.analysis.rewriting import with_reader_in_front
 from pipelined.analysis.rules.rule import (
     BULK,
     PAGE,
@@ -14,7 +15,7 @@ from pipelined.analysis.rules.rule import (
     Part,
     readahead_evidence,
 )
-from pipelined.command_names import BARRIERS, COPIERS
+from pipelined.command_names import BARRIERS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Readahead
 from pipelined.wording import data_size, duration, percent
 
@@ -72,14 +73,16 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
         name = part.name
         covered = (readahead.coverage or 0.0) >= LOW_COVERAGE
         # cat writes more at a time than a pipe holds: without read-ahead it would take turns too
-        reader = "cat FILE" if covered else "dd bs=32k if=FILE"
+        reader = "cat" if covered else "dd bs=32k"
+        front = with_reader_in_front(case.pipeline, reader) if case.pipeline else None
+        new, names = front or (None, ())
+        takes = part.command in FILTERS and (case.pipeline is None or front is not None)
         yield Finding(
             "disk-not-overlapped",
             "warning",
             f"{name} computed {duration(cpu)} and waited {duration(stalled)} for disk by turns: "
             "no stage was on CPU while it waited.",
-            f"Try: a reader in front ({reader} | {part.command}), so that the disk works while "
-            f"{part.command} computes"
+            _reading(part.command, reader, takes=takes)
             + ("." if covered else "; or a larger read-ahead for that disk (read_ahead_kb)."),
             part.indexes,
             (
@@ -91,7 +94,27 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
             gain,
             "the least of its waiting with no stage on CPU, of its CPU seconds, and of the "
             "run's CPU time without disk waits",
+            case.attempt(new, cold=names),
         )
+
+
+def _reading(command: str, reader: str, *, takes: bool) -> str:
+    """How `command` gets its data while it computes; `takes`: from its standard input too."""
+    if takes:
+        file = "FILE" if reader == "cat" else "if=FILE"
+        return (
+            f"Try: a reader in front ({reader} {file} | {command} …), so that the disk works while "
+            f"{command} computes"
+        )
+    if command in WALKERS:
+        return (
+            "Try: its files into memory first, several at a time, if they fit (find DIR -type f "
+            "-print0 | xargs -0 -P 4 cat > /dev/null)"
+        )
+    return (
+        f"Try: its files into memory first, if they fit (cat FILE > /dev/null); or cat FILE | "
+        f"{command}, if it reads one file from its beginning to its end and can take it so"
+    )
 
 
 def readahead_useless(case: Case) -> Iterator[Finding]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import STORM
-from pipelined.analysis.rules.rule import Case, Evidence, Finding
+from pipelined.analysis.rewriting import more_at_a_time
+from pipelined.analysis.rules.rule import Case, Evidence, Finding, Part
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.wording import duration
 
@@ -27,19 +28,14 @@ def fork_storm(case: Case) -> Iterator[Finding]:
         gain = min(cpu, sum(case.run.levels[1:]))
         if not case.worth(gain):
             continue
-        if part.command == "xargs":
-            advice = "Try: more arguments at a time (xargs -n 1000, without -I)"
-        elif part.command in COMMON_SHELLS:
-            advice = "Try: one awk in place of the loop"
-        else:
-            advice = "Try: more work for each process"
+        words = case.words(part.indexes[0])
+        new = case.rewritten(part.indexes[0], more_at_a_time(words) if words else None)
         yield Finding(
             "fork-storm",
             "warning",
             f"{part.name} started {exited:,} processes that lived {duration(lived / exited)} "
             f"each; including their start they took {duration(cpu)} of CPU.",
-            f"{advice}, or a few long-lived workers (split -n r/4 --filter CMD, "
-            "parallel --pipe CMD).",
+            f"Try: {_fewer(case, part)}.",
             part.indexes,
             (
                 Evidence("children", exited, "count"),
@@ -50,7 +46,30 @@ def fork_storm(case: Case) -> Iterator[Finding]:
             gain,
             "the CPU seconds of the stage and its children, but no more than the time in which "
             "any stage was on CPU",
+            case.attempt(new, differs=True),
         )
+
+
+def _fewer(case: Case, part: Part) -> str:
+    """How the same work is done by fewer processes."""
+    if part.command == "find":
+        return (
+            "find … -exec CMD {} + in place of \\;: one process for many files. Output that names "
+            "or counts its files may differ"
+        )
+    if part.command == "xargs":
+        return (
+            "more arguments at a time (xargs -n 1000, without -I). Output that names or counts its "
+            "arguments may differ"
+        )
+    if part.command not in COMMON_SHELLS:
+        return "more work for each process"
+    before = {
+        case.run.stages[i].command for index in part.indexes for i in case.graph.before[index]
+    }
+    if before & {"find", "ls"}:
+        return r"xargs -d '\n' CMD in place of the loop: one process for many files"
+    return "one awk in place of the loop, or one program that treats all lines"
 
 
 def failed_execs(case: Case) -> Iterator[Finding]:

@@ -7,13 +7,15 @@ matter (`Case.worth`). Rules are registered in `analysis/findings.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.bottleneck import Bottleneck, bottleneck
 from pipelined.analysis.machine import Host
 from pipelined.analysis.pipe_graph import Graph, build_graph
+from pipelined.analysis.rewriting import Script, compare, matching
 from pipelined.analysis.sentence import stage_label
+from pipelined.analysis.shell_text import Command, Pipeline, Word
 from pipelined.runs import Readahead, Run, Stage, total_readahead
 
 __all__ = [
@@ -27,8 +29,10 @@ __all__ = [
     "Evidence",
     "Finding",
     "Part",
+    "passed_on",
     "ratio",
     "readahead_evidence",
+    "taken",
 ]
 
 #: The page with a section for each id; the id is its anchor.
@@ -75,6 +79,9 @@ class Finding:
     """Upper bound of the wall time that could be saved; None if it is not known."""
     gain_reason: str = ""
     """How that bound was computed; empty if there is none."""
+    command: str = ""
+    """What to paste into a shell, to compare the pipeline with what is advised; empty if the
+    pipeline's text is not known, or other text is not certain to be what is advised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +128,35 @@ class Case:
     bottleneck: Bottleneck | None
     parts: tuple[Part, ...]
     """All stages of the run, in their order."""
+    script: Script | None = None
+    """What is known of the run's command."""
+    pipeline: Pipeline | None = None
+    """Its commands, each with the index of its stage; None if they are not certain."""
 
     @classmethod
-    def of(cls, run: Run, host: Host) -> Case:
+    def of(cls, run: Run, host: Host, script: Script | None = None) -> Case:
         parts = tuple(Part(run, tuple(indexes)) for indexes in run.by_place().values())
-        return cls(run, host, build_graph(run), bottleneck(run), parts)
+        pipeline = matching(script, run)
+        return cls(run, host, build_graph(run), bottleneck(run), parts, script, pipeline)
+
+    def words(self, index: int) -> Command | None:
+        """The command of a stage; None if it is not known."""
+        return self.pipeline.commands[index] if self.pipeline else None
+
+    def attempt(
+        self, new: Pipeline | None, *, differs: bool = False, cold: Sequence[Word] = ()
+    ) -> str:
+        """The command that compares the run's pipeline with `new`; empty if there is none."""
+        if self.script is None or self.pipeline is None or new is None:
+            return ""
+        return compare(self.script, self.pipeline, new, differs=differs, cold=cold)
+
+    def rewritten(self, index: int, command: Command | None) -> Pipeline | None:
+        """The run's pipeline with another command at `index`."""
+        if self.pipeline is None or command is None:
+            return None
+        commands = self.pipeline.commands
+        return Pipeline((*commands[:index], command, *commands[index + 1 :]))
 
     @property
     def wall(self) -> float:
@@ -155,6 +186,16 @@ def readahead_evidence(readahead: Readahead) -> Iterator[Evidence]:
     ):
         if value is not None:
             yield Evidence(name, value, "ratio")
+
+
+def taken(stage: Stage) -> int:
+    """Bytes that a stage took in: from its pipes if what else it read is known apart."""
+    return stage.read_bytes if stage.flow.taken is None else stage.flow.taken
+
+
+def passed_on(stage: Stage) -> int:
+    """Bytes that a stage passed on: through its pipes if what else it wrote is known apart."""
+    return stage.written_bytes if stage.flow.passed_on is None else stage.flow.passed_on
 
 
 def ratio(part: float, whole: float) -> float:

@@ -3,18 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from math import ceil
 
-from pipelined.analysis.bottleneck import LARGE, share
-from pipelined.analysis.rules.rule import BULK, Case, Evidence, Finding, Part, ratio
+from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
+from pipelined.analysis.rewriting import swapped
+from pipelined.analysis.rules.faster import faster
+from pipelined.analysis.rules.rule import (
+    BULK,
+    Case,
+    Evidence,
+    Finding,
+    Part,
+    passed_on,
+    ratio,
+    taken,
+)
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import BY_LINE
 from pipelined.runs import Stage
 from pipelined.wording import duration, listing, percent
 
-__all__ = ["barrier", "ceiling", "idle_stage", "more_stages_than_cores"]
+__all__ = ["barrier", "ceiling", "idle_stage"]
 
-#: A stage on CPU for this share of the run is the ceiling, if others wait for it.
+#: A stage on CPU, or waiting for one, for this share of the run is the ceiling, if others wait.
 CEILING = 0.90
 #: A stage on more CPUs than this is parallel already.
 PARALLEL = 1.05
@@ -24,26 +36,19 @@ IDLE = 0.90
 SHRINKS = 0.5
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
 PASSED_ON = 4096
-#: A pipeline that uses a lower share of the CPUs lacks them because of other work, or of a limit.
-SATURATED = 0.8
-#: What does the same work on several CPUs.
-PARALLEL_COUNTERPARTS: Mapping[str, str] = {
-    "bzip2": "lbzip2",
-    "gzip": "pigz",
-    "sort": "sort --parallel=N with LC_ALL=C",
-    "xz": "xz -T0",
-    "zstd": "zstd -T0",
-}
 
 
 def ceiling(case: Case) -> Iterator[Finding]:
-    """One stage computes all the time, on one CPU, and the others wait for it."""
+    """One stage computes whenever it can, on one CPU, and the others wait for it."""
     found, run = case.bottleneck, case.run
-    if found is None or found.kind != "cpu" or len(found.stages) > 1:
-        return
-    if not CEILING <= found.cpu_share <= PARALLEL or not (found.waiters or found.ended):
+    if found is None or len(found.stages) > 1 or not (found.waiters or found.ended):
         return
     (index,) = found.stages
+    queued = share(run.stages[index], "runqueue", case.wall)
+    # it would have computed while others used its CPU
+    busy = LARGE <= found.cpu_share <= PARALLEL and found.cpu_share + queued >= CEILING
+    if not busy:
+        return
     cpu = run.stages[index].cpu_seconds
     others = [stage for other, stage in enumerate(run.stages) if other != index]
     second = max(others, key=lambda stage: stage.cpu_seconds)
@@ -51,28 +56,29 @@ def ceiling(case: Case) -> Iterator[Finding]:
     gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free)
     if not case.worth(gain):
         return
-    parallel = PARALLEL_COUNTERPARTS.get(found.command)
-    if found.command == "xargs":
-        parallel = "several processes at a time (xargs -P)"
+    words = case.words(index)
+    advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
+    new = case.rewritten(index, words.with_program(program)) if words and program else None
+    wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
         "ceiling",
-        "advice",
-        f"{stage_label(run, found.stages)} was on CPU {percent(found.cpu_share)} of the run and "
-        f"the others waited for it; the next busiest, {second.command}, took "
+        "advice" if advice else "note",
+        f"{stage_label(run, found.stages)} was on CPU {percent(found.cpu_share)} of the run"
+        f"{wanted}; the others waited for it. The next busiest, {second.command}, took "
         f"{duration(second.cpu_seconds)} of CPU.",
-        f"Try: {parallel}."
-        if parallel
-        else "Try: split its work over two stages (sed -e A -e B is sed A | sed B), or over "
-        "several of it (split -n r/4 --filter CMD, parallel --pipe).",
+        f"Try: {advice}." if advice else "",
         found.stages,
         (
             Evidence("on CPU", cpu, "seconds"),
             Evidence("next busiest stage on CPU", second.cpu_seconds, "seconds"),
             Evidence("CPUs that it could use", free, "count"),
         ),
-        gain,
+        gain if advice else None,
         "its CPU seconds, less those of the next busiest stage or, if more, an even share on "
-        f"each of the {free:.1f} CPUs that the others leave",
+        f"each of the {free:.1f} CPUs that the others leave"
+        if advice
+        else "",
+        case.attempt(new, differs=True),
     )
 
 
@@ -107,6 +113,7 @@ def idle_stage(case: Case) -> Iterator[Finding]:
             ),
             min(gain, case.wall),
             "the CPU seconds of the stage before it, for the share that is thrown away",
+            case.attempt(swapped(case.pipeline, source) if case.pipeline else None),
         )
 
 
@@ -139,46 +146,21 @@ def barrier(case: Case) -> Iterator[Finding]:
         "advice",
         sentence,
         f"Try: put {run.stages[behind[0]].command} before {found.command}, if it takes each line "
-        f"by itself. It passes on {percent(passed)} of the bytes.",
+        f"by itself and the order of the result does not matter. It passes on {percent(passed)} of "
+        "the bytes.",
         (*found.stages, *behind),
         (*evidence, Evidence("passed on", passed, "ratio")),
         gain,
         f"the CPU seconds of {found.command}, for the share that would not reach it",
-    )
-
-
-def more_stages_than_cores(case: Case) -> Iterator[Finding]:
-    """More threads of the run want a CPU than there are CPUs."""
-    run, wall = case.run, case.wall
-    queued = sum(stage.states["runqueue"] for stage in run.stages)
-    wanted = (run.cpu_seconds + queued) / wall
-    longest = max(share(stage, "runqueue", wall) for stage in run.stages)
-    busiest = max(stage.cpu_seconds for stage in run.stages)
-    gain = min(longest * wall, wall - busiest)
-    saturated = run.cores_used >= SATURATED * case.host.cores
-    if wanted <= case.host.cores or not saturated or longest < LARGE or not case.worth(gain):
-        return
-    yield Finding(
-        "more-stages-than-cores",
-        "advice",
-        f"The pipeline could use {wanted:.1f} CPUs on average and there are {case.host.cores}: "
-        f"its stages waited {duration(queued)} for a free one.",
-        "Try: fewer at a time: join light stages (sed A | sed B is sed -e A -e B), lower "
-        "xargs -P; or more CPUs.",
-        (),
-        (
-            Evidence("in the run queue", queued, "seconds"),
-            Evidence("CPUs wanted", wanted, "count"),
-            Evidence("CPUs", case.host.cores, "count"),
+        case.attempt(
+            swapped(case.pipeline, found.stages[0]) if case.pipeline else None, differs=True
         ),
-        gain,
-        "the longest wait of one stage, but no more than the run less the busiest stage's CPU time",
     )
 
 
 def _passed_on(stage: Stage) -> float | None:
     """Share of its input that a stage passes on; None unless it works by line and shrinks it."""
-    passed = ratio(stage.written_bytes, stage.read_bytes)
-    shrinks = stage.read_bytes >= BULK and passed <= SHRINKS
-    shrinks = shrinks and stage.written_bytes >= PASSED_ON
+    passed = ratio(passed_on(stage), taken(stage))
+    shrinks = taken(stage) >= BULK and passed <= SHRINKS
+    shrinks = shrinks and passed_on(stage) >= PASSED_ON
     return passed if shrinks and stage.command in BY_LINE else None

@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other ways to write a pipeline, and the command that compares one with what it is now.
+
+Every function returns None unless the other way is certain to be what the advice says. Nothing is
+run here, and no file is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelined.analysis.shell_text import Command, Pipeline, Word, parse, plain
+from pipelined.command_names import AWKS, FILTERS, SHELLS
+from pipelined.runs import Run
+
+__all__ = [
+    "COUNT",
+    "Script",
+    "compare",
+    "counted_by_grep",
+    "counted_in_hash",
+    "files",
+    "flushing_less",
+    "in_place_of_cat",
+    "joined",
+    "matching",
+    "more_at_a_time",
+    "swapped",
+    "with_blocks",
+    "with_option",
+    "with_reader_in_front",
+]
+
+#: Counts equal lines as ``uniq -c`` prints them, in no order.
+COUNT = """awk '{ n[$0]++ } END { for (l in n) printf "%7d %s\\n", n[l], l }'"""
+
+_GREPS = frozenset({"grep", "egrep", "fgrep"})
+#: Short options that take a word, of programs whose other words are files that they read ...
+_VALUED: Mapping[str, str] = {
+    **dict.fromkeys(AWKS, "Fvf"),
+    **dict.fromkeys(_GREPS, "efmABCdD"),
+    "bzip2": "",
+    "cat": "",
+    "cut": "bcdf",
+    "gzip": "S",
+    "head": "nc",
+    "md5sum": "",
+    "sed": "efl",
+    "sha256sum": "",
+    "sort": "koStT",
+    "tac": "s",
+    "tail": "nc",
+    "wc": "",
+    "xz": "FCMTS",
+    "zcat": "",
+    "zstd": "oDTM",
+}
+#: ... of which the first one is not a file unless one of these options is given.
+_PROGRAM_OPTIONS: Mapping[str, str] = {
+    **dict.fromkeys(AWKS, "f"),
+    **dict.fromkeys((*_GREPS, "sed"), "ef"),
+}
+#: Long options without a value, as far as they are known not to take the next word.
+_FLAGS = re.compile(
+    "--(count|decompress|extended-regexp|fixed-strings|ignore-case|invert-match|line-buffered|"
+    "null-data|numeric-sort|only-matching|quiet|regexp-extended|reverse|silent|stable|stdout|"
+    "unbuffered|unique|version-sort|word-regexp)"
+)
+#: Options with which they write their files, or walk through folders.
+_ELSEWHERE: Mapping[str, frozenset[str]] = {
+    "sed": frozenset("i"),
+    **dict.fromkeys(_GREPS, frozenset("rR")),
+}
+#: Programs that read no standard input.
+_GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", "ps", "seq", "yes"})
+#: Scripts that end as another program.
+_SCRIPTS = {"egrep": "grep", "fgrep": "grep", "gunzip": "gzip", "zcat": "gzip"}
+#: Programs that treat several files as one, whatever they are called.
+_TAKES_MANY = frozenset({*AWKS, "cut", "sed", "sort"})
+#: A script of sed that treats each line by itself: s/A/B/ without other effects, or /A/d.
+_BY_ITSELF = re.compile(
+    r"s([^\w\s\\])(?!\1)(?:\\.|(?!\1)[^\\])+\1(?:\\.|(?!\1)[^\\])*\1[gI0-9]*|/(?:\\.|[^/\\])+/d"
+)
+#: An awk program that is one action for each line.
+_ONE_ACTION = re.compile(r"\{[^{}]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is known of the command of a run."""
+
+    text: str
+    """For a shell."""
+    own_input: bool = False
+    """It reads nothing from our standard input, whatever its first command is."""
+    locale: str | None = None
+    """By which programs sort, if it sets none; None if it is not known."""
+
+    @classmethod
+    def of_arguments(cls, run: Run) -> Script | None:
+        """From the command lines of a run's stages; None unless all are known."""
+        lines = [stage.arguments for stage in run.stages]
+        return cls(" | ".join(filter(None, lines))) if lines and all(lines) else None
+
+    @property
+    def standalone(self) -> bool:
+        """Whether it does the same with no input."""
+        found = parse(self.text)
+        return found is not None and (self.own_input or not _reads_stdin(found.commands[0]))
+
+
+def matching(script: Script | None, run: Run) -> Pipeline | None:
+    """The script's pipeline, if its commands are the run's stages one by one."""
+    found = parse(script.text) if script else None
+    if found is None or run.nested or len(found.commands) != len(run.stages):
+        return None
+    if {stage.command for stage in run.stages} & set(SHELLS):
+        return None  # a part that the shell runs itself
+    edges = {(index, index + 1) for index in range(len(run.stages) - 1)}
+    programs = [command.program for command in found.commands]
+    named = [_SCRIPTS.get(name, name)[:15] for name in programs]
+    same = named == [_SCRIPTS.get(stage.command, stage.command) for stage in run.stages]
+    return found if same and set(run.edges) == edges else None
+
+
+def compare(
+    script: Script,
+    old: Pipeline,
+    new: Pipeline,
+    *,
+    differs: bool = False,
+    cold: Sequence[Word] = (),
+) -> str:
+    """The command that compares two ways, for a shell; empty if they need an input that is gone.
+
+    `differs`: their outputs need not be the same. `cold`: files that both read from disk.
+    """
+    if not script.standalone or not all(word.literal for word in cold):
+        return ""
+    texts = [old.text, new.text]
+    if differs:
+        # grep and tar do less if their own output is /dev/null
+        texts = [f"{text} | cat > /dev/null" for text in texts]
+    options = [f"--cold {word.text}" for word in cold]
+    return " ".join(["pipelined compare", *options, *map(shlex.quote, texts)])
+
+
+def files(command: Command) -> tuple[Word, ...] | None:
+    """The files that a command names to read; None if that is not known."""
+    valued = _VALUED.get(command.program)
+    if valued is None:
+        return None
+    names: list[Word] = []
+    by_option = False
+    words = iter(command.arguments)
+    for word in words:
+        value = word.value
+        if value == "--":
+            names.extend(words)
+        elif value.startswith("--"):
+            if "=" not in value and not _FLAGS.fullmatch(value):
+                return None
+            by_option |= value.startswith(("--file=", "--expression=", "--regexp="))
+        elif value.startswith("-") and value != "-":
+            at = next((i for i, letter in enumerate(value) if i and letter in valued), None)
+            if set(value[1:at]) & _ELSEWHERE.get(command.program, frozenset()):
+                return None
+            if at is not None:
+                by_option |= value[at] in _PROGRAM_OPTIONS.get(command.program, "")
+                if at == len(value) - 1 and next(words, None) is None:
+                    return None
+        elif command.program in AWKS and names and re.match(r"[A-Za-z_]\w*=", value):
+            return None  # a variable between the files
+        else:
+            names.append(word)
+    if command.program in _PROGRAM_OPTIONS and not by_option:
+        del names[:1]
+    return tuple(names)
+
+
+def in_place_of_cat(old: Pipeline) -> Pipeline | None:
+    """Without the ``cat`` or ``dd`` in front: the second command opens the files."""
+    if len(old.commands) < 2:
+        return None
+    first, second, *rest = old.commands
+    names: Sequence[Word] | None = None
+    if first.source and not first.arguments and first.program == "cat":
+        return _of([second.with_source(first.source), *rest])
+    if first.program == "cat" and not any(w.value.startswith("-") for w in first.arguments):
+        names = first.arguments
+    elif first.program == "dd" and all(w.value[:3] in ("if=", "bs=") for w in first.arguments):
+        names = [
+            Word(word.text[3:], word.value[3:], word.literal)
+            for word in first.arguments
+            if word.text.startswith("if=")
+        ]
+    if not names or first.source or first.start or first.assignments:
+        return None
+    if len(names) == 1 and names[0].literal:
+        return _of([second.with_source(names[0]), *rest])
+    if files(second) != () or not (_as_one(second) or second.program in _GREPS):
+        return None
+    arguments = (*second.arguments, *names)
+    if second.program in _GREPS:
+        arguments = (plain("-h"), *arguments)
+    return _of([second.with_arguments(*arguments), *rest])
+
+
+def with_reader_in_front(old: Pipeline, reader: str) -> tuple[Pipeline, tuple[Word, ...]] | None:
+    """With a reader of its files before the first command, and these files.
+
+    `reader` is ``cat`` or ``dd bs=32k``, which takes one file only.
+    """
+    first = old.commands[0]
+    names = files(first) or ()
+    if first.program not in FILTERS or any(word.value == "-" for word in names):
+        return None
+    if first.source and not names:
+        names = (first.source,)
+    several = len(names) != 1 or not names[0].literal
+    if not names or (several and (reader != "cat" or not _as_one(first))):
+        return None
+    given = [names[0]] if reader == "cat" else [Word(f"if={names[0].text}", "", True)]
+    given = [*given, *names[1:]]
+    words = tuple(map(plain, reader.split()))
+    front = Command((), (*words, *given), None, 0, None)
+    behind = first.with_source(None).with_arguments(*_without(first, names))
+    return _of([front, behind, *old.commands[1:]]), tuple(names)
+
+
+def swapped(old: Pipeline, index: int) -> Pipeline | None:
+    """With the command at `index` and the one after it in turned order."""
+    one, other = old.commands[index : index + 2]
+    names = files(one)
+    if (
+        names is None
+        or files(other) != ()
+        or len(names) > 1
+        or any(not word.literal or word.value == "-" for word in names)
+    ):
+        return None
+    if names:
+        other = other.with_arguments(*other.arguments, *names)
+        one = one.with_arguments(*_without(one, names))
+    elif one.source:
+        one, other = one.with_source(None), other.with_source(one.source)
+    return _of([*old.commands[:index], other, one, *old.commands[index + 2 :]])
+
+
+def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
+    """``sort | uniq -c`` as a count in a hash, then sorted; ``sort | uniq`` as ``sort -u``."""
+    sort, uniq = old.commands[index : index + 2]
+    names = files(sort)
+    options = [word.value for word in sort.arguments if word not in (names or ())]
+    if names is None or sort.program != "sort" or uniq.program != "uniq" or options:
+        return None
+    arguments = [word.value for word in uniq.arguments]
+    before, behind = old.commands[:index], old.commands[index + 2 :]
+    if arguments == []:
+        return _of([*before, sort.with_arguments(plain("-u"), *sort.arguments), *behind])
+    if arguments != ["-c"]:
+        return None
+    parsed = parse(COUNT)
+    assert parsed is not None
+    (awk,) = parsed.commands
+    awk = awk.with_arguments(*awk.arguments, *names).with_source(sort.source)
+    after = [] if behind and behind[0].program == "sort" else [_sorted_by_line(sort)]
+    return _of([*before, awk, *after, *behind])
+
+
+def _sorted_by_line(sort: Command) -> Command:
+    """The sort of what ``uniq -c`` prints by the lines that it counted."""
+    return sort.with_source(None).with_arguments(plain("-k2"))
+
+
+def counted_by_grep(old: Pipeline, index: int) -> Pipeline | None:
+    """``grep A FILE | wc -l`` as ``grep -c A FILE``."""
+    grep, wc = old.commands[index : index + 2]
+    names = files(grep)
+    if [word.value for word in wc.arguments] != ["-l"] or names is None or len(names) > 1:
+        return None
+    if any(not word.literal for word in names):
+        return None
+    # -o prints more lines than it matches; -A, -B, -C and -c print others
+    options = [word.value for word in grep.arguments if word.value.startswith("-")]
+    if any(not re.fullmatch(r"-[EFGPainvwxhe]+", option) for option in options):
+        return None
+    counting = grep.with_arguments(plain("-c"), *grep.arguments)
+    return _of([*old.commands[:index], counting, *old.commands[index + 2 :]])
+
+
+def joined(old: Pipeline, indexes: Sequence[int]) -> Pipeline | None:
+    """Some commands in a row as one: several ``sed``, or ``grep`` and ``awk``."""
+    chosen = [old.commands[index] for index in indexes]
+    one = _joined_seds(chosen) if chosen[0].program == "sed" else _joined_grep(chosen)
+    if one is None:
+        return None
+    return _of([*old.commands[: indexes[0]], one, *old.commands[indexes[-1] + 1 :]])
+
+
+def _joined_seds(chosen: Sequence[Command]) -> Command | None:
+    first = chosen[0]
+    scripts: list[Word] = []
+    extended = set()
+    names: tuple[Word, ...] = ()
+    for command in chosen:
+        read = files(command)
+        if read is None or (read and command is not first) or command.assignments or command.start:
+            return None
+        names = names or read
+        rest = list(_without(command, read))
+        extended.add(bool(rest) and rest[0].value in ("-E", "-r"))
+        rest = rest[1:] if rest and rest[0].value in ("-E", "-r") else rest
+        if len(rest) % 2 == 0 and all(word.value == "-e" for word in rest[::2]):
+            rest = rest[1::2]
+        if not rest or any(not _BY_ITSELF.fullmatch(word.value) for word in rest):
+            return None
+        scripts += rest
+    if len(extended) > 1:
+        return None
+    options = [plain("-E")] if extended == {True} else []
+    words = [word for script in scripts for word in (plain("-e"), script)]
+    return first.with_arguments(*options, *words, *names)
+
+
+def _joined_grep(chosen: Sequence[Command]) -> Command | None:
+    """``grep foo | awk '{ … }'``: a pattern of letters and digits is the same for both."""
+    if len(chosen) != 2:
+        return None
+    grep, awk = chosen
+    names = files(grep)
+    if names is None or len(names) > 1 or files(awk) != () or not awk.arguments:
+        return None
+    words = _without(grep, names)
+    program = awk.arguments[-1]
+    if len(words) != 1 or not re.fullmatch(r"[\w ]+", words[0].value, re.ASCII):
+        return None
+    if not _ONE_ACTION.fullmatch(program.value) or any(not word.literal for word in names):
+        return None
+    selecting = f"/{words[0].value}/ {program.value}"
+    text = Word(shlex.quote(selecting), selecting, True)
+    merged = awk.with_arguments(*awk.arguments[:-1], text, *names)
+    return merged.with_source(grep.source)
+
+
+def more_at_a_time(command: Command) -> Command | None:
+    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``."""
+    values = [word.value for word in command.arguments]
+    if command.program == "find":
+        once = values.count("{}") == 1 and values.count(";") == 1
+        if once and values.index(";") == values.index("{}") + 1 and values.count("-exec") == 1:
+            at = values.index(";")
+            words = command.arguments
+            return command.with_arguments(*words[:at], plain("+"), *words[at + 1 :])
+    if command.program == "xargs":
+        words = command.arguments
+        if values[:1] == ["-n1"]:
+            return command.with_arguments(plain("-n"), plain("1000"), *words[1:])
+        if values[:2] == ["-n", "1"]:
+            return command.with_arguments(plain("-n"), plain("1000"), *words[2:])
+        # one argument per line, at the end of the command: what -I does, but many at once
+        last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
+        if last and not any("{}" in value for value in values[1:-1]):
+            return command.with_arguments(plain("-d"), plain(r"'\n'"), *words[1:-1])
+    return None
+
+
+def with_blocks(command: Command, size: str) -> Command | None:
+    """``dd`` with other blocks, if it copies all whatever they are."""
+    values = [word.value.partition("=")[0] for word in command.arguments]
+    if command.program != "dd" or "bs" not in values or {"count", "skip", "seek"} & set(values):
+        return None
+    words = [
+        plain(f"bs={size}") if v == "bs" else word
+        for v, word in zip(values, command.arguments, strict=True)
+    ]
+    return command.with_arguments(*words)
+
+
+def with_option(command: Command, *options: str) -> Command:
+    """With options in front of its arguments."""
+    return command.with_arguments(*map(plain, options), *command.arguments)
+
+
+def flushing_less(command: Command) -> Command | None:
+    """Without what makes a program write each line at once."""
+    if command.words[0].value == "stdbuf":
+        return command.without_prefix()
+    switch = {"grep": "--line-buffered", "sed": "-u"}.get(command.program)
+    kept = [word for word in command.arguments if word.value != switch]
+    return command.with_arguments(*kept) if len(kept) < len(command.arguments) else None
+
+
+def _as_one(command: Command) -> bool:
+    """Whether several files are to it as if they were one."""
+    asks = any(re.search("FNR|FILENAME|getline", word.value) for word in command.arguments)
+    return command.program in _TAKES_MANY and not asks
+
+
+def _reads_stdin(command: Command) -> bool:
+    """Whether it may read its standard input."""
+    if command.source is not None or command.program in _GENERATORS:
+        return False
+    if command.program == "tar":
+        values = [word.value for word in command.arguments]
+        return not values or "c" not in values[0] or "-" in values
+    if command.program == "dd":
+        return not any(word.value.startswith("if=") for word in command.arguments)
+    names = files(command)
+    return not names or any(word.value == "-" for word in names)
+
+
+def _without(command: Command, names: Iterable[Word]) -> tuple[Word, ...]:
+    """The arguments that are none of these."""
+    gone = [id(word) for word in names]
+    return tuple(word for word in command.arguments if id(word) not in gone)
+
+
+def _of(commands: Sequence[Command]) -> Pipeline:
+    return Pipeline(tuple(commands))

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about waiting for a free CPU: because of others, of a limit, or of the run's own stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
+from pipelined.analysis.rules.rule import Case, Evidence, Finding
+from pipelined.analysis.sentence import stage_label
+from pipelined.wording import duration, listing, percent
+
+__all__ = ["cpu_contention", "cpu_limit", "more_stages_than_cores"]
+
+#: A pipeline that uses a lower share of the CPUs lacks them because of other work, or of a limit.
+SATURATED = 0.8
+#: Others that keep fewer CPUs busy than this take none from the run.
+TAKEN = 0.25
+
+
+def cpu_contention(case: Case) -> Iterator[Finding]:
+    """A stage waits for a CPU because programs outside the pipeline use them."""
+    run, cores = case.run, case.host.cores
+    around = run.surroundings
+    if around is None or around.others_cores is None or around.others_cores < TAKEN:
+        return
+    index, waited, gain = _longest_wait(case)
+    wanted = run.cores_used + _queued(case) / case.wall
+    own_fault = wanted > cores and run.cores_used >= SATURATED * cores
+    # a wake-up takes its time on an idle CPU too: then CPUs are left
+    crowded = run.cores_used + around.others_cores >= SATURATED * cores
+    if own_fault or not crowded or waited < NOTABLE or not case.worth(gain):
+        return
+    others = [
+        f"{other.pipeline} ({duration(other.cpu_seconds)} of CPU)" for other in around.pipelines
+    ]
+    who = f" The busiest pipelines among them: {listing(others)}." if others else ""
+    yield Finding(
+        "cpu-contention",
+        "advice",
+        f"{stage_label(run, (index,))} waited {percent(waited)} of the run for a free CPU: the "
+        f"pipeline used {run.cores_used:.1f} of {cores} CPUs, programs outside it "
+        f"{around.others_cores:.1f}.{who}",
+        "Try: it when the others are done, or start them with nice. Compare its times only with "
+        "runs that had as much CPU.",
+        (index,),
+        (
+            Evidence("longest wait in the run queue", waited * case.wall, "seconds"),
+            Evidence("CPUs used by others", around.others_cores, "count"),
+            Evidence("CPUs wanted", wanted, "count"),
+            Evidence("CPUs", cores, "count"),
+        ),
+        gain,
+        _WAIT_BOUND,
+    )
+
+
+def cpu_limit(case: Case) -> Iterator[Finding]:
+    """The CPU limit of a cgroup holds the stages back."""
+    run, around = case.run, case.run.surroundings
+    if around is None or around.throttled_seconds is None:
+        return
+    index, waited, gain = _longest_wait(case)
+    throttled = around.throttled_seconds
+    if throttled < NOTABLE * case.wall or waited < NOTABLE or not case.worth(gain):
+        return
+    yield Finding(
+        "cpu-limit",
+        "advice",
+        f"The CPU limit of a cgroup held its tasks back for {duration(throttled)}, summed over "
+        f"CPUs; {stage_label(run, (index,))} waited {percent(waited)} of the run for a CPU.",
+        "Try: a higher limit (CPUQuota= of the unit, --cpus or limits.cpu of the container), or "
+        "fewer stages and workers at a time.",
+        (index,),
+        (
+            Evidence("held back by the limit", throttled, "seconds"),
+            Evidence("longest wait in the run queue", waited * case.wall, "seconds"),
+            Evidence("CPUs used", run.cores_used, "count"),
+        ),
+        gain,
+        _WAIT_BOUND,
+    )
+
+
+def more_stages_than_cores(case: Case) -> Iterator[Finding]:
+    """More threads of the run want a CPU than there are CPUs."""
+    run, cores = case.run, case.host.cores
+    queued = _queued(case)
+    wanted = run.cores_used + queued / case.wall
+    _, longest, gain = _longest_wait(case)
+    saturated = run.cores_used >= SATURATED * cores
+    if wanted <= cores or not saturated or longest < LARGE or not case.worth(gain):
+        return
+    yield Finding(
+        "more-stages-than-cores",
+        "advice",
+        f"The pipeline could use {wanted:.1f} CPUs on average and there are {cores}: its stages "
+        f"waited {duration(queued)} for a free one.",
+        f"Try: fewer at a time: join light stages, or at most {cores} workers (xargs -P {cores}); "
+        "or more CPUs.",
+        (),
+        (
+            Evidence("in the run queue", queued, "seconds"),
+            Evidence("CPUs wanted", wanted, "count"),
+            Evidence("CPUs", cores, "count"),
+        ),
+        gain,
+        _WAIT_BOUND,
+    )
+
+
+_WAIT_BOUND = (
+    "the longest wait of one stage, but no more than the run less the busiest stage's CPU time"
+)
+
+
+def _queued(case: Case) -> float:
+    return sum(stage.states["runqueue"] for stage in case.run.stages)
+
+
+def _longest_wait(case: Case) -> tuple[int, float, float]:
+    """The stage that waited longest for a CPU, its share of the run, and the bound of the gain."""
+    run, wall = case.run, case.wall
+    waits = [share(stage, "runqueue", wall) for stage in run.stages]
+    longest = max(waits)
+    busiest = max(stage.cpu_seconds for stage in run.stages)
+    return waits.index(longest), longest, min(longest * wall, wall - busiest)

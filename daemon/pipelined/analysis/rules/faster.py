@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What does the work of a stage that is on CPU all the time in less time, by what the stage is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pipelined.analysis.rules.rule import passed_on, taken
+from pipelined.analysis.shell_text import Command
+from pipelined.command_names import AWKS, COMMON_SHELLS
+from pipelined.runs import Stage
+
+__all__ = ["faster"]
+
+#: Programs that compress.
+_CODECS = frozenset({"bzip2", "gzip", "lz4", "pigz", "xz", "zstd"})
+#: A codec that passes on more than this for each byte it takes decompresses.
+_GROWS = 1.05
+#: What compresses on all CPUs: words, and the program in place of the stage's.
+_COMPRESS: Mapping[str, tuple[str, str]] = {
+    "bzip2": ("lbzip2, which writes the same format on all CPUs; or zstd -T0", "lbzip2"),
+    "gzip": (
+        "pigz, which writes the same format on all CPUs; or zstd -T0, which is faster",
+        "pigz",
+    ),
+    "xz": ("xz -T0, which works on all CPUs; or zstd -T0, which is faster", "xz -T0"),
+    "zstd": ("zstd -T0, which works on all CPUs", "zstd -T0"),
+}
+#: The same for decompressing.
+_DECOMPRESS: Mapping[str, tuple[str, str]] = {
+    "bzip2": ("lbzip2, which decompresses on all CPUs", "lbzip2"),
+    "gzip": (
+        "a format that is faster to read, such as zstd, if you choose it. pigz does not decompress "
+        "in parallel; rapidgzip does",
+        "",
+    ),
+    "xz": (
+        "xz -T0 (5.4 or newer), if the file has several blocks, as xz -T0 writes them; or a format "
+        "that is faster to read, such as zstd",
+        "xz -T0",
+    ),
+}
+#: Filters that treat each line by itself and keep no sums: parts of their input can be treated
+#: apart, and the results put together.
+_SPLITS = frozenset({"cut", "egrep", "fgrep", "grep", "sed", "tr"})
+
+
+def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]:
+    """What to try, in words, and the program to put in place of the stage's; both may be empty.
+
+    `words` is its command, if that is known; `workers` is how many processes have a CPU each.
+    """
+    if stage.command in _CODECS:
+        return _codec(stage, words)
+    if stage.command == "xargs":
+        return f"several processes at a time (xargs -P {workers})", ""
+    if stage.command == "sort":
+        return "more memory (sort -S), with which it sorts on several CPUs; or LC_ALL=C", ""
+    if stage.command in _SPLITS:
+        parts = (
+            "parts of its input at once, if the order of lines does not matter (split -n "
+            f"r/{workers} --filter CMD)"
+        )
+        if stage.command == "sed":
+            parts = f"two stages for its work (sed -e A -e B is sed A | sed B), or {parts}"
+        return parts, ""
+    if stage.command in COMMON_SHELLS:
+        return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
+    if stage.command in AWKS:
+        return (
+            "less input for it: cut or grep before it drops columns or lines for less CPU; or "
+            "mawk, if it is gawk",
+            "",
+        )
+    return "", ""
+
+
+def _codec(stage: Stage, words: Command | None) -> tuple[str, str]:
+    if words is None or words.program != stage.command:  # a script in front: zcat
+        options = []
+        expands = passed_on(stage) > _GROWS * taken(stage)
+    else:
+        options = [word.value for word in words.arguments]
+        expands = any(re.fullmatch(r"-[a-z0-9]*d[a-z0-9]*|--decompress", o) for o in options)
+    advice, program = (_DECOMPRESS if expands else _COMPRESS).get(stage.command, ("", ""))
+    if any(option.startswith(("-T", "--threads")) for option in options) or not advice:
+        lower = "a format that is faster to read" if expands else "a lower level, such as -1"
+        return f"{lower}; it cannot use more CPUs for this input", ""
+    # other options have other meanings, or names of files in place
+    flags = all(option[:1] == "-" and set(option[1:]) <= set("0123456789cdk") for option in options)
+    return advice, program if flags else ""

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about sort: its temporary files, the locale it compares in, and sorting only to count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelined.analysis.bottleneck import share
+from pipelined.analysis.rewriting import COUNT, counted_in_hash, with_option
+from pipelined.analysis.rules.rule import (
+    BULK,
+    Case,
+    Evidence,
+    Finding,
+    passed_on,
+    ratio,
+    taken,
+)
+from pipelined.analysis.sentence import stage_label
+from pipelined.wording import data_size, duration, percent
+
+__all__ = ["count_in_hash", "sort_locale", "sort_spills"]
+
+#: A sort that is on CPU for this share of the run is most of it.
+MOST = 0.5
+#: ``uniq`` that passes on a lower share of its input counts lines that repeat ten times.
+REPEATS = 0.1
+#: Memory that sort takes for each byte of its input: lines of 12 bytes have a record of 32 each.
+MEMORY = 4
+#: A larger buffer than this is not advised without asking for the memory there is (MiB).
+LARGEST = 1024
+#: Locales in which sort compares bytes.
+BYTES = ("C", "POSIX")
+
+
+def sort_spills(case: Case) -> Iterator[Finding]:
+    """A sort writes temporary files."""
+    for index, stage in enumerate(case.run.stages):
+        spilled = _spilled(case, index) if stage.command == "sort" else 0
+        gain = min(case.wall, stage.system_seconds + stage.states["disk"])
+        if spilled < BULK or not case.worth(gain):
+            continue
+        size = 16
+        while size << 20 < MEMORY * taken(stage):
+            size *= 2
+        words = case.words(index)
+        larger = with_option(words, "-S", f"{size}M") if words and size <= LARGEST else None
+        name = stage_label(case.run, (index,))
+        yield Finding(
+            "sort-spills",
+            "advice",
+            f"{name} wrote {data_size(spilled)} to temporary files, and read them again to merge "
+            f"them; it was in the kernel for {duration(stage.system_seconds)} and waited "
+            f"{duration(stage.states['disk'])} for disk.",
+            f"Try: sort -S {size}M, if there is so much memory; else a faster folder for them "
+            "(sort -T, or TMPDIR).",
+            (index,),
+            (
+                Evidence("written to temporary files", spilled, "bytes"),
+                Evidence("in the kernel", stage.system_seconds, "seconds"),
+                Evidence("waiting for disk", stage.states["disk"], "seconds"),
+            ),
+            gain,
+            "its seconds in the kernel and waiting for disk, those for its pipes among them",
+            case.attempt(case.rewritten(index, larger)),
+        )
+
+
+def sort_locale(case: Case) -> Iterator[Finding]:
+    """A sort compares by the rules of a language."""
+    for index, stage in enumerate(case.run.stages):
+        user = min(stage.user_seconds, case.wall)
+        busy = share(stage, "cpu", case.wall)
+        if stage.command != "sort" or busy < MOST or not case.worth(user):
+            continue
+        words, script = case.words(index), case.script
+        locale = script.locale if script else None
+        if words:
+            own = [words.variable(name) for name in ("LC_ALL", "LC_COLLATE", "LANG")]
+            locale = next((value for value in own if value is not None), locale)
+        if locale is not None and locale.partition(".")[0] in BYTES:
+            continue
+        known = bool(locale)
+        new = case.rewritten(index, words.with_variable("LC_ALL=C") if words else None)
+        name = stage_label(case.run, (index,))
+        yield Finding(
+            "sort-locale",
+            "advice" if known else "note",
+            f"{name} was on CPU {percent(busy)} of the run"
+            + (f" and compares by the rules of {locale}." if known else "."),
+            "Try: LC_ALL=C sort, which compares bytes, if that order will do"
+            + ("." if known else " and it does not run so already."),
+            (index,),
+            (
+                Evidence("in user mode", stage.user_seconds, "seconds"),
+                Evidence("on CPU", stage.cpu_seconds, "seconds"),
+            ),
+            user if known else None,
+            "its CPU seconds in user mode, in which it compares" if known else "",
+            case.attempt(new, differs=True) if known else "",
+        )
+
+
+def count_in_hash(case: Case) -> Iterator[Finding]:
+    """Lines are sorted only to count, or to drop, those that repeat."""
+    run = case.run
+    for index, behind in enumerate(case.graph.after):
+        if run.stages[index].command != "sort" or len(behind) != 1:
+            continue
+        (reader,) = behind
+        sort, uniq = run.stages[index], run.stages[reader]
+        kept = ratio(passed_on(uniq), taken(uniq))
+        if uniq.command != "uniq" or taken(uniq) < BULK or kept > REPEATS:
+            continue
+        if case.graph.before[reader] != {index} or share(sort, "cpu", case.wall) < MOST:
+            continue
+        others = [s.cpu_seconds for i, s in enumerate(run.stages) if i not in (index, reader)]
+        gain = min(sort.cpu_seconds + uniq.cpu_seconds, case.wall - max(others, default=0.0))
+        words = case.words(reader)
+        options = [word.value for word in words.arguments] if words else None
+        if not case.worth(gain) or (options is not None and options not in ([], ["-c"])):
+            continue
+        new = counted_in_hash(case.pipeline, index) if case.pipeline else None
+        hashed = f"{COUNT} counts without sorting; sort its result"
+        advice = {
+            None: f"for uniq -c: {hashed}; for uniq: sort -u",
+            "": "sort -u in place of sort | uniq",
+            "-c": f"{hashed}. Lines with equal counts may come in another order",
+        }[None if options is None else "".join(options)]
+        yield Finding(
+            "count-in-hash",
+            "advice",
+            f"{stage_label(run, (index,))} took {duration(sort.cpu_seconds)} of CPU to sort "
+            f"{data_size(taken(uniq))}, of which uniq kept {percent(kept)}.",
+            f"Try: {advice}.",
+            (index, reader),
+            (
+                Evidence("sort on CPU", sort.cpu_seconds, "seconds"),
+                Evidence("uniq on CPU", uniq.cpu_seconds, "seconds"),
+                Evidence("kept by uniq", kept, "ratio"),
+            ),
+            gain,
+            "the CPU seconds of both, but no more than the run less the busiest other stage's",
+            case.attempt(new, differs=options == ["-c"]),
+        )
+
+
+def _spilled(case: Case, index: int) -> int:
+    """Bytes that a sort wrote to temporary files; 0 if that cannot be told from its output."""
+    stage, flow = case.run.stages[index], case.run.stages[index].flow
+    if flow.file_written is not None:
+        # without a pipe behind it, it writes as much again: its result
+        return flow.file_written - (0 if flow.pipe_out is not None else taken(stage))
+    readers = case.graph.after[index]
+    if len(readers) != 1:
+        return 0
+    return stage.written_bytes - sum(case.run.stages[reader].read_bytes for reader in readers)

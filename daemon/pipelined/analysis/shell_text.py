@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pipeline as somebody wrote it for a shell, taken apart only if that is certain to be right.
+
+`parse` takes one pipeline of simple commands. It returns None for whatever a shell would work out
+first: variables, substitutions, control words, most redirections. What was written is kept: a
+command that is not changed is passed on verbatim.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+__all__ = ["Command", "Pipeline", "Word", "parse", "plain"]
+
+#: What ends a word, outside quotes.
+_ENDS = " \t\n|<>;&()"
+#: A dollar sign before one of these is replaced by the shell.
+_EXPANDED = re.compile(r"\$[A-Za-z0-9_{(@*#?$!\[-]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+#: First words that make a command more than a program and its arguments.
+_CONTROL = re.compile(
+    r"[!.{}]|\[\[?|case|command|coproc|do|done|elif|else|esac|eval|exec|fi|for|function|if|select|"
+    "source|then|time|until|while"
+)
+#: Programs that start another one in their own place, and their options that take a word.
+_PREFIXES = {"env": "", "nice": "n", "stdbuf": "ioe"}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command."""
+
+    text: str
+    """As written, with its quotes."""
+    value: str
+    """What the program gets, if `literal`."""
+    literal: bool
+    """False: the shell may make other words of it (``*.log``, ``~/f``, ``{1..3}``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One part of a pipeline."""
+
+    assignments: tuple[Word, ...]
+    """Variables that are set for it: ``LC_ALL=C``."""
+    words: tuple[Word, ...]
+    """Its program and the arguments, with what may stand in front: ``nice -n 5``."""
+    source: Word | None
+    """The file that it reads as its standard input (``< FILE``)."""
+    start: int
+    """Index of the program in `words`."""
+    written: str | None
+    """Verbatim; None once it was changed."""
+
+    @property
+    def program(self) -> str:
+        """The program's name, without its folder."""
+        return _base(self.words[self.start].value)
+
+    @property
+    def arguments(self) -> tuple[Word, ...]:
+        return self.words[self.start + 1 :]
+
+    @property
+    def text(self) -> str:
+        """For a shell."""
+        if self.written is not None:
+            return self.written
+        words = [word.text for word in (*self.assignments, *self.words)]
+        return " ".join([*words, *([f"< {self.source.text}"] if self.source else [])])
+
+    def variable(self, name: str) -> str | None:
+        """The value that the command itself gives to a variable; None if it gives none."""
+        given = [word.value for word in (*self.assignments, *self.words[: self.start])]
+        values = [text.partition("=")[2] for text in given if text.startswith(f"{name}=")]
+        return values[-1] if values else None
+
+    def with_arguments(self, *arguments: Word) -> Command:
+        words = (*self.words[: self.start + 1], *arguments)
+        return replace(self, words=words, written=None)
+
+    def with_program(self, text: str) -> Command:
+        """With another program, which gets the same arguments; ``xz -T0`` adds one."""
+        words = (*self.words[: self.start], *map(plain, text.split()), *self.arguments)
+        return replace(self, words=words, written=None)
+
+    def with_variable(self, text: str) -> Command:
+        return replace(self, assignments=(*self.assignments, plain(text)), written=None)
+
+    def with_source(self, source: Word | None) -> Command:
+        return replace(self, source=source, written=None)
+
+    def without_prefix(self) -> Command:
+        return replace(self, words=self.words[self.start :], start=0, written=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Simple commands, joined by pipes. What the last one's output was redirected to is left out:
+    a command to try must not write there."""
+
+    commands: tuple[Command, ...]
+
+    @property
+    def text(self) -> str:
+        return " | ".join(command.text for command in self.commands)
+
+
+def parse(text: str) -> Pipeline | None:
+    """The pipeline that `text` is for a shell; None if it is another thing, or not certain.
+
+    >>> [command.program for command in parse("LC_ALL=C sort < 'my file' | uniq -c > out").commands]
+    ['sort', 'uniq']
+    >>> parse("cat $f | wc -l") is None
+    True
+    """
+    parts: list[list[Word | str]] = [[]]
+    ends = [(0, 0)]
+    text = text.strip()
+    if any(not mark.isprintable() and mark != "\t" for mark in text):
+        return None  # a command is also shown
+    at = 0
+    while at < len(text):
+        mark = text[at]
+        if mark in " \t":
+            at += 1
+        elif mark == "|":
+            if text[at + 1 : at + 2] in ("|", "&"):
+                return None
+            ends[-1] = (ends[-1][0], at)
+            at += 1
+            parts.append([])
+            ends.append((at, at))
+        elif mark in "<>":
+            # >>, <(…), 2> FILE
+            if text[at + 1 : at + 2] in "<>&|(" or text[at - 1 : at] not in " \t|":
+                return None
+            parts[-1].append(mark)
+            at += 1
+        elif mark == "#" or mark in _ENDS or (word := _word(text, at)) is None:
+            return None
+        else:
+            parts[-1].append(word[0])
+            at = word[1]
+    ends[-1] = (ends[-1][0], len(text))
+    commands = []
+    for index, (part, (begin, end)) in enumerate(zip(parts, ends, strict=True)):
+        last = index == len(parts) - 1
+        command = _command(part, text[begin:end].strip(), first=index == 0, last=last)
+        if command is None:
+            return None
+        commands.append(command)
+    return Pipeline(tuple(commands))
+
+
+def plain(text: str) -> Word:
+    """A word that needs no quotes."""
+    return Word(text, text, True)
+
+
+def _command(part: list[Word | str], written: str, *, first: bool, last: bool) -> Command | None:
+    words: list[Word] = []
+    files: dict[str, Word] = {}
+    rest = iter(part)
+    for token in rest:
+        if isinstance(token, Word):
+            words.append(token)
+            continue
+        file = next(rest, None)
+        allowed = first if token == "<" else last
+        if not allowed or not isinstance(file, Word) or token in files:
+            return None
+        files[token] = file
+    count = next((i for i, word in enumerate(words) if not _ASSIGNMENT.match(word.text)), None)
+    if count is None or any(not word.literal for word in words[:count]):
+        return None
+    assignments, words = words[:count], words[count:]
+    start = _start(words)
+    if start is None or not words[start].literal or _CONTROL.fullmatch(words[0].text):
+        return None
+    kept = None if ">" in files else written
+    return Command(tuple(assignments), tuple(words), files.get("<"), start, kept)
+
+
+def _start(words: list[Word]) -> int | None:
+    """Index of the program that does the work; None if it is not known."""
+    at = 0
+    while (prefix := _base(words[at].value)) in _PREFIXES:
+        at += 1
+        while at < len(words):
+            value = words[at].value
+            if value.startswith("--") or (value.startswith("-") and prefix == "env"):
+                return None
+            if value.startswith("-"):
+                at += 2 if len(value) == 2 and value[1] in _PREFIXES[prefix] else 1
+            elif prefix == "env" and _ASSIGNMENT.match(value):
+                at += 1
+            else:
+                break
+        if at >= len(words):
+            return None
+    return at
+
+
+def _word(text: str, at: int) -> tuple[Word, int] | None:
+    """The word that begins at `at`, and where it ends; None if the shell would expand it."""
+    begin, value, literal = at, "", True
+    while at < len(text) and text[at] not in _ENDS:
+        mark = text[at]
+        if mark == "\\":
+            if text[at + 1 : at + 2] in ("", "\n"):
+                return None
+            value, at = value + text[at + 1], at + 2
+        elif mark == "'":
+            end = text.find("'", at + 1)
+            if end < 0:
+                return None
+            value, at = value + text[at + 1 : end], end + 1
+        elif mark == '"':
+            quoted = _in_double_quotes(text, at + 1)
+            if quoted is None:
+                return None
+            value, at = value + quoted[0], quoted[1]
+        elif mark == "`" or (
+            mark == "$" and (_expands(text, at) or text[at + 1 : at + 2] in "'\"")
+        ):
+            return None
+        else:
+            # find's {} is an ordinary word
+            literal = literal and (mark not in "*?[{~" or text[at : at + 2] == "{}")
+            value, at = value + mark, at + 1
+    return Word(text[begin:at], value, literal), at
+
+
+def _in_double_quotes(text: str, at: int) -> tuple[str, int] | None:
+    """The value of what is in double quotes from `at` on, and where the word goes on."""
+    value = ""
+    while at < len(text) and text[at] != '"':
+        mark = text[at]
+        if mark == "`" or (mark == "$" and _expands(text, at)):
+            return None
+        if mark == "\\" and text[at + 1 : at + 2] == "\n":
+            return None
+        if mark == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\"):
+            at += 1
+        value, at = value + text[at], at + 1
+    return (value, at + 1) if at < len(text) else None
+
+
+def _expands(text: str, at: int) -> bool:
+    return _EXPANDED.match(text, at) is not None
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other ways to write a pipeline: what they are, and that a shell prints the same for both."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelined.analysis import rewriting
+from pipelined.analysis.rewriting import Script, compare, files, matching
+from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
+from unit.invented import START, make_run, make_stage
+
+
+def pipeline(text: str) -> Pipeline:
+    found = parse(text)
+    assert found is not None, text
+    return found
+
+
+def changed(change: Callable[[Command], Command | None], index: int = -1) -> Rewriting:
+    """A change of one command as one of the pipeline."""
+
+    def rewrite(old: Pipeline) -> Pipeline | None:
+        commands = list(old.commands)
+        new = change(commands[index])
+        if new is None:
+            return None
+        commands[index] = new
+        return Pipeline(tuple(commands))
+
+    return rewrite
+
+
+Rewriting = Callable[[Pipeline], Pipeline | None]
+no_cat = rewriting.in_place_of_cat
+more = changed(rewriting.more_at_a_time)
+more_behind = changed(rewriting.more_at_a_time, 1)
+first_more = changed(rewriting.more_at_a_time, 0)
+unflushed = changed(rewriting.flushing_less, 0)
+
+
+def swapped(old: Pipeline) -> Pipeline | None:
+    return rewriting.swapped(old, 0)
+
+
+def hashed(old: Pipeline) -> Pipeline | None:
+    return rewriting.counted_in_hash(old, 0)
+
+
+def counted(old: Pipeline) -> Pipeline | None:
+    return rewriting.counted_by_grep(old, 0)
+
+
+def joined(old: Pipeline) -> Pipeline | None:
+    return rewriting.joined(old, range(len(old.commands)))
+
+
+def fronted(old: Pipeline) -> Pipeline | None:
+    found = rewriting.with_reader_in_front(old, "cat")
+    return found[0] if found else None
+
+
+def blocked(old: Pipeline) -> Pipeline | None:
+    found = rewriting.with_reader_in_front(old, "dd bs=32k")
+    return found[0] if found else None
+
+
+#: What is rewritten, how, and what it becomes. A shell prints the same for both.
+SAME: list[tuple[Rewriting, str, str]] = [
+    (no_cat, "cat 'my file' | wc -l", "wc -l < 'my file'"),
+    (no_cat, "cat < f | wc -l", "wc -l < f"),
+    (no_cat, "dd if=f bs=1M | wc -l", "wc -l < f"),
+    (no_cat, "cat f 'my file' | sed s/a/b/", "sed s/a/b/ f 'my file'"),
+    (no_cat, "cat f g | grep -i aa", "grep -h -i aa f g"),
+    (no_cat, "cat ? | sort", "sort ?"),
+    (no_cat, "cat f g | awk '{ print NR, $2 }'", "awk '{ print NR, $2 }' f g"),
+    (fronted, "awk '{ print $1 }' f | wc", "cat f | awk '{ print $1 }' | wc"),
+    (fronted, "awk -F: '{ print $1 }' f g | wc", "cat f g | awk -F: '{ print $1 }' | wc"),
+    (fronted, "grep -c a < f | cat", "cat f | grep -c a | cat"),
+    (blocked, "wc -l < f | cat", "dd bs=32k if=f | wc -l | cat"),
+    (swapped, "sed s/x/y/ f | grep aa | wc", "grep aa f | sed s/x/y/ | wc"),
+    (swapped, "sort f | awk '{ print $1 }' | sort", "awk '{ print $1 }' f | sort | sort"),
+    (swapped, "sort < f | cut -c 1 | sort", "cut -c 1 < f | sort | sort"),
+    (hashed, "sort f | uniq -c", f"{rewriting.COUNT} f | sort -k2"),
+    (hashed, "sort < f | uniq -c | sort -rn", f"{rewriting.COUNT} < f | sort -rn"),
+    (hashed, "sort f | uniq | wc -l", "sort -u f | wc -l"),
+    (counted, "grep a f | wc -l", "grep -c a f"),
+    (counted, "grep -iv ab < f | wc -l", "grep -c -iv ab < f"),
+    (joined, "sed s/a/b/ f | sed -e s/b/c/g -e /cc/d | sed 's,c\\,,d,'", ""),
+    (joined, "sed -E 's/(a)/[\\1]/' f | sed -E 's/b+/B/'", ""),
+    (joined, "grep aa f | awk '{ print $2 }'", "awk '/aa/ { print $2 }' f"),
+    (more_behind, "ls | xargs -n1 echo | wc -w", ""),
+    (unflushed, "grep --line-buffered a f | cat", "grep a f | cat"),
+    (unflushed, "sed -u s/a/b/ f | cat", "sed s/a/b/ f | cat"),
+    (unflushed, "stdbuf -oL cut -c 1 f | cat", "cut -c 1 f | cat"),
+]
+
+
+@pytest.mark.parametrize(("rewrite", "old", "new"), SAME, ids=[old for _, old, _ in SAME])
+def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_path: Path) -> None:
+    lines = [f"{'ab' * (n % 3)}a,{n % 7} aa{n % 4} x: a\n" for n in range(50)]
+    (tmp_path / "f").write_text("".join(lines))
+    (tmp_path / "g").write_text("aa b\n")
+    (tmp_path / "my file").write_text("aa\n")
+    found = rewrite(pipeline(old))
+    assert found is not None
+    if new:
+        assert found.text == new
+    printed = [
+        subprocess.run(
+            ["sh", "-c", f"LC_ALL=C; export LC_ALL; {text}"],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        for text in (old, found.text)
+    ]
+    assert printed[0] == printed[1] != b""
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "old"),
+    [
+        (no_cat, "cat -n f | wc"),
+        (no_cat, "cat f g | wc"),
+        (no_cat, "cat *.log | wc"),
+        (no_cat, "cat f g | awk '{ print FNR }'"),
+        (no_cat, "cat f g | sort - h"),
+        (no_cat, "nice cat f | wc"),
+        (no_cat, "dd if=f count=3 | wc"),
+        (no_cat, "cat | wc"),
+        (fronted, "grep aa f g | wc"),
+        (fronted, "grep -r aa d | wc"),
+        (fronted, "tar c f | wc"),
+        (fronted, "awk '{ print FILENAME }' f g | wc"),
+        (fronted, "awk '{ print v }' v=1 f | wc"),
+        (fronted, "sed -i s/a/b/ f | wc"),
+        (blocked, "awk '{ print $1 }' f g | wc"),
+        (swapped, "sed s/a/b/ f g | grep c"),
+        (swapped, "sed s/a/b/ f | grep c - g"),
+        (swapped, "sed s/a/b/ f | python3 x.py"),
+        (hashed, "sort -s -k1,1 f | uniq -c"),
+        (hashed, "sort f | uniq -d"),
+        (counted, "grep -o a f | wc -l"),
+        (counted, "grep a f g | wc -l"),
+        (counted, "grep a f | wc -c"),
+        (counted, "grep a *.log | wc -l"),
+        (counted, "grep -A 2 a f | wc -l"),
+        (joined, "sed 3d f | sed s/a/b/"),
+        (joined, "sed s/a/b/ f | sed '$!N'"),
+        (joined, "sed -n s/a/b/p f | sed s/b/c/"),
+        (joined, "sed s/a/b/w f | sed s/b/c/"),
+        (joined, "sed s//b/ f | sed s/b/c/"),
+        (joined, "sed -E s/a/b/ f | sed s/b/c/"),
+        (joined, "grep 'a.b' f | awk '{ print }'"),
+        (joined, "grep -v ab f | awk '{ print }'"),
+        (joined, "grep ab f | awk '{ n++ } END { print n }'"),
+        (more, "ls | xargs -I{} sh -c 'echo {} x'"),
+        (more, "ls | xargs -n 5 echo"),
+        (first_more, "find . -exec echo {} x \\; | cat"),
+        (first_more, "find . -name a | cat"),
+        (unflushed, "grep a f | cat"),
+    ],
+)
+def test_what_would_be_another_result_is_not_offered(rewrite: Rewriting, old: str) -> None:
+    assert rewrite(pipeline(old)) is None
+
+
+def test_processes_get_many_arguments_at_a_time() -> None:
+    for rewrite, old, new in (
+        (more, "ls | xargs -n 1 gzip -9", "ls | xargs -n 1000 gzip -9"),
+        (more, "ls | xargs -I{} gzip -9 {}", r"ls | xargs -d '\n' gzip -9"),
+        (first_more, r"find . -exec wc -l {} \; | sort", "find . -exec wc -l {} + | sort"),
+        (first_more, "find . -exec wc -l {} ';' | sort", "find . -exec wc -l {} + | sort"),
+    ):
+        found = rewrite(pipeline(old))
+        assert found is not None and found.text == new
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("cat a b", ["a", "b"]),
+        ("cat -n", []),
+        ("awk '{ x }' a", ["a"]),
+        ("awk -f p a", ["a"]),
+        ("mawk -F : -v x=1 '{ x }' a b", ["a", "b"]),
+        ("grep -e x a", ["a"]),
+        ("grep -A2 x a", ["a"]),
+        ("grep -A 2 x a", ["a"]),
+        ("grep --regexp=x a", ["a"]),
+        ("grep --color x a", None),
+        ("grep -rn x a", None),
+        ("sed -n -e p -e q a", ["a"]),
+        ("sort -k 2 -t: -S1M -nr a", ["a"]),
+        ("sort -- -a", ["-a"]),
+        ("cut -d ' ' -f 1", []),
+        ("head -n 3 a", ["a"]),
+        ("python3 a", None),
+    ],
+)
+def test_the_files_of_a_command(text: str, names: list[str] | None) -> None:
+    found = files(pipeline(text).commands[0])
+    assert (None if found is None else [word.value for word in found]) == names
+
+
+# -- the pipeline of a run
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("cat f | LC_ALL=C /usr/bin/sort | uniq -c", ("cat", "sort", "uniq")),
+        ("zcat f | egrep x", ("gzip", "grep")),
+        ("a-very-long-program-name f | wc", ("a-very-long-pro", "wc")),
+    ],
+)
+def test_a_pipeline_whose_commands_are_the_stages_is_that_of_the_run(
+    text: str, commands: tuple[str, ...]
+) -> None:
+    run = make_run([make_stage(n, name) for n, name in enumerate(commands, 1)], 1.0)
+    assert matching(Script(text), run) is not None
+    assert matching(Script(f"{text} | cat"), run) is None
+    assert matching(Script(text), replace(run, edges=())) is None
+    assert matching(Script(text), replace(run, series=replace(run.series, nested=True))) is None
+    assert matching(None, run) is None
+
+
+def test_a_part_that_the_shell_runs_itself_is_not_certain() -> None:
+    run = make_run([make_stage(1, "bash"), make_stage(2, "cat")], 1.0)
+    assert matching(Script("bash x | cat"), run) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("cat f | sort", True),
+        ("sort < f | uniq", True),
+        ("find . | sort", True),
+        ("tar c d | gzip", True),
+        ("tar cf - d | gzip", False),
+        ("sort | uniq", False),
+        ("cat - f | sort", False),
+        ("grep x | sort", False),
+        ("python3 make.py | sort", False),
+    ],
+)
+def test_a_pipeline_that_may_need_our_input_is_not_run_without_it(text: str, alone: bool) -> None:
+    old = pipeline(text)
+    assert bool(compare(Script(text), old, old)) == alone
+    assert compare(Script(text, own_input=True), old, old)
+
+
+def test_the_command_can_be_pasted() -> None:
+    text = "grep 'it'\\''s' \"my file\" | sort"
+    old = pipeline(text)
+    words = shlex.split(compare(Script(text), old, old, cold=[plain("f")]))
+    assert words == ["pipelined", "compare", "--cold", "f", text, text]
+    words = shlex.split(compare(Script(text), old, old, differs=True))
+    assert words[2:] == [f"{text} | cat > /dev/null"] * 2
+
+
+def test_files_that_a_shell_has_to_find_are_not_named_to_be_cold() -> None:
+    old = pipeline("cat *.log | sort")
+    assert compare(Script(old.text), old, old, cold=files(old.commands[0]) or ()) == ""
+
+
+def test_the_command_lines_of_all_stages_are_a_script() -> None:
+    stages = [
+        make_stage(1, "grep", arguments="grep 'a b' f", start=START),
+        make_stage(2, "wc", arguments="wc -l"),
+    ]
+    run = make_run(stages, 1.0)
+    assert Script.of_arguments(run) == Script("grep 'a b' f | wc -l")
+    assert Script.of_arguments(replace(run, stages=(stages[0], make_stage(2, "wc")))) is None
