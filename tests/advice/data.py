@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -76,9 +77,14 @@ def _parts(path: Path) -> None:
         (path / f"{number:02}").write_bytes(text(4 * MIB))
 
 
+def _locale(path: Path) -> None:
+    """A locale that not every host has; it is found by way of LOCPATH."""
+    subprocess.run(["localedef", "-i", "en_US", "-f", "UTF-8", path], check=True)
+
+
 #: How each file or directory is made, given its path.
 MADE: Mapping[str, Callable[[Path], object]] = {
-    "big": lambda path: path.write_bytes(text(64 * MIB) * 10),
+    "big": lambda path: path.write_bytes(text(64 * MIB) * 5),
     "text": lambda path: path.write_bytes(text(64 * MIB)),
     "part": lambda path: path.write_bytes(text(16 * MIB)),
     "part.gz": lambda path: path.write_bytes(gzip.compress(text(16 * MIB), 6)),
@@ -89,7 +95,9 @@ MADE: Mapping[str, Callable[[Path], object]] = {
     "files": lambda path: _small_files(path, 1000, 200_000),
     "log": lambda path: path.write_bytes(_log()),
     "log.gz": lambda path: path.write_bytes(gzip.compress(_log(), 6)),
+    "log.zst": lambda path: subprocess.run(["zstd", "-q", "-o", path], input=_log(), check=True),
     "records": lambda path: path.write_bytes(_records()),
+    "en_US.UTF-8": _locale,
     "random_reads.py": lambda path: path.write_text(_READER),
 }
 #: What another one is made from.
@@ -98,7 +106,7 @@ _NEEDS = {"list": "tiny"}
 
 def named_in(commands: Iterable[str]) -> set[str]:
     """The files of `MADE` that commands name, and those that these are made from."""
-    named = {word for command in commands for word in re.findall(r"[\w.]+", command)} & MADE.keys()
+    named = {word for command in commands for word in re.findall(r"[\w.-]+", command)} & MADE.keys()
     return named | {_NEEDS[name] for name in named & _NEEDS.keys()}
 
 

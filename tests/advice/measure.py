@@ -30,12 +30,12 @@ PIPELINED = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "pipelined"
 TIMEOUT = 600.0
 #: Directories without programs, in front of those with.
 FAR = ":".join(f"/nonexistent/some/directory/of/programs/{n}" for n in range(20))
-#: Findings about other work on the host, which a healthy pipeline cannot help.
+#: Findings about the host, which a healthy pipeline cannot help.
 OF_THE_HOST = frozenset({"cpu-contention", "cpu-limit"})
 
 
 #: At most so many runs for one that no other work disturbs.
-ATTEMPTS = 4
+ATTEMPTS = 3
 
 
 class Failed(Exception):
@@ -175,7 +175,12 @@ class Bench:
 
     def _environment(self) -> Mapping[str, str]:
         window = f"/sys/block/{self._disk.device}/queue/read_ahead_kb" if self._disk else ""
-        return {"LC_ALL": "C.UTF-8", "FAR": FAR, "READ_AHEAD": window}
+        return {
+            "LC_ALL": "C.UTF-8",
+            "LOCPATH": str(self.directory),
+            "FAR": FAR,
+            "READ_AHEAD": window,
+        }
 
     def _slow_disk(self) -> Disk:
         if self._disk is None:
