@@ -55,6 +55,8 @@ SLOW = r"s/\([0-9]*\) \([a-z]*\) \([a-z]*\)/\3 \2 \1/"
 
 #: Some 20 ns of computing for each byte.
 VOWELS = """awk '{ gsub(/[aeiou]/, "#"); n += length($0) } END { print n }'"""
+#: A count in awk that does little more than to split lines into words.
+COUNTING = "'{ n[$1]++ } END { for (k in n) print n[k], k }'"
 
 PAIRS = (
     Pair(
@@ -140,13 +142,13 @@ PAIRS = (
     ),
     Pair(
         "ceiling",
-        "gawk '{ n[$1]++ } END { for (k in n) print n[k], k }' log | sort | md5sum",
-        "mawk '{ n[$1]++ } END { for (k in n) print n[k], k }' log | sort | md5sum",
+        f"gawk {COUNTING} log | sort | md5sum",
+        f"mawk {COUNTING} log | sort | md5sum",
     ),
     Pair(
         "ceiling",
-        "gawk '{ n[$1]++ } END { for (k in n) print n[k], k }' log | sort | md5sum",
-        "cut -d ' ' -f 1 log | gawk '{ n[$1]++ } END { for (k in n) print n[k], k }' | sort | md5sum",
+        f"gawk {COUNTING} log | sort | md5sum",
+        f"cut -d ' ' -f 1 log | gawk {COUNTING} | sort | md5sum",
     ),
     Pair(
         "ceiling",
@@ -235,7 +237,7 @@ PAIRS = (
     ),
     Pair(
         "fork-storm",
-        "find files small tiny -type f -exec cat {} \\; | wc -l",
+        "find tiny -type f -exec cat {} \\; | wc -l",
         None,
     ),
     Pair(

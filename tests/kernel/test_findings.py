@@ -7,12 +7,9 @@ does not hold is tried again if the kernel itself shows that other work took CPU
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
 import os
 import subprocess
 import sys
->>>>>>> findings
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
