@@ -700,6 +700,55 @@ def test_stages_that_go_on_are_reported_so_far(
     assert "1.0 s so far" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["grep x /dev/null | wc -l"], True),
+        (["--json", "grep x /dev/null | wc -l"], True),
+        (["--shell", "sh", "grep x /dev/null | wc -l"], False),
+        (["grep x /dev/null | wc -l; true"], False),
+        (["--", "sh", "-c", "grep x /dev/null | wc -l"], False),
+    ],
+)
+def test_a_finding_about_a_command_that_is_known_ends_with_one_to_paste(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capfd: pytest.CaptureFixture[str],
+    words: list[str],
+    offered: bool,
+) -> None:
+    values: dict[str, Any] = {"read_bytes": 1 << 24, "end": invented.START + 10}
+    stages = [
+        invented.make_stage(1, "grep", cpu=8.0, system_seconds=1.0, **values),
+        invented.make_stage(2, "wc", cpu=2.0, **values),
+    ]
+    observe(invented.make_run(stages, 10.0, end=invented.START + 10))
+    program("run", *words)
+    printed = capfd.readouterr().err
+    assert "grep -c in place of grep | wc -l" in printed
+    command = "pipelined compare 'grep x /dev/null | wc -l' 'grep -c x /dev/null'"
+    assert (command in printed) == offered
+
+
+def test_a_locale_that_is_not_installed_sorts_bytes(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values: dict[str, Any] = {"end": invented.START + 10}
+    stages = [
+        invented.make_stage(1, "sort", cpu=8.0, **values),
+        invented.make_stage(2, "cat", cpu=0.1, **values),
+    ]
+    observe(invented.make_run(stages, 10.0, end=invented.START + 10))
+    program("run", "--shell", "sh", "sort /dev/null | cat")  # nothing is known of it
+    assert "LC_ALL=C sort" in capfd.readouterr().err
+    monkeypatch.setenv("LC_ALL", "xx_XX.UTF-8")
+    program("run", "sort /dev/null | cat")
+    assert "LC_ALL=C sort" not in capfd.readouterr().err
+
+
 # -- top
 
 

@@ -423,11 +423,11 @@ def test_what_fits_the_cache_is_left_alone(run: Run, host: Host) -> None:
 # -- who works and who waits
 
 
-def ceiling_at(command: str, **given: Any) -> Run:
+def ceiling_at(command: str, last: str = "ssh", **given: Any) -> Run:
     stages = [
         make_stage(1, "tar", (80, 80), cpu=2.0, pipe_full=8.0),
         make_stage(2, command, (80, 8), cpu=9.8, pipe_empty=0.2, **given),
-        make_stage(3, "ssh", (8, 8), cpu=0.5, pipe_empty=9.0),
+        make_stage(3, last, (8, 8), cpu=0.5, pipe_empty=9.0),
     ]
     return run_of(stages)
 
@@ -638,7 +638,7 @@ def sorting(
     """A sort of 80 MB that takes 7 of 10 s of CPU, and what reads it."""
     values: dict[str, Any] = {"cpu": 7.0, "user_seconds": 6.5, "system_seconds": 0.5}
     cat = make_stage(1, "zcat", (8, 80), cpu=1.0, pipe_full=5.0, end=START + 6)
-    sort = make_stage(2, "sort", (80, written), pipe_empty=2.0, flow=flow, **values | given)
+    sort = make_stage(2, "sort", (written, written), pipe_empty=2.0, flow=flow, **values | given)
     return run_of([cat, sort, make_stage(3, after, (80, kept), cpu=0.4, pipe_empty=9.0)])
 
 
@@ -860,10 +860,10 @@ COMMANDS = {
         "zcat f | sort -S 512M -n | uniq",
     ),
     "ceiling": (
-        "tar c dir | gzip -9 | ssh host x",
-        ceiling_at("gzip"),
+        "tar c dir | gzip -9 | wc -c",
+        ceiling_at("gzip", "wc"),
         "ceiling",
-        "tar c dir | pigz -9 | ssh host x | cat > /dev/null",
+        "tar c dir | pigz -9 | wc -c | cat > /dev/null",
     ),
     "idle": ("sed s/a/b/ f | grep 1", filtered_late(), "idle-stage", "grep 1 f | sed s/a/b/"),
     "barrier": (
@@ -901,6 +901,12 @@ def test_without_the_text_or_with_another_one_there_is_no_command(name: str) -> 
     text, run, _, _ = COMMANDS[name]
     for script in (None, Script(f"{text}; true"), Script(f"{text} | tee log")):
         assert not any(found.command for found in findings(run, HOST, script))
+
+
+def test_what_sends_or_writes_is_not_offered_to_be_run_again() -> None:
+    script = Script("tar c dir | gzip -9 | ssh host x")
+    (found,) = (one for one in findings(ceiling_at("gzip"), HOST, script) if one.id == "ceiling")
+    assert "pigz" in found.advice and found.command == ""
 
 
 def test_what_a_reader_cannot_take_keeps_its_cat() -> None:

@@ -411,6 +411,19 @@ def test_command_lines_are_not_on_a_page_unless_the_daemon_shows_them(
         assert ("hunter2" in page(app.test_client(), "/run/run-3")) == show
 
 
+def test_a_command_to_try_is_on_a_page_only_with_command_lines() -> None:
+    stages = [
+        make_stage(1, "grep", cpu=8.0, system_seconds=1.0, arguments="grep 'a b' f"),
+        make_stage(2, "wc", cpu=2.0, read_bytes=1 << 24, arguments="wc -l"),
+    ]
+    observer = FakeObserver(replace(make_run(stages, 10.0), id="run-9", end=START + 10))
+    for show in (False, True):
+        app = create_app(observer, host=HOST, show_arguments=show)  # type: ignore[arg-type]
+        text = page(app.test_client(), "/run/run-9")
+        assert "grep -c in place of grep | wc -l" in text
+        assert ("<code>pipelined compare " in text) == show
+
+
 # -- what findings mean
 
 

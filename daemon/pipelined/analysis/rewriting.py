@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, Word, parse, plain
 from pipelined.command_names import AWKS, FILTERS, SHELLS
 from pipelined.runs import Run
@@ -95,7 +96,8 @@ class Script:
     text: str
     """For a shell."""
     own_input: bool = False
-    """It reads nothing from our standard input, whatever its first command is."""
+    """Our standard input is a terminal or nothing: an unknown first command has an input of its
+    own."""
     locale: str | None = None
     """By which programs sort, if it sets none; None if it is not known."""
 
@@ -109,7 +111,8 @@ class Script:
     def standalone(self) -> bool:
         """Whether it does the same with no input."""
         found = parse(self.text)
-        return found is not None and (self.own_input or not _reads_stdin(found.commands[0]))
+        reads = _reads_stdin(found.commands[0]) if found else True
+        return self.own_input if reads is None else not reads
 
 
 def matching(script: Script | None, run: Run) -> Pipeline | None:
@@ -134,11 +137,14 @@ def compare(
     differs: bool = False,
     cold: Sequence[Word] = (),
 ) -> str:
-    """The command that compares two ways, for a shell; empty if they need an input that is gone.
+    """The command that compares two ways, for a shell.
 
+    Empty if they need an input that is gone, or if it is not certain that they can be run again.
     `differs`: their outputs need not be the same. `cold`: files that both read from disk.
     """
     if not script.standalone or not all(word.literal for word in cold):
+        return ""
+    if not all(map(is_repeatable, old.commands)):
         return ""
     texts = [old.text, new.text]
     if differs:
@@ -203,6 +209,8 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
         return _of([second.with_source(names[0]), *rest])
     if files(second) != () or not (_as_one(second) or second.program in _GREPS):
         return None
+    if not all(map(_is_name, names)):
+        return None
     arguments = (*second.arguments, *names)
     if second.program in _GREPS:
         arguments = (plain("-h"), *arguments)
@@ -238,8 +246,8 @@ def swapped(old: Pipeline, index: int) -> Pipeline | None:
     if (
         names is None
         or files(other) != ()
-        or len(names) > 1
-        or any(not word.literal or word.value == "-" for word in names)
+        or len(names) > (index == 0)
+        or not all(word.literal and _is_name(word) for word in names)
     ):
         return None
     if names:
@@ -256,6 +264,8 @@ def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
     names = files(sort)
     options = [word.value for word in sort.arguments if word not in (names or ())]
     if names is None or sort.program != "sort" or uniq.program != "uniq" or options:
+        return None
+    if not all(map(_is_name, names)):
         return None
     arguments = [word.value for word in uniq.arguments]
     before, behind = old.commands[:index], old.commands[index + 2 :]
@@ -394,23 +404,28 @@ def flushing_less(command: Command) -> Command | None:
     return command.with_arguments(*kept) if len(kept) < len(command.arguments) else None
 
 
+def _is_name(word: Word) -> bool:
+    """Whether it is a file to every program: no option, and no variable of awk."""
+    return re.match(r"-|[A-Za-z_]\w*=", word.value) is None
+
+
 def _as_one(command: Command) -> bool:
     """Whether several files are to it as if they were one."""
     asks = any(re.search("FNR|FILENAME|getline", word.value) for word in command.arguments)
     return command.program in _TAKES_MANY and not asks
 
 
-def _reads_stdin(command: Command) -> bool:
-    """Whether it may read its standard input."""
+def _reads_stdin(command: Command) -> bool | None:
+    """Whether it reads its standard input; None if that is not known."""
     if command.source is not None or command.program in _GENERATORS:
         return False
+    values = [word.value for word in command.arguments]
     if command.program == "tar":
-        values = [word.value for word in command.arguments]
-        return not values or "c" not in values[0] or "-" in values
+        return not values or "c" not in values[0]
     if command.program == "dd":
-        return not any(word.value.startswith("if=") for word in command.arguments)
+        return not any(value.startswith("if=") for value in values)
     names = files(command)
-    return not names or any(word.value == "-" for word in names)
+    return None if names is None else not names or any(word.value == "-" for word in names)
 
 
 def _without(command: Command, names: Iterable[Word]) -> tuple[Word, ...]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import locale
 import os
 import stat
 import sys
@@ -111,5 +112,14 @@ def _script(text: str) -> Script:
         terminal = stat.S_ISCHR(os.fstat(0).st_mode)  # or /dev/null
     except OSError:  # closed
         terminal = True
-    set_to = filter(None, map(os.environ.get, ("LC_ALL", "LC_COLLATE", "LANG")))
-    return Script(text, own_input=terminal, locale=next(set_to, "C"))
+    return Script(text, own_input=terminal, locale=_collation())
+
+
+def _collation() -> str:
+    """The locale by which a program that we start sorts: ``C`` if ours is not installed."""
+    try:
+        return locale.setlocale(locale.LC_COLLATE, "")
+    except locale.Error:
+        return "C"
+    finally:
+        locale.setlocale(locale.LC_COLLATE, "C")

@@ -41,6 +41,8 @@ IN_TURN = 0.10
 #: Upper bound of the share of a copier's system time that copying from outside the CPU cache adds.
 #: Measured: a third to a half (dd of a cached file into a pipe, 4 to 16 MiB against 256 KiB).
 OUT_OF_CACHE = 0.5
+#: How a copier is given blocks that fit the CPU cache.
+SMALLER_BLOCKS = {"buffer": "-s 128k", "dd": "bs=128k", "mbuffer": "-s 128k", "pv": "-B 128k"}
 
 
 def reader_costs(case: Case) -> Iterator[Finding]:
@@ -221,14 +223,13 @@ def cache_sized(case: Case) -> Iterator[Finding]:
         gain = OUT_OF_CACHE * system * (1 - level2 / 2 / block)
         if not case.worth(gain):
             continue
-        blocks = "bs=128k" if part.command == "dd" else "128 KiB"
         yield Finding(
             "cache-sized",
             "advice",
             f"{part.name} moved blocks of {mean_size(block, 1)}, over half of this machine's "
             f"second-level cache ({mean_size(level2, 1)}): what it read may have left the cache "
             "when it was written.",
-            f"Try: smaller blocks ({blocks}).",
+            f"Try: smaller blocks ({SMALLER_BLOCKS.get(part.command, 'dd bs=128k in its place')}).",
             part.indexes,
             (
                 Evidence("mean block", block, "bytes"),

@@ -41,7 +41,8 @@ def sort_spills(case: Case) -> Iterator[Finding]:
         if spilled < BULK or not case.worth(gain):
             continue
         size = 16
-        while size << 20 < MEMORY * taken(stage):
+        # what it read but not from temporary files
+        while size << 20 < MEMORY * (stage.read_bytes - spilled):
             size *= 2
         words = case.words(index)
         larger = with_option(words, "-S", f"{size}M") if words and size <= LARGEST else None

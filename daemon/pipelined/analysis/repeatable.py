@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which commands can be run again and again: they only read, and print.
+
+A command to try is run a dozen times by whoever pastes it. It must not delete, send or change
+anything, so a command passes only if its program and its arguments are known to do none of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from pipelined.analysis.shell_text import Command
+from pipelined.command_names import AWKS
+
+__all__ = ["is_repeatable"]
+
+#: Programs that only read and print, whatever their arguments are.
+_READS = re.compile(
+    "base64|basename|cat|cksum|column|comm|cut|df|dirname|du|echo|egrep|expand|fgrep|file|fold|"
+    "grep|head|jq|join|ls|lsof|md5sum|nl|od|paste|printf|ps|rev|seq|sha1sum|sha256sum|sha512sum|"
+    "stat|strings|tac|tail|tr|wc|zcat|zgrep"
+)
+#: Subcommands of git that only read.
+_GIT = frozenset({"cat-file", "diff", "grep", "log", "ls-files", "rev-list", "show"})
+#: Actions of find that write, run or ask.
+_FIND_ACTS = re.compile("-(delete|exec|execdir|fls|fprint.*|ok|okdir)")
+#: Options of xargs that take a word.
+_XARGS_VALUED = "adEILnPs"
+#: Parts of an awk program that write files or run commands.
+_AWK_ACTS = re.compile(r"print[^;}\n]*[>|]|system|getline|@")
+#: Commands of sed that neither write files nor run commands: s/A/B/g, /A/d, 2,5p and their like.
+_SED_READS = re.compile(
+    r"(([0-9$]+|/(\\.|[^/\\])+/)(,([0-9$]+|/(\\.|[^/\\])+/))?)?!?"
+    r"([dpqD=]|[sy]([^\w\s\\])(\\.|(?!\8)[^\\])*\8(\\.|(?!\8)[^\\])*\8[gIp0-9]*)"
+)
+
+
+def is_repeatable(command: Command) -> bool:
+    """Whether it is certain that running it again changes nothing."""
+    values = [word.value for word in command.arguments]
+    check = _CHECKS.get(command.program)
+    return _only_reads(command.program) or (check is not None and check(values))
+
+
+def _only_reads(program: str) -> bool:
+    return _READS.fullmatch(program) is not None
+
+
+def _awk(values: Sequence[str]) -> bool:
+    from_file = any(re.match("-f|--file|-i|--include|-l|--load|-E", value) for value in values)
+    return not from_file and not any(_AWK_ACTS.search(value) for value in values)
+
+
+def _codec(values: Sequence[str]) -> bool:
+    """They replace the files that they are given, unless they write to their output."""
+    flags = [
+        value for value in values if re.fullmatch("-[a-zA-Z0-9]+|--(decompress|stdout)", value)
+    ]
+    to_output = any(re.fullmatch("-[a-zA-Z0-9]*c[a-zA-Z0-9]*|--stdout", flag) for flag in flags)
+    return len(flags) == len(values) or (to_output and "-o" not in values)
+
+
+def _dd(values: Sequence[str]) -> bool:
+    return not any(value.startswith("of=") for value in values)
+
+
+def _find(values: Sequence[str]) -> bool:
+    acts = [at for at, value in enumerate(values) if _FIND_ACTS.fullmatch(value)]
+    return all(
+        values[at] in ("-exec", "-execdir") and any(map(_only_reads, values[at + 1 : at + 2]))
+        for at in acts
+    )
+
+
+def _git(values: Sequence[str]) -> bool:
+    return bool(values) and values[0] in _GIT and not any("output" in value for value in values)
+
+
+def _sed(values: Sequence[str]) -> bool:
+    scripts = [value for value in values if not re.fullmatch("-[nErsuz]+|-e", value)]
+    return bool(scripts) and all(
+        _SED_READS.fullmatch(script) or (at and not script.startswith("-"))
+        for at, script in enumerate(scripts)
+    )
+
+
+def _sort(values: Sequence[str]) -> bool:
+    return not any(re.match("-[a-zA-Z]*o|--output|--compress", value) for value in values)
+
+
+def _tar(values: Sequence[str]) -> bool:
+    """``tar c DIR`` and ``tar cf - DIR``."""
+    mode = re.fullmatch("-?c[vz]*(f?)[vz]*", values[0]) if values else None
+    plain = not any(re.match("-|--", value) for value in values[1:] if value != "-")
+    return mode is not None and plain and (not mode[1] or values[1:2] == ["-"])
+
+
+def _uniq(values: Sequence[str]) -> bool:
+    return all(re.fullmatch("-[a-zA-Z]+", value) for value in values)
+
+
+def _xargs(values: Sequence[str]) -> bool:
+    at = 0
+    while at < len(values) and values[at].startswith("-"):
+        value = values[at]
+        if value.startswith("--"):
+            return False
+        at += 2 if len(value) == 2 and value[1] in _XARGS_VALUED else 1
+    return at >= len(values) or _only_reads(values[at])
+
+
+_CHECKS: Mapping[str, Callable[[Sequence[str]], bool]] = {
+    **dict.fromkeys(AWKS, _awk),
+    **dict.fromkeys(("bzip2", "gzip", "lbzip2", "pigz", "xz", "zstd"), _codec),
+    "dd": _dd,
+    "find": _find,
+    "git": _git,
+    "sed": _sed,
+    "sort": _sort,
+    "tar": _tar,
+    "uniq": _uniq,
+    "xargs": _xargs,
+}

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that may be run again and again, and those that may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelined.analysis.repeatable import is_repeatable
+from pipelined.analysis.shell_text import parse
+
+
+def repeatable(text: str) -> bool:
+    found = parse(text)
+    assert found is not None, text
+    (command,) = found.commands
+    return is_repeatable(command)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat f",
+        "LC_ALL=C nice sort -k 2 -S 1M f",
+        "awk '{ if ($3 > 100) n++ } END { print n }' f",
+        "mawk -F: '{ print $1 }'",
+        "sed s/a/b/g f",
+        "sed -n -e 2,5p -e '/x/!d'",
+        "sed 's,a\\,b,c,'",
+        "gzip -9",
+        "gzip -dc f.gz",
+        "zstd -T0 -c f",
+        "dd if=f bs=1M",
+        "find . -name '*.c' -type f",
+        r"find . -exec wc -l {} \;",
+        "git log --oneline",
+        "tar c d",
+        "tar cf - d",
+        "uniq -c",
+        "xargs -n1 wc -l",
+        "xargs -n 1 -P 4 grep x",
+        "xargs",
+    ],
+)
+def test_what_only_reads_can_be_run_again(text: str) -> None:
+    assert repeatable(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tee out",
+        "ssh host cat",
+        "python3 x.py",
+        "rm f",
+        "sort -o f f",
+        "sort -uo f f",
+        "awk '{ print > $1 }' f",
+        "awk '{ print | \"sh\" }' f",
+        "awk '{ system($0) }' f",
+        "awk -f prog f",
+        "sed -i s/a/b/ f",
+        "sed s/a/b/w f",
+        "sed 'w out'",
+        "sed s/a/b/e",
+        "sed -f script",
+        "sed -e s/a/b/ -i f",
+        "gzip f",
+        "gzip -9 f",
+        "gzip --decompress f",
+        "xz -d f.xz",
+        "zstd -c -o out f",
+        "dd if=f of=g",
+        "find . -delete",
+        r"find . -exec rm {} \;",
+        "find . -fprint out",
+        "git gc",
+        "git diff --output=f",
+        "tar x",
+        "tar cf out.tar d",
+        "tar c d --remove-files",
+        "uniq in out",
+        "xargs rm",
+        "xargs -n1 gzip",
+        "xargs -I{} sh -c 'echo {}'",
+        "xargs --arg-file=f rm",
+    ],
+)
+def test_what_may_change_something_is_not_run_again(text: str) -> None:
+    assert not repeatable(text)
