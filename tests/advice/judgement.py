@@ -70,8 +70,8 @@ class Followed:
             return f"not compared: {self.not_compared}"
         if self.bound_share is None or self.gain_share is None:
             return ""
-        if self.bound_share.median < self.gain_share.low:
-            return "gained more than the bound in every round"
+        if self.bound_share.high < self.gain_share.low:
+            return "every round gained more than any bound"
         return ""
 
     @property

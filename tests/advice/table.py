@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from advice.judgement import Followed, Healthy, Untried
+from advice.judgement import Followed, Healthy, Spread, Untried
 from advice.pairs import WITHOUT_PAIRS
-from pipelined.wording import duration, percent
+from pipelined.wording import duration
 
 __all__ = ["HEADING", "healthy_line", "line", "section"]
 
@@ -18,13 +18,13 @@ _INTRODUCTION = """\
 profiles each {rounds} times for the bound, and compares it with the same as advised, in {rounds}
 rounds. The figures are from a machine with {machine}.
 
-- **bound**: the gain that the finding promises at most; the median, and its share of the run.
-- **gained**: by `pipelined compare`; the median, its share, and those of the lowest and the highest
-  round.
+- **bound**: the gain that the finding promises at most: the median; its share of the run, and the
+  lowest and the highest share.
+- **gained**: the same of what `pipelined compare` measured.
 - **gains nothing**: `compare` names no winner, or the other one.
 
-A kind that gains nothing in any of its pairs is to be reworded or dropped, and no bound may be less
-than what was gained in every round."""
+A kind that gains nothing in any of its pairs has to be reworded or dropped. A bound is wrong if
+its highest share is below the gain of each round."""
 _HEALTHY = """\
 {count} ordinary pipelines in which there is nothing to improve were profiled as often. {advised}
 got any advice:"""
@@ -79,20 +79,19 @@ def _figures(result: Followed) -> tuple[str, str, str, str]:
     """Bound, gain, their ratio, verdict."""
     bound = gained = ratio = "-"
     if result.bound_seconds is not None and result.bound_share is not None:
-        of_run = percent(result.bound_share.median)
-        bound = f"{duration(result.bound_seconds.median)} ({of_run})"
+        bound = _with_share(result.bound_seconds.median, result.bound_share)
     if result.gain_seconds is not None and result.gain_share is not None:
-        share = result.gain_share
-        shares = f"{share.median:.0%}; {share.low:.0%} to {share.high:.0%}".replace("%", " %")
-        gained = f"{_signed(result.gain_seconds)} ({shares})"
+        gained = _with_share(result.gain_seconds, result.gain_share)
     if result.ratio is not None:
         ratio = f"{result.ratio:.2f}"
     verdict = result.verdict
     return bound, gained, ratio, f"**{verdict}**" if result.failure else verdict
 
 
-def _signed(seconds: float) -> str:
-    return duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
+def _with_share(seconds: float, share: Spread) -> str:
+    size = duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
+    shares = f"{share.median:.0%}; {share.low:.0%} to {share.high:.0%}".replace("%", " %")
+    return f"{size} ({shares})"
 
 
 def _code(command: str) -> str:
