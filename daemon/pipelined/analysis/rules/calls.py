@@ -180,8 +180,7 @@ def small_calls(case: Case) -> Iterator[Finding]:
     for part in case.parts:
         reads, writes = _own_small(case, part)
         system = part.sum(lambda stage: stage.system_seconds)
-        gain = min(system, (reads + writes) * CALL_SECONDS, case.wall)
-        if not case.worth(gain):
+        if not case.worth(min(system, (reads + writes) * CALL_SECONDS)):
             continue
         made = []
         if reads:
@@ -202,8 +201,9 @@ def small_calls(case: Case) -> Iterator[Finding]:
                 Evidence("small writes", writes, "calls"),
                 Evidence("in the kernel", system, "seconds"),
             ),
-            gain,
-            f"the lesser of its system time and {duration(CALL_SECONDS)} for each call",
+            min(case.wall, part.busy_seconds),
+            "its seconds on CPU or waiting for one: what it computes for each piece goes with the "
+            "calls",
             case.attempt(new),
         )
 

@@ -111,6 +111,11 @@ class Part:
     def sum(self, value: Callable[[Stage], float]) -> float:
         return sum(map(value, self.stages))
 
+    @property
+    def busy_seconds(self) -> float:
+        """On CPU or waiting for one, all threads and children together."""
+        return self.sum(lambda stage: stage.cpu_seconds + stage.states["runqueue"])
+
     def mean_read(self) -> float:
         return ratio(self.sum(lambda s: s.read_bytes), self.sum(lambda s: s.read_calls))
 

@@ -8,7 +8,7 @@ from math import ceil
 
 from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
 from pipelined.analysis.rewriting import swapped
-from pipelined.analysis.rules.faster import faster
+from pipelined.analysis.rules.faster import SPLITS, faster
 from pipelined.analysis.rules.rule import (
     BULK,
     Case,
@@ -53,11 +53,12 @@ def ceiling(case: Case) -> Iterator[Finding]:
     others = [stage for other, stage in enumerate(run.stages) if other != index]
     second = max(others, key=lambda stage: stage.cpu_seconds)
     free = max(1.0, case.host.cores - (run.cpu_seconds - cpu) / case.wall)
-    gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free)
-    if not case.worth(gain):
+    if not case.worth(cpu - max(second.cpu_seconds, cpu / free)):
         return
     words = case.words(index)
     advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
+    spread = bool(program) or found.command in SPLITS | {"xargs"}
+    gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free if spread else 0.0)
     new = case.rewritten(index, words.with_program(program)) if words and program else None
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
@@ -74,11 +75,18 @@ def ceiling(case: Case) -> Iterator[Finding]:
             Evidence("CPUs that it could use", free, "count"),
         ),
         gain if advice else None,
-        "its CPU seconds, less those of the next busiest stage or, if more, an even share on "
-        f"each of the {free:.1f} CPUs that the others leave"
-        if advice
-        else "",
+        _reason(free if spread else None) if advice else "",
         case.attempt(new, differs=True),
+    )
+
+
+def _reason(free: float | None) -> str:
+    """How the bound of a ceiling is computed; `free` is the CPUs that its work is spread over."""
+    least = "its CPU seconds, less those of the next busiest stage"
+    if free is None:
+        return least
+    return (
+        f"{least} or, if more, an even share on each of the {free:.1f} CPUs that the others leave"
     )
 
 
