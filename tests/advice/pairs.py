@@ -157,13 +157,13 @@ PAIRS = (
     ),
     Pair(
         "idle-stage",
-        "sed 's/some/any/' text | grep 100",
-        "grep 100 text | sed 's/some/any/'",
+        f"sed '{SLOW}' part | grep ' 96$'",
+        f"grep ' 96$' part | sed '{SLOW}'",
     ),
     Pair(
         "idle-stage",
-        "awk '{ print $2, $1, $6 }' text | grep ' 96$'",
-        "grep ' 96$' text | awk '{ print $2, $1, $6 }'",
+        "awk '{ gsub(/some/, \"any\"); print $6, $1 }' text | grep '^96 '",
+        "grep ' 96$' text | awk '{ gsub(/some/, \"any\"); print $6, $1 }'",
     ),
     Pair(
         "barrier",
@@ -177,8 +177,8 @@ PAIRS = (
     ),
     Pair(
         "more-stages-than-cores",
-        "sed s/some/any/ text | sed s/words/letters/ | sed s/of/for/ | sed s/text/prose/",
-        "sed -e s/some/any/ -e s/words/letters/ -e s/of/for/ -e s/text/prose/ text",
+        "tr -d '\\r' < text | sed s/some/any/ | cut -d ' ' -f 1,6 | awk '{ print $2, $1 }' | md5sum",
+        "awk '{ print $6, $1 }' text | md5sum",
     ),
     Pair(
         "more-stages-than-cores",
@@ -192,7 +192,7 @@ PAIRS = (
     ),
     Pair(
         "join-stages",
-        "grep some text | awk '{ print $6, $1 }' | md5sum",
+        "zcat log.gz | grep GET | awk '{ print $7 }' | sed s/page/text/ | tr 0-9 a-j | md5sum",
         None,
     ),
     Pair(
