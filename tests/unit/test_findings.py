@@ -657,6 +657,16 @@ def test_a_sort_that_spills_is_given_more_memory() -> None:
     assert found.gain_seconds == pytest.approx(2.5)
 
 
+def test_the_memory_is_for_what_a_sort_was_given_and_not_for_what_it_read_again() -> None:
+    run = sorting(written=160, system_seconds=1.5)
+    cat, sort, uniq = run.stages
+    cut_short = replace(sort, read_bytes=81 * MB)  # head closed the pipe: nothing was merged
+    run = replace(run, stages=(cat, cut_short, replace(uniq, read_bytes=MB)))
+    assert "sort -S 512M" in find(run, "sort-spills").advice
+    alone = replace(run, stages=(sort, uniq), edges=((0, 1),))
+    assert "sort -S 512M" in find(alone, "sort-spills").advice
+
+
 def test_what_goes_to_files_is_known_better_with_the_flow_of_pipes() -> None:
     spilling = Flow(80 * MB, 80 * MB, 40 * MB, 40 * MB, exact=True)
     found = find(sorting(written=120, flow=spilling, system_seconds=1.5), "sort-spills")
@@ -804,7 +814,6 @@ def test_a_grep_through_folders_gets_no_reader_in_front() -> None:
         ("zstd", 8, "zstd -T0", "lower"),
         ("zstd", 800, "it cannot use more CPUs", "-T0"),
         ("bzip2", 800, "lbzip2, which decompresses on all CPUs", "pigz"),
-        ("sort", 80, "sort -S", "split"),
         ("awk", 0.1, "less input", "split"),
         ("tr", 80, "split -n r/4", "parallel"),
     ],

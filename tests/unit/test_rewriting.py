@@ -282,6 +282,15 @@ def test_the_command_can_be_pasted() -> None:
     assert words[2:] == [f"{text} | cat > /dev/null"] * 2
 
 
+def test_what_is_written_with_single_quotes_is_put_into_double_ones_if_that_is_the_same() -> None:
+    for text, quoted in (
+        ("grep 'a b' f | sort", "\"grep 'a b' f | sort\""),
+        ("grep 'a$' f | sort", "'grep '\"'\"'a$'\"'\"' f | sort'"),
+    ):
+        old = pipeline(text)
+        assert compare(Script(text), old, old) == f"pipelined compare {quoted} {quoted}"
+
+
 def test_files_that_a_shell_has_to_find_are_not_named_to_be_cold() -> None:
     old = pipeline("cat *.log | sort")
     assert compare(Script(old.text), old, old, cold=files(old.commands[0]) or ()) == ""

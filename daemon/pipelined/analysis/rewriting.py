@@ -151,7 +151,12 @@ def compare(
         # grep and tar do less if their own output is /dev/null
         texts = [f"{text} | cat > /dev/null" for text in texts]
     options = [f"--cold {word.text}" for word in cold]
-    return " ".join(["pipelined compare", *options, *map(shlex.quote, texts)])
+    return " ".join(["pipelined compare", *options, *map(_quoted, texts)])
+
+
+def _quoted(text: str) -> str:
+    """As one word for a shell: in double quotes if that is as it is written."""
+    return f'"{text}"' if "'" in text and not re.search(r'["$`\\!]', text) else shlex.quote(text)
 
 
 def files(command: Command) -> tuple[Word, ...] | None:

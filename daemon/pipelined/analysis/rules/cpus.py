@@ -41,8 +41,8 @@ def cpu_contention(case: Case) -> Iterator[Finding]:
         f"{stage_label(run, (index,))} waited {percent(waited)} of the run for a free CPU: the "
         f"pipeline used {run.cores_used:.1f} of {cores} CPUs, programs outside it "
         f"{around.others_cores:.1f}.{who}",
-        "Try: it when the others are done, or start them with nice. Compare its times only with "
-        "runs that had as much CPU.",
+        "Try: another run when the others are done, or start them with nice. Compare its times "
+        "only with runs that had as much CPU.",
         (index,),
         (
             Evidence("longest wait in the run queue", waited * case.wall, "seconds"),

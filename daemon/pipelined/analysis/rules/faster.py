@@ -55,8 +55,6 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
         return _codec(stage, words)
     if stage.command == "xargs":
         return f"several processes at a time (xargs -P {workers})", ""
-    if stage.command == "sort":
-        return "more memory (sort -S), with which it sorts on several CPUs; or LC_ALL=C", ""
     if stage.command in SPLITS:
         parts = (
             "parts of its input at once, if the order of lines does not matter (split -n "

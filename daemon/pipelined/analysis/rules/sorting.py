@@ -41,8 +41,7 @@ def sort_spills(case: Case) -> Iterator[Finding]:
         if spilled < BULK or not case.worth(gain):
             continue
         size = 16
-        # what it read but not from temporary files
-        while size << 20 < MEMORY * (stage.read_bytes - spilled):
+        while size << 20 < MEMORY * _given(case, index, spilled):
             size *= 2
         words = case.words(index)
         larger = with_option(words, "-S", f"{size}M") if words and size <= LARGEST else None
@@ -144,6 +143,15 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
             "the CPU seconds of both, but no more than the run less the busiest other stage's",
             case.attempt(new, differs=options == ["-c"]),
         )
+
+
+def _given(case: Case, index: int, spilled: int) -> int:
+    """Bytes that a sort was given to sort, without what it read from its temporary files."""
+    stage, writers = case.run.stages[index], case.graph.before[index]
+    if stage.flow.pipe_in is not None:
+        return stage.flow.pipe_in
+    written = sum(passed_on(case.run.stages[writer]) for writer in writers)
+    return min(stage.read_bytes, written) if writers else stage.read_bytes - spilled
 
 
 def _spilled(case: Case, index: int) -> int:
