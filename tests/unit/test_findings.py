@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from for_every import for_every
 from pipelined.analysis.findings import MIN_WALL, RULES, SEVERITIES, Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import COUNT, Script
@@ -1174,6 +1175,32 @@ ILL = {
     "spilling": sorting(written=160, system_seconds=1.5),
     "repeating": sorting(kept=0.1),
 }
+
+
+@for_every(
+    [
+        (ILL["copied"], "reader-costs"),
+        (ILL["flushing"], "small-calls"),
+        (ILL["ceiling"], "ceiling"),
+        (ILL["filtered late"], "idle-stage"),
+        (ILL["barrier"], "barrier"),
+        (ILL["storm"], "fork-storm"),
+        (ILL["counting"], "grep-count"),
+        (ILL["repeating"], "count-in-hash"),
+    ],
+    name=lambda case: case[1],
+)
+def test_without_the_work_its_waits_for_a_cpu_are_gone_too(run: Run, id: str) -> None:
+    waiting = replace(
+        run,
+        stages=tuple(
+            replace(stage, states={**stage.states, "runqueue": 0.01 * stage.cpu_seconds})
+            for stage in run.stages
+        ),
+    )
+    gain = find(run, id).gain_seconds
+    assert gain is not None
+    assert find(waiting, id).gain_seconds == pytest.approx(min(1.01 * gain, run.wall_seconds))
 
 
 def scaled(run: Run, factor: float) -> Run:

@@ -18,6 +18,7 @@ from pipelined.analysis.rules.rule import (
     ratio,
     readahead_evidence,
     taken,
+    with_waits,
 )
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import AWKS, COMMON_SHELLS, COPIERS, FILTERS
@@ -78,8 +79,13 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 _without_copier(part.command, command, known=new is not None),
                 (*part.indexes, reader),
                 evidence,
-                min(case.wall, cpu + case.run.stages[reader].system_seconds),
-                f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe",
+                min(
+                    case.wall,
+                    with_waits(stage, cpu)
+                    + with_waits(case.run.stages[reader], case.run.stages[reader].system_seconds),
+                ),
+                f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe, "
+                "with the waits for a CPU among them",
                 case.attempt(new),
             )
         elif readahead.cache_state is not None:
