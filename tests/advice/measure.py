@@ -158,19 +158,25 @@ class Bench:
         report = self.directory / "report.json"
         # to a file: programs such as grep and tar do less work if their output is /dev/null
         with open(self.directory / "output", "wb") as output:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [PIPELINED, command, "--json", "-o", report, *arguments],
                 cwd=directory,
                 env=os.environ | self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.PIPE,
-                timeout=TIMEOUT,
-                check=False,
+                text=True,
+                errors="replace",
             )
-        if done.returncode:
-            reason = done.stderr.decode(errors="replace").strip()
-            raise Failed(reason or f"{shlex.join(arguments)}: exit status {done.returncode}")
+            try:
+                _, stderr = process.communicate(timeout=TIMEOUT)
+            except BaseException:
+                process.terminate()  # it ends what it runs, which may keep the disk busy
+                process.communicate()
+                raise
+        if process.returncode:
+            reason = stderr.strip() or f"exit status {process.returncode}"
+            raise Failed(f"{shlex.join(arguments)}: {reason}")
         return json.loads(report.read_text())
 
     def _environment(self) -> Mapping[str, str]:
