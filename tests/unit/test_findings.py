@@ -815,7 +815,6 @@ def test_a_grep_through_folders_gets_no_reader_in_front() -> None:
         ("zstd", 8, "zstd -T0", "lower"),
         ("zstd", 800, "it cannot use more CPUs", "-T0"),
         ("bzip2", 800, "lbzip2, which decompresses on all CPUs", "pigz"),
-        ("awk", 0.1, "less input", "split"),
         ("tr", 80, "split -n r/4", "parallel"),
     ],
 )
@@ -838,7 +837,7 @@ def test_what_a_codec_does_is_read_from_its_options_if_they_are_known() -> None:
     assert "on all CPUs" in advice("tar c d | gzip -9 | ssh host x")
 
 
-@pytest.mark.parametrize("command", ["wc", "uniq", "python3"])
+@pytest.mark.parametrize("command", ["awk", "wc", "uniq", "python3"])
 def test_a_ceiling_that_nothing_is_known_to_raise_is_a_note(command: str) -> None:
     found = find(ceiling_at(command), "ceiling")
     assert (found.severity, found.advice, found.gain_seconds) == ("note", "", None)

@@ -183,7 +183,7 @@ def test_a_described_run_says_what_to_make_of_it(slow_awk: Run) -> None:
     (found,) = findings(slow_awk, HOST)
     assert described["verdict"] == sentence(slow_awk)
     (shown,) = described["findings"]
-    assert (shown["id"], shown["severity"], shown["stages"]) == ("ceiling", "advice", [1])
+    assert (shown["id"], shown["severity"], shown["stages"]) == ("ceiling", "note", [1])
     assert (shown["sentence"], shown["advice"]) == (found.sentence, found.advice)
     assert (shown["gain_seconds"], shown["gain_reason"]) == (found.gain_seconds, found.gain_reason)
     assert shown["evidence"][0] == {"name": "on CPU", "value": 9.8, "unit": "seconds"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pipelined.analysis.rules.rule import passed_on, taken
 from pipelined.analysis.shell_text import Command
-from pipelined.command_names import AWKS, COMMON_SHELLS
+from pipelined.command_names import COMMON_SHELLS
 from pipelined.runs import Stage
 
 __all__ = ["SPLITS", "faster"]
@@ -65,12 +65,6 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
         return parts, ""
     if stage.command in COMMON_SHELLS:
         return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
-    if stage.command in AWKS:
-        return (
-            "less input for it: cut or grep before it drops columns or lines for less CPU; or "
-            "mawk, if it is gawk",
-            "",
-        )
     return "", ""
 
 

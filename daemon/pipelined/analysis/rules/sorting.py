@@ -18,16 +18,17 @@ from pipelined.analysis.rules.rule import (
     with_waits,
 )
 from pipelined.analysis.sentence import stage_label
+from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, percent
 
 __all__ = ["count_in_hash", "sort_locale", "sort_spills"]
 
-#: A sort that is on CPU for this share of the run is most of it.
+#: A sort that is on CPU, or waits for one, for this share of the run is most of it.
 MOST = 0.5
 #: ``uniq`` that passes on a lower share of its input counts lines that repeat ten times.
 REPEATS = 0.1
 #: Memory that sort takes for each byte of its input: lines of 12 bytes have a record of 32 each.
-MEMORY = 4
+MEMORY = 5
 #: A larger buffer than this is not advised without asking for the memory there is (MiB).
 LARGEST = 1024
 #: Locales in which sort compares bytes.
@@ -71,7 +72,7 @@ def sort_locale(case: Case) -> Iterator[Finding]:
     """A sort compares by the rules of a language."""
     for index, stage in enumerate(case.run.stages):
         user = min(stage.user_seconds, case.wall)
-        busy = share(stage, "cpu", case.wall)
+        busy = _busy(case, stage)
         if stage.command != "sort" or busy < MOST or not case.worth(user):
             continue
         words, script = case.words(index), case.script
@@ -87,7 +88,7 @@ def sort_locale(case: Case) -> Iterator[Finding]:
         yield Finding(
             "sort-locale",
             "advice" if known else "note",
-            f"{name} was on CPU {percent(busy)} of the run"
+            f"{name} was on CPU {percent(share(stage, 'cpu', case.wall))} of the run"
             + (f" and compares by the rules of {locale}." if known else "."),
             "Try: LC_ALL=C sort, which compares bytes, if that order will do"
             + ("." if known else " and it does not run so already."),
@@ -115,7 +116,7 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
         kept = ratio(passed_on(uniq), taken(uniq))
         if uniq.command != "uniq" or taken(uniq) < BULK or kept > REPEATS:
             continue
-        if case.graph.before[reader] != {index} or share(sort, "cpu", case.wall) < MOST:
+        if case.graph.before[reader] != {index} or _busy(case, sort) < MOST:
             continue
         others = [s.cpu_seconds for i, s in enumerate(run.stages) if i not in (index, reader)]
         gain = min(sort.cpu_seconds + uniq.cpu_seconds, case.wall - max(others, default=0.0))
@@ -150,6 +151,11 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
             "busiest other stage's CPU seconds",
             case.attempt(new, differs=options == ["-c"]),
         )
+
+
+def _busy(case: Case, stage: Stage) -> float:
+    """The share of the run that a stage was on CPU, or would have been without other work."""
+    return share(stage, "cpu", case.wall) + share(stage, "runqueue", case.wall)
 
 
 def _given(case: Case, index: int, spilled: int) -> int:

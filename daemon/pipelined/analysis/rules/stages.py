@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
+from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.faster import SPLITS, faster
 from pipelined.analysis.rules.rule import (
@@ -47,7 +47,7 @@ def ceiling(case: Case) -> Iterator[Finding]:
     (index,) = found.stages
     queued = share(run.stages[index], "runqueue", case.wall)
     # it would have computed while others used its CPU
-    busy = LARGE <= found.cpu_share <= PARALLEL and found.cpu_share + queued >= CEILING
+    busy = NOTABLE <= found.cpu_share <= PARALLEL and found.cpu_share + queued >= CEILING
     if not busy:
         return
     cpu = run.stages[index].cpu_seconds
