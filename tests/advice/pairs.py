@@ -55,9 +55,6 @@ SLOW = r"s/\([0-9]*\) \([a-z]*\) \([a-z]*\)/\3 \2 \1/"
 
 #: Some 20 ns of computing for each byte.
 VOWELS = """awk '{ gsub(/[aeiou]/, "#"); n += length($0) } END { print n }'"""
-#: A count in awk that does little more than to split lines into words.
-COUNTING = "'{ n[$1]++ } END { for (k in n) print n[k], k }'"
-
 PAIRS = (
     Pair(
         "disk-not-overlapped",
@@ -139,16 +136,6 @@ PAIRS = (
         "ceiling",
         "zcat log.gz | wc -l",
         "zstd -dc log.zst | wc -l",
-    ),
-    Pair(
-        "ceiling",
-        f"gawk {COUNTING} log | sort | md5sum",
-        f"mawk {COUNTING} log | sort | md5sum",
-    ),
-    Pair(
-        "ceiling",
-        f"gawk {COUNTING} log | sort | md5sum",
-        f"cut -d ' ' -f 1 log | gawk {COUNTING} | sort | md5sum",
     ),
     Pair(
         "ceiling",

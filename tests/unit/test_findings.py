@@ -447,7 +447,7 @@ def test_a_ceiling_without_parallel_kin_is_to_be_split() -> None:
 
 
 def test_a_ceiling_that_other_advice_than_more_cpus_raises_is_bound_by_the_next_stage() -> None:
-    assert find(ceiling_at("awk"), "ceiling").gain_seconds == pytest.approx(7.8)
+    assert find(ceiling_at("bash"), "ceiling").gain_seconds == pytest.approx(7.8)
 
 
 def test_without_a_free_cpu_there_is_no_higher_ceiling() -> None:
