@@ -18,6 +18,7 @@ PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-de
 TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash debian-archive-keyring e2fsprogs fish \
 	fonts-dejavu-core gawk git gzip lintian mawk mmdebstrap nodejs openssl perl-base procps python3-bpfcc ruby \
 	slowhttptest strace systemd time util-linux xfsprogs xz-utils zsh
+ADVICE_PACKAGES := jq locales pigz
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := curl jq podman runc util-linux
 
@@ -73,7 +74,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench soak experiments dashboards wheel deb image test-image test-deploy test-service clean
+.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench soak advice experiments dashboards wheel deb image test-image test-deploy test-service clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -116,6 +117,11 @@ bench: test-setup ## Measure what observation costs, on and off in turn
 
 soak: test-setup ## Run a made-up month in 40 minutes; fail if anything grows (ARGS='--hours 8')
 	@tests/soak/run.sh $(ARGS)
+	$(give_back)
+
+advice: test-setup ## Follow the advice of every kind of finding and see what it gains (ARGS='--only barrier')
+	$(call need,$(ADVICE_PACKAGES))
+	PYTHONPATH=tests $(BIN)/python -m advice.follow $(ARGS)
 	$(give_back)
 
 experiments: test-setup ## Run the five experiments of docs/EXPERIMENTS.md and print their tables

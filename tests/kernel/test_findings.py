@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from experiments.disk import THROTTLE, Disk, made_disk
+from other_work import BUSY, cpu_seconds_taken
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rules.cpus import TAKEN
@@ -35,8 +36,6 @@ MIB = 1 << 20
 
 #: At most this many runs of one pipeline.
 ATTEMPTS = 12
-#: Other work that takes more CPU time than this makes the machine busy (share of the time).
-BUSY = 0.1
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +72,6 @@ def needs_readahead(watch: Watch) -> None:
     hooks = [hook for hook in watch.observer.hooks() if hook.tier == "readahead"]
     if not any(hook.attached for hook in hooks):
         pytest.skip("the readahead tier is off here; see `pipelined doctor`")
-
-
-def cpu_seconds_taken() -> float:
-    """CPU time that the kernel has accounted so far, of all tasks and of the hypervisor (steal)."""
-    with open("/proc/stat") as file:
-        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
-            int, file.readline().split()[1:9]
-        )
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def attempts(

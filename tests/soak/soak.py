@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from document_section import put_section
 from pipelined.history.archive import Archive, Period, Query
 from prometheus_server import Prometheus
 from soak.daemon import Daemon, Scrape
@@ -32,7 +33,7 @@ from soak.judgement import SCRAPE_INTERVAL, judge
 from soak.month import DRIVERS, JOBS, Failed, Made, Month, Started, may_be_made
 from soak.picture import draw
 from soak.readings import Account, Kept, Named, Reading, Soak
-from soak.table import heads, line, put_section, section, verdict_line
+from soak.table import heads, line, section, verdict_line
 
 __all__ = ["main"]
 

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from soak.judgement import Verdict
 from soak.readings import COLUMNS, Reading, Soak
 
-__all__ = ["HEADING", "heads", "line", "put_section", "section", "verdict_line"]
+__all__ = ["HEADING", "heads", "line", "section", "verdict_line"]
 
 HEADING = "### Figures of the soak"
 
@@ -68,15 +67,6 @@ def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str
         _markdown(kept),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def put_section(document: str, section: str) -> str:
-    """`document` with the section in place of its former one, or at its end."""
-    found = re.search(rf"^{re.escape(HEADING)}\n.*?(?=^#|\Z)", document, re.MULTILINE | re.DOTALL)
-    if found is None:
-        return f"{document.rstrip()}\n\n{section}".lstrip()
-    after = document[found.end() :]
-    return document[: found.start()] + section + (f"\n{after}" if after else "")
 
 
 def _cells(reading: Reading) -> list[str]:

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from document_section import put_section
 from for_every import for_every
 from soak.judgement import BOUNDED, Verdict, grows, judge
 from soak.month import DRIVERS, JOBS, NIGHTS, TOOLS, due_times, first_night, may_be_made, tool_name
 from soak.picture import draw
 from soak.readings import Account, Kept, Named, Reading, Soak
-from soak.table import HEADING, put_section, section
+from soak.table import HEADING, section
 
 FIGURES = Reading(
     seconds=0.0,

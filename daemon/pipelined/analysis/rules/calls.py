@@ -18,6 +18,7 @@ from pipelined.analysis.rules.rule import (
     ratio,
     readahead_evidence,
     taken,
+    with_waits,
 )
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import AWKS, COMMON_SHELLS, COPIERS, FILTERS
@@ -78,8 +79,13 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 _without_copier(part.command, command, known=new is not None),
                 (*part.indexes, reader),
                 evidence,
-                min(case.wall, cpu + case.run.stages[reader].system_seconds),
-                f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe",
+                min(
+                    case.wall,
+                    with_waits(stage, cpu)
+                    + with_waits(case.run.stages[reader], case.run.stages[reader].system_seconds),
+                ),
+                f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe, "
+                "with the waits for a CPU among them",
                 case.attempt(new),
             )
         elif readahead.cache_state is not None:
@@ -180,8 +186,7 @@ def small_calls(case: Case) -> Iterator[Finding]:
     for part in case.parts:
         reads, writes = _own_small(case, part)
         system = part.sum(lambda stage: stage.system_seconds)
-        gain = min(system, (reads + writes) * CALL_SECONDS, case.wall)
-        if not case.worth(gain):
+        if not case.worth(min(system, (reads + writes) * CALL_SECONDS)):
             continue
         made = []
         if reads:
@@ -202,8 +207,9 @@ def small_calls(case: Case) -> Iterator[Finding]:
                 Evidence("small writes", writes, "calls"),
                 Evidence("in the kernel", system, "seconds"),
             ),
-            gain,
-            f"the lesser of its system time and {duration(CALL_SECONDS)} for each call",
+            min(case.wall, part.busy_seconds),
+            "its seconds on CPU or waiting for one: what it computes for each piece goes with the "
+            "calls",
             case.attempt(new),
         )
 

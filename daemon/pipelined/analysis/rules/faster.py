@@ -11,7 +11,7 @@ from pipelined.analysis.shell_text import Command
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.runs import Stage
 
-__all__ = ["faster"]
+__all__ = ["SPLITS", "faster"]
 
 #: Programs that compress.
 _CODECS = frozenset({"bzip2", "gzip", "lz4", "pigz", "xz", "zstd"})
@@ -43,7 +43,7 @@ _DECOMPRESS: Mapping[str, tuple[str, str]] = {
 }
 #: Filters that treat each line by itself and keep no sums: parts of their input can be treated
 #: apart, and the results put together.
-_SPLITS = frozenset({"cut", "egrep", "fgrep", "grep", "sed", "tr"})
+SPLITS = frozenset({"cut", "egrep", "fgrep", "grep", "sed", "tr"})
 
 
 def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]:
@@ -55,7 +55,7 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
         return _codec(stage, words)
     if stage.command == "xargs":
         return f"several processes at a time (xargs -P {workers})", ""
-    if stage.command in _SPLITS:
+    if stage.command in SPLITS:
         parts = (
             "parts of its input at once, if the order of lines does not matter (split -n "
             f"r/{workers} --filter CMD)"

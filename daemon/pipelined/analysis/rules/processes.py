@@ -25,8 +25,7 @@ def fork_storm(case: Case) -> Iterator[Finding]:
         if exited < STORM or lived / exited > SHORT_LIFE:
             continue
         cpu = part.sum(lambda stage: stage.cpu_seconds)
-        gain = min(cpu, sum(case.run.levels[1:]))
-        if not case.worth(gain):
+        if not case.worth(min(cpu, sum(case.run.levels[1:]))):
             continue
         words = case.words(part.indexes[0])
         new = case.rewritten(part.indexes[0], more_at_a_time(words) if words else None)
@@ -43,9 +42,8 @@ def fork_storm(case: Case) -> Iterator[Finding]:
                 Evidence("children on CPU", part.sum(lambda s: s.children_cpu_seconds), "seconds"),
                 Evidence("waiting for children", part.sum(lambda s: s.states["child"]), "seconds"),
             ),
-            gain,
-            "the CPU seconds of the stage and its children, but no more than the time in which "
-            "any stage was on CPU",
+            min(case.wall, part.busy_seconds),
+            "the seconds in which the stage and its children were on CPU or waited for one",
             case.attempt(new, differs=True),
         )
 

@@ -33,6 +33,7 @@ __all__ = [
     "ratio",
     "readahead_evidence",
     "taken",
+    "with_waits",
 ]
 
 #: The page with a section for each id; the id is its anchor.
@@ -110,6 +111,11 @@ class Part:
 
     def sum(self, value: Callable[[Stage], float]) -> float:
         return sum(map(value, self.stages))
+
+    @property
+    def busy_seconds(self) -> float:
+        """On CPU or waiting for one, all threads and children together."""
+        return self.sum(lambda stage: stage.cpu_seconds + stage.states["runqueue"])
 
     def mean_read(self) -> float:
         return ratio(self.sum(lambda s: s.read_bytes), self.sum(lambda s: s.read_calls))
@@ -196,6 +202,14 @@ def taken(stage: Stage) -> int:
 def passed_on(stage: Stage) -> int:
     """Bytes that a stage passed on: through its pipes if what else it wrote is known apart."""
     return stage.written_bytes if stage.flow.passed_on is None else stage.flow.passed_on
+
+
+def with_waits(stage: Stage, cpu: float) -> float:
+    """Seconds that so many CPU seconds of a stage took, with the waits for a free CPU among them.
+
+    Without the work the waits are gone, too, whoever else used the CPUs.
+    """
+    return cpu * (1 + ratio(stage.states["runqueue"], stage.cpu_seconds))
 
 
 def ratio(part: float, whole: float) -> float:

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.rewriting import counted_by_grep, joined
-from pipelined.analysis.rules.rule import BULK, Case, Evidence, Finding, passed_on, ratio, taken
+from pipelined.analysis.rules.rule import (
+    BULK,
+    Case,
+    Evidence,
+    Finding,
+    passed_on,
+    ratio,
+    taken,
+    with_waits,
+)
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import AWKS
 from pipelined.runs import Stage
@@ -130,7 +139,8 @@ def grep_count(case: Case) -> Iterator[Finding]:
                 Evidence("wc on CPU", wc.cpu_seconds, "seconds"),
                 Evidence("grep in the kernel", grep.system_seconds, "seconds"),
             ),
-            gain,
-            "the CPU seconds of wc, and those of grep in the kernel, where it writes",
+            min(case.wall, with_waits(wc, wc.cpu_seconds) + with_waits(grep, grep.system_seconds)),
+            "the CPU seconds of wc, and those of grep in the kernel, where it writes, with the "
+            "waits for a CPU among them",
             case.attempt(new),
         )

@@ -15,6 +15,7 @@ from pipelined.analysis.rules.rule import (
     passed_on,
     ratio,
     taken,
+    with_waits,
 )
 from pipelined.analysis.sentence import stage_label
 from pipelined.runs import Stage
@@ -96,8 +97,10 @@ def sort_locale(case: Case) -> Iterator[Finding]:
                 Evidence("in user mode", stage.user_seconds, "seconds"),
                 Evidence("on CPU", stage.cpu_seconds, "seconds"),
             ),
-            user if known else None,
-            "its CPU seconds in user mode, in which it compares" if known else "",
+            min(case.wall, with_waits(stage, user)) if known else None,
+            "its CPU seconds in user mode, in which it compares, and its waits for a CPU meanwhile"
+            if known
+            else "",
             case.attempt(new, differs=True) if known else "",
         )
 
@@ -140,8 +143,12 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
                 Evidence("uniq on CPU", uniq.cpu_seconds, "seconds"),
                 Evidence("kept by uniq", kept, "ratio"),
             ),
-            gain,
-            "the CPU seconds of both, but no more than the run less the busiest other stage's",
+            min(
+                with_waits(sort, sort.cpu_seconds) + with_waits(uniq, uniq.cpu_seconds),
+                case.wall - max(others, default=0.0),
+            ),
+            "the CPU seconds of both, and their waits for a CPU, but no more than the run less the "
+            "busiest other stage's CPU seconds",
             case.attempt(new, differs=options == ["-c"]),
         )
 

@@ -8,7 +8,7 @@ from math import ceil
 
 from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.rewriting import swapped
-from pipelined.analysis.rules.faster import faster
+from pipelined.analysis.rules.faster import SPLITS, faster
 from pipelined.analysis.rules.rule import (
     BULK,
     Case,
@@ -18,6 +18,7 @@ from pipelined.analysis.rules.rule import (
     passed_on,
     ratio,
     taken,
+    with_waits,
 )
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import BY_LINE
@@ -53,11 +54,12 @@ def ceiling(case: Case) -> Iterator[Finding]:
     others = [stage for other, stage in enumerate(run.stages) if other != index]
     second = max(others, key=lambda stage: stage.cpu_seconds)
     free = max(1.0, case.host.cores - (run.cpu_seconds - cpu) / case.wall)
-    gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free)
-    if not case.worth(gain):
+    if not case.worth(cpu - max(second.cpu_seconds, cpu / free)):
         return
     words = case.words(index)
     advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
+    spread = bool(program) or found.command in SPLITS | {"xargs"}
+    gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free if spread else 0.0)
     new = case.rewritten(index, words.with_program(program)) if words and program else None
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
@@ -73,13 +75,18 @@ def ceiling(case: Case) -> Iterator[Finding]:
             Evidence("next busiest stage on CPU", second.cpu_seconds, "seconds"),
             Evidence("CPUs that it could use", free, "count"),
         ),
-        gain if advice else None,
-        "its CPU seconds, less those of the next busiest stage or, if more, an even share on "
-        f"each of the {free:.1f} CPUs that the others leave"
-        if advice
-        else "",
+        min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
+        _reason(free if spread else None) if advice else "",
         case.attempt(new, differs=True),
     )
+
+
+def _reason(free: float | None) -> str:
+    """How the bound of a ceiling is computed; `free` is the CPUs that its work is spread over."""
+    least = "those of the next busiest stage"
+    if free is not None:
+        least += f" or, if more, an even share on each of the {free:.1f} CPUs that the others leave"
+    return f"its CPU seconds, less {least}, with the waits for a CPU among them"
 
 
 def idle_stage(case: Case) -> Iterator[Finding]:
@@ -111,8 +118,9 @@ def idle_stage(case: Case) -> Iterator[Finding]:
                 Evidence("passed on", passed, "ratio"),
                 Evidence("stage before it on CPU", heavy.cpu_seconds, "seconds"),
             ),
-            min(gain, case.wall),
-            "the CPU seconds of the stage before it, for the share that is thrown away",
+            min(with_waits(heavy, gain), case.wall),
+            "the CPU seconds of the stage before it, and its waits for a CPU, for the share that "
+            "is thrown away",
             case.attempt(swapped(case.pipeline, source) if case.pipeline else None),
         )
 
@@ -150,8 +158,9 @@ def barrier(case: Case) -> Iterator[Finding]:
         "the bytes.",
         (*found.stages, *behind),
         (*evidence, Evidence("passed on", passed, "ratio")),
-        gain,
-        f"the CPU seconds of {found.command}, for the share that would not reach it",
+        min(case.wall, part.busy_seconds * (1 - passed)),
+        f"the CPU seconds of {found.command}, and its waits for a CPU, for the share that would "
+        "not reach it",
         case.attempt(
             swapped(case.pipeline, found.stages[0]) if case.pipeline else None, differs=True
         ),

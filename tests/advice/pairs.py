@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmark runs: pairs, a pipeline and the same as advised, and healthy pipelines.
+
+Commands run in a directory with the files of `advice.data`. To add a kind of finding, give it two
+pairs that differ in more than their numbers, or a reason in `WITHOUT_PAIRS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["HEALTHY", "PAIRS", "WITHOUT_PAIRS", "Disk", "Pair"]
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """How slow the disk is from which a pair reads its files, each time from a cold cache."""
+
+    bytes_per_second: int = 0
+    """0 is no limit."""
+    reads_per_second: int = 0
+    read_ahead_kib: int = 128
+    """The window, unless a command changes it: `$READ_AHEAD` is the setting's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A pipeline with a finding, and what its advice makes of it. Both print the same."""
+
+    id: str
+    """Of the finding."""
+    before: str
+    after: str | None
+    """None: the finding writes the command itself."""
+    cold: tuple[str, ...] = ()
+    """Files and directories that are dropped from the page cache before each run."""
+    disk: Disk | None = None
+    """None: the disk of the temporary directory."""
+    needs: str = ""
+    """A count of the stages, as `--json` names it, that some hosts do not have."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of `pipelined compare`. Not for a pair whose finding writes the command."""
+        assert self.after is not None
+        cold = [word for name in self.cold for word in ("--cold", name)]
+        return *cold, self.before, self.after
+
+
+#: A rewrite of each line that takes some 100 ns for each of its characters.
+SLOW = r"s/\([0-9]*\) \([a-z]*\) \([a-z]*\)/\3 \2 \1/"
+
+#: Some 20 ns of computing for each byte.
+VOWELS = """awk '{ gsub(/[aeiou]/, "#"); n += length($0) } END { print n }'"""
+PAIRS = (
+    Pair(
+        "disk-not-overlapped",
+        "awk '{ n += length($2) } END { print n }' text",
+        "dd bs=32k if=text status=none | awk '{ n += length($2) } END { print n }'",
+        cold=("text",),
+        disk=Disk(read_ahead_kib=0),
+    ),
+    Pair(
+        "disk-not-overlapped",
+        "awk '{ n += length($2) } END { print n }' small/*/*",
+        "cat small/*/* | awk '{ n += length($2) } END { print n }'",
+        cold=("small",),
+        disk=Disk(reads_per_second=2500),
+    ),
+    Pair(
+        "reader-costs",
+        "cat big | wc -l",
+        "wc -l < big",
+    ),
+    Pair(
+        "reader-costs",
+        "cat text text text text | grep -c ' 96$'",
+        "grep -h ' 96$' text text text text | wc -l",
+    ),
+    Pair(
+        "large-writes",
+        "dd if=big bs=1M conv=ucase status=none | tr 0-9 a-j",
+        "dd if=big bs=32k conv=ucase status=none | tr 0-9 a-j",
+    ),
+    Pair(
+        "large-writes",
+        "perl -e 'while (sysread STDIN, $_, 1 << 20) { tr/a-z/A-Z/; syswrite STDOUT, $_ }' < big"
+        " | tr 0-9 a-j",
+        "perl -e 'while (sysread STDIN, $_, 1 << 15) { tr/a-z/A-Z/; syswrite STDOUT, $_ }' < big"
+        " | tr 0-9 a-j",
+    ),
+    Pair(
+        "small-calls",
+        'head -n 60000 text | while read -r a b; do echo "$a"; done | sort -n',
+        "head -n 60000 text | awk '{ print $1 }' | sort -n",
+    ),
+    Pair(
+        "small-calls",
+        "awk '{ print $1; fflush() }' part | tail -n 1",
+        "awk '{ print $1 }' part | tail -n 1",
+    ),
+    Pair(
+        "cache-sized",
+        "dd if=/dev/zero bs=16M count=200 status=none | wc -c",
+        "dd if=/dev/zero bs=128k count=25600 status=none | wc -c",
+    ),
+    Pair(
+        "cache-sized",
+        "cat big big | dd bs=8M iflag=fullblock status=none | tail -c 1000",
+        "cat big big | dd bs=128k iflag=fullblock status=none | tail -c 1000",
+    ),
+    Pair(
+        "ceiling",
+        "tar -c files | gzip > files.tar.gz",
+        "tar -c files | pigz > files.tar.gz",
+    ),
+    Pair(
+        "ceiling",
+        "tar -c files | xz -0 -T1 > files.tar.xz",
+        "tar -c files | xz -0 -T0 > files.tar.xz",
+    ),
+    Pair(
+        "ceiling",
+        f"sed -e '{SLOW}' -e 's/some/any/' part | md5sum",
+        f"sed '{SLOW}' part | sed 's/some/any/' | md5sum",
+    ),
+    Pair(
+        "ceiling",
+        f"sed '{SLOW}' part | sort | md5sum",
+        f"split -n r/2 --filter \"sed '{SLOW}'\" part | sort | md5sum",
+    ),
+    Pair(
+        "ceiling",
+        "zcat log.gz | wc -l",
+        "zstd -dc log.zst | wc -l",
+    ),
+    Pair(
+        "ceiling",
+        "seq 4 | xargs -I{} sed s/some/any/ part | wc -c",
+        "seq 4 | xargs -P 2 -I{} sed s/some/any/ part | wc -c",
+    ),
+    Pair(
+        "idle-stage",
+        f"sed '{SLOW}' part | grep ' 96$'",
+        f"grep ' 96$' part | sed '{SLOW}'",
+    ),
+    Pair(
+        "idle-stage",
+        "awk '{ gsub(/some/, \"any\"); print $6, $1 }' text | grep '^96 '",
+        "grep ' 96$' text | awk '{ gsub(/some/, \"any\"); print $6, $1 }'",
+    ),
+    Pair(
+        "barrier",
+        "sort text | awk '{ print $1 }' | uniq -c | wc -l",
+        "awk '{ print $1 }' text | sort | uniq -c | wc -l",
+    ),
+    Pair(
+        "barrier",
+        "sort text | grep ' 96$'",
+        "grep ' 96$' text | sort",
+    ),
+    Pair(
+        "more-stages-than-cores",
+        "tr -d '\\r' < text | sed s/some/any/ | cut -d ' ' -f 1,6 | awk '{ print $2, $1 }'",
+        "awk '{ print $6, $1 }' text",
+    ),
+    Pair(
+        "more-stages-than-cores",
+        "seq 16 | xargs -P 16 -I{} sh -c 'head -n 300000 text | sort | tail -n 1'",
+        "seq 16 | xargs -P 2 -I{} sh -c 'head -n 300000 text | sort | tail -n 1'",
+    ),
+    Pair(
+        "join-stages",
+        "sed s/some/any/ text | sed s/words/letters/ | sed s/of/for/ | sed s/text/prose/",
+        None,
+    ),
+    Pair(
+        "join-stages",
+        "zcat log.gz | grep GET | awk '{ print $7 }' | sed s/page/text/ | tr 0-9 a-j | md5sum",
+        None,
+    ),
+    Pair(
+        "grep-count",
+        "grep -v ' 96$' text | wc -l",
+        None,
+    ),
+    Pair(
+        "grep-count",
+        "zcat log.gz | grep GET | wc -l",
+        None,
+    ),
+    Pair(
+        "sort-spills",
+        "sort -S 8M text | tail -n 1",
+        None,
+    ),
+    Pair(
+        "sort-spills",
+        "awk '{ print $6, $1 }' text | sort -S 4M | md5sum",
+        None,
+    ),
+    Pair(
+        "sort-locale",
+        "LC_ALL=en_US.UTF-8 sort part | tail -n 1",
+        None,
+    ),
+    Pair(
+        "sort-locale",
+        "cut -d ' ' -f 1 part | LC_ALL=en_US.UTF-8 sort | uniq | wc -l",
+        None,
+    ),
+    Pair(
+        "count-in-hash",
+        "awk '{ print $6 }' text | sort | uniq -c | sort -rn | head",
+        None,
+    ),
+    Pair(
+        "count-in-hash",
+        "cut -d ' ' -f 1 log | sort | uniq | wc -l",
+        None,
+    ),
+    Pair(
+        "fork-storm",
+        "find tiny -type f -exec cat {} \\; | wc -l",
+        None,
+    ),
+    Pair(
+        "fork-storm",
+        "seq 1000 | xargs -I{} sh -c 'echo {}' | wc -l",
+        "seq 1000 | xargs -n 1000 printf '%s\\n' | wc -l",
+    ),
+    Pair(
+        "fork-storm",
+        "head -n 600 text | while read -r a b; do echo \"$b\" | cut -d ' ' -f 5; done | sort -n",
+        "head -n 600 text | awk '{ print $6 }' | sort -n",
+    ),
+    Pair(
+        "failed-execs",
+        'PATH="$FAR:$PATH"; seq 1000 | xargs -n 1 echo | wc -l',
+        'PATH="$FAR:$PATH"; seq 1000 | xargs -n 1 /bin/echo | wc -l',
+        needs="exec_failures",
+    ),
+    Pair(
+        "failed-execs",
+        'PATH="$FAR:$PATH"; find files -type f -exec basename {} \\; | sort | tail -n 1',
+        'PATH="$FAR:$PATH"; find files -type f -exec /usr/bin/basename {} \\; | sort | tail -n 1',
+        needs="exec_failures",
+    ),
+    Pair(
+        "readahead-useless",
+        "echo 0 > $READ_AHEAD; cat text | awk '{ n += length($2) } END { print n }'",
+        "echo 128 > $READ_AHEAD; cat text | awk '{ n += length($2) } END { print n }'",
+        cold=("text",),
+        disk=Disk(),
+    ),
+    Pair(
+        "readahead-useless",
+        f"dd if=part bs=8M status=none | {VOWELS}",
+        f"dd if=part bs=64k status=none | {VOWELS}",
+        cold=("part",),
+        disk=Disk(bytes_per_second=32 * MIB),
+    ),
+    Pair(
+        "readahead-useless",
+        "xargs cat < list | wc -c",
+        "xargs -n 50 -P 4 cat < list | wc -c",
+        cold=("tiny",),
+    ),
+    Pair(
+        "readahead-wasted",
+        "echo 8192 > $READ_AHEAD; for f in parts/*; do head -c 100000 $f; done | wc -l",
+        "echo 64 > $READ_AHEAD; for f in parts/*; do head -c 100000 $f; done | wc -l",
+        cold=("parts",),
+        disk=Disk(bytes_per_second=32 * MIB),
+    ),
+    Pair(
+        "readahead-wasted",
+        "/usr/bin/python3 random_reads.py NORMAL part | md5sum",
+        "/usr/bin/python3 random_reads.py RANDOM part | md5sum",
+        cold=("part",),
+        disk=Disk(bytes_per_second=8 * MIB, read_ahead_kib=1024),
+    ),
+    Pair(
+        "readahead-late",
+        "awk '{ n += $6 } END { print n }' part",
+        "zcat part.gz | awk '{ n += $6 } END { print n }'",
+        cold=("part", "part.gz"),
+        disk=Disk(bytes_per_second=16 * MIB),
+    ),
+    Pair(
+        "readahead-late",
+        "echo 128 > $READ_AHEAD; awk '{ n += $6 } END { print n }' part",
+        "echo 1024 > $READ_AHEAD; awk '{ n += $6 } END { print n }' part",
+        cold=("part",),
+        disk=Disk(reads_per_second=200),
+    ),
+)
+
+#: Kinds that have no pair, and why.
+WITHOUT_PAIRS: Mapping[str, str] = {
+    "cold-run": "a note on what to compare a run with; there is nothing to change",
+    "cpu-contention": "about other work on the host; no other pipeline helps",
+    "cpu-limit": "about the limit of a cgroup; no other pipeline helps",
+}
+
+#: Ordinary pipelines in which there is nothing to improve.
+HEALTHY = (
+    "zcat log.gz | awk '$9 >= 500 { n++ } END { print n }'",
+    "awk '{ print $1 }' log | sort -u | wc -l",
+    "cut -d '\"' -f 2 log | cut -d ' ' -f 1 | md5sum",
+    "awk '$9 == 404 { print $7 }' log | sort | uniq -c | sort -rn | head",
+    "awk '{ n[$1]++ } END { for (k in n) print n[k], k }' log | sort -rn | head",
+    "grep ' 404 ' log | cut -d ' ' -f 1,7 | sort -u | wc -l",
+    "comm -12 <(cut -d ' ' -f 1 log | sort -u) <(cut -d ' ' -f 1 text | sort -u) | wc -l",
+    "sed 's/some/any/' text | sha256sum",
+    "tr A-Z a-z < log | md5sum",
+    "tr -s ' ' '\\n' < text | grep -c some",
+    "base64 text | md5sum",
+    "nl text | tail -n 3",
+    "tar -c files | md5sum",
+    "tar -c files | zstd -T0 | wc -c",
+    "sort -n text | tail -n 3",
+    "shuf --random-source=text text | sed -n '1p;$p'",
+    "find files -type f -print0 | xargs -0 md5sum | sort | md5sum",
+    "find /usr -type f | wc -l",
+    "jq -r .name records | sort | md5sum",
+    "head -c 200000000 big | sha256sum",
+    "seq 2000000 | awk '{ n += $1 } END { print n }'",
+    "tee >(md5sum > sum) < log | wc -l",
+)

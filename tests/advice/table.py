@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results in words: lines for the terminal, and the section of docs/FINDINGS.md. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from advice.judgement import Followed, Healthy, Spread, Untried
+from advice.pairs import WITHOUT_PAIRS
+from pipelined.wording import duration
+
+__all__ = ["HEADING", "healthy_line", "line", "section"]
+
+HEADING = "## Followed"
+
+_INTRODUCTION = """\
+`sudo make advice` follows the advice. For each kind of finding it takes two pipelines that have it,
+profiles each {rounds} times for the bound, and compares it with the same as advised, in {rounds}
+rounds. The figures are from a machine with {machine}.
+
+- **bound**: the gain that the finding promises at most: the median; its share of the run, and the
+  lowest and the highest share.
+- **gained**: the same of what `pipelined compare` measured.
+- **gains nothing**: `compare` names no winner, or the other one.
+
+A kind that gains nothing in any of its pairs has to be reworded or dropped. A bound is wrong if
+its highest share is below the gain of each round."""
+_HEALTHY = """\
+{count} ordinary pipelines in which there is nothing to improve were profiled as often. {advised}
+got any advice:"""
+_COLUMNS = ("finding", "as it is", "as advised", "bound", "gained", "gained / bound", "verdict")
+
+
+def line(result: Followed | Untried) -> str:
+    """A pair's result at the terminal."""
+    if isinstance(result, Untried):
+        return f"{result.pair.id}: not tried: {result.reason}"
+    bound, gained, ratio, verdict = _figures(result)
+    return (
+        f"{result.pair.id}: bound {bound}, gained {gained}, ratio {ratio}: {verdict}\n"
+        f"    {result.pair.before}\n    {result.after}"
+    )
+
+
+def healthy_line(healthy: Healthy) -> str:
+    """A healthy pipeline's result at the terminal."""
+    verdict = healthy.failure or "no advice"
+    return f"healthy: {duration(healthy.wall_seconds)}: {verdict}\n    {healthy.command}"
+
+
+def section(
+    machine: str, rounds: int, results: Sequence[Followed | Untried], healthy: Sequence[Healthy]
+) -> str:
+    """The section of the document."""
+    rows = [_COLUMNS, ("---",) * 3 + ("---:",) * 3 + ("---",)]
+    for result in results:
+        if isinstance(result, Untried):
+            cells = _code(result.pair.before), "", "", "", "", f"not tried: {result.reason}"
+        else:
+            cells = _code(result.pair.before), _code(result.after), *_figures(result)
+        rows.append((f"[{result.pair.id}](#{result.pair.id})", *cells))
+    reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
+    examined = "\n".join(f"    {each.command}" for each in healthy)
+    advised = sum(bool(each.failure) for each in healthy)
+    parts = [
+        HEADING,
+        _INTRODUCTION.format(rounds=rounds, machine=machine),
+        _markdown(rows),
+        f"Not in the table:\n\n{reasons}",
+        _HEALTHY.format(
+            count=len(healthy), advised=f"**{advised} of them**" if advised else "None of them"
+        ),
+        examined,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _figures(result: Followed) -> tuple[str, str, str, str]:
+    """Bound, gain, their ratio, verdict."""
+    bound = gained = ratio = "-"
+    if result.bound_seconds is not None and result.bound_share is not None:
+        bound = _with_share(result.bound_seconds.median, result.bound_share)
+    if result.gain_seconds is not None and result.gain_share is not None:
+        gained = _with_share(result.gain_seconds, result.gain_share)
+    if result.ratio is not None:
+        ratio = f"{result.ratio:.2f}"
+    verdict = result.verdict
+    return bound, gained, ratio, f"**{verdict}**" if result.failure else verdict
+
+
+def _with_share(seconds: float, share: Spread) -> str:
+    size = duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
+    shares = f"{share.median:.0%}; {share.low:.0%} to {share.high:.0%}".replace("%", " %")
+    return f"{size} ({shares})"
+
+
+def _code(command: str) -> str:
+    """A command in a cell."""
+    return f"`{command}`".replace("|", r"\|") if command else ""
+
+
+def _markdown(rows: Iterable[Iterable[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How followed advice is judged, and that every kind of finding has advice that is followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advice.data import MADE, named_in
+from advice.judgement import Followed, Healthy, Spread, Untried, failures
+from advice.pairs import HEALTHY, PAIRS, WITHOUT_PAIRS, Pair
+from advice.table import HEADING, line, section
+from for_every import for_every
+from pipelined.analysis.findings import RULES
+
+PAIR = Pair("barrier", "sort f | grep x", "grep x f | sort")
+GAINS = Followed(
+    PAIR,
+    "grep x f | sort",
+    runs=5,
+    found=5,
+    bound_seconds=Spread(0.6, 0.5, 0.7),
+    bound_share=Spread(0.6, 0.5, 0.7),
+    gain_seconds=0.3,
+    gain_share=Spread(0.3, 0.2, 0.4),
+    faster=True,
+)
+NOTHING = replace(GAINS, gain_seconds=-0.01, gain_share=Spread(-0.01, -0.1, 0.1), faster=False)
+HEALTHY_ONE = Healthy("a | b", 0.5, (), False)
+
+
+def test_a_gain_within_its_bound_is_no_failure() -> None:
+    assert failures([GAINS, NOTHING], [HEALTHY_ONE]) == []
+    assert GAINS.ratio == pytest.approx(0.5)
+    assert (GAINS.verdict, NOTHING.verdict) == ("gains", "gains nothing")
+
+
+def test_a_bound_may_lie_within_the_spread_of_the_gain_but_not_below_it() -> None:
+    assert not replace(GAINS, bound_share=Spread(0.1, 0.1, 0.2)).failure
+    low = replace(GAINS, bound_share=Spread(0.1, 0.1, 0.19))
+    assert failures([low], []) == [
+        "barrier: every round gained more than any bound: sort f | grep x"
+    ]
+
+
+def test_a_finding_without_a_bound_is_judged_by_its_gain() -> None:
+    unbound = replace(GAINS, bound_seconds=None, bound_share=None)
+    assert (unbound.failure, unbound.ratio, unbound.verdict) == ("", None, "gains")
+
+
+def test_a_finding_has_to_be_there_in_most_runs() -> None:
+    assert not replace(GAINS, found=3).failure
+    assert replace(GAINS, found=2).failure == "found in 2 of 5 runs"
+
+
+def test_a_finding_that_is_to_write_its_command_has_to_do_so() -> None:
+    assert replace(GAINS, after="").failure == "the finding writes no command"
+
+
+def test_advice_that_changes_what_is_printed_fails() -> None:
+    changed = replace(GAINS, gain_share=None, gain_seconds=None, not_compared="outputs differ")
+    assert changed.failure == "not compared: outputs differ"
+
+
+def test_a_kind_fails_that_gains_nothing_in_all_of_its_pairs() -> None:
+    assert failures([NOTHING, NOTHING], []) == [
+        "barrier: its advice gains nothing in any of its 2 pairs"
+    ]
+
+
+def test_a_healthy_pipeline_fails_with_any_advice_or_if_it_could_have_none() -> None:
+    advised = replace(HEALTHY_ONE, advised=("ceiling", "barrier", "ceiling"))
+    short = replace(HEALTHY_ONE, too_short=True)
+    assert failures([], [advised, short]) == [
+        "healthy: advised: barrier in 1, ceiling in 2 of the runs: a | b",
+        "healthy: too short to have findings: a | b",
+    ]
+
+
+@for_every([rule.id for rule in RULES])
+def test_every_kind_has_two_pairs_or_a_reason(id: str) -> None:
+    count = sum(pair.id == id for pair in PAIRS)
+    assert count >= 2 if id not in WITHOUT_PAIRS else count == 0
+
+
+def test_pairs_and_reasons_are_of_kinds_that_exist() -> None:
+    known = {rule.id for rule in RULES}
+    assert {pair.id for pair in PAIRS} | WITHOUT_PAIRS.keys() <= known
+
+
+def test_what_is_dropped_from_the_page_cache_is_made_by_the_benchmark() -> None:
+    assert {name for pair in PAIRS for name in pair.cold} <= MADE.keys()
+
+
+def test_there_are_twenty_healthy_pipelines_of_several_stages() -> None:
+    assert len(set(HEALTHY)) >= 20
+    assert [command for command in HEALTHY if "|" not in command] == []
+
+
+def test_a_file_is_made_if_a_command_names_it_or_what_it_is_made_from() -> None:
+    assert named_in(["zcat part.gz | wc -l", "xargs cat < list"]) == {"part.gz", "list", "tiny"}
+
+
+def test_the_section_has_a_row_per_pair_and_each_healthy_pipeline() -> None:
+    untried = Untried(PAIR, "no disk")
+    text = section("2 CPUs", 5, [GAINS, replace(GAINS, found=0), untried], [HEALTHY_ONE])
+    rows = [row for row in text.splitlines() if row.startswith("| ")]
+    assert rows[2] == (
+        r"| [barrier](#barrier) | `sort f \| grep x` | `grep x f \| sort` "
+        "| 0.60 s (60 %; 50 % to 70 %) | 0.30 s (30 %; 20 % to 40 %) | 0.50 | gains |"
+    )
+    assert rows[3].endswith("| **found in 0 of 5 runs** |")
+    assert rows[4].endswith("| not tried: no disk |")
+    assert text.startswith(f"{HEADING}\n")
+    assert text.count("\n#") == 0
+    assert "None of them\ngot any advice:\n\n    a | b\n" in text
+    assert all(f"- {id}: " in text for id in WITHOUT_PAIRS)
+
+
+def test_a_loss_is_negative() -> None:
+    lost = replace(NOTHING, gain_seconds=-0.25)
+    assert "gained -0.25 s (-1 %; -10 % to 10 %)" in line(lost)
