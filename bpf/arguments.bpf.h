@@ -72,6 +72,7 @@ GLOBAL(int, discover_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now
 		stage_exec(index, now);
 	}
 	fifo.standard = 1;
+	fifo.fresh = 1;
 	return register_end(index, &fifo, now);
 }
 

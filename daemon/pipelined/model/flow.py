@@ -74,8 +74,8 @@ def flows(
             taken = min(may_read[at], offered[at])
             passed = min(may_write[at], accepted[at])
         unseen = splices[at] and not exact
-        pipe_in = int(taken) if sources[at].held and taken < math.inf else None
-        pipe_out = int(passed) if sinks[at].held and passed < math.inf else None
+        pipe_in = int(taken) if _is_used(sources[at], taken) else None
+        pipe_out = int(passed) if _is_used(sinks[at], passed) else None
         found.append(
             Flow(
                 pipe_in=pipe_in,
@@ -87,6 +87,14 @@ def flows(
             )
         )
     return tuple(found)
+
+
+def _is_used(pipes: _Pipes, flowed: float) -> bool:
+    """Whether so many bytes are to be said of these pipes.
+
+    One that joins no other stage, and was not used, is a shell's that was still open in its child.
+    """
+    return bool(pipes.held) and flowed < math.inf and (flowed > 0 or pipes.known)
 
 
 def _pipes(record: StageRecord, side: str) -> _Pipes:
