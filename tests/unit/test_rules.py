@@ -160,7 +160,7 @@ def test_every_recording_rule_is_asked_for_by_a_case_or_another_rule(rule: Rule)
 
 @each_alert
 def test_every_alert_says_what_is_wrong_how_bad_it_is_and_where_to_read_on(alert: Rule) -> None:
-    assert alert.block("severity") in {"warning", "critical"}
+    assert alert.block("severity") == "warning"
     assert len(alert.block("summary")) > 20
     assert len(alert.block("description")) > len(alert.block("summary"))
     page, _, anchor = alert.block("runbook_url").partition("#")
