@@ -40,9 +40,11 @@ VM_PACKAGES := busybox-static debian-archive-keyring debootstrap e2fsprogs gcc-a
 	libc6-dev-arm64-cross python3-venv qemu-system-arm qemu-system-x86 xz-utils
 VNG := build/vm/venv/bin/vng
 
-# promtool and prometheus: the host's, else unpacked here, because the package starts a service.
+# promtool and prometheus: the host's, else unpacked here, because the package starts a service. Prometheus 3 and VictoriaMetrics,
+# as new as fleets have them: those of Debian's next release, unpacked too.
 TOOLS := build/tools
-UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
+NEXT := $(TOOLS)/next
+UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked) $(NEXT)/unpacked
 export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
 
 TESTS := $(wildcard tests/unit tests/kernel tests/e2e)
@@ -204,12 +206,18 @@ $(INSTALLED): pyproject.toml $(VENV)/made-for
 
 # Newer suites have promtool in a package of its own.
 $(TOOLS)/unpacked: | packages
-	@rm -rf $(TOOLS) && mkdir -p $(TOOLS)
+	@rm -rf $(TOOLS)/usr && mkdir -p $(TOOLS)
 	@echo "unpacking prometheus into $(TOOLS)"
 	@cd $(TOOLS) && $(APT) update && \
 		$(APT) download prometheus $$(apt-cache --names-only search '^promtool$$' | cut -d ' ' -f 1) && \
 		for package in *.deb; do dpkg -x "$$package" . && rm "$$package"; done && \
 		test -x usr/bin/promtool && test -x usr/bin/prometheus
+	@touch $@
+
+$(NEXT)/unpacked: | $(INSTALLED) test-packages
+	@echo "unpacking Prometheus 3 and VictoriaMetrics into $(NEXT)"
+	@rm -rf $(NEXT) && $(BIN)/python tests/vm/unpack.py forky $(NEXT) prometheus victoria-metrics && \
+		rm -r $(NEXT)/forky/lists $(NEXT)/forky/archives
 	@touch $@
 
 clean: ## Remove everything that make built

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus scrapes a real daemon while pipelines run: what deploy/prometheus makes of it,
+"""Real engines watch a real daemon while pipelines run: what deploy/prometheus makes of it there,
 and whether every query of every dashboard has an answer.
 
-Time is shortened, and nothing else: Prometheus scrapes every two seconds, evaluates every second,
-and what is a minute in a rule's schedule is a second. A host whose kernel lets no program hook
-functions has no series of that tier. Queries that need them go to a second target: the daemon's
-own collectors, with invented figures of a stage.
+The engines are Debian's Prometheus; the next release's, which is Prometheus 3; and VictoriaMetrics,
+to which the first one writes what it scrapes, and where vmalert evaluates the rules.
+
+Time is shortened, and nothing else: Prometheus scrapes every two seconds, all evaluate every
+second, and what is a minute in a rule's schedule is a second. A host whose kernel lets no program
+hook functions has no series of that tier. Queries that need them go to a second target: the
+daemon's own collectors, with invented figures of a stage.
 """
 
 from __future__ import annotations
@@ -30,9 +33,11 @@ from dashboard_files import FILES, Query, load, may_be_absent, queries
 from pipelined.runs import Functions, Histogram
 from pipelined.web.metrics import Metrics
 from prometheus_server import Prometheus
+from server_process import ServerProcess, of_the_next_release
 from unit.invented import make_functions, make_readahead
 from unit.test_metrics import CAT_AWK, FakeStage, FakeTotals, FakeWebConfig, MeasuredObserver
 from unit.test_rules import ALERTING, RECORDED
+from victoria_metrics_server import VictoriaMetrics, Vmalert
 
 from .conftest import Daemon, _starter
 from .workload import HELD_BACK, UNIT, WHOLE, Workload
@@ -45,21 +50,43 @@ GRAFANA = {"__rate_interval": "10s", "__range": "60s", "__range_s": "60", "__int
 
 QUERIES = [query for file in FILES for query in queries(load(file))]
 
+#: Series that rules record, and alerts: VictoriaMetrics is to have those of vmalert alone.
+_OF_RULES = ".+:.+|ALERTS.*"
+
 
 @dataclass(frozen=True)
-class Scraped:
+class Engine:
+    """What answers queries, and what evaluates the rules."""
+
+    storage: ServerProcess
+    rules: ServerProcess
+
+
+@dataclass(frozen=True)
+class Watched:
     """What is there while the tests run."""
 
     daemon: Daemon
-    prometheus: Prometheus
+    engines: dict[str, Engine]
     address: str
     """Of the daemon, as the label `instance` has it."""
     invented: str
     """Of the target with the series of the functions tier."""
 
 
+@dataclass(frozen=True)
+class Scraped:
+    """The same, as one of the engines has it."""
+
+    daemon: Daemon
+    storage: ServerProcess
+    rules: ServerProcess
+    address: str
+    invented: str
+
+
 @pytest.fixture(scope="module")
-def scraped(bpf: None, program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+def watched(bpf: None, program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     directory = tmp_path_factory.mktemp("scraped")
     daemons: list[Daemon] = []
     workload = Workload(directory / "files")
@@ -70,17 +97,49 @@ def scraped(bpf: None, program: str, tmp_path_factory: pytest.TempPathFactory) -
         address = daemon.url.removeprefix("http://")
         with _functions_target() as invented:
             workload.go()
-            config = _configuration(directory, address, invented)
-            with Prometheus(directory, config) as prometheus:
-                yield Scraped(daemon, prometheus, address, invented)
+            with _engines(directory, address, invented) as engines:
+                yield Watched(daemon, engines, address, invented)
     finally:
         workload.close()
         for daemon in daemons:
             daemon.close()
 
 
-def _configuration(directory: Path, address: str, invented: str) -> str:
-    """That of deploy/, with other addresses and shorter times; the rules beside it."""
+@pytest.fixture(scope="module", params=["prometheus", "prometheus 3", "victoria-metrics"])
+def scraped(watched: Watched, request: pytest.FixtureRequest) -> Scraped:
+    engine = watched.engines[request.param]
+    return Scraped(watched.daemon, engine.storage, engine.rules, watched.address, watched.invented)
+
+
+@contextmanager
+def _engines(directory: Path, address: str, invented: str) -> Iterator[dict[str, Engine]]:
+    """All of them, by name; they scrape, or are written to, at the same time."""
+    rules = _rules_files(directory)
+    config = _configuration(directory, address, invented)
+    with contextlib.ExitStack() as running:
+        storage = running.enter_context(VictoriaMetrics(directory / "vm"))
+        remote = {
+            "url": f"{storage.url}/api/v1/write",
+            "write_relabel_configs": [
+                {"source_labels": ["__name__"], "regex": _OF_RULES, "action": "drop"}
+            ],
+            "queue_config": {"batch_send_deadline": "500ms"},
+        }
+        writing = f"{config}\nremote_write: {json.dumps([remote])}\n"
+        first = running.enter_context(Prometheus(directory / "2", writing, rules))
+        newer = of_the_next_release("prometheus")
+        third = running.enter_context(Prometheus(directory / "3", config, rules, program=newer))
+        vmalert = running.enter_context(Vmalert(directory / "vmalert", rules, storage))
+        yield {
+            "prometheus": Engine(first, first),
+            "prometheus 3": Engine(third, third),
+            "victoria-metrics": Engine(storage, vmalert),
+        }
+
+
+def _rules_files(directory: Path) -> list[Path]:
+    """Those of deploy/, with shorter times."""
+    files = []
     for file in DEPLOY.glob("*.rules.yml"):
         rules = _replaced(file.read_text(), "interval: 1m", "interval: 1s")
         if "offset 1m" in rules:  # one evaluation ago
@@ -88,8 +147,15 @@ def _configuration(directory: Path, address: str, invented: str) -> str:
         if "PipelinedDown" in rules:
             rules = re.sub(r"(alert: PipelinedDown\n.*\n +for:) 5m", r"\1 5s", rules)
             assert rules.count("for: 5s") == 1
-        (directory / file.name).write_text(rules)
+        files.append(directory / file.name)
+        files[-1].write_text(rules)
+    return files
+
+
+def _configuration(directory: Path, address: str, invented: str) -> str:
+    """That of deploy/, with other addresses and shorter times, and without its rules."""
     text = (DEPLOY / "prometheus.yml").read_text()
+    text = re.sub(r"^rule_files:\n(  - .*\n)+", "", text, flags=re.MULTILINE)
     text = _replaced(text, "127.0.0.1:9905", address)
     text = _replaced(text, "scrape_interval: 15s", "scrape_interval: 2s\n  scrape_timeout: 2s")
     text = _replaced(text, "evaluation_interval: 1m", "evaluation_interval: 1s")
@@ -195,7 +261,7 @@ def _escaped(value: str) -> str:
 def _exposed(scraped: Scraped) -> set[str]:
     """Metrics that the daemon has here."""
     matcher = urllib.parse.quote(f'{{job="pipelined", instance="{scraped.address}"}}')
-    names = scraped.prometheus.get(f"/api/v1/label/__name__/values?match[]={matcher}")
+    names = scraped.storage.get(f"/api/v1/label/__name__/values?match[]={matcher}")
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names} | set(names)
 
 
@@ -206,13 +272,13 @@ def _answer(query: Query, scraped: Scraped) -> list[dict[str, str]]:
         (label,) = query.labels
         matcher = urllib.parse.quote(expr)
         path = f"/api/v1/label/{label}/values?match[]={matcher}"
-        return [{label: value} for value in scraped.prometheus.get(path)]
+        return [{label: value} for value in scraped.storage.get(path)]
     now = time.time()
     if query.kind == "instant":
-        found = scraped.prometheus.query(expr)
+        found = scraped.storage.query(expr)
         return [each["metric"] for each in found if not math.isnan(float(each["value"][1]))]
     parameters = {"query": expr, "start": now - 10, "end": now, "step": "1s"}
-    found = scraped.prometheus.get(f"/api/v1/query_range?{urllib.parse.urlencode(parameters)}")[
+    found = scraped.storage.get(f"/api/v1/query_range?{urllib.parse.urlencode(parameters)}")[
         "result"
     ]
     return [
@@ -254,7 +320,7 @@ def test_shares_of_states_levels_and_pages_add_up_to_one(scraped: Scraped) -> No
     assert len({query.dashboard for query in shares}) == 4
     for query in shares:
         total: dict[frozenset[tuple[str, str]], float] = {}
-        for each in scraped.prometheus.wait_for(_filled(query, scraped), PATIENCE):
+        for each in scraped.storage.wait_for(_filled(query, scraped), PATIENCE):
             key = frozenset(pair for pair in each["metric"].items() if pair[0] not in parts)
             total[key] = total.get(key, 0) + float(each["value"][1])
         assert all(abs(value - 1) < 1e-6 for value in total.values()), query
@@ -265,7 +331,7 @@ def test_the_stage_that_is_said_to_hold_a_pipeline_back_is_the_one_that_does(
 ) -> None:
     (query,) = (q for q in QUERIES if q.place.startswith("What holds each pipeline back"))
     chosen = f'pipelined_runs_total{{pipeline="{HELD_BACK}", nested="false"}}'
-    found = scraped.prometheus.wait_for(
+    found = scraped.storage.wait_for(
         f"({_filled(query, scraped)}) and on (pipeline, nested) {chosen}", PATIENCE
     )
     assert {each["metric"]["command"] for each in found} == {"gzip"}
@@ -275,7 +341,7 @@ def test_the_stage_that_is_said_to_hold_a_pipeline_back_is_the_one_that_does(
 
 
 def _rules(scraped: Scraped) -> list[dict[str, Any]]:
-    found = scraped.prometheus.get("/api/v1/rules")["groups"]
+    found = scraped.rules.get("/api/v1/rules")["groups"]
     return [rule for group in found for rule in group["rules"]]
 
 
@@ -283,7 +349,7 @@ def test_every_recording_rule_has_data(scraped: Scraped) -> None:
     names = {rule.name for rule in RECORDED}
     deadline = time.monotonic() + PATIENCE
     while names := {
-        name for name in names if not scraped.prometheus.query(f"last_over_time({name}[5m])")
+        name for name in names if not scraped.storage.query(f"last_over_time({name}[5m])")
     }:
         assert time.monotonic() < deadline, names
         time.sleep(0.5)
@@ -307,7 +373,7 @@ def _firing(scraped: Scraped) -> set[str]:
 def test_nothing_fires_while_all_is_well_and_an_alert_does_when_the_daemon_is_stopped(
     scraped: Scraped,
 ) -> None:
-    scraped.prometheus.wait_for('count_over_time(up{job="pipelined"}[1m]) > 2')
+    scraped.storage.wait_for('count_over_time(up{job="pipelined"}[1m]) > 2')
     assert _firing(scraped) == set()
     scraped.daemon.stop()
     deadline = time.monotonic() + PATIENCE

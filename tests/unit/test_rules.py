@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from for_every import for_every
+from server_process import of_the_next_release
 from unit.test_metrics import (
     STORED,
     FakeHistory,
@@ -133,6 +135,32 @@ def test_a_case_is_able_to_fail(tmp_path: Path) -> None:
         source.replace("../../deploy", f"{ROOT}/deploy").replace("value: 0.444", "value: 0.445")
     )
     assert promtool("test", "rules", wrong).returncode != 0
+
+
+#: What VictoriaMetrics does otherwise: docs/FLEET.md names it.
+OTHERWISE = {"A daemon that does not stay up"}
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name != "history.test.yml"], ids=lambda case: case.name
+)
+def test_the_rules_do_the_same_in_victoriametrics(case: Path, tmp_path: Path) -> None:
+    """Of history.test.yml, which takes minutes there, recording.test.yml has the rules."""
+    written = yaml.safe_load(case.read_text())
+    written["rule_files"] = [str(RECORDING), str(ALERTS)]
+    written["tests"] = [test for test in written["tests"] if test["name"] not in OTHERWISE]
+    for test in written["tests"]:
+        test["metricsql_expr_test"] = [
+            {**asked, "expr": f"({asked['expr']}) + 0"}  # what keeps the name there has none here
+            for asked in test.pop("promql_expr_test", [])
+        ]
+    translated = tmp_path / case.name
+    translated.write_text(yaml.safe_dump(written))
+    command = [of_the_next_release("vmalert-tool"), "unittest", "--disableAlertgroupLabel"]
+    tested = subprocess.run(
+        [*command, "--files", str(translated)], capture_output=True, text=True, timeout=600
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 # -- what is tested

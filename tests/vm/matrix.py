@@ -58,7 +58,7 @@ class Suite:
     def __init__(self, name: str, cache: Path, machine: str) -> None:
         self.name = name
         self._machine = machine
-        self._root = cache / (name if machine == _debian_machine() else f"{machine}-{name}")
+        self._root = cache / (name if machine == debian_machine() else f"{machine}-{name}")
         for part in ("lists/partial", "archives/partial", "unpacked"):
             (self._root / part).mkdir(parents=True, exist_ok=True)
         (self._root / "status").touch()
@@ -86,8 +86,12 @@ class Suite:
 
     def libraries(self) -> Path:
         """Where libbpf is unpacked with its headers and all that it is linked with."""
+        return self.unpacked("libbpf-dev", "libelf-dev", "zlib1g-dev", "libzstd-dev") / "usr"
+
+    def unpacked(self, *packages: str) -> Path:
+        """Where these packages are unpacked together."""
         self._apt("apt-get", "update")
-        return self._unpack(["libbpf-dev", "libelf-dev", "zlib1g-dev", "libzstd-dev"]) / "usr"
+        return self._unpack(list(packages))
 
     def _unpack(self, packages: list[str]) -> Path:
         self._apt("apt-get", "download", *packages, where=self._root / "archives")
@@ -150,7 +154,7 @@ def mirror() -> str:
     raise Unavailable("no Debian mirror in /etc/apt: kernels come from there")
 
 
-def _debian_machine() -> str:
+def debian_machine() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 
 
@@ -272,7 +276,7 @@ def main() -> int:
                 kernel = Suite(ARM64[name], cache, "arm64").newest_kernel()
                 libraries = Suite("bookworm", cache, "arm64").libraries()
                 return boot_arm64(name, kernel, libraries, cache)
-            kernel = Suite(name, cache, _debian_machine()).newest_kernel()
+            kernel = Suite(name, cache, debian_machine()).newest_kernel()
             print(f"{name}: Linux {kernel.version}", flush=True)
             return boot(name, kernel, options.vng.absolute(), arguments)
         except Unavailable as reason:
