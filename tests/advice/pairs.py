@@ -194,12 +194,12 @@ PAIRS = (
     ),
     Pair(
         "sort-spills",
-        "sort -S 8M text | tail -n 1",
+        "head -c 4000000 part | sort -S 1M -T synced | tail -n 1",
         None,
     ),
     Pair(
         "sort-spills",
-        "awk '{ print $6, $1 }' text | sort -S 4M | md5sum",
+        "awk '{ print $6, $1 }' part | head -c 4000000 | sort -S 512k -T synced | md5sum",
         None,
     ),
     Pair(

@@ -659,7 +659,7 @@ def test_a_sort_that_spills_is_given_more_memory() -> None:
 
 
 def test_the_memory_is_for_what_a_sort_was_given_and_not_for_what_it_read_again() -> None:
-    run = sorting(written=160, system_seconds=1.5)
+    run = sorting(written=160, disk=1.5)
     cat, sort, uniq = run.stages
     cut_short = replace(sort, read_bytes=81 * MB)  # head closed the pipe: nothing was merged
     run = replace(run, stages=(cat, cut_short, replace(uniq, read_bytes=MB)))
@@ -670,22 +670,22 @@ def test_the_memory_is_for_what_a_sort_was_given_and_not_for_what_it_read_again(
 
 def test_what_goes_to_files_is_known_better_with_the_flow_of_pipes() -> None:
     spilling = Flow(80 * MB, 80 * MB, 40 * MB, 40 * MB, exact=True)
-    found = find(sorting(written=120, flow=spilling, system_seconds=1.5), "sort-spills")
+    found = find(sorting(written=120, flow=spilling, disk=1.5), "sort-spills")
     assert "wrote 40.0 MB" in found.sentence
     last = Flow(80 * MB, None, 40 * MB, 120 * MB, exact=True)  # its result goes to a file too
-    found = find(sorting(written=120, flow=last, system_seconds=1.5), "sort-spills")
+    found = find(sorting(written=120, flow=last, disk=1.5), "sort-spills")
     assert "wrote 40.0 MB" in found.sentence
 
 
 @pytest.mark.parametrize(
     "run",
     [
-        sorting(system_seconds=1.5),
-        sorting(written=160, system_seconds=0.1),
-        sorting(written=160, system_seconds=1.5, flow=Flow(80 * MB, 80 * MB, 0, 0, exact=True)),
-        sorting(written=160, system_seconds=1.5, command="tac"),
+        sorting(disk=1.5),
+        sorting(written=160, system_seconds=1.5),
+        sorting(written=160, disk=1.5, flow=Flow(80 * MB, 80 * MB, 0, 0, exact=True)),
+        sorting(written=160, disk=1.5, command="tac"),
     ],
-    ids=["it fits", "it costs nothing", "other pipes", "no sort"],
+    ids=["it fits", "its files stay in memory", "other pipes", "no sort"],
 )
 def test_other_sorts_do_not_spill(run: Run) -> None:
     assert "sort-spills" not in ids_of(run)
@@ -868,7 +868,7 @@ COMMANDS = {
     ),
     "spill": (
         "zcat f | sort -n | uniq",
-        sorting(written=160, system_seconds=1.5),
+        sorting(written=160, disk=1.5),
         "sort-spills",
         "zcat f | sort -S 512M -n | uniq",
     ),
@@ -1171,7 +1171,7 @@ ILL = {
     "limited": beside(3.2, 5.0),
     "joinable": replace(chained("sed", "sed", "sed", "sed", "sed"), wall_seconds=8.5),
     "counting": counting(),
-    "spilling": sorting(written=160, system_seconds=1.5),
+    "spilling": sorting(written=160, disk=1.5),
     "repeating": sorting(kept=0.1),
 }
 
