@@ -66,8 +66,10 @@ def sort_spills(case: Case) -> Iterator[Finding]:
                 Evidence("in the kernel", stage.system_seconds, "seconds"),
                 Evidence("waiting for disk", waited, "seconds"),
             ),
-            min(case.wall, waited + with_waits(stage, stage.system_seconds)),
-            "its seconds in the kernel and waiting for disk, those for its pipes among them",
+            # each wait for disk may end in one for a CPU
+            min(case.wall, waited + stage.system_seconds + stage.states["runqueue"]),
+            "its seconds in the kernel, waiting for disk or for a CPU, those for its pipes among "
+            "them",
             case.attempt(case.rewritten(index, larger)),
         )
 
