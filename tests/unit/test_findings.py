@@ -452,6 +452,12 @@ def test_a_ceiling_that_other_advice_than_more_cpus_raises_is_bound_by_the_next_
     assert find(ceiling_at("bash"), "ceiling").gain_seconds == pytest.approx(7.8)
 
 
+def test_what_takes_no_more_cpu_than_split_is_not_to_be_divided() -> None:
+    assert "split -n r/4" in find(ceiling_at("grep"), "ceiling").advice
+    found = find(ceiling_at("grep", read_bytes=1_000 * MB), "ceiling")
+    assert (found.severity, found.advice) == ("note", "")
+
+
 def test_without_a_free_cpu_there_is_no_higher_ceiling() -> None:
     assert ids_of(ceiling_at("gzip"), Host(1, None)) == []
 
