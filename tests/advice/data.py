@@ -82,6 +82,12 @@ def _locale(path: Path) -> None:
     subprocess.run(["localedef", "-i", "en_US", "-f", "UTF-8", path], check=True)
 
 
+def _synced(path: Path) -> None:
+    """A directory of which each write waits for the disk, as if there was no room in memory."""
+    path.mkdir()
+    subprocess.run(["chattr", "+S", path], check=True)
+
+
 #: How each file or directory is made, given its path.
 MADE: Mapping[str, Callable[[Path], object]] = {
     "big": lambda path: path.write_bytes(text(64 * MIB) * 5),
@@ -96,6 +102,7 @@ MADE: Mapping[str, Callable[[Path], object]] = {
     "log": lambda path: path.write_bytes(_log()),
     "log.gz": lambda path: path.write_bytes(gzip.compress(_log(), 6)),
     "log.zst": lambda path: subprocess.run(["zstd", "-q", "-o", path], input=_log(), check=True),
+    "synced": _synced,
     "records": lambda path: path.write_bytes(_records()),
     "en_US.UTF-8": _locale,
     "random_reads.py": lambda path: path.write_text(_READER),

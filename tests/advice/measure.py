@@ -89,7 +89,7 @@ class Bench:
         return Healthy(command, wall.median, advised, wall.median < MIN_WALL)
 
     def _follow(self, pair: Pair, directory: Path) -> Followed | Untried:
-        make(directory, named_in([pair.before, pair.after or "", *pair.cold]))
+        make(directory, named_in([pair.before, pair.after or ""]))
         seconds, shares, offered, found = [], [], [], 0
         for _ in range(self.rounds):
             runs = self._profile(pair.before, directory, pair.cold)

@@ -139,8 +139,8 @@ PAIRS = (
     ),
     Pair(
         "ceiling",
-        "seq 4 | xargs -I{} sed s/some/any/ part | wc -c",
-        "seq 4 | xargs -P 2 -I{} sed s/some/any/ part | wc -c",
+        "find files -type f -print0 | xargs -0 md5sum | sort | md5sum",
+        "find files -type f -print0 | xargs -0 -n 100 -P 2 md5sum | sort | md5sum",
     ),
     Pair(
         "idle-stage",
@@ -194,12 +194,12 @@ PAIRS = (
     ),
     Pair(
         "sort-spills",
-        "sort -S 8M text | tail -n 1",
+        "head -c 4000000 part | sort -S 1M -T synced | tail -n 1",
         None,
     ),
     Pair(
         "sort-spills",
-        "awk '{ print $6, $1 }' text | sort -S 4M | md5sum",
+        "awk '{ print $6, $1 }' part | head -c 4000000 | sort -S 512k -T synced | md5sum",
         None,
     ),
     Pair(
@@ -324,8 +324,8 @@ HEALTHY = (
     "tar -c files | zstd -T0 | wc -c",
     "sort -n text | tail -n 3",
     "shuf --random-source=text text | sed -n '1p;$p'",
-    "find files -type f -print0 | xargs -0 md5sum | sort | md5sum",
     "find /usr -type f | wc -l",
+    "find /usr -name '*.so*' | sort | tail -n 3",
     "jq -r .name records | sort | md5sum",
     "head -c 200000000 big | sha256sum",
     "seq 2000000 | awk '{ n += $1 } END { print n }'",

@@ -155,8 +155,10 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
                 Evidence("mean read", mean, "bytes"),
                 *readahead_evidence(readahead),
             ),
-            stalled,
-            "its waiting for pages that were not read ahead, with no stage on CPU",
+            min(case.wall, stalled + part.system_and_queue_seconds),
+            "its waiting for pages that were not read ahead, with no stage on CPU, and its seconds "
+            "in the kernel and waiting for a CPU, since each of these waits has a call and a "
+            "wake-up",
         )
 
 
@@ -187,8 +189,9 @@ def readahead_wasted(case: Case) -> Iterator[Finding]:
                 Evidence("read ahead and never used", wasted, "pages"),
                 *readahead_evidence(readahead),
             ),
-            gain,
-            "the wasted pages' part of the pages read, of its waiting with no stage on CPU",
+            min(case.wall, (waited + part.system_and_queue_seconds) * gain / waited),
+            "the wasted pages' part of the pages read, of its waiting with no stage on CPU and of "
+            "its seconds in the kernel and waiting for a CPU",
         )
 
 

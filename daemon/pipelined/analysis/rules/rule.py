@@ -117,6 +117,11 @@ class Part:
         """On CPU or waiting for one, all threads and children together."""
         return self.sum(lambda stage: stage.cpu_seconds + stage.states["runqueue"])
 
+    @property
+    def system_and_queue_seconds(self) -> float:
+        """In the kernel, or waiting for a CPU: each wait for disk has its call and its wake-up."""
+        return self.sum(lambda stage: stage.system_seconds + stage.states["runqueue"])
+
     def mean_read(self) -> float:
         return ratio(self.sum(lambda s: s.read_bytes), self.sum(lambda s: s.read_calls))
 

@@ -31,7 +31,7 @@ __all__ = ["barrier", "ceiling", "idle_stage"]
 CEILING = 0.90
 #: A stage on more CPUs than this is parallel already.
 PARALLEL = 1.05
-#: A stage asleep on an empty pipe for this share of the run is idle.
+#: A stage asleep on an empty pipe for this share of the run, but for its waits for a CPU, is idle.
 IDLE = 0.90
 #: A stage that passes on a lower share of its input than this shrinks the data.
 SHRINKS = 0.5
@@ -101,8 +101,10 @@ def idle_stage(case: Case) -> Iterator[Finding]:
         if passed is None or not {stage.command, heavy.command} <= BY_LINE:
             continue
         waited = share(stage, "pipe_empty", case.wall)
+        # with other work on the host it is woken as often, and then waits for a CPU
+        alone = case.wall - stage.states["runqueue"]
         gain = heavy.cpu_seconds * (1 - passed)
-        if waited < IDLE or not case.worth(gain):
+        if waited * case.wall < IDLE * alone or not case.worth(gain):
             continue
         yield Finding(
             "idle-stage",
