@@ -206,7 +206,7 @@ $(INSTALLED): pyproject.toml $(VENV)/made-for
 
 # Newer suites have promtool in a package of its own.
 $(TOOLS)/unpacked: | packages
-	@rm -rf $(TOOLS)/usr && mkdir -p $(TOOLS)
+	@rm -rf $(TOOLS)/usr $(TOOLS)/*.deb && mkdir -p $(TOOLS)
 	@echo "unpacking prometheus into $(TOOLS)"
 	@cd $(TOOLS) && $(APT) update && \
 		$(APT) download prometheus $$(apt-cache --names-only search '^promtool$$' | cut -d ' ' -f 1) && \
