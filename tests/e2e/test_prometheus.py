@@ -279,7 +279,8 @@ def _answer(query: Query, scraped: Scraped) -> list[dict[str, str]]:
     if query.kind == "instant":
         found = scraped.storage.query(expr)
         return [each["metric"] for each in found if not math.isnan(float(each["value"][1]))]
-    parameters = {"query": expr, "start": now - 10, "end": now, "step": "1s"}
+    # long enough for the end of one of the runs of 10 s, which a mark is made of
+    parameters = {"query": expr, "start": now - 30, "end": now, "step": "1s"}
     found = scraped.storage.get(f"/api/v1/query_range?{urllib.parse.urlencode(parameters)}")[
         "result"
     ]
