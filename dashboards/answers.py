@@ -5,58 +5,50 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import stat
 
-from .palette import read_palette
-from .panels import SHARE, Help, Limits, Query, number
+from .panels import BAD, GOOD, INFO, SHARE, WARN, Help, Limits, Query, number
 from .queries import HOSTS, Scope
 
 __all__ = [
     "CORES",
-    "COUNT",
+    "DAEMONS",
+    "DISK_STEPS",
+    "OVERLAP_STEPS",
+    "PART",
     "cores_used",
-    "hosts_that_answer",
+    "hosts_without_answer",
+    "not_recorded",
     "overlap",
-    "running_now",
     "waiting_for_disk",
-    "waiting_steps",
 ]
 
-CORES = Limits("none", decimals=2)
-COUNT = Limits("none", decimals=0)
+CORES = Limits("none", decimals=2, at_least=1)
+#: A share of which small parts matter.
+PART = Limits("percentunit", max=1, decimals=1)
 
+#: Text of tables: from which overlap, and which share on waiting for disk, it has which colour.
+OVERLAP_STEPS = {0: "orange", 0.1: "yellow", 0.5: "green"}
+DISK_STEPS = {0.05: "yellow", 0.3: "orange"}
 
-def waiting_steps() -> dict[float, str]:
-    """From which share of wall time on waiting for disk has which colour."""
-    colours = read_palette()
-    return {0.05: colours["state-runqueue"], 0.3: colours["state-disk"]}
-
-
-def running_now(scope: Scope, *, width: int = 4) -> stat.Panel:
-    """How many runs of `scope` are live."""
-    return number(
-        "Running now",
-        Help(
-            "Runs of pipelines that are live at this moment.",
-            "as many as you expect at this hour.",
-            "none when a batch job should run, or ever more: runs pile up.",
-        ),
-        Query(scope.sum("pipelined_runs_active"), ""),
-        COUNT,
-        empty="None yet",
-        width=width,
-    )
+#: `up` of the daemons. Other jobs have one too, and a host that is down has nothing else.
+DAEMONS = (
+    f"{HOSTS.select('up')}\nand on (job)\n"
+    f"last_over_time({HOSTS.select('pipelined_build_info')}[$__range])"
+)
 
 
 def overlap(scope: Scope, *, width: int = 4) -> stat.Panel:
     """The answer to whether what ran in `scope` is pipelined."""
     return number(
-        "Overlap",
+        "Pipelined? (overlap)",
         Help(
             "Of the time with any stage on CPU, the share with two stages or more.",
             "above 50 %: it really is pipelined.",
-            "near 0 %: the stages take turns. What holds each back says why.",
+            "below 10 %: the stages take turns. The stage that holds them back says why.",
         ),
         Query(scope.whole.overlap(), ""),
         SHARE,
+        base=WARN,
+        steps={0.1: "dark-yellow", 0.5: GOOD},
         width=width,
     )
 
@@ -72,6 +64,7 @@ def cores_used(scope: Scope, *, width: int = 4) -> stat.Panel:
         ),
         Query(scope.whole.cores_used(), ""),
         CORES,
+        base=INFO,
         width=width,
     )
 
@@ -86,22 +79,47 @@ def waiting_for_disk(scope: Scope, *, width: int = 4) -> stat.Panel:
             "above 30 %: the disk sets the pace. See Disk and readahead.",
         ),
         Query(scope.whole.disk_alone(), ""),
-        SHARE,
-        steps=waiting_steps(),
+        PART,
+        base=GOOD,
+        steps={0.05: "dark-yellow", 0.3: WARN},
         width=width,
     )
 
 
-def hosts_that_answer() -> stat.Panel:
-    """How many daemons Prometheus reaches."""
+def not_recorded(*, width: int = 4) -> stat.Panel:
+    """Whether anything is missing in the figures."""
     return number(
-        "Hosts that answer",
+        "Lost",
         Help(
-            "Daemons that Prometheus could scrape just now.",
-            "all of them.",
-            "fewer than you have: what runs on the others is not counted. See Pipelined itself.",
+            "What could not be recorded in the time that is shown: a full map, or no memory.",
+            "nothing: the figures are complete.",
+            "any: figures of pipelines are too low. RUNBOOK.md, PipelinedLosing.",
         ),
-        Query(HOSTS.sum("up"), ""),
-        COUNT,
-        empty="No target: see docs/PROMETHEUS.md",
+        Query(f"ceil({HOSTS.whole.growth('pipelined_lost_total')})", ""),
+        Limits("locale", decimals=0),
+        empty="No daemon answers",
+        base=GOOD,
+        steps={1: BAD},
+        worded={"0": "Nothing"},
+        width=width,
+    )
+
+
+def hosts_without_answer(*, width: int = 4) -> stat.Panel:
+    """How many daemons Prometheus does not reach."""
+    return number(
+        "Hosts without an answer",
+        Help(
+            "Daemons that Prometheus could not scrape just now, of those that it reached in the"
+            " time that is shown, and their neighbours in the same job.",
+            "none.",
+            "any: what runs there is not counted. RUNBOOK.md, PipelinedDown.",
+        ),
+        Query(f"count((\n{DAEMONS}\n) == 0)\nor\n0 * count(\n{DAEMONS}\n)", ""),
+        Limits("none", decimals=0),
+        empty="No daemon: see docs/PROMETHEUS.md",
+        base=GOOD,
+        steps={1: BAD},
+        worded={"0": "None"},
+        width=width,
     )

@@ -3,27 +3,31 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import timeseries
+from grafana_foundation_sdk.builders import barchart, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
 from .answers import (
     CORES,
-    COUNT,
+    DAEMONS,
+    DISK_STEPS,
+    OVERLAP_STEPS,
+    PART,
     cores_used,
-    hosts_that_answer,
+    hosts_without_answer,
+    not_recorded,
     overlap,
-    running_now,
     waiting_for_disk,
-    waiting_steps,
 )
-from .frame import UID, framed, to_pipeline, unit_variable
-from .palette import read_palette, state_colours
+from .frame import TO_HOST, TO_PAGE, Row, framed, unit_variable
+from .palette import state_colours
 from .panels import (
-    PLACE,
+    INFO,
     READAHEAD_OFF,
+    RUNS,
     SHARE,
     Column,
     Help,
+    Label,
     Limits,
     Query,
     bars,
@@ -31,194 +35,170 @@ from .panels import (
     number,
     rows,
 )
-from .queries import HOSTS, OUTERMOST, PIPELINE, UNITS
+from .queries import HOST, HOSTS, OUTERMOST, UNITS, ranked
 
 __all__ = ["fleet"]
 
 OUTER = UNITS.only(OUTERMOST)
 WHOLE = OUTER.whole
-HOST = ("instance",)
+#: Of all states those in which idle threads do not wait.
+_BUSY = 'state!~"lock|poll|sleep"'
 
 
 def fleet() -> model.Dashboard:
     """The dashboard of all hosts."""
-    bad = read_palette()["state-disk"]
-    overview = (
-        "Show this host",
-        f"/d/{UID['Overview']}?var-instance=${{__value.raw}}&${{datasource:queryparam}}"
-        "&${job:queryparam}&${unit:queryparam}&${__url_time_range}",
-    )
     return framed(
         "Fleet",
         "How the pipelines of all hosts run, the worst hosts first.",
         [
-            (
+            Row(
                 "",
                 [
-                    hosts_that_answer(),
-                    number(
-                        "Hosts that do not",
-                        Help(
-                            "Targets that Prometheus could not scrape just now.",
-                            "0.",
-                            "any: what runs there is not counted. RUNBOOK.md, PipelinedDown.",
-                        ),
-                        Query(f"count({HOSTS.select('up')} == 0) or vector(0)", ""),
-                        COUNT,
-                        steps={1: bad},
-                    ),
+                    _hosts_that_answer(),
+                    hosts_without_answer(),
+                    not_recorded(),
                     overlap(OUTER),
                     cores_used(OUTER),
                     waiting_for_disk(OUTER),
-                    running_now(OUTER),
                 ],
             ),
-            (
-                "Hosts, worst first",
-                [
-                    rows(
-                        "Hosts",
-                        Help(
-                            "How each host's pipelines ran in the time that is shown. Sorted by"
-                            " waiting for disk; click on a heading to sort by another, on a host"
-                            " to see it.",
-                            "lines that look alike.",
-                            "a host that stands out: another kernel, a slow disk, a full one.",
-                        ),
-                        {"instance": "Instance"},
-                        [
-                            Column(
-                                "Waiting for disk",
-                                WHOLE.disk_alone(HOST),
-                                SHARE,
-                                waiting_steps(),
-                            ),
-                            Column("Disk hidden", WHOLE.io_overlap(HOST), SHARE),
-                            Column("Stalled", WHOLE.stalled(HOST), Limits("percentunit")),
-                            Column("Overlap", WHOLE.overlap(HOST), SHARE),
-                            Column("Cores used", WHOLE.cores_used(HOST), CORES),
-                            Column(
-                                "Runs",
-                                WHOLE.growth("pipelined_runs_total", by=HOST),
-                                Limits("short", decimals=0),
-                            ),
-                            Column(
-                                "Not recorded",
-                                HOSTS.whole.growth("pipelined_lost_total", by=HOST),
-                                Limits("short", decimals=0),
-                                {1: bad},
-                            ),
-                        ],
-                        worst="Waiting for disk",
-                        links={"instance": overview},
-                    ),
-                ],
-            ),
-            (
-                "Over time",
-                [
-                    _by_host(
-                        "Least overlap",
-                        Help(
-                            "Overlap of the ten hosts with the least.",
-                            "high and level.",
-                            "one host below all others.",
-                        ),
-                        f"bottomk(10,\n{OUTER.overlap(HOST)}\n)",
-                        SHARE,
-                    ),
-                    _by_host(
-                        "Fewest cores used",
-                        Help(
-                            "Cores used by each run of the ten hosts with the fewest.",
-                            "above 1.",
-                            "one host below all others: a throttled CPU or a slow disk.",
-                        ),
-                        f"bottomk(10,\n{OUTER.cores_used(HOST)}\n)",
-                        CORES,
-                    ),
-                    _by_host(
-                        "Most waiting for disk",
-                        Help(
-                            "Share of wall time with a stage waiting for disk and none on CPU, of"
-                            " the ten hosts with the most.",
-                            "below 5 %.",
-                            "one host above all others: its disk.",
-                        ),
-                        f"topk(10,\n{OUTER.disk_alone(HOST)}\n)",
-                        SHARE,
-                    ),
-                    _by_host(
-                        "Most stalled",
-                        Help(
-                            "Seconds that readers slept for disk, per second of wall time. The ten"
-                            " hosts with the most.",
-                            "below 5 %.",
-                            "one host above all others.",
-                        ),
-                        f"topk(10,\n{OUTER.stalled(HOST)}\n)",
-                        Limits("percentunit"),
-                        empty=READAHEAD_OFF,
-                    ),
-                ],
-            ),
-            (
-                "Where the time goes",
-                [
-                    bars(
-                        "States by host",
-                        Help(
-                            "Shares of the states in the time of all stages of each host, over the"
-                            " time that is shown.",
-                            "bars that look alike, with much cpu.",
-                            "one with more disk, runqueue or child than the others.",
-                        ),
-                        WHOLE.shares("pipelined_state_seconds_total", of="state", by=HOST),
-                        row="instance",
-                        column="state",
-                        limits=SHARE,
-                        colours=state_colours(),
-                    ),
-                    rows(
-                        "Pipelines, slowest first",
-                        Help(
-                            "The last run of each pipeline on each host, and how much of the time"
-                            " shown it ran with fewer than two stages on CPU. Nested: inside a"
-                            " stage of another pipeline.",
-                            "the same pipeline takes as long on every host.",
-                            "one host takes twice as long as the others for the same pipeline.",
-                        ),
-                        PLACE,
-                        [
-                            Column(
-                                "Last run",
-                                f"max by ({', '.join(PIPELINE)})"
-                                f" ({UNITS.select('pipelined_last_run_seconds')})",
-                                Limits("s"),
-                            ),
-                            Column(
-                                "Not overlapped",
-                                UNITS.whole.growth(
-                                    "pipelined_level_seconds_total",
-                                    'level=~"0|1"',
-                                    by=PIPELINE,
-                                ),
-                                Limits("s"),
-                            ),
-                        ],
-                        worst="Last run",
-                        links={"pipeline": to_pipeline()},
-                        empty="No run has ended yet",
-                    ),
-                ],
-            ),
+            Row("Hosts, worst first", [_hosts(), _states()]),
+            Row("Over time", [_overlap(), _disk(), _cores(), _stalled()]),
         ],
         variables=[unit_variable()],
-        run_ends=OUTER,
+    )
+
+
+def _hosts_that_answer() -> stat.Panel:
+    return number(
+        "Hosts that answer",
+        Help(
+            "Daemons that Prometheus could scrape just now.",
+            "all of them.",
+            "fewer than you have: what runs on the others is not counted.",
+        ),
+        Query(f"sum (\n{DAEMONS}\n)", ""),
+        Limits("none", decimals=0),
+        empty="No daemon: see docs/PROMETHEUS.md",
+        base=INFO,
+    )
+
+
+def _hosts() -> table.Panel:
+    return rows(
+        "Hosts",
+        Help(
+            "How each host's pipelines ran in the time that is shown. Sorted by waiting for disk;"
+            " click on a heading to sort by another, on a host to see it. Disk hidden: of the"
+            " waiting for disk, the share with a stage on CPU.",
+            "lines that look alike.",
+            "a host that stands out: another kernel, a slow disk, a full one.",
+        ),
+        [
+            Label("instance", "Instance", links=[TO_HOST, TO_PAGE]),
+            Column("Disk alone", WHOLE.disk_alone(HOST), PART, DISK_STEPS, width=110),
+            Column("Disk hidden", WHOLE.io_overlap(HOST), SHARE, width=110),
+            Column("Stalled", WHOLE.stalled(HOST), Limits("percentunit", decimals=1), width=90),
+            Column("Overlap", WHOLE.overlap(HOST), SHARE, OVERLAP_STEPS, width=90),
+            Column("Cores used", WHOLE.cores_used(HOST), CORES, width=110),
+            Column("Runs", WHOLE.growth("pipelined_runs_total", by=HOST), RUNS, width=90),
+            Column(
+                "Run time",
+                WHOLE.growth("pipelined_run_seconds_total", by=HOST),
+                Limits("s", decimals=1),
+                width=100,
+            ),
+            Column(
+                "Lost",
+                f"ceil({HOSTS.whole.growth('pipelined_lost_total', by=HOST)})",
+                RUNS,
+                {1: "red"},
+                width=70,
+            ),
+        ],
+        worst="Disk alone",
+    )
+
+
+def _states() -> barchart.Panel:
+    metric = "pipelined_state_seconds_total"
+    return bars(
+        "States by host",
+        Help(
+            "Shares of the states in the time of all stages of each host, over the time that is"
+            " shown, without idle threads (lock, poll, sleep). The ten hosts with most run time.",
+            "bars that look alike, with much cpu.",
+            "one with more disk, runqueue or child than the others.",
+        ),
+        ranked(
+            WHOLE.shares(metric, _BUSY, of="state", by=HOST),
+            HOST,
+            WHOLE.growth("pipelined_run_seconds_total", by=HOST),
+        ),
+        row="instance",
+        column="state",
+        order="instance",
+        limits=SHARE,
+        colours=state_colours(),
+    )
+
+
+def _overlap() -> timeseries.Panel:
+    return _by_host(
+        "Least overlap",
+        Help(
+            "Overlap of the ten hosts with the least over the time that is shown.",
+            "high and level.",
+            "one host below all others.",
+        ),
+        ranked(OUTER.overlap(HOST), HOST, OUTER.once.overlap(HOST), least=True),
+        SHARE,
+    )
+
+
+def _disk() -> timeseries.Panel:
+    return _by_host(
+        "Most waiting for disk",
+        Help(
+            "Share of wall time with a stage waiting for disk and none on CPU, of the ten hosts"
+            " with the most over the time that is shown.",
+            "below 5 %.",
+            "one host above all others: its disk.",
+        ),
+        ranked(OUTER.disk_alone(HOST), HOST, OUTER.once.disk_alone(HOST)),
+        Limits("percentunit", max=1, decimals=0),
+    )
+
+
+def _cores() -> timeseries.Panel:
+    return _by_host(
+        "Fewest cores used",
+        Help(
+            "Cores used by each run, of the ten hosts with the fewest over the time that is shown.",
+            "above 1.",
+            "one host below all others: a throttled CPU or a slow disk.",
+        ),
+        ranked(OUTER.cores_used(HOST), HOST, OUTER.once.cores_used(HOST), least=True),
+        CORES,
+    )
+
+
+def _stalled() -> timeseries.Panel:
+    return _by_host(
+        "Most stalled",
+        Help(
+            "Seconds that readers slept for disk, per second of wall time, of the ten hosts with"
+            " the most over the time that is shown.",
+            "below 5 %.",
+            "one host above all others.",
+        ),
+        ranked(OUTER.stalled(HOST), HOST, OUTER.once.stalled(HOST)),
+        Limits("percentunit", decimals=1, at_least=0.05),
+        empty=READAHEAD_OFF,
     )
 
 
 def _by_host(
-    title: str, help_: Help, expr: str, limits: Limits, empty: str = "Nothing ran"
+    title: str, help_: Help, expr: str, limits: Limits, empty: str = "No run seen"
 ) -> timeseries.Panel:
     return lines(title, help_, [Query(expr, "{{instance}}")], limits, empty=empty)

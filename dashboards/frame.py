@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard as dash
@@ -11,54 +12,89 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
 from .panels import DATA_SOURCE
-from .queries import HOSTS, UNITS, Scope
+from .queries import HOSTS, Scope
 
-__all__ = ["UID", "Row", "framed", "one", "some", "to_pipeline", "unit_variable"]
+__all__ = [
+    "TO_HOST",
+    "TO_PAGE",
+    "TO_PIPELINE",
+    "UID",
+    "Row",
+    "framed",
+    "one",
+    "some",
+    "unit_variable",
+]
 
 TAG = "pipelined"
 #: The schema of Grafana 11.0. Newer ones bring it up to theirs when they load it.
 SCHEMA_VERSION = 39
 
-#: A run of this many seconds is marked on every dashboard, a shorter one only on its own.
-LONG_SECONDS = 10
-
-#: Title of a row ("" for the first, which has none), and its panels.
-Row = tuple[str, Sequence[Builder[model.Panel]]]
-
-#: Where a dashboard is found: /d/UID.
+#: Where a dashboard is found: /d/UID. Its title is "Pipelined / NAME".
 UID = {
     "Overview": "pipelined-overview",
     "Pipeline": "pipelined-pipeline",
     "Disk and readahead": "pipelined-disk",
     "Fleet": "pipelined-fleet",
-    "Pipelined itself": "pipelined-itself",
+    "Itself": "pipelined-itself",
 }
 
-_EVERYWHERE = "${datasource:queryparam}&${job:queryparam}&${instance:queryparam}"
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Panels under a heading; the first row of a dashboard has none."""
+
+    title: str
+    panels: Sequence[Builder[model.Panel]]
+    collapsed: bool = False
+    """Shown, and queried, only after a click on the heading."""
+
+
+def _address(name: str, *chosen: str) -> str:
+    """That of a dashboard, with values chosen for its variables, and the time that is shown."""
+    parameters = (*chosen, "${datasource:queryparam}", "${job:queryparam}", "${__url_time_range}")
+    return f"/d/{UID[name]}?{'&'.join(parameters)}"
+
+
+#: What a click on a table's cell opens: title and address.
+TO_PIPELINE = (
+    "Show this pipeline",
+    _address(
+        "Pipeline",
+        "var-pipeline=${__value.raw:percentencode}",
+        "var-unit=${__data.fields.Unit:percentencode}",
+        "var-instance=${__data.fields.Instance:percentencode}",
+    ),
+)
+TO_HOST = (
+    "Show this host",
+    _address("Overview", "var-instance=${__value.raw:percentencode}", "${unit:queryparam}"),
+)
+TO_PAGE = ("Open the page of its daemon", "http://${__value.raw}/")
 
 
 def framed(
-    title: str,
+    name: str,
     description: str,
     rows: Sequence[Row],
     *,
     variables: Sequence[dash.QueryVariable] = (),
-    run_ends: Scope = UNITS,
-    every_run: bool = False,
+    run_ends: Scope | None = None,
 ) -> model.Dashboard:
     """A dashboard. `variables` come after data source, job and instance.
 
-    The ends of the runs of `run_ends` are marked: of `every_run`, or of those that took a while,
-    because a script that starts thousands would cover the graphs.
+    The ends of the runs of `run_ends` can be marked, with a switch above the dashboard: it is
+    off at first, because the marks of a frequent pipeline cover the graphs.
     """
-    builder = dash.Dashboard(title).uid(UID[title]).description(description).tags([TAG])
-    builder.readonly().timezone("browser").refresh("30s").time("now-1h", "now")
+    builder = dash.Dashboard(f"Pipelined / {name}").uid(UID[name]).description(description)
+    builder.tags([TAG]).readonly().timezone("browser").refresh("1m").time("now-12h", "now")
     builder.tooltip(model.DashboardCursorSync.CROSSHAIR)
     builder.link(
         dash.DashboardLink("Other dashboards")
         .type(model.DashboardLinkType.DASHBOARDS)
         .tags([TAG])
         .tooltip("The other dashboards, with the same variables and time")
+        .as_dropdown(True)
         .include_vars(True)
         .keep_time(True)
     )
@@ -70,17 +106,40 @@ def framed(
     builder.with_variable(some("instance", "Instance", of_job))
     for variable in variables:
         builder.with_variable(variable)
-    builder.annotation(_RunEnds(run_ends, 0 if every_run else LONG_SECONDS))
-    for heading, panels in rows:
-        if heading:
-            builder.with_row(dash.Row(heading))
-        for panel in panels:
-            builder.with_panel(panel)
+    if run_ends:
+        builder.annotation(_RunEnds(run_ends))
+    for row in rows:
+        _place(builder, row)
     built = builder.build()
     built.schema_version = SCHEMA_VERSION
-    for number, placed in enumerate(built.panels or [], start=1):
+    for number, placed in enumerate(_with_nested(built.panels or []), start=1):
         placed.id_val = number
     return built
+
+
+def _place(builder: dash.Dashboard, row: Row) -> None:
+    if row.collapsed:
+        heading = dash.Row(row.title)
+        for panel in row.panels:
+            heading.with_panel(panel)
+        builder.with_row(heading)
+        return
+    if row.title:
+        builder.with_row(dash.Row(row.title))
+    for panel in row.panels:
+        builder.with_panel(panel)
+
+
+def _with_nested(
+    panels: Sequence[model.Panel | model.RowPanel],
+) -> list[model.Panel | model.RowPanel]:
+    """These and the panels inside collapsed rows."""
+    found: list[model.Panel | model.RowPanel] = []
+    for panel in panels:
+        found.append(panel)
+        if isinstance(panel, model.RowPanel):
+            found += panel.panels
+    return found
 
 
 def some(name: str, label: str, selector: str) -> dash.QueryVariable:
@@ -108,25 +167,17 @@ def unit_variable() -> dash.QueryVariable:
     return some("unit", "Unit", HOSTS.select("pipelined_runs_total"))
 
 
-def to_pipeline() -> tuple[str, str]:
-    """What a click on a pipeline's name opens: title and address."""
-    url = f"/d/{UID['Pipeline']}?var-pipeline=${{__value.raw}}&{_EVERYWHERE}&${{__url_time_range}}"
-    return "Show this pipeline", url
-
-
 class _RunEnds(dash.AnnotationQuery):
     """A mark where a run ended, at the very moment, not at the next scrape."""
 
-    def __init__(self, scope: Scope, at_least: float) -> None:
-        """Of runs that took `at_least` so many seconds."""
+    def __init__(self, scope: Scope) -> None:
         super().__init__()
-        ends = f"1000 * {scope.select('pipelined_last_run_end_timestamp_seconds')}"
-        took = f"{scope.select('pipelined_last_run_seconds')} >= {at_least}"
         self._internal = _OfPrometheus(
             name="Run ends",
             datasource=DATA_SOURCE,
-            icon_color="purple",
-            expr=f"{ends}\nand {took}" if at_least else ends,
+            enable=False,
+            icon_color="rgb(140, 140, 140)",
+            expr=f"1000 * {scope.select('pipelined_last_run_end_timestamp_seconds')}",
         )
 
 

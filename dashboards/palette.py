@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["level_colours", "read_palette", "state_colours"]
+__all__ = ["level_colours", "page_colours", "read_palette", "state_colours"]
 
 _PAGE = Path(__file__).parents[1] / "daemon" / "pipelined" / "web" / "static" / "page.css"
 _DARK = "@media (prefers-color-scheme: dark)"
@@ -31,6 +31,19 @@ def level_colours() -> dict[str, str]:
     """Level, as in the label `level`, → colour."""
     found = _named("level-")
     return {**{name: colour for name, colour in found.items() if name != "8"}, "8+": found["8"]}
+
+
+def page_colours() -> dict[str, str]:
+    """Class of pages, as in the label `class`, → colour."""
+    states = state_colours()
+    return {
+        "hit": states["cpu"],
+        "late": states["runqueue"],
+        "miss": states["disk"],
+        "warm": states["pipe_empty"],
+        "wasted": states["sleep"],
+        "other": states["other"],
+    }
 
 
 def _named(prefix: str) -> dict[str, str]:

@@ -28,13 +28,20 @@ from grafana_foundation_sdk.models import heatmap as heat
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 __all__ = [
+    "BAD",
     "DATA_SOURCE",
     "FUNCTIONS_OFF",
-    "PLACE",
+    "GOOD",
+    "INFO",
+    "NEUTRAL",
+    "NO_RUN",
     "READAHEAD_OFF",
+    "RUNS",
     "SHARE",
+    "WARN",
     "Column",
     "Help",
+    "Label",
     "Limits",
     "Query",
     "bars",
@@ -49,9 +56,15 @@ DATA_SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 #: What Prometheus should scrape at most every so often. $__rate_interval is four times that.
 MIN_INTERVAL = "15s"
 
-NOTHING_RAN = "Nothing ran"
+#: It may be that nothing ran, that scrapes fail, or that the choice of variables is too narrow.
+NO_RUN = "No run seen"
 READAHEAD_OFF = "No files read, or the readahead tier is off: run pipelined doctor"
 FUNCTIONS_OFF = "The functions tier is off: run pipelined doctor"
+
+#: Colours of answers, by Grafana's names, which have a value for each theme.
+GOOD, WARN, BAD, INFO = "dark-green", "dark-orange", "dark-red", "dark-blue"
+#: That of a figure that is neither good nor bad.
+NEUTRAL = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +95,13 @@ class Limits:
     min: float | None = 0
     max: float | None = None
     decimals: int | None = None
+    at_least: float | None = None
+    """Where an axis ends if all is below: without it Grafana draws 0 to 100 for zeros."""
 
 
-SHARE = Limits("percentunit", max=1)
-
-#: Headings of the labels that name a pipeline of a host, in a table.
-PLACE = {"pipeline": "Pipeline", "nested": "Nested", "unit": "Unit", "instance": "Instance"}
-#: What a table shows for the values of the label `nested`: of most pipelines, nothing.
-_NESTED = {"true": "inside another", "false": ""}
+SHARE = Limits("percentunit", max=1, decimals=0)
+#: Whole numbers, with separators of thousands: ``2,954``.
+RUNS = Limits("locale", decimals=0, at_least=1)
 
 Panel = TypeVar("Panel", stat.Panel, timeseries.Panel, table.Panel, barchart.Panel, heatmap.Panel)
 
@@ -100,7 +112,8 @@ def number(
     query: Query,
     limits: Limits,
     *,
-    empty: str = NOTHING_RAN,
+    empty: str = NO_RUN,
+    base: str = NEUTRAL,
     steps: Mapping[float, str] | None = None,
     worded: Mapping[str, str] | None = None,
     named: bool = False,
@@ -108,11 +121,15 @@ def number(
 ) -> stat.Panel:
     """One figure of the whole time range. `steps`: from which value on it has which colour.
 
+    With `base`, the colour below the first step, the panel is an answer: filled with its colour.
     `worded` puts words for values; `named` shows the series' name instead of its value.
     """
     panel = _framed(stat.Panel(), title, help_, limits, empty, width, 4)
     panel.with_target(_target(query, 0).instant())
-    panel.color_mode(options.BigValueColorMode.VALUE).graph_mode(options.BigValueGraphMode.NONE)
+    answer = base != NEUTRAL
+    mode = options.BigValueColorMode
+    panel.color_mode(mode.BACKGROUND_SOLID if answer else mode.VALUE)
+    panel.graph_mode(options.BigValueGraphMode.NONE)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     panel.text_mode(options.BigValueTextMode.NAME if named else options.BigValueTextMode.VALUE)
     panel.thresholds(
@@ -120,7 +137,7 @@ def number(
         .mode(model.ThresholdsMode.ABSOLUTE)
         .steps(
             [
-                model.Threshold(value=None, color="text"),
+                model.Threshold(value=None, color=base),
                 *(model.Threshold(value=at, color=c) for at, c in (steps or {}).items()),
             ]
         )
@@ -139,7 +156,7 @@ def number(
     return panel
 
 
-def tier(name: str, needs: str, selector: str) -> stat.Panel:
+def tier(name: str, needs: str, selector: str, *, width: int = 6) -> stat.Panel:
     """Whether a tier is on, and what to do if it is not. `selector` finds its hooks."""
     return number(
         f"Tier {name}",
@@ -153,7 +170,7 @@ def tier(name: str, needs: str, selector: str) -> stat.Panel:
         Limits("none", max=1),
         empty=f"No answer, or --{name}=off",
         worded={"0": "Off: run pipelined doctor", "1": "On"},
-        width=6,
+        width=width,
     )
 
 
@@ -166,11 +183,14 @@ def lines(
     stacked: bool = False,
     colours: Mapping[str, str] | None = None,
     logarithmic: bool = False,
-    empty: str = NOTHING_RAN,
+    empty: str = NO_RUN,
     width: int = 12,
-    height: int = 8,
+    height: int = 9,
 ) -> timeseries.Panel:
-    """Figures over time; `stacked` where they are parts of a whole. Colours are by series' name."""
+    """Figures over time; `stacked` where they add up. Colours are by series' name.
+
+    The legend is a table with the last and the highest value, or the mean of what is stacked.
+    """
     panel = _framed(timeseries.Panel(), title, help_, limits, empty, width, height)
     for index, query in enumerate(queries):
         panel.with_target(_target(query, index).range())
@@ -181,11 +201,22 @@ def lines(
         .mode(options.StackingMode.NORMAL if stacked else options.StackingMode.NONE)
         .group("A")
     )
+    if limits.at_least is not None:
+        panel.axis_soft_max(limits.at_least)
     if logarithmic:
+        base = 2 if limits.unit == "bytes" else 10
         panel.scale_distribution(
-            common.ScaleDistributionConfig().type(options.ScaleDistribution.LOG).log(2)
+            common.ScaleDistributionConfig().type(options.ScaleDistribution.LOG).log(base)
         )
-    panel.legend(_legend()).tooltip(_tooltip(options.SortOrder.DESCENDING))
+    placement = options.LegendPlacement
+    legend = (
+        common.VizLegendOptions()
+        .display_mode(options.LegendDisplayMode.TABLE)
+        .placement(placement.RIGHT if width > 12 else placement.BOTTOM)
+        .show_legend(True)
+        .calcs(["mean" if stacked else "lastNotNull", "max"])
+    )
+    panel.legend(legend).tooltip(_tooltip(options.SortOrder.DESCENDING))
     return _coloured(panel, colours or {})
 
 
@@ -196,24 +227,49 @@ def bars(
     *,
     row: str,
     column: str,
+    order: str,
     limits: Limits,
     colours: Mapping[str, str],
     width: int = 24,
-    height: int = 8,
+    height: int = 9,
 ) -> barchart.Panel:
-    """One bar for each value of the label `row`, of parts for each value of the label `column`."""
-    panel = _framed(barchart.Panel(), title, help_, limits, NOTHING_RAN, width, height)
+    """One bar for each value of the label `row`, of parts for each value of the label `column`.
+
+    Bars are in the order of the label `order`, parts in that of `colours`.
+    """
+    panel = _framed(barchart.Panel(), title, help_, limits, NO_RUN, width, height)
     panel.with_target(_target(Query(query, ""), 0).instant().format(PromQueryFormat.TABLE))
+    panel.with_transformation(_sorted(order, falling=False))
     panel.with_transformation(
         model.DataTransformerConfig(
             id_val="groupingToMatrix",
             options={"rowField": row, "columnField": column, "valueField": "Value"},
         )
     )
+    panel.with_transformation(_organised([f"{row}\\{column}", *colours]))
     panel.orientation(options.VizOrientation.HORIZONTAL).stacking(options.StackingMode.NORMAL)
     panel.show_value(options.VisibilityMode.NEVER).fill_opacity(80).line_width(0)
-    panel.legend(_legend()).tooltip(_tooltip(options.SortOrder.NONE))
+    legend = (
+        common.VizLegendOptions()
+        .display_mode(options.LegendDisplayMode.LIST)
+        .placement(options.LegendPlacement.BOTTOM)
+        .show_legend(True)
+        .calcs([])
+    )
+    panel.legend(legend).tooltip(_tooltip(options.SortOrder.NONE))
     return _coloured(panel, colours)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A column of a table with the values of a label, as they are or in other words."""
+
+    name: str
+    title: str
+    width: int | None = None
+    links: Sequence[tuple[str, str]] = ()
+    """What a click opens: titles and addresses."""
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,56 +281,51 @@ class Column:
     limits: Limits
     steps: Mapping[float, str] = field(default_factory=dict)
     """From which value on the figure has which colour."""
+    width: int | None = None
+    links: Sequence[tuple[str, str]] = ()
 
 
 def rows(
     title: str,
     help_: Help,
-    labels: Mapping[str, str],
-    columns: Sequence[Column],
+    columns: Sequence[Label | Column],
     *,
-    worst: str,
+    worst: str = "",
+    order: str = "",
     falling: bool = True,
-    links: Mapping[str, tuple[str, str]] | None = None,
-    empty: str = NOTHING_RAN,
+    empty: str = NO_RUN,
     width: int = 24,
     height: int = 8,
 ) -> table.Panel:
-    """A table: a row for each set of labels (label → heading), the worst first.
+    """A table with a row for each set of labels, the worst first.
 
-    `worst` is the heading that it is sorted by, from the highest value or, unless `falling`, from
-    the lowest. `links`: label → what a click on it opens, as title and address.
+    It is sorted by the column `worst`, or by the query `order`, which has no column: from the
+    highest value or, unless `falling`, from the lowest.
     """
     panel = _framed(table.Panel(), title, help_, Limits("short", min=None), empty, width, height)
-    for index, column in enumerate(columns):
-        query = _target(Query(column.expr, ""), index).instant()
-        panel.with_target(query.format(PromQueryFormat.TABLE))
-    single = len(columns) == 1
-    value = ["Value"] if single else [f"Value #{ascii_uppercase[n]}" for n in range(len(columns))]
-    names = {**labels, **{v: c.title for v, c in zip(value, columns, strict=True)}}
+    figures = [column for column in columns if isinstance(column, Column)]
+    exprs = [figure.expr for figure in figures] + ([order] if order else [])
+    for index, expr in enumerate(exprs):
+        target = _target(Query(expr, ""), index).instant()
+        panel.with_target(target.format(PromQueryFormat.TABLE))
+    single = len(exprs) == 1
+    values = ["Value"] if single else [f"Value #{ascii_uppercase[n]}" for n in range(len(exprs))]
+    value_of = {figure.title: value for figure, value in zip(figures, values, strict=False)}
+    names = {
+        column.name if isinstance(column, Label) else value_of[column.title]: column.title
+        for column in columns
+    }
     if not single:
         panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
-    panel.with_transformation(
-        model.DataTransformerConfig(
-            id_val="organize",
-            options={
-                "excludeByName": {"Time": True},
-                "indexByName": {name: index for index, name in enumerate(names)},
-                "renameByName": names,
-            },
-        )
-    )
-    panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(falling)])
+    if order:
+        panel.with_transformation(_sorted(values[-1], falling=falling))
+    else:
+        panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(falling)])
+    panel.with_transformation(_organised(list(names), names, values[-1:] if order else []))
     panel.show_header(True).cell_height(options.TableCellHeight.SM).filterable(True)
     for column in columns:
-        panel.override_by_name(column.title, _properties(column))
-    if "nested" in labels:
-        panel.override_by_name(labels["nested"], [_worded(_NESTED)])
-    for label, (text, url) in (links or {}).items():
-        panel.override_by_name(
-            labels[label],
-            [model.DynamicConfigValue("links", [{"title": text, "url": url}])],
-        )
+        found = _of_label(column) if isinstance(column, Label) else _of_figure(column)
+        panel.override_by_name(column.title, found)
     return panel
 
 
@@ -329,16 +380,6 @@ def _target(query: Query, index: int) -> prometheus.Dataquery:
     return built.legend_format(query.legend) if query.legend else built
 
 
-def _legend() -> common.VizLegendOptions:
-    return (
-        common.VizLegendOptions()
-        .display_mode(options.LegendDisplayMode.LIST)
-        .placement(options.LegendPlacement.BOTTOM)
-        .show_legend(True)
-        .calcs([])
-    )
-
-
 def _tooltip(sort: options.SortOrder) -> common.VizTooltipOptions:
     return common.VizTooltipOptions().mode(options.TooltipDisplayMode.MULTI).sort(sort)
 
@@ -351,26 +392,62 @@ def _coloured(panel: Panel, colours: Mapping[str, str]) -> Panel:
     return panel
 
 
-def _worded(words: Mapping[str, str]) -> model.DynamicConfigValue:
-    """Words for a column's values."""
-    shown = {
-        value: {"text": text, "index": index} for index, (value, text) in enumerate(words.items())
-    }
-    return model.DynamicConfigValue("mappings", [{"type": "value", "options": shown}])
+def _sorted(by: str, *, falling: bool) -> model.DataTransformerConfig:
+    """Sorts the rows by a field."""
+    return model.DataTransformerConfig(
+        id_val="sortBy", options={"fields": {}, "sort": [{"field": by, "desc": falling}]}
+    )
 
 
-def _properties(column: Column) -> list[model.DynamicConfigValue]:
+def _organised(
+    order: Sequence[str], titles: Mapping[str, str] | None = None, without: Sequence[str] = ()
+) -> model.DataTransformerConfig:
+    """Puts fields in this order, under the headings that `titles` has for them."""
+    return model.DataTransformerConfig(
+        id_val="organize",
+        options={
+            "excludeByName": dict.fromkeys(("Time", *without), True),
+            "indexByName": {name: index for index, name in enumerate(order)},
+            "renameByName": dict(titles or {}),
+        },
+    )
+
+
+def _of_label(label: Label) -> list[model.DynamicConfigValue]:
+    found: dict[str, Any] = {}
+    if label.width:
+        found["custom.width"] = label.width
+    if label.links:
+        found["links"] = _links(label.links)
+    if label.words:
+        shown = {
+            value: {"text": text, "index": index}
+            for index, (value, text) in enumerate(label.words.items())
+        }
+        found["mappings"] = [{"type": "value", "options": shown}]
+    return [model.DynamicConfigValue(key, value) for key, value in found.items()]
+
+
+def _of_figure(column: Column) -> list[model.DynamicConfigValue]:
     found: dict[str, Any] = {"unit": column.limits.unit}
     for key in ("min", "max", "decimals"):
         if getattr(column.limits, key) is not None:
             found[key] = getattr(column.limits, key)
+    if column.width:
+        found["custom.width"] = column.width
+    if column.links:
+        found["links"] = _links(column.links)
     if column.steps:
         found["thresholds"] = {
             "mode": "absolute",
             "steps": [
-                {"value": None, "color": "text"},
+                {"value": None, "color": NEUTRAL},
                 *({"value": at, "color": colour} for at, colour in column.steps.items()),
             ],
         }
         found["custom.cellOptions"] = {"type": "color-text"}
     return [model.DynamicConfigValue(key, value) for key, value in found.items()]
+
+
+def _links(links: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"title": title, "url": url} for title, url in links]

@@ -10,14 +10,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["HOSTS", "OUTERMOST", "PIPELINE", "PIPELINES", "SERIES", "STAGE", "UNITS", "Scope"]
+__all__ = [
+    "HOST",
+    "HOSTS",
+    "MOST",
+    "OUTERMOST",
+    "PIPELINE",
+    "PIPELINES",
+    "SERIES",
+    "STAGE",
+    "UNITS",
+    "Scope",
+    "in_order",
+    "ranked",
+]
 
-#: Labels that name a pipeline of a host, and one of its stages.
+#: Labels that name a host, a pipeline of a host, and one of its stages.
+HOST = ("instance",)
 PIPELINE = ("instance", "unit", "pipeline", "nested")
 STAGE = ("position", "command")
 
 #: A nested pipeline's time is its outer stage's time too: sums over a host leave it out.
 OUTERMOST = 'nested="false"'
+
+#: A graph of pipelines, stages of many pipelines or hosts draws this many of them.
+MOST = 10
+
+#: A stage that is in one of these is at work: only with it does the pipeline go on.
+_AT_WORK = 'state=~"cpu|runqueue|disk|net"'
+#: States in which a thread that has nothing to do waits, such as those of a pool.
+_IDLE = "lock|poll|sleep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +52,17 @@ class Scope:
     matchers: tuple[str, ...]
     function: str = "rate"
     window: str = "$__rate_interval"
+    moment: str = ""
 
     @property
     def whole(self) -> Scope:
         """The same series, over the whole time range that the dashboard shows."""
         return replace(self, function="increase", window="$__range")
+
+    @property
+    def once(self) -> Scope:
+        """As `whole`, with the same value at every step of a graph: for ranking what it draws."""
+        return replace(self.whole, moment=" @ end()")
 
     def only(self, *matchers: str) -> Scope:
         """Of these series those that match, such as ``nested="false"``."""
@@ -46,11 +74,20 @@ class Scope:
 
     def sum(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
         """The sum of gauges."""
-        return f"{_summed(by)} ({self.select(metric, *matchers)})"
+        return f"{_per('sum', by)} ({self.select(metric, *matchers)})"
+
+    def max(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
+        """The highest of gauges."""
+        return f"{_per('max', by)} ({self.select(metric, *matchers)})"
+
+    def peak(self, metric: str, by: tuple[str, ...]) -> str:
+        """The highest that a gauge was in the whole range, the same at every step of a graph."""
+        return f"{_per('max', by)} (max_over_time({self.select(metric)}[$__range] @ end()))"
 
     def growth(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
         """By how much counters grew: per second, or over the whole range."""
-        return f"{_summed(by)} ({self.function}({self.select(metric, *matchers)}[{self.window}]))"
+        taken = f"{self.select(metric, *matchers)}[{self.window}]{self.moment}"
+        return f"{_per('sum', by)} ({self.function}({taken}))"
 
     def shares(self, metric: str, *matchers: str, of: str, by: tuple[str, ...] = ()) -> str:
         """The share of each value of the label `of` in all of them: together 1."""
@@ -108,14 +145,82 @@ class Scope:
             self.growth(metric, f'class=~"{below}"', by=by),
         )
 
+    # -- who holds the others back
+
     def at_work(self, by: tuple[str, ...] = PIPELINE) -> str:
-        """Share of wall time that a stage did not sleep on a pipe, for a child or for a lock."""
-        working = 'state!~"pipe_empty|pipe_full|child|lock"'
-        return self.per_run_second("pipelined_state_seconds_total", working, by=by, also=STAGE)
+        """Share of wall time that each stage was on CPU, or waited for a CPU, disk or socket.
+
+        At most 1: a stage of several threads has them at work at once.
+        """
+        metric = "pipelined_state_seconds_total"
+        return f"clamp_max(\n{self.per_run_second(metric, _AT_WORK, by=by, also=STAGE)}\n, 1)"
+
+    def held_back(self, by: tuple[str, ...] = PIPELINE) -> str:
+        """Of each pipeline the stage that was at work most. None if none was for 1 %."""
+        most = f"{_per('topk', by)} (1,\n{self.at_work(by)}\n)"
+        return f"max by ({', '.join((*by, 'command'))}) (\n{most}\n) > 0.01"
+
+    def slowest_stage(self) -> str:
+        """The one stage, of all pipelines, that was at work longest, in seconds."""
+        labels = ("pipeline", *STAGE)
+        worked = self.growth("pipelined_state_seconds_total", _AT_WORK, by=labels)
+        return f"topk(1,\n{worked} > 0\n)"
+
+    def wait_for_others(self) -> str:
+        """Share of wall time that each stage of one pipeline slept on its pipes, at most 1."""
+        metric = "pipelined_state_seconds_total"
+        matcher = 'state=~"pipe_empty|pipe_full"'
+        return f"clamp_max(\n{self.per_run_second(metric, matcher, also=STAGE)}\n, 1)"
+
+    def stage_states(self) -> str:
+        """Seconds in each state per second of wall time, of each stage of one pipeline.
+
+        Idle threads count only for what is left of the wall time once the others are counted. A
+        stage of one thread adds up to 1, or to less if it ended before the others did; one with
+        eight threads at work to 8, and its idle pool to nothing.
+        """
+        metric = "pipelined_state_seconds_total"
+        run = f"({self.growth('pipelined_run_seconds_total')} > 0)"
+        stage = ", ".join(STAGE)
+        idles, others = f'state=~"{_IDLE}"', f'state!~"{_IDLE}"'
+        busy, idle = (self.growth(metric, which, by=STAGE) for which in (others, idles))
+        left = f"clamp_min(-({busy} - ignoring ({stage}) group_left () {run}), 0)"
+        counted = f"clamp_max({left} / ({idle} > 0), 1)"
+        return (
+            f"{self.growth(metric, others, by=(*STAGE, 'state'))}\n"
+            f"/ ignoring ({stage}, state) group_left () {run}\n"
+            "or\n"
+            f"{self.growth(metric, idles, by=(*STAGE, 'state'))}\n"
+            f"* ignoring (state) group_left () {counted}\n"
+            f"/ ignoring ({stage}, state) group_left () {run}"
+        )
 
 
-def _summed(by: tuple[str, ...]) -> str:
-    return f"sum by ({', '.join(by)})" if by else "sum"
+def _per(operator: str, by: tuple[str, ...]) -> str:
+    return f"{operator} by ({', '.join(by)})" if by else operator
+
+
+def ranked(expr: str, by: tuple[str, ...], rank: str, *, least: bool = False) -> str:
+    """Of a graph's series those that rank highest, or lowest, over the whole range.
+
+    `rank` has one value for each set of the labels `by`, the same at every step (`Scope.once`).
+    A plain topk would choose anew at every step, and draw parts of many series.
+    """
+    choose = "bottomk" if least else "topk"
+    return f"{expr}\nand on ({', '.join(by)})\n{choose}({MOST},\n{rank}\n)"
+
+
+def in_order(expr: str) -> str:
+    """The stages of a query in the order of the data: `at` sorts before the other labels.
+
+    Prometheus sorts the series of a graph by their labels, as text: ``10`` before ``2``. So `at`
+    is the position with two digits.
+    """
+    return (
+        "label_replace(label_replace(\n"
+        f"{expr}\n"
+        ', "at", "$1", "position", "(..+)"), "at", "0$1", "position", "(.)")'
+    )
 
 
 HOSTS = Scope(('job=~"$job"', 'instance=~"$instance"'))

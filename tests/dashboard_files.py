@@ -18,7 +18,12 @@ METRICS = ROOT / "docs" / "METRICS.md"
 
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)", re.DOTALL)
-_METRIC = re.compile(r"(?<![\w:])(?:pipelined|process|scrape)_\w+(?=\{)|\bup(?=\{)")
+_METRIC = re.compile(
+    r"(?<![\w:])(?:pipelined|process|scrape)_\w+(?=\{)|\bup(?=\{)|\bALERTS\w*(?=\{)"
+)
+_BY = re.compile(r"\bby \(([^)]*)\)")
+#: What Prometheus writes of the alerts that are pending or fire: absent while all is well.
+_OF_ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,12 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """All but the headings of rows."""
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    """All, those in collapsed rows too, but not the headings of rows."""
+    return [
+        panel
+        for placed in dashboard["panels"]
+        for panel in (placed.get("panels", []) if placed["type"] == "row" else [placed])
+    ]
 
 
 def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
@@ -62,7 +71,7 @@ def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
             assert match, variable["query"]
             place = f"variable {variable['name']}"
             yield Query(title, place, match[1], "variable", frozenset({match[2]}))
-    for mark in dashboard["annotations"]["list"]:
+    for mark in dashboard["annotations"].get("list", []):
         text = " ".join(mark[key] for key in ("titleFormat", "textFormat"))
         labels = {*_LEGEND.findall(text), *mark["tagKeys"].split(",")}
         yield Query(title, mark["name"], mark["expr"], "range", frozenset(labels))
@@ -70,23 +79,31 @@ def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
         for target in panel["targets"]:
             place = f"{panel['title']} ({target['refId']})"
             labels = set(_LEGEND.findall(target.get("legendFormat", "")))
-            labels |= _transformed(panel)
+            labels |= _transformed(panel, target["expr"])
             kind = "instant" if target["instant"] else "range"
             yield Query(title, place, target["expr"], kind, frozenset(labels))
 
 
-def _transformed(panel: dict[str, Any]) -> set[str]:
-    """The labels that the panel's transformations ask for."""
+def _transformed(panel: dict[str, Any], expr: str) -> set[str]:
+    """The labels that the panel's transformations ask for in the answer to one of its queries."""
     found: set[str] = set()
     for step in panel.get("transformations", []):
         options = step["options"]
         if step["id"] == "organize":
-            found |= {name for name in options["renameByName"] if not name.startswith("Value")}
+            # A table's queries need not all have all labels: the merged rows do.
+            found |= {name for name in options["renameByName"] if name in grouped_by(expr)}
         elif step["id"] == "groupingToMatrix":
             found |= {options["rowField"], options["columnField"]}
+        elif step["id"] == "sortBy":
+            found |= {one["field"] for one in options["sort"] if "Value" not in one["field"]}
         else:
             assert step["id"] == "merge", step
     return found
+
+
+def grouped_by(expr: str) -> set[str]:
+    """The labels by which a query sums up."""
+    return {name for by in _BY.findall(expr) for name in by.split(", ")}
 
 
 @cache
@@ -104,8 +121,8 @@ def documented() -> dict[str, str]:
 
 @cache
 def may_be_absent() -> set[str]:
-    """Metrics of what a host may not have, or not do: hooks of functions, TLS, direct reads."""
-    return {
+    """Metrics of what a host may not have, or not do: hooks of functions, TLS, alerts."""
+    return _OF_ALERTS | {
         name
         for name, text in documented().items()
         if "Only where the `functions` tier is on" in text
