@@ -23,7 +23,7 @@ from .panels import (
     rows,
 )
 from .queries import HOSTS, OUTERMOST, PIPELINE, UNITS, Scope, ranked
-from .runs import run_columns
+from .runs import run_columns, run_time
 
 __all__ = ["overview"]
 
@@ -31,6 +31,7 @@ __all__ = ["overview"]
 OUTER = UNITS.only(OUTERMOST)
 WHOLE = OUTER.whole
 _NAME = ("pipeline",)
+_NESTED = 'nested="true"'
 
 #: Alerts of deploy/prometheus, those that are about no host among them.
 _ALERTS = Scope(('alertname=~"Pipeline.+"', 'job=~"$job|"', 'instance=~"$instance|"'))
@@ -127,10 +128,8 @@ def _nested_below() -> str:
 
     Which pipeline a nested one runs in is in no metric; its unit is.
     """
-    metric = "pipelined_run_seconds_total"
-    outer = f"({UNITS.whole.growth(metric, OUTERMOST, by=PIPELINE)} > 0)"
-    inner = 'nested="true"'
-    nested = f"({UNITS.whole.growth(metric, inner, by=PIPELINE)} > 0)"
+    outer = f"({run_time(UNITS.only(OUTERMOST), PIPELINE)})"
+    nested = f"({run_time(UNITS.only(_NESTED), PIPELINE)})"
     place = "instance, unit"
     return (
         f"{outer}\nor\n"

@@ -64,6 +64,11 @@ class Scope:
         """As `whole`, with the same value at every step of a graph: for ranking what it draws."""
         return replace(self.whole, moment=" @ end()")
 
+    @property
+    def ever(self) -> Scope:
+        """The same series, since their daemon started."""
+        return replace(self, function="", window="", moment="")
+
     def only(self, *matchers: str) -> Scope:
         """Of these series those that match, such as ``nested="false"``."""
         return replace(self, matchers=(*self.matchers, *matchers))
@@ -85,7 +90,9 @@ class Scope:
         return f"{_per('max', by)} (max_over_time({self.select(metric)}[$__range] @ end()))"
 
     def growth(self, metric: str, *matchers: str, by: tuple[str, ...] = ()) -> str:
-        """By how much counters grew: per second, or over the whole range."""
+        """By how much counters grew: per second, over the whole range, or ever."""
+        if not self.function:
+            return self.sum(metric, *matchers, by=by)
         taken = f"{self.select(metric, *matchers)}[{self.window}]{self.moment}"
         return f"{_per('sum', by)} ({self.function}({taken}))"
 

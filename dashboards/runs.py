@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .answers import DISK_STEPS, OVERLAP_STEPS, PART
 from .panels import RUNS, SHARE, Column, Label, Limits
 from .queries import Scope
 
-__all__ = ["run_columns"]
+__all__ = ["run_columns", "run_time"]
 
 _SECONDS = Limits("s", decimals=1)
+_END = "pipelined_last_run_end_timestamp_seconds"
 
 
 def run_columns(
@@ -19,11 +22,8 @@ def run_columns(
 
     `links` are what a click on when the last run ended opens.
     """
-    whole = scope.whole
     took = scope.max("pipelined_last_run_seconds", by=by)
-    ended = scope.max("pipelined_last_run_end_timestamp_seconds", by=by)
-    lately = f"\nand on ({', '.join(by)})\n({ended} > time() - $__range_s)"
-    runs = whole.growth("pipelined_runs_total", by=by)
+    lately = _ended_lately(scope, by)
     return [
         Column(
             "Running",
@@ -32,18 +32,22 @@ def run_columns(
             {1: "green"},
             width=80,
         ),
-        # increase() does not see the first run of a pipeline that had no series before
-        Column("Runs", f"clamp_min({runs}, 1){lately}", RUNS, width=70),
         Column(
-            "Run time",
-            f"{whole.growth('pipelined_run_seconds_total', by=by)} > 0",
-            _SECONDS,
-            width=90,
+            "Runs",
+            # one that has ended is one, even if increase() did not see it
+            f"clamp_min({scope.whole.growth('pipelined_runs_total', by=by)}, 1){lately}",
+            RUNS,
+            width=70,
         ),
-        Column("Overlap", whole.overlap(by), SHARE, OVERLAP_STEPS, width=80),
+        Column("Run time", run_time(scope, by), _SECONDS, width=90),
+        Column(
+            "Overlap", _seen(scope, by, lambda of: of.overlap(by)), SHARE, OVERLAP_STEPS, width=80
+        ),
         Label("command", "Held back by", 120),
-        Column("At work", whole.held_back(by), SHARE, width=80),
-        Column("Disk alone", whole.disk_alone(by), PART, DISK_STEPS, width=95),
+        Column("At work", _seen(scope, by, lambda of: of.held_back(by)), SHARE, width=80),
+        Column(
+            "Disk alone", _seen(scope, by, lambda of: of.disk_alone(by)), PART, DISK_STEPS, width=95
+        ),
         Column("Last run", f"{took}{lately}", _SECONDS, width=90),
         Column(
             "× usual",
@@ -54,7 +58,7 @@ def run_columns(
         ),
         Column(
             "Ended",
-            f"1000 * ({ended} > time() - $__range_s)",
+            f"1000 * ({scope.max(_END, by=by)} > time() - $__range_s)",
             Limits("dateTimeFromNow", min=None),
             width=120,
             links=links,
@@ -62,7 +66,28 @@ def run_columns(
     ]
 
 
+def run_time(scope: Scope, by: tuple[str, ...]) -> str:
+    """Seconds that runs were live in the time that is shown, of those that ran."""
+    return _seen(scope, by, lambda of: f"{of.growth('pipelined_run_seconds_total', by=by)} > 0")
+
+
+def _seen(scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str]) -> str:
+    """A figure of the time that is shown, also of what ran for the first time.
+
+    increase() begins at a series' first sample: it does not see the first run of a pipeline that
+    was over by then. All that the counters hold is that run.
+    """
+    grew = f"({scope.whole.growth('pipelined_run_seconds_total', by=by)} > 0)"
+    first = f"({figure(scope.ever)}){_ended_lately(scope, by)}\nunless on ({', '.join(by)})\n{grew}"
+    return f"{figure(scope.whole)}\nor\n{first}"
+
+
+def _ended_lately(scope: Scope, by: tuple[str, ...]) -> str:
+    """Restricts a query to what ended in the time that is shown."""
+    return f"\nand on ({', '.join(by)})\n({scope.max(_END, by=by)} > time() - $__range_s)"
+
+
 def _usual(scope: Scope, by: tuple[str, ...]) -> str:
     """The mean duration of all runs since the daemon started: of two or more."""
-    seconds = scope.sum("pipelined_run_seconds_total", by=by)
-    return f"({seconds} / ({scope.sum('pipelined_runs_total', by=by)} > 1))"
+    seconds = scope.ever.growth("pipelined_run_seconds_total", by=by)
+    return f"({seconds} / ({scope.ever.growth('pipelined_runs_total', by=by)} > 1))"
