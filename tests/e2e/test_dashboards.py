@@ -42,7 +42,7 @@ GRAPHS = [
 
 
 def _exposition() -> str:
-    stages = {(n, command): FakeStage() for n, command in enumerate(CHAIN, start=1)}
+    stages = {(n, command): FakeStage(write_calls=2) for n, command in enumerate(CHAIN, start=1)}
     totals = {Series(SIGNATURE, nested=False, unit="a.service"): FakeTotals(stages=stages)}
     for n in range(HOSTS):
         series = Series(f"cat|awk|tool{n}", nested=False, unit=f"unit{n}.service")
@@ -113,7 +113,7 @@ def _drawn(prometheus: Prometheus, query: Query) -> list[dict[str, str]]:
         **dict.fromkeys(("job", "instance", "unit", "position"), ".+"),
         "pipeline": ".+" if many else SIGNATURE,
     }
-    expr = re.sub(r"\$(\w+)", lambda found: chosen[found[1]], query.expr)
+    expr = re.sub(r"\$([a-z_]\w*)", lambda found: chosen[found[1]], query.expr)
     now = time.time()
     parameters = {"query": expr, "start": now - 4, "end": now, "step": "1s"}
     found = prometheus.get(f"/api/v1/query_range?{urllib.parse.urlencode(parameters)}")

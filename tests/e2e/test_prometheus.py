@@ -252,9 +252,8 @@ def _filled(query: Query, scraped: Scraped) -> str:
     }
     if 'pipeline=~"$pipeline"' in query.expr:
         chosen["pipeline"] = ".+"
-    text = re.sub(r"\$(\w+)", lambda found: chosen[found[1]], query.expr)
-    assert "$" not in text
-    return text
+    # not the $1 of label_replace
+    return re.sub(r"\$([a-z_]\w*)", lambda found: chosen[found[1]], query.expr)
 
 
 def _escaped(value: str) -> str:
