@@ -95,7 +95,7 @@ def not_recorded(*, width: int = 4) -> stat.Panel:
             "nothing: the figures are complete.",
             "any: figures of pipelines are too low. RUNBOOK.md, PipelinedLosing.",
         ),
-        Query(f"ceil({HOSTS.whole.growth('pipelined_lost_total')})", ""),
+        Query(HOSTS.losses(), ""),
         Limits("locale", decimals=0),
         empty="No daemon answers",
         base=GOOD,

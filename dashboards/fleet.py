@@ -110,7 +110,7 @@ def _hosts() -> table.Panel:
             ),
             Column(
                 "Lost",
-                f"ceil({HOSTS.whole.growth('pipelined_lost_total', by=HOST)})",
+                HOSTS.losses(HOST),
                 RUNS,
                 {1: "red"},
                 width=70,

@@ -112,6 +112,7 @@ def framed(
         _place(builder, row)
     built = builder.build()
     built.schema_version = SCHEMA_VERSION
+    _close_up(built.panels or [])
     for number, placed in enumerate(_with_nested(built.panels or []), start=1):
         placed.id_val = number
     return built
@@ -128,6 +129,19 @@ def _place(builder: dash.Dashboard, row: Row) -> None:
         builder.with_row(dash.Row(row.title))
     for panel in row.panels:
         builder.with_panel(panel)
+
+
+def _close_up(panels: Sequence[model.Panel | model.RowPanel]) -> None:
+    """Takes back the room that the builder leaves for the panels of collapsed rows."""
+    room = 0
+    for placed in panels:
+        assert placed.grid_pos
+        placed.grid_pos.y -= room
+        if isinstance(placed, model.RowPanel) and placed.panels:
+            places = [panel.grid_pos for panel in placed.panels if panel.grid_pos]
+            for place in places:
+                place.y -= room
+            room += max(place.y + place.h for place in places) - placed.grid_pos.y - 1
 
 
 def _with_nested(

@@ -128,7 +128,7 @@ def _missing() -> table.Panel:
     failed = f"count_over_time({collector}[$__range]) - sum_over_time({collector}[$__range])"
     found = "\nor\n".join(
         [
-            growth("pipelined_lost_total", by=("instance", "what")),
+            HOSTS.losses(("instance", "what")),
             named(growth("pipelined_missed_switches_total", by=HOST), "switches not traced"),
             named(
                 growth("pipelined_missed_events_total", by=("instance", "hook")),

@@ -23,7 +23,7 @@ from .panels import (
     rows,
 )
 from .queries import HOSTS, OUTERMOST, PIPELINE, UNITS, Scope, ranked
-from .runs import run_columns, run_time
+from .runs import run_columns
 
 __all__ = ["overview"]
 
@@ -55,9 +55,10 @@ def overview() -> model.Dashboard:
                     _alerts_firing(),
                 ],
             ),
-            Row("Pipelines", [_pipelines()]),
-            Row("Over time", [_runs_at_once(), _overlap()]),
-            Row("Alerts", [_alerts()]),
+            Row("", [_pipelines()]),
+            Row("", [_runs_at_once()]),
+            Row("", [_overlap()]),
+            Row("", [_alerts()]),
         ],
         variables=[unit_variable()],
     )
@@ -102,9 +103,9 @@ def _pipelines() -> table.Panel:
     return rows(
         "Pipelines that ran",
         Help(
-            "Every pipeline that runs or ended in the time that is shown, the longest first; below"
-            " it, marked ↳, those that ran inside a stage of a pipeline of the same unit. Click on"
-            " a name to see its stages. Held back by: the stage that was at work for the largest"
+            "Every pipeline that runs or ended in the time that is shown, the longest first. ↳: it"
+            " ran inside a stage of another one, which is above it if it is the only one of its"
+            " unit. Click on a name to see its stages. Held back by: the stage that was at work for the largest"
             " share of the run, at most 100 %. Disk alone: a stage waited for disk and none was on"
             " CPU. × usual: the last run compared with the mean of all since the daemon started.",
             "overlap above 50 %, or one stage that has to do nearly all the work.",
@@ -124,16 +125,17 @@ def _pipelines() -> table.Panel:
 
 
 def _nested_below() -> str:
-    """Sorts pipelines by run time, nested ones below the longest one of their unit.
+    """Sorts pipelines by run time, a nested one below the one that it runs in.
 
-    Which pipeline a nested one runs in is in no metric; its unit is.
+    Which one that is, no metric says; it is known if its unit has only one outermost pipeline.
     """
-    outer = f"({run_time(UNITS.only(OUTERMOST), PIPELINE)})"
-    nested = f"({run_time(UNITS.only(_NESTED), PIPELINE)})"
-    place = "instance, unit"
+    metric, place = "pipelined_run_seconds_total", "instance, unit"
+    outer = f"({UNITS.whole.growth(metric, OUTERMOST, by=PIPELINE)} > 0)"
+    nested = f"({UNITS.whole.growth(metric, _NESTED, by=PIPELINE)} > 0)"
+    only = f"(sum by ({place}) ({outer}) and count by ({place}) ({outer}) == 1)"
     return (
         f"{outer}\nor\n"
-        f"(1 - 0.001 / (1 + {nested}))\n* on ({place}) group_left () max by ({place}) ({outer})\n"
+        f"(1 - 0.001 / (1 + {nested}))\n* on ({place}) group_left () {only}\n"
         f"or\n{nested}"
     )
 
@@ -156,6 +158,8 @@ def _runs_at_once() -> timeseries.Panel:
         ],
         Limits("none", decimals=1, at_least=1),
         stacked=True,
+        width=24,
+        height=8,
     )
 
 
@@ -179,6 +183,8 @@ def _overlap() -> timeseries.Panel:
             )
         ],
         SHARE,
+        width=24,
+        height=8,
     )
 
 
@@ -196,7 +202,7 @@ def _alerts() -> table.Panel:
             "any: RUNBOOK.md has a section for each.",
         ),
         [
-            Label("alertname", "Alert", 260),
+            Label("alertname", "Alert"),
             Label("severity", "Severity", 100),
             Label("pipeline", "Pipeline"),
             Label("unit", "Unit", 200),

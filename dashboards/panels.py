@@ -61,6 +61,9 @@ NO_RUN = "No run seen"
 READAHEAD_OFF = "No files read, or the readahead tier is off: run pipelined doctor"
 FUNCTIONS_OFF = "The functions tier is off: run pipelined doctor"
 
+#: What a table's cell shows if its query has nothing for the row.
+_ABSENT = "–"
+
 #: Colours of answers, by Grafana's names, which have a value for each theme.
 GOOD, WARN, BAD, INFO = "dark-green", "dark-orange", "dark-red", "dark-blue"
 #: That of a figure that is neither good nor bad.
@@ -212,7 +215,7 @@ def lines(
     legend = (
         common.VizLegendOptions()
         .display_mode(options.LegendDisplayMode.TABLE)
-        .placement(placement.RIGHT if width > 12 else placement.BOTTOM)
+        .placement(placement.RIGHT if width >= 12 else placement.BOTTOM)
         .show_legend(True)
         .calcs(["mean" if stacked else "lastNotNull", "max"])
     )
@@ -322,7 +325,7 @@ def rows(
     else:
         panel.sort_by([common.TableSortByFieldState().display_name(worst).desc(falling)])
     panel.with_transformation(_organised(list(names), names, values[-1:] if order else []))
-    panel.show_header(True).cell_height(options.TableCellHeight.SM).filterable(True)
+    panel.show_header(True).cell_height(options.TableCellHeight.SM).filterable(False)
     for column in columns:
         found = _of_label(column) if isinstance(column, Label) else _of_figure(column)
         panel.override_by_name(column.title, found)
@@ -414,7 +417,7 @@ def _organised(
 
 
 def _of_label(label: Label) -> list[model.DynamicConfigValue]:
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"noValue": _ABSENT, "custom.filterable": True}
     if label.width:
         found["custom.width"] = label.width
     if label.links:
@@ -429,7 +432,7 @@ def _of_label(label: Label) -> list[model.DynamicConfigValue]:
 
 
 def _of_figure(column: Column) -> list[model.DynamicConfigValue]:
-    found: dict[str, Any] = {"unit": column.limits.unit}
+    found: dict[str, Any] = {"unit": column.limits.unit, "noValue": _ABSENT}
     for key in ("min", "max", "decimals"):
         if getattr(column.limits, key) is not None:
             found[key] = getattr(column.limits, key)

@@ -38,6 +38,8 @@ MOST = 10
 
 #: A stage that is in one of these is at work: only with it does the pipeline go on.
 _AT_WORK = 'state=~"cpu|runqueue|disk|net"'
+#: What has no series of its own has no stages of its own.
+_NAMED = 'pipeline!="(other)"'
 #: States in which a thread that has nothing to do waits, such as those of a pool.
 _IDLE = "lock|poll|sleep"
 
@@ -106,6 +108,15 @@ class Scope:
         """Two sums of the same labels divided; absent where the second is 0."""
         return f"{above}\n/\n({below} > 0)"
 
+    def losses(self, by: tuple[str, ...] = ()) -> str:
+        """What could not be recorded in the whole range, in whole numbers.
+
+        Of a daemon that has started since, also what it lost before its first scrape.
+        """
+        lost = self.select("pipelined_lost_total")
+        grew = f"increase({lost}[$__range]) and {lost} offset $__range"
+        return f"ceil({_per('sum', by)} ({grew} or {lost}))"
+
     # -- the ratios of docs/CONCEPTS.md
 
     def overlap(self, by: tuple[str, ...] = ()) -> str:
@@ -159,8 +170,8 @@ class Scope:
 
         At most 1: a stage of several threads has them at work at once.
         """
-        metric = "pipelined_state_seconds_total"
-        return f"clamp_max(\n{self.per_run_second(metric, _AT_WORK, by=by, also=STAGE)}\n, 1)"
+        metric, one = "pipelined_state_seconds_total", self.only(_NAMED)
+        return f"clamp_max(\n{one.per_run_second(metric, _AT_WORK, by=by, also=STAGE)}\n, 1)"
 
     def held_back(self, by: tuple[str, ...] = PIPELINE) -> str:
         """Of each pipeline the stage that was at work most. None if none was for 1 %."""
@@ -170,7 +181,7 @@ class Scope:
     def slowest_stage(self) -> str:
         """The one stage, of all pipelines, that was at work longest, in seconds."""
         labels = ("pipeline", *STAGE)
-        worked = self.growth("pipelined_state_seconds_total", _AT_WORK, by=labels)
+        worked = self.only(_NAMED).growth("pipelined_state_seconds_total", _AT_WORK, by=labels)
         return f"topk(1,\n{worked} > 0\n)"
 
     def wait_for_others(self) -> str:

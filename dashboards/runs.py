@@ -9,7 +9,7 @@ from .answers import DISK_STEPS, OVERLAP_STEPS, PART
 from .panels import RUNS, SHARE, Column, Label, Limits
 from .queries import Scope
 
-__all__ = ["run_columns", "run_time"]
+__all__ = ["run_columns"]
 
 _SECONDS = Limits("s", decimals=1)
 _END = "pipelined_last_run_end_timestamp_seconds"
@@ -24,6 +24,7 @@ def run_columns(
     """
     took = scope.max("pipelined_last_run_seconds", by=by)
     lately = _ended_lately(scope, by)
+    runs = scope.whole.growth("pipelined_runs_total", by=by)
     return [
         Column(
             "Running",
@@ -35,11 +36,11 @@ def run_columns(
         Column(
             "Runs",
             # one that has ended is one, even if increase() did not see it
-            f"clamp_min({scope.whole.growth('pipelined_runs_total', by=by)}, 1){lately}",
+            f"clamp_min({runs}, 1){lately}\nor\n{runs} > 0",
             RUNS,
             width=70,
         ),
-        Column("Run time", run_time(scope, by), _SECONDS, width=90),
+        Column("Run time", _run_time(scope, by), _SECONDS, width=90),
         Column(
             "Overlap", _seen(scope, by, lambda of: of.overlap(by)), SHARE, OVERLAP_STEPS, width=80
         ),
@@ -60,13 +61,13 @@ def run_columns(
             "Ended",
             f"1000 * ({scope.max(_END, by=by)} > time() - $__range_s)",
             Limits("dateTimeFromNow", min=None),
-            width=120,
+            width=140,
             links=links,
         ),
     ]
 
 
-def run_time(scope: Scope, by: tuple[str, ...]) -> str:
+def _run_time(scope: Scope, by: tuple[str, ...]) -> str:
     """Seconds that runs were live in the time that is shown, of those that ran."""
     return _seen(scope, by, lambda of: f"{of.growth('pipelined_run_seconds_total', by=by)} > 0")
 
