@@ -105,9 +105,10 @@ def _pipelines() -> table.Panel:
         Help(
             "Every pipeline that runs or ended in the time that is shown, the longest first. ↳: it"
             " ran inside a stage of another one, which is above it if it is the only one of its"
-            " unit. Click on a name to see its stages. Held back by: the stage that was at work for the largest"
-            " share of the run, at most 100 %. Disk alone: a stage waited for disk and none was on"
-            " CPU. × usual: the last run compared with the mean of all since the daemon started.",
+            " unit. Click on a name to see its stages. Held back by: the stage that was at work for"
+            " the largest share of the run, at most 100 %. Disk alone: a stage waited for disk and"
+            " none was on CPU. × usual: the last run compared with the mean of all since the daemon"
+            " started.",
             "overlap above 50 %, or one stage that has to do nearly all the work.",
             "overlap near 0 % though several stages have work; disk alone above 30 %; a last run"
             " that took twice as long as usual.",
