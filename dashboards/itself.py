@@ -266,6 +266,7 @@ def _daemons() -> table.Panel:
         worst="Started",
         empty=NO_ANSWER,
         width=12,
+        height=6,
     )
 
 
@@ -304,6 +305,7 @@ def _web() -> table.Panel:
         falling=False,
         empty="None: --web.config.file is not given",
         width=12,
+        height=6,
     )
 
 

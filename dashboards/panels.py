@@ -33,7 +33,6 @@ __all__ = [
     "FUNCTIONS_OFF",
     "GOOD",
     "INFO",
-    "NEUTRAL",
     "NO_RUN",
     "READAHEAD_OFF",
     "RUNS",
@@ -66,8 +65,10 @@ _ABSENT = "–"
 
 #: Colours of answers, by Grafana's names, which have a value for each theme.
 GOOD, WARN, BAD, INFO = "dark-green", "dark-orange", "dark-red", "dark-blue"
-#: That of a figure that is neither good nor bad.
-NEUTRAL = "text"
+#: That of a table's figure that is neither good nor bad.
+_PLAIN = "text"
+#: That of an answer that is not known.
+_UNKNOWN = "rgb(110, 116, 124)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +116,21 @@ def number(
     query: Query,
     limits: Limits,
     *,
+    base: str,
     empty: str = NO_RUN,
-    base: str = NEUTRAL,
     steps: Mapping[float, str] | None = None,
     worded: Mapping[str, str] | None = None,
     named: bool = False,
     width: int = 4,
 ) -> stat.Panel:
-    """One figure of the whole time range. `steps`: from which value on it has which colour.
+    """One figure of the whole time range, on a ground of its colour.
 
-    With `base`, the colour below the first step, the panel is an answer: filled with its colour.
+    `base` is the colour below the first of `steps`: from which value on it has which colour.
     `worded` puts words for values; `named` shows the series' name instead of its value.
     """
     panel = _framed(stat.Panel(), title, help_, limits, empty, width, 4)
     panel.with_target(_target(query, 0).instant())
-    answer = base != NEUTRAL
-    mode = options.BigValueColorMode
-    panel.color_mode(mode.BACKGROUND_SOLID if answer else mode.VALUE)
+    panel.color_mode(options.BigValueColorMode.BACKGROUND_SOLID)
     panel.graph_mode(options.BigValueGraphMode.NONE)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
     panel.text_mode(options.BigValueTextMode.NAME if named else options.BigValueTextMode.VALUE)
@@ -145,18 +144,18 @@ def number(
             ]
         )
     )
+    mappings: list[model.ValueMapping] = []
     if worded:
-        panel.mappings(
-            [
-                model.ValueMap(
-                    {
-                        value: model.ValueMappingResult(text=text, index=index)
-                        for index, (value, text) in enumerate(worded.items())
-                    }
-                )
-            ]
-        )
-    return panel
+        words = {
+            value: model.ValueMappingResult(text=text, index=index)
+            for index, (value, text) in enumerate(worded.items())
+        }
+        mappings.append(model.ValueMap(words))
+    # without a value it would have the colour below the first step, which may be a bad one
+    nothing = model.ValueMappingResult(text=empty, color=_UNKNOWN)
+    match = model.SpecialValueMatch.NULL_AND_NAN
+    mappings.append(model.SpecialValueMap(model.DashboardSpecialValueMapOptions(match, nothing)))
+    return panel.mappings(mappings)
 
 
 def tier(name: str, needs: str, selector: str, *, width: int = 6) -> stat.Panel:
@@ -172,6 +171,8 @@ def tier(name: str, needs: str, selector: str, *, width: int = 6) -> stat.Panel:
         Query(f"max by (tier) ({selector})", "{{tier}}"),
         Limits("none", max=1),
         empty=f"No answer, or --{name}=off",
+        base=INFO,
+        steps={1: GOOD},
         worded={"0": "Off: run pipelined doctor", "1": "On"},
         width=width,
     )
@@ -444,7 +445,7 @@ def _of_figure(column: Column) -> list[model.DynamicConfigValue]:
         found["thresholds"] = {
             "mode": "absolute",
             "steps": [
-                {"value": None, "color": NEUTRAL},
+                {"value": None, "color": _PLAIN},
                 *({"value": at, "color": colour} for at, colour in column.steps.items()),
             ],
         }

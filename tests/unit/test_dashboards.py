@@ -254,6 +254,18 @@ MIXED = {"Hosts", "Forks and execs"}
 
 
 @each_panel
+def test_an_answer_that_is_not_known_is_neither_green_nor_red(
+    board: dict[str, Any], panel: dict[str, Any]
+) -> None:
+    if panel["type"] == "stat":
+        assert panel["options"]["colorMode"] == "background_solid"
+        *_, unknown = defaults(panel)["mappings"]
+        assert unknown["options"]["match"] == "null+nan"
+        steps = defaults(panel)["thresholds"]["steps"]
+        assert unknown["options"]["result"]["color"] not in {step["color"] for step in steps}
+
+
+@each_panel
 def test_a_panel_without_data_says_why(board: dict[str, Any], panel: dict[str, Any]) -> None:
     empty = defaults(panel)["noValue"]
     assert empty
@@ -280,7 +292,7 @@ def test_a_dashboard_with_much_of_a_tier_says_whether_it_is_on(tier: str) -> Non
         if len(of_tier) > 5:
             assert shown, board["title"]
         for panel in shown:
-            (mapping,) = defaults(panel)["mappings"]
+            mapping, _ = defaults(panel)["mappings"]
             assert "pipelined doctor" in mapping["options"]["0"]["text"]
             assert f"--{tier}=off" in defaults(panel)["noValue"]
 
