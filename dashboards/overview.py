@@ -121,7 +121,7 @@ def _pipelines() -> table.Panel:
             *run_columns(UNITS, PIPELINE),
         ],
         order=_nested_below(),
-        height=12,
+        height=14,
     )
 
 
@@ -160,7 +160,7 @@ def _runs_at_once() -> timeseries.Panel:
         Limits("none", decimals=1, at_least=1),
         stacked=True,
         width=24,
-        height=8,
+        height=9,
     )
 
 
@@ -185,7 +185,7 @@ def _overlap() -> timeseries.Panel:
         ],
         SHARE,
         width=24,
-        height=8,
+        height=9,
     )
 
 
@@ -212,5 +212,5 @@ def _alerts() -> table.Panel:
         ],
         worst="Since",
         empty="No alert fires, or the rules of deploy/prometheus are not loaded",
-        height=6,
+        height=5,
     )

@@ -61,7 +61,7 @@ def run_columns(
             "Ended",
             f"1000 * ({scope.max(_END, by=by)} > time() - $__range_s)",
             Limits("dateTimeFromNow", min=None),
-            width=140,
+            width=155,
             links=links,
         ),
     ]
