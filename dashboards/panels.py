@@ -193,7 +193,8 @@ def lines(
 ) -> timeseries.Panel:
     """Figures over time; `stacked` where they add up. Colours are by series' name.
 
-    The legend is a table with the last and the highest value, or the mean of what is stacked.
+    The legend is a table with the last and the highest value, or the mean of what is stacked; a
+    list in narrow panels.
     """
     panel = _framed(timeseries.Panel(), title, help_, limits, empty, width, height)
     for index, query in enumerate(queries):
@@ -212,15 +213,8 @@ def lines(
         panel.scale_distribution(
             common.ScaleDistributionConfig().type(options.ScaleDistribution.LOG).log(base)
         )
-    placement = options.LegendPlacement
-    legend = (
-        common.VizLegendOptions()
-        .display_mode(options.LegendDisplayMode.TABLE)
-        .placement(placement.RIGHT if width >= 12 else placement.BOTTOM)
-        .show_legend(True)
-        .calcs(["mean" if stacked else "lastNotNull", "max"])
-    )
-    panel.legend(legend).tooltip(_tooltip(options.SortOrder.DESCENDING))
+    panel.legend(_legend(["mean" if stacked else "lastNotNull", "max"] if width >= 12 else []))
+    panel.tooltip(_tooltip(options.SortOrder.DESCENDING))
     return _coloured(panel, colours or {})
 
 
@@ -253,14 +247,7 @@ def bars(
     panel.with_transformation(_organised([f"{row}\\{column}", *colours]))
     panel.orientation(options.VizOrientation.HORIZONTAL).stacking(options.StackingMode.NORMAL)
     panel.show_value(options.VisibilityMode.NEVER).fill_opacity(80).line_width(0)
-    legend = (
-        common.VizLegendOptions()
-        .display_mode(options.LegendDisplayMode.LIST)
-        .placement(options.LegendPlacement.BOTTOM)
-        .show_legend(True)
-        .calcs([])
-    )
-    panel.legend(legend).tooltip(_tooltip(options.SortOrder.NONE))
+    panel.legend(_legend([])).tooltip(_tooltip(options.SortOrder.NONE))
     return _coloured(panel, colours)
 
 
@@ -382,6 +369,14 @@ def _target(query: Query, index: int) -> prometheus.Dataquery:
     built = prometheus.Dataquery().expr(query.expr).ref_id(ascii_uppercase[index])
     built.datasource(DATA_SOURCE)
     return built.legend_format(query.legend) if query.legend else built
+
+
+def _legend(calcs: list[str]) -> common.VizLegendOptions:
+    """A table at the right with these figures of each series, or a list below."""
+    mode, place = options.LegendDisplayMode, options.LegendPlacement
+    legend = common.VizLegendOptions().show_legend(True).calcs(calcs)
+    legend.display_mode(mode.TABLE if calcs else mode.LIST)
+    return legend.placement(place.RIGHT if calcs else place.BOTTOM)
 
 
 def _tooltip(sort: options.SortOrder) -> common.VizTooltipOptions:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
-from .answers import CORES, cores_used, overlap, waiting_for_disk
+from .answers import cores_used, overlap, waiting_for_disk
 from .frame import TO_HOST, TO_PAGE, Row, framed, one, some, unit_variable
 from .palette import level_colours, state_colours
 from .panels import (
@@ -361,7 +361,7 @@ def _cpu() -> timeseries.Panel:
                 f"{_STAGE}: system",
             ),
         ],
-        CORES,
+        Limits("none", decimals=3),
     )
 
 
