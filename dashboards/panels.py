@@ -413,7 +413,8 @@ def _organised(
 
 
 def _of_label(label: Label) -> list[model.DynamicConfigValue]:
-    found: dict[str, Any] = {"noValue": _ABSENT, "custom.filterable": True}
+    narrow = label.width is not None and label.width < 100  # no room for the filter's sign
+    found: dict[str, Any] = {"noValue": _ABSENT, "custom.filterable": not narrow}
     if label.width:
         found["custom.width"] = label.width
     if label.links:
