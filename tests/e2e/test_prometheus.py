@@ -52,6 +52,7 @@ QUERIES = [query for file in FILES for query in queries(load(file))]
 
 #: Series that rules record, and alerts: VictoriaMetrics is to have those of vmalert alone.
 _OF_RULES = ".+:.+|ALERTS.*"
+_INVENTED_ALERT = "PipelineRanLong"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,19 @@ def _engines(directory: Path, address: str, invented: str) -> Iterator[dict[str,
         remote = {
             "url": f"{storage.url}/api/v1/write",
             "write_relabel_configs": [
-                {"source_labels": ["__name__"], "regex": _OF_RULES, "action": "drop"}
+                # but not the alert that the invented target says it has
+                {
+                    "source_labels": ["__name__", "instance", "alertname"],
+                    "regex": f"ALERTS.*;{re.escape(invented)};{_INVENTED_ALERT}",
+                    "target_label": "__tmp_kept",
+                    "replacement": "1",
+                },
+                {
+                    "source_labels": ["__name__", "__tmp_kept"],
+                    "regex": f"({_OF_RULES});",
+                    "action": "drop",
+                },
+                {"regex": "__tmp_kept", "action": "labeldrop"},
             ],
             "queue_config": {"batch_send_deadline": "500ms"},
         }
@@ -202,7 +215,7 @@ def _functions_text(scrapes: int) -> bytes:
     text = metrics.render()[0].decode()
     wanted = tuple(may_be_absent())
     lines = [line for line in text.splitlines(keepends=True) if line.startswith(wanted)]
-    about = 'alertname="PipelineRanLong",severity="warning",pipeline="cat|awk",unit="-"'
+    about = f'alertname="{_INVENTED_ALERT}",severity="warning",pipeline="cat|awk",unit="-"'
     lines.append(f'ALERTS{{{about},alertstate="firing"}} 1\n')
     lines.append(f"ALERTS_FOR_STATE{{{about}}} {time.time()}\n")
     return "".join(lines).encode()
