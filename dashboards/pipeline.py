@@ -215,14 +215,17 @@ def _through_pipes() -> timeseries.Panel:
 
 
 def _files() -> timeseries.Panel:
+    read, written = (
+        SERIES.growth(f"pipelined_{moved}_bytes_total", 'via="file"', by=STAGE)
+        for moved in ("read", "written")
+    )
     return _by_stage(
         "Files",
         "Bytes that each stage reads and writes beside its pipes: files, sockets, terminals.",
         "the first stage reads as fast as its disk allows; the others nothing.",
         "a stage in the middle: sort fills temporary files.",
-        SERIES.growth("pipelined_read_bytes_total", 'via="file"', by=STAGE)
-        + "\n+\n"
-        + SERIES.growth("pipelined_written_bytes_total", 'via="file"', by=STAGE),
+        # a stage may have only one of the two
+        f"({read}\n+\n{written})\nor\n{read}\nor\n{written}",
         Limits("binBps", at_least=1024),
     )
 

@@ -110,13 +110,16 @@ def test_every_short_run_is_counted(daemon: Daemon, tool: Tool) -> None:
 
 
 METRIC_OF = {
-    "read_bytes": "pipelined_read_bytes_total",
-    "written_bytes": "pipelined_written_bytes_total",
     "read_calls": "pipelined_read_calls_total",
     "write_calls": "pipelined_write_calls_total",
     "forks": "pipelined_forks_total",
     "execs": "pipelined_execs_total",
     "exited_children": "pipelined_exited_children_total",
+}
+#: Of what went through pipes, and of the rest.
+FLOW_OF = {
+    "pipelined_read_bytes_total": ("in", "read"),
+    "pipelined_written_bytes_total": ("out", "written"),
 }
 
 
@@ -149,6 +152,12 @@ def test_the_counters_are_the_sums_of_the_runs(daemon: Daemon, tool: Tool, log_f
         labels = {"command": Path(command).name, "position": str(index + 1)}
         for key, metric_name in METRIC_OF.items():
             assert metric(metric_name, **labels) == sum(stage[key] for stage in stages), key
+        for metric_name, (pipe, file) in FLOW_OF.items():
+            through = sum(stage["pipe_bytes"][pipe] or 0 for stage in stages)
+            assert metric(metric_name, via="pipe", **labels) == through, pipe
+            # what a live run's writer had not been credited with yet counted as its reader's files
+            beside = sum(stage["file_bytes"][file] for stage in stages)
+            assert beside <= metric(metric_name, via="file", **labels) <= beside + 1_000_000, file
         system = metric("pipelined_system_cpu_seconds_total", **labels)
         cpu = metric("pipelined_state_seconds_total", state="cpu", **labels)
         for mode, seconds in (("user", cpu - system), ("system", system)):

@@ -80,10 +80,15 @@ def _not_0(samples: Samples) -> Samples:
 
 
 def _via(*, pipe: str, file: str) -> Samples:
-    """Samples of these fields of a stage's `Flow`; of the pipes only if anything went through."""
+    """Samples of these fields of a stage's `Flow`: one of them is always there."""
+
+    def rest(stage: StageCounters) -> float | None:
+        value: int | None = getattr(stage.flow, file)
+        return value if value or not getattr(stage.flow, pipe) else None
+
     return (
         *_not_0(((Labels({"via": "pipe"}), attrgetter(f"flow.{pipe}")),)),
-        (Labels({"via": "file"}), attrgetter(f"flow.{file}")),
+        (Labels({"via": "file"}), rest),
     )
 
 
