@@ -251,6 +251,10 @@ def busy_host(host: Host) -> Iterator[None]:
     endless = [sys.executable, "-c", "while True: pass"]
     # each in a session of its own: the kernel may share the CPUs out by session (autogroup)
     others = [subprocess.Popen(endless, start_new_session=True) for _ in range(2 * host.cores)]
+    cpus = sorted(os.sched_getaffinity(0)) * 2
+    for other, cpu in zip(others, cpus, strict=False):
+        os.sched_setaffinity(other.pid, {cpu})
+    time.sleep(0.5)  # until all of them compute
     try:
         yield
     finally:
