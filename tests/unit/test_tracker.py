@@ -199,6 +199,31 @@ def test_a_run_that_waited_for_cpus_knows_the_pipelines_that_used_them() -> None
     assert named.cpu_seconds == pytest.approx(3.0 / 2.875 * 3.5)
 
 
+def test_the_run_around_a_run_is_no_other_one() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    outer = group(cpu=1.5)
+
+    def inside(end: float = 0) -> Group:
+        (inner,) = waiting(group(end=end, commands=("seq", "sort")))
+        stages = [
+            replace(stage, index=stage.index + 8, pid=stage.pid + 8, outer=1, alias=alias)
+            for stage, alias in zip(inner.stages, (0, 9), strict=True)
+        ]
+        return replace(inner, root=9, stages=tuple(stages))
+
+    sweeps(
+        watched,
+        accounts,
+        (100.0, []),
+        (102.0, [outer, inside()]),
+        (104.0, [outer, inside(end=103.5)]),
+    )
+    (run,) = [run for run in watched.runs() if not run.live]
+    assert (run.pipeline, run.nested, run.parent_pipeline) == ("seq|sort", True, "cat|wc")
+    assert run.surroundings is not None and run.surroundings.pipelines == ()
+
+
 def test_without_accounts_and_of_a_live_run_nothing_is_known() -> None:
     watched = model()
     watched.update([], 100.0)

@@ -388,11 +388,18 @@ class Model:
         return surroundings(lived, before, after, self._others(sighting))
 
     def _others(self, sighting: _Sighting) -> Iterator[Lived]:
-        """Other runs that lived at the last sweep, or ended since or shortly before."""
-        ended = list(islice(reversed(self._recent), _OTHERS))
-        known = {self._run_id(of.group) for of in (sighting, *ended)}
-        alive = [of for of in self._lived_before if self._run_id(of.group) not in known]
-        yield from (_lived(of, self._now) for of in (*ended, *alive) if not of.series.nested)
+        """Other runs that lived at the last sweep, or ended since or shortly before.
+
+        Those that enclose this one are none: what they used is also what this one did.
+        """
+        recent = islice(reversed(self._recent), _OTHERS)
+        found = {self._run_id(of.group): of for of in (*self._lived_before, *recent)}
+        found.pop(self._run_id(sighting.group), None)
+        outer = sighting.enclosing
+        while outer:
+            of = found.pop(outer.run, None)
+            outer = of.enclosing if of else None
+        yield from (_lived(of, self._now) for of in found.values() if not of.series.nested)
 
     def _enclosing(self, outer: Group) -> Enclosing:
         seen = self._runs.get(outer.root)
