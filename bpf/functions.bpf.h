@@ -204,21 +204,25 @@ static __always_inline int is_pipe(struct file *file)
 	return (file->f_inode->i_mode & S_IFMT) == S_IFIFO;
 }
 
-/*
- * Do these bytes, read from the file or written to it, count for the stage? Those of a pipe only if the stage, or one
- * around it, has an end of it; then they are counted as its flow.
- */
-static __always_inline int is_own(struct file *file, u32 index, u32 side, u64 size)
+/* Do bytes of this file count for the stage? Those of a pipe only if the stage, or one around it, has an end of it. */
+static __always_inline int is_own(struct file *file, u32 index, u32 side)
 {
 	struct pipe_key key;
 
 	if (!is_pipe(file))
 		return 1;
 	key = key_of(file);
-	if (!known_end(index, &key, side))
-		return 0;
+	return known_end(index, &key, side) != 0;
+}
+
+static __always_inline void count_file_flow(struct file *file, u32 index, u32 side, u64 size)
+{
+	struct pipe_key key;
+
+	if (!is_pipe(file))
+		return;
+	key = key_of(file);
 	count_flow(index, &key, side, size);
-	return 1;
 }
 
 /* Adds bytes that task->ioac does not count; `from` and `to` are 1 if the stage read or wrote them. */
@@ -251,9 +255,13 @@ static __always_inline void spliced(struct file *in, struct file *out, s64 size,
 	if (!task)
 		return;
 	index = task->stage;
-	from = consumes && is_own(in, index, SIDE_READ, size);
-	to = is_own(out, index, SIDE_WRITE, size);
+	from = consumes && is_own(in, index, SIDE_READ);
+	to = is_own(out, index, SIDE_WRITE);
 	add_spliced(index, size, from, to);
+	if (from)
+		count_file_flow(in, index, SIDE_READ, size);
+	if (to)
+		count_file_flow(out, index, SIDE_WRITE, size);
 	entry = functions_at(index);
 	if (entry && to && is_pipe(out))
 		entry->pipe_slots = out->f_inode->i_pipe->max_usage;
