@@ -98,13 +98,15 @@ def _is_used(pipes: _Pipes, flowed: float) -> bool:
 
 
 def _pipes(record: StageRecord, side: str) -> _Pipes:
-    ends = [end for end in record.ends if end.own and end.side == side]
-    borrowed = side in record.borrows
-    return _Pipes(
-        len(ends) + borrowed,
-        not borrowed and all(end.joined for end in ends),
-        sum(end.sleeps for end in ends),
-    )
+    held, known, sleeps = 0, True, 0
+    for end in record.ends:
+        if end.own and end.side == side:
+            held += 1
+            known = known and end.joined
+            sleeps += end.sleeps
+    if side in record.borrows:
+        held, known = held + 1, False
+    return _Pipes(held, known, sleeps)
 
 
 def _from_the_start(record: StageRecord) -> bool:
