@@ -7,18 +7,15 @@ than there are digits. Their figures are invented, and grow with every scrape.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
 from dashboard_files import FILES, Query, load, queries
+from metrics_target import served
 from pipelined.runs import Series
 from pipelined.web.metrics import Metrics
 from prometheus_server import Prometheus
@@ -58,38 +55,10 @@ def _grown(text: str, times: int) -> str:
     return re.sub(counter, lambda found: f"{found[1]} {float(found[2]) * times}", text)
 
 
-@contextlib.contextmanager
-def _target() -> Iterator[str]:
-    """Its address."""
-    text = _exposition()
-    start = time.monotonic()
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = _grown(text, 1 + int(time.monotonic() - start)).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):  # Prometheus did not wait
-                self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with _target() as address:
+    text, start = _exposition(), time.monotonic()
+    with served(lambda: _grown(text, 1 + int(time.monotonic() - start)).encode()) as address:
         hosts = "".join(
             f"      - targets: [{address!r}]\n        labels: {{instance: host{n}}}\n"
             for n in range(HOSTS)

@@ -17,19 +17,18 @@ import contextlib
 import json
 import math
 import re
-import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dashboard_files import FILES, Query, load, may_be_absent, queries
+from metrics_target import served
 from pipelined.runs import Functions, Histogram
 from pipelined.web.metrics import Metrics
 from prometheus_server import Prometheus
@@ -91,13 +90,14 @@ def watched(bpf: None, program: str, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("scraped")
     daemons: list[Daemon] = []
     workload = Workload(directory / "files")
+    scrapes = iter(range(1, 1_000_000))
     try:
         (directory / "web.yml").write_text("http_server_config: {http2: false}\n")
         web = ("--web.config.file", str(directory / "web.yml"))
         daemon = _starter(program, directory, daemons)(*web)
         address = daemon.url.removeprefix("http://")
         with (
-            _functions_target() as invented,
+            served(lambda: _functions_text(next(scrapes))) as invented,
             _engines(directory, address, invented) as engines,
         ):
             workload.go()
@@ -219,34 +219,6 @@ def _functions_text(scrapes: int) -> bytes:
     lines.append(f'ALERTS{{{about},alertstate="firing"}} 1\n')
     lines.append(f"ALERTS_FOR_STATE{{{about}}} {time.time()}\n")
     return "".join(lines).encode()
-
-
-@contextmanager
-def _functions_target() -> Iterator[str]:
-    """Its address."""
-    scrapes = iter(range(1, 1_000_000))
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = _functions_text(next(scrapes))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):  # Prometheus did not wait
-                self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 # -- dashboards
