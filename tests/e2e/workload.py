@@ -118,7 +118,9 @@ def _make_files(directory: Path) -> None:
     small.mkdir()
     for n in range(30):
         (small / str(n)).write_text("".join(lines[n * 50 : n * 50 + 50]))
-    (directory / "names").write_text("".join(f"small/{n}\n" for n in range(12)))
+    # one that lasts some tenths of a second: a scrape is to meet it
+    names = [f"small/{n}\n" for n in range(12)] + ["text2\n"] * 8
+    (directory / "names").write_text("".join(names))
     cat = shutil.which("cat")
     assert cat
     shutil.copy(cat, directory / "copied")
