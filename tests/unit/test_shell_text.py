@@ -130,6 +130,21 @@ def test_the_program_is_found_behind_what_starts_it(text: str, program: str) -> 
     assert [word.value for word in found.commands[0].arguments] == ["f"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("sort f", "LC_ALL=C sort f"),
+        ("LC_ALL=de_DE sort f", "LC_ALL=C sort f"),
+        ("A=b LC_ALL=de_DE sort f", "A=b LC_ALL=C sort f"),
+        ("env LC_ALL=de_DE sort f", "LC_ALL=C env sort f"),
+    ],
+)
+def test_a_variable_is_set_in_place_of_another_value(before: str, after: str) -> None:
+    found = parse(before)
+    assert found
+    assert found.commands[0].with_variable("LC_ALL=C").text == after
+
+
 def test_variables_are_those_of_the_command() -> None:
     found = parse("LC_ALL=C env LANG='de DE' sort")
     assert found is not None

@@ -87,7 +87,18 @@ class Command:
         return replace(self, words=words, written=None)
 
     def with_variable(self, text: str) -> Command:
-        return replace(self, assignments=(*self.assignments, plain(text)), written=None)
+        """With ``NAME=value`` set for it, in place of what it had for that name."""
+        mark = text.partition("=")[0] + "="
+        others = [word for word in self.assignments if not word.value.startswith(mark)]
+        # what `env` sets would win
+        front = [w for w in self.words[: self.start] if not w.value.startswith(mark)]
+        return replace(
+            self,
+            assignments=(*others, plain(text)),
+            words=(*front, *self.words[self.start :]),
+            start=len(front),
+            written=None,
+        )
 
     def with_source(self, source: Word | None) -> Command:
         return replace(self, source=source, written=None)

@@ -297,7 +297,10 @@ def _larger_calls(command: str, reading: bool) -> str:
     if command.startswith("python"):
         flushes = f"{command} without -u, PYTHONUNBUFFERED and print(flush=True)"
     if flushes is None:
-        return f"Try: no flush after each line in {command}, nor stdbuf -oL before it."
+        return (
+            f"Try: no flush after each line in {command}, nor stdbuf -oL before it; or, if it "
+            "always writes so, another program."
+        )
     return f"Try: {flushes}, nor stdbuf -oL before it: it then writes larger pieces."
 
 
