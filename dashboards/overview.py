@@ -104,11 +104,10 @@ def _pipelines() -> table.Panel:
         "Pipelines that ran",
         Help(
             "Every pipeline that runs or ended in the time that is shown, the longest first. ↳: it"
-            " ran inside a stage of another one, which is above it if it is the only one of its"
-            " unit. Click on a name to see its stages. Held back by: the stage that was at work for"
-            " the largest share of the run, at most 100 %. Disk alone: a stage waited for disk and"
-            " none was on CPU. × usual: the last run compared with the mean of all since the daemon"
-            " started.",
+            " ran inside a stage of the one above it. Click on a name to see its stages. Held back"
+            " by: the stage that was at work for the largest share of the run, at most 100 %. Disk"
+            " alone: a stage waited for disk and none was on CPU. × usual: the last run compared"
+            " with the mean of all since the daemon started.",
             "overlap above 50 %, or one stage that has to do nearly all the work.",
             "overlap near 0 % though several stages have work; disk alone above 30 %; a last run"
             " that took twice as long as usual.",
@@ -126,17 +125,21 @@ def _pipelines() -> table.Panel:
 
 
 def _nested_below() -> str:
-    """Sorts pipelines by run time, a nested one below the one that it runs in.
+    """Sorts pipelines by run time, a nested one below the outermost one that it runs in.
 
-    Which one that is, no metric says; it is known if its unit has only one outermost pipeline.
+    That one is known since the nested one ran under this daemon, and if both are of one unit.
     """
-    metric, place = "pipelined_run_seconds_total", "instance, unit"
+    metric, name = "pipelined_run_seconds_total", ", ".join(PIPELINE)
     outer = f"({UNITS.whole.growth(metric, OUTERMOST, by=PIPELINE)} > 0)"
     nested = f"({UNITS.whole.growth(metric, _NESTED, by=PIPELINE)} > 0)"
-    only = f"(sum by ({place}) ({outer}) and count by ({place}) ({outer}) == 1)"
+    inside = UNITS.max("pipelined_nested_info", by=(*PIPELINE, "outermost"))
+    place = "instance, unit, outermost"
+    around = f'sum by ({place}) (label_replace({outer}, "outermost", "$1", "pipeline", "(.*)"))'
     return (
         f"{outer}\nor\n"
-        f"(1 - 0.001 / (1 + {nested}))\n* on ({place}) group_left () {only}\n"
+        f"max by ({name}) (\n"
+        f"(1 - 0.001 / (1 + {nested})) * on ({name}) group_left (outermost) {inside}\n"
+        f"* on ({place}) group_left () {around}\n)\n"
         f"or\n{nested}"
     )
 

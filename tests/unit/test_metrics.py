@@ -80,6 +80,7 @@ class FakeStage:
 class FakeTotals:
     runs: int = 2
     active: int = 1
+    outermost: str | None = None
     run_seconds: float = 12.5
     last_run_seconds: float | None = 3.5
     last_run_end: float | None = 1_700_000_000.25
@@ -153,7 +154,9 @@ def names(samples: dict[Any, float]) -> set[str]:
 
 
 def several_series() -> dict[Series, FakeTotals]:
-    never_ended = replace(FakeTotals(), runs=0, last_run_seconds=None, last_run_end=None)
+    never_ended = FakeTotals(
+        runs=0, outermost='job "a".sh|tee', last_run_seconds=None, last_run_end=None
+    )
     no_exec_hook = replace(FakeTotals(), stages={(1, "sh"): FakeStage(exec_failures=None)})
     return {
         CAT_AWK: FakeTotals(),
@@ -433,6 +436,19 @@ def test_last_run_is_absent_until_a_run_has_ended() -> None:
     first = replace(FakeTotals(), last_run_seconds=None, last_run_end=None)
     found = names(scrape(MeasuredObserver({CAT_AWK: first})))
     assert not {name for name in found if name.startswith("pipelined_last_run")}
+
+
+def test_a_nested_pipeline_names_the_outermost_one() -> None:
+    nested = replace(CAT_AWK, nested=True)
+    series = {CAT_AWK: FakeTotals(), nested: FakeTotals(outermost="nightly.sh|tee")}
+    found = [
+        labels
+        for name, labels in scrape(MeasuredObserver(series))
+        if name == "pipelined_nested_info"
+    ]
+    assert [dict(labels) for labels in found] == [
+        {**KEYS, "nested": "true", "outermost": "nightly.sh|tee"}
+    ]
 
 
 def test_host_without_pipelines_reports_itself_only() -> None:

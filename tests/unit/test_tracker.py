@@ -319,16 +319,18 @@ def test_one_stage_alone_is_no_run_and_is_given_back() -> None:
     assert (watched.runs(), watched.totals(), len(over)) == ([], {}, 1)
 
 
-def inside(outer: int, *, end: float = 0) -> Group:
-    """A run of two stages that lie in the stage with this index."""
-    commands = (("seq", "write"), ("sort", "read"))
-    stages = [stage(index, *command, end=end) for index, command in enumerate(commands, 11)]
+def inside(
+    outer: int, *, end: float = 0, first: int = 11, names: tuple[str, str] = ("seq", "sort")
+) -> Group:
+    """A run of two stages, from the index `first` on, that lie in the stage with this index."""
+    commands = ((names[0], "write"), (names[1], "read"))
+    stages = [stage(index, *command, end=end) for index, command in enumerate(commands, first)]
     stages = [
-        replace(of, alias=0 if of.index == 11 else 11, outer=outer, start_ns=ns(101))
+        replace(of, alias=0 if of.index == first else first, outer=outer, start_ns=ns(101))
         for of in stages
     ]
     clock = replace(group().clock, start_ns=ns(101))
-    return Group(11, clock, tuple(stages), closed=not end)
+    return Group(first, clock, tuple(stages), closed=not end)
 
 
 def test_a_nested_run_names_the_run_around_it() -> None:
@@ -337,6 +339,16 @@ def test_a_nested_run_names_the_run_around_it() -> None:
     outer, inner = sorted(watched.runs(), key=lambda run: run.start)
     assert (outer.nested, outer.parent, outer.parent_pipeline) == (False, None, None)
     assert (inner.nested, inner.parent, inner.parent_pipeline) == (True, outer.id, "job.sh|tee")
+
+
+def test_totals_of_nested_pipelines_name_the_outermost_one() -> None:
+    watched = model()
+    deepest = inside(12, first=21, names=("cut", "tr"))
+    watched.update([deepest, inside(2), group(commands=("job.sh", "tee"))], 102.0)
+    named = {series.pipeline: totals.outermost for series, totals in watched.totals().items()}
+    assert named == {"job.sh|tee": None, "seq|sort": "job.sh|tee", "cut|tr": "job.sh|tee"}
+    parents = {run.pipeline: run.parent_pipeline for run in watched.runs()}
+    assert parents["cut|tr"] == "seq|sort"
 
 
 def test_a_nested_run_that_is_finished_after_the_one_around_it_stays_nested() -> None:

@@ -18,6 +18,8 @@ class Enclosing(NamedTuple):
     """Its id."""
     pipeline: str
     """Its signature."""
+    outermost: str
+    """That of the run that none encloses."""
     alone: bool
     """It is a program alone: it has one stage."""
 

@@ -82,6 +82,7 @@ class Sums:
 
     runs: int = 0
     active: int = 0
+    outermost: str | None = None
     last_run_seconds: float | None = None
     last_run_end: float | None = None
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
@@ -100,7 +101,7 @@ class Sums:
         """How many values are not 0: while this stays, an account has as many series."""
         levels = len(self.clock) - self.clock.count(0)
         stages = sum([stage.filled() for stage in self.stages.values()])
-        return levels + stages + (self.last_run_end is not None)
+        return levels + stages + (self.last_run_end is not None) + (self.outermost is not None)
 
 
 @dataclass(slots=True)

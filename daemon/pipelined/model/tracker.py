@@ -96,6 +96,8 @@ class Totals:
 
     runs: int
     active: int
+    outermost: str | None
+    """Of a nested pipeline: the one that its last run lay in, and that none encloses."""
     run_seconds: float
     last_run_seconds: float | None
     last_run_end: float | None
@@ -273,7 +275,7 @@ class Model:
                 seen = self._runs.setdefault(group.root, _Seen(before=before or self._reading))
                 outer = around(group, by_stage)
                 if outer or group.stages[0].outer in by_stage:
-                    seen.enclosing = self._enclosing(outer) if outer else None
+                    seen.enclosing = self._enclosing(outer, by_stage) if outer else None
                 # what a stage of a pipeline starts is that stage, and not alone
                 apart = len(group.stages) > 1 or seen.enclosing is None or seen.enclosing.alone
                 if apart and (finished or settle or not starting):
@@ -338,6 +340,8 @@ class Model:
         if sighting.enclosing != seen.enclosing:
             sighting.enclosing, sighting.run = seen.enclosing, None
         sums, own = self._ledger.account(sighting.series)
+        if own and sighting.enclosing:
+            sums.outermost = sighting.enclosing.outermost
         if not finished:
             sums.active += 1
             self._live.append(sighting)
@@ -401,11 +405,18 @@ class Model:
             outer = of.enclosing if of else None
         yield from (_lived(of, self._now) for of in found.values() if not of.series.nested)
 
-    def _enclosing(self, outer: Group) -> Enclosing:
-        seen = self._runs.get(outer.root)
+    def _enclosing(self, outer: Group, by_stage: Mapping[int, Group]) -> Enclosing:
+        last = outer
+        while further := around(last, by_stage):
+            last = further
+        pipeline = self._signature(outer)
+        outermost = pipeline if last is outer else self._signature(last)
+        return Enclosing(self._run_id(outer), pipeline, outermost, len(outer.stages) == 1)
+
+    def _signature(self, group: Group) -> str:
+        seen = self._runs.get(group.root)
         known = seen.sighting if seen else None
-        pipeline = known.series.pipeline if known else _shape(outer)[2].signature
-        return Enclosing(self._run_id(outer), pipeline, len(outer.stages) == 1)
+        return known.series.pipeline if known else _shape(group)[2].signature
 
     def _sight(self, group: Group, seen: _Seen) -> _Sighting:
         """Count what a run has grown since it was seen last."""
@@ -564,6 +575,7 @@ class Model:
         return Totals(
             runs=sums.runs,
             active=sums.active,
+            outermost=sums.outermost,
             run_seconds=sum(clock),
             last_run_seconds=sums.last_run_seconds,
             last_run_end=sums.last_run_end,

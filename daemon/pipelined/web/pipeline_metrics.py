@@ -173,6 +173,13 @@ _PIPELINE = (
     ),
 )
 
+#: Name, HELP text and kind of the metric whose label says where a nested pipeline lies.
+_NESTED = (
+    "pipelined_nested_info",
+    "The outermost pipeline that the last run of a nested one lay in; always 1.",
+    "gauge",
+)
+
 #: States that tell what holds a stage back: they are there from its start.
 _MAIN_STATES = ("cpu", "runqueue", "pipe_empty", "pipe_full", "disk")
 
@@ -315,7 +322,7 @@ _READAHEAD = (
 
 
 class PipelineCollector(Collector):
-    """Runs, levels and disk waits of each pipeline."""
+    """Runs, levels and disk waits of each pipeline, and which one it lies in."""
 
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
@@ -326,6 +333,11 @@ class PipelineCollector(Collector):
         ]
         for row in _PIPELINE:
             yield _family(row, pipelines)
+        family = OwnedMetric(*_NESTED)
+        for labels, totals in pipelines:
+            if totals.outermost is not None:
+                family.add(labels, Labels({"outermost": _text(totals.outermost)}), 1)
+        yield family
 
 
 class StageCollector(Collector):
@@ -376,7 +388,7 @@ def series_count(totals: Totals) -> int:
         (_FUNCTION, functions),
         (_READAHEAD, readahead),
     )
-    return sum(
+    return (totals.outermost is not None) + sum(
         value_of(owner) is not None
         for rows, owners in tiers
         for owner in owners
