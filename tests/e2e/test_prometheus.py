@@ -325,6 +325,22 @@ def test_shares_of_states_levels_and_pages_add_up_to_one(scraped: Scraped) -> No
         assert all(abs(value - 1) < 1e-6 for value in total.values()), query
 
 
+def test_a_nested_pipeline_stands_directly_below_the_one_that_it_ran_in(scraped: Scraped) -> None:
+    (query,) = (query for query in QUERIES if "pipelined_nested_info" in query.expr)
+    outer, nested = ("bash|cat", "false"), ("cat|gzip|wc", "true")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        placed = {
+            (found["metric"]["pipeline"], found["metric"]["nested"]): float(found["value"][1])
+            for found in scraped.storage.query(_filled(query, scraped))
+        }
+        order = sorted(placed, key=lambda name: -placed[name])
+        if nested in placed and order.index(nested) == order.index(outer) + 1:
+            return
+        assert time.monotonic() < deadline, placed
+        time.sleep(0.5)
+
+
 def test_the_stage_that_is_said_to_hold_a_pipeline_back_is_the_one_that_does(
     scraped: Scraped,
 ) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -34,6 +35,7 @@ from pipelined.commands import standard_error
 from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.serve import announcement, serve
 from pipelined.errors import UserError
+from pipelined.http_port.basic_auth import Logins, Verdict
 from pipelined.http_port.server import HttpServer
 from pipelined.kernel import hooks
 from pipelined.run import child, profile
@@ -101,7 +103,9 @@ def test_version(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"pipelined {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["serve", "run", "top", "doctor", "completion"])
+@pytest.mark.parametrize(
+    "command", ["serve", "run", "top", "doctor", "hash-password", "completion"]
+)
 def test_help_of_every_command_has_examples(
     program: Program, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -816,6 +820,81 @@ def test_top_at_something_else_says_so(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert expected in error
+
+
+# -- hash-password
+
+
+class _Bytes(io.TextIOWrapper):
+    """Standard input that is no terminal."""
+
+    def __init__(self, given: bytes) -> None:
+        super().__init__(io.BytesIO(given))
+
+
+def test_the_hash_of_a_password_admits_it(
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _Bytes("pässword \nmore\n".encode()))
+    assert program("hash-password", "--cost", "4") == 0
+    (hashed,) = capsys.readouterr().out.splitlines()
+    assert hashed.startswith("$2b$04$")
+    logins = Logins({"alice": hashed})
+    right, wrong = (
+        "Basic " + base64.b64encode(f"alice:{password}".encode()).decode()
+        for password in ("pässword ", "pässword")
+    )
+    assert logins.verdict(right, "127.0.0.1") is Verdict.ADMITTED
+    assert logins.verdict(wrong, "127.0.0.1") is Verdict.WRONG
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (b"", "the password is empty"),
+        (b"\n", "the password is empty"),
+        (b"a\0b\n", "byte 0"),
+        (b"a" * 73, "the password has 73 bytes, and bcrypt takes 72"),
+    ],
+)
+def test_a_password_that_cannot_be_hashed_is_one_line(
+    given: bytes,
+    words: str,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _Bytes(given))
+    assert program("hash-password") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_a_password_is_asked_for_twice_and_not_shown() -> None:
+    reader, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from pipelined.cli import main; main()",
+            "hash-password",
+            "--cost=4",
+        ],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    shown = b""
+    for prompt in (b"Password: ", b"Repeat for confirmation: "):
+        while not shown.endswith(prompt):
+            shown += os.read(reader, 1000)
+        os.write(reader, b"secret\n")
+    hashed, _ = process.communicate(timeout=30)
+    assert hashed.startswith(b"$2b$04$")
+    assert b"secret" not in shown
+    os.close(reader)
+    os.close(terminal)
 
 
 # -- doctor

@@ -229,12 +229,12 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
         (
             "basic_auth_users:\n  alice: secret\n",
             "FILE:2: basic_auth_users: what alice has is no bcrypt hash;"
-            " make one: htpasswd -nBC 10 alice",
+            " make one: pipelined hash-password",
         ),
         (
             f"basic_auth_users:\n  alice: {HASH.replace('$04$', '$32$')}\n",
             "FILE:2: basic_auth_users: the hash of alice has cost 32;"
-            " bcrypt has costs of 4 to 31: htpasswd -nBC 10 alice",
+            " bcrypt has costs of 4 to 31: pipelined hash-password",
         ),
         (
             f'basic_auth_users:\n  "a:b": {HASH}\n',
@@ -452,8 +452,8 @@ def test_a_wrong_file_changes_nothing_and_is_logged_once(
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.getMessage() == (
-        f"{path}:1: basic_auth_users: what alice has is no bcrypt hash; make one: htpasswd -nBC 10"
-        " alice; what was read before stays in use"
+        f"{path}:1: basic_auth_users: what alice has is no bcrypt hash; make one: pipelined"
+        " hash-password; what was read before stays in use"
     )
     assert file.last_reload_successful is False
     assert file.last_reload_success_time == 1_700_000_000.0

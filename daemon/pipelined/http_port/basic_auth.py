@@ -25,7 +25,7 @@ import bcrypt
 
 from pipelined.http_port.sparing_log import SparingLog
 
-__all__ = ["Logins", "Verdict"]
+__all__ = ["PASSWORD_BYTES", "Logins", "Verdict"]
 
 #: Wrong logins that are remembered, so that a scraper with an old password costs little.
 _REMEMBERED = 1024
@@ -35,7 +35,7 @@ _WAITING = 6
 _LOGINS = 4
 _LOGINS_OF_ONE = 2
 #: bcrypt takes no more of a password; Go and htpasswd cut it there too.
-_PASSWORD_BYTES = 72
+PASSWORD_BYTES = 72
 
 
 class Verdict(enum.Enum):
@@ -161,4 +161,4 @@ def _login(header: str) -> tuple[bytes, bytes] | None:
         name, colon, password = base64.b64decode(token.strip(), validate=True).partition(b":")
     except (ValueError, binascii.Error):
         return None
-    return (name, password[:_PASSWORD_BYTES]) if colon else None
+    return (name, password[:PASSWORD_BYTES]) if colon else None

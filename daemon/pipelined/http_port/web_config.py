@@ -246,13 +246,13 @@ class _Reader(Nodes):
                 raise self.wrong(
                     value,
                     f"basic_auth_users: what {name} has is no bcrypt hash",
-                    f"make one: htpasswd -nBC 10 {name}",
+                    "make one: pipelined hash-password",
                 )
             if int(match[1]) not in _COSTS:
                 raise self.wrong(
                     value,
                     f"basic_auth_users: the hash of {name} has cost {int(match[1])}",
-                    f"bcrypt has costs of {_COSTS[0]} to {_COSTS[-1]}: htpasswd -nBC 10 {name}",
+                    f"bcrypt has costs of {_COSTS[0]} to {_COSTS[-1]}: pipelined hash-password",
                 )
             users[name] = hashed
         return users

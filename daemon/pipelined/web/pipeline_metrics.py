@@ -388,17 +388,21 @@ def series_count(totals: Totals) -> int:
         (_FUNCTION, functions),
         (_READAHEAD, readahead),
     )
-    return (totals.outermost is not None) + sum(
-        value_of(owner) is not None
-        for rows, owners in tiers
-        for owner in owners
-        for row in rows
-        for _, value_of in row.samples
-    ) + sum(
-        len(edges) + 3 if edges else 2
-        for called in functions
-        for field, edges in EXPORTED_EDGES.items()
-        if getattr(called, field).count
+    return (
+        (totals.outermost is not None)
+        + sum(
+            value_of(owner) is not None
+            for rows, owners in tiers
+            for owner in owners
+            for row in rows
+            for _, value_of in row.samples
+        )
+        + sum(
+            len(edges) + 3 if edges else 2
+            for called in functions
+            for field, edges in EXPORTED_EDGES.items()
+            if getattr(called, field).count
+        )
     )
 
 
