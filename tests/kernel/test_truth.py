@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernel.steal import TICK, steal_seconds, stolen_since
 from pipelined.runs import Run, Stage
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ TURN_SECONDS = 3e-6
 #: The same for a wake-up of another CPU: the kernel sends the interrupt before it traces the
 #: wake-up (ttwu_do_activate), and leaves the virtual machine for it; 30 us in a nested one.
 INTERRUPT_SECONDS = 40e-6
-
-TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -82,28 +80,6 @@ def near(seen: float, true: float) -> bool:
     return abs(seen - true) <= bound(true)
 
 
-#: (monotonic time, steal until then)
-steals: list[tuple[float, float]] = []
-
-
-def stolen_since(before: float) -> float:
-    """Seconds that the hypervisor may have taken from us since.
-
-    It tells them in whole ticks: where it has told any lately, some may be untold yet.
-    """
-    now = time.monotonic()
-    steals.append((now, before))
-    told = steal_seconds() - before
-    lately = steal_seconds() - min(steal for when, steal in steals if when > now - 30)
-    return told + 2 * TICK if lately else 0.0
-
-
-def steal_seconds() -> float:
-    """What the hypervisor took of all CPUs, as far as it says so."""
-    with open("/proc/stat") as file:
-        return int(file.readline().split()[8]) * TICK
-
-
 # Name: stages. Each makes the scheduler do something else.
 WORKLOADS = {
     "fast": ("write=20000000", "copy=1", "read=1"),
@@ -130,9 +106,21 @@ def test_cpu_and_run_queue_time_are_what_schedstat_says(
     # CPU to come to life. So the border may lie on one side only, and the sum is the same, but for
     # the moments between the kernel's reading of its clock and ours at either end of each turn on
     # a CPU. Steal is in no schedstat (clock_task), but passes between two switches.
-    before = steal_seconds()
-    run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
-    stolen = stolen_since(before)
+    # Those moments are longer while interrupts of other work come between: what is wrong by itself
+    # is wrong each time.
+    for left in (2, 1, 0):
+        before = steal_seconds()
+        run, truths = run_stages(watch, *WORKLOADS[name], execs=execs)
+        try:
+            _check_cpu_and_run_queue(run, truths, stolen_since(before))
+        except AssertionError:
+            if not left:
+                raise
+        else:
+            return
+
+
+def _check_cpu_and_run_queue(run: Run, truths: list[Truth], stolen: float) -> None:
     for stage, truth in zip(run.stages, truths, strict=True):
         cpu, queued = stage.cpu_seconds, stage.states["runqueue"]
         true_cpu, true_queued = truth.cpu_seconds, truth.runqueue_seconds
