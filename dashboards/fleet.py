@@ -35,14 +35,14 @@ from .panels import (
     number,
     rows,
 )
-from .queries import HOST, HOSTS, OUTERMOST, UNITS, ranked
+from .queries import HOST, HOSTS, IDLE, OUTERMOST, UNITS, ranked
 
 __all__ = ["fleet"]
 
 OUTER = UNITS.only(OUTERMOST)
 WHOLE = OUTER.whole
 #: Of all states those in which idle threads do not wait.
-_BUSY = 'state!~"lock|poll|sleep"'
+_BUSY = f'state!~"{IDLE}"'
 
 
 def fleet() -> model.Dashboard:

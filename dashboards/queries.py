@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pipelined.states import STATE_TABLE
+
 __all__ = [
     "HOST",
     "HOSTS",
@@ -37,11 +39,11 @@ OUTERMOST = 'nested="false"'
 MOST = 10
 
 #: A stage that is in one of these is at work: only with it does the pipeline go on.
-_AT_WORK = 'state=~"cpu|runqueue|disk|net"'
+_AT_WORK = f'state=~"{"|".join(state.name for state in STATE_TABLE if state.at_work)}"'
 #: What has no series of its own has no stages of its own.
 _NAMED = 'pipeline!="(other)"'
 #: States in which a thread that has nothing to do waits, such as those of a pool.
-_IDLE = "lock|poll|sleep"
+IDLE = "|".join(state.name for state in STATE_TABLE if state.idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ class Scope:
         metric = "pipelined_state_seconds_total"
         run = f"({self.growth('pipelined_run_seconds_total')} > 0)"
         stage = ", ".join(STAGE)
-        idles, others = f'state=~"{_IDLE}"', f'state!~"{_IDLE}"'
+        idles, others = f'state=~"{IDLE}"', f'state!~"{IDLE}"'
         busy, idle = (self.growth(metric, which, by=STAGE) for which in (others, idles))
         left = f"clamp_min(-({busy} - ignoring ({stage}) group_left () {run}), 0)"
         counted = f"clamp_max({left} / ({idle} > 0), 1)"

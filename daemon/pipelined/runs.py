@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pipelined.states import STATE_TABLE
+
 __all__ = [
     "FILL_EDGES",
     "HISTOGRAMS",
@@ -40,22 +42,8 @@ __all__ = [
     "total_readahead",
 ]
 
-#: States of a thread, in the order of the kernel side's `enum thread_state`
-#: (bpf/pipelined.h). Their seconds add up to the lifetimes of a stage's threads.
-STATES = (
-    "cpu",
-    "runqueue",
-    "pipe_empty",
-    "pipe_full",
-    "disk",
-    "child",
-    "lock",
-    "poll",
-    "net",
-    "sleep",
-    "stopped",
-    "other",
-)
+#: The names of the states of a thread, in the kernel side's order.
+STATES = tuple(state.name for state in STATE_TABLE)
 
 #: Labels of the levels; the last one gathers everything from 8 on.
 LEVELS = ("0", "1", "2", "3", "4", "5", "6", "7", "8+")

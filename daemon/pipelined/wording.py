@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipelined.runs import Flow
+from pipelined.states import STATE_TABLE
 
 __all__ = [
     "STATE_WORDS",
@@ -18,21 +19,8 @@ __all__ = [
     "taken",
 ]
 
-#: The states of `runs.STATES` in words, as every view prints them.
-STATE_WORDS: Mapping[str, str] = {
-    "cpu": "on CPU",
-    "runqueue": "run queue",
-    "pipe_empty": "pipe empty",
-    "pipe_full": "pipe full",
-    "disk": "disk",
-    "child": "child",
-    "lock": "lock",
-    "poll": "poll",
-    "net": "network",
-    "sleep": "sleep",
-    "stopped": "stopped",
-    "other": "other",
-}
+#: Each state in words, as every view prints it.
+STATE_WORDS: Mapping[str, str] = {state.name: state.words for state in STATE_TABLE}
 
 
 def percent(value: float) -> str:

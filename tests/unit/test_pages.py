@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 import pipelined
 from pipelined.errors import UserError
 from pipelined.history.history import StoredRun, Summary
-from pipelined.runs import LEVELS, STATES
+from pipelined.runs import LEVELS
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run, three_runs
@@ -195,11 +195,8 @@ def test_states_levels_and_lines_contrast_with_their_background(scheme: str) -> 
                 assert (two + 0.05) / (one + 0.05) >= 3, name
 
 
-def test_each_state_and_level_has_a_colour() -> None:
+def test_each_level_has_a_colour() -> None:
     style = (STATIC / "page.css").read_text()
-    for state in STATES:
-        assert style.count(f"--state-{state}: #") == 2, state
-        assert f".state-{state} {{" in style, state
     for level in range(len(LEVELS)):
         assert style.count(f"--level-{level}: #") == 2, level
 

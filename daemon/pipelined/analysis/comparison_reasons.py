@@ -19,6 +19,7 @@ from math import comb
 from statistics import median
 
 from pipelined.runs import STATES, Run, Stage
+from pipelined.states import STATE_TABLE
 from pipelined.wording import STATE_WORDS, duration
 
 __all__ = ["Reason", "Trial", "agree", "reasons"]
@@ -187,7 +188,7 @@ def _in_state(state: str) -> Callable[[Stage], float]:
 
 
 #: States that only repeat what other stages or threads do: considered last.
-_SECOND_HAND = ("pipe_empty", "pipe_full", "child", "lock")
+_SECOND_HAND = tuple(state.name for state in STATE_TABLE if state.echo)
 
 
 def _state_behind(a: Sequence[Trial], b: Sequence[Trial], seconds: float) -> str | None:

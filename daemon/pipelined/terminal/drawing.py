@@ -18,6 +18,7 @@ from rich.text import Text
 
 from pipelined.nesting import Line
 from pipelined.runs import STATES, Run
+from pipelined.states import STATE_TABLE
 from pipelined.wording import percent
 
 __all__ = [
@@ -51,25 +52,12 @@ __all__ = [
 MIN_WIDTH = 60
 
 #: Style of each state, as rich names it.
-STYLES: Mapping[str, str] = {
-    "cpu": "green",
-    "runqueue": "yellow",
-    "pipe_empty": "blue",
-    "pipe_full": "magenta",
-    "disk": "red",
-    "child": "cyan",
-    "lock": "bright_yellow",
-    "poll": "bright_black",
-    "net": "bright_cyan",
-    "sleep": "bright_black",
-    "stopped": "bright_red",
-    "other": "bright_black",
-}
+STYLES: Mapping[str, str] = {state.name: state.style for state in STATE_TABLE}
 #: Marks for shares of a whole, from small to full.
 HEIGHTS = "▁▂▃▄▅▆▇█"
 
-_BLOCKS: Mapping[str, str] = dict(zip(STATES, "█▓░▒▚▄▌▖▞·▬-", strict=True))
-_LETTERS: Mapping[str, str] = dict(zip(STATES, "#%.+Dclpnzx-", strict=True))
+_BLOCKS: Mapping[str, str] = {state.name: state.block for state in STATE_TABLE}
+_LETTERS: Mapping[str, str] = {state.name: state.letter for state in STATE_TABLE}
 _TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-", "└": "`", "≤": "<"})
 #: A number and its unit stay on one line.
 _TIED = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|d|more)\b|%)")

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from pipelined.runs import HISTOGRAMS, LEVELS, STALL_CLASSES, STATES
+from pipelined.states import STATE_TABLE
 from pipelined.web.exposition import NO_LABELS, Labels, OwnedMetric
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ _NESTED = (
 )
 
 #: States that tell what holds a stage back: they are there from its start.
-_MAIN_STATES = ("cpu", "runqueue", "pipe_empty", "pipe_full", "disk")
+_MAIN_STATES = tuple(state.name for state in STATE_TABLE if state.from_start)
 
 #: Per stage; samples read `runs.StageCounters`.
 _STAGE = (
