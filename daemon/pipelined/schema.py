@@ -209,7 +209,8 @@ def _stage_from_dict(described: Mapping[str, Any]) -> Stage:
         pid=described["pid"],
         start=described["start_timestamp_seconds"],
         end=described["end_timestamp_seconds"],
-        states={state: states[state] for state in STATES},
+        # a state that the version which wrote it did not know
+        states={state: states.get(state, 0.0) for state in STATES},
         user_seconds=described["user_seconds"],
         system_seconds=described["system_seconds"],
         read_bytes=described["read_bytes"],

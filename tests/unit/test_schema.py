@@ -130,6 +130,13 @@ def through_json(described: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
+def test_a_run_that_was_stored_before_a_state_was_known_was_never_in_it(slow_awk: Run) -> None:
+    described = run_as_dict(slow_awk)
+    for stage in described["stages"]:
+        assert stage["state_seconds"].pop("poll") == 0.0
+    assert run_as_dict(run_from_dict(described)) == run_as_dict(slow_awk)
+
+
 def test_a_run_that_was_stored_before_surroundings_were_known_has_none() -> None:
     described = run_as_dict(make_run([make_stage(1, "sort")], 1.0))
     del described["surroundings"]
