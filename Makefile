@@ -44,7 +44,7 @@ VNG := build/vm/venv/bin/vng
 # as new as fleets have them: those of Debian's next release, unpacked too.
 TOOLS := build/tools
 NEXT := $(TOOLS)/next
-UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked) $(NEXT)/unpacked
+UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
 export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
 
 TESTS := $(wildcard tests/unit tests/kernel tests/e2e)
@@ -76,13 +76,17 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup test-setup packages test-packages bpf programs run test test-vm lint format demo bench soak advice experiments dashboards wheel deb image test-image test-deploy test-service clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm lint format demo bench soak advice experiments dashboards wheel deb image test-image test-deploy test-service clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-run: setup ## Start the daemon in the foreground (sudo make run ARGS='--web.listen-address :9905')
+run: program ## Start the daemon in the foreground (sudo make run ARGS='--web.listen-address :9905')
 	@exec $(BIN)/pipelined serve $(ARGS)
+
+check: setup lint ## Check style, types and layers, and run the tests that need no root, in a minute (ARGS='-k sort')
+	$(BIN)/pytest -W error $(ARGS) tests/unit
+	$(give_back)
 
 test: test-setup lint ## Check style and types, then run all tests (sudo make test ARGS='-k shapes')
 	$(BIN)/pytest -W error $(ARGS) $(TESTS)
@@ -99,7 +103,7 @@ format: $(INSTALLED) ## Put the source into the agreed format
 	$(BIN)/ruff format daemon tests dashboards deploy
 	$(BIN)/ruff check --fix daemon tests dashboards deploy
 
-demo: setup ## Run three pipelines over a made-up file; print their reports and metrics
+demo: program ## Run three pipelines over a made-up file; print their reports and metrics
 	@deploy/demo.sh
 
 test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS='--kernel trixie')
@@ -134,7 +138,7 @@ experiments: test-setup ## Run the five experiments of docs/EXPERIMENTS.md and p
 wheel deb: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git -c safe.directory='*' log -1 \
 	--format=%ct 2>/dev/null || date +%s))
 
-wheel: setup ## Build the wheel, with the BPF object, into build/wheel
+wheel: program ## Build the wheel, with the BPF object, into build/wheel
 	$(BIN)/python deploy/wheel.py build/wheel
 	$(give_back)
 
@@ -160,10 +164,13 @@ dashboards: $(INSTALLED) ## Write dashboards/*.json from dashboards/*.py
 	$(BIN)/python -m dashboards.generate
 	$(give_back)
 
-setup: packages bpf $(INSTALLED) ## Install packages, build, and leave the program at .venv/bin/pipelined
+setup: program $(UNPACKED) ## Install packages, build, leave the program at .venv/bin/pipelined, get what make check needs
 	$(give_back)
 
-test-setup: setup test-packages programs $(UNPACKED)
+program: packages bpf $(INSTALLED)
+	$(give_back)
+
+test-setup: setup test-packages programs $(NEXT)/unpacked
 	$(give_back)
 
 packages:
