@@ -129,8 +129,8 @@ PAIRS = (
     ),
     Pair(
         "ceiling",
-        f"sed '{SLOW}' part | sort | md5sum",
-        f"split -n r/2 --filter \"sed '{SLOW}'\" part | sort | md5sum",
+        f"sed '{SLOW}' part | wc",
+        f"split -n r/2 --filter \"sed '{SLOW}'\" part | wc",
     ),
     Pair(
         "ceiling",

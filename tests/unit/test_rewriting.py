@@ -89,7 +89,7 @@ SAME: list[tuple[Rewriting, str, str]] = [
     (swapped, "sort < f | cut -c 1 | sort", "cut -c 1 < f | sort | sort"),
     (hashed, "sort f | uniq -c", f"{rewriting.COUNT} f | sort -k2"),
     (hashed, "sort < f | uniq -c | sort -rn", f"{rewriting.COUNT} < f | sort -rn"),
-    (hashed, "sort f | uniq | wc -l", "sort -u f | wc -l"),
+    (hashed, "sort f | uniq | wc -l", "awk '!n[$0]++' f | sort | wc -l"),
     (counted, "grep a f | wc -l", "grep -c a f"),
     (counted, "grep -iv ab < f | wc -l", "grep -c -iv ab < f"),
     (joined, "sed s/a/b/ f | sed -e s/b/c/g -e /cc/d | sed 's,c\\,,d,'", ""),

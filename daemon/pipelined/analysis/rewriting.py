@@ -19,6 +19,7 @@ from pipelined.runs import Run
 
 __all__ = [
     "COUNT",
+    "FIRST",
     "Script",
     "compare",
     "counted_by_grep",
@@ -31,12 +32,14 @@ __all__ = [
     "more_at_a_time",
     "swapped",
     "with_blocks",
-    "with_option",
+    "with_buffer",
     "with_reader_in_front",
 ]
 
 #: Counts equal lines as ``uniq -c`` prints them, in no order.
 COUNT = """awk '{ n[$0]++ } END { for (l in n) printf "%7d %s\\n", n[l], l }'"""
+#: Passes on each line the first time that it comes.
+FIRST = "awk '!n[$0]++'"
 
 _GREPS = frozenset({"grep", "egrep", "fgrep"})
 #: Short options that take a word, of programs whose other words are files that they read ...
@@ -264,7 +267,7 @@ def swapped(old: Pipeline, index: int) -> Pipeline | None:
 
 
 def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
-    """``sort | uniq -c`` as a count in a hash, then sorted; ``sort | uniq`` as ``sort -u``."""
+    """``sort | uniq -c`` as a count in a hash, then sorted; ``sort | uniq`` as its first lines."""
     sort, uniq = old.commands[index : index + 2]
     names = files(sort)
     options = [word.value for word in sort.arguments if word not in (names or ())]
@@ -274,21 +277,17 @@ def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
         return None
     arguments = [word.value for word in uniq.arguments]
     before, behind = old.commands[:index], old.commands[index + 2 :]
-    if arguments == []:
-        return _of([*before, sort.with_arguments(plain("-u"), *sort.arguments), *behind])
-    if arguments != ["-c"]:
+    if arguments not in ([], ["-c"]):
         return None
-    parsed = parse(COUNT)
+    parsed = parse(COUNT if arguments else FIRST)
     assert parsed is not None
     (awk,) = parsed.commands
     awk = awk.with_arguments(*awk.arguments, *names).with_source(sort.source)
-    after = [] if behind and behind[0].program == "sort" else [_sorted_by_line(sort)]
+    alone = sort.with_arguments().with_source(None)
+    if not arguments:
+        return _of([*before, awk, alone, *behind])
+    after = [] if behind and behind[0].program == "sort" else [alone.with_arguments(plain("-k2"))]
     return _of([*before, awk, *after, *behind])
-
-
-def _sorted_by_line(sort: Command) -> Command:
-    """The sort of what ``uniq -c`` prints by the lines that it counted."""
-    return sort.with_source(None).with_arguments(plain("-k2"))
 
 
 def counted_by_grep(old: Pipeline, index: int) -> Pipeline | None:
@@ -395,9 +394,16 @@ def with_blocks(command: Command, size: str) -> Command | None:
     return command.with_arguments(*words)
 
 
-def with_option(command: Command, *options: str) -> Command:
-    """With options in front of its arguments."""
-    return command.with_arguments(*map(plain, options), *command.arguments)
+def with_buffer(command: Command, size: str) -> Command:
+    """``sort`` with ``-S SIZE``, in place of a smaller one."""
+    kept: list[Word] = []
+    words = iter(command.arguments)
+    for word in words:
+        if word.value == "-S":
+            next(words, None)
+        elif not word.value.startswith(("-S", "--buffer-size=")):
+            kept.append(word)
+    return command.with_arguments(plain("-S"), plain(size), *kept)
 
 
 def flushing_less(command: Command) -> Command | None:

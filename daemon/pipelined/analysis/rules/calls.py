@@ -39,9 +39,6 @@ CALL_SECONDS = 2e-6
 PIPE_CAPACITY = 64 << 10
 #: Writer and reader each wait this share of the run for the other: they take turns.
 IN_TURN = 0.10
-#: Upper bound of the share of a copier's system time that copying from outside the CPU cache adds.
-#: Measured: a third to a half (dd of a cached file into a pipe, 4 to 16 MiB against 256 KiB).
-OUT_OF_CACHE = 0.5
 #: How a copier is given blocks that fit the CPU cache.
 SMALLER_BLOCKS = {"buffer": "-s 128k", "dd": "bs=128k", "mbuffer": "-s 128k", "pv": "-B 128k"}
 
@@ -226,7 +223,7 @@ def cache_sized(case: Case) -> Iterator[Finding]:
             continue
         if not any(case.graph.after[index] for index in part.indexes):
             continue  # no stage reads the block
-        gain = OUT_OF_CACHE * system * (1 - level2 / 2 / block)
+        gain = system * (1 - level2 / 2 / block)
         if not case.worth(gain):
             continue
         yield Finding(
@@ -243,8 +240,7 @@ def cache_sized(case: Case) -> Iterator[Finding]:
                 Evidence("in the kernel", system, "seconds"),
             ),
             gain,
-            "half of its system time, which is what copying from outside the cache added when "
-            "measured, for the part of a block that exceeds half of the cache",
+            "its seconds in the kernel, for the part of a block that exceeds half of the cache",
             _other_blocks(case, part.indexes[0], "128k"),
         )
 

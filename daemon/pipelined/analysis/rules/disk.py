@@ -67,8 +67,7 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
             continue
         stalled = min(_unrequested(readahead), run.disk_alone_seconds)
         cpu = part.sum(lambda stage: stage.cpu_seconds)
-        gain = min(stalled, cpu, computing)
-        if not case.worth(gain):
+        if not case.worth(min(stalled, cpu, computing)):
             continue
         name = part.name
         covered = (readahead.coverage or 0.0) >= LOW_COVERAGE
@@ -91,9 +90,10 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
                 Evidence("pages not read ahead", readahead.pages["miss"], "pages"),
                 *readahead_evidence(readahead),
             ),
-            gain,
-            "the least of its waiting with no stage on CPU, of its CPU seconds, and of the "
-            "run's CPU time without disk waits",
+            # a reader in front also asks for more at a time, and each wait ends in one for a CPU
+            min(case.wall, run.disk_alone_seconds + part.system_and_queue_seconds),
+            "all waiting for disk with no stage on CPU, and its seconds in the kernel or waiting "
+            "for a CPU: a reader in front hides waits, and asks for more at a time",
             case.attempt(new, cold=names),
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
-from pipelined.analysis.rewriting import COUNT, counted_in_hash, with_option
+from pipelined.analysis.rewriting import COUNT, FIRST, counted_in_hash, with_buffer
 from pipelined.analysis.rules.rule import (
     BULK,
     Case,
@@ -50,7 +50,7 @@ def sort_spills(case: Case) -> Iterator[Finding]:
         while size << 20 < MEMORY * _given(case, index, spilled):
             size *= 2
         words = case.words(index)
-        larger = with_option(words, "-S", f"{size}M") if words and size <= LARGEST else None
+        larger = with_buffer(words, f"{size}M") if words and size <= LARGEST else None
         name = stage_label(case.run, (index,))
         yield Finding(
             "sort-spills",
@@ -133,8 +133,8 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
         new = counted_in_hash(case.pipeline, index) if case.pipeline else None
         hashed = f"{COUNT} counts without sorting; sort its result"
         advice = {
-            None: f"for uniq -c: {hashed}; for uniq: sort -u",
-            "": "sort -u in place of sort | uniq",
+            None: f"for uniq -c: {hashed}; for uniq: {FIRST} | sort",
+            "": f"{FIRST} | sort in place of sort | uniq",
             "-c": f"{hashed}. Lines with equal counts may come in another order",
         }[None if options is None else "".join(options)]
         yield Finding(
