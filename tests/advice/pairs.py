@@ -251,8 +251,8 @@ PAIRS = (
     ),
     Pair(
         "readahead-useless",
-        "echo 0 > $READ_AHEAD; cat text | awk '{ n += length($2) } END { print n }'",
-        "echo 128 > $READ_AHEAD; cat text | awk '{ n += length($2) } END { print n }'",
+        "echo 0 > $READ_AHEAD; dd if=text bs=4k status=none | wc -l",
+        "echo 128 > $READ_AHEAD; dd if=text bs=4k status=none | wc -l",
         cold=("text",),
         disk=Disk(),
     ),
@@ -308,7 +308,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
 
 #: Ordinary pipelines in which there is nothing to improve.
 HEALTHY = (
-    "zcat log.gz | awk '$9 >= 500 { n++ } END { print n }'",
+    "zstd -dc log.zst | awk '{ n[$9]++ } END { for (k in n) print k, n[k] }' | sort",
     "awk '{ print $1 }' log | sort -u | wc -l",
     "cut -d '\"' -f 2 log | cut -d ' ' -f 1 | md5sum",
     "awk '$9 == 404 { print $7 }' log | sort | uniq -c | sort -rn | head",

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 
 from advice.judgement import Followed, Healthy, Spread, Untried
-from advice.pairs import WITHOUT_PAIRS
+from advice.pairs import PAIRS, WITHOUT_PAIRS
 from pipelined.wording import duration
 
 __all__ = ["HEADING", "healthy_line", "line", "section"]
@@ -49,30 +50,58 @@ def healthy_line(healthy: Healthy) -> str:
 
 
 def section(
-    machine: str, rounds: int, results: Sequence[Followed | Untried], healthy: Sequence[Healthy]
+    machine: str,
+    rounds: int,
+    results: Sequence[Followed | Untried],
+    healthy: Sequence[Healthy],
+    old: str = "",
 ) -> str:
-    """The section of the document."""
-    rows = [_COLUMNS, ("---",) * 3 + ("---:",) * 3 + ("---",)]
-    for result in results:
-        if isinstance(result, Untried):
-            cells = _code(result.pair.before), "", "", "", "", f"not tried: {result.reason}"
+    """The section of the document.
+
+    What was not measured now, kinds or the healthy pipelines, is as in `old`: the document as it
+    was, measured on the same machine.
+    """
+    kinds = {result.pair.id for result in results}
+    rows = [
+        f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 3 + ("---",))
+    ]
+    for id in dict.fromkeys(pair.id for pair in PAIRS):
+        if id in kinds:
+            rows += [_row(result) for result in results if result.pair.id == id]
         else:
-            cells = _code(result.pair.before), _code(result.after), *_figures(result)
-        rows.append((f"[{result.pair.id}](#{result.pair.id})", *cells))
+            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", old, re.MULTILINE)
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
-    examined = "\n".join(f"    {each.command}" for each in healthy)
-    advised = sum(bool(each.failure) for each in healthy)
     parts = [
         HEADING,
         _INTRODUCTION.format(rounds=rounds, machine=machine),
-        _markdown(rows),
+        "\n".join(rows),
         f"Not in the table:\n\n{reasons}",
-        _HEALTHY.format(
-            count=len(healthy), advised=f"**{advised} of them**" if advised else "None of them"
-        ),
-        examined,
+        _healthy(healthy) if healthy else _healthy_of(old),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _row(result: Followed | Untried) -> str:
+    if isinstance(result, Untried):
+        cells = _code(result.pair.before), "", "", "", "", f"not tried: {result.reason}"
+    else:
+        cells = _code(result.pair.before), _code(result.after), *_figures(result)
+    return f"| [{result.pair.id}](#{result.pair.id}) | {' | '.join(cells)} |"
+
+
+def _healthy(healthy: Sequence[Healthy]) -> str:
+    advised = sum(bool(each.failure) for each in healthy)
+    words = _HEALTHY.format(
+        count=len(healthy), advised=f"**{advised} of them**" if advised else "None of them"
+    )
+    return "\n\n".join([words, "\n".join(f"    {each.command}" for each in healthy)])
+
+
+def _healthy_of(old: str) -> str:
+    """That paragraph of a document, with the pipelines below it."""
+    began = _HEALTHY.partition("{count}")[2].partition("{advised}")[0]
+    found = re.search(rf"^\d+{re.escape(began)}.*\n(?:.*\n)?\n(?:    .*\n)*", old, re.MULTILINE)
+    return found[0].rstrip("\n") if found else "The healthy pipelines were not measured."
 
 
 def _figures(result: Followed) -> tuple[str, str, str, str]:
@@ -97,7 +126,3 @@ def _with_share(seconds: float, share: Spread) -> str:
 def _code(command: str) -> str:
     """A command in a cell."""
     return f"`{command}`".replace("|", r"\|") if command else ""
-
-
-def _markdown(rows: Iterable[Iterable[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

@@ -118,6 +118,16 @@ def test_the_section_has_a_row_per_pair_and_each_healthy_pipeline() -> None:
     assert all(f"- {id}: " in text for id in WITHOUT_PAIRS)
 
 
+def test_what_is_not_measured_stays_in_the_document_as_it_was() -> None:
+    ceiling = replace(GAINS, pair=replace(PAIR, id="ceiling"))
+    first = "# Title\n\n" + section("2 CPUs", 5, [GAINS, GAINS, ceiling], [HEALTHY_ONE])
+    again = section("2 CPUs", 5, [replace(GAINS, found=0)], [], first)
+    rows = [row for row in again.splitlines() if row.startswith("| [")]
+    assert [row.endswith("| **found in 0 of 5 runs** |") for row in rows] == [False, True]
+    assert rows[0].startswith("| [ceiling]")
+    assert again.endswith("None of them\ngot any advice:\n\n    a | b\n")
+
+
 def test_a_loss_is_negative() -> None:
     lost = replace(NOTHING, gain_seconds=-0.25)
     assert "gained -0.25 s (-1 %; -10 % to 10 %)" in line(lost)
