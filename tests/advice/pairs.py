@@ -119,8 +119,8 @@ PAIRS = (
     ),
     Pair(
         "ceiling",
-        "tar -c files | xz -0 -T1 > files.tar.xz",
-        "tar -c files | xz -0 -T0 > files.tar.xz",
+        "tar -c log | xz -0 -T1 > log.tar.xz",
+        "tar -c log | xz -0 -T0 > log.tar.xz",
     ),
     Pair(
         "ceiling",
@@ -164,22 +164,22 @@ PAIRS = (
     ),
     Pair(
         "more-stages-than-cores",
-        "tr -d '\\r' < text | sed s/some/any/ | cut -d ' ' -f 1,6 | awk '{ print $2, $1 }'",
-        "awk '{ print $6, $1 }' text",
+        "tr a-z A-Z < text | tr ' ' _ | tr 0-9 a-j | tr _ - | tr A-Z a-z | md5sum",
+        "tr 'A-Z0-9 _' 'a-za-j--' < text | md5sum",
     ),
     Pair(
         "more-stages-than-cores",
-        "seq 16 | xargs -P 16 -I{} sh -c 'head -n 300000 text | sort | tail -n 1'",
-        "seq 16 | xargs -P 2 -I{} sh -c 'head -n 300000 text | sort | tail -n 1'",
+        "tr -d '\\r' < text | tr a-z A-Z | cut -d ' ' -f 1,6 | tr ' ' , | tr 0-9 a-j | md5sum",
+        "cut -d ' ' -f 1,6 text | tr 'a-z 0-9' 'A-Z,a-j' | md5sum",
     ),
     Pair(
         "join-stages",
-        "sed s/some/any/ text | sed s/words/letters/ | sed s/of/for/ | sed s/text/prose/",
+        "cat log | gzip -1 | zcat | cut -d ' ' -f 1 | sed s/10/11/ | sed s/0/1/ | sed s/2/3/ | wc",
         None,
     ),
     Pair(
         "join-stages",
-        "zcat log.gz | grep GET | awk '{ print $7 }' | sed s/page/text/ | tr 0-9 a-j | md5sum",
+        "cat log | gzip -1 | zcat | grep GET | awk '{ print $7 }' | sed s/page/text/ | md5sum",
         None,
     ),
     Pair(
@@ -321,7 +321,7 @@ HEALTHY = (
     "base64 text | md5sum",
     "nl text | tail -n 3",
     "tar -c files | md5sum",
-    "tar -c files | zstd -T0 | wc -c",
+    "tar -c files | tar -t | sort | tail -n 1",
     "sort -n text | tail -n 3",
     "shuf --random-source=text text | sed -n '1p;$p'",
     "find /usr -type f | wc -l",
