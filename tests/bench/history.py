@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pipelined.history.archive import Archive, Period, Query
 from pipelined.history.database import Details, Row, Store
+from pipelined.history.pipelines import SORTS, Pipelines, read_pipelines
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.runs import Series
 
@@ -90,9 +91,10 @@ def details(
         overlap=0.1,
         cache=None,
         bottleneck="grep: CPU 97 %",
-        findings=(),
+        findings=("ceiling",),
+        read_bytes=1000,
     )
-    return Details(row, tuple(pipeline.split("|")), bulk, timeline)
+    return Details(row, tuple(pipeline.split("|")), bulk, timeline, {"ceiling": wall / 10})
 
 
 def read(directory: Path, asked: argparse.Namespace) -> None:
@@ -109,7 +111,28 @@ def read(directory: Path, asked: argparse.Namespace) -> None:
     last = int(end // HOUR)
     measure("sums by pipeline, whole time", lambda: archive.rollup(Period()))
     measure("sums by pipeline, last 12 hours", lambda: archive.rollup(Period(since=last - 12)))
+    for days in (7, asked.days):
+        for sort in SORTS:
+            measure(
+                f"the page of pipelines, {days:g} days by {sort}",
+                lambda days=days, sort=sort: pipelines(
+                    archive, Period(last - int(24 * days), last + 1), sort
+                ),
+            )
     measure("list of 100 runs", lambda: archive.rows(Query(), 100))
+    for what, query in (
+        ("of 10 s or more", Query(min_duration=10.0)),
+        ("at the top level, of 100 ms or more", Query(min_duration=0.1, top_level=True)),
+        ("slower than usual", Query(slower=True)),
+        ("with a finding", Query(finding="no-such")),
+        ("of one pipeline", Query(pipeline=NIGHTLY)),
+    ):
+        measure(f"list of 50 runs {what}", lambda query=query: archive.rows(query, 50))
+    measure("number of short runs", lambda: archive.count(Query(), 10_000))
+
+
+def pipelines(archive: Archive, period: Period, sort: str) -> Pipelines:
+    return read_pipelines(archive, period, search=None, sort=sort, limit=50)
 
 
 def measure(what: str, work: Callable[[], object]) -> None:

@@ -127,6 +127,7 @@ def test_runs_are_found_by_finding(
 ) -> None:
     class Barrier:
         id = "barrier"
+        gain_seconds = None
 
     monkeypatch.setattr(
         module, "findings", lambda run, host: (Barrier,) if run.pipeline == "cat|sort" else ()
@@ -374,10 +375,10 @@ def test_a_run_is_counted_once_however_often_writing_fails(
     history = open_history(retry=0.01)
     failures = [sqlite3.OperationalError("disk full")] * 2
 
-    def add(store: Store, runs: Any) -> None:
+    def add(store: Store, runs: Any) -> list[Summary]:
         if failures:
             raise failures.pop()
-        original(store, runs)
+        return original(store, runs)
 
     def count(store: Store, pending: Any) -> None:
         if len(failures) == 2:
