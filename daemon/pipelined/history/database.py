@@ -103,6 +103,11 @@ class Row:
     slower: bool | None = field(default=None, metadata=_MAYBE)
     """It was far from that; None: not known."""
 
+    @property
+    def usual_ratio(self) -> float | None:
+        """How many times as long as usual it took; None: not known."""
+        return self.wall / self.usual if self.usual else None
+
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Row:
         """The row of the cells that SQLite returned for `COLUMN_LIST`."""

@@ -165,22 +165,21 @@ class History:
         max_age: float = DEFAULT_HISTORY_AGE,
         max_bytes: int = DEFAULT_HISTORY_SIZE,
         retry: float = RETRY,
-        on_stored: Callable[[Summary], object] = lambda _: None,
     ) -> None:
         """Nothing in `directory` is changed before `start`: reading alone writes nothing.
 
         Command lines are stored only with `show_arguments`. Runs that ended more than `max_age`
         seconds ago are removed, and those of least worth if the files would exceed `max_bytes`.
-        `retry`: seconds until writing is tried again after it failed. `on_stored` is called for
-        each run that was stored, those that ended at about the same time in that order.
+        `retry`: seconds until writing is tried again after it failed.
         """
         self.directory = directory
+        self.on_stored: Callable[[Summary], object] = lambda _: None
+        """Called for each run that was stored, in the thread that writes."""
         self._host = host
         self._show_arguments = show_arguments
         self._max_age = max_age
         self._max_bytes = max_bytes
         self._retry = retry
-        self._on_stored = on_stored
         self._archive = Archive(directory)
         self._lock = threading.Lock()
         self._queue: list[tuple[float, int, Finished]] = []
@@ -412,7 +411,7 @@ class History:
             store.count(pending)
             pending = Pending(PENDING)
             for row in store.add(self._described(queue)):
-                self._on_stored(row)
+                self.on_stored(row)
             store.trim()
             pause = (time.thread_time() - began) / SHARE
             with self._lock:

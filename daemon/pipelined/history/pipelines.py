@@ -166,7 +166,8 @@ def read_pipelines(
         order = sorted(found, key=lambda key: -value(found[key].sums))
     else:
         lasts = archive.last_runs(period, found)
-        order = sorted(found, key=lambda key: -_times_usual(lasts.get(key)))
+        ratios = {key: last.usual_ratio or 0.0 for key, last in lasts.items()}
+        order = sorted(found, key=lambda key: -ratios.get(key, 0.0))
     chosen = {key: found[key] for key in order[:limit]}
     return Pipelines(
         start=float(first * HOUR),
@@ -185,11 +186,6 @@ def _matching(counted: Mapping[int, Counted], search: str | None) -> dict[int, C
         if wanted in pipeline.series.pipeline.casefold()
         or wanted in pipeline.series.unit.casefold()
     }
-
-
-def _times_usual(last: Row | None) -> float:
-    """How many times as long as usual a run took; 0: not known."""
-    return last.wall / last.usual if last and last.usual else 0.0
 
 
 def _summaries(

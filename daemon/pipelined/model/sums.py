@@ -84,6 +84,7 @@ class Sums:
     active: int = 0
     last_run_seconds: float | None = None
     last_run_end: float | None = None
+    last_usual_ratio: float | None = None
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
     """By level, while no stage waited for disk; then by level, while one did."""
     stages: dict[Place, StageSums] = field(default_factory=dict)
@@ -100,7 +101,8 @@ class Sums:
         """How many values are not 0: while this stays, an account has as many series."""
         levels = len(self.clock) - self.clock.count(0)
         stages = sum([stage.filled() for stage in self.stages.values()])
-        return levels + stages + (self.last_run_end is not None)
+        last = (self.last_run_end is not None) + (self.last_usual_ratio is not None)
+        return levels + stages + last
 
 
 @dataclass(slots=True)
