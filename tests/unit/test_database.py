@@ -158,10 +158,12 @@ def test_a_list_has_the_runs_that_match(filled: Archive, query: Query, found: li
     assert numbers(filled.rows(query, 10)) == found
 
 
-def test_matching_runs_are_counted_up_to_a_bound(filled: Archive) -> None:
-    assert filled.count(Query(), 10) == 3
-    assert filled.count(Query(command="cat"), 10) == 2
-    assert filled.count(Query(), 2) == 2
+def test_runs_that_are_hidden_are_counted_up_to_a_bound(filled: Archive) -> None:
+    assert filled.hidden(Query(), 10) == 0
+    assert filled.hidden(Query(top_level=True), 10) == 1
+    assert filled.hidden(Query(min_duration=2.0, before="0"), 10) == 3
+    assert filled.hidden(Query(min_duration=2.0, command="cat"), 10) == 2
+    assert filled.hidden(Query(min_duration=2.0), 2) == 2
 
 
 @pytest.mark.parametrize(

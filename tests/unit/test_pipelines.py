@@ -13,9 +13,9 @@ import pytest
 
 from pipelined.history.archive import Archive, Period
 from pipelined.history.database import Details, Row, Store
+from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import (
     NO_PIPELINES,
-    SORTS,
     Pipelines,
     PipelineSummary,
     TopFinding,

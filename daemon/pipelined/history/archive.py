@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -88,12 +88,18 @@ class Archive:
         )
         return [Row.read(cells) for cells in rows]
 
-    def count(self, query: Query, most: int) -> int:
-        """How many runs match: at most `most` are counted."""
-        where, values = _searched(query)
+    def hidden(self, query: Query, most: int) -> int:
+        """How many runs do not match only because they are too short, or nested.
+
+        At most `most` are counted.
+        """
+        hiding = Query(min_duration=query.min_duration, top_level=query.top_level)
+        rest = replace(query, min_duration=None, top_level=False, before=None)
+        (where, values), (shown, limits) = _searched(rest), _searched(hiding)
         rows = self._read(
-            f"SELECT count(*) FROM (SELECT 1 FROM {_LISTED} WHERE {where} LIMIT ?)",
-            (*values, most),
+            f"SELECT count(*) FROM (SELECT 1 FROM {_LISTED} WHERE {where} AND NOT ({shown})"
+            " LIMIT ?)",
+            (*values, *limits, most),
         )
         return int(rows[0][0])
 

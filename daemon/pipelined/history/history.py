@@ -32,7 +32,8 @@ from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
 from pipelined.history.database import COLUMNS, Details, Row, Store
 from pipelined.history.packing import pack, unpack
-from pipelined.history.pipelines import NO_PIPELINES, SORTS, Pipelines, read_pipelines
+from pipelined.history.pipeline_query import SORTS
+from pipelined.history.pipelines import NO_PIPELINES, Pipelines, read_pipelines
 from pipelined.history.rollup import HOUR, Counted, Pending, Sums
 from pipelined.model.timeline import Timeline, timeline_as_dict, timeline_from_dict
 from pipelined.runs import Run
@@ -220,22 +221,32 @@ class History:
         the last run in the previous list. Raises UserError.
         """
         query = Query(
-            pipeline=pipeline,
-            unit=unit,
-            finding=finding,
-            command=command,
-            since=since,
-            until=until,
-            min_duration=min_duration,
-            top_level=top_level,
-            slower=slower,
-            before=before,
+            pipeline, unit, finding, command, since, until, min_duration, top_level, slower, before
         )
         return self._read(lambda: self._archive.rows(query, limit), [])
 
-    def count(self, query: Query, most: int) -> int:
-        """How many stored runs match: at most `most` are counted. Raises UserError."""
-        return self._read(lambda: self._archive.count(query, most), 0)
+    def hidden(
+        self,
+        *,
+        pipeline: str | None = None,
+        unit: str | None = None,
+        finding: str | None = None,
+        command: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        min_duration: float | None = None,
+        top_level: bool = False,
+        slower: bool = False,
+        most: int,
+    ) -> int:
+        """How many stored runs `runs` leaves out for `min_duration` and `top_level` alone.
+
+        At most `most` are counted. Raises UserError.
+        """
+        query = Query(
+            pipeline, unit, finding, command, since, until, min_duration, top_level, slower
+        )
+        return self._read(lambda: self._archive.hidden(query, most), 0)
 
     def pipelines(
         self,
@@ -250,7 +261,8 @@ class History:
     ) -> Pipelines:
         """What each pipeline cost in the same hours as `rollup`, at most `limit` of them.
 
-        `search` is a part of the signature or of the unit; `sort` one of `pipelines.SORTS`.
+        `search` is a part of the signature or of the unit; `sort` one of
+        `pipeline_query.SORTS`.
         Raises UserError.
         """
         period = _period(since, until, pipeline, unit)

@@ -21,9 +21,7 @@ from pipelined.nesting import Line, nested_lines
 from pipelined.runs import Series
 
 __all__ = [
-    "DEFAULT_SINCE",
     "NO_PIPELINES",
-    "SORTS",
     "Bar",
     "PipelineSummary",
     "Pipelines",
@@ -31,9 +29,6 @@ __all__ = [
     "pipelines_as_dict",
     "read_pipelines",
 ]
-
-#: Since when pipelines are summed up if nobody says.
-DEFAULT_SINCE = "7d"
 
 #: A bar of a trend is so many hours: the fewest with which there are not too many.
 _STEPS, _MOST_BARS = (1, 24, 7 * 24, 28 * 24), 48
@@ -137,15 +132,13 @@ class Pipelines:
 #: What a history has in which nothing is counted yet.
 NO_PIPELINES = Pipelines(None, None, float(HOUR), 0, ())
 
-#: What pipelines are sorted by, most first; `slower` needs their last runs.
+#: Values by what pipelines are sorted by; `slower` needs their last runs.
 _BY_SUMS: Mapping[str, Callable[[Sums], float]] = {
     "wall": lambda sums: sums.wall,
     "cpu": lambda sums: sums.cpu,
     "not-overlapped": lambda sums: sums.not_overlapped,
     "runs": lambda sums: sums.runs,
 }
-#: All of it; the first is the default.
-SORTS = (*_BY_SUMS, "slower")
 
 
 def read_pipelines(
@@ -153,7 +146,7 @@ def read_pipelines(
 ) -> Pipelines:
     """The first `limit` pipelines of the period that have `search` in their name or unit.
 
-    `sort` is one of `SORTS`. Raises UserError.
+    `sort` is one of `pipeline_query.SORTS`. Raises UserError.
     """
     first = archive.first_hour() if period.since is None else period.since
     last = int(time.time() // HOUR) + 1 if period.until is None else period.until

@@ -70,7 +70,12 @@ HEIGHTS = "▁▂▃▄▅▆▇█"
 
 _BLOCKS: Mapping[str, str] = dict(zip(STATES, "█▓░▒▚▄▌▖▞·▬-", strict=True))
 _LETTERS: Mapping[str, str] = dict(zip(STATES, "#%.+Dclpnzx-", strict=True))
-_TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-", "└": "`", "≤": "<"})
+_TO_ASCII = str.maketrans(
+    {
+        **{"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-", "└": "`", "≤": "<"},
+        **{"≈": "~", "▲": "!"},
+    }
+)
 #: A number and its unit stay on one line.
 _TIED = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|d|more)\b|%)")
 #: Blanks between the columns of a table.

@@ -20,7 +20,8 @@ from pipelined.history.history import (
     only_one,
     summary_as_dict,
 )
-from pipelined.history.pipelines import DEFAULT_SINCE, SORTS, pipelines_as_dict
+from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
+from pipelined.history.pipelines import pipelines_as_dict
 from pipelined.model.timeline import timeline_as_dict
 from pipelined.schema import describe_run
 from pipelined.web.query_parameters import (
