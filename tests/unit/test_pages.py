@@ -67,7 +67,8 @@ class FakeHistory:
         self.asked: dict[str, Any] = {}
 
     def runs(self, **asked: Any) -> list[Summary]:
-        self.asked = {name: value for name, value in asked.items() if value not in (None, False)}
+        given = {name: value for name, value in asked.items() if value is not None}
+        self.asked = {name: value for name, value in given.items() if value is not False}
         return self.rows[: asked["limit"]]
 
     def hidden(self, **asked: Any) -> int:
@@ -289,7 +290,8 @@ def test_short_and_nested_runs_are_hidden_unless_something_is_searched_for(
         ("", {"min_duration": 0.1, "top_level": True}),
         ("?since=2h", {"min_duration": 0.1, "top_level": True}),
         ("?min_duration=2s", {"min_duration": 2.0, "top_level": True}),
-        ("?min_duration=&top_level=false", {}),
+        ("?min_duration=&top_level=", {"min_duration": 0.1, "top_level": True}),
+        ("?min_duration=0&top_level=false", {"min_duration": 0.0}),
         ("?finding=barrier", {"finding": "barrier"}),
         ("?slower=true&top_level=true", {"slower": True, "top_level": True}),
     ):
@@ -297,6 +299,15 @@ def test_short_and_nested_runs_are_hidden_unless_something_is_searched_for(
         del history.asked["limit"]
         history.asked.pop("since", None)
         assert history.asked == hiding, query
+
+
+def test_a_search_in_the_form_hides_nothing(client: FlaskClient, history: FakeHistory) -> None:
+    outline = Outline(page(client, "/history"))
+    fields = {str(field["name"]): field.get("value") or "" for field in outline.all("input")}
+    sent = {name: text for name, text in fields.items() if name not in ("slower", "run")}
+    assert set(sent.values()) == {""}
+    client.get("/history", query_string=sent | {"pipeline": "a|b", "top_level": ""})
+    assert history.asked == {"pipeline": "a|b", "limit": 51}
 
 
 def test_what_is_hidden_is_counted_and_one_click_away(
@@ -310,7 +321,7 @@ def test_what_is_hidden_is_counted_and_one_click_away(
         for link in Outline(text).all("a")
         if "top_level=false" in (link.get("href") or "")
     )
-    assert all_of_them == "/history?since=2h&min_duration=&top_level=false"
+    assert all_of_them == "/history?since=2h&min_duration=0&top_level=false"
     assert 'id="hidden"' not in page(client, all_of_them)
     history.hidden_runs = 10**6
     assert "more than 10,000 runs that" in page(client, "/history")

@@ -38,12 +38,12 @@ _SEARCHED = (
     ("finding", "Finding", "barrier"),
     ("since", "Since", "2h, or 2026-11-21 03:00"),
     ("until", "Until", "2026-11-22"),
-    ("min_duration", "Least duration", "500ms"),
+    ("min_duration", "Least duration", "100ms unless you search"),
 )
-#: What hides runs unless something is searched for: short and nested ones would bury the others.
+#: What is hidden unless something is searched for: short and nested runs would bury the others.
 _HIDING = {"min_duration": "100ms", "top_level": "true"}
-#: Fields that are a search, so that nothing is hidden unless the request says so.
-_SEARCHES = ("pipeline", "command", "unit", "finding", "slower")
+#: Fields that are a search.
+_SEARCHES = frozenset({"pipeline", "command", "unit", "finding", "slower"})
 
 HISTORY_PARAMETERS = (*(name for name, _, _ in _SEARCHED), "top_level", "slower", "before")
 PIPELINES_PARAMETERS = ("search", "since", "until", "sort", "limit")
@@ -71,11 +71,10 @@ class _Link(NamedTuple):
 
 def history_page(history: History | None) -> dict[str, Any]:
     """The values of the template of the history."""
-    asked = {name: text for name, text in request.args.items() if text or name in _HIDING}
-    searches = any(request.args.get(name) for name in _SEARCHES)
-    given = ({} if searches else _HIDING) | asked
-    given = {name: text for name, text in given.items() if text}
-    listing, hidden, problem = Listing([], None), 0, ""
+    # A form also sends the fields that were left empty.
+    asked = {name: text for name, text in request.args.items() if text}
+    given = asked if asked.keys() & _SEARCHES else _HIDING | asked
+    listing, hidden, hides, problem = Listing([], None), 0, "", ""
     if history is None:
         problem = "The history is off: the daemon was started with --no-history."
     else:
@@ -83,21 +82,20 @@ def history_page(history: History | None) -> dict[str, Any]:
         before = given.get("before")
         try:
             listing = list_lines(history, _PAGE, **searched, before=before)
-            if searched["top_level"] or searched["min_duration"]:
+            if hides := _hides(searched, given):
                 hidden = history.hidden(**searched, most=_MOST_COUNTED + 1)
         except UserError as error:
             problem = f"The history cannot be read: {error}."
     newest = {name: text for name, text in asked.items() if name != "before"}
     return {
         "searched": _SEARCHED,
-        "given": given,
         "asked": asked,
         "lines": listing.lines,
         "problem": problem,
         "off": history is None,
         "hidden": _count(hidden),
-        "hides": _hides(given),
-        "everything": newest | {"min_duration": "", "top_level": "false"},
+        "hides": hides,
+        "everything": newest | {"min_duration": "0", "top_level": "false"},
         "newest": newest,
         "older": asked | {"before": listing.before} if listing.before else None,
         "ranges": _ranges("pages.list_history", newest, given),
@@ -123,10 +121,10 @@ def _value(name: str, convert: Callable[[str], T], given: Mapping[str, str]) -> 
     return parameter(name, convert, None) if request.args.get(name) else convert(given[name])
 
 
-def _hides(given: Mapping[str, str]) -> str:
+def _hides(searched: Mapping[str, Any], given: Mapping[str, str]) -> str:
     """What makes a run hidden, in words; nothing if none is."""
-    hides = ["lie in another"] if given.get("top_level") == "true" else []
-    if "min_duration" in given:
+    hides = ["lie in another"] if searched["top_level"] else []
+    if searched["min_duration"]:
         hides.append(f"took less than {given['min_duration']}")
     return " or ".join(hides)
 
