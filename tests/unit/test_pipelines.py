@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,6 +276,26 @@ def test_all_that_is_kept_ends_with_this_hour(store_runs: Callable[..., Archive]
     found = read(store_runs(stored(0)), period=Period())
     assert found.start == FIRST * HOUR
     assert found.end is not None and 0 < found.end - time.time() <= HOUR
+
+
+def test_single_runs_are_found_through_an_index(
+    store_runs: Callable[..., Archive], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many other runs are stored: a page is to take no longer for them."""
+    archive, plans = store_runs(*(stored(n) for n in range(6))), []
+
+    def explain(statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        plans.extend(row[3] for row in original(f"EXPLAIN QUERY PLAN {statement}", values))
+        return original(statement, values)
+
+    original = archive._read
+    monkeypatch.setattr(archive, "_read", explain)
+    read(archive, sort="slower")
+    steps = [step for step in plans if re.search(r"\bruns", step)]
+    assert len(steps) >= 5  # of the last runs, twice, and of the durations
+    for step in steps:
+        assert "SEARCH" in step, step
+        assert "(pipeline=? AND end>? AND end<?)" in step or "(rowid=?)" in step, step
 
 
 def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
