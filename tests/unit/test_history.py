@@ -365,6 +365,7 @@ def test_counted_runs_are_those_of_whole_hours(store_runs: Callable[..., History
     assert history.counted(since=START + hour + 600).runs == 2
     assert history.counted(since=START + hour + 600).start == START + hour
     assert history.counted(until=START + hour + 600).runs == 2
+    assert history.counted(until=START + hour).runs == 1
     assert history.counted(pipeline="seq|wc").most_frequent is None
     assert history.counted(unit="-").most_frequent == "cat|sort"
 

@@ -501,6 +501,7 @@ def test_a_pipeline_is_listed_with_what_it_cost(client: FlaskClient, history: Fa
         "awk: CPU (90 %)",
         "≤ 2 min 0 s",
         "a bar is an hour",
+        "UTC</time> on.",
     ):
         assert shown in text, shown
     outline = Outline(text)
@@ -511,6 +512,9 @@ def test_a_pipeline_is_listed_with_what_it_cost(client: FlaskClient, history: Fa
         ("20.0", "0.0"),
     ]
     assert "≈" not in text
+    assert re.search(
+        r"UTC</time> to <time[^>]*>[^<]* UTC</time>\.", page(client, "/pipelines?until=1h")
+    )
 
 
 def test_the_name_of_a_pipeline_leads_to_its_runs_of_that_time(

@@ -281,8 +281,8 @@ class History:
     ) -> list[Counted]:
         """Sums over every run, stored singly or not, by pipeline: the most wall time first.
 
-        Of whole hours: from the one that `since` lies in to the one that `until` lies in (Unix
-        time), both included. Raises UserError.
+        Of whole hours: from the one that `since` lies in to the one that ends at `until` or after
+        it (Unix time), both included. Raises UserError.
         """
         period = _period(since, until, pipeline, unit)
         return self._read(lambda: self._archive.rollup(period), [])
@@ -514,7 +514,7 @@ def _period(
 ) -> Period:
     return Period(
         None if since is None else int(since // HOUR),
-        None if until is None else int(until // HOUR) + 1,
+        None if until is None else math.ceil(until / HOUR),
         pipeline,
         unit,
     )
