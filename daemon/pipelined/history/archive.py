@@ -190,15 +190,26 @@ class Archive:
 
     def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Row]:
         """The stored run of each pipeline that ended last in the period."""
+        columns = ", ".join(f"runs.{name}" for name in COLUMNS)
+        rows = self._of_last_runs(columns, period, keys)
+        return {key: Row.read(cells) for key, *cells in rows}
+
+    def usual_ratios(self, period: Period, keys: Iterable[int]) -> dict[int, float]:
+        """How many times as long as usual these runs took, as far as that is known."""
+        rows = self._of_last_runs("runs.wall / runs.usual", period, keys)
+        return {key: ratio for key, ratio in rows if ratio is not None}
+
+    def _of_last_runs(
+        self, columns: str, period: Period, keys: Iterable[int]
+    ) -> Sequence[tuple[Any, ...]]:
         where, values = _stored_of(period)
-        rows = self._read(
-            f"SELECT last.pipeline, {', '.join(f'runs.{name}' for name in COLUMNS)} FROM"
+        return self._read(
+            f"SELECT last.pipeline, {columns} FROM"
             " (SELECT value AS pipeline, (SELECT run FROM runs_of_pipelines"
             f" WHERE pipeline = value AND {where} ORDER BY end DESC, run DESC LIMIT 1) AS run"
             " FROM json_each(?)) AS last JOIN runs ON runs.key = last.run",
             (*values, json.dumps(list(keys))),
         )
-        return {key: Row.read(cells) for key, *cells in rows}
 
     def totals(self, period: Period) -> tuple[Sums, Sums]:
         """Sums over all top-level runs that ended in the period, and over all nested ones.

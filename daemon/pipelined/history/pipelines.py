@@ -158,8 +158,7 @@ def read_pipelines(
         value = _BY_SUMS[sort]
         order = sorted(found, key=lambda key: -value(found[key].sums))
     else:
-        lasts = archive.last_runs(period, found)
-        ratios = {key: last.usual_ratio or 0.0 for key, last in lasts.items()}
+        ratios = archive.usual_ratios(period, found)
         order = sorted(found, key=lambda key: -ratios.get(key, 0.0))
     chosen = {key: found[key] for key in order[:limit]}
     return Pipelines(
