@@ -107,6 +107,7 @@ def _pipelines() -> table.Panel:
             " ran inside a stage of the one above it. Click on a name to see its stages. Held back"
             " by: the stage that was at work for the largest share of the run, at most 100 %. Disk"
             " alone: a stage waited for disk and none was on CPU. × usual: the last run compared"
+            " with earlier ones of the same cache state and similar bytes, or if those are too few"
             " with the mean of all since the daemon started.",
             "overlap above 50 %, or one stage that has to do nearly all the work.",
             "overlap near 0 % though several stages have work; disk alone above 30 %; a last run"

@@ -238,7 +238,8 @@ def _runs() -> table.Panel:
         "Where it ran",
         Help(
             "This pipeline on each host and in each unit, the longest run time first. × usual: the"
-            " last run compared with the mean of all since the daemon started. A click on when it"
+            " last run compared with earlier ones of the same cache state and similar bytes, or if"
+            " those are too few with the mean of all since the daemon started. A click on when it"
             " ended opens the runs on the page of that host's daemon.",
             "the same on every host.",
             "one host takes twice as long as the others, or twice as long as usual.",

@@ -23,6 +23,8 @@ def run_columns(
     `links` are what a click on when the last run ended opens.
     """
     took = scope.max("pipelined_last_run_seconds", by=by)
+    # where the daemon does not know what is usual: against the mean since it started
+    compared = scope.max("pipelined_last_run_usual_ratio", by=by)
     lately = _ended_lately(scope, by)
     runs = scope.whole.growth("pipelined_runs_total", by=by)
     return [
@@ -52,7 +54,7 @@ def run_columns(
         Column("Last run", f"{took}{lately}", _SECONDS, width=90),
         Column(
             "× usual",
-            f"({took}{lately})\n/\n{_usual(scope, by)}",
+            f"{compared}{lately}\nor\n({took}{lately})\n/\n{_mean(scope, by)}",
             Limits("none", decimals=1),
             {1.5: "yellow", 2: "orange"},
             width=80,
@@ -88,7 +90,7 @@ def _ended_lately(scope: Scope, by: tuple[str, ...]) -> str:
     return f"\nand on ({', '.join(by)})\n({scope.max(_END, by=by)} > time() - $__range_s)"
 
 
-def _usual(scope: Scope, by: tuple[str, ...]) -> str:
+def _mean(scope: Scope, by: tuple[str, ...]) -> str:
     """The mean duration of all runs since the daemon started: of two or more."""
     seconds = scope.ever.growth("pipelined_run_seconds_total", by=by)
     return f"({seconds} / ({scope.ever.growth('pipelined_runs_total', by=by)} > 1))"

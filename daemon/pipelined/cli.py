@@ -18,6 +18,7 @@ from pipelined import __version__
 from pipelined.commands.compare import compare
 from pipelined.commands.doctor import doctor
 from pipelined.commands.hash_password import hash_password
+from pipelined.commands.recorded_pipelines import list_pipelines
 from pipelined.commands.recorded_runs import list_runs, show
 from pipelined.commands.run import run
 from pipelined.commands.serve import serve
@@ -102,7 +103,17 @@ def cli(ctx: click.Context) -> int | None:
     return None
 
 
-for _command in (serve, run, compare, list_runs, show, top, doctor, hash_password):
+for _command in (
+    serve,
+    run,
+    compare,
+    list_pipelines,
+    list_runs,
+    show,
+    top,
+    doctor,
+    hash_password,
+):
     cli.add_command(_command)
 
 

@@ -196,6 +196,11 @@ class Observer(AbstractContextManager["Observer"]):
         """Sweep, and count every run whose processes are all gone as finished."""
         self._update(settle=True)
 
+    def compared(self, series: Series, usual_ratio: float | None) -> None:
+        """How many times as long as usual a run took that has ended; None: that is not known."""
+        with self._lock:
+            self._model.compared(series, usual_ratio)
+
     def totals(self) -> Mapping[Series, Totals]:
         with self._lock:
             return self._model.totals()

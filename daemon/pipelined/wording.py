@@ -10,13 +10,17 @@ from pipelined.states import STATE_TABLE
 
 __all__ = [
     "STATE_WORDS",
+    "about",
+    "bound",
     "data_size",
     "duration",
     "listing",
     "mean_size",
     "passed_on",
     "percent",
+    "step_words",
     "taken",
+    "times_usual",
 ]
 
 #: Each state in words, as every view prints it.
@@ -56,6 +60,50 @@ def duration(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // step} {smaller}"
     return f"{whole // 60} min {whole % 60} s"
+
+
+def about(seconds: float | None, exact: bool) -> str:
+    """A duration; marked if it is within a factor of 2.
+
+    >>> about(5.6, True), about(5.6, False), about(None, False)
+    ('5.6 s', '≈ 5.6 s', '-')
+    """
+    if seconds is None:
+        return "-"
+    return duration(seconds) if exact else f"≈ {duration(seconds)}"
+
+
+def bound(seconds: float) -> str:
+    """What could be saved at most; nothing if that is not known.
+
+    >>> bound(5.6), bound(0)
+    ('≤ 5.6 s', '')
+    """
+    return f"≤ {duration(seconds)}" if seconds else ""
+
+
+def step_words(seconds: float) -> str:
+    """Whole hours or days in words.
+
+    >>> step_words(3600.0), step_words(3 * 3600.0), step_words(86400.0), step_words(7 * 86400.0)
+    ('an hour', '3 hours', 'a day', '7 days')
+    """
+    one, many, count = (
+        ("a day", "days", seconds / 86400)
+        if seconds >= 86400
+        else ("an hour", "hours", seconds / 3600)
+    )
+    return one if count == 1 else f"{count:g} {many}"
+
+
+def times_usual(ratio: float, slower: bool | None) -> str:
+    """How many times as long as usual a run took, with a sign and a word if that is far from it.
+
+    >>> times_usual(1.04, False), times_usual(2.3, True), times_usual(12.3, True)
+    ('1.0 × usual', '▲ slower: 2.3 × usual', '▲ slower: 12 × usual')
+    """
+    times = f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
+    return f"▲ slower: {times} × usual" if slower else f"{times} × usual"
 
 
 def data_size(count: float) -> str:

@@ -16,11 +16,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from flask import Flask
+from flask.testing import FlaskClient
+
+from pipelined.analysis.machine import Host
 from pipelined.history.archive import Archive, Period, Query
 from pipelined.history.database import Details, Row, Store
+from pipelined.history.history import History
+from pipelined.history.pipeline_query import SORTS
+from pipelined.history.pipelines import Pipelines, read_pipelines
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.runs import Series
+from pipelined.web.pages import create_pages
 
 START = 1_800_000_000.0
 DAY = 86400.0
@@ -90,9 +99,10 @@ def details(
         overlap=0.1,
         cache=None,
         bottleneck="grep: CPU 97 %",
-        findings=(),
+        findings=("ceiling",),
+        read_bytes=1000,
     )
-    return Details(row, tuple(pipeline.split("|")), bulk, timeline)
+    return Details(row, tuple(pipeline.split("|")), bulk, timeline, {"ceiling": wall / 10})
 
 
 def read(directory: Path, asked: argparse.Namespace) -> None:
@@ -109,7 +119,42 @@ def read(directory: Path, asked: argparse.Namespace) -> None:
     last = int(end // HOUR)
     measure("sums by pipeline, whole time", lambda: archive.rollup(Period()))
     measure("sums by pipeline, last 12 hours", lambda: archive.rollup(Period(since=last - 12)))
+    for days in (7.0, asked.days):
+        for sort in SORTS:
+            measure(
+                f"pipelines of {days:g} days by {sort}",
+                lambda days=days, sort=sort: pipelines(
+                    archive, Period(last - int(24 * days), last + 1), sort
+                ),
+            )
+    pages = client(directory)
+    for path in (f"/pipelines?since={end - 7 * DAY}", "/pipelines?since=", "/history"):
+        measure(f"page {path.replace(str(end - 7 * DAY), '7d')}", lambda path=path: pages.get(path))
     measure("list of 100 runs", lambda: archive.rows(Query(), 100))
+    for what, query in (
+        ("of 10 s or more", Query(min_duration=10.0)),
+        ("at the top level, of 100 ms or more", Query(min_duration=0.1, top_level=True)),
+        ("slower than usual", Query(slower=True)),
+        ("with a finding", Query(finding="no-such")),
+        ("of one pipeline", Query(pipeline=NIGHTLY)),
+    ):
+        measure(f"list of 50 runs {what}", lambda query=query: archive.rows(query, 50))
+    hiding = Query(min_duration=0.1, top_level=True)
+    measure("number of hidden runs, up to 10,000", lambda: archive.hidden(hiding, 10_000))
+
+
+def client(directory: Path) -> FlaskClient:
+    """Asks for the pages of a daemon with this history."""
+    host = Host(cores=2, l2_bytes=None)
+    app = Flask("pipelined.web")
+    observer: Any = None  # these pages show no live run
+    history = History(directory, host=host)
+    app.register_blueprint(create_pages(observer, history, host, show_arguments=False))
+    return app.test_client()
+
+
+def pipelines(archive: Archive, period: Period, sort: str) -> Pipelines:
+    return read_pipelines(archive, period, search=None, sort=sort, limit=50)
 
 
 def measure(what: str, work: Callable[[], object]) -> None:

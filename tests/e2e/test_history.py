@@ -80,6 +80,34 @@ def test_a_run_is_listed_and_shown_while_the_daemon_runs_and_after(
     assert pipelined("show", run["id"]).startswith(f"{name}   ")
 
 
+def test_a_run_that_is_slower_than_usual_is_marked_wherever_it_is_listed(
+    start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool, wait_until: Wait
+) -> None:
+    daemon = start()
+    sort = tool("sort")
+    name = f"bash|{Path(sort).name}"
+    for seconds in (0.3, 0.3, 0.3, 0.3, 0.3, 2.0):
+        shell(f"{{ sleep {seconds}; echo a; }} | {sort}")
+
+    def ratio() -> float | None:
+        return daemon.value("pipelined_last_run_usual_ratio", pipeline=name)
+
+    wait_until(lambda: (ratio() or 0) > 1.5, "the slow run to be compared with the others")
+    slow, *others = stored(daemon, name)
+    assert slow["slower_than_usual"] is True
+    assert slow["usual_seconds"] == pytest.approx(0.3, abs=0.2)
+    assert ratio() == pytest.approx(slow["wall_seconds"] / slow["usual_seconds"])
+    assert [run["slower_than_usual"] for run in others] == [None] * 5
+    found = json.loads(daemon.get("/api/v1/pipelines/summary?sort=slower"))["pipelines"][0]
+    assert (found["pipeline"], found["runs"], found["last_run"]["id"]) == (name, 6, slow["id"])
+    page = daemon.get("/history?slower=true", "text/html")
+    assert slow["id"] in page
+    assert not [run for run in others if run["id"] in page]
+    (line,) = (line for line in pipelined("runs", "--slower").splitlines() if slow["id"] in line)
+    assert "▲ slower:" in line
+    assert "▲ slower:" in pipelined("pipelines", Path(sort).name)
+
+
 def test_a_run_that_ended_just_before_the_daemon_is_recorded(
     start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool
 ) -> None:

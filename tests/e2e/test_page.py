@@ -254,7 +254,8 @@ def test_page_top_runs_and_api_agree_on_nested_pipelines(
     wait_until(lambda: len(lines("runs", *flags)) == 3, "all of them to be stored")
     around, *inner = lines("runs", *flags)
     assert around.split()[0] == run["id"]
-    page.goto(f"{daemon.url}/history?{urllib.parse.urlencode(during)}")
+    everything = urllib.parse.urlencode({**during, "min_duration": "0", "top_level": "false"})
+    page.goto(f"{daemon.url}/history?{everything}")
     rows = page.locator(f'tr[data-run="{run["id"]}"], tr[data-run="{run["id"]}"] ~ tr').locator(
         "th"
     )
@@ -393,6 +394,53 @@ def test_a_search_finds_a_run_and_its_page_draws_it(
     expect(page.get_by_role("link", name="About barrier")).to_be_visible()
 
 
+def test_a_pipeline_is_listed_with_its_last_run(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    run = sorted_once(daemon, tool, log_file)
+    page = open_page("about:blank")
+    search(page, daemon, run)  # once it is stored
+    page.get_by_role("link", name="Pipelines", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pipelines")
+    page.get_by_label("Part of the name or unit").fill(run["pipeline"].upper())
+    page.get_by_label("Sort by").select_option("not-overlapped")
+    page.get_by_role("button", name="Search").click()
+    row = page.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row.locator("th")).to_have_text(run["pipeline"])
+    expect(row.get_by_role("img")).to_have_attribute("aria-label", re.compile(" on average$"))
+    expect(row.get_by_role("link", name="barrier")).to_be_visible()
+    assert page.get_by_label("Sort by").input_value() == "not-overlapped"
+    row.locator("td", has_text="last run").get_by_role("link").click()
+    assert page.url == f"{daemon.url}/run/{run['id']}"
+    page.go_back()
+    page.get_by_role("link", name="All", exact=True).click()
+    expect(page.locator("tbody th")).to_have_text(run["pipeline"])
+    page.get_by_role("link", name=run["pipeline"], exact=True).click()
+    expect(page.locator(f'tr[data-run="{run["id"]}"]')).to_have_count(1)
+
+
+def test_short_runs_do_not_bury_the_history(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    run = sorted_once(daemon, tool, log_file)
+    seq, wc = tool("seq"), tool("wc")
+    subprocess.run(["bash", "-c", f"{seq} 10 | {wc} -l"], check=True, stdout=subprocess.DEVNULL)
+    (short,) = daemon.wait_for_runs(f"{Path(seq).name}|{Path(wc).name}", 1)
+    page = open_page("about:blank")
+    search(page, daemon, run)
+    search(page, daemon, short)
+    expect(page.locator(f'tr[data-run="{short["id"]}"]')).to_have_count(1)
+    page.get_by_role("link", name="Clear").click()
+    expect(page.locator(f'tr[data-run="{run["id"]}"]')).to_have_count(1)
+    expect(page.locator(f'tr[data-run="{short["id"]}"]')).to_have_count(0)
+    expect(page.locator("#hidden")).to_contain_text("lie in another or took less than 100ms")
+    page.get_by_role("link", name="List them too").click()
+    expect(page.locator(f'tr[data-run="{short["id"]}"]')).to_have_count(1)
+    page.get_by_role("link", name="Last hour").click()
+    expect(page.locator(f'tr[data-run="{short["id"]}"]')).to_have_count(1)
+
+
 def test_a_run_is_drawn_over_time(
     daemon: Daemon,
     open_page: OpenPage,
@@ -473,6 +521,7 @@ def paths(daemon: Daemon, tool: Tool, log_file: Path, slow_awk: tuple[str, Any])
     return [
         "/",
         "/history",
+        "/pipelines",
         f"/run/{run}",
         f"/compare?a={run}&b={run}",
         "/findings",
@@ -570,7 +619,8 @@ def test_the_keyboard_reaches_everything(
         reached.append(page.evaluate("document.activeElement.textContent"))
         shown = page.evaluate("getComputedStyle(document.activeElement).outlineStyle !== 'none'")
         assert shown, reached
-    assert reached[:5] == ["Skip to the content", "pipelined", "Now", "History", "Findings"]
+    assert reached[:3] == ["Skip to the content", "pipelined", "Now"]
+    assert reached[3:6] == ["History", "Pipelines", "Findings"]
 
 
 def test_the_first_link_skips_to_the_content(daemon: Daemon, open_page: OpenPage) -> None:

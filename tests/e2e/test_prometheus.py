@@ -51,7 +51,7 @@ QUERIES = [query for file in FILES for query in queries(load(file))]
 
 #: Series that rules record, and alerts: VictoriaMetrics is to have those of vmalert alone.
 _OF_RULES = ".+:.+|ALERTS.*"
-_INVENTED_ALERT = "PipelineRanLong"
+_INVENTED_ALERT = "PipelineSlowerThanUsual"
 
 
 @dataclass(frozen=True)

@@ -315,6 +315,7 @@ def kind_of(metric: str) -> str:
         ("seconds", "seconds"),
         ("bytes", "bytes"),
         ("_pages", "pages"),
+        ("_ratio", "ratio"),
     ):
         if stem.endswith(ending):
             return kind
@@ -336,6 +337,8 @@ def units_for(expr: str) -> set[str]:
     """Grafana's units that fit what the query gives."""
     match kinds_of(expr):
         case [above, *below] if below and set(below) == {above}:
+            return {"percentunit", "none"}
+        case ["ratio", *_]:  # or, where it is not known, a quotient in its place
             return {"percentunit", "none"}
         case ["bytes", "number"]:
             return {"bytes"}

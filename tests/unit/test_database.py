@@ -17,7 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelined.errors import UserError
-from pipelined.history.archive import Archive, NoHistoryError, Period, Query
+from pipelined.history.archive import (
+    _LISTED,
+    Archive,
+    NoHistoryError,
+    Period,
+    Query,
+    _searched,
+)
 from pipelined.history.database import COLUMNS, FILE_NAME, Details, Row, Store
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.packing import pack
@@ -140,11 +147,43 @@ def test_runs_are_listed_newest_start_first(filled: Archive) -> None:
         (Query(since=NOW + 2), [3, 2]),
         (Query(until=NOW + 2), [1]),
         (Query(command="cat", until=NOW + 2), [1]),
+        (Query(min_duration=1.0), [3, 2, 1]),
+        (Query(min_duration=1.01), []),
+        (Query(top_level=True), [2, 1]),
+        (Query(slower=True), []),
         (Query(before=details(3).row.id), [2, 1]),
     ],
 )
 def test_a_list_has_the_runs_that_match(filled: Archive, query: Query, found: list[int]) -> None:
     assert numbers(filled.rows(query, 10)) == found
+
+
+def test_runs_that_are_hidden_are_counted_up_to_a_bound(filled: Archive) -> None:
+    assert filled.hidden(Query(), 10) == 0
+    assert filled.hidden(Query(top_level=True), 10) == 1
+    assert filled.hidden(Query(min_duration=2.0, before="0"), 10) == 3
+    assert filled.hidden(Query(min_duration=2.0, command="cat"), 10) == 2
+    assert filled.hidden(Query(min_duration=2.0), 2) == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(),
+        Query(min_duration=10.0),
+        Query(top_level=True, slower=True),
+        Query(since=NOW, until=NOW + 1, before="1"),
+    ],
+)
+def test_a_list_goes_through_the_index(filled: Archive, query: Query) -> None:
+    where, values = _searched(query)
+    connection = sqlite3.connect(filled._path)
+    plan = connection.execute(
+        f"EXPLAIN QUERY PLAN SELECT * FROM {_LISTED} WHERE {where} ORDER BY id DESC", values
+    ).fetchall()
+    connection.close()
+    (step,) = (row[3] for row in plan)
+    assert step.startswith(("SCAN runs USING INDEX runs_listed", "SEARCH runs USING INDEX runs_l"))
 
 
 def test_a_list_continues_after_a_run_that_was_removed(filled: Archive) -> None:
@@ -176,6 +215,93 @@ def test_what_was_stored_is_there_after_opening_again(tmp_path: Path) -> None:
         store.add([details(1)])
     with open_store(tmp_path) as store:
         assert store.rows == 1
+
+
+# -- what is usual
+
+
+def repeated(first: int, count: int, **given: Any) -> list[Details]:
+    """Runs of one pipeline, one after the other, each of 10 s and 1 MB unless given."""
+    values: dict[str, Any] = {"wall": 10.0, "read_bytes": 1_000_000}
+    return [details(n, **values | given) for n in range(first, first + count)]
+
+
+def last_of(store: Store, *runs: Details) -> tuple[float | None, bool | None]:
+    """What the last of these runs usually takes, and whether it was slower."""
+    row = store.add(runs)[-1]
+    return row.usual, row.slower
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, (10.0, False)),
+        ({"wall": 14.9}, (10.0, False)),
+        ({"wall": 15.1}, (10.0, True)),
+        ({"wall": 1.0}, (10.0, False)),
+        ({"wall": 15.1, "cache": "cold"}, (None, None)),
+        ({"wall": 15.1, "read_bytes": 500_000}, (10.0, True)),
+        ({"wall": 15.1, "read_bytes": 499_999}, (None, None)),
+        ({"wall": 15.1, "read_bytes": 2_000_001}, (None, None)),
+        ({"wall": 15.1, "unit": "other.service"}, (None, None)),
+        ({"wall": 15.1, "nested": True}, (None, None)),
+        ({"wall": 15.1, "pipeline": "cat|tac"}, (None, None)),
+        ({"wall": 15.1, "partial": True}, (None, None)),
+    ],
+)
+def test_a_run_is_compared_with_those_that_had_the_same_to_do(
+    tmp_path: Path, given: dict[str, Any], found: tuple[float | None, bool | None]
+) -> None:
+    with open_store(tmp_path) as store:
+        store.add(repeated(0, 5))
+        assert last_of(store, *repeated(10, 1, **given)) == found
+
+
+def test_a_run_has_a_usual_once_five_are_stored_before_it(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        runs = repeated(0, 6)
+        usually = [row.usual for row in store.add(reversed(runs))]
+    assert usually == [None] * 5 + [10.0]
+    assert [row.usual for row in Archive(tmp_path).rows(Query(), 10)] == [10.0] + [None] * 5
+
+
+def test_runs_that_were_seen_in_part_are_not_compared_with(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add(repeated(0, 5, partial=True))
+        assert last_of(store, *repeated(10, 1)) == (None, None)
+
+
+def test_what_is_usual_follows_the_last_thirty_runs(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([*repeated(0, 50), *repeated(50, 15, wall=20.0)])
+        assert last_of(store, *repeated(70, 1)) == (15.0, False)
+        store.add(repeated(80, 15, wall=20.0))
+        assert last_of(store, *repeated(100, 1)) == (20.0, False)
+
+
+def test_short_runs_are_slower_only_by_more_than_a_second(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add(repeated(0, 5, wall=0.01))
+        assert last_of(store, *repeated(10, 1, wall=1.0)) == (0.01, False)
+        assert last_of(store, *repeated(11, 1, wall=1.02)) == (0.01, True)
+
+
+def test_runs_that_were_slower_than_usual_are_found(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.add([*repeated(0, 5), *repeated(10, 1, wall=20.0), *repeated(20, 1)])
+    assert numbers(Archive(tmp_path).rows(Query(slower=True), 10)) == [10]
+
+
+def test_what_is_usual_is_found_through_an_index(tmp_path: Path) -> None:
+    statements: list[str] = []
+    with open_store(tmp_path) as store:
+        store.add(repeated(0, 5))
+        store._connection.set_trace_callback(statements.append)
+        store.add(repeated(10, 1))
+        store._connection.set_trace_callback(None)
+        (asked,) = (text for text in statements if text.startswith("SELECT wall FROM"))
+        plan = store._connection.execute(f"EXPLAIN QUERY PLAN {asked}").fetchall()
+    assert any("USING PRIMARY KEY (pipeline=? AND end<?)" in row[3] for row in plan), plan
 
 
 # -- limits
@@ -234,8 +360,9 @@ def test_a_nightly_run_outlives_thousands_of_different_pipelines(tmp_path: Path)
                 for n in range(number, number + 50)
             )
             add(store, *([nightly] if number % 1500 == 0 else []), *short)
-        latest = Archive(tmp_path).rows(Query(), 20)
-        assert numbers(latest) == list(range(5999, 5979, -1))
+        latest = Archive(tmp_path).rows(Query(), store.rows // 10)
+        assert numbers(latest) == [5999 - n for n in range(len(latest))]
+        assert len(latest) > 10
     found = numbers(Archive(tmp_path).rows(Query(pipeline="pg_dump|zstd"), 10))
     assert found == [4500, 3000, 1500, 0]
 
@@ -408,7 +535,38 @@ def test_runs_of_the_first_version_are_rolled_up_once(tmp_path: Path) -> None:
     assert found.sums.cpu == pytest.approx(1.0 + 2 * runs[1].cpu_seconds)
     assert found.sums.not_overlapped == pytest.approx(sum(sum(run.levels[:2]) for run in runs[1:]))
     assert (found.sums.examined, found.sums.findings) == (3, {"barrier": 2})
+    assert Archive(tmp_path).bottlenecks(Period(), [1]) == {1: {"-": 9.0}}
     assert Archive(tmp_path).stored(Period()) == (0, 3)
+
+
+def test_runs_of_an_older_version_are_compared_with(tmp_path: Path) -> None:
+    runs = [make_ended(n, wall=10.0) for n in range(5)]
+    with sqlite3.connect(tmp_path / FILE_NAME) as connection:
+        for migration in MIGRATIONS[:3]:
+            connection.executescript(migration)
+        connection.execute(
+            "INSERT INTO pipelines (pipeline, nested, unit) VALUES ('cat|sort', 0, '-')"
+        )
+        for key, run in enumerate(runs):
+            connection.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, 0, '-', ?, ?, 10, 0, 1, NULL, 'warm',"
+                " 'sort: CPU 97 %', '[]', '[]', NULL, NULL)",
+                (key, run.id, run.pipeline, run.start, run.end),
+            )
+            packed = pack(run_as_dict(run, show_arguments=False))
+            connection.execute("INSERT INTO details VALUES (?, ?, x'02')", (key, packed))
+            connection.execute(
+                "INSERT INTO runs_of_pipelines VALUES (1, ?, ?, 10, 1000)", (run.end, key)
+            )
+        connection.execute("PRAGMA user_version = 3")
+    connection.close()
+
+    read = sum(stage.read_bytes for stage in runs[0].stages)
+    with open_store(tmp_path, max_age=1e12) as store:
+        assert last_of(store, *repeated(100, 1, wall=16.0, read_bytes=read)) == (10.0, True)
+    rows = Archive(tmp_path).rows(Query(), 10)
+    assert [row.read_bytes for row in rows] == [read] * 6
+    assert [row.slower for row in rows] == [True] + [None] * 5
 
 
 def test_nested_runs_of_an_older_version_get_the_name_of_the_run_around_them(

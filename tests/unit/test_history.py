@@ -127,6 +127,7 @@ def test_runs_are_found_by_finding(
 ) -> None:
     class Barrier:
         id = "barrier"
+        gain_seconds = None
 
     monkeypatch.setattr(
         module, "findings", lambda run, host: (Barrier,) if run.pipeline == "cat|sort" else ()
@@ -364,6 +365,7 @@ def test_counted_runs_are_those_of_whole_hours(store_runs: Callable[..., History
     assert history.counted(since=START + hour + 600).runs == 2
     assert history.counted(since=START + hour + 600).start == START + hour
     assert history.counted(until=START + hour + 600).runs == 2
+    assert history.counted(until=START + hour).runs == 1
     assert history.counted(pipeline="seq|wc").most_frequent is None
     assert history.counted(unit="-").most_frequent == "cat|sort"
 
@@ -374,10 +376,10 @@ def test_a_run_is_counted_once_however_often_writing_fails(
     history = open_history(retry=0.01)
     failures = [sqlite3.OperationalError("disk full")] * 2
 
-    def add(store: Store, runs: Any) -> None:
+    def add(store: Store, runs: Any) -> list[Summary]:
         if failures:
             raise failures.pop()
-        original(store, runs)
+        return original(store, runs)
 
     def count(store: Store, pending: Any) -> None:
         if len(failures) == 2:

@@ -57,6 +57,55 @@ def test_runs_are_listed_and_filtered(ask: Callable[..., FlaskClient]) -> None:
     assert starts(client.get("/api/v1/runs?command=sort&until=1700000002")) == [1]
     assert starts(client.get(f"/api/v1/runs?since={START + 2}")) == [3, 2]
     assert starts(client.get("/api/v1/runs?finding=none-such")) == []
+    assert starts(client.get("/api/v1/runs?min_duration=1h")) == []
+    assert starts(client.get("/api/v1/runs?min_duration=10ms&top_level=true")) == [3, 2, 1]
+    assert starts(client.get("/api/v1/runs?slower=true")) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("min_duration=long", "parameter 'min_duration': 'long' is not a duration such as 500ms"),
+        ("top_level=1", "parameter 'top_level': '1' is neither true nor false"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused(
+    ask: Callable[..., FlaskClient], query: str, expected: str
+) -> None:
+    assert message(ask().get(f"/api/v1/runs?{query}"), 400).startswith(expected)
+
+
+def test_a_sort_that_is_none_is_refused(ask: Callable[..., FlaskClient]) -> None:
+    found = message(ask().get("/api/v1/pipelines/summary?sort=name"), 400)
+    assert found == "parameter 'sort': 'name' is none of wall, cpu, not-overlapped, runs, slower"
+
+
+def test_a_run_that_is_far_from_its_usual_is_marked(ask: Callable[..., FlaskClient]) -> None:
+    runs = [make_ended(n, wall=2.0) for n in range(0, 20, 4)]
+    client = ask(stored=(*runs, make_ended(30, wall=4.0)))
+    answer = client.get("/api/v1/runs?slower=true")
+    assert starts(answer) == [30]
+    (found,) = answer.get_json()["runs"]
+    assert (found["usual_seconds"], found["slower_than_usual"]) == (2.0, True)
+    assert client.get("/api/v1/runs").get_json()["runs"][1]["slower_than_usual"] is None
+
+
+def test_pipelines_are_summed_up(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(stored=(make_ended(1), make_ended(2, "seq|wc", wall=9.0), make_ended(3)))
+    since = f"/api/v1/pipelines/summary?since={START}&until={START + 7200}"
+    found = client.get(since).get_json()
+    assert [(one["pipeline"], one["runs"]) for one in found["pipelines"]] == [
+        ("seq|wc", 1),
+        ("cat|sort", 2),
+    ]
+    assert found["start_timestamp_seconds"] == START - START % 3600
+    found = client.get(f"{since}&sort=runs&limit=1").get_json()
+    assert [one["pipeline"] for one in found["pipelines"]] == ["cat|sort"]
+    assert found["matching_pipelines"] == 2
+    found = client.get(f"{since}&search=seq").get_json()
+    assert [one["pipeline"] for one in found["pipelines"]] == ["seq|wc"]
+    # Without a time: the last week.
+    assert client.get("/api/v1/pipelines/summary").get_json()["matching_pipelines"] == 0
 
 
 def test_a_list_since_some_time_has_the_number_of_all_runs(
@@ -75,7 +124,16 @@ def test_a_list_since_some_time_has_the_number_of_all_runs(
     }
 
 
-@pytest.mark.parametrize("query", ["", "?since=2h&command=sort", "?since=2h&finding=barrier"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?since=2h&command=sort",
+        "?since=2h&finding=barrier",
+        "?since=2h&min_duration=1s",
+        "?since=2h&slower=true",
+    ],
+)
 def test_runs_are_not_counted_if_they_cannot_be(
     ask: Callable[..., FlaskClient], query: str
 ) -> None:
@@ -160,6 +218,7 @@ def test_without_a_history_there_is_no_list_but_live_runs(
 ) -> None:
     client = ask(seen=(make_ended(1, end=None),), history=None)
     assert "--no-history" in message(client.get("/api/v1/runs"), 404)
+    assert "--no-history" in message(client.get("/api/v1/pipelines/summary"), 404)
     assert client.get("/api/v1/runs/17").get_json()["live"] is True
     assert message(client.get("/api/v1/runs/last"), 404).startswith("there is no run last")
 

@@ -87,6 +87,13 @@ def test_a_run_that_was_seen_in_part_is_marked() -> None:
     assert "partial, barrier" in table(replace(SUMMARY, partial=True))
 
 
+def test_a_run_that_is_far_from_its_usual_is_marked() -> None:
+    slow = replace(SUMMARY, wall=9.0, usual=4.0, slower=True)
+    assert table(slow).endswith("  ▲ slower: 2.2 × usual, barrier, cold-run")
+    assert "! slower: 2.2 x usual" in table(slow, ascii_only=True)
+    assert "usual" not in table(replace(slow, wall=5.0, slower=False))
+
+
 def test_what_is_not_known_is_a_dash() -> None:
     line = table(replace(SUMMARY, overlap=None, cache=None, findings=())).splitlines()[1]
     assert line.split()[-1] == "-"
@@ -287,6 +294,22 @@ def test_runs_filters(pipelined: Callable[..., str]) -> None:
     assert since["next"] == make_ended(3).id
 
 
+def test_runs_are_filtered_by_duration_level_and_what_is_usual(
+    pipelined: Callable[..., str], recorded: Path
+) -> None:
+    job = make_ended(50, "job.sh|tee", wall=600.0)
+    usual = [make_ended(n, "zcat|sort", wall=2.0) for n in range(10, 30, 4)]
+    record(recorded, job, make_inside(job, 60), *usual, make_ended(40, "zcat|sort", wall=5.0))
+
+    def ids(*words: str) -> list[str]:
+        return [run["id"] for run in json.loads(pipelined("runs", *words, "--json"))["runs"]]
+
+    assert ids("--min-duration", "1m") == [job.id]
+    assert make_inside(job, 60).id not in ids("--top-level")
+    assert ids("--slower") == [make_ended(40).id]
+    assert "▲ slower: 2.5 × usual" in pipelined("runs", "--slower")
+
+
 def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
     assert pipelined("runs", "--unit", "no.service") == "no finished run matches\n"
     assert json.loads(pipelined("runs", "--unit", "no.service", "--json"))["runs"] == []
@@ -297,6 +320,10 @@ def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
     [
         (("runs", "--since", "soon"), 2, "--since: 'soon' is not a moment such as 2h"),
         (("runs", "--limit", "0"), 2, "--limit"),
+        (("runs", "--min-duration", "long"), 2, "--min-duration: 'long' is not a duration such"),
+        (("pipelines", "--since", "soon"), 2, "--since: 'soon' is not a moment such as 2h"),
+        (("pipelines", "--sort", "name"), 2, "--sort"),
+        (("pipelines", "--state-directory", "/none"), 1, "there is no history in /none"),
         (("runs", "--state-directory", "/none"), 1, "there is no history in /none"),
         (("show", "99"), 1, "there is no run 99; pipelined runs lists"),
         (("show", "17"), 1, "several runs begin with 17"),

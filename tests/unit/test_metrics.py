@@ -84,6 +84,7 @@ class FakeTotals:
     run_seconds: float = 12.5
     last_run_seconds: float | None = 3.5
     last_run_end: float | None = 1_700_000_000.25
+    last_usual_ratio: float | None = 1.75
     levels: tuple[float, ...] = (1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5)
     disk_overlapped_seconds: float = 0.75
     disk_alone_seconds: float = 0.5
@@ -188,6 +189,7 @@ def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
         ("pipelined_run_seconds_total", KEYS, 12.5),
         ("pipelined_last_run_seconds", KEYS, 3.5),
         ("pipelined_last_run_end_timestamp_seconds", KEYS, 1_700_000_000.25),
+        ("pipelined_last_run_usual_ratio", KEYS, 1.75),
         ("pipelined_level_seconds_total", {**KEYS, "level": "0"}, 1.0),
         ("pipelined_level_seconds_total", {**KEYS, "level": "2"}, 3.0),
         ("pipelined_level_seconds_total", {**KEYS, "level": "8+"}, 0.5),
@@ -433,7 +435,7 @@ def test_exec_failures_are_absent_if_no_hook_sees_them() -> None:
 
 
 def test_last_run_is_absent_until_a_run_has_ended() -> None:
-    first = replace(FakeTotals(), last_run_seconds=None, last_run_end=None)
+    first = replace(FakeTotals(), last_run_seconds=None, last_run_end=None, last_usual_ratio=None)
     found = names(scrape(MeasuredObserver({CAT_AWK: first})))
     assert not {name for name in found if name.startswith("pipelined_last_run")}
 

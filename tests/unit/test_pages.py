@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,17 @@ from flask.testing import FlaskClient
 import pipelined
 from pipelined.errors import UserError
 from pipelined.history.history import StoredRun, Summary
-from pipelined.runs import LEVELS
+from pipelined.history.pipeline_query import SORTS
+from pipelined.history.pipelines import (
+    NO_PIPELINES,
+    Bar,
+    Pipelines,
+    PipelineSummary,
+    TopFinding,
+)
+from pipelined.history.rollup import Sums
+from pipelined.model.ledger import OTHER
+from pipelined.runs import LEVELS, Series
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run, three_runs
@@ -50,11 +62,21 @@ class FakeHistory:
     def __init__(self) -> None:
         self.rows = [summary(2), summary(1)]
         self.stored: dict[str, StoredRun] = {}
+        self.hidden_runs = 0
+        self.found = NO_PIPELINES
         self.asked: dict[str, Any] = {}
 
     def runs(self, **asked: Any) -> list[Summary]:
-        self.asked = {name: value for name, value in asked.items() if value is not None}
+        given = {name: value for name, value in asked.items() if value is not None}
+        self.asked = {name: value for name, value in given.items() if value is not False}
         return self.rows[: asked["limit"]]
+
+    def hidden(self, **asked: Any) -> int:
+        return min(self.hidden_runs, asked["most"])
+
+    def pipelines(self, **asked: Any) -> Pipelines:
+        self.asked = {name: value for name, value in asked.items() if value is not None}
+        return self.found
 
     def run(self, which: str) -> StoredRun:
         return self.stored[which]
@@ -100,7 +122,7 @@ class Outline(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-PATHS = ["/", "/history", "/run/run-3", "/run/run-2", "/compare?a=run-1&b=run-2"]
+PATHS = ["/", "/history", "/pipelines", "/run/run-3", "/run/run-2", "/compare?a=run-1&b=run-2"]
 
 
 # -- every page
@@ -258,6 +280,108 @@ def test_a_search_stays_in_its_form(client: FlaskClient) -> None:
     assert values["pipeline"] == "cat|awk"
 
 
+def test_short_and_nested_runs_are_hidden_unless_something_is_searched_for(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    for query, hiding in (
+        ("", {"min_duration": 0.1, "top_level": True}),
+        ("?since=2h", {"min_duration": 0.1, "top_level": True}),
+        ("?min_duration=2s", {"min_duration": 2.0, "top_level": True}),
+        ("?min_duration=&top_level=", {"min_duration": 0.1, "top_level": True}),
+        ("?min_duration=0&top_level=false", {"min_duration": 0.0}),
+        ("?finding=barrier", {"finding": "barrier"}),
+        ("?slower=true&top_level=true", {"slower": True, "top_level": True}),
+    ):
+        page(client, f"/history{query}")
+        del history.asked["limit"]
+        history.asked.pop("since", None)
+        assert history.asked == hiding, query
+
+
+def test_a_search_in_the_form_hides_nothing(client: FlaskClient, history: FakeHistory) -> None:
+    outline = Outline(page(client, "/history"))
+    fields = {str(field["name"]): field.get("value") or "" for field in outline.all("input")}
+    sent = {name: text for name, text in fields.items() if name not in ("slower", "run")}
+    assert set(sent.values()) == {""}
+    client.get("/history", query_string=sent | {"pipeline": "a|b", "top_level": ""})
+    assert history.asked == {"pipeline": "a|b", "limit": 51}
+
+
+def test_what_is_hidden_is_counted_and_one_click_away(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.hidden_runs = 1234
+    text = page(client, "/history?since=2h&before=17")
+    assert "Not listed: 1,234 runs that lie in another or took less than 100ms." in text
+    (all_of_them,) = (
+        link["href"]
+        for link in Outline(text).all("a")
+        if "top_level=false" in (link.get("href") or "")
+    )
+    assert all_of_them == "/history?since=2h&min_duration=0&top_level=false"
+    assert 'id="hidden"' not in page(client, all_of_them)
+    history.hidden_runs = 10**6
+    assert "more than 10,000 runs that" in page(client, "/history")
+    history.hidden_runs = 1
+    assert "1 run that" in page(client, "/history")
+
+
+def test_a_history_whose_every_run_is_hidden_is_not_empty(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows, history.hidden_runs = [], 5
+    text = page(client, "/history")
+    assert "No other run matches." in text
+    assert "No run is stored yet" not in text
+
+
+def test_a_run_that_is_far_from_its_usual_is_marked_with_a_sign_and_words(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [summary(1, wall=9.0, usual=4.0, slower=True)]
+    assert "▲ slower: 2.2 × usual" in page(client, "/history")
+    history.rows = [summary(1, wall=5.0, usual=4.0, slower=False)]
+    assert "usual</span>" not in page(client, "/history")
+
+
+@pytest.mark.parametrize("path", ["/history", "/pipelines"])
+def test_a_time_is_a_click_away_and_keeps_the_search(client: FlaskClient, path: str) -> None:
+    links = Outline(page(client, f"{path}?since=1h&{SEARCHES[path]}&until=")).all("a")
+    ranges = [link for link in links if str(link["href"]).startswith(f"{path}?{SEARCHES[path]}&s")]
+    assert [link["href"] for link in ranges if link.get("aria-current")] == [
+        f"{path}?{SEARCHES[path]}&since=1h"
+    ]
+    assert len(ranges) >= 5
+    for link in ranges:
+        assert client.get(str(link["href"]), headers=BROWSER).status_code == 200
+
+
+#: A search that both pages have, as it is in a link.
+SEARCHES = {"/history": "unit=u", "/pipelines": "search=u"}
+
+
+@pytest.mark.parametrize(
+    ("hour", "since", "until"),
+    [
+        (2, "2026-11-22+20:00", "2026-11-23+08:00"),
+        (12, "2026-11-22+20:00", "2026-11-23+08:00"),
+        (21, "2026-11-23+20:00", "2026-11-24+08:00"),
+    ],
+)
+def test_last_night_is_the_one_that_began_last(
+    client: FlaskClient, monkeypatch: pytest.MonkeyPatch, hour: int, since: str, until: str
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Clock:
+            return cls(2026, 11, 23, hour, 30)
+
+    monkeypatch.setattr("pipelined.web.recorded_pages.datetime", Clock)
+    text = page(client, "/history")
+    assert f"since={since}&amp;until={until}" in text
+    assert "since=2026-11-23&#34;" in text or 'since=2026-11-23"' in text
+
+
 def test_older_runs_are_a_link_away_and_so_are_the_newest(
     client: FlaskClient, history: FakeHistory
 ) -> None:
@@ -338,6 +462,151 @@ def test_a_history_that_cannot_be_read_says_why(
     assert "run-3" in page(client, "/run/run-3")
 
 
+# -- the pipelines
+
+PIPELINE = PipelineSummary(
+    id="1",
+    series=Series("cat|awk", nested=False, unit="nightly.service"),
+    start=START,
+    end=START + 7200,
+    sums=Sums(runs=1200, wall=600.0, cpu=500.0, not_overlapped=450.0, longest=9.0, examined=1200),
+    median=0.5,
+    p95=2.0,
+    exact=True,
+    trend=(Bar(START, 1000, 100.0), Bar(START + 3600, 200, 500.0)),
+    bottleneck="awk: CPU",
+    bottleneck_share=0.9,
+    finding=TopFinding("barrier", 7, 120.0),
+    last=summary(1, wall=9.0, usual=4.0, slower=True),
+)
+
+
+def pipelines(*listed: PipelineSummary, matching: int | None = None) -> Pipelines:
+    return Pipelines(START, START + 7200, 3600.0, matching or len(listed), listed)
+
+
+def test_a_pipeline_is_listed_with_what_it_cost(client: FlaskClient, history: FakeHistory) -> None:
+    history.found = pipelines(PIPELINE)
+    text = page(client, "/pipelines")
+    for shown in (
+        "1,200<",
+        "10 min 0 s",
+        "8 min 20 s",
+        "7 min 30 s (75 %)",
+        "0.50 s",
+        "▲ slower: 2.2 × usual",
+        "awk: CPU (90 %)",
+        "≤ 2 min 0 s",
+        "a bar is an hour",
+        "UTC</time> on.",
+    ):
+        assert shown in text, shown
+    outline = Outline(text)
+    assert {"href": "/findings#barrier"} in outline.all("a")
+    assert {"href": f"/run/{PIPELINE.last.id if PIPELINE.last else ''}"} in outline.all("a")
+    assert [(bar["height"], bar["y"]) for bar in outline.all("rect")] == [
+        ("1.0", "19.0"),
+        ("20.0", "0.0"),
+    ]
+    assert "≈" not in text
+    assert re.search(
+        r"UTC</time> to <time[^>]*>[^<]* UTC</time>\.", page(client, "/pipelines?until=1h")
+    )
+
+
+def test_the_name_of_a_pipeline_leads_to_its_runs_of_that_time(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.found = pipelines(PIPELINE)
+    (link,) = (
+        link["href"]
+        for link in Outline(page(client, "/pipelines?since=2h")).all("a")
+        if link.get("class") == "signature"
+    )
+    assert link == "/history?pipeline=cat%7Cawk&unit=nightly.service&since=2h"
+    assert client.get(link, headers=BROWSER).status_code == 200
+
+
+def test_estimated_percentiles_are_marked(client: FlaskClient, history: FakeHistory) -> None:
+    history.found = pipelines(replace(PIPELINE, exact=False))
+    text = page(client, "/pipelines")
+    assert "≈ 0.50 s" in text
+    assert "within a factor of 2" in text
+
+
+def test_what_is_not_known_of_a_pipeline_is_blank(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.found = pipelines(
+        replace(
+            PIPELINE,
+            series=Series(OTHER, nested=True, unit="-"),
+            bottleneck=None,
+            bottleneck_share=None,
+            finding=None,
+            last=None,
+        )
+    )
+    text = page(client, "/pipelines")
+    assert "not counted apart" in text
+    assert not [link for link in Outline(text).all("a") if link.get("class") == "signature"]
+
+
+def test_a_nested_pipeline_names_the_one_around_it(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    last = summary(2, nested=True, parent_pipeline="job.sh|tee")
+    inner = replace(PIPELINE, id="2", series=Series("seq|wc", True, "u"), last=last)
+    outer = replace(PIPELINE, id="3", series=Series("job.sh|tee", False, "u"))
+    history.found = pipelines(replace(inner, parent="3"), outer)
+    depths = [row["data-depth"] for row in Outline(page(client, "/pipelines")).all("th")[12:]]
+    assert depths == ["0", "1"]
+    history.found = pipelines(inner)
+    assert '<span class="inside"> inside job.sh|tee' in page(client, "/pipelines")
+
+
+def test_pipelines_are_those_of_a_week_unless_asked_otherwise(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    page(client, "/pipelines")
+    since = history.asked.pop("since")
+    assert time.time() - since == pytest.approx(7 * 86400, abs=60)
+    assert history.asked == {"sort": "wall", "limit": 50}
+    page(client, "/pipelines?since=&sort=slower&search=awk&until=&limit=200")
+    assert history.asked == {"sort": "slower", "search": "awk", "limit": 200}
+
+
+def test_more_pipelines_are_a_click_away(client: FlaskClient, history: FakeHistory) -> None:
+    history.found = pipelines(PIPELINE, matching=80)
+    text = page(client, "/pipelines?sort=cpu")
+    assert "1 of 80 pipelines, by CPU time" in text
+    assert {"href": "/pipelines?sort=cpu&limit=80"} in Outline(text).all("a")
+
+
+def test_a_wrong_field_of_the_pipelines_is_named(client: FlaskClient) -> None:
+    answer = client.get("/pipelines?sort=name", headers=BROWSER)
+    assert answer.status_code == 400
+    assert "none of wall, cpu, not-overlapped, runs, slower" in answer.text
+
+
+def test_without_pipelines_the_page_says_so(client: FlaskClient) -> None:
+    assert "No pipeline ran in this time." in page(client, "/pipelines")
+    assert "No pipeline matches." in page(client, "/pipelines?search=x")
+
+
+def test_without_a_history_the_page_of_pipelines_says_how_to_turn_it_on(
+    observer: FakeObserver,
+) -> None:
+    app = create_app(observer, host=HOST)  # type: ignore[arg-type]
+    assert "--history" in page(app.test_client(), "/pipelines")
+
+
+def test_every_sort_has_words(client: FlaskClient) -> None:
+    options = Outline(page(client, "/pipelines?sort=runs")).all("option")
+    assert [option["value"] for option in options] == list(SORTS)
+    assert [option["value"] for option in options if "selected" in option] == ["runs"]
+
+
 # -- one run
 
 
@@ -394,7 +663,9 @@ def test_names_are_shown_as_text_and_never_run(
     ill = run(7, f"cat|{HOSTILE.replace('|', '')}", live=False)
     observer.seen.append(ill)
     history.rows = [summary(7, pipeline=HOSTILE, unit=HOSTILE, bottleneck=HOSTILE)]
-    for path in ("/history", "/run/run-7", "/compare?a=run-7&b=run-7"):
+    one = replace(PIPELINE, series=Series(HOSTILE, False, HOSTILE), bottleneck=HOSTILE)
+    history.found = pipelines(one)
+    for path in ("/history", "/pipelines", "/run/run-7", "/compare?a=run-7&b=run-7"):
         text = page(client, path)
         assert "<img" not in text
         assert "onerror" in text

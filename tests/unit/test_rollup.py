@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelined.history.migrations import MIGRATIONS
-from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums
-from pipelined.history.tables import SUMMED, Rollup
+from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums, bottleneck_label
+from pipelined.history.tables import ROLLUP_ROW_BYTES, SUMMED, Rollup
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
@@ -100,6 +100,22 @@ def test_the_lightest_of_what_waits_are_merged() -> None:
     assert len(waiting.rows) <= 11
     assert (0, Series("nightly|gzip", False, "u")) in waiting.rows
     assert waiting.rows[0, Series(OTHER, False, "-")].runs > 900
+
+
+@pytest.mark.parametrize(
+    ("brief", "label"),
+    [
+        ("sort: CPU 97 %", "sort: CPU"),
+        ("sort (stage 2): full pipe <1 %", "sort (stage 2): full pipe"),
+        ("4 × bash: children 60 %", "bash: children"),
+        ("sort (pid 71, one of 2): disk 60 %", "sort: disk"),
+        ("-", "-"),
+    ],
+)
+def test_a_bottleneck_is_counted_without_what_differs_from_run_to_run(
+    brief: str, label: str
+) -> None:
+    assert bottleneck_label(brief) == label
 
 
 # -- the tables
@@ -194,6 +210,24 @@ def test_findings_of_a_run_whose_row_was_merged_are_counted(connection: sqlite3.
     rollup = Rollup(connection, 1_000_000)
     rollup.add(pending([(OTHER, True, 1, 0.5)]).rows)
     connection.execute("UPDATE pipelines SET unit = '-'")
-    rollup.examine(1, 99, True, ["cold-run"])
+    rollup.examine(1, 99, True, [("cold-run", 2.5)])
+    rollup.add_bottleneck(1, 99, "sort: CPU", 0.5)
     sums = read(connection)[1, OTHER, True]
     assert (sums.examined, sums.findings) == (2, {"cold-run": 1})
+    assert connection.execute("SELECT seconds FROM rollup_findings").fetchall() == [(2.5,)]
+    assert connection.execute("SELECT * FROM rollup_bottlenecks").fetchall() == []
+
+
+def test_a_row_takes_about_as_much_as_it_is_counted_for(connection: sqlite3.Connection) -> None:
+    rollup = Rollup(connection, 1e12)
+    hours, pipelines = range(470_000, 470_050), 100
+    for hour in hours:
+        rollup.add(pending([(f"cat|tool{n}", False, hour, 9.1 * n) for n in range(pipelines)]).rows)
+        for key in range(1, pipelines + 1):
+            rollup.examine(hour, key, False, [("barrier", 1.5)])
+            rollup.add_bottleneck(hour, key, "sort: CPU", 9.1)
+    tables = connection.execute(
+        "SELECT sum(pgsize) FROM dbstat WHERE name GLOB 'rollup*' AND aggregate = TRUE"
+    ).fetchone()
+    rows = len(hours) * pipelines
+    assert 0.6 * ROLLUP_ROW_BYTES < tables[0] / rows < 1.15 * ROLLUP_ROW_BYTES

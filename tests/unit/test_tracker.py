@@ -22,8 +22,8 @@ from pipelined.kernel.records import (
     StageRecord,
 )
 from pipelined.model.ledger import OTHER
-from pipelined.model.tracker import Finished, Model, SeriesUse
-from pipelined.runs import LEVELS, STATES
+from pipelined.model.tracker import Finished, Model, SeriesUse, Totals
+from pipelined.runs import LEVELS, STATES, Series
 from pipelined.web.pipeline_metrics import series_count
 
 UNIX = 1_000_000.0
@@ -379,6 +379,27 @@ def test_past_the_budget_totals_are_folded_and_runs_keep_their_names() -> None:
     assert totals[OTHER].last_run_seconds is None
     assert {run.series.pipeline for run in watched.runs()} == {"cat|wc", "seq|sort"}
     assert watched.series_use() == SeriesUse(10, 10, 1, pytest.approx(2.375, rel=1e-3))
+
+
+def test_a_run_that_was_compared_is_in_the_totals_and_in_the_budget() -> None:
+    def series_of(totals: Totals) -> int:
+        return 10 if totals.last_usual_ratio is None else 11
+
+    watched = model(max_series=100, series_of=series_of)
+    watched.update([group(end=105.0)], 107.0)
+    ((series, _),) = watched.totals().items()
+    for ratio, used in ((1.5, 11), (None, 10), (0.5, 11)):
+        watched.compared(series, ratio)
+        watched.update([], 108.0)
+        assert watched.totals()[series].last_usual_ratio == ratio
+        assert watched.series_use().used == used
+
+
+def test_a_run_without_totals_of_its_own_is_not_compared() -> None:
+    watched = model(max_series=10, series_of=lambda _: 10)
+    watched.update([group(end=105.0)], 107.0)
+    watched.compared(Series("seq|sort", nested=False, unit="u"), 2.0)
+    assert [totals.last_usual_ratio for totals in watched.totals().values()] == [None]
 
 
 def test_totals_of_a_retired_pipeline_move_into_other_whole() -> None:

@@ -15,7 +15,7 @@ from pipelined.commands.report_output import color_option, open_console
 if TYPE_CHECKING:
     from pipelined.history.history import CountedRuns, History
 
-__all__ = ["list_runs", "open_history", "show", "state_directory_option"]
+__all__ = ["as_moment", "list_runs", "open_history", "show", "state_directory_option"]
 
 state_directory_option = click.option(
     "--state-directory",
@@ -31,6 +31,7 @@ state_directory_option = click.option(
 Examples:
   sudo pipelined runs
   sudo pipelined runs --since 2h --command sort
+  sudo pipelined runs --since 7d --slower --min-duration 1m
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
 
 Reads the history directly: the daemon need not run. The run that started last comes first;
@@ -47,6 +48,13 @@ below it, indented, what ran inside it. Equal ones are one line, unless --pipeli
 )
 @click.option("--until", metavar="WHEN", help="Started before.")
 @click.option(
+    "--min-duration",
+    metavar="DURATION",
+    help="Runs that took at least so long, such as 500ms or 2m.",
+)
+@click.option("--top-level", is_flag=True, help="Only runs that lie in no other run.")
+@click.option("--slower", is_flag=True, help="Only runs that were slower than usual.")
+@click.option(
     "--limit",
     metavar="COUNT",
     type=click.IntRange(1, 100_000),
@@ -61,13 +69,18 @@ def list_runs(
     state_directory: Path | None,
     since: str | None,
     until: str | None,
+    min_duration: str | None,
     limit: int,
     as_json: bool,
     color: str,
     **searched: Any,
 ) -> None:
     """List finished runs that the daemon has recorded."""
-    searched |= {"since": _moment("--since", since), "until": _moment("--until", until)}
+    searched |= {
+        "since": as_moment("--since", since),
+        "until": as_moment("--until", until),
+        "min_duration": _as_duration("--min-duration", min_duration),
+    }
     history = open_history(state_directory)
     counted = _counted(history, searched)
     if as_json:
@@ -108,21 +121,31 @@ def list_runs(
 def _counted(history: History, searched: dict[str, Any]) -> CountedRuns | None:
     """How many runs there were; None if they cannot be searched by what is given.
 
-    The commands and findings of a run that is not stored are not known.
+    Of a run that is not stored the commands and findings are not known, nor how long it took.
     """
-    if searched["finding"] or searched["command"]:
+    if any(searched[name] for name in ("finding", "command", "min_duration", "slower")):
         return None
     known = {name: searched[name] for name in ("pipeline", "unit", "since", "until")}
     return history.counted(**known)
 
 
-def _moment(flag: str, text: str | None) -> float | None:
+def as_moment(flag: str, text: str | None) -> float | None:
+    """Unix time of what the option `flag` was given. Raises click.UsageError."""
     from pipelined.history.history import moment
 
     try:
         return None if text is None else moment(text)
     except ValueError as error:
         raise click.UsageError(f"{flag}: {error}") from None
+
+
+def _as_duration(flag: str, text: str | None) -> float | None:
+    from pipelined.config import parse_duration
+
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise click.UsageError(f"{flag}: {text!r} is not {error}") from None
 
 
 def open_history(state_directory: Path | None) -> History:

@@ -29,11 +29,12 @@ from pipelined.daemon.systemd import Supervisor
 from pipelined.errors import UserError
 from pipelined.http_port.listening import listen
 from pipelined.malloc import hold_little
+from pipelined.runs import Series
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from pipelined.history.history import History
+    from pipelined.history.history import History, Summary
     from pipelined.http_port.server import HttpServer
     from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.model.tracker import Finished, Totals
@@ -121,6 +122,7 @@ def serve(
             )
             out.flush()
             if history:  # runs not written yet are written when every hook is detached
+                history.on_stored = partial(_compared, observer)
                 at_last.enter_context(history)
             supervisor.ready(_status(observer))
             attach_later()
@@ -343,6 +345,12 @@ def _observer(config: Config, served: Callable[[], _Served]) -> Observer:
         return series_count(totals)
 
     return Observer.open(config, wait=False, on_finished=put, series_of=series_of)
+
+
+def _compared(observer: Observer, stored: Summary) -> None:
+    """A run is stored: the metrics have how it compares with what is usual."""
+    series = Series(stored.pipeline, stored.nested, stored.unit)
+    observer.compared(series, stored.usual_ratio)
 
 
 @contextmanager

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pipelined.errors import UserError, why
-from pipelined.history.database import BUSY_TIMEOUT, COLUMN_LIST, FILE_NAME, Row, is_damage
+from pipelined.history.database import BUSY_TIMEOUT, COLUMN_LIST, COLUMNS, FILE_NAME, Row, is_damage
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.rollup import HOUR, Counted, Sums
 from pipelined.history.tables import SUMMED
@@ -37,6 +38,12 @@ class Query:
     """Started then or later (Unix time)."""
     until: float | None = None
     """Started before."""
+    min_duration: float | None = None
+    """Took at least so many seconds."""
+    top_level: bool = False
+    """Lies in no other run."""
+    slower: bool = False
+    """Was slower than usual."""
     before: str | None = None
     """Listed after the run with this id, which may be gone."""
 
@@ -56,6 +63,12 @@ class Period:
 _SUMS = ", ".join(f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED)
 
 
+#: A run is read only if what the index has of it matches: it is a tenth of the size.
+_LISTED = "runs INDEXED BY runs_listed"
+#: One parameter, however many keys.
+_AMONG = "pipeline IN (SELECT value FROM json_each(?))"
+
+
 class NoHistoryError(UserError):
     """There is no file to read, or it is not made yet."""
 
@@ -68,37 +81,32 @@ class Archive:
 
     def rows(self, query: Query, limit: int) -> list[Row]:
         """The runs that match, newest start first."""
-        where, values = _matching(
-            {
-                "pipeline = ?": query.pipeline,
-                "unit = ?": query.unit,
-                "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.finding,
-                "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.command,
-                "start >= ?": query.since,
-                "start < ?": query.until,
-                # Ids begin with the start, so they are in its order.
-                "id < ?": query.before,
-            }
-        )
+        where, values = _searched(query)
         rows = self._read(
-            f"SELECT {COLUMN_LIST} FROM runs WHERE {where} ORDER BY id DESC LIMIT ?",
+            f"SELECT {COLUMN_LIST} FROM {_LISTED} WHERE {where} ORDER BY id DESC LIMIT ?",
             (*values, limit),
         )
         return [Row.read(cells) for cells in rows]
 
+    def hidden(self, query: Query, most: int) -> int:
+        """How many runs do not match only because they are too short, or nested.
+
+        At most `most` are counted.
+        """
+        hiding = Query(min_duration=query.min_duration, top_level=query.top_level)
+        rest = replace(query, min_duration=None, top_level=False, before=None)
+        (where, values), (shown, limits) = _searched(rest), _searched(hiding)
+        rows = self._read(
+            f"SELECT count(*) FROM (SELECT 1 FROM {_LISTED} WHERE {where} AND NOT ({shown})"
+            " LIMIT ?)",
+            (*values, *limits, most),
+        )
+        return int(rows[0][0])
+
     def rollup(self, period: Period) -> list[Counted]:
         """Sums over the runs of each pipeline that ended in the period; most wall time first."""
+        found = self.counted(period)
         where, values = _of(period)
-        rows = self._read(
-            "SELECT p.key, p.pipeline, nested, unit, sums.* FROM"
-            f" (SELECT {_SUMS}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
-            " JOIN pipelines AS p USING (key)",
-            values,
-        )
-        found = {
-            key: Counted(Series(pipeline, bool(nested), unit), Sums.read(cells))
-            for key, pipeline, nested, unit, *cells, _ in rows
-        }
         findings = self._read(
             "SELECT pipeline, finding, sum(runs) FROM rollup_findings"
             f" WHERE {where} GROUP BY pipeline, finding",
@@ -108,6 +116,100 @@ class Archive:
             if key in found:  # the second statement may see a later state of the file
                 found[key].sums.findings[finding] = runs
         return sorted(found.values(), key=lambda row: -row.sums.wall)
+
+    def counted(self, period: Period) -> dict[int, Counted]:
+        """The same without findings, by the key of the pipeline."""
+        where, values = _of(period)
+        rows = self._read(
+            "SELECT p.key, p.pipeline, nested, unit, sums.* FROM"
+            f" (SELECT {_SUMS}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
+            " JOIN pipelines AS p USING (key)",
+            values,
+        )
+        return {
+            key: Counted(Series(pipeline, bool(nested), unit), Sums.read(cells))
+            for key, pipeline, nested, unit, *cells, _ in rows
+        }
+
+    def first_hour(self) -> int | None:
+        """The first hour in which a run ended that is counted; None: there is none."""
+        hour = self._read("SELECT min(hour) FROM rollup", ())[0][0]
+        return None if hour is None else int(hour)
+
+    def bars(
+        self, period: Period, keys: Iterable[int], first: int, step: int
+    ) -> dict[int, dict[int, tuple[int, float]]]:
+        """Runs and their wall seconds, by pipeline and by spans of `step` hours from `first` on."""
+        where, values = _of(period, keys)
+        rows = self._read(
+            "SELECT pipeline, (hour - ?) / ? AS bar, sum(runs), sum(wall)"
+            f" FROM rollup WHERE {where} GROUP BY pipeline, bar",
+            (first, step, *values),
+        )
+        found: dict[int, dict[int, tuple[int, float]]] = {}
+        for key, bar, runs, wall in rows:
+            found.setdefault(key, {})[bar] = (runs, wall)
+        return found
+
+    def bottlenecks(self, period: Period, keys: Iterable[int]) -> dict[int, dict[str, float]]:
+        """Wall seconds of examined runs by what held them back, by pipeline."""
+        where, values = _of(period, keys)
+        rows = self._read(
+            "SELECT pipeline, bottleneck, sum(wall) FROM rollup_bottlenecks"
+            f" WHERE {where} GROUP BY pipeline, bottleneck",
+            values,
+        )
+        found: dict[int, dict[str, float]] = {}
+        for key, bottleneck, wall in rows:
+            found.setdefault(key, {})[bottleneck] = wall
+        return found
+
+    def findings(
+        self, period: Period, keys: Iterable[int]
+    ) -> dict[int, dict[str, tuple[int, float]]]:
+        """Examined runs with a finding, and the sum of its bounds, by pipeline and its id."""
+        where, values = _of(period, keys)
+        rows = self._read(
+            "SELECT pipeline, finding, sum(runs), sum(seconds) FROM rollup_findings"
+            f" WHERE {where} GROUP BY pipeline, finding",
+            values,
+        )
+        found: dict[int, dict[str, tuple[int, float]]] = {}
+        for key, finding, runs, seconds in rows:
+            found.setdefault(key, {})[finding] = (runs, seconds)
+        return found
+
+    def durations(self, period: Period, keys: Iterable[int]) -> dict[int, list[float]]:
+        """Wall seconds of each stored run that ended in the period, by pipeline."""
+        where, values = _stored_of(period, keys)
+        rows = self._read(f"SELECT pipeline, wall FROM runs_of_pipelines WHERE {where}", values)
+        found: dict[int, list[float]] = {}
+        for key, wall in rows:
+            found.setdefault(key, []).append(wall)
+        return found
+
+    def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Row]:
+        """The stored run of each pipeline that ended last in the period."""
+        columns = ", ".join(f"runs.{name}" for name in COLUMNS)
+        rows = self._of_last_runs(columns, period, keys)
+        return {key: Row.read(cells) for key, *cells in rows}
+
+    def usual_ratios(self, period: Period, keys: Iterable[int]) -> dict[int, float]:
+        """How many times as long as usual these runs took, as far as that is known."""
+        rows = self._of_last_runs("runs.wall / runs.usual", period, keys)
+        return {key: ratio for key, ratio in rows if ratio is not None}
+
+    def _of_last_runs(
+        self, columns: str, period: Period, keys: Iterable[int]
+    ) -> Sequence[tuple[Any, ...]]:
+        where, values = _stored_of(period)
+        return self._read(
+            f"SELECT last.pipeline, {columns} FROM"
+            " (SELECT value AS pipeline, (SELECT run FROM runs_of_pipelines"
+            f" WHERE pipeline = value AND {where} ORDER BY end DESC, run DESC LIMIT 1) AS run"
+            " FROM json_each(?)) AS last JOIN runs ON runs.key = last.run",
+            (*values, json.dumps(list(keys))),
+        )
 
     def totals(self, period: Period) -> tuple[Sums, Sums]:
         """Sums over all top-level runs that ended in the period, and over all nested ones.
@@ -139,8 +241,8 @@ class Archive:
         """How many runs that ended in the period are stored singly: top-level ones, nested ones."""
         where, values = _matching(
             {
-                "r.end >= ?": None if period.since is None else period.since * HOUR,
-                "r.end < ?": None if period.until is None else period.until * HOUR,
+                "r.end >= ?": _seconds(period.since),
+                "r.end < ?": _seconds(period.until),
                 "p.pipeline = ?": period.pipeline,
                 "p.unit = ?": period.unit,
             }
@@ -223,16 +325,52 @@ class Archive:
         )
 
 
-def _of(period: Period) -> tuple[str, list[Any]]:
-    """The same for rows of the roll-up."""
+def _searched(query: Query) -> tuple[str, list[Any]]:
+    """The condition of a list of runs, and its values."""
+    return _matching(
+        {
+            "pipeline = ?": query.pipeline,
+            "unit = ?": query.unit,
+            "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.finding,
+            "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.command,
+            "start >= ?": query.since,
+            "start < ?": query.until,
+            "wall >= ?": query.min_duration,
+            "nested = ?": 0 if query.top_level else None,
+            "slower = ?": 1 if query.slower else None,
+            # Ids begin with the start, so they are in its order.
+            "id < ?": query.before,
+        }
+    )
+
+
+def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:
+    """The same for rows of the roll-up; with `keys`, only those of these pipelines."""
     return _matching(
         {
             "hour >= ?": period.since,
             "hour < ?": period.until,
             "pipeline IN (SELECT key FROM pipelines WHERE pipeline = ?)": period.pipeline,
             "pipeline IN (SELECT key FROM pipelines WHERE unit = ?)": period.unit,
+            _AMONG: None if keys is None else json.dumps(list(keys)),
         }
     )
+
+
+def _stored_of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:
+    """The same for `runs_of_pipelines`."""
+    return _matching(
+        {
+            "end >= ?": _seconds(period.since),
+            "end < ?": _seconds(period.until),
+            _AMONG: None if keys is None else json.dumps(list(keys)),
+        }
+    )
+
+
+def _seconds(hour: int | None) -> int | None:
+    """Unix time at which an hour begins."""
+    return None if hour is None else hour * HOUR
 
 
 def _matching(conditions: Mapping[str, object]) -> tuple[str, list[object]]:

@@ -17,15 +17,16 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pipelined.history.migrations import MIGRATIONS, ROLLED_UP, WITH_PARENTS
+from pipelined.history.migrations import MIGRATIONS, ROLLED_UP, WITH_PARENTS, WITH_USUAL
 from pipelined.history.packing import stored_figures, stored_parent
-from pipelined.history.rollup import HOUR, Pending
+from pipelined.history.rollup import HOUR, Pending, bottleneck_label
 from pipelined.history.tables import ROLLUP_ROW_BYTES, Pipelines, Ranked, Ranking, Rollup
+from pipelined.history.usual import is_slower, usual
 from pipelined.runs import Series
 
 __all__ = [
@@ -53,7 +54,7 @@ _ROLLUP_SHARE, _ROLLUP_MOST = 0.15, 0.25
 #: While the files are too large, one run in so many is removed at a time, and at most so many.
 _MAKE_ROOM, _MOST_REMOVED = 50, 100
 #: What a run takes beside its bulk, with its places in the indexes (bytes).
-_ROW_BYTES = 600
+_ROW_BYTES = 650
 #: Rows of the roll-up that are collected before they are written, when a file is migrated.
 _MIGRATED_ROWS = 500
 #: Page cache of a connection (KiB): rows are written once and seldom read.
@@ -63,6 +64,9 @@ BUSY_TIMEOUT = 2.0
 
 #: How the type of a column differs between Python and SQLite: what it is written and read as.
 _BOOLEAN: dict[str, Callable[[Any], Any]] = {"read": bool}
+_MAYBE: dict[str, Callable[[Any], Any]] = {
+    "read": lambda cell: None if cell is None else bool(cell)
+}
 _WORDS: dict[str, Callable[[Any], Any]] = {
     "write": json.dumps,
     "read": lambda text: tuple(json.loads(text)),
@@ -92,6 +96,17 @@ class Row:
     parent: str | None = None
     """Id of the enclosing run, whose row may be gone or still to come."""
     parent_pipeline: str | None = None
+    read_bytes: int | None = None
+    """By all stages; None if an older version stored it in a form that cannot be read."""
+    usual: float | None = None
+    """Wall seconds that such a run usually took before it (`usual`); None: not known."""
+    slower: bool | None = field(default=None, metadata=_MAYBE)
+    """It was far from that; None: not known."""
+
+    @property
+    def usual_ratio(self) -> float | None:
+        """How many times as long as usual it took; None: not known."""
+        return self.wall / self.usual if self.usual else None
 
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Row:
@@ -119,6 +134,8 @@ class Details:
     commands: tuple[str, ...]
     run: bytes
     timeline: bytes
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """By id of a finding, what it could save at most (seconds), as far as that is known."""
 
     @property
     def size(self) -> int:
@@ -189,18 +206,24 @@ class Store(contextlib.AbstractContextManager["Store"]):
         with self._transaction():
             self._rollup.add(pending.rows)
 
-    def add(self, runs: Iterable[Details]) -> None:
+    def add(self, runs: Iterable[Details]) -> list[Row]:
         """Store runs, and make room for them. A run that is stored already is left as it is.
 
-        They are in the roll-up by then (`count`), but for their findings. Raises sqlite3.Error if
-        they cannot be stored; some of them may be stored nevertheless.
+        They are in the roll-up by then (`count`), but for their findings and bottlenecks. Returns
+        the rows that were stored, with what is usual for each. Raises sqlite3.Error if they cannot
+        be stored; some of them may be stored nevertheless.
         """
+        stored: list[Row] = []
         for batch in _batches(runs, self._log_bytes // _BATCH_SHARE):
+            batch.sort(key=lambda details: details.row.end)  # each is compared with those before
             with self._transaction():
-                self.rows += sum(map(self._insert, batch))
+                rows = [row for details in batch if (row := self._insert(details))]
+                self.rows += len(rows)
                 while self._make_room():
                     pass
             self._shrink()
+            stored += rows
+        return stored
 
     def trim(self) -> None:
         """Remove what is too old or too much."""
@@ -294,10 +317,13 @@ class Store(contextlib.AbstractContextManager["Store"]):
         for number in range(version, known):
             for statement in self._migrations[number].split(";"):
                 connection.execute(statement)
-            if number + 1 == ROLLED_UP:
-                self._roll_up(connection)
-            if number + 1 == WITH_PARENTS:
-                _enter_parents(connection)
+        # What fills the tables knows them as they are now.
+        if version < ROLLED_UP:
+            self._roll_up(connection)
+        if version < WITH_PARENTS:
+            _enter_parents(connection)
+        if version < WITH_USUAL:
+            self._compare(connection)
         connection.execute(f"PRAGMA user_version = {known}")
         connection.execute("COMMIT")
 
@@ -320,6 +346,26 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 rollup.add(pending.rows)
                 pending = Pending(2 * _MIGRATED_ROWS)
         rollup.add(pending.rows)
+
+    def _compare(self, connection: sqlite3.Connection) -> None:
+        """Enter what later runs are compared with, and the bottlenecks, of runs stored before."""
+        pipelines = Pipelines(connection)
+        rollup = Rollup(connection, self._max_bytes)
+        stored = connection.execute(
+            "SELECT key, pipeline, nested, unit, end, wall, partial, cache, bottleneck, run"
+            " FROM runs JOIN details USING (key)"
+        )
+        for key, pipeline, nested, unit, end, wall, partial, cache, bottleneck, run in stored:
+            its = pipelines.key(Series(pipeline, bool(nested), unit))
+            figures = stored_figures(run)
+            read_bytes = figures[2] if figures else None
+            connection.execute("UPDATE runs SET read_bytes = ? WHERE key = ?", (read_bytes, key))
+            connection.execute(
+                "UPDATE runs_of_pipelines SET cache = ?, read_bytes = ?"
+                " WHERE pipeline = ? AND end = ? AND run = ?",
+                (cache, None if partial else read_bytes, its, end, key),
+            )
+            rollup.add_bottleneck(int(end // HOUR), its, bottleneck_label(bottleneck), wall)
 
     def _set_aside(self, reason: _UnfitError) -> None:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._clock()))
@@ -351,23 +397,33 @@ class Store(contextlib.AbstractContextManager["Store"]):
             self._rollup.load()
             raise
 
-    def _insert(self, details: Details) -> int:
-        """Insert a run. Returns the number of rows inserted: 0 if the run is stored already."""
-        cells = (*details.row.cells, json.dumps(details.commands))
+    def _insert(self, details: Details) -> Row | None:
+        """Insert a run. Returns its row; None if the run is stored already."""
+        row = details.row
+        pipeline = self._pipelines.key(Series(row.pipeline, row.nested, row.unit))
+        # Of a partial run a part of its time is not known.
+        read_bytes = None if row.partial else row.read_bytes
+        if read_bytes is not None:
+            usually = usual(self._ranking.comparable(pipeline, row.end, row.cache, read_bytes))
+            row = replace(row, usual=usually, slower=is_slower(row.wall, usually))
+        cells = (*row.cells, json.dumps(details.commands))
         inserted = self._connection.execute(
             f"INSERT INTO runs ({COLUMN_LIST}, commands) VALUES ({', '.join('?' * len(cells))})"
             " ON CONFLICT (id) DO NOTHING",
             cells,
         )
-        if inserted.rowcount:
-            key, row = inserted.lastrowid or 0, details.row
-            self._connection.execute(
-                "INSERT INTO details VALUES (?, ?, ?)", (key, details.run, details.timeline)
-            )
-            pipeline = self._pipelines.key(Series(row.pipeline, row.nested, row.unit))
-            self._ranking.enter(Ranked(pipeline, row.end, key, row.wall, details.size))
-            self._rollup.examine(int(row.end // HOUR), pipeline, row.nested, row.findings)
-        return inserted.rowcount
+        if not inserted.rowcount:
+            return None
+        key, hour = inserted.lastrowid or 0, int(row.end // HOUR)
+        self._connection.execute(
+            "INSERT INTO details VALUES (?, ?, ?)", (key, details.run, details.timeline)
+        )
+        ranked = Ranked(pipeline, row.end, key, row.wall, details.size)
+        self._ranking.enter(ranked, row.cache, read_bytes)
+        bounds = [(finding, details.bounds.get(finding, 0.0)) for finding in row.findings]
+        self._rollup.examine(hour, pipeline, row.nested, bounds)
+        self._rollup.add_bottleneck(hour, pipeline, bottleneck_label(row.bottleneck), row.wall)
+        return row
 
     def _remove_old(self) -> bool:
         """Remove some of the runs that are too old. Returns whether there were any."""

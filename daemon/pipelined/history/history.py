@@ -32,6 +32,8 @@ from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
 from pipelined.history.database import COLUMNS, Details, Row, Store
 from pipelined.history.packing import pack, unpack
+from pipelined.history.pipeline_query import SORTS
+from pipelined.history.pipelines import NO_PIPELINES, Pipelines, read_pipelines
 from pipelined.history.rollup import HOUR, Counted, Pending, Sums
 from pipelined.model.timeline import Timeline, timeline_as_dict, timeline_from_dict
 from pipelined.runs import Run
@@ -84,6 +86,8 @@ _KEYS = {
     "cores": "cores_used",
     "overlap": "overlap_ratio",
     "cache": "cache_state",
+    "usual": "usual_seconds",
+    "slower": "slower_than_usual",
 }
 
 log = logging.getLogger(__name__)
@@ -170,6 +174,8 @@ class History:
         `retry`: seconds until writing is tried again after it failed.
         """
         self.directory = directory
+        self.on_stored: Callable[[Summary], object] = lambda _: None
+        """Called for each run that was stored, in the thread that writes."""
         self._host = host
         self._show_arguments = show_arguments
         self._max_age = max_age
@@ -201,17 +207,69 @@ class History:
         command: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        min_duration: float | None = None,
+        top_level: bool = False,
+        slower: bool = False,
         before: str | None = None,
         limit: int = 100,
     ) -> list[Summary]:
         """The stored runs that match everything given, newest start first, at most `limit`.
 
         `pipeline` is the whole signature, `command` the name of one stage, `finding` an id.
-        `since` and `until` (Unix time) bound the start. `before` is the id of the last run in
-        the previous list. Raises UserError.
+        `since` and `until` (Unix time) bound the start. `min_duration`: of so many seconds or
+        more; `top_level`: inside no other run; `slower`: slower than usual. `before` is the id of
+        the last run in the previous list. Raises UserError.
         """
-        query = Query(pipeline, unit, finding, command, since, until, before)
+        query = Query(
+            pipeline, unit, finding, command, since, until, min_duration, top_level, slower, before
+        )
         return self._read(lambda: self._archive.rows(query, limit), [])
+
+    def hidden(
+        self,
+        *,
+        pipeline: str | None = None,
+        unit: str | None = None,
+        finding: str | None = None,
+        command: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        min_duration: float | None = None,
+        top_level: bool = False,
+        slower: bool = False,
+        most: int,
+    ) -> int:
+        """How many stored runs `runs` leaves out for `min_duration` and `top_level` alone.
+
+        At most `most` are counted. Raises UserError.
+        """
+        query = Query(
+            pipeline, unit, finding, command, since, until, min_duration, top_level, slower
+        )
+        return self._read(lambda: self._archive.hidden(query, most), 0)
+
+    def pipelines(
+        self,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        pipeline: str | None = None,
+        unit: str | None = None,
+        search: str | None = None,
+        sort: str = SORTS[0],
+        limit: int = 100,
+    ) -> Pipelines:
+        """What each pipeline cost in the same hours as `rollup`, at most `limit` of them.
+
+        `search` is a part of the signature or of the unit; `sort` one of
+        `pipeline_query.SORTS`.
+        Raises UserError.
+        """
+        period = _period(since, until, pipeline, unit)
+        return self._read(
+            lambda: read_pipelines(self._archive, period, search=search, sort=sort, limit=limit),
+            NO_PIPELINES,
+        )
 
     def rollup(
         self,
@@ -223,8 +281,8 @@ class History:
     ) -> list[Counted]:
         """Sums over every run, stored singly or not, by pipeline: the most wall time first.
 
-        Of whole hours: from the one that `since` lies in to the one that `until` lies in (Unix
-        time), both included. Raises UserError.
+        Of whole hours: from the one that `since` lies in to the one that ends at `until` or after
+        it (Unix time), both included. Raises UserError.
         """
         period = _period(since, until, pipeline, unit)
         return self._read(lambda: self._archive.rollup(period), [])
@@ -364,7 +422,8 @@ class History:
             began = time.thread_time()
             store.count(pending)
             pending = Pending(PENDING)
-            store.add(self._described(queue))
+            for row in store.add(self._described(queue)):
+                self.on_stored(row)
             store.trim()
             pause = (time.thread_time() - began) / SHARE
             with self._lock:
@@ -395,7 +454,7 @@ class History:
             yield details
 
     def _details(self, run: Run, timeline: Timeline) -> Details:
-        readahead = run.readahead
+        readahead, found = run.readahead, findings(run, self._host)
         row = Row(
             id=run.id,
             pipeline=run.pipeline,
@@ -409,15 +468,20 @@ class History:
             overlap=run.overlap,
             cache=readahead.cache_state if readahead else None,
             bottleneck=brief(run),
-            findings=tuple(dict.fromkeys(found.id for found in findings(run, self._host))),
+            findings=tuple(dict.fromkeys(finding.id for finding in found)),
             parent=run.parent,
             parent_pipeline=run.parent_pipeline,
+            read_bytes=sum(stage.read_bytes for stage in run.stages),
         )
+        bounds: dict[str, float] = {}
+        for finding in found:  # the same at several stages: their bounds may be the same seconds
+            bounds[finding.id] = max(bounds.get(finding.id, 0.0), finding.gain_seconds or 0.0)
         return Details(
             row,
             tuple(dict.fromkeys(stage.command for stage in run.stages)),
             pack(run_as_dict(run, self._show_arguments)),
             pack(timeline_as_dict(timeline)),
+            bounds,
         )
 
     def _failed(self, error: OSError | sqlite3.Error) -> None:
@@ -450,7 +514,7 @@ def _period(
 ) -> Period:
     return Period(
         None if since is None else int(since // HOUR),
-        None if until is None else int(until // HOUR) + 1,
+        None if until is None else math.ceil(until / HOUR),
         pipeline,
         unit,
     )

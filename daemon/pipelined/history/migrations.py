@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-__all__ = ["MIGRATIONS", "ROLLED_UP", "WITH_PARENTS"]
+__all__ = ["MIGRATIONS", "ROLLED_UP", "WITH_PARENTS", "WITH_USUAL"]
 
 #: The statements that lead from each version of the schema to the next; `PRAGMA user_version` is
 #: the number of those that a file has had. Files exist, so none is ever edited: a column that is
@@ -96,6 +96,22 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE runs ADD COLUMN parent TEXT;
     ALTER TABLE runs ADD COLUMN parent_pipeline TEXT
     """,
+    """
+    ALTER TABLE runs ADD COLUMN read_bytes INTEGER;
+    ALTER TABLE runs ADD COLUMN usual REAL;
+    ALTER TABLE runs ADD COLUMN slower INTEGER;
+    CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower);
+    ALTER TABLE runs_of_pipelines ADD COLUMN cache TEXT;
+    ALTER TABLE runs_of_pipelines ADD COLUMN read_bytes INTEGER;
+    ALTER TABLE rollup_findings ADD COLUMN seconds REAL NOT NULL DEFAULT 0;
+    CREATE TABLE rollup_bottlenecks (
+        hour INTEGER NOT NULL,
+        pipeline INTEGER NOT NULL,
+        bottleneck TEXT NOT NULL,
+        wall REAL NOT NULL,
+        PRIMARY KEY (hour, pipeline, bottleneck)
+    ) WITHOUT ROWID
+    """,
 )
 
 #: The version since which every stored run is in the tables that the second step makes: `Store`
@@ -105,3 +121,7 @@ ROLLED_UP = 2
 #: The version since which a nested run's row names the run that encloses it: `Store` fills the
 #: columns of those that are in the file by then.
 WITH_PARENTS = 3
+
+#: The version since which runs are compared with earlier ones, and the roll-up counts bottlenecks:
+#: `Store` enters those of the runs that are in the file by then.
+WITH_USUAL = 4

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelined.history.rollup import BOUNDS, Sums, other
+from pipelined.history.usual import BYTES_FACTOR, COMPARED, LOOKED_THROUGH
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
@@ -27,10 +28,12 @@ _CROWDING = "stored * stored * stored / max(wall, 0.000001)"
 _CROWDED = 8
 #: After choosing so often it is assessed anew whether there are too many pipelines.
 _ASSESSED = 50
+#: Columns of `runs_of_pipelines` in the order of `Ranked`.
+_RANKED = "r.pipeline, r.end, r.run, r.wall, r.bytes"
 #: The latest of all stored runs, one in so many, make no room whatever they are.
 _LATEST = 10
-#: What a row of the roll-up takes in the file, with what is counted of its findings (bytes).
-ROLLUP_ROW_BYTES = 120
+#: What a row of the roll-up takes in the file, with a finding and a bottleneck (bytes).
+ROLLUP_ROW_BYTES = 155
 #: What a pipeline's name takes, which is in the table and in its index (bytes, in SQL).
 _NAME = "60 + 2 * (length(pipeline) + length(unit))"
 #: An hour that has to make room gives up one in so many of its rows at a time, and at most so
@@ -102,14 +105,34 @@ class Ranking:
         self._chosen = 0
         self._too_many = False
 
-    def enter(self, run: Ranked) -> None:
-        """A run was stored."""
-        self._execute("INSERT INTO runs_of_pipelines VALUES (?, ?, ?, ?, ?)", run)
+    def enter(self, run: Ranked, cache: str | None = None, read_bytes: int | None = None) -> None:
+        """A run was stored. Without `read_bytes` others are not compared with it."""
+        self._execute(
+            "INSERT INTO runs_of_pipelines (pipeline, end, run, wall, bytes, cache, read_bytes)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*run, cache, read_bytes),
+        )
         self._execute(
             "UPDATE pipelines SET stored = stored + 1, wall = wall + ?, bytes = bytes + ?"
             " WHERE key = ?",
             (run.wall, run.bytes, run.pipeline),
         )
+
+    def comparable(
+        self, pipeline: int, end: float, cache: str | None, read_bytes: int
+    ) -> list[float]:
+        """Wall seconds of the last stored runs that ended before `end` and had the same to do."""
+        rows = self._execute(
+            "SELECT wall FROM (SELECT end, wall, cache, read_bytes FROM runs_of_pipelines"
+            " WHERE pipeline = ? AND end < ? ORDER BY end DESC LIMIT ?)"
+            " WHERE cache IS ? AND read_bytes BETWEEN ? AND ? ORDER BY end DESC LIMIT ?",
+            (
+                *(pipeline, end, LOOKED_THROUGH),
+                *(cache, read_bytes / BYTES_FACTOR, read_bytes * BYTES_FACTOR),
+                COMPARED,
+            ),
+        )
+        return [wall for (wall,) in rows]
 
     def leave(self, runs: Sequence[Ranked]) -> None:
         """These runs are removed."""
@@ -130,7 +153,7 @@ class Ranking:
     def ended_before(self, end: float, most: int) -> list[Ranked]:
         """At most so many stored runs that ended before then."""
         return self._ranked(
-            "SELECT r.* FROM runs JOIN pipelines AS p USING (pipeline, nested, unit)"
+            f"SELECT {_RANKED} FROM runs JOIN pipelines AS p USING (pipeline, nested, unit)"
             " JOIN runs_of_pipelines AS r"
             " ON r.pipeline = p.key AND r.end = runs.end AND r.run = runs.key"
             " WHERE runs.end < ? LIMIT ?",
@@ -151,11 +174,11 @@ class Ranking:
         if not self._too_many and (found := self._of_crowded(most)):
             return found
         return self._ranked(
-            "SELECT * FROM runs_of_pipelines WHERE end < (SELECT end FROM runs"
+            f"SELECT {_RANKED} FROM runs_of_pipelines AS r WHERE end < (SELECT end FROM runs"
             " ORDER BY end DESC LIMIT 1 OFFSET ?) ORDER BY wall LIMIT ?",
             rows // _LATEST,
             most,
-        ) or self._ranked("SELECT * FROM runs_of_pipelines ORDER BY wall LIMIT ?", 1)
+        ) or self._ranked(f"SELECT {_RANKED} FROM runs_of_pipelines AS r ORDER BY wall LIMIT ?", 1)
 
     def _too_many_pipelines(self) -> bool:
         """Whether the longest and the latest run of each take more than half of the room."""
@@ -177,8 +200,8 @@ class Ranking:
                 break
             older = stored - stored // 2
             found += self._ranked(
-                "SELECT * FROM (SELECT * FROM runs_of_pipelines WHERE pipeline = ?"
-                " ORDER BY end, run LIMIT ?) ORDER BY wall LIMIT ?",
+                f"SELECT {_RANKED} FROM (SELECT * FROM runs_of_pipelines WHERE pipeline = ?"
+                " ORDER BY end, run LIMIT ?) AS r ORDER BY wall LIMIT ?",
                 pipeline,
                 older,
                 max(1, min(most, stored // _PART, older - 1)),
@@ -211,10 +234,12 @@ class Rollup:
         for (hour, series), sums in rows.items():
             key = self._pipelines.key(series)
             self._grow(hour, key, sums.cells)
-            self._add_findings(hour, key, sums.findings)
+            self._add_findings(hour, key, [(f, n, 0.0) for f, n in sums.findings.items()])
 
-    def examine(self, hour: int, pipeline: int, nested: bool, findings: Iterable[str]) -> None:
-        """Count the findings of a run that was counted before."""
+    def examine(
+        self, hour: int, pipeline: int, nested: bool, findings: Iterable[tuple[str, float]]
+    ) -> None:
+        """Count the findings of a run that was counted before, each with its bound in seconds."""
         for key in (pipeline, None):
             if key is None:  # its row was merged meanwhile
                 key = self._pipelines.key(other(nested))
@@ -223,8 +248,20 @@ class Rollup:
                 (hour, key),
             )
             if grown.rowcount:
-                self._add_findings(hour, key, dict.fromkeys(findings, 1))
+                self._add_findings(hour, key, [(f, 1, seconds) for f, seconds in findings])
                 return
+
+    def add_bottleneck(self, hour: int, pipeline: int, bottleneck: str, wall: float) -> None:
+        """Count what held a run of `wall` seconds back, as `rollup.bottleneck_label` has it.
+
+        Not if its row was merged: where many pipelines are one, none has a bottleneck.
+        """
+        self._execute(
+            "INSERT INTO rollup_bottlenecks SELECT hour, pipeline, ?, ? FROM rollup"
+            " WHERE hour = ? AND pipeline = ?"
+            " ON CONFLICT DO UPDATE SET wall = wall + excluded.wall",
+            (bottleneck, wall, hour, pipeline),
+        )
 
     def trim(self, first_hour: int) -> None:
         """Remove what is before `first_hour`, and stay within the size."""
@@ -265,7 +302,8 @@ class Rollup:
             f"SELECT {_MERGED} FROM rollup WHERE {which}", (hour, listed)
         ).fetchone()
         findings = self._execute(
-            f"SELECT finding, sum(runs) FROM rollup_findings WHERE {which} GROUP BY finding",
+            f"SELECT finding, sum(runs), sum(seconds) FROM rollup_findings WHERE {which}"
+            " GROUP BY finding",
             (hour, listed),
         ).fetchall()
         self._delete(hour, keys)
@@ -273,7 +311,7 @@ class Rollup:
             f"SELECT total({_NAME}) FROM pipelines WHERE hours = 0 AND key IN {those}", (listed,)
         ).fetchone()[0]
         self._grow(hour, into, cells)
-        self._add_findings(hour, into, dict(findings))
+        self._add_findings(hour, into, findings)
 
     def _grow(self, hour: int, key: int, cells: Sequence[float]) -> None:
         """Add to a row, or make it."""
@@ -296,12 +334,16 @@ class Rollup:
         self._execute("UPDATE pipelines SET hours = hours + 1 WHERE key = ?", (key,))
         self._rows[hour] = self._rows.get(hour, 0) + 1
 
-    def _add_findings(self, hour: int, key: int, findings: Mapping[str, int]) -> None:
-        for finding, runs in findings.items():
+    def _add_findings(
+        self, hour: int, key: int, findings: Iterable[tuple[str, int, float]]
+    ) -> None:
+        """Each is an id, the number of runs with it, and the sum of its bounds (seconds)."""
+        for finding in findings:
             self._execute(
-                "INSERT INTO rollup_findings VALUES (?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
-                (hour, key, finding, runs),
+                "INSERT INTO rollup_findings (hour, pipeline, finding, runs, seconds)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET runs = runs + excluded.runs, seconds = seconds + excluded.seconds",
+                (hour, key, *finding),
             )
 
     def _remove(self, hour: int) -> None:
@@ -313,6 +355,7 @@ class Rollup:
         rows = [(hour, key) for key in keys]
         many("DELETE FROM rollup WHERE hour = ? AND pipeline = ?", rows)
         many("DELETE FROM rollup_findings WHERE hour = ? AND pipeline = ?", rows)
+        many("DELETE FROM rollup_bottlenecks WHERE hour = ? AND pipeline = ?", rows)
         many("UPDATE pipelines SET hours = hours - 1 WHERE key = ?", [(key,) for key in keys])
         self._rows[hour] -= len(keys)
         if not self._rows[hour]:

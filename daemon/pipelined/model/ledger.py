@@ -121,6 +121,13 @@ class Ledger(Generic[A]):
         self._changed.add(series)
         return account, True
 
+    def own(self, series: Series) -> A | None:
+        """The pipeline's own account, to change it; None if it has none."""
+        account = self._accounts.get(series)
+        if account is not None:
+            self._changed.add(series)
+        return account
+
     def ran(self, series: Series, seconds: float, now: float) -> None:
         """A pipeline used so many seconds of wall time up to the time `now` (seconds)."""
         weights = self._weights if series in self._accounts else self._folded

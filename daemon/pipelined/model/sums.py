@@ -85,6 +85,7 @@ class Sums:
     outermost: str | None = None
     last_run_seconds: float | None = None
     last_run_end: float | None = None
+    last_usual_ratio: float | None = None
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
     """By level, while no stage waited for disk; then by level, while one did."""
     stages: dict[Place, StageSums] = field(default_factory=dict)
@@ -101,7 +102,8 @@ class Sums:
         """How many values are not 0: while this stays, an account has as many series."""
         levels = len(self.clock) - self.clock.count(0)
         stages = sum([stage.filled() for stage in self.stages.values()])
-        return levels + stages + (self.last_run_end is not None) + (self.outermost is not None)
+        known = (self.outermost, self.last_run_end, self.last_usual_ratio)
+        return levels + stages + len(known) - known.count(None)
 
 
 @dataclass(slots=True)

@@ -101,6 +101,8 @@ class Totals:
     run_seconds: float
     last_run_seconds: float | None
     last_run_end: float | None
+    last_usual_ratio: float | None
+    """Wall time of the run that was stored last, as a multiple of what is usual; None: unknown."""
     levels: tuple[float, ...]
     disk_overlapped_seconds: float
     disk_alone_seconds: float
@@ -243,6 +245,14 @@ class Model:
         self._complete_ns = now / NS
         self._exec_failures = exec_failures
         self._pipe_bytes = pipe_bytes
+
+    def compared(self, series: Series, usual_ratio: float | None) -> None:
+        """A run of the pipeline took so many times as long as usual; None: that is not known.
+
+        It is not noted of a pipeline without totals of its own.
+        """
+        if (sums := self._ledger.own(series)) is not None:
+            sums.last_usual_ratio = usual_ratio
 
     def update(
         self, groups: Sequence[Group], now: float, *, settle: bool = False
@@ -579,6 +589,7 @@ class Model:
             run_seconds=sum(clock),
             last_run_seconds=sums.last_run_seconds,
             last_run_end=sums.last_run_end,
+            last_usual_ratio=sums.last_usual_ratio,
             levels=tuple(a + b for a, b in zip(clock[:levels], clock[levels:], strict=True)),
             disk_overlapped_seconds=sum(clock[levels + 1 :]),
             disk_alone_seconds=clock[levels],

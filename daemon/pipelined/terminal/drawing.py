@@ -58,7 +58,12 @@ HEIGHTS = "▁▂▃▄▅▆▇█"
 
 _BLOCKS: Mapping[str, str] = {state.name: state.block for state in STATE_TABLE}
 _LETTERS: Mapping[str, str] = {state.name: state.letter for state in STATE_TABLE}
-_TO_ASCII = str.maketrans({"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-", "└": "`", "≤": "<"})
+_TO_ASCII = str.maketrans(
+    {
+        **{"…": "~", "µ": "u", "×": "x", "·": ",", "–": "-", "└": "`", "≤": "<"},
+        **{"≈": "~", "▲": "!"},
+    }
+)
 #: A number and its unit stay on one line.
 _TIED = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|d|more)\b|%)")
 #: Blanks between the columns of a table.

@@ -31,9 +31,17 @@ from pipelined.terminal.drawing import (
     shorten,
     table_row,
 )
-from pipelined.wording import duration
+from pipelined.wording import duration, times_usual
 
-__all__ = ["counted_line", "run_table", "time_lines"]
+__all__ = [
+    "DIGITS",
+    "LEAST_SIGNATURE",
+    "MIN_SIGNATURE",
+    "counted_line",
+    "run_table",
+    "time_lines",
+    "when",
+]
 
 #: Columns of the table are dropped before a signature gets less than this (terminal columns).
 MIN_SIGNATURE = 20
@@ -50,7 +58,8 @@ LEAST = 0.005
 #: Added before rounding: equal parts differ in the last digits of a float, and must look equal.
 ROUNDING = 1e-6
 
-_DIGITS = "0123456789"
+#: Heights in ASCII.
+DIGITS = "0123456789"
 
 
 def run_table(
@@ -59,7 +68,7 @@ def run_table(
     """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
     columns: tuple[Column[Line[Summary]], ...] = (
         Column("run", lambda line: Text(line.run.id)),
-        Column("started", lambda line: Text(_when(line.run.start, now))),
+        Column("started", lambda line: Text(when(line.run.start, now))),
         Column(
             "pipeline",
             lambda line: Text(line_name(line, ascii_only)),
@@ -80,7 +89,7 @@ def run_table(
 
 def counted_line(counted: CountedRuns, now: float, *, ascii_only: bool = False) -> Text:
     """How many runs there were, and how many are stored singly. `now` is Unix time."""
-    since = "" if counted.start is None else f" since {_when(counted.start, now)}"
+    since = "" if counted.start is None else f" since {when(counted.start, now)}"
     stored, nested = counted.stored, counted.nested
     text = f"Of {counted.runs:,} runs that ended{since}, {_stored(stored, counted.runs)}"
     if counted.runs:
@@ -103,7 +112,7 @@ def _shortened(line: Text, width: int) -> Text:
     return line if line.cell_len <= width else Text(shorten(line.plain, width), line.style)
 
 
-def _when(start: float, now: float) -> str:
+def when(start: float, now: float) -> str:
     """The time of day if `start` is today, else with the date; the date and year if long ago."""
     began, today = datetime.fromtimestamp(start), datetime.fromtimestamp(now)
     if began.date() == today.date():
@@ -112,8 +121,9 @@ def _when(start: float, now: float) -> str:
 
 
 def _notes(run: Summary) -> str:
-    """`partial` if the run was observed only in part, and the ids of its findings."""
-    return ", ".join([*(["partial"] if run.partial else []), *run.findings]) or "-"
+    """Whether it was slower than usual, or observed only in part, and the ids of its findings."""
+    notes = [times_usual(run.usual_ratio, True)] if run.slower and run.usual_ratio else []
+    return ", ".join([*notes, *(["partial"] if run.partial else []), *run.findings]) or "-"
 
 
 def time_lines(run: Run, timeline: Timeline, width: int, *, ascii_only: bool = False) -> list[Text]:
@@ -185,7 +195,7 @@ def _shares(point: Point, begin: float, step: float, columns: int) -> Iterator[t
 
 def _row(name: str, values: Sequence[float], label: int, ascii_only: bool) -> Text:
     """Bars, of which the highest stands for the largest value, or for 1 if that is larger."""
-    marks = _DIGITS if ascii_only else HEIGHTS
+    marks = DIGITS if ascii_only else HEIGHTS
     top = max(1.0, *values)
     heights = [int(value / top * len(marks) + ROUNDING) for value in values]
     bars = "".join(

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs over HTTP: `/api/v1/runs` lists them, `/api/v1/runs/ID` returns one in full."""
+"""Finished runs over HTTP: `/api/v1/runs` lists them, `/api/v1/runs/ID` returns one in full.
+
+`/api/v1/pipelines/summary` has what each pipeline cost over a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, abort, current_app, jsonify
@@ -16,9 +20,18 @@ from pipelined.history.history import (
     only_one,
     summary_as_dict,
 )
+from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
+from pipelined.history.pipelines import pipelines_as_dict
 from pipelined.model.timeline import timeline_as_dict
 from pipelined.schema import describe_run
-from pipelined.web.query_parameters import as_limit, as_text, parameter
+from pipelined.web.query_parameters import (
+    as_bool,
+    as_duration,
+    as_limit,
+    as_one_of,
+    as_text,
+    parameter,
+)
 
 if TYPE_CHECKING:
     from pipelined.analysis.machine import Host
@@ -26,6 +39,8 @@ if TYPE_CHECKING:
     from pipelined.observer import Observer
 
 __all__ = ["PARAMETERS", "create_history_api", "find_run"]
+
+NO_HISTORY = "there is no history: the daemon runs with --no-history"
 
 DEFAULT_LIMIT = 100
 #: Longer lists are fetched page by page.
@@ -40,30 +55,49 @@ _SEARCHED = {
     "before": "the next of the previous answer",
 }
 
+#: Those of both lists.
+_OF_PIPELINES = ("pipeline", "unit")
+
 #: Query parameters by endpoint.
-PARAMETERS = {"history.runs": (*_SEARCHED, "since", "until", "limit")}
+PARAMETERS = {
+    "history.runs": (
+        *_SEARCHED,
+        *("since", "until", "min_duration", "top_level", "slower", "limit"),
+    ),
+    "history.pipelines": (*_OF_PIPELINES, "search", "since", "until", "sort", "limit"),
+}
 
 
 def create_history_api(
     observer: Observer, history: History | None, host: Host, *, show_arguments: bool
 ) -> Blueprint:
-    """Both paths. Without `history` only live and recent runs are found, and none is listed."""
+    """These paths. Without `history` only live and recent runs are found, and none is listed."""
     api = Blueprint("history", __name__, url_prefix="/api/v1")
 
     @api.get("/runs")
     def runs() -> Response:
         if history is None:
-            abort(404, description="there is no history: the daemon runs with --no-history")
+            abort(404, description=NO_HISTORY)
         limit = min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT)
-        searched = {
-            name: parameter(name, as_text(example), None) for name, example in _SEARCHED.items()
-        }
+        searched = _texts(_SEARCHED)
         since = parameter("since", moment, None)
         until = parameter("until", moment, None)
+        min_duration = parameter("min_duration", as_duration, None)
+        slower = parameter("slower", as_bool, False)
         try:
             # One more shows whether there are more.
-            found = history.runs(**searched, since=since, until=until, limit=limit + 1)
-            counted = _counted(history, searched, since, until)
+            found = history.runs(
+                **searched,
+                since=since,
+                until=until,
+                min_duration=min_duration,
+                top_level=parameter("top_level", as_bool, False),
+                slower=slower,
+                limit=limit + 1,
+            )
+            # How long a run took that is not stored is not known, nor whether that was usual.
+            known = min_duration is None and not slower
+            counted = _counted(history, searched, since, until) if known else None
         except UserError as error:
             abort(503, description=str(error))
         shown = found[:limit]
@@ -73,6 +107,23 @@ def create_history_api(
         next_id = dumps(shown[-1].id if len(found) > limit else None)
         text = f'{{"runs":[{runs}],"next":{next_id},"counted":{dumps(counted)}}}\n'
         return Response(text, mimetype="application/json")
+
+    @api.get("/pipelines/summary")
+    def pipelines() -> Response:
+        if history is None:
+            abort(404, description=NO_HISTORY)
+        try:
+            found = history.pipelines(
+                **_texts({name: _SEARCHED[name] for name in _OF_PIPELINES}),
+                search=parameter("search", as_text("a part of a signature or unit"), None),
+                since=parameter("since", moment, moment(DEFAULT_SINCE)),
+                until=parameter("until", moment, None),
+                sort=parameter("sort", as_one_of(*SORTS), SORTS[0]),
+                limit=min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT),
+            )
+        except UserError as error:
+            abort(503, description=str(error))
+        return jsonify(pipelines_as_dict(found))
 
     @api.get("/runs/<which>")
     def run(which: str) -> Response:
@@ -92,8 +143,13 @@ def create_history_api(
     return api
 
 
+def _texts(examples: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters that take text; None where one is not given."""
+    return {name: parameter(name, as_text(example), None) for name, example in examples.items()}
+
+
 def _counted(
-    history: History, searched: dict[str, str | None], since: float | None, until: float | None
+    history: History, searched: dict[str, Any], since: float | None, until: float | None
 ) -> dict[str, Any] | None:
     """How many runs there were since then; None without `since`, and on later pages.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages for people: what runs now, the history, one run, two runs side by side.
+"""The pages for people: what runs now, the history, pipelines, one run, two runs side by side.
 
 Finished runs are shown in full without a script. Templates are read when the first page is
 requested: a daemon that is only scraped does not load them.
@@ -24,21 +24,28 @@ from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
 from pipelined.errors import UserError
-from pipelined.history.history import NoSuchRunError, moment
-from pipelined.history.listing import Listing, list_lines
+from pipelined.history.history import NoSuchRunError
 from pipelined.model.timeline import timeline_as_dict
 from pipelined.runs import STATES, Run, Stage
 from pipelined.web.diagram import diagram, figures
 from pipelined.web.history_api import find_run
-from pipelined.web.query_parameters import parameter
+from pipelined.web.recorded_pages import (
+    HISTORY_PARAMETERS,
+    PIPELINES_PARAMETERS,
+    history_page,
+    pipelines_page,
+)
 from pipelined.wording import (
     STATE_WORDS,
+    about,
+    bound,
     data_size,
     duration,
     mean_size,
     passed_on,
     percent,
     taken,
+    times_usual,
 )
 
 if TYPE_CHECKING:
@@ -51,22 +58,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PARAMETERS", "REPEATABLE", "create_pages", "error_page"]
 
-#: Lines on one page of the history.
-_PAGE = 50
-#: Fields of the history's search form, in order: name, label, example.
-_SEARCHED = (
-    ("pipeline", "Pipeline", "cat|awk|sort"),
-    ("command", "Command of a stage", "sort"),
-    ("unit", "Unit", "nightly.service"),
-    ("finding", "Finding", "barrier"),
-    ("since", "Since", "2h, or 2026-11-21 03:00"),
-    ("until", "Until", "2026-11-22"),
-)
 _SIDES = ("a", "b")
 
 #: Query parameters by endpoint.
 PARAMETERS = {
-    "pages.list_history": (*(name for name, _, _ in _SEARCHED), "before"),
+    "pages.list_history": HISTORY_PARAMETERS,
+    "pages.list_pipelines": PIPELINES_PARAMETERS,
     "pages.compare": (*_SIDES, "run"),
     "pages.compare_as_json": _SIDES,
 }
@@ -95,7 +92,10 @@ def create_pages(
     """
     pages = Blueprint("pages", __name__)
     filters: dict[str, Callable[..., str]] = {
+        "about": about,
+        "bound": bound,
         "duration": duration,
+        "times_usual": times_usual,
         "percent": percent,
         "data_size": data_size,
         "taken": taken,
@@ -119,7 +119,11 @@ def create_pages(
 
     @pages.get("/history")
     def list_history() -> str:
-        return _history_page(history)
+        return _page("history.html", **history_page(history))
+
+    @pages.get("/pipelines")
+    def list_pipelines() -> str:
+        return _page("pipelines.html", **pipelines_page(history))
 
     @pages.get("/run/<which>")
     def run(which: str) -> str:
@@ -157,45 +161,6 @@ def error_page(code: int, message: str) -> str:
 
 def _page(template: str, **values: Any) -> str:
     return render_template(template, version=__version__, **values)
-
-
-def _history_page(history: History | None) -> str:
-    # A form also sends the fields that were left empty.
-    given = {name: text for name, text in request.args.items() if text}
-    listing = Listing([], None)
-    problem = ""
-    if history is None:
-        problem = "The history is off: the daemon was started with --no-history."
-    else:
-        try:
-            listing = _search(history, given)
-        except UserError as error:
-            problem = f"The history cannot be read: {error}."
-    return _page(
-        "history.html",
-        searched=_SEARCHED,
-        given=given,
-        lines=listing.lines,
-        problem=problem,
-        off=history is None,
-        newest={name: text for name, text in given.items() if name != "before"},
-        older=given | {"before": listing.before} if listing.before else None,
-    )
-
-
-def _search(history: History, given: dict[str, str]) -> Listing:
-    """A page of the runs that match."""
-    return list_lines(
-        history,
-        _PAGE,
-        pipeline=given.get("pipeline"),
-        command=given.get("command"),
-        unit=given.get("unit"),
-        finding=given.get("finding"),
-        since=parameter("since", moment, None) if "since" in given else None,
-        until=parameter("until", moment, None) if "until" in given else None,
-        before=given.get("before"),
-    )
 
 
 def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:

@@ -156,6 +156,12 @@ _PIPELINE = (
         "End of the run that ended last, as Unix time; absent until a run has ended.",
         _one("last_run_end"),
     ),
+    _gauge(
+        "pipelined_last_run_usual_ratio",
+        "Wall time of the run that was stored last, divided by the usual of runs of the same cache"
+        " state that read about as many bytes; absent until that is known.",
+        _one("last_usual_ratio"),
+    ),
     _counter(
         "pipelined_level_seconds_total",
         "Time in which exactly this many stages were on CPU at once.",

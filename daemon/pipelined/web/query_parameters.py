@@ -8,7 +8,9 @@ from typing import TypeVar
 
 from flask import abort, request
 
-__all__ = ["as_bool", "as_limit", "as_text", "parameter"]
+from pipelined.config import parse_duration
+
+__all__ = ["as_bool", "as_duration", "as_limit", "as_one_of", "as_text", "parameter"]
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -35,6 +37,25 @@ def as_limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
         raise ValueError(f"{text!r} is not a whole number from 1 to 999999999")
     return int(text)
+
+
+def as_duration(text: str) -> float:
+    """Seconds."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not {error}") from None
+
+
+def as_one_of(*words: str) -> Callable[[str], str]:
+    """Accepts one of these words."""
+
+    def convert(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is none of {', '.join(words)}")
+        return text
+
+    return convert
 
 
 def as_text(example: str) -> Callable[[str], str]:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined pipelines`: what each pipeline cost over a time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pipelined.commands.recorded_runs import as_moment, open_history, state_directory_option
+from pipelined.commands.report_output import color_option, open_console
+from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
+
+__all__ = ["list_pipelines"]
+
+
+@click.command(
+    "pipelines",
+    epilog="""\b
+Examples:
+  sudo pipelined pipelines
+  sudo pipelined pipelines --since 30d --sort not-overlapped
+  sudo pipelined pipelines nightly --sort slower --json
+
+Reads the history directly: the daemon need not run. Every run is counted, also one that is not
+stored. The hours in which --since and --until lie are counted whole. A nested pipeline is below
+the one that encloses it; its time is also in that one's.""",
+)
+@click.argument("search", required=False)
+@click.option("--pipeline", metavar="SIGNATURE", help="Only the pipelines with this signature.")
+@click.option("--unit", metavar="UNIT", help="Only those of this systemd unit or cgroup.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    default=DEFAULT_SINCE,
+    show_default=True,
+    help="Runs that ended then or later: 2h (ago), 2026-11-21, '2026-11-21 03:00'.",
+)
+@click.option("--until", metavar="WHEN", help="Runs that ended before.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default=SORTS[0],
+    show_default=True,
+    help="By total wall or CPU time, by wall time with at most one stage on CPU, by number of runs,"
+    " or by how many times as long as usual the last run took.",
+)
+@click.option(
+    "--limit",
+    metavar="COUNT",
+    type=click.IntRange(1, 100_000),
+    default=20,
+    show_default=True,
+    help="Show at most this many pipelines.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
+@state_directory_option
+@color_option
+def list_pipelines(
+    search: str | None,
+    pipeline: str | None,
+    unit: str | None,
+    since: str,
+    until: str | None,
+    sort: str,
+    limit: int,
+    as_json: bool,
+    state_directory: Path | None,
+    color: str,
+) -> None:
+    """List pipelines with what their runs cost, how long they take and what holds them back.
+
+    SEARCH is a part of the signature or of the unit.
+    """
+    found = open_history(state_directory).pipelines(
+        pipeline=pipeline,
+        unit=unit,
+        search=search,
+        since=as_moment("--since", since),
+        until=as_moment("--until", until),
+        sort=sort,
+        limit=limit,
+    )
+    if as_json:
+        import json
+
+        from pipelined.history.pipelines import pipelines_as_dict
+
+        click.echo(json.dumps(pipelines_as_dict(found), indent=2))
+        return
+    import time
+
+    from pipelined.terminal.drawing import is_ascii, print_lines, report_width
+    from pipelined.terminal.pipelines_report import pipelines_lines
+
+    if not found.listed:
+        click.echo("no pipeline matches" if search or pipeline or unit else "no run in this time")
+        return
+    console = open_console(sys.stdout, color)
+    lines = pipelines_lines(found, report_width(console), time.time(), ascii_only=is_ascii(console))
+    print_lines(lines, console)
+    if len(found.listed) < found.matching:
+        console.print(f"There are {found.matching:,}: --limit {found.matching}", highlight=False)

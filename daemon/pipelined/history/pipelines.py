@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines over a time: what each cost, how long it takes, what holds it back.
+
+Sums are those of every run (the roll-up). The bottleneck, the findings and the last run are those
+of the runs that are stored singly.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipelined.history.archive import Archive, Period
+from pipelined.history.database import Row
+from pipelined.history.rollup import HOUR, Counted, Sums
+from pipelined.model.ledger import OTHER
+from pipelined.nesting import Line, nested_lines
+from pipelined.runs import Series
+
+__all__ = [
+    "NO_PIPELINES",
+    "Bar",
+    "PipelineSummary",
+    "Pipelines",
+    "TopFinding",
+    "pipelines_as_dict",
+    "read_pipelines",
+]
+
+#: A bar of a trend is so many hours: the fewest with which there are not too many.
+_STEPS, _MOST_BARS = (1, 24, 7 * 24, 28 * 24), 48
+#: Percentiles are read from the single runs of a pipeline if it has at most so many: reading more
+#: would take longer than it is worth.
+_MOST_EXACT = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A part of the time in a trend."""
+
+    start: float
+    """Unix time."""
+    runs: int
+    wall: float
+    """Seconds, of all runs that ended in it."""
+
+    @property
+    def mean(self) -> float:
+        """Seconds that a run took; 0 if none ended in it."""
+        return self.wall / self.runs if self.runs else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopFinding:
+    """The finding that could save most of what the stored runs of a pipeline took."""
+
+    id: str
+    runs: int
+    bound: float
+    """Seconds that it could save at most, summed over these runs; 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSummary:
+    """One pipeline (signature, unit, nested or not) over a time."""
+
+    id: str
+    """Of the pipeline in this list."""
+    series: Series
+    start: float
+    """The hours that are summed begin then (Unix time)."""
+    end: float
+    sums: Sums
+    median: float | None
+    """Wall seconds that half of the runs did not exceed."""
+    p95: float | None
+    """Wall seconds that 95 in 100 did not exceed."""
+    exact: bool
+    """False: both are within a factor of 2, as they are not those of single runs."""
+    trend: tuple[Bar, ...]
+    """Oldest first; the last one may be shorter."""
+    bottleneck: str | None
+    """What held its runs back for most of their time, as ``sort: CPU``; None: not known."""
+    bottleneck_share: float | None
+    """For so much of that time."""
+    finding: TopFinding | None
+    last: Row | None
+    """The stored run that ended last; None: none is stored."""
+    parent: str | None = None
+    """`id` of the pipeline in the list in which the last run lies."""
+
+    @property
+    def pipeline(self) -> str:
+        return self.series.pipeline
+
+    @property
+    def nested(self) -> bool:
+        return self.series.nested
+
+    @property
+    def parent_pipeline(self) -> str | None:
+        return self.last.parent_pipeline if self.last else None
+
+    @property
+    def merged(self) -> bool:
+        """It stands for pipelines of which no sums of their own were kept."""
+        return self.series.pipeline == OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelines:
+    """The pipelines of a time, as they were asked for."""
+
+    start: float | None
+    """The hours that are summed begin then (Unix time); None: nothing has been counted."""
+    end: float | None
+    step: float
+    """Length of a bar of the trends (seconds)."""
+    matching: int
+    """How many match, of which the first are listed."""
+    listed: tuple[PipelineSummary, ...]
+
+    @property
+    def lines(self) -> list[Line[PipelineSummary]]:
+        """For people: nested ones under what encloses them."""
+        return nested_lines(self.listed, grouped=False)
+
+
+#: What a history has in which nothing is counted yet.
+NO_PIPELINES = Pipelines(None, None, float(HOUR), 0, ())
+
+#: Values by what pipelines are sorted by; `slower` needs their last runs.
+_BY_SUMS: Mapping[str, Callable[[Sums], float]] = {
+    "wall": lambda sums: sums.wall,
+    "cpu": lambda sums: sums.cpu,
+    "not-overlapped": lambda sums: sums.not_overlapped,
+    "runs": lambda sums: sums.runs,
+}
+
+
+def read_pipelines(
+    archive: Archive, period: Period, *, search: str | None, sort: str, limit: int
+) -> Pipelines:
+    """The first `limit` pipelines of the period that have `search` in their name or unit.
+
+    `sort` is one of `pipeline_query.SORTS`. Raises UserError.
+    """
+    first = archive.first_hour() if period.since is None else period.since
+    last = int(time.time() // HOUR) + 1 if period.until is None else period.until
+    if first is None:
+        return NO_PIPELINES
+    step = next((hours for hours in _STEPS if last - first <= hours * _MOST_BARS), _STEPS[-1])
+    found = _matching(archive.counted(period), search)
+    if sort in _BY_SUMS:
+        value = _BY_SUMS[sort]
+        order = sorted(found, key=lambda key: -value(found[key].sums))
+    else:
+        ratios = archive.usual_ratios(period, found)
+        order = sorted(found, key=lambda key: -ratios.get(key, 0.0))
+    chosen = {key: found[key] for key in order[:limit]}
+    return Pipelines(
+        start=float(first * HOUR),
+        end=float(last * HOUR),
+        step=float(step * HOUR),
+        matching=len(found),
+        listed=_summaries(archive, period, chosen, range(first, last, step)),
+    )
+
+
+def _matching(counted: Mapping[int, Counted], search: str | None) -> dict[int, Counted]:
+    wanted = (search or "").casefold()
+    return {
+        key: pipeline
+        for key, pipeline in counted.items()
+        if wanted in pipeline.series.pipeline.casefold()
+        or wanted in pipeline.series.unit.casefold()
+    }
+
+
+def _summaries(
+    archive: Archive, period: Period, chosen: Mapping[int, Counted], hours: range
+) -> tuple[PipelineSummary, ...]:
+    lasts = archive.last_runs(period, chosen)
+    bars = archive.bars(period, chosen, hours.start, hours.step)
+    bottlenecks = archive.bottlenecks(period, chosen)
+    findings = archive.findings(period, chosen)
+    few = [key for key, one in chosen.items() if one.sums.runs <= _MOST_EXACT]
+    durations = archive.durations(period, few)
+    summaries = []
+    for key, one in chosen.items():
+        sums, walls = one.sums, sorted(durations.get(key, ()))
+        exact = len(walls) >= sums.runs  # a run may be stored between the two statements
+        bottleneck, share = _most(bottlenecks.get(key, {}))
+        summaries.append(
+            PipelineSummary(
+                id=str(key),
+                series=one.series,
+                start=float(hours.start * HOUR),
+                end=float(hours.stop * HOUR),
+                sums=sums,
+                median=_within(walls, 0.5) if exact else sums.within(0.5),
+                p95=_within(walls, 0.95) if exact else sums.within(0.95),
+                exact=exact,
+                trend=_trend(bars.get(key, {}), hours),
+                bottleneck=bottleneck,
+                bottleneck_share=share,
+                finding=_top(findings.get(key, {})),
+                last=lasts.get(key),
+            )
+        )
+    return _with_parents(summaries)
+
+
+def _within(walls: Sequence[float], share: float) -> float | None:
+    """The seconds that this share of the runs, which are sorted, did not exceed."""
+    return walls[max(0, math.ceil(share * len(walls)) - 1)] if walls else None
+
+
+def _trend(bars: Mapping[int, tuple[int, float]], hours: range) -> tuple[Bar, ...]:
+    return tuple(
+        Bar(float(hour * HOUR), *bars.get(number, (0, 0.0))) for number, hour in enumerate(hours)
+    )
+
+
+def _most(walls: Mapping[str, float]) -> tuple[str | None, float | None]:
+    """The bottleneck of the most wall time, and its share of all of it."""
+    known = [label for label in walls if label != "-"]
+    if not known:
+        return None, None
+    most = max(known, key=lambda label: walls[label])
+    return most, walls[most] / (sum(walls.values()) or 1.0)
+
+
+def _top(findings: Mapping[str, tuple[int, float]]) -> TopFinding | None:
+    """The finding with the largest bound; without any, the most frequent one."""
+    if not findings:
+        return None
+    finding = max(findings, key=lambda id: (findings[id][1], findings[id][0]))
+    return TopFinding(finding, *findings[finding])
+
+
+def _with_parents(summaries: Iterable[PipelineSummary]) -> tuple[PipelineSummary, ...]:
+    """Each nested one with the pipeline, of those here, in which its last run lies.
+
+    It is in the same unit; where a pipeline is both nested and not, it is the one that is not.
+    """
+    listed = list(summaries)
+    ids = {
+        (one.pipeline, one.series.unit): one.id
+        for one in sorted(listed, key=lambda one: not one.nested)
+    }
+    parents: dict[str, str] = {}
+    for one in listed:
+        parent = ids.get((one.parent_pipeline or "", one.series.unit)) if one.nested else None
+        outer = parent
+        while outer is not None and outer != one.id:
+            outer = parents.get(outer)
+        if parent is not None and outer is None:  # else the two would lie in each other
+            parents[one.id] = parent
+    return tuple(replace(one, parent=parents.get(one.id)) for one in listed)
+
+
+def pipelines_as_dict(found: Pipelines) -> dict[str, Any]:
+    """The same, ready for `json.dumps`."""
+    return {
+        "start_timestamp_seconds": found.start,
+        "end_timestamp_seconds": found.end,
+        "trend_step_seconds": found.step,
+        "matching_pipelines": found.matching,
+        "pipelines": [_as_dict(one) for one in found.listed],
+    }
+
+
+def _as_dict(one: PipelineSummary) -> dict[str, Any]:
+    sums, finding, last = one.sums, one.finding, one.last
+    return {
+        "pipeline": one.pipeline,
+        "nested": one.nested,
+        "unit": one.series.unit,
+        "parent_pipeline": one.parent_pipeline,
+        "runs": sums.runs,
+        "examined_runs": sums.examined,
+        "wall_seconds": sums.wall,
+        "cpu_seconds": sums.cpu,
+        "not_overlapped_seconds": sums.not_overlapped,
+        "read_bytes": sums.read_bytes,
+        "written_bytes": sums.written_bytes,
+        "longest_wall_seconds": sums.longest,
+        "median_wall_seconds": one.median,
+        "p95_wall_seconds": one.p95,
+        "exact_percentiles": one.exact,
+        "trend": [
+            {"start_timestamp_seconds": bar.start, "runs": bar.runs, "wall_seconds": bar.wall}
+            for bar in one.trend
+        ],
+        "bottleneck": one.bottleneck,
+        "bottleneck_ratio": one.bottleneck_share,
+        "top_finding": finding
+        and {"id": finding.id, "runs": finding.runs, "bound_seconds": finding.bound},
+        "last_run": last
+        and {
+            "id": last.id,
+            "start_timestamp_seconds": last.start,
+            "end_timestamp_seconds": last.end,
+            "wall_seconds": last.wall,
+            "cache_state": last.cache,
+            "usual_seconds": last.usual,
+            "slower_than_usual": last.slower,
+        },
+    }

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines over a time at a prompt: a table, and below it what its marks mean.
+
+Pure: values in, styled lines out. Every line fits its width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from pipelined.history.pipelines import Bar, Pipelines, PipelineSummary
+from pipelined.nesting import Line
+from pipelined.terminal.drawing import (
+    HEIGHTS,
+    STYLES,
+    Column,
+    fitted,
+    heading,
+    line_name,
+    plain_marks,
+    printable,
+    shorten,
+    table_row,
+    wrap,
+)
+from pipelined.terminal.history_report import DIGITS, LEAST_SIGNATURE, MIN_SIGNATURE, when
+from pipelined.wording import about, bound, duration, percent, step_words, times_usual
+
+__all__ = ["pipelines_lines"]
+
+#: A trend has at most so many columns: neighbouring bars are one.
+_TREND = 16
+
+
+def pipelines_lines(
+    found: Pipelines, width: int, now: float, *, ascii_only: bool = False
+) -> list[Text]:
+    """The table of all that is listed, each line of at most `width` columns; `now` is Unix time."""
+    columns: tuple[Column[Line[PipelineSummary]], ...] = (
+        Column(
+            "pipeline",
+            lambda line: Text(line_name(line, ascii_only)),
+            least=MIN_SIGNATURE,
+            floor=LEAST_SIGNATURE,
+        ),
+        Column("unit", lambda line: Text(printable(line.run.series.unit, ascii_only)), rank=3),
+        Column("runs", lambda line: Text(f"{line.run.sums.runs:,}"), right=True),
+        Column("total", lambda line: Text(duration(line.run.sums.wall)), right=True),
+        Column("CPU", lambda line: Text(duration(line.run.sums.cpu)), right=True, rank=5),
+        Column("not overlapped", lambda line: Text(_not_overlapped(line.run)), right=True, rank=4),
+        Column("median", lambda line: Text(_about(line.run, line.run.median)), right=True),
+        Column("95 %", lambda line: Text(_about(line.run, line.run.p95)), right=True, rank=6),
+        Column(
+            "trend",
+            lambda line: Text(_trend(line.run.trend, ascii_only), STYLES["cpu"]),
+            rank=2,
+        ),
+        Column("last run", lambda line: Text(_last(line.run))),
+        Column("bottleneck", lambda line: Text(_bottleneck(line.run, ascii_only)), rank=1),
+        Column("finding", lambda line: Text(_finding(line.run)), rank=1),
+    )
+    lines = found.lines
+    shown = fitted(columns, lines, width)
+    rows = [heading(shown), *(table_row(shown, line) for line in lines)]
+    for row in rows:
+        row.rstrip()
+    cut = [row if row.cell_len <= width else Text(shorten(row.plain, width)) for row in rows]
+    words = wrap(_words(found, now), width, "dim")
+    return [plain_marks(line, ascii_only) for line in (*cut, *words)]
+
+
+def _words(found: Pipelines, now: float) -> str:
+    """What is summed up, and what the marks mean."""
+    since = when(found.start or 0.0, now)
+    until = when(min(found.end or now, now), now)
+    text = (
+        f"Runs that ended from {since} to {until}. Trend: what a run took on average, a column is"
+        f" {_column_words(found)}."
+    )
+    if any(not one.exact for one in found.listed):
+        text += " ≈: within a factor of 2, as not every run is read."
+    return text
+
+
+def _column_words(found: Pipelines) -> str:
+    bars = len(found.listed[0].trend) if found.listed else 1
+    return step_words(found.step * _merged(bars))
+
+
+def _merged(bars: int) -> int:
+    """How many bars are one column."""
+    return -(-bars // _TREND)
+
+
+def _about(one: PipelineSummary, seconds: float | None) -> str:
+    return about(seconds, one.exact)
+
+
+def _not_overlapped(one: PipelineSummary) -> str:
+    share = one.sums.not_overlapped / one.sums.wall if one.sums.wall else 0.0
+    return f"{duration(one.sums.not_overlapped)} ({percent(share)})"
+
+
+def _last(one: PipelineSummary) -> str:
+    """How long the last run took, and how that compares with its usual."""
+    if one.last is None:
+        return "-"
+    ratio = one.last.usual_ratio
+    took = duration(one.last.wall)
+    return took if ratio is None else f"{took}, {times_usual(ratio, one.last.slower)}"
+
+
+def _bottleneck(one: PipelineSummary, ascii_only: bool) -> str:
+    if one.bottleneck is None:
+        return "-"
+    return f"{printable(one.bottleneck, ascii_only)} ({percent(one.bottleneck_share or 0.0)})"
+
+
+def _finding(one: PipelineSummary) -> str:
+    if one.finding is None:
+        return "-"
+    return f"{one.finding.id} {bound(one.finding.bound)}".rstrip()
+
+
+def _trend(bars: Sequence[Bar], ascii_only: bool) -> str:
+    """A mark for each bar, as high as its mean; blank where nothing ended."""
+    merged = _merged(len(bars))
+    means = []
+    for first in range(0, len(bars), merged):
+        part = bars[first : first + merged]
+        runs = sum(bar.runs for bar in part)
+        means.append(sum(bar.wall for bar in part) / runs if runs else 0.0)
+    top = max(means, default=0.0) or 1.0
+    marks = DIGITS if ascii_only else HEIGHTS
+    return "".join(
+        marks[min(len(marks) - 1, int(mean / top * len(marks)))] if mean else " " for mean in means
+    )

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines over a time: their sums, percentiles, trends, findings and last runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelined.history.archive import Archive, Period
+from pipelined.history.database import Details, Row, Store
+from pipelined.history.pipeline_query import SORTS
+from pipelined.history.pipelines import (
+    NO_PIPELINES,
+    Pipelines,
+    PipelineSummary,
+    TopFinding,
+    pipelines_as_dict,
+    read_pipelines,
+)
+from pipelined.history.rollup import HOUR, Pending
+from pipelined.model.ledger import OTHER
+from pipelined.runs import Series
+
+#: The hour in which the first runs end.
+FIRST = 470_000
+NOW = FIRST * HOUR + 1.0
+DAY = 24
+
+
+def stored(number: float, **given: Any) -> Details:
+    """A run that ended `number` hours after NOW."""
+    values: dict[str, Any] = {
+        "id": f"{int((NOW + number * HOUR) * 1000)}-1",
+        "pipeline": "cat|sort",
+        "nested": False,
+        "unit": "job.service",
+        "partial": False,
+        "end": NOW + number * HOUR,
+        "wall": 10.0,
+        "cores": 0.5,
+        "overlap": None,
+        "cache": None,
+        "bottleneck": "sort: CPU 97 %",
+        "findings": (),
+        "read_bytes": 1000,
+    }
+    values |= {name: given[name] for name in given if name != "bounds"}
+    values["id"] += f"-{values['pipeline']}-{values['nested']}-{values['unit']}"
+    row = Row(**{"start": values["end"] - values["wall"]} | values)
+    return Details(row, ("cat",), b"", b"", given.get("bounds", {}))
+
+
+@pytest.fixture
+def store_runs(tmp_path: Path) -> Callable[..., Archive]:
+    """Counts all of these runs and stores those that are not in `only_counted`."""
+
+    def make(*runs: Details, only_counted: tuple[Details, ...] = ()) -> Archive:
+        with Store(tmp_path, max_age=1e12, max_bytes=256_000_000, clock=lambda: NOW) as store:
+            pending = Pending(500)
+            for run in (*runs, *only_counted):
+                series = Series(run.row.pipeline, run.row.nested, run.row.unit)
+                pending.sums(series, run.row.end).count(
+                    run.row.wall, run.row.wall / 2, run.row.wall / 4, 1000, 2000
+                )
+            store.count(pending)
+            store.add(runs)
+        return Archive(tmp_path)
+
+    return make
+
+
+def read(archive: Archive, **given: Any) -> Pipelines:
+    """All pipelines of the first week, unless given."""
+    values: dict[str, Any] = {"search": None, "sort": "wall", "limit": 50}
+    period = given.pop("period", Period(FIRST, FIRST + 7 * DAY))
+    return read_pipelines(archive, period, **values | given)
+
+
+def only(archive: Archive, **given: Any) -> PipelineSummary:
+    (found,) = read(archive, **given).listed
+    return found
+
+
+def names(found: Pipelines) -> list[str]:
+    return [one.pipeline for one in found.listed]
+
+
+def test_a_pipeline_has_the_sums_of_all_its_runs(store_runs: Callable[..., Archive]) -> None:
+    found = only(store_runs(stored(0), stored(1, wall=30.0), only_counted=(stored(2),)))
+    assert found.series == Series("cat|sort", nested=False, unit="job.service")
+    sums = found.sums
+    assert (sums.runs, sums.wall, sums.cpu, sums.not_overlapped) == (3, 50.0, 25.0, 12.5)
+    assert (sums.read_bytes, sums.written_bytes, sums.longest) == (3000, 6000, 30.0)
+    assert sums.examined == 2
+
+
+def test_only_the_hours_that_are_asked_for_count(store_runs: Callable[..., Archive]) -> None:
+    archive = store_runs(stored(0), stored(1), stored(2), stored(3))
+    found = read(archive, period=Period(FIRST + 1, FIRST + 3))
+    assert (found.start, found.end) == ((FIRST + 1) * HOUR, (FIRST + 3) * HOUR)
+    (one,) = found.listed
+    assert one.sums.runs == 2
+    assert one.last is not None and one.last.end == NOW + 2 * HOUR
+
+
+def test_percentiles_are_exact_if_every_run_is_stored(store_runs: Callable[..., Archive]) -> None:
+    runs = [stored(n / 100, wall=1.0 + n) for n in range(100)]
+    found = only(store_runs(*runs))
+    assert (found.exact, found.median, found.p95) == (True, 50.0, 95.0)
+
+
+def test_percentiles_are_within_a_factor_of_2_if_not(store_runs: Callable[..., Archive]) -> None:
+    runs = [stored(n / 100, wall=1.0 + n) for n in range(100)]
+    found = only(store_runs(*runs[:99], only_counted=(runs[99],)))
+    assert not found.exact
+    assert found.median is not None and 25 <= found.median <= 100
+    assert found.p95 is not None and 47 <= found.p95 <= 190
+
+
+@pytest.mark.parametrize(
+    ("hours", "step", "bars"),
+    [(12, 1, 12), (48, 1, 48), (7 * DAY, DAY, 7), (90 * DAY, 7 * DAY, 13)],
+)
+def test_a_trend_has_at_most_48_bars(
+    store_runs: Callable[..., Archive], hours: int, step: int, bars: int
+) -> None:
+    found = read(store_runs(stored(0)), period=Period(FIRST, FIRST + hours))
+    assert found.step == step * HOUR
+    assert len(found.listed[0].trend) == bars
+
+
+def test_a_trend_has_the_runs_of_each_day(store_runs: Callable[..., Archive]) -> None:
+    archive = store_runs(stored(0), stored(23, wall=20.0), stored(25, wall=40.0), stored(150))
+    trend = only(archive).trend
+    assert [bar.start for bar in trend] == [(FIRST + DAY * n) * HOUR for n in range(7)]
+    assert [(bar.runs, bar.wall) for bar in trend] == [
+        *((2, 30.0), (1, 40.0)),
+        *[(0, 0.0)] * 4,
+        (1, 10.0),
+    ]
+    assert [bar.mean for bar in trend][:3] == [15.0, 40.0, 0.0]
+
+
+def test_the_bottleneck_is_that_of_most_of_the_time(store_runs: Callable[..., Archive]) -> None:
+    found = only(
+        store_runs(
+            stored(0, wall=30.0, bottleneck="sort: CPU 97 %"),
+            stored(1, wall=30.0, bottleneck="sort: CPU 60 %"),
+            *(stored(2 + n, wall=10.0, bottleneck="cat: disk 50 %") for n in range(3)),
+            stored(9, wall=10.0, bottleneck="-"),
+        )
+    )
+    assert (found.bottleneck, found.bottleneck_share) == ("sort: CPU", 0.6)
+
+
+def test_a_pipeline_without_a_bottleneck_has_none(store_runs: Callable[..., Archive]) -> None:
+    found = only(store_runs(stored(0, bottleneck="-")))
+    assert (found.bottleneck, found.bottleneck_share) == (None, None)
+
+
+def test_the_top_finding_is_the_one_that_could_save_most(
+    store_runs: Callable[..., Archive],
+) -> None:
+    found = only(
+        store_runs(
+            stored(0, findings=("barrier", "cold-run"), bounds={"barrier": 4.0}),
+            stored(1, findings=("cold-run", "ceiling"), bounds={"ceiling": 6.0}),
+            stored(2, findings=("barrier",), bounds={"barrier": 3.0}),
+        )
+    )
+    assert found.finding == TopFinding("barrier", runs=2, bound=7.0)
+
+
+def test_of_findings_without_a_bound_the_most_frequent_is_first(
+    store_runs: Callable[..., Archive],
+) -> None:
+    archive = store_runs(
+        stored(0, findings=("cold-run",)), stored(1, findings=("cold-run", "failed-execs"))
+    )
+    assert only(archive).finding == TopFinding("cold-run", runs=2, bound=0.0)
+
+
+def test_the_last_run_has_its_usual(store_runs: Callable[..., Archive]) -> None:
+    last = only(store_runs(*(stored(n) for n in range(5)), stored(6, wall=20.0))).last
+    assert last is not None
+    assert (last.wall, last.usual, last.slower) == (20.0, 10.0, True)
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [("wall", "a|long"), ("runs", "a|frequent"), ("slower", "a|slow"), ("cpu", "a|long")],
+)
+def test_pipelines_are_sorted(store_runs: Callable[..., Archive], sort: str, first: str) -> None:
+    archive = store_runs(
+        stored(0, pipeline="a|long", wall=5000.0),
+        *(stored(n / 10, pipeline="a|frequent", wall=1.0) for n in range(20)),
+        *(stored(n, pipeline="a|slow") for n in range(5)),
+        stored(6, pipeline="a|slow", wall=30.0),
+    )
+    assert names(read(archive, sort=sort))[0] == first
+    assert sort in SORTS
+
+
+def test_the_first_of_all_that_match_are_listed(store_runs: Callable[..., Archive]) -> None:
+    archive = store_runs(*(stored(0, pipeline=f"a|b{n}", wall=1.0 + n) for n in range(5)))
+    found = read(archive, limit=2)
+    assert (names(found), found.matching) == (["a|b4", "a|b3"], 5)
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("SORT", ["cat|sort"]),
+        ("night", ["seq|wc"]),
+        ("c", ["cat|sort", "seq|wc"]),
+        ("%", []),
+    ],
+)
+def test_pipelines_are_searched_by_a_part_of_their_name_or_unit(
+    store_runs: Callable[..., Archive], search: str, found: list[str]
+) -> None:
+    archive = store_runs(stored(0), stored(1, pipeline="seq|wc", unit="nightly.service", wall=1.0))
+    assert names(read(archive, search=search)) == found
+
+
+def test_a_nested_pipeline_is_under_the_one_that_encloses_it(
+    store_runs: Callable[..., Archive],
+) -> None:
+    inside = {"nested": True, "parent_pipeline": "job.sh|tee"}
+    archive = store_runs(
+        stored(0, pipeline="cat|sort", wall=200.0),
+        stored(1, pipeline="job.sh|tee", wall=100.0),
+        stored(1, pipeline="seq|wc", wall=90.0, **inside),
+        stored(1, pipeline="seq|wc", wall=80.0, unit="other.service", **inside),
+    )
+    lines = [(line.run.pipeline, line.depth, line.inside) for line in read(archive).lines]
+    assert lines == [
+        ("cat|sort", 0, ""),
+        ("job.sh|tee", 0, ""),
+        ("seq|wc", 1, ""),
+        ("seq|wc", 0, "in job.sh|tee"),
+    ]
+
+
+def test_pipelines_that_lie_in_each_other_are_all_listed(
+    store_runs: Callable[..., Archive],
+) -> None:
+    archive = store_runs(
+        stored(0, pipeline="a|b", nested=True, parent_pipeline="c|d"),
+        stored(1, pipeline="c|d", nested=True, parent_pipeline="a|b"),
+        stored(2, pipeline="e|f", nested=True, parent_pipeline="e|f"),
+    )
+    found = read(archive)
+    assert sorted(line.run.pipeline for line in found.lines) == ["a|b", "c|d", "e|f"]
+
+
+def test_what_was_merged_is_listed_without_a_bottleneck(store_runs: Callable[..., Archive]) -> None:
+    found = only(store_runs(only_counted=(stored(0, pipeline=OTHER, unit="-"),)))
+    assert found.merged
+    assert (found.bottleneck, found.finding, found.last, found.exact) == (None, None, None, False)
+
+
+def test_a_history_in_which_nothing_is_counted_has_no_pipelines(
+    store_runs: Callable[..., Archive],
+) -> None:
+    assert read(store_runs(), period=Period()) == NO_PIPELINES
+
+
+def test_all_that_is_kept_ends_with_this_hour(store_runs: Callable[..., Archive]) -> None:
+    found = read(store_runs(stored(0)), period=Period())
+    assert found.start == FIRST * HOUR
+    assert found.end is not None and 0 < found.end - time.time() <= HOUR
+
+
+def test_single_runs_are_found_through_an_index(
+    store_runs: Callable[..., Archive], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many other runs are stored: a page is to take no longer for them."""
+    archive, plans = store_runs(*(stored(n) for n in range(6))), []
+
+    def explain(statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        plans.extend(row[3] for row in original(f"EXPLAIN QUERY PLAN {statement}", values))
+        return original(statement, values)
+
+    original = archive._read
+    monkeypatch.setattr(archive, "_read", explain)
+    read(archive, sort="slower")
+    steps = [step for step in plans if re.search(r"\bruns", step)]
+    assert len(steps) >= 5  # of the last runs, twice, and of the durations
+    for step in steps:
+        assert "SEARCH" in step, step
+        assert "(pipeline=? AND end>? AND end<?)" in step or "(rowid=?)" in step, step
+
+
+def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
+    run = stored(0, findings=("barrier",), bounds={"barrier": 4.0})
+    found = read(store_runs(run), period=Period(FIRST, FIRST + 2))
+    assert pipelines_as_dict(found) == {
+        "start_timestamp_seconds": FIRST * HOUR,
+        "end_timestamp_seconds": (FIRST + 2) * HOUR,
+        "trend_step_seconds": HOUR,
+        "matching_pipelines": 1,
+        "pipelines": [
+            {
+                "pipeline": "cat|sort",
+                "nested": False,
+                "unit": "job.service",
+                "parent_pipeline": None,
+                "runs": 1,
+                "examined_runs": 1,
+                "wall_seconds": 10.0,
+                "cpu_seconds": 5.0,
+                "not_overlapped_seconds": 2.5,
+                "read_bytes": 1000,
+                "written_bytes": 2000,
+                "longest_wall_seconds": 10.0,
+                "median_wall_seconds": 10.0,
+                "p95_wall_seconds": 10.0,
+                "exact_percentiles": True,
+                "trend": [
+                    {"start_timestamp_seconds": FIRST * HOUR, "runs": 1, "wall_seconds": 10.0},
+                    {"start_timestamp_seconds": (FIRST + 1) * HOUR, "runs": 0, "wall_seconds": 0.0},
+                ],
+                "bottleneck": "sort: CPU",
+                "bottleneck_ratio": 1.0,
+                "top_finding": {"id": "barrier", "runs": 1, "bound_seconds": 4.0},
+                "last_run": {
+                    "id": run.row.id,
+                    "start_timestamp_seconds": NOW - 10.0,
+                    "end_timestamp_seconds": NOW,
+                    "wall_seconds": 10.0,
+                    "cache_state": None,
+                    "usual_seconds": None,
+                    "slower_than_usual": None,
+                },
+            }
+        ],
+    }
+    assert replace(found, listed=()).lines == []
