@@ -86,6 +86,7 @@ def create_history_api(
             {
                 **describe_run(found.run, host, show_arguments),
                 "timeline": timeline_as_dict(found.timeline),
+                "machine": {"cores": host.cores, "l2_bytes": host.l2_bytes},
             }
         )
 
