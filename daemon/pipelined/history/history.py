@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
@@ -46,13 +46,16 @@ __all__ = [
     "History",
     "HistoryStats",
     "NoSuchRunError",
+    "Recorded",
     "StoredRun",
     "Summary",
     "counted_as_dict",
+    "counted_from_dict",
     "default_directory",
     "moment",
     "only_one",
     "summary_as_dict",
+    "summary_from_dict",
 ]
 
 DEFAULT_DIRECTORY = Path("/var/lib/pipelined")
@@ -103,6 +106,8 @@ class StoredRun:
 
     run: Run
     timeline: Timeline
+    host: Host | None = None
+    """The machine that it ran on; None: this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,32 @@ class CountedRuns:
     def all_stored(self) -> bool:
         """Every run, nested or not, is stored singly."""
         return (self.runs, self.nested) == (self.stored, self.stored_nested)
+
+
+class Recorded(Protocol):
+    """What the commands read: the history in its file (`History`), or by way of a daemon."""
+
+    def runs(
+        self,
+        *,
+        pipeline: str | None = None,
+        unit: str | None = None,
+        finding: str | None = None,
+        command: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[Summary]: ...
+    def counted(
+        self,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        pipeline: str | None = None,
+        unit: str | None = None,
+    ) -> CountedRuns: ...
+    def run(self, which: str) -> StoredRun: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +222,10 @@ class History:
         self._dropped = 0
 
     # -- reading
+
+    def check(self) -> None:
+        """Find out whether it can be read. Raises UserError, NotPermittedError for this user."""
+        self._read(self._archive.check, None)
 
     def runs(
         self,
@@ -475,6 +510,12 @@ def summary_as_dict(summary: Summary) -> dict[str, Any]:
     return {**named, "findings": list(summary.findings)}
 
 
+def summary_from_dict(described: Mapping[str, Any]) -> Summary:
+    """What `summary_as_dict` described. Raises KeyError or TypeError for anything else."""
+    named = {column: described[_KEYS.get(column, column)] for column in COLUMNS}
+    return Summary(**{**named, "findings": tuple(named["findings"])})
+
+
 def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
     """The same, ready for `json.dumps`."""
     return {
@@ -486,6 +527,19 @@ def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
         "nested_runs": counted.nested,
         "stored_nested_runs": counted.stored_nested,
     }
+
+
+def counted_from_dict(described: Mapping[str, Any]) -> CountedRuns:
+    """What `counted_as_dict` described. Raises KeyError or TypeError for anything else."""
+    return CountedRuns(
+        start=described["start_timestamp_seconds"],
+        runs=described["runs"],
+        stored=described["stored_runs"],
+        median=described["median_wall_seconds"],
+        most_frequent=described["most_frequent_pipeline"],
+        nested=described["nested_runs"],
+        stored_nested=described["stored_nested_runs"],
+    )
 
 
 def moment(text: str, now: Callable[[], float] = time.time) -> float:
