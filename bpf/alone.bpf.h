@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Programs that are a stage although no pipe joins them with another (rule 8 of docs/CONCEPTS.md).
- * Owns no map; reads `units`, `commands` and `control`.
+ * Owns no map; reads `units`, `commands`, `control` and task_state.starter.
  * Called at exec.
  * Costs one look-up by name in a hash, and a second one by unit if any unit is named.
  * Cannot see the units of cgroup v1: it asks for the cgroup of the unified hierarchy.
@@ -56,8 +56,8 @@ GLOBAL(int, is_in_named_unit)(u64 p)
 	return named;
 }
 
-/* Is a process whose name has these flags a stage by itself: by its name, by its unit, or because all are? */
-static __always_inline int is_alone(u64 p, u32 flags)
+/* Is a process whose name has these flags a stage by itself: by its name, its starter, its unit, or because all are? */
+static __always_inline int is_alone(u64 p, u32 flags, const struct task_state *task)
 {
 	struct control *control = control_page();
 
@@ -65,12 +65,19 @@ static __always_inline int is_alone(u64 p, u32 flags)
 		return 1;
 	if (!control || flags & COMMAND_SHELL)
 		return 0;
-	return control->alone || (control->units && is_in_named_unit(p));
+	return control->alone || task->starter.pid || (control->units && is_in_named_unit(p));
+}
+
+/* Is the stage around a process the starter's own, or one that is around that? */
+static __always_inline int is_outside(const struct stage *stage, const struct task_state *task)
+{
+	return task->starter.pid && (stage->starter.pid != task->starter.pid ||
+				     stage->starter.start_ns != task->starter.start_ns);
 }
 
 /*
  * The current process has just exec'd. It may be a stage although no pipe joins it with another,
- * also inside another such stage, like the commands that xargs runs.
+ * also inside another such stage, like the commands that xargs runs, and inside the pipeline that its starter is in.
  */
 GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
 {
@@ -81,12 +88,13 @@ GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
 	if (is_gone(task))
 		return 0;
 	command_of(p, &command);
-	if (!is_alone(p, command_flags(&command)))
+	if (!is_alone(p, command_flags(&command), task))
 		return 0;
 	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
 	if (!index) {
 		stage = task->stage ? stage_at(task->stage) : NULL;
-		if (stage && !(stage->flags & STAGE_ALONE) && !is_shell_alone(task->stage))
+		if (stage && !(stage->flags & STAGE_ALONE) && !is_outside(stage, task) &&
+		    !is_shell_alone(task->stage))
 			return 0;
 		index = become_stage(p, task, 0, now);
 		stage_exec(index, now);

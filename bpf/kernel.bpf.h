@@ -200,6 +200,7 @@ struct task_struct {
 	u64 utime;
 	u64 stime;
 	u64 start_time;
+	u64 start_boottime;
 	u32 self_exec_id;
 	char comm[16];
 	struct files_struct *files;

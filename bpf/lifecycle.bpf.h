@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_* and .looks, and the counts of forks, execs,
- * failed execs and children of stages.
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_*, .starter and .looks, and the counts of forks,
+ * execs, failed execs and children of stages.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only storm'`.
@@ -171,6 +171,24 @@ static __always_inline void inherit_stage(struct task_state *born, const struct 
 }
 
 /*
+ * A process that is a starter marks what it forks; every other one passes its own mark on. `parent` is its main thread,
+ * `from` its state.
+ */
+static __always_inline void inherit_starter(struct task_state *born, struct task_struct *parent,
+					    const struct task_state *from)
+{
+	struct command command = {};
+
+	BPF_CORE_READ_STR_INTO(&command.name, parent, comm);
+	if (command_flags(&command) & COMMAND_STARTER) {
+		born->starter.pid = parent->tgid;
+		born->starter.start_ns = parent->start_boottime;
+	} else if (from) {
+		born->starter = from->starter;
+	}
+}
+
+/*
  * A new task without a record: another task was stopped on this CPU inside the kernel's own
  * storage code (bpf_task_storage_busy), so none could be made at the fork. Or the task is older
  * than the daemon, and the first sweep has not come to it yet.
@@ -196,6 +214,9 @@ LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
 		born->born_ns = p->start_time;
 		born->parent_pid = leader->tgid;
 		born->parent_start_ns = leader->start_time;
+		inherit_starter(born, leader, above);
+	} else if (above) {
+		born->starter = above->starter;
 	}
 	inherit_stage(born, above);
 	if (born->born_ns || born->stage)
@@ -242,8 +263,11 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		note_fed_pipes(bpf_get_current_task(), born);
 		born->parent_pid = parent->tgid;
 		born->parent_start_ns = parent->group_leader->start_time;
+		inherit_starter(born, parent->group_leader, task);
 		if (task)
 			follow_again(parent, task);
+	} else if (task) {
+		born->starter = task->starter;
 	}
 	inherit_stage(born, task);
 	if (is_process || born->stage)

@@ -45,6 +45,7 @@ enum command_flag {
 	COMMAND_SHELL = 4,		/* holds pipes for its children without using them */
 	COMMAND_ALONE = 8,		/* a stage even when it is in no pipeline */
 	COMMAND_READS_ANYWHERE = 16,	/* runs the last part of a pipeline itself, not with the pipe as its stdin */
+	COMMAND_STARTER = 32,		/* reports what it starts: its descendants are marked with it */
 };
 
 enum stage_flag {
@@ -145,6 +146,13 @@ struct pipeline {
 	__u64 drivers[PIPELINE_DRIVERS];	/* stages, 0 = none */
 };
 
+/* The nearest process above one that is a COMMAND_STARTER; pid 0 = none. Known after the processes between are gone. */
+struct starter {
+	__u64 start_ns;		/* CLOCK_BOOTTIME */
+	__u32 pid;
+	__u32 zero;
+};
+
 /* One place in a pipeline: a root process and its descendants. */
 struct stage {
 	__u64 word;
@@ -170,6 +178,7 @@ struct stage {
 	__u64 root_start_ns;
 	__u64 parent_start_ns;
 	__u64 cgroup;
+	struct starter starter;	/* of its root */
 	__u64 live;		/* threads and inner stages */
 	__u32 generation;
 	__u32 pid;		/* root process */

@@ -87,7 +87,7 @@ Examples:
   sudo pipelined serve
   pipelined top
 
-Watching needs root. Each command has its own --help.""",
+Watching needs root, or a daemon on this host that has it. Each command has its own --help.""",
 )
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 @click.pass_context

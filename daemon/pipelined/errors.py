@@ -20,7 +20,7 @@ class UserError(Exception):
 
 
 class NotPermittedError(UserError):
-    """The kernel does not allow this user to do it, so trying another way would fail too."""
+    """The kernel does not allow this user to do it: root, or a daemon, could."""
 
 
 def why(error: OSError) -> str:

@@ -19,9 +19,10 @@ from pipelined.kernel.loader import Hook, Loaded, load
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
 from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.timeline import Timeline
-from pipelined.model.tracker import Finished, Model, SeriesUse, Totals
+from pipelined.model.tracker import Finished, Model, SeriesUse, StartedRuns, Totals
 from pipelined.model.units import CgroupNames, find_cgroup2
 from pipelined.runs import Run, Series
+from pipelined.starter import Starter
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 
@@ -54,6 +55,8 @@ class Observer(AbstractContextManager["Observer"]):
     ):
         self.loader = loaded.loader
         """The loader that was used: libbpf or bcc."""
+        self.daemon: str | None = None
+        """The address of whoever observes in its place: nobody does."""
         self._loaded = loaded
         self._sweep = sweep
         self._model = model
@@ -66,6 +69,8 @@ class Observer(AbstractContextManager["Observer"]):
         self._reason: str | None = "the first sweep is not done yet"
         self._repeated_seconds = 0.0
         self.sweep_stats = SweepStats()
+        self.opened = time.time()
+        """Since when it observes (Unix time)."""
 
     @classmethod
     def open(
@@ -192,9 +197,12 @@ class Observer(AbstractContextManager["Observer"]):
         """Bring runs and totals up to now."""
         self._update()
 
-    def settle(self) -> None:
-        """Sweep, and count every run whose processes are all gone as finished."""
-        self._update(settle=True)
+    def settle(self, starter: Starter | None = None) -> None:
+        """Sweep, and count every run whose processes are all gone as finished.
+
+        Given a process, only the runs that it started.
+        """
+        self._update(settle=starter or True)
 
     def compared(self, series: Series, usual_ratio: float | None) -> None:
         """How many times as long as usual a run took that has ended; None: that is not known."""
@@ -213,6 +221,11 @@ class Observer(AbstractContextManager["Observer"]):
     def runs(self) -> list[Run]:
         with self._lock:
             return self._model.runs()
+
+    def started(self, starter: Starter, after: int = 0) -> StartedRuns:
+        """The runs that a process started: finished ones but the first `after`, and live ones."""
+        with self._lock:
+            return self._model.started(starter, after)
 
     def conversations(self) -> list[Run]:
         """Live stages that talk both ways, which are no pipelines: they are in no other list."""
@@ -255,7 +268,7 @@ class Observer(AbstractContextManager["Observer"]):
         """None if the numbers are current, else the reason why not."""
         return self._reason
 
-    def _update(self, *, settle: bool = False) -> None:
+    def _update(self, *, settle: bool | Starter = False) -> None:
         with self._lock:
             if self._closed:
                 return

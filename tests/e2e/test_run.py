@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -27,13 +28,29 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture
-def run(program: str) -> Run:
-    """`pipelined run` with the given words, to its end."""
+def alone(program: str) -> list[str]:
+    """`pipelined run` that observes by itself, and what else to type."""
+    return [program, "run"]
+
+
+@pytest.fixture(params=["by itself", "by the daemon"])
+def command(request: pytest.FixtureRequest, alone: list[str]) -> list[str]:
+    """The same, or as it measures for users who may not: both do the same."""
+    if request.param == "by itself":
+        return alone
+    return [*alone, "--url", request.getfixturevalue("daemon").url]
+
+
+@pytest.fixture
+def run(command: list[str]) -> Run:
+    """`pipelined run` with the given words, to its end; without the line that names the daemon."""
 
     def run(*words: str, **options: Any) -> Done:
-        return subprocess.run(
-            [program, "run", *words], capture_output=True, text=True, timeout=60, **options
+        done = subprocess.run(
+            [*command, *words], capture_output=True, text=True, timeout=60, **options
         )
+        done.stderr = re.sub(r"Measured by the daemon at \S+\n\Z", "", done.stderr)
+        return done
 
     return run
 
@@ -69,9 +86,9 @@ def test_output_and_complaints_pass_through(run: Run) -> None:
     assert done.stderr.startswith("complaint\n")
 
 
-def test_binary_output_is_untouched(program: str) -> None:
+def test_binary_output_is_untouched(command: list[str]) -> None:
     done = subprocess.run(
-        [program, "run", "head -c 1000000 /dev/zero | cat"], capture_output=True, timeout=60
+        [*command, "head -c 1000000 /dev/zero | cat"], capture_output=True, timeout=60
     )
     assert done.stdout == bytes(1_000_000)
 
@@ -134,10 +151,10 @@ def test_nothing_stays_attached(
 
 
 @contextlib.contextmanager
-def begun(program: str, script: str) -> Iterator[subprocess.Popen[str]]:
+def begun(command: list[str], script: str) -> Iterator[subprocess.Popen[str]]:
     """`pipelined run` of a script that printed "ready" 0.2 s ago."""
     with subprocess.Popen(
-        [program, "run", script],
+        [*command, script],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -151,11 +168,11 @@ def begun(program: str, script: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_reaches_the_command_and_the_report_still_comes(
-    program: str, number: signal.Signals
+    command: list[str], number: signal.Signals
 ) -> None:
     name = number.name.removeprefix("SIG")
     script = f"trap 'echo got {name}; exit 5' {name}; echo ready; yes | grep no & wait; exit 6"
-    with begun(program, script) as process:
+    with begun(command, script) as process:
         process.send_signal(number)
         assert process.stdout is not None
         assert process.stdout.readline() == f"got {name}\n"
@@ -168,8 +185,8 @@ def test_a_signal_reaches_the_command_and_the_report_still_comes(
         assert process.stderr.read().startswith("yes|grep   ")
 
 
-def test_a_pipeline_that_is_killed_from_the_terminal_is_reported(program: str) -> None:
-    with begun(program, "echo ready; yes | grep no") as process:
+def test_a_pipeline_that_is_killed_from_the_terminal_is_reported(command: list[str]) -> None:
+    with begun(command, "echo ready; yes | grep no") as process:
         os.killpg(process.pid, signal.SIGINT)  # what the terminal does at Ctrl-C
         _, report = process.communicate(timeout=20)
         assert process.returncode == 128 + signal.SIGINT
@@ -237,10 +254,10 @@ def test_process_ids_of_its_own_are_no_obstacle(program: str) -> None:
     assert done.stderr.startswith("seq|sort|wc ")
 
 
-def test_the_reader_of_our_own_output_is_no_stage(program: str, tmp_path: Path) -> None:
+def test_the_reader_of_our_own_output_is_no_stage(command: list[str], tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     subprocess.run(
-        f"'{program}' run --json -o {file} 'seq 100000 | sort -n' | tail -n 1",
+        f"{shlex.join(command)} --json -o {file} 'seq 100000 | sort -n' | tail -n 1",
         shell=True,
         check=True,
         stdout=subprocess.DEVNULL,
@@ -300,13 +317,11 @@ def test_a_report_in_a_file_leaves_stderr_alone(run: Run, tmp_path: Path) -> Non
     assert file.read_text().startswith("seq|wc   ")
 
 
-def test_two_at_once_see_their_own(program: str, tmp_path: Path) -> None:
+def test_two_at_once_see_their_own(command: list[str], tmp_path: Path) -> None:
     files = [tmp_path / "first", tmp_path / "second"]
     scripts = ["seq 1000000 | sort -n | tail -n 1", "seq 2000000 | wc -l"]
     started = [
-        subprocess.Popen(
-            [program, "run", "--json", "-o", str(file), script], stdout=subprocess.DEVNULL
-        )
+        subprocess.Popen([*command, "--json", "-o", str(file), script], stdout=subprocess.DEVNULL)
         for file, script in zip(files, scripts, strict=True)
     ]
     assert [process.wait(60) for process in started] == [0, 0]
@@ -329,9 +344,9 @@ def test_a_busy_host_neither_shows_in_the_report_nor_loses_anything(
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_standard_streams_do_not_change_the_status(program: str, closed: str) -> None:
+def test_closed_standard_streams_do_not_change_the_status(command: list[str], closed: str) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"'{program}' run 'seq 100 | wc -l > /dev/null; exit 7' {closed}"],
+        ["bash", "-c", f"{shlex.join(command)} 'seq 100 | wc -l > /dev/null; exit 7' {closed}"],
         capture_output=True,
         timeout=60,
     )

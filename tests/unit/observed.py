@@ -8,9 +8,10 @@ from typing import Any, Self
 
 from pipelined.analysis.machine import Host
 from pipelined.model.timeline import Point, StagePoint, Timeline
-from pipelined.model.tracker import SeriesUse
+from pipelined.model.tracker import SeriesUse, StartedRuns
 from pipelined.observer import Hook, MapUse, SweepStats
 from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
+from pipelined.starter import Starter
 from unit.invented import START, make_functions, make_run, make_stage
 
 HOST = Host(cores=2, l2_bytes=1 << 20)
@@ -54,6 +55,12 @@ class FakeObserver:
         self.seen = list(runs)
         self.talks: list[Run] = []
         self.loader = "libbpf"
+        self.daemon: str | None = None
+        self.opened = START
+        self.starter: Starter | None = None
+        """The process that started all runs."""
+        self.ended_before = 0
+        """How many of them are kept no longer."""
         self.calls: list[str] = []
         """Of `start`, `attach_optional`, `settle` and `close`, in their order."""
         self.sweep_stats = SweepStats(last_time=START + 99.5)
@@ -78,7 +85,7 @@ class FakeObserver:
         self.calls.append("attach_optional")
         self.found_hooks = [h for h in self.found_hooks if not h.pending] + self.hooks_to_come
 
-    def settle(self) -> None:
+    def settle(self, starter: Starter | None = None) -> None:
         self.calls.append("settle")
 
     def sweep(self) -> None:
@@ -97,6 +104,14 @@ class FakeObserver:
 
     def runs(self) -> list[Run]:
         return list(self.seen)
+
+    def started(self, starter: Starter, after: int = 0) -> StartedRuns:
+        if starter != self.starter:
+            return StartedRuns(0, [])
+        ended = [run for run in self.seen if not run.live]
+        live = [run for run in self.seen if run.live]
+        first = max(0, after - self.ended_before)
+        return StartedRuns(self.ended_before + len(ended), [*ended[first:], *live])
 
     def conversations(self) -> list[Run]:
         return list(self.talks)

@@ -23,8 +23,8 @@ from pipelined.history.history import (
     Summary,
     default_directory,
     moment,
-    summary_as_dict,
 )
+from pipelined.history.summaries import summary_as_dict
 from pipelined.model.timeline import Timeline
 from pipelined.runs import Run
 from unit.invented import START, make_ended, make_finished, make_inside, make_timeline

@@ -170,8 +170,9 @@ def test_a_wrong_parameter_is_named(
 def test_a_stored_run_is_returned_in_full(ask: Callable[..., FlaskClient]) -> None:
     run = make_ended(1)
     answer = ask(stored=(run,)).get(f"/api/v1/runs/{run.id}").get_json()
-    timeline = answer.pop("timeline")
+    timeline, machine = answer.pop("timeline"), answer.pop("machine")
     assert answer == describe_run(run, HOST)
+    assert machine == {"cores": HOST.cores, "l2_bytes": HOST.l2_bytes}
     assert timeline == timeline_as_dict(make_timeline(run))
 
 

@@ -32,6 +32,7 @@ STRUCTURES = {
     "pipe_key": layout.PipeKey,
     "pipe_end": layout.PipeEnd,
     "control": layout.Control,
+    "starter": layout.Starter,
 }
 
 CONSTANTS = {

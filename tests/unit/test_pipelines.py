@@ -24,6 +24,7 @@ from pipelined.history.pipelines import (
     read_pipelines,
 )
 from pipelined.history.rollup import HOUR, Pending
+from pipelined.history.summaries import summary_as_dict
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
@@ -330,15 +331,7 @@ def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
                 "bottleneck": "sort: CPU",
                 "bottleneck_ratio": 1.0,
                 "top_finding": {"id": "barrier", "runs": 1, "bound_seconds": 4.0},
-                "last_run": {
-                    "id": run.row.id,
-                    "start_timestamp_seconds": NOW - 10.0,
-                    "end_timestamp_seconds": NOW,
-                    "wall_seconds": 10.0,
-                    "cache_state": None,
-                    "usual_seconds": None,
-                    "slower_than_usual": None,
-                },
+                "last_run": summary_as_dict(run.row),
             }
         ],
     }

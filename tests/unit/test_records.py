@@ -37,6 +37,7 @@ from pipelined.runs import (
     STATES,
     Stalls,
 )
+from pipelined.starter import Starter
 from unit.recordings import ARRAYS, LAYOUT, layout_now, names, recording
 
 RECORDED_LAYOUT = json.loads(LAYOUT.read_text())["structures"]
@@ -116,7 +117,12 @@ def test_every_recorded_number_is_decoded_from_its_place() -> None:
                 *("generation", "pid", "parent_pid"),
             )
         }
+        pid, start = (
+            field(raw[0], "stage", "starter.pid"),
+            field(raw[0], "stage", "starter.start_ns"),
+        )
         expected |= {
+            "starter": Starter(pid, start * os.sysconf("SC_CLK_TCK") // 10**9) if pid else None,
             "index": index,
             "alias": field(raw[0], "stage", "pipeline.alias"),
             "outer": field(raw[0], "stage", "word") >> 32 & 0x3FFFF,
@@ -128,6 +134,16 @@ def test_every_recorded_number_is_decoded_from_its_place() -> None:
             if getattr(stage, name) != value
         ]
     assert wrong == []
+
+
+def test_the_starter_of_a_pipeline_is_known_after_the_shell_between_them_is_gone() -> None:
+    (moment,) = recording("started").moments
+    stages = [
+        decode_stage(raw, index) for where, index, raw in recorded() if where.startswith("started")
+    ]
+    assert {stage.command for stage in stages} >= {"cat", "wc"}, moment.now_ns
+    (starter,) = {stage.starter for stage in stages}
+    assert starter and starter.pid not in {stage.parent_pid for stage in stages}
 
 
 def test_every_recorded_counter_is_decoded_with_the_sleeps_on_pipes_added() -> None:

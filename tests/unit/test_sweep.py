@@ -20,6 +20,7 @@ from pipelined.kernel.records import PIPE_KEY, Group
 from pipelined.kernel.sweep import MapUse, command_key
 from pipelined.model.tracker import Model
 from pipelined.runs import Endpoint, Run
+from pipelined.starter import STARTER_NAME
 from unit.recordings import MAX_STAGES, Moment, RecordedMaps, Recording, recording, swept
 
 #: CPU time, by the kernel's ticks, that is not that of the stages: bash itself.
@@ -372,14 +373,15 @@ def test_a_command_has_the_flags_of_every_list_that_names_it() -> None:
             b"awk": struct.pack("=I", layout.COMMAND_INTERPRETER | layout.COMMAND_ALONE),
             b"env": struct.pack("=I", layout.COMMAND_WRAPPER),
             b"sh": struct.pack("=I", layout.COMMAND_SHELL | layout.COMMAND_ALONE),
+            STARTER_NAME.encode(): struct.pack("=I", layout.COMMAND_STARTER),
         }
-        assert MapUse("commands", 3, 256) in sweep.maps()
+        assert MapUse("commands", 4, 256) in sweep.maps()
 
 
 def test_versions_of_one_command_take_one_entry() -> None:
     lists = dict.fromkeys(("interpreters", "wrappers", "shells", "alone"), ())
     with swept(maps := RecordedMaps(), **{**lists, "alone": ["python3.11", "python3.12"]}):
-        assert len(maps.elements["commands"]) == 1
+        assert set(maps.elements["commands"]) == {command_key("python"), command_key(STARTER_NAME)}
 
 
 def test_units_are_known_by_their_template() -> None:

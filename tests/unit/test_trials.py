@@ -22,7 +22,7 @@ import pytest
 from pipelined import cli
 from pipelined.commands import standard_error
 from pipelined.errors import UserError
-from pipelined.run import profile, trials
+from pipelined.run import profile
 from pipelined.run.profile import NewRuns, Profile
 from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Run, Series
@@ -280,7 +280,7 @@ def test_a_signal_ends_the_command_and_all_that_it_started(
 def program(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs `pipelined compare` with the given words and returns its exit status."""
     monkeypatch.setattr(standard_error, "log_to_stderr", lambda level: None)
-    monkeypatch.setattr(trials, "open_private", FakeObserver)
+    monkeypatch.setattr(profile, "open_private", FakeObserver)
     return lambda *words: cli._guarded(["compare", *words])
 
 

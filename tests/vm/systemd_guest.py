@@ -159,6 +159,52 @@ def it_keeps_it_in_the_history() -> None:
     assert os.path.realpath("/var/lib/pipelined") == "/var/lib/private/pipelined"
 
 
+def as_user(user: int, *words: str) -> list[str]:
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "pipelined", *words]
+
+
+def two_users_measure_the_same_command_without_root() -> None:
+    line = "for i in 1 2; do (/tmp/seq-vm 20000 | /tmp/sort-vm | /tmp/tail-vm -n 1); done; exit 3"
+    started = [
+        subprocess.Popen(
+            as_user(user, "run", "--json", line),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for user in (65533, 65534)
+    ]
+    seen = set()
+    for process in started:
+        out, error = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, out) == (3, "9999\n" * 2), error
+        report = json.loads(error)
+        assert report["daemon"] == URL
+        assert [run["pipeline"] for run in report["runs"]] == ["seq-vm|sort-vm|tail-vm"] * 2
+        seen |= {stage["pid"] for run in report["runs"] for stage in run["stages"]}
+    assert len(seen) == 12
+
+
+def a_user_reads_the_history_by_the_daemon() -> None:
+    wait_until(
+        lambda: listed_by(["pipelined"]) == listed_by(as_user(65534)) != "", "the same history"
+    )
+
+
+def listed_by(command: list[str]) -> str:
+    command = [*command, "runs", "--json", "--command", "seq-vm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def without_the_service_a_user_reads_what_to_do() -> None:
+    done = subprocess.run(as_user(65534, "run", "true"), capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert f"no daemon answers at {URL}" in done.stderr
+    assert "have the administrator install the service" in done.stderr
+
+
 def no_thread_has_a_privilege_left() -> None:
     tasks = list(Path(f"/proc/{main_pid()}/task").iterdir())
     assert len(tasks) > 5
@@ -290,6 +336,8 @@ CLAIMS = (
     it_counts_what_systemd_run_starts,
     it_tells_its_own_memory_and_age,
     it_keeps_it_in_the_history,
+    two_users_measure_the_same_command_without_root,
+    a_user_reads_the_history_by_the_daemon,
     no_thread_has_a_privilege_left,
     a_reload_reads_the_web_config_again,
     the_journal_has_priorities_and_no_second_time_stamp,
@@ -299,6 +347,7 @@ CLAIMS = (
     signs_of_life_keep_it_running,
     a_daemon_that_hangs_is_replaced,
     a_stop_leaves_nothing_attached,
+    without_the_service_a_user_reads_what_to_do,
     a_wrong_flag_is_an_error_in_the_log_and_not_tried_again,
     a_purge_stops_it_and_takes_everything_away,
 )

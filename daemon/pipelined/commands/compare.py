@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelined.commands import standard_error
+from pipelined.commands.daemon_client import daemon_options, name_daemon, observer_opener
 from pipelined.commands.recorded_runs import open_history, state_directory_option
 from pipelined.commands.report_output import color_option, open_console, report_file
 from pipelined.commands.run import TakesCommand
@@ -19,6 +21,8 @@ from pipelined.errors import UserError, why
 
 if TYPE_CHECKING:
     from pipelined.analysis.comparison import Comparison
+    from pipelined.history.history import Recorded
+    from pipelined.run.profile import Observing
     from pipelined.runs import Run
 
 __all__ = ["compare"]
@@ -84,6 +88,7 @@ anything else is a command. After --, every word is a command.""",
     help="Write the report to FILE instead of stdout.",
 )
 @state_directory_option
+@daemon_options("without root")
 @color_option
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
@@ -94,6 +99,8 @@ def compare(
     output: str | None,
     as_json: bool,
     state_directory: Path | None,
+    url: str | None,
+    http_config: Path | None,
     color: str,
     **plan: Any,
 ) -> int:
@@ -124,10 +131,12 @@ def compare(
         if all(runs):
             from pipelined.analysis.comparison import compare_runs
 
-            first, second = (recorded_run(word, state_directory) for word in command)
-            found = compare_runs(first, second)
+            opened = partial(open_history, state_directory, url, http_config)
+            first, second = (recorded_run(word, opened) for word in command)
+            found, daemon = compare_runs(first, second), None
         else:
-            found = _compare_commands(command, plan, color)
+            open_observer = observer_opener(url, http_config)
+            found, daemon = _compare_commands(command, plan, open_observer, color)
         try:
             if as_json:
                 import json
@@ -145,6 +154,7 @@ def compare(
             raise
         except OSError as error:
             raise UserError(f"cannot write {output or 'the report'}: {why(error)}") from None
+    name_daemon(daemon, url, open_console(sys.stderr, color))
     return 0
 
 
@@ -152,19 +162,36 @@ def _was_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
-def _compare_commands(commands: tuple[str, ...], plan: Mapping[str, Any], color: str) -> Comparison:
+def _compare_commands(
+    commands: tuple[str, ...],
+    plan: Mapping[str, Any],
+    open_observer: Callable[[], Observing],
+    color: str,
+) -> tuple[Comparison, str | None]:
+    """The comparison, and the address of the daemon that measured, if one did."""
     from pipelined.run.trials import Plan, run_trials
     from pipelined.terminal.comparison_report import progress
 
     console = open_console(sys.stderr, color)
-    return run_trials(Plan(commands, **plan), show_progress=lambda total: progress(console, total))
+    observers: list[Observing] = []
+
+    def opened() -> Observing:
+        observers.append(open_observer())
+        return observers[0]
+
+    found = run_trials(
+        Plan(commands, **plan),
+        open_observer=opened,
+        show_progress=lambda total: progress(console, total),
+    )
+    return found, observers[0].daemon
 
 
-def recorded_run(word: str, state_directory: Path | None) -> Run:
+def recorded_run(word: str, open_recorded: Callable[[], Recorded]) -> Run:
     """The run that a word of `compare` names. Raises UserError if there is none."""
     if word.endswith(".json"):
         return _run_from_file(Path(word))
-    return open_history(state_directory).run(word).run
+    return open_recorded().run(word).run
 
 
 def _run_from_file(path: Path) -> Run:

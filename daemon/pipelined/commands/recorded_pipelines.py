@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from pipelined.commands.daemon_client import daemon_options
 from pipelined.commands.recorded_runs import as_moment, open_history, state_directory_option
 from pipelined.commands.report_output import color_option, open_console
 from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
@@ -23,7 +24,8 @@ Examples:
   sudo pipelined pipelines --since 30d --sort not-overlapped
   sudo pipelined pipelines nightly --sort slower --json
 
-Reads the history directly: the daemon need not run. Every run is counted, also one that is not
+Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
+Every run is counted, also one that is not
 stored. The hours in which --since and --until lie are counted whole. A nested pipeline is below
 the one that encloses it; its time is also in that one's.""",
 )
@@ -56,6 +58,7 @@ the one that encloses it; its time is also in that one's.""",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
 @state_directory_option
+@daemon_options("if the history's file is not readable for you")
 @color_option
 def list_pipelines(
     search: str | None,
@@ -67,13 +70,15 @@ def list_pipelines(
     limit: int,
     as_json: bool,
     state_directory: Path | None,
+    url: str | None,
+    http_config: Path | None,
     color: str,
 ) -> None:
     """List pipelines with what their runs cost, how long they take and what holds them back.
 
     SEARCH is a part of the signature or of the unit.
     """
-    found = open_history(state_directory).pipelines(
+    found = open_history(state_directory, url, http_config).pipelines(
         pipeline=pipeline,
         unit=unit,
         search=search,

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon
 from pipelined.commands.report_output import color_option, open_console
+from pipelined.errors import NotPermittedError
 
 if TYPE_CHECKING:
-    from pipelined.history.history import CountedRuns, History
+    from pipelined.history.history import CountedRuns, Recorded
 
 __all__ = ["as_moment", "list_runs", "open_history", "show", "state_directory_option"]
 
@@ -34,8 +36,9 @@ Examples:
   sudo pipelined runs --since 7d --slower --min-duration 1m
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
 
-Reads the history directly: the daemon need not run. The run that started last comes first;
-below it, indented, what ran inside it. Equal ones are one line, unless --pipeline is given.""",
+Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
+The run that started last comes first; below it, indented, what ran inside it. Equal ones are one
+line, unless --pipeline is given.""",
 )
 @click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
 @click.option("--unit", metavar="UNIT", help="Runs of this systemd unit or cgroup.")
@@ -64,9 +67,12 @@ below it, indented, what ran inside it. Equal ones are one line, unless --pipeli
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
 @state_directory_option
+@daemon_options("if the history's file is not readable for you")
 @color_option
 def list_runs(
     state_directory: Path | None,
+    url: str | None,
+    http_config: Path | None,
     since: str | None,
     until: str | None,
     min_duration: str | None,
@@ -81,12 +87,13 @@ def list_runs(
         "until": as_moment("--until", until),
         "min_duration": _as_duration("--min-duration", min_duration),
     }
-    history = open_history(state_directory)
+    history = open_history(state_directory, url, http_config)
     counted = _counted(history, searched)
     if as_json:
         import json
 
-        from pipelined.history.history import counted_as_dict, summary_as_dict
+        from pipelined.history.history import counted_as_dict
+        from pipelined.history.summaries import summary_as_dict
 
         # One more than is shown, to know whether there are more.
         found = history.runs(**searched, limit=limit + 1)
@@ -118,7 +125,7 @@ def list_runs(
         console.print(counted_line(counted, now, ascii_only=ascii_only), highlight=False)
 
 
-def _counted(history: History, searched: dict[str, Any]) -> CountedRuns | None:
+def _counted(history: Recorded, searched: dict[str, Any]) -> CountedRuns | None:
     """How many runs there were; None if they cannot be searched by what is given.
 
     Of a run that is not stored the commands and findings are not known, nor how long it took.
@@ -148,12 +155,37 @@ def _as_duration(flag: str, text: str | None) -> float | None:
         raise click.UsageError(f"{flag}: {text!r} is not {error}") from None
 
 
-def open_history(state_directory: Path | None) -> History:
-    """The history that the daemon keeps in this directory, for reading."""
-    from pipelined.analysis.machine import Host
-    from pipelined.history.history import History, default_directory
+def open_history(
+    state_directory: Path | None, url: str | None = None, http_config: Path | None = None
+) -> Recorded:
+    """The history that the daemon keeps in this directory, for reading.
 
-    return History(state_directory or default_directory(os.environ), host=Host.read())
+    With `url` the daemon is asked for it; so is the daemon of this host if this user may not read
+    the file in the default directory. Raises UserError.
+    """
+    from pipelined.analysis.machine import Host
+    from pipelined.history.history import DEFAULT_DIRECTORY, History, default_directory
+    from pipelined.terminal.daemon_history import DaemonHistory
+
+    if url is not None and state_directory is not None:
+        raise click.UsageError("--url and --state-directory exclude each other")
+
+    def ask_daemon() -> Recorded:
+        recorded = DaemonHistory(open_client(url, http_config))
+        recorded.check()
+        return recorded
+
+    if url is not None:
+        return ask_daemon()
+    directory = state_directory or default_directory(os.environ)
+    history = History(directory, host=Host.read())
+    try:
+        history.check()
+    except NotPermittedError as refused:
+        if directory != DEFAULT_DIRECTORY:
+            raise
+        return or_daemon(refused, ask_daemon)
+    return history
 
 
 @click.command(
@@ -165,25 +197,35 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
 @state_directory_option
+@daemon_options("if the history's file is not readable for you")
 @color_option
 @click.argument("run", default="last")
-def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> None:
+def show(
+    run: str,
+    as_json: bool,
+    state_directory: Path | None,
+    url: str | None,
+    http_config: Path | None,
+    color: str,
+) -> None:
     """Show the report of a recorded run.
 
     RUN is an id that pipelined runs lists, or a beginning that only this id has. The default is
     last, the run that ended last.
     """
-    found = open_history(state_directory).run(run)
+    from pipelined.analysis.machine import Host
+
+    found = open_history(state_directory, url, http_config).run(run)
+    host = found.host or Host.read()
     if as_json:
         import json
 
-        from pipelined.analysis.machine import Host
         from pipelined.model.timeline import timeline_as_dict
         from pipelined.schema import describe_run
 
         # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
-        described = describe_run(found.run, Host.read(), show_arguments=recorded)
+        described = describe_run(found.run, host, show_arguments=recorded)
         described["timeline"] = timeline_as_dict(found.timeline)
         click.echo(json.dumps(described, indent=2))
         return
@@ -193,7 +235,7 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
     from pipelined.terminal.run_report import render
 
     console = open_console(sys.stdout, color)
-    render(found.run, console, None, script=Script.of_arguments(found.run))
+    render(found.run, console, None, host=host, script=Script.of_arguments(found.run))
     drawn = time_lines(
         found.run, found.timeline, report_width(console), ascii_only=is_ascii(console)
     )

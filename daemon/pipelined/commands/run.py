@@ -8,11 +8,13 @@ import locale
 import os
 import stat
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pipelined.commands import standard_error
+from pipelined.commands.daemon_client import daemon_options, name_daemon, observer_opener
 from pipelined.commands.report_output import color_option, open_console, report_file
 from pipelined.errors import why
 
@@ -43,9 +45,12 @@ Examples:
   sudo pipelined run -o report.txt 'zcat f.gz | wc -l' > count
   sudo pipelined run --shell zsh 'sort a b |& tee log'
   sudo pipelined run --json -o run.json -- ./nightly.sh --full
+  pipelined run 'sort a | uniq'
 
 Quote the pipeline. Otherwise your own shell splits it, and only its first command is watched.
-One string is run by bash, or by sh if there is no bash; several words are run as they are.""",
+One string is run by bash, or by sh if there is no bash; several words are run as they are.
+
+Without root, the daemon of this host measures what you run, if there is one.""",
 )
 @click.option(
     "-o",
@@ -60,6 +65,7 @@ One string is run by bash, or by sh if there is no bash; several words are run a
     metavar="SHELL",
     help="The shell that runs a one-string command. [default: bash, else sh]",
 )
+@daemon_options("without root")
 @color_option
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
@@ -69,6 +75,8 @@ def run(
     output: str | None,
     as_json: bool,
     shell: str | None,
+    url: str | None,
+    http_config: Path | None,
     color: str,
 ) -> int:
     """Run a command and report how its pipelines ran.
@@ -83,10 +91,11 @@ def run(
     arguments = child.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
     # what another shell would do with the text is not known
     written = shell is None and not ctx.meta["direct"] and len(command) == 1
+    open_observer = observer_opener(url, http_config)
     standard_error.log_to_stderr("critical")
     with report_file(output, sys.stderr) as file:
         script = _script(command[0]) if written else None
-        found = profile.profile(arguments, script=script)
+        found = profile.profile(arguments, script=script, open_observer=open_observer)
         # Even if the report fails, the exit status is the command's.
         with contextlib.suppress(BrokenPipeError):
             try:
@@ -101,6 +110,10 @@ def run(
                 if output is None:
                     raise
                 standard_error.complain(f"cannot write {output}: {why(error)}", 1)
+    # JSON on stderr names the daemon itself
+    if output is not None or not as_json:
+        with contextlib.suppress(OSError):
+            name_daemon(found.daemon, url, open_console(sys.stderr, color))
     return found.status
 
 

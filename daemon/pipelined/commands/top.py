@@ -8,11 +8,10 @@ from pathlib import Path
 
 import click
 
+from pipelined.commands.daemon_client import DEFAULT_URL, http_config_option, open_client
 from pipelined.commands.report_output import color_option, open_console
 
 __all__ = ["top"]
-
-DEFAULT_URL = "http://127.0.0.1:9905"
 
 
 @click.command(
@@ -28,13 +27,7 @@ Needs no root, but a running daemon: sudo pipelined serve. q or Ctrl-C quits."""
 @click.option(
     "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Address of the daemon."
 )
-@click.option(
-    "--http.config.file",
-    "http_config",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Password, CA and client certificate, in the format of promtool's option of that name.",
-)
+@http_config_option
 @click.option(
     "--interval",
     metavar="SECONDS",
@@ -47,10 +40,9 @@ Needs no root, but a running daemon: sudo pipelined serve. q or Ctrl-C quits."""
 @color_option
 def top(url: str, http_config: Path | None, interval: float, once: bool, color: str) -> None:
     """Show the pipelines that run now, refreshed in place."""
-    from pipelined.terminal.api_client import Client, HttpConfig
     from pipelined.terminal.top import run_top
 
-    client = Client(_base_url(url), HttpConfig.read(http_config) if http_config else HttpConfig())
+    client = open_client(url, http_config)
     run_top(
         client.runs,
         open_console(sys.stdout, color),
@@ -58,17 +50,3 @@ def top(url: str, http_config: Path | None, interval: float, once: bool, color: 
         once or not sys.stdout.isatty(),
         host=None if client.is_near else client.host,
     )
-
-
-def _base_url(url: str) -> str:
-    """`url` without a path; `host:port` is enough."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
-    except ValueError:
-        valid = None
-    if not valid or parts.path.strip("/") or parts.query:
-        raise click.UsageError(f"--url must be like {DEFAULT_URL}, not {url}")
-    return f"{parts.scheme}://{parts.netloc}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipelined.errors import UserError, why
+from pipelined.errors import NotPermittedError, UserError, why
 from pipelined.history.database import BUSY_TIMEOUT, COLUMN_LIST, COLUMNS, FILE_NAME, Row, is_damage
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.rollup import HOUR, Counted, Sums
@@ -78,6 +78,10 @@ class Archive:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
+
+    def check(self) -> None:
+        """Find out whether it can be read. Raises NotPermittedError if this user may not."""
+        self._read("SELECT 1", ())
 
     def rows(self, query: Query, limit: int) -> list[Row]:
         """The runs that match, newest start first."""
@@ -290,11 +294,12 @@ class Archive:
             os.close(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
             raise self._no_history() from None
-        except OSError as error:
-            raise UserError(
-                f"cannot read {self._path}: {why(error)}",
-                "run it as root" if isinstance(error, PermissionError) else "",
+        except PermissionError as error:
+            raise NotPermittedError(
+                f"cannot read {self._path}: {why(error)}", "run it as root"
             ) from None
+        except OSError as error:
+            raise UserError(f"cannot read {self._path}: {why(error)}") from None
         uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
         try:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
@@ -30,11 +30,12 @@ from pipelined.analysis.sentence import brief
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
-from pipelined.history.database import COLUMNS, Details, Row, Store
+from pipelined.history.database import Details, Row, Store
 from pipelined.history.packing import pack, unpack
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import NO_PIPELINES, Pipelines, read_pipelines
 from pipelined.history.rollup import HOUR, Counted, Pending, Sums
+from pipelined.history.summaries import Summary
 from pipelined.model.timeline import Timeline, timeline_as_dict, timeline_from_dict
 from pipelined.runs import Run
 from pipelined.schema import run_as_dict, run_from_dict
@@ -48,13 +49,14 @@ __all__ = [
     "History",
     "HistoryStats",
     "NoSuchRunError",
+    "Recorded",
     "StoredRun",
     "Summary",
     "counted_as_dict",
+    "counted_from_dict",
     "default_directory",
     "moment",
     "only_one",
-    "summary_as_dict",
 ]
 
 DEFAULT_DIRECTORY = Path("/var/lib/pipelined")
@@ -78,23 +80,9 @@ SHOWN_IDS = 3
 #: How long stopping waits for the runs that are still to be written (seconds).
 STOP_TIMEOUT = 3.0
 
-#: Columns whose key in JSON is another word; those of `schema.run_as_dict`, with units.
-_KEYS = {
-    "start": "start_timestamp_seconds",
-    "end": "end_timestamp_seconds",
-    "wall": "wall_seconds",
-    "cores": "cores_used",
-    "overlap": "overlap_ratio",
-    "cache": "cache_state",
-    "usual": "usual_seconds",
-    "slower": "slower_than_usual",
-}
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Summary = Row
 
 
 class NoSuchRunError(UserError):
@@ -107,6 +95,8 @@ class StoredRun:
 
     run: Run
     timeline: Timeline
+    host: Host | None = None
+    """The machine that it ran on; None: this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +123,46 @@ class CountedRuns:
     def all_stored(self) -> bool:
         """Every run, nested or not, is stored singly."""
         return (self.runs, self.nested) == (self.stored, self.stored_nested)
+
+
+class Recorded(Protocol):
+    """What the commands read: the history in its file (`History`), or by way of a daemon."""
+
+    def runs(
+        self,
+        *,
+        pipeline: str | None = None,
+        unit: str | None = None,
+        finding: str | None = None,
+        command: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        min_duration: float | None = None,
+        top_level: bool = False,
+        slower: bool = False,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[Summary]: ...
+    def pipelines(
+        self,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        pipeline: str | None = None,
+        unit: str | None = None,
+        search: str | None = None,
+        sort: str = SORTS[0],
+        limit: int = 100,
+    ) -> Pipelines: ...
+    def counted(
+        self,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        pipeline: str | None = None,
+        unit: str | None = None,
+    ) -> CountedRuns: ...
+    def run(self, which: str) -> StoredRun: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +227,10 @@ class History:
         self._dropped = 0
 
     # -- reading
+
+    def check(self) -> None:
+        """Find out whether it can be read. Raises UserError, NotPermittedError for this user."""
+        self._read(self._archive.check, None)
 
     def runs(
         self,
@@ -533,12 +567,6 @@ def only_one(which: str, ids: Iterable[str]) -> str:
     return found[0]
 
 
-def summary_as_dict(summary: Summary) -> dict[str, Any]:
-    """What is listed of a run, ready for `json.dumps`, with the keys of `schema.run_as_dict`."""
-    named = {_KEYS.get(column, column): getattr(summary, column) for column in COLUMNS}
-    return {**named, "findings": list(summary.findings)}
-
-
 def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
     """The same, ready for `json.dumps`."""
     return {
@@ -550,6 +578,19 @@ def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
         "nested_runs": counted.nested,
         "stored_nested_runs": counted.stored_nested,
     }
+
+
+def counted_from_dict(described: Mapping[str, Any]) -> CountedRuns:
+    """What `counted_as_dict` described. Raises KeyError or TypeError for anything else."""
+    return CountedRuns(
+        start=described["start_timestamp_seconds"],
+        runs=described["runs"],
+        stored=described["stored_runs"],
+        median=described["median_wall_seconds"],
+        most_frequent=described["most_frequent_pipeline"],
+        nested=described["nested_runs"],
+        stored_nested=described["stored_nested_runs"],
+    )
 
 
 def moment(text: str, now: Callable[[], float] = time.time) -> float:

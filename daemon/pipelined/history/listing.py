@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pipelined.history.history import History, Summary
+from pipelined.history.history import Recorded, Summary
 from pipelined.nesting import Line, first_lines, nested_lines
 
 __all__ = ["Listing", "list_lines"]
@@ -22,7 +22,7 @@ class Listing(NamedTuple):
     """The `before` of the next page; None on the last one."""
 
 
-def list_lines(history: History, limit: int, **searched: Any) -> Listing:
+def list_lines(history: Recorded, limit: int, **searched: Any) -> Listing:
     """At most `limit` lines of the runs that match; `searched` is as for `History.runs`.
 
     Equal runs inside the same run are one line, unless it is runs of one pipeline that are

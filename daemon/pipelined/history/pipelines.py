@@ -16,6 +16,7 @@ from typing import Any
 from pipelined.history.archive import Archive, Period
 from pipelined.history.database import Row
 from pipelined.history.rollup import HOUR, Counted, Sums
+from pipelined.history.summaries import summary_as_dict, summary_from_dict
 from pipelined.model.ledger import OTHER
 from pipelined.nesting import Line, nested_lines
 from pipelined.runs import Series
@@ -27,6 +28,7 @@ __all__ = [
     "Pipelines",
     "TopFinding",
     "pipelines_as_dict",
+    "pipelines_from_dict",
     "read_pipelines",
 ]
 
@@ -300,14 +302,52 @@ def _as_dict(one: PipelineSummary) -> dict[str, Any]:
         "bottleneck_ratio": one.bottleneck_share,
         "top_finding": finding
         and {"id": finding.id, "runs": finding.runs, "bound_seconds": finding.bound},
-        "last_run": last
-        and {
-            "id": last.id,
-            "start_timestamp_seconds": last.start,
-            "end_timestamp_seconds": last.end,
-            "wall_seconds": last.wall,
-            "cache_state": last.cache,
-            "usual_seconds": last.usual,
-            "slower_than_usual": last.slower,
-        },
+        "last_run": last and summary_as_dict(last),
     }
+
+
+def pipelines_from_dict(described: Mapping[str, Any]) -> Pipelines:
+    """What `pipelines_as_dict` described. Raises KeyError or TypeError for anything else."""
+    start, end = described["start_timestamp_seconds"], described["end_timestamp_seconds"]
+    listed = [
+        _from_dict(str(number), one, start, end)
+        for number, one in enumerate(described["pipelines"])
+    ]
+    return Pipelines(
+        start=start,
+        end=end,
+        step=described["trend_step_seconds"],
+        matching=described["matching_pipelines"],
+        listed=_with_parents(listed),
+    )
+
+
+def _from_dict(id: str, one: Mapping[str, Any], start: float, end: float) -> PipelineSummary:
+    finding, last = one["top_finding"], one["last_run"]
+    return PipelineSummary(
+        id=id,
+        series=Series(one["pipeline"], one["nested"], one["unit"]),
+        start=start,
+        end=end,
+        sums=Sums(
+            runs=one["runs"],
+            wall=one["wall_seconds"],
+            cpu=one["cpu_seconds"],
+            not_overlapped=one["not_overlapped_seconds"],
+            read_bytes=one["read_bytes"],
+            written_bytes=one["written_bytes"],
+            longest=one["longest_wall_seconds"],
+            examined=one["examined_runs"],
+        ),
+        median=one["median_wall_seconds"],
+        p95=one["p95_wall_seconds"],
+        exact=one["exact_percentiles"],
+        trend=tuple(
+            Bar(bar["start_timestamp_seconds"], bar["runs"], bar["wall_seconds"])
+            for bar in one["trend"]
+        ),
+        bottleneck=one["bottleneck"],
+        bottleneck_share=one["bottleneck_ratio"],
+        finding=finding and TopFinding(finding["id"], finding["runs"], finding["bound_seconds"]),
+        last=last and summary_from_dict(last),
+    )

@@ -24,6 +24,7 @@ __all__ = [
     "Pipeline",
     "ReadaheadCounters",
     "Stage",
+    "Starter",
     "offset_of",
     "struct_of",
     "words_of",
@@ -56,6 +57,7 @@ COMMAND_WRAPPER = 2
 COMMAND_SHELL = 4
 COMMAND_ALONE = 8
 COMMAND_READS_ANYWHERE = 16
+COMMAND_STARTER = 32
 
 # Flags of a stage.
 STAGE_PARTIAL = 1
@@ -126,6 +128,12 @@ class Pipeline(Structure):
     )
 
 
+class Starter(Structure):
+    """The process to which a stage's run is reported; a pid of 0 is none."""
+
+    _fields_ = (("start_ns", c_uint64), ("pid", c_uint32), ("zero", c_uint32))
+
+
 class Stage(Structure):
     """A stage.
 
@@ -144,6 +152,7 @@ class Stage(Structure):
         ("root_start_ns", c_uint64),
         ("parent_start_ns", c_uint64),
         ("cgroup", c_uint64),
+        ("starter", Starter),
         ("live", c_uint64),
         ("generation", c_uint32),
         ("pid", c_uint32),

@@ -27,6 +27,7 @@ from pipelined.runs import (
     Readahead,
     Stalls,
 )
+from pipelined.starter import Starter
 
 __all__ = [
     "NO_READAHEAD",
@@ -64,6 +65,8 @@ _STAGE = struct_of(
     "end_ns",
     "root_start_ns",
     "cgroup",
+    "starter.start_ns",
+    "starter.pid",
     "live",
     "generation",
     "pid",
@@ -171,6 +174,8 @@ class StageRecord:
     """It was asleep in splice or tee."""
     late: bool = False
     """It may have used a pipe before that was known to be its own."""
+    starter: Starter | None = None
+    """The process that started it and is to be told how it ran; None of most."""
     functions: tuple[int, ...] = ()
     """The values of `struct functions`; empty if that tier is off."""
     readahead: tuple[int, ...] = ()
@@ -211,6 +216,11 @@ class Group:
     """Its pipes lead both ways (`is_conversation`)."""
 
     @property
+    def starters(self) -> frozenset[Starter]:
+        """Who started it: of two with a FIFO between them each started a part."""
+        return frozenset(stage.starter for stage in self.stages if stage.starter)
+
+    @property
     def is_run(self) -> bool:
         """Several joined stages, or a single one that reads files and has forked nothing."""
         stage = self.stages[0]
@@ -233,6 +243,8 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         stage.end_ns,
         stage.root_start_ns,
         stage.cgroup,
+        starter_start_ns,
+        starter_pid,
         stage.live,
         stage.generation,
         stage.pid,
@@ -253,6 +265,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.borrows = _NOWHERE
     stage.splices = bool(flags & layout.STAGE_SPLICES)
     stage.late = False
+    stage.starter = Starter.of(starter_pid, starter_start_ns) if starter_pid else None
     ends = []
     for inode, device, side_and_flags, sleeps, asleep_ns in _END.iter_unpack(slots):
         if not inode:

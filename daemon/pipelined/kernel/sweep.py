@@ -23,6 +23,7 @@ from pipelined.kernel.layout import Control, Pipe, offset_of
 from pipelined.kernel.loader import Loaded
 from pipelined.kernel.records import EndRecord, Group, RawStage, StageRecord
 from pipelined.runs import Endpoint
+from pipelined.starter import STARTER_NAME
 
 __all__ = ["MapUse", "Sweep", "command_key", "monotonic_to_unix"]
 
@@ -101,6 +102,7 @@ class Sweep:
                 (shells, layout.COMMAND_SHELL),
                 (alone, layout.COMMAND_ALONE),
                 (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
+                ([STARTER_NAME], layout.COMMAND_STARTER),
             )
         )
         self._name_units(alone_units)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pipelined.kernel.records import Group
+from pipelined.starter import Starter
 
 __all__ = ["Enclosing", "around"]
 
@@ -22,6 +23,8 @@ class Enclosing(NamedTuple):
     """That of the run that none encloses."""
     alone: bool
     """It is a program alone: it has one stage."""
+    starters: frozenset[Starter] = frozenset()
+    """Of that run."""
 
 
 def around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:

@@ -13,7 +13,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import islice
 from operator import add
@@ -34,6 +34,7 @@ from pipelined.model.enclosing import Enclosing, around
 from pipelined.model.flow import flows
 from pipelined.model.ledger import Ledger
 from pipelined.model.signature import Order, arrange
+from pipelined.model.started import Started
 from pipelined.model.sums import (
     OTHER_PLACE,
     READ_BYTES,
@@ -60,8 +61,9 @@ from pipelined.runs import (
     StageCounters,
     Surroundings,
 )
+from pipelined.starter import Starter
 
-__all__ = ["Finished", "Model", "SeriesUse", "Totals"]
+__all__ = ["Finished", "Model", "SeriesUse", "StartedRuns", "Totals"]
 
 #: Seconds from the end of a pipeline's last process until the run is finished: for one
 #: with a pipe whose other end is not known, and for one without.
@@ -118,6 +120,15 @@ class SeriesUse(NamedTuple):
     """Pipelines that ran lately and have no series of their own."""
     heaviest_folded_seconds: float
     """Run time of the heaviest of them, halved every `ledger.HALF_LIFE`."""
+
+
+class StartedRuns(NamedTuple):
+    """What a process has started (`Starter`)."""
+
+    finished: int
+    """How many of its runs have ended, ever."""
+    runs: list[Run]
+    """Those that were asked for and are still kept, the first to end first; then the live ones."""
 
 
 class Finished(NamedTuple):
@@ -233,6 +244,7 @@ class Model:
         self._lived_before: list[_Sighting] = []
         self._conversations: list[Group] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
+        self._started: Started[_Sighting] = Started()
 
     def hooks_attached(
         self, now: float, tiers: Collection[str], *, exec_failures: bool, pipe_bytes: bool
@@ -255,14 +267,14 @@ class Model:
             sums.last_usual_ratio = usual_ratio
 
     def update(
-        self, groups: Sequence[Group], now: float, *, settle: bool = False
+        self, groups: Sequence[Group], now: float, *, settle: bool | Starter = False
     ) -> list[StageRecord]:
         """Take in a sweep that began at monotonic time `now` (seconds).
 
         What ended before it began, it has seen whole; not so what ended while it read.
         A run is finished some time after its last process ended, as a stage that has not
-        been met yet may still join it; with `settle` it is finished at once. Returns the
-        stages that are over and counted: their records can be given back.
+        been met yet may still join it; with `settle` it is finished at once, or so are those of
+        one starter. Returns the stages that are over and counted: their records can be given back.
         """
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
@@ -271,13 +283,15 @@ class Model:
         before, self._reading = self._reading, self._read(now, self._home)
         self._conversations = []
         self._now = now
+        self._started.forget(now)
         for _, sums in self._ledger.accounts():
             sums.active = 0
         for group in groups:
             ended = all(stage.ended for stage in group.stages)
             age = now - NS * max(stage.end_ns for stage in group.stages)
             over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
-            finished = over_now or (ended and settle)
+            at_once = settle is True or (settle is not False and settle in group.starters)
+            finished = over_now or (ended and at_once)
             starting = now - NS * group.clock.start_ns < _STARTING
             if group.conversation and not ended:
                 self._conversations.append(group)
@@ -287,8 +301,13 @@ class Model:
                 if outer or group.stages[0].outer in by_stage:
                     seen.enclosing = self._enclosing(outer, by_stage) if outer else None
                 # what a stage of a pipeline starts is that stage, and not alone
-                apart = len(group.stages) > 1 or seen.enclosing is None or seen.enclosing.alone
-                if apart and (finished or settle or not starting):
+                apart = (
+                    len(group.stages) > 1
+                    or seen.enclosing is None
+                    or seen.enclosing.alone
+                    or not group.starters <= seen.enclosing.starters  # that is around the starter
+                )
+                if apart and (finished or at_once or not starting):
                     self._take_in(group, seen, finished)
             # what is inside a stage that has retired leaves it by the next sweep
             if over_now and not any(stage.live for stage in group.stages):
@@ -309,6 +328,13 @@ class Model:
             for sightings in (self._live, self._recent)
             for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
         ]
+
+    def started(self, starter: Starter, after: int) -> StartedRuns:
+        """The runs that a process started: finished ones but the first `after`, and live ones."""
+        finished = self._started.after(starter, after)
+        live = [sighting for sighting in self._live if starter in sighting.group.starters]
+        runs = [self._run(sighting) for sighting in (*finished, *live)]
+        return StartedRuns(self._started.count(starter), runs)
 
     def conversations(self) -> list[Run]:
         """Stages that talk to each other or to their parent, as if they were runs; in no totals."""
@@ -361,6 +387,10 @@ class Model:
         sighting.run = None
         sighting.surroundings = self._around(sighting, seen.before)
         self._recent.append(sighting)
+        if starters := group.starters:
+            # without its time line, which is large and which nobody asks for
+            kept = replace(sighting, track=None, forgotten=True)
+            self._started.add(starters, kept, self._now)
         if len(self._recent) > _TRACKED:
             old = self._recent[-1 - _TRACKED]
             old.track, old.forgotten = None, True
@@ -421,7 +451,8 @@ class Model:
             last = further
         pipeline = self._signature(outer)
         outermost = pipeline if last is outer else self._signature(last)
-        return Enclosing(self._run_id(outer), pipeline, outermost, len(outer.stages) == 1)
+        alone = len(outer.stages) == 1
+        return Enclosing(self._run_id(outer), pipeline, outermost, alone, outer.starters)
 
     def _signature(self, group: Group) -> str:
         seen = self._runs.get(group.root)

@@ -81,6 +81,7 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            _may_see_pages(path, descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -89,6 +90,16 @@ def _opened(path: Path) -> Iterator[int]:
             f"cannot cache or evict {path}: {why(error)}",
             "name files that can be read",
         ) from None
+
+
+def _may_see_pages(path: Path, descriptor: int) -> None:
+    """Raises UserError if mincore would say that all pages are cached, since Linux 5.2."""
+    mine = os.geteuid() in (0, os.fstat(descriptor).st_uid)
+    if not mine and not os.access(path, os.W_OK):
+        raise UserError(
+            f"cannot see how much of {path} is cached: it is another user's, and read-only for you",
+            "copy it, or run this as root",
+        )
 
 
 def _share(descriptor: int) -> float:

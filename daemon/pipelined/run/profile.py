@@ -10,8 +10,9 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol, Self
 
+from pipelined.errors import UserError
 from pipelined.run.child import execute
 from pipelined.runs import Run
 
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
     from pipelined.analysis.rewriting import Script
     from pipelined.observer import Observer
 
-__all__ = ["NewRuns", "Profile", "open_private", "profile", "report_order", "write_json"]
+__all__ = [
+    "NewRuns",
+    "NoReport",
+    "Observing",
+    "Profile",
+    "open_private",
+    "profile",
+    "report_order",
+    "write_json",
+]
 
 #: Finished runs that are kept for the report.
 KEPT_RUNS = 10_000
@@ -27,6 +37,27 @@ KEPT_RUNS = 10_000
 GRACE = 1.0
 #: Seconds between checks whether they have ended.
 GRACE_POLL = 0.01
+
+
+class Observing(Protocol):
+    """What `run` and `compare` need of an observer: `Observer` or `DaemonObserver`."""
+
+    @property
+    def daemon(self) -> str | None: ...
+    def start(self) -> None: ...
+    def settle(self) -> None: ...
+    def runs(self) -> list[Run]: ...
+    def lost(self) -> Mapping[str, int]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class NoReport(UserError):
+    """The command has ended, but how it ran is not known; `exit_status` is the command's."""
+
+    def __init__(self, error: UserError, exit_status: int) -> None:
+        super().__init__(error.message, error.hint)
+        self.exit_status = exit_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +73,30 @@ class Profile:
     """How many events could not be recorded, by kind."""
     script: Script | None = None
     """What is known of a command that a shell ran; None of others."""
+    daemon: str | None = None
+    """Address of the daemon that observed it; None: this process did."""
 
 
 def profile(
     arguments: Sequence[str],
     *,
     script: Script | None = None,
-    open_observer: Callable[[], Observer] | None = None,
+    open_observer: Callable[[], Observing] | None = None,
 ) -> Profile:
     """Run a command under observation and wait for it; `script` is what a shell makes of it.
 
     Raises UserError if nothing can be observed; then the command is not started. Raises
-    NotStarted if the command cannot be started.
+    NotStarted if the command cannot be started, and NoReport if it ran in vain.
     """
     with (open_observer or open_private)() as observer:
         status = execute(arguments, before_start=observer.start)
-        runs, lost = NewRuns(observer).collect()
-        return Profile(tuple(arguments), status, tuple(report_order(runs)), lost, script)
+        try:
+            runs, lost = NewRuns(observer).collect()
+        except UserError as error:
+            raise NoReport(error, status) from None
+        return Profile(
+            tuple(arguments), status, tuple(report_order(runs)), lost, script, observer.daemon
+        )
 
 
 def open_private() -> Observer:
@@ -72,7 +110,7 @@ def open_private() -> Observer:
 class NewRuns:
     """The runs that an observer has seen since the previous call: it serves several commands."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observing) -> None:
         self._observer = observer
         self._collected: set[str] = set()
         self._lost: Mapping[str, int] = {}
@@ -112,7 +150,7 @@ def report_order(runs: Iterable[Run]) -> list[Run]:
 
 
 def write_json(found: Profile, file: IO[str]) -> None:
-    """Write the runs in the schema of the API: ``{"runs": […], "lost": {…}}``."""
+    """Write the runs in the schema of the API: ``{"runs": […], "lost": {…}, "daemon": …}``."""
     from pipelined.analysis.machine import Host
     from pipelined.schema import describe_run
 
@@ -120,5 +158,6 @@ def write_json(found: Profile, file: IO[str]) -> None:
     described = {
         "runs": [describe_run(run, host, script=found.script) for run in found.runs],
         "lost": dict(found.lost),
+        "daemon": found.daemon,
     }
     file.write(json.dumps(described, indent=2) + "\n")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pipelined.analysis.comparison import LABELS, Comparison, compare_trials, longest_run
 from pipelined.analysis.comparison_reasons import Trial
@@ -21,11 +20,8 @@ from pipelined.errors import UserError
 from pipelined.run.child import command_line, signals_held
 from pipelined.run.measured_child import Outcome, measure
 from pipelined.run.page_cache import evict, files_below, fill
-from pipelined.run.profile import NewRuns, open_private
+from pipelined.run.profile import NewRuns, Observing, open_private
 from pipelined.wording import percent
-
-if TYPE_CHECKING:
-    from pipelined.observer import Observer
 
 __all__ = ["Advance", "Plan", "ShowProgress", "run_trials"]
 
@@ -64,7 +60,7 @@ def _no_progress(total: int) -> Iterator[Advance]:
 def run_trials(
     plan: Plan,
     *,
-    open_observer: Callable[[], Observer] | None = None,
+    open_observer: Callable[[], Observing] | None = None,
     show_progress: ShowProgress = _no_progress,
 ) -> Comparison:
     """Carry out a plan. Raises UserError if a command fails, or if the outputs differ.

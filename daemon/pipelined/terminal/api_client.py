@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch runs from the API of a daemon, on this host or another: the client of `pipelined top`.
+"""Fetch from the API of a daemon, on this host or another: the client of the commands.
 
 Password, CA and client certificate come from a file in the format of Prometheus' HTTP clients, as
 promtool reads it (docs/configuration/promtool.md in its repository). The keys that are known are
@@ -9,12 +9,14 @@ those for a port with `--web.config.file`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import (
@@ -35,7 +37,9 @@ from pipelined.schema import run_from_dict
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["Client", "HttpConfig"]
+__all__ = ["ApiError", "Client", "HttpConfig", "NoDaemonError"]
+
+T = TypeVar("T")
 
 #: Seconds to wait for an answer.
 _TIMEOUT = 10.0
@@ -110,6 +114,19 @@ class _Reader(Nodes):
         return found.read(self.path) if found else b""
 
 
+class NoDaemonError(UserError):
+    """Nobody listens there, or what listens is no daemon."""
+
+
+class ApiError(UserError):
+    """What the daemon says is wrong with a request."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+        """Of HTTP."""
+
+
 class _NoRedirects(HTTPRedirectHandler):
     """Follow no redirect: a daemon never sends one, and a password must not go elsewhere."""
 
@@ -122,7 +139,7 @@ class Client:
 
     def __init__(self, base: str, config: HttpConfig) -> None:
         """`base` is like ``http://127.0.0.1:9905``."""
-        self._base = base
+        self.base = base
         self._config = config
         self.host = urlsplit(base).hostname or ""
         self.is_near = self.host in ("localhost", "::1") or self.host.startswith("127.")
@@ -136,20 +153,32 @@ class Client:
 
     def runs(self) -> list[Run]:
         """Live and recently finished runs. Raises UserError if there is no valid answer."""
-        live = self._get(f"live=true&limit={_MOST_LIVE}")
-        finished = self._get(f"live=false&limit={_MOST_FINISHED}")
+
+        def read(described: Any) -> list[Run]:
+            return [run_from_dict(run) for run in described["runs"]]
+
+        live = self.get(f"pipelines?live=true&limit={_MOST_LIVE}", read)
+        finished = self.get(f"pipelines?live=false&limit={_MOST_FINISHED}", read)
+        # A run that ended between the two requests is in both answers: take the later one.
+        return list({run.id: run for run in [*live, *finished]}.values())
+
+    def get(self, path: str, read: Callable[[Any], T]) -> T:
+        """What `read` makes of the JSON at a path below /api/v1. Raises UserError.
+
+        `read` may raise KeyError, TypeError, ValueError or AttributeError: what answers is then
+        another program, or another version. An error that the daemon reports is an ApiError.
+        """
+        described = self._get(path)
         try:
-            # A run that ended between the two requests is in both answers: take the later one.
-            runs = {run.id: run for run in map(run_from_dict, [*live["runs"], *finished["runs"]])}
+            return read(described)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UserError(
-                f"{self._base} answers, but not as pipelined {__version__} does",
+                f"{self.base} answers, but not as pipelined {__version__} does",
                 "give the daemon's address with --url, and use the same version on both sides",
             ) from None
-        return list(runs.values())
 
-    def _get(self, query: str) -> Any:
-        request = Request(f"{self._base}/api/v1/pipelines?{query}")
+    def _get(self, path: str) -> Any:
+        request = Request(f"{self.base}/api/v1/{path}")
         if self._config.authorization:
             request.add_unredirected_header("Authorization", self._config.authorization)
         try:
@@ -165,34 +194,38 @@ class Client:
             if isinstance(reason, ssl.SSLError) or (is_closed and self._has_tls):
                 raise self._tls_failed(reason) from None
             text = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
-            raise UserError(
-                f"no daemon answers at {self._base}: {text}",
+            raise NoDaemonError(
+                f"no daemon answers at {self.base}: {text}",
                 "start it with: sudo pipelined serve"
                 if self.is_near
                 else "start it there with --web.listen-address :9905, or give another --url",
             ) from None
         except ValueError:
             raise UserError(
-                f"{self._base} does not answer in JSON", "give the daemon's address with --url"
+                f"{self.base} does not answer in JSON", "give the daemon's address with --url"
             ) from None
 
     def _refused(self, error: HTTPError) -> UserError:
         """The error for an HTTP status."""
         if error.code == 401 and self._config.user:
             return UserError(
-                f"{self._base} refuses the password of {self._config.user}",
+                f"{self.base} refuses the password of {self._config.user}",
                 f"see basic_auth in {self._config.path}",
             )
         if error.code == 401:
             return UserError(
-                f"{self._base} asks for a user name and a password",
+                f"{self.base} asks for a user name and a password",
                 "write them into a file for --http.config.file: basic_auth, username and"
                 " password_file",
             )
-        if error.code == 400 and b"HTTPS" in error.read(1000):
-            return UserError(f"{self._base} uses TLS", "write --url https://…")
+        text = error.read(10_000)
+        if error.code == 400 and b"HTTPS" in text:
+            return UserError(f"{self.base} uses TLS", "write --url https://…")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            message = str(json.loads(text)["error"]["message"])
+            return ApiError(f"the daemon at {self.base} answers: {message}", error.code)
         return UserError(
-            f"{self._base} answers with HTTP status {error.code}",
+            f"{self.base} answers with HTTP status {error.code}",
             "it is starting, or it is not a pipelined daemon: see its log, or give --url",
         )
 
@@ -200,14 +233,14 @@ class Client:
         """The error for a TLS connection that failed."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return UserError(
-                f"the certificate of {self._base} is not trusted: {error.verify_message}",
+                f"the certificate of {self.base} is not trusted: {error.verify_message}",
                 "name its CA in a file for --http.config.file: tls_config, ca_file",
             )
         reason = (getattr(error, "reason", None) or "").lower().replace("_", " ")
         if "wrong version" in reason or "record layer" in reason or "http request" in reason:
-            return UserError(f"{self._base} does not use TLS", "write --url http://…")
+            return UserError(f"{self.base} does not use TLS", "write --url http://…")
         return UserError(
-            f"{self._base} ends the TLS connection: {reason or 'no reason given'}",
+            f"{self.base} ends the TLS connection: {reason or 'no reason given'}",
             "if it asks for a client certificate, name one that it trusts in a file for"
             " --http.config.file: tls_config, cert_file and key_file",
         )

@@ -25,6 +25,8 @@ from pipelined.web.metrics import Metrics
 from pipelined.web.pages import PARAMETERS as PAGE_PARAMETERS
 from pipelined.web.pages import REPEATABLE, create_pages, error_page
 from pipelined.web.query_parameters import as_bool, as_limit, as_text, parameter
+from pipelined.web.started_api import PARAMETERS as STARTED_PARAMETERS
+from pipelined.web.started_api import create_started_api
 
 if TYPE_CHECKING:
     from pipelined.history.history import History
@@ -39,6 +41,7 @@ DEFAULT_LIMIT = 100
 _PARAMETERS = {
     "api.pipelines": ("live", "limit", "pipeline", "conversations"),
     **HISTORY_PARAMETERS,
+    **STARTED_PARAMETERS,
     **PAGE_PARAMETERS,
 }
 #: Paths that are for programs: their errors are never pages.
@@ -68,6 +71,7 @@ def create_app(
     app.register_blueprint(
         create_history_api(observer, history, host, show_arguments=show_arguments)
     )
+    app.register_blueprint(create_started_api(observer, show_arguments=show_arguments))
     app.register_blueprint(create_events(observer, host))
     app.register_blueprint(create_pages(observer, history, host, show_arguments=show_arguments))
 

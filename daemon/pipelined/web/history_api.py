@@ -18,10 +18,10 @@ from pipelined.history.history import (
     counted_as_dict,
     moment,
     only_one,
-    summary_as_dict,
 )
 from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
 from pipelined.history.pipelines import pipelines_as_dict
+from pipelined.history.summaries import summary_as_dict
 from pipelined.model.timeline import timeline_as_dict
 from pipelined.schema import describe_run
 from pipelined.web.query_parameters import (
@@ -137,6 +137,7 @@ def create_history_api(
             {
                 **describe_run(found.run, host, show_arguments),
                 "timeline": timeline_as_dict(found.timeline),
+                "machine": {"cores": host.cores, "l2_bytes": host.l2_bytes},
             }
         )
 

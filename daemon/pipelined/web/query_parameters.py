@@ -10,7 +10,7 @@ from flask import abort, request
 
 from pipelined.config import parse_duration
 
-__all__ = ["as_bool", "as_duration", "as_limit", "as_one_of", "as_text", "parameter"]
+__all__ = ["as_bool", "as_count", "as_duration", "as_limit", "as_one_of", "as_text", "parameter"]
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -34,8 +34,16 @@ def as_bool(text: str) -> bool:
 
 
 def as_limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
-        raise ValueError(f"{text!r} is not a whole number from 1 to 999999999")
+    return _whole_number(text, 1)
+
+
+def as_count(text: str) -> int:
+    return _whole_number(text, 0)
+
+
+def _whole_number(text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= least):
+        raise ValueError(f"{text!r} is not a whole number from {least} to 999999999")
     return int(text)
 
 

@@ -60,6 +60,7 @@ SCENARIOS = {
         "tee" + " >(wc -l > /dev/null)" * 10 + " < lines > /dev/null; sleep 0.1",
         live=("tee", *["wc"] * 10),
     ),
+    "started": Scenario("printf 'pipelined run' > /proc/$$/comm; (cat lines | wc -l > out); true"),
     "too_many": Scenario("cat lines | head -n 10 | tail -n 5 | wc -l > out", max_stages=2),
 }
 

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which daemon a command asks, and when: --url, --http.config.file, and what root does by itself.
+
+A command that needs root does without it if a daemon runs on this host: the daemon has the
+privileges, and shows each user no more than its port shows anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pipelined.errors import NotPermittedError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelined.run.profile import Observing
+    from pipelined.terminal.api_client import Client
+
+__all__ = [
+    "DEFAULT_URL",
+    "daemon_options",
+    "http_config_option",
+    "name_daemon",
+    "observer_opener",
+    "open_client",
+    "or_daemon",
+]
+
+T = TypeVar("T")
+
+DEFAULT_URL = "http://127.0.0.1:9905"
+#: What an administrator would do.
+SERVICE = "have the administrator install the service, which measures for every user"
+
+http_config_option = click.option(
+    "--http.config.file",
+    "http_config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Password, CA and client certificate, in the format of promtool's option of that name.",
+)
+
+
+def daemon_options(when: str) -> Callable[[Any], Any]:
+    """--url and --http.config.file of a command that asks a daemon `when` it has to."""
+    url = click.option(
+        "--url",
+        metavar="URL",
+        help=f"Ask the daemon at this address. [default: {DEFAULT_URL}, {when}]",
+    )
+    return lambda command: url(http_config_option(command))
+
+
+def open_client(url: str | None, http_config: Path | None) -> Client:
+    """The client of the daemon at this address; `host:port` is enough."""
+    from pipelined.terminal.api_client import Client, HttpConfig
+
+    config = HttpConfig.read(http_config) if http_config else HttpConfig()
+    return Client(_base_url(url or DEFAULT_URL), config)
+
+
+def _base_url(url: str) -> str:
+    """`url` without a path."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+    except ValueError:
+        valid = None
+    if not valid or parts.path.strip("/") or parts.query:
+        raise click.UsageError(f"--url must be like {DEFAULT_URL}, not {url}")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def observer_opener(url: str | None, http_config: Path | None) -> Callable[[], Observing]:
+    """What opens the observer of `run` and `compare`.
+
+    It is a private one, or that of the daemon if `url` is given or the kernel refuses BPF.
+    """
+
+    def ask_daemon() -> Observing:
+        from pipelined.run.daemon_observer import DaemonObserver
+        from pipelined.terminal.api_client import ApiError
+
+        client = open_client(url, http_config)
+        try:
+            return DaemonObserver(client.get, client.base)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise UserError(
+                f"the daemon at {client.base} is of an older version",
+                "use the same version on both sides",
+            ) from None
+
+    def open_observer() -> Observing:
+        from pipelined.run.profile import open_private
+
+        try:
+            return open_private()
+        except NotPermittedError as refused:
+            return or_daemon(refused, ask_daemon)
+
+    return open_observer if url is None else ask_daemon
+
+
+def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
+    """What the daemon does in place of what this user may not do.
+
+    If it cannot either, the error names both reasons.
+    """
+    from pipelined.terminal.api_client import NoDaemonError
+
+    try:
+        return ask_daemon()
+    except UserError as error:
+        no_daemon = isinstance(error, NoDaemonError)
+        hint = f"run it as root, or {SERVICE}" if no_daemon else error.hint
+        raise NotPermittedError(f"{refused.message}, and {error.message}", hint) from None
+
+
+def name_daemon(daemon: str | None, url: str | None, console: Console) -> None:
+    """Print whose figures a report has, if they are a daemon's."""
+    if daemon is not None:
+        reason = "" if url else ": this user may not load BPF programs"
+        console.print(f"Measured by the daemon at {daemon}{reason}", style="dim", highlight=False)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that starts commands and asks the host's daemon how they ran.
+
+`pipelined run` and `compare` without root are such processes. While they measure, they have the
+name `STARTER_NAME`. The kernel side marks whatever such a process forks with its process id and
+start time. Every descendant inherits the mark, also after the processes in between are gone. So
+"started by" is a fact about processes: two users who run the same command at the same time each
+get their own runs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelined.errors import UserError, why
+
+__all__ = ["STARTER_NAME", "Starter", "boot_id"]
+
+#: The kernel keeps 15 bytes of a name. With a blank, it can be in no list of the configuration.
+STARTER_NAME = "pipelined run"
+
+_NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+#: Inode numbers of the host's own namespaces (include/linux/proc_ns.h).
+_HOST_NAMESPACES = {"pid": 0xEFFFFFFC, "time": 0xEFFFFFFA}
+
+
+class Starter(NamedTuple):
+    """One process in the life of the host."""
+
+    pid: int
+    """As the host counts."""
+    start_ticks: int
+    """When it started, in clock ticks since the boot: field 22 of /proc/PID/stat."""
+
+    @classmethod
+    def of(cls, pid: int, start_ns: int) -> Starter:
+        """The process with this id and start (nanoseconds of CLOCK_BOOTTIME)."""
+        return cls(pid, start_ns // _NS_PER_TICK)
+
+    @classmethod
+    def become(cls, proc: Path = Path("/proc")) -> Starter:
+        """Make this process one. Raises UserError if the daemon could not know it by its id."""
+        try:
+            for kind, ours in _HOST_NAMESPACES.items():
+                namespace = proc / "self/ns" / kind
+                if namespace.exists() and namespace.stat().st_ino != ours:
+                    raise UserError(
+                        f"this process is in a {kind} namespace of its own, such as a container's:"
+                        " the daemon does not know it by its process id",
+                        "run it on the host itself, or as root",
+                    )
+            # The second field is the name, which may have blanks and parentheses.
+            fields = (proc / "self/stat").read_text().rpartition(")")[2].split()
+            (proc / "self/comm").write_text(STARTER_NAME)
+        except OSError as error:
+            raise UserError(f"cannot read {proc}/self: {why(error)}") from None
+        return cls(os.getpid(), int(fields[19]))
+
+    @classmethod
+    def parse(cls, text: str) -> tuple[str, Starter]:
+        """Boot id and starter of what `address` returns. Raises ValueError."""
+        boot, *numbers = text.split(":")
+        if not boot or len(numbers) != 2 or not all(n.isascii() and n.isdigit() for n in numbers):
+            raise ValueError(f"{text!r} is not BOOT_ID:PID:START_TICKS")
+        return boot, cls(int(numbers[0]), int(numbers[1]))
+
+    def address(self, boot: str) -> str:
+        """How the API names it: unlike its id alone, that is unique among hosts and boots."""
+        return f"{boot}:{self.pid}:{self.start_ticks}"
+
+
+def boot_id(proc: Path = Path("/proc")) -> str:
+    """What names this boot of this host, in containers too."""
+    return (proc / "sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of a daemon, read over its API: for users who may not read the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from pipelined.analysis.machine import Host
+from pipelined.history.history import (
+    CountedRuns,
+    NoSuchRunError,
+    StoredRun,
+    counted_from_dict,
+)
+from pipelined.history.pipelines import Pipelines, pipelines_from_dict
+from pipelined.history.summaries import Summary, summary_from_dict
+from pipelined.model.timeline import timeline_from_dict
+from pipelined.schema import run_from_dict
+from pipelined.terminal.api_client import ApiError, Client
+
+__all__ = ["DaemonHistory"]
+
+#: At most so many runs are in one answer.
+_PAGE = 1000
+
+
+class _Page(NamedTuple):
+    """One answer of `/api/v1/runs`."""
+
+    runs: list[Summary]
+    next: str | None
+    counted: CountedRuns | None
+
+    @classmethod
+    def read(cls, described: Any) -> _Page:
+        counted = described["counted"]
+        return cls(
+            [summary_from_dict(run) for run in described["runs"]],
+            described["next"],
+            counted and counted_from_dict(counted),
+        )
+
+
+class DaemonHistory:
+    """Has the methods of `History` that the commands use (`Recorded`). All raise UserError."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def check(self) -> None:
+        """Find out whether the daemon answers."""
+        self.runs(limit=1)
+
+    def runs(
+        self, *, before: str | None = None, limit: int = 100, **searched: Any
+    ) -> list[Summary]:
+        """As `History.runs`."""
+        found: list[Summary] = []
+        while len(found) < limit:
+            page = self._page(**searched, before=before, limit=min(limit - len(found), _PAGE))
+            found += page.runs
+            before = page.next
+            if before is None:
+                break
+        return found
+
+    def counted(self, *, since: float | None = None, **searched: Any) -> CountedRuns:
+        """As `History.counted`."""
+        # without `since` the API does not count
+        counted = self._page(**searched, since=since or 0.0, limit=1).counted
+        assert counted, "the API counts whatever is searched by pipeline and unit alone"
+        return replace(counted, start=None) if since is None else counted
+
+    def pipelines(self, **searched: Any) -> Pipelines:
+        """As `History.pipelines`, but without `since` of the last 7 days."""
+        return self._client.get(f"pipelines/summary?{_query(searched)}", pipelines_from_dict)
+
+    def run(self, which: str) -> StoredRun:
+        """As `History.run`; live runs and those that are not stored yet are found too."""
+        try:
+            return self._client.get(f"runs/{quote(which, safe='')}", _stored_run)
+        except ApiError as error:
+            if error.status == 404:
+                raise NoSuchRunError(error.message) from None
+            raise
+
+    def _page(self, **query: Any) -> _Page:
+        return self._client.get(f"runs?{_query(query)}", _Page.read)
+
+
+def _query(values: Mapping[str, Any]) -> str:
+    # a switch that is off is not written: an older daemon may not know it
+    return urlencode(
+        {
+            name: "true" if value is True else value
+            for name, value in values.items()
+            if value is not None and value is not False
+        }
+    )
+
+
+def _stored_run(described: Any) -> StoredRun:
+    machine = described["machine"]
+    return StoredRun(
+        run_from_dict(described),
+        timeline_from_dict(described["timeline"]),
+        Host(machine["cores"], machine["l2_bytes"]),
+    )
