@@ -64,6 +64,7 @@ def _finding_as_dict(finding: Finding) -> dict[str, Any]:
         "sentence": finding.sentence,
         "advice": finding.advice,
         "command": finding.command,
+        "notice": finding.notice,
         "stages": list(finding.stages),
         "evidence": [
             {"name": evidence.name, "value": evidence.value, "unit": evidence.unit}
