@@ -17,7 +17,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.http_port.server import STOPPING, HttpServer
-from pipelined.runs import Run
+from pipelined.runs import Run, Surroundings
 from pipelined.web.app import create_app
 from pipelined.web.live_events import (
     HEARTBEAT,
@@ -172,6 +172,16 @@ def test_finished_runs_are_the_last_to_end_and_only_so_many(
     observer.seen = [run(number, live=False) for number in range(1, MAX_RECENT + 5)]
     ids = [found["id"] for found in shown(now)["recent"]]
     assert (ids[0], len(ids)) == (f"run-{MAX_RECENT + 4}", MAX_RECENT)
+
+
+def test_a_run_that_has_just_ended_gets_its_final_figures(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    assert shown(now)["recent"][0]["surroundings"] is None
+    clock.now += PACE
+    ended = observer.seen[1]
+    observer.seen[1] = replace(ended, surroundings=Surroundings(1.5, None))
+    assert shown(now)["recent"][0]["surroundings"]["others_cores_used"] == 1.5
 
 
 def nested(number: int, outer: Run, pipeline: str = "seq|sort", *, live: bool = False) -> Run:

@@ -63,7 +63,7 @@ from pipelined.runs import (
 
 __all__ = ["Finished", "Model", "SeriesUse", "Totals"]
 
-#: Seconds from the end of a pipeline's last process until the run is finished: for one
+#: Seconds from the end of a pipeline's last process until the run is counted as finished: for one
 #: with a pipe whose other end is not known, and for one without.
 _GRACE, _GRACE_CLOSED = 1.0, 0.1
 
@@ -159,7 +159,7 @@ class _Sighting:
     forgotten: bool = False
     """Its time line is no longer kept."""
     end_ns: int | None = None
-    """Set when the run is finished."""
+    """Set when its last stage has ended: the run may not be finished yet."""
     surroundings: Surroundings | None = None
     run: Run | None = None
 
@@ -226,6 +226,8 @@ class Model:
         self._runs: dict[int, _Seen] = {}
         self._stages: dict[tuple[int, int], SeenStage] = {}
         self._live: list[_Sighting] = []
+        self._ended: list[_Sighting] = []
+        """Their stages have ended, but they are not finished: another stage may still join."""
         self._lived_before: list[_Sighting] = []
         self._conversations: list[Group] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
@@ -248,14 +250,15 @@ class Model:
         """Take in a sweep that began at monotonic time `now` (seconds).
 
         What ended before it began, it has seen whole; not so what ended while it read.
-        A run is finished some time after its last process ended, as a stage that has not
-        been met yet may still join it; with `settle` it is finished at once. Returns the
-        stages that are over and counted: their records can be given back.
+        A run whose last stage has ended is live no more. It is finished (counted, and passed to
+        `on_finished`) some time later, as a stage that has not been met yet may still join it; with
+        `settle` it is finished at once. Returns the stages that are over and counted: their records
+        can be given back.
         """
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
         self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
-        self._lived_before, self._live = self._live, []
+        self._lived_before, self._live, self._ended = [*self._live, *self._ended], [], []
         before, self._reading = self._reading, self._read(now, self._home)
         self._conversations = []
         self._now = now
@@ -277,7 +280,7 @@ class Model:
                 # what a stage of a pipeline starts is that stage, and not alone
                 apart = len(group.stages) > 1 or seen.enclosing is None or seen.enclosing.alone
                 if apart and (finished or settle or not starting):
-                    self._take_in(group, seen, finished)
+                    self._take_in(group, seen, ended, finished)
             # what is inside a stage that has retired leaves it by the next sweep
             if over_now and not any(stage.live for stage in group.stages):
                 over.extend(group.stages)
@@ -291,10 +294,10 @@ class Model:
         return over
 
     def runs(self) -> list[Run]:
-        """Live runs, then the recent finished ones; newest start first in each."""
+        """Live runs, then those that ended lately; newest start first in each."""
         return [
             run
-            for sightings in (self._live, self._recent)
+            for sightings in (self._live, [*self._ended, *self._recent])
             for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
         ]
 
@@ -309,7 +312,7 @@ class Model:
 
     def timeline(self, run_id: str) -> Timeline | None:
         """The time line of a live or recent run; None for others, and once it is forgotten."""
-        for sighting in (*self._live, *self._recent):
+        for sighting in (*self._live, *self._ended, *self._recent):
             if not sighting.forgotten and self._run_id(sighting.group) == run_id:
                 return self._timeline(sighting, sighting.track)
         return None
@@ -324,7 +327,7 @@ class Model:
 
     # -- counting
 
-    def _take_in(self, group: Group, seen: _Seen, finished: bool) -> None:
+    def _take_in(self, group: Group, seen: _Seen, ended: bool, finished: bool) -> None:
         if seen.finished:
             return
         sighting, nested = seen.sighting, seen.enclosing is not None
@@ -338,12 +341,16 @@ class Model:
         if sighting.enclosing != seen.enclosing:
             sighting.enclosing, sighting.run = seen.enclosing, None
         sums, own = self._ledger.account(sighting.series)
-        if not finished:
+        if not ended:
             sums.active += 1
             self._live.append(sighting)
             return
+        if sighting.end_ns is None:
+            sighting.end_ns, sighting.run = max(stage.end_ns for stage in group.stages), None
+        if not finished:
+            self._ended.append(sighting)
+            return
         seen.finished = True
-        sighting.end_ns = max(stage.end_ns for stage in group.stages)
         sighting.run = None
         sighting.surroundings = self._around(sighting, seen.before)
         self._recent.append(sighting)
