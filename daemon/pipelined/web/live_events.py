@@ -20,7 +20,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from pipelined.analysis.machine import Host
 from pipelined.http_port.server import STOPPING
 from pipelined.model.difference import difference
-from pipelined.nesting import Line, first_lines, nested_lines
+from pipelined.nesting import Line, first_lines, in_order, nested_lines
 from pipelined.runs import Run
 from pipelined.schema import describe_run
 from pipelined.web.diagram import diagram, figures
@@ -92,11 +92,10 @@ class Now:
     def _compute(self) -> Moment:
         self._observer.sweep()
         runs = self._observer.runs()
-        live = [run for run in runs if run.live and run.wall_seconds >= MIN_AGE]
-        ended = sorted((run for run in runs if not run.live), key=lambda run: -(run.end or 0.0))
+        live, ended = in_order(runs)
+        live = [run for run in live if run.wall_seconds >= MIN_AGE]
         recent = nested_lines(first_lines(ended, MAX_RECENT))
-        # The oldest first: a diagram keeps its place on the page when another run begins.
-        shown = nested_lines(live[:MAX_LIVE][::-1])
+        shown = nested_lines(live[:MAX_LIVE])
         # A finished run is the same object each time: its figures are computed once.
         self._described = {line.run.id: self._once(line.run) for line in recent}
         shown_now = {
