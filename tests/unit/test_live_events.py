@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,8 +28,6 @@ from pipelined.web.live_events import (
     _stream,
 )
 from unit.observed import HOST, FakeObserver, run, three_runs
-
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "API.md"
 
 
 class Clock:
@@ -250,15 +246,6 @@ def test_command_lines_are_never_shown(observer: FakeObserver) -> None:
 def test_a_moment_can_be_requested(client: FlaskClient) -> None:
     answer = client.get("/api/v1/now")
     assert (answer.content_type, answer.get_json()["live_runs"]) == ("application/json", 1)
-
-
-def test_every_key_is_documented(client: FlaskClient) -> None:
-    moment = client.get("/api/v1/now").get_json()
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", DOCUMENTATION.read_text(), re.MULTILINE)
-    documented = set(re.findall(r"\w+", " ".join(rows)))
-    run, drawn = moment["live"][0], moment["live"][0]["now"]
-    for keys in (moment, run, moment["recent"][0], drawn, drawn["boxes"][0], drawn["pipes"][0]):
-        assert set(keys) <= documented
 
 
 # -- the stream

@@ -13,6 +13,8 @@ import click
 from pipelined.commands.report_output import color_option, open_console
 
 if TYPE_CHECKING:
+    from pipelined.answers.lists import RunListJson
+    from pipelined.answers.run import RunWithTimelineJson
     from pipelined.history.history import CountedRuns, History
 
 __all__ = ["list_runs", "open_history", "show", "state_directory_option"]
@@ -78,10 +80,10 @@ def list_runs(
         # One more than is shown, to know whether there are more.
         found = history.runs(**searched, limit=limit + 1)
         shown, more = found[:limit], len(found) > limit
-        described = {
+        described: RunListJson = {
             "runs": [summary_as_dict(run) for run in shown],
             "next": shown[-1].id if more else None,
-            "counted": counted and counted_as_dict(counted),
+            "counted": counted_as_dict(counted) if counted else None,
         }
         click.echo(json.dumps(described, indent=2))
         return
@@ -160,8 +162,10 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
 
         # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
-        described = describe_run(found.run, Host.read(), show_arguments=recorded)
-        described["timeline"] = timeline_as_dict(found.timeline)
+        described: RunWithTimelineJson = {
+            **describe_run(found.run, Host.read(), show_arguments=recorded),
+            "timeline": timeline_as_dict(found.timeline),
+        }
         click.echo(json.dumps(described, indent=2))
         return
     from pipelined.analysis.rewriting import Script

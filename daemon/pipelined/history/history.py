@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import brief
+from pipelined.answers.lists import CountedRunsJson, SummaryJson
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
@@ -469,13 +470,13 @@ def only_one(which: str, ids: Iterable[str]) -> str:
     return found[0]
 
 
-def summary_as_dict(summary: Summary) -> dict[str, Any]:
+def summary_as_dict(summary: Summary) -> SummaryJson:
     """What is listed of a run, ready for `json.dumps`, with the keys of `schema.run_as_dict`."""
     named = {_KEYS.get(column, column): getattr(summary, column) for column in COLUMNS}
-    return {**named, "findings": list(summary.findings)}
+    return cast(SummaryJson, {**named, "findings": list(summary.findings)})
 
 
-def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
+def counted_as_dict(counted: CountedRuns) -> CountedRunsJson:
     """The same, ready for `json.dumps`."""
     return {
         "start_timestamp_seconds": counted.start,

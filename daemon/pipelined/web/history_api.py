@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, abort, current_app, jsonify
 
+from pipelined.answers.lists import CountedRunsJson
+from pipelined.answers.run import RunWithTimelineJson
 from pipelined.errors import UserError
 from pipelined.history.history import (
     NoSuchRunError,
@@ -82,19 +84,18 @@ def create_history_api(
             abort(404, description=str(error))
         except UserError as error:
             abort(503, description=str(error))
-        return jsonify(
-            {
-                **describe_run(found.run, host, show_arguments),
-                "timeline": timeline_as_dict(found.timeline),
-            }
-        )
+        described: RunWithTimelineJson = {
+            **describe_run(found.run, host, show_arguments),
+            "timeline": timeline_as_dict(found.timeline),
+        }
+        return jsonify(described)
 
     return api
 
 
 def _counted(
     history: History, searched: dict[str, str | None], since: float | None, until: float | None
-) -> dict[str, Any] | None:
+) -> CountedRunsJson | None:
     """How many runs there were since then; None without `since`, and on later pages.
 
     Also None if runs are searched by finding or command: those of a run that is not stored are

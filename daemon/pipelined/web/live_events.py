@@ -113,7 +113,7 @@ class Now:
         return known if known and known[0] is run else (run, self._describe(run))
 
     def _describe(self, run: Run) -> dict[str, Any]:
-        described = describe_run(run, self._host)
+        described = dict(describe_run(run, self._host))
         for key in ("stages", "edges", "endpoints"):
             del described[key]
         return {**described, "figures": figures(run)}
