@@ -213,6 +213,19 @@ def test_a_finished_run_knows_what_others_used(seen_live: bool) -> None:
     assert around.throttled_seconds == pytest.approx(1.0)
 
 
+def test_what_others_used_after_its_end_is_not_around_a_run() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts, home=Path("/limited"))
+    live, over = group(cpu=0.25), replace(group(cpu=1.0, end=103.5), closed=False)
+    sweeps(watched, accounts, (100.0, []), (101.0, waiting(live)), (104.0, waiting(over)))
+    shown = watched.runs()[0].surroundings
+    sweeps(watched, accounts, (110.0, waiting(replace(over))))
+    (finished,) = watched.runs()
+    assert finished.surroundings == shown
+    assert shown is not None and shown.throttled_seconds == pytest.approx(1.0)
+    assert counted_runs(watched) == 1
+
+
 def test_a_run_that_no_sweep_saw_live_is_in_no_known_cgroup() -> None:
     accounts = Accounts()
     watched = model(accounts=accounts)

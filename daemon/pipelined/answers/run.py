@@ -139,8 +139,8 @@ class RunFiguresJson(RunHeadJson):
     disk_wait_seconds: DiskWaitJson
     """Time in which a stage waited for disk."""
     surroundings: SurroundingsJson | None
-    """[What else was on the host](#surroundings). Null for live runs, for up to a second after
-    their end, for runs shorter than 0.25 s and for those that were stored by older versions."""
+    """[What else was on the host](#surroundings). Null for live runs, for runs shorter than 0.25 s
+    and for those that were stored by older versions."""
 
 
 class RunJson(RunFiguresJson):

@@ -175,6 +175,9 @@ class _Seen:
     track: Track | None = None
     before: Reading | None = None
     """The accounts of the host before it began, as far as that is known."""
+    ended: bool = False
+    surroundings: Surroundings | None = None
+    """As of the first sweep after its end."""
     finished: bool = False
 
 
@@ -341,18 +344,20 @@ class Model:
         if sighting.enclosing != seen.enclosing:
             sighting.enclosing, sighting.run = seen.enclosing, None
         sums, own = self._ledger.account(sighting.series)
+        seen.ended = seen.ended and ended
         if not ended:
             sums.active += 1
             self._live.append(sighting)
             return
         if sighting.end_ns is None:
             sighting.end_ns, sighting.run = max(stage.end_ns for stage in group.stages), None
+        if not seen.ended:
+            seen.ended, seen.surroundings = True, self._around(sighting, seen.before)
+        sighting.surroundings = seen.surroundings
         if not finished:
             self._ended.append(sighting)
             return
         seen.finished = True
-        sighting.run = None
-        sighting.surroundings = self._around(sighting, seen.before)
         self._recent.append(sighting)
         if len(self._recent) > _TRACKED:
             old = self._recent[-1 - _TRACKED]
@@ -385,7 +390,7 @@ class Model:
         return before._replace(group=found, throttled=self._accounts.throttled(found))
 
     def _around(self, sighting: _Sighting, before: Reading | None) -> Surroundings | None:
-        """What surrounded a run that has just finished; None if it is too short to say."""
+        """What surrounded a run that has just ended; None if it is too short to say."""
         after, lived = self._reading, _lived(sighting, self._now)
         if before is None or after is None or NS * sum(_clock(sighting.group)) < _SURROUNDED:
             return None
