@@ -131,7 +131,8 @@ def _texts(described: type) -> Mapping[str, str]:
 
 
 def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).replace("``", "`").strip()
+    """The text of a docstring as one line of Markdown, with the words of JSON."""
+    return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", text).replace("``", "`").strip())
 
 
 def _notes(kind: Any) -> tuple[Any, ...]:
@@ -282,40 +283,43 @@ def _table(classes: Iterator[type]) -> str:
     rows = ["| key | type | meaning |", "| --- | --- | --- |"]
     for described in classes:
         for field in own_fields(described):
-            meaning = " ".join([field.meaning, *_values(field.type)]).replace("|", "\\|")
-            rows.append(f"| `{field.name}` | {_word(field.type)} | {meaning} |")
+            text = " ".join([field.meaning, *_values(field)]).replace("|", "\\|")
+            rows.append(f"| `{field.name}` | {_word(field.type)} | {text} |")
     return "\n".join(rows) + "\n"
 
 
 def _word(kind: Any) -> str:
-    """A type in the table: `number?`, `stage[]`, `run by class`."""
-    as_dict = [note.of for note in _notes(kind) if isinstance(note, AsDict)]
+    """A type in the table: ``number?``, ``stage[]``."""
+    as_dict = [note for note in _notes(kind) if isinstance(note, AsDict)]
     kind = _bare(kind)
+
+    def word_of(inner: Any) -> str:
+        return _word(Annotated[inner, as_dict[0]] if as_dict else inner)
+
     choices = [choice for choice in _choices(kind) if choice is not type(None)]
     if len(choices) < len(_choices(kind)):
-        return _word(choices[0]) + "?"
+        return word_of(choices[0]) + "?"
     if kind in _SCALARS:
         return _SCALARS[kind]
     if is_typeddict(kind) or is_dataclass(kind):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _name(kind)).lower()
     if get_origin(kind) in (list, tuple):
-        inner = get_args(kind)[0]
-        return _word(Annotated[inner, AsDict(as_dict[0])] if as_dict else inner) + "[]"
-    return _word(as_dict[0]) if as_dict else "object"
+        return word_of(get_args(kind)[0]) + "[]"
+    return _word(as_dict[0].of) if as_dict else "object"
 
 
-def _values(kind: Any) -> Iterator[str]:
-    """The values or keys of a type, if all are known."""
-    for choice in (kind, *_choices(_bare(kind)), *get_args(_bare(kind))[:1]):
+def _values(field: Field) -> Iterator[str]:
+    """The values or keys of a field if all are known, unless its text has them."""
+    for choice in (field.type, *_choices(_bare(field.type))):
         for note in _notes(choice):
             if isinstance(note, OneOf | Keys):
-                names = note.values if isinstance(note, OneOf) else note.names
-                yield f"{'Keys' if isinstance(note, Keys) else 'One of'}: {_listed(names)}."
+                word, names = (
+                    ("Keys", note.names) if isinstance(note, Keys) else ("One of", note.values)
+                )
+                listed = [f"`{name}`" for name in names]
+                if not all(name in field.meaning for name in listed):
+                    yield f"{word}: {', '.join(listed)}."
                 return
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

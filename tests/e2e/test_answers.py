@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 Wait = Callable[[Callable[[], Any], str], Any]
 Shell = Callable[[str], str]
 
-DOCUMENTS = sorted(Path(__file__).parents[2].glob("docs/*.md"))
+TOP = Path(__file__).parents[2]
+DOCUMENTS = [TOP / "README.md", *sorted(TOP.glob("docs/*.md"))]
 #: Commands in a document, in blocks that are indented or fenced, that pass JSON to jq.
 EXAMPLES = [
-    pytest.param(line.strip(), id=f"{document.stem} {number}")
+    pytest.param(found[1], id=f"{document.stem} {number}")
     for document in DOCUMENTS
     for number, line in enumerate(document.read_text().splitlines(), 1)
-    if re.match(r" {4}(sudo pipelined|pipelined|curl) ", line) and re.search(r"\bjq\b", line)
+    if (found := re.match(r"(?: {4}|\$ )?((?:sudo )?(?:pipelined|curl) .*\bjq\b.*)", line))
 ]
 
 

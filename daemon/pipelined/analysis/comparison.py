@@ -22,6 +22,7 @@ from pipelined.analysis.comparison_caveats import (
 )
 from pipelined.analysis.comparison_reasons import Reason, Trial, agree, reasons
 from pipelined.analysis.comparison_rows import (
+    GROUPS,
     Figure,
     Row,
     StageRow,
@@ -30,7 +31,7 @@ from pipelined.analysis.comparison_rows import (
     stage_rows,
     times,
 )
-from pipelined.answers.fields import AsDict, Described, Seconds
+from pipelined.answers.fields import AsDict, Described, OneOf, Seconds
 from pipelined.runs import Run
 from pipelined.wording import duration, listing, percent
 
@@ -121,7 +122,7 @@ class PairJson(TypedDict):
     """Wall time of b over that of a."""
     seconds: Seconds
     """Wall time of b less that of a; the median over the rounds."""
-    outcome: str
+    outcome: Annotated[str, OneOf(("faster", "slower", "same", "undecided", "not-comparable"))]
     """Of b: `faster`; `slower`; `same` (within 2 %); `undecided` if the rounds are too few or do
     not agree; `not-comparable` if the states of the page cache differ."""
     reasons: Annotated[list[Described], AsDict(Reason)]
@@ -131,12 +132,12 @@ class PairJson(TypedDict):
 class RowJson(TypedDict):
     """One quantity, side by side."""
 
-    group: str
-    """`time`, `waits`, `disk`, `pages` or `data`."""
+    group: Annotated[str, OneOf(tuple(GROUPS))]
+    """Kind of quantity."""
     name: str
     """Of the quantity, for people."""
-    unit: str
-    """`seconds`, `bytes`, `pages`, `ratio`, `cores` or `count`."""
+    unit: Annotated[str, OneOf(("seconds", "bytes", "pages", "ratio", "cores", "count"))]
+    """Of its values; ratios have none."""
     a: float | None
     """Median of the first side; null if it is not known."""
     b: float | None

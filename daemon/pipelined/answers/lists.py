@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
-from pipelined.answers.fields import Count, Seconds, UnixTime
+from pipelined.answers.fields import Count, OneOf, Seconds, UnixTime
 from pipelined.answers.run import DescribedRunJson, RunHeadJson, RunJson
 
 __all__ = [
@@ -99,8 +99,8 @@ class HookJson(TypedDict):
 class ReadinessJson(TypedDict):
     """Pipelines are observed."""
 
-    status: str
-    """`ready`."""
+    status: Annotated[str, OneOf(("ready",))]
+    """Always `ready`."""
     pending_hooks: list[HookJson]
     """Hooks that are still to be attached."""
 
@@ -108,8 +108,8 @@ class ReadinessJson(TypedDict):
 class HealthJson(TypedDict):
     """The process lives."""
 
-    status: str
-    """`alive`."""
+    status: Annotated[str, OneOf(("alive",))]
+    """Always `alive`."""
 
 
 class RefusalJson(TypedDict):
