@@ -15,12 +15,12 @@ ARGS ?=
 # What has to be there to build and run, and on top of it what the tests run pipelines with.
 PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-dev llvm make \
 	python3 python3-venv
-TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash debian-archive-keyring e2fsprogs fish \
-	fonts-dejavu-core gawk git gzip lintian mawk mmdebstrap nodejs openssl perl-base procps python3-bpfcc ruby \
+TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash curl debian-archive-keyring e2fsprogs fish \
+	fonts-dejavu-core gawk git gzip jq lintian mawk mmdebstrap nodejs openssl perl-base procps python3-bpfcc ruby \
 	slowhttptest strace systemd time util-linux xfsprogs xz-utils zsh
-ADVICE_PACKAGES := jq locales pigz
+ADVICE_PACKAGES := locales pigz
 IMAGE_PACKAGES := buildah debootstrap
-IMAGE_TEST_PACKAGES := curl jq podman runc util-linux
+IMAGE_TEST_PACKAGES := podman runc util-linux
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -76,7 +76,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm lint format demo bench soak advice experiments dashboards wheel deb image test-image test-deploy test-service clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm lint format demo bench soak advice experiments dashboards api wheel deb image test-image test-deploy test-service clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -162,6 +162,10 @@ test-deploy: $(INSTALLED) ## Hold Kubernetes and compose files against published
 
 dashboards: $(INSTALLED) ## Write dashboards/*.json from dashboards/*.py
 	$(BIN)/python -m dashboards.generate
+	$(give_back)
+
+api: $(INSTALLED) ## Write the JSON Schema of all answers, and the tables of docs/API.md
+	$(BIN)/python deploy/api_reference.py
 	$(give_back)
 
 setup: program $(UNPACKED) ## Install packages, build, leave the program at .venv/bin/pipelined, get what make check needs

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of runs for people: nested runs under the run that encloses them, equal ones in one line.
+"""Lists of runs for people: their order, nested runs under the run that encloses them, equal ones
+in one line.
 
 Pure, and for everything that is listed: live runs, recent ones, rows of the history.
 """
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Line", "first_lines", "nested_lines"]
+__all__ = ["Line", "first_lines", "in_order", "nested_lines"]
 
 
 class Listed(Protocol):
@@ -59,6 +60,25 @@ class Line(Generic[L]):
         if self.depth or not self.run.nested:
             return ""
         return f"in {self.run.parent_pipeline or 'another pipeline'}"
+
+
+def in_order(runs: Iterable[L]) -> tuple[list[L], list[L]]:
+    """Live runs, the one that runs longest first; then those that ended, the latest end first.
+
+    A live run keeps its place when another begins, and comes before all that it encloses.
+    """
+    listed = list(runs)
+    live = [run for run in listed if run.end is None]
+    ended = [run for run in listed if run.end is not None]
+    return sorted(live, key=_start), sorted(ended, key=_latest_end)
+
+
+def _start(run: Listed) -> tuple[float, str]:
+    return run.start, run.id
+
+
+def _latest_end(run: Listed) -> tuple[float, str]:
+    return -(run.end or 0.0), run.id
 
 
 def nested_lines(runs: Iterable[L], *, grouped: bool = True) -> list[Line[L]]:

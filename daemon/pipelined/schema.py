@@ -2,20 +2,28 @@
 """A run as JSON: the one schema behind /api/v1/pipelines and every `--json`.
 
 Key names carry their unit (`wall_seconds`, `read_bytes`); time stamps are Unix time and
-end in `_timestamp_seconds`; ratios go from 0 to 1 and end in `_ratio`. docs/API.md
-describes every key. Keys are only ever added to this version of the schema.
+end in `_timestamp_seconds`; ratios go from 0 to 1 and end in `_ratio`. `answers` describes
+every key. Keys are only ever added to this version of the schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import Any, cast
 
 from pipelined.analysis.findings import DOCUMENTATION, Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
+from pipelined.answers.run import (
+    DescribedRunJson,
+    FindingJson,
+    MachineJson,
+    RunJson,
+    SurroundingsJson,
+)
+from pipelined.answers.stage import FunctionsJson, HistogramJson, ReadaheadJson, StageJson
 from pipelined.runs import (
     HISTOGRAMS,
     LEVELS,
@@ -36,12 +44,12 @@ from pipelined.runs import (
     Surroundings,
 )
 
-__all__ = ["describe_run", "run_as_dict", "run_from_dict"]
+__all__ = ["describe_run", "machine_as_dict", "run_as_dict", "run_from_dict"]
 
 
 def describe_run(
     run: Run, host: Host, show_arguments: bool = False, script: Script | None = None
-) -> dict[str, Any]:
+) -> DescribedRunJson:
     """`run_as_dict`, and the analysis of the run: the verdict and the findings.
 
     `host` is the machine that it ran on, `script` what is known of its command; with
@@ -57,13 +65,19 @@ def describe_run(
     }
 
 
-def _finding_as_dict(finding: Finding) -> dict[str, Any]:
+def machine_as_dict(host: Host) -> MachineJson:
+    """The machine that an analysis is for."""
+    return {"cores": host.cores, "l2_bytes": host.l2_bytes}
+
+
+def _finding_as_dict(finding: Finding) -> FindingJson:
     return {
         "id": finding.id,
         "severity": finding.severity,
         "sentence": finding.sentence,
         "advice": finding.advice,
         "command": finding.command,
+        "notice": finding.notice,
         "stages": list(finding.stages),
         "evidence": [
             {"name": evidence.name, "value": evidence.value, "unit": evidence.unit}
@@ -75,7 +89,7 @@ def _finding_as_dict(finding: Finding) -> dict[str, Any]:
     }
 
 
-def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
+def run_as_dict(run: Run, show_arguments: bool = False) -> RunJson:
     """Everything known about `run`, ready for `json.dumps`.
 
     `arguments` (the stages' command lines, which may hold secrets) appears only with
@@ -111,8 +125,8 @@ def run_as_dict(run: Run, show_arguments: bool = False) -> dict[str, Any]:
     }
 
 
-def _stage_as_dict(stage: Stage, show_arguments: bool) -> dict[str, Any]:
-    described: dict[str, Any] = {
+def _stage_as_dict(stage: Stage, show_arguments: bool) -> StageJson:
+    described: StageJson = {
         "position": stage.position,
         "command": stage.command,
         "pid": stage.pid,
@@ -124,7 +138,13 @@ def _stage_as_dict(stage: Stage, show_arguments: bool) -> dict[str, Any]:
         "system_seconds": stage.system_seconds,
         "read_bytes": stage.read_bytes,
         "written_bytes": stage.written_bytes,
-        **_flow_as_dict(stage.flow),
+        "pipe_bytes": {
+            "in": stage.flow.pipe_in,
+            "out": stage.flow.pipe_out,
+            "exact": stage.flow.exact,
+        },
+        "file_bytes": {"read": stage.flow.file_read, "written": stage.flow.file_written},
+        "splices": stage.flow.splices,
         "read_calls": stage.read_calls,
         "write_calls": stage.write_calls,
         "pipe_sleeps": {"empty": stage.sleeps_empty, "full": stage.sleeps_full},
@@ -178,7 +198,7 @@ def run_from_dict(described: Mapping[str, Any]) -> Run:
     )
 
 
-def _surroundings_as_dict(surroundings: Surroundings | None) -> dict[str, Any] | None:
+def _surroundings_as_dict(surroundings: Surroundings | None) -> SurroundingsJson | None:
     if surroundings is None:
         return None
     return {
@@ -236,14 +256,6 @@ def _stage_from_dict(described: Mapping[str, Any]) -> Stage:
     )
 
 
-def _flow_as_dict(flow: Flow) -> dict[str, Any]:
-    return {
-        "pipe_bytes": {"in": flow.pipe_in, "out": flow.pipe_out, "exact": flow.exact},
-        "file_bytes": {"read": flow.file_read, "written": flow.file_written},
-        "splices": flow.splices,
-    }
-
-
 def _flow_from_dict(described: Mapping[str, Any]) -> Flow:
     if "pipe_bytes" not in described:  # stored by a version that did not tell them apart
         return Flow(described["read_bytes"], described["written_bytes"], None, None, exact=False)
@@ -258,7 +270,7 @@ def _flow_from_dict(described: Mapping[str, Any]) -> Flow:
     )
 
 
-def _readahead_as_dict(readahead: Readahead) -> dict[str, Any]:
+def _readahead_as_dict(readahead: Readahead) -> ReadaheadJson:
     return {
         "stall_seconds": {
             name: {"overlapped": stalls.overlapped_seconds, "alone": stalls.alone_seconds}
@@ -302,20 +314,23 @@ def _readahead_from_dict(described: Mapping[str, Any] | None) -> Readahead | Non
     )
 
 
-def _functions_as_dict(functions: Functions) -> dict[str, Any]:
+def _functions_as_dict(functions: Functions) -> FunctionsJson:
     described: dict[str, Any] = {"pipe_capacity_bytes": functions.pipe_capacity_bytes}
     for kind in HISTOGRAMS:
-        histogram: Histogram = getattr(functions, kind.field)
-        described[kind.name] = {
-            "count": histogram.count,
-            "sum": histogram.sum,
-            "buckets": [
-                {"le": edge, "count": count}
-                for edge, count in zip_longest(histogram.edges, histogram.counts)
-                if count
-            ],
-        }
-    return described
+        described[kind.name] = _histogram_as_dict(getattr(functions, kind.field))
+    return cast(FunctionsJson, described)
+
+
+def _histogram_as_dict(histogram: Histogram) -> HistogramJson:
+    return {
+        "count": histogram.count,
+        "sum": histogram.sum,
+        "buckets": [
+            {"le": edge, "count": count}
+            for edge, count in zip_longest(histogram.edges, histogram.counts)
+            if count
+        ],
+    }
 
 
 def _functions_from_dict(described: Mapping[str, Any] | None) -> Functions | None:

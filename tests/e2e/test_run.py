@@ -197,13 +197,19 @@ def test_a_pipeline_that_is_killed_from_the_terminal_is_reported(command: list[s
 # -- the report is true
 
 
+def top_of(report: str) -> tuple[str, str]:
+    """The headline and the first line of the verdict; between them may be that the host is busy."""
+    lines = report.splitlines()
+    return lines[0], lines[lines.index("") + 1]
+
+
 def test_the_report_names_the_bottleneck(run: Run, log_file: Path) -> None:
     script = (
         f"cat {log_file} {log_file} | awk '{{ for (i = 0; i < 60; i++) s += length($0) }}"
         " END { print s }'"
     )
     done = run(script)
-    head, _, verdict = done.stderr.splitlines()[:3]
+    head, verdict = top_of(done.stderr)
     assert head.startswith("cat|awk   ")
     assert head.endswith("0 lost")
     assert re.match(f"  awk is the bottleneck: {WORKS}", verdict)
@@ -213,7 +219,7 @@ def test_the_report_names_the_bottleneck(run: Run, log_file: Path) -> None:
 def test_a_program_alone_is_reported_like_a_pipeline(run: Run, log_file: Path, then: str) -> None:
     script = f"awk '{{ for (i = 0; i < 60; i++) s += length($0) }} END {{ print s }}' {log_file}"
     done = run(script + then)
-    head, _, verdict = done.stderr.splitlines()[:3]
+    head, verdict = top_of(done.stderr)
     assert head.startswith("awk   ")
     assert re.match(f"  awk runs alone: {WORKS}", verdict)
 
@@ -341,6 +347,24 @@ def test_a_busy_host_neither_shows_in_the_report_nor_loses_anything(
         for other in others:
             os.killpg(other.pid, signal.SIGTERM)
             other.wait()
+
+
+def test_a_busy_host_is_named_below_the_headline(run: Run, log_file: Path) -> None:
+    endless = ["bash", "-c", "while :; do :; done"]
+    others = [
+        subprocess.Popen(endless, start_new_session=True) for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    try:
+        done = run(f"cat {log_file} {log_file} {log_file} {log_file} | gzip -9 | wc -c")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    first, second, *_ = done.stderr.splitlines()
+    assert first.startswith("cat|gzip|wc   ")
+    assert re.fullmatch(
+        r"  The host was busy: gzip waited \d+ % of the run for a CPU that others used\.", second
+    )
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -272,6 +272,7 @@ def test_programs_outside_a_pipeline_are_the_reason_for_its_waits(
     assert found.stages == (1,)
     others = {one.name: one.value for one in found.evidence}["CPUs used by others"]
     assert 0.5 * host.cores <= others <= host.cores
+    assert found.notice.startswith("The host was busy: gzip waited ")
     assert "pigz" in the_finding(run, "ceiling", host).advice
 
 

@@ -729,6 +729,27 @@ def test_a_stopped_stage_is_stopped(watch: Watch) -> None:
     assert cat.states["stopped"] > 0.15
 
 
+@pytest.mark.parametrize(
+    "script", ["sleep 0.3 | cat", "out=$(sleep 0.3 | cat)"], ids=["closed", "read by the shell"]
+)
+def test_the_sweep_that_sees_the_last_stage_gone_ends_the_run(watch: Watch, script: str) -> None:
+    counted = watch.counted()
+    started = watch.start(f"{script}; sleep 5")
+    try:
+        run = watch.live("sleep|cat")
+        last = run.stages[1].pid
+        while Path(f"/proc/{last}").exists():
+            time.sleep(0.001)
+        time.sleep(0.03)  # it can be waited for before it leaves its CPU for the last time
+        watch.observer.sweep()
+        (ended,) = [found for found in watch.observer.runs() if found.id == run.id]
+        assert not ended.live
+    finally:
+        started.kill()
+        started.finish()
+    assert watch.counted()["sleep|cat", False] == counted["sleep|cat", False] + 1
+
+
 def test_every_shell_and_tool_of_the_table_is_here() -> None:
     needed = ("bash", "dash", "zsh", "busybox", "mawk", "gawk", "perl", "make", "flock", "gzip")
     assert [tool for tool in needed if not shutil.which(tool)] == []

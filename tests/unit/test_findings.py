@@ -567,6 +567,10 @@ def test_a_wait_for_cpus_that_others_use_is_not_blamed_on_the_pipeline() -> None
         "gzip waited 46 % of the run for a free CPU: the pipeline used 0.6 of 4 CPUs, programs "
         "outside it 3.2. The busiest pipelines among them: zcat|sort (31.0 s of CPU)."
     )
+    assert found.notice == (
+        "The host was busy: gzip waited 46 % of the run for a CPU that others used (busiest: "
+        "zcat|sort)."
+    )
     assert found.gain_seconds == pytest.approx(4.6)
 
 
@@ -583,6 +587,7 @@ def test_the_limit_of_a_cgroup_explains_a_wait_better_than_others_do() -> None:
     assert "cpu-contention" not in ids_of(beside(3.2, 5.0))
     found = find(beside(3.2, 5.0), "cpu-limit")
     assert "held its tasks back for 5.0 s, summed over CPUs; gzip waited 46 %" in found.sentence
+    assert found.notice == "A CPU limit held the run back: gzip waited 46 % of it for a CPU."
     assert "cpu-limit" not in ids_of(beside(3.2, 0.2))
 
 

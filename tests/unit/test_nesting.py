@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelined.nesting import first_lines, nested_lines
+from pipelined.nesting import first_lines, in_order, nested_lines
 from pipelined.runs import Run
 from unit.invented import make_ended, make_inside, make_live
 
@@ -91,3 +91,15 @@ def test_the_first_lines_are_of_as_many_runs_as_fit() -> None:
     assert len(first_lines(runs, 2)) == 11
     assert len(first_lines(runs, 2, grouped=False)) == 2
     assert first_lines(runs, 4) == runs
+
+
+def test_live_runs_stand_by_their_start_and_ended_ones_by_their_end() -> None:
+    old, new = make_live(make_ended(1, "tail|less")), make_live(make_ended(5, "cat|awk"))
+    short, long = make_ended(8, "seq|wc", wall=1.0), make_ended(2, "job.sh|tee", wall=60.0)
+    assert in_order([new, short, old, long]) == ([old, new], [long, short])
+
+
+def test_a_live_run_comes_before_what_it_encloses() -> None:
+    outer = make_live(JOB)
+    inner = make_live(make_inside(outer, 10, "seq|sort"))
+    assert in_order([inner, outer])[0] == [outer, inner]

@@ -28,7 +28,7 @@ from pipelined.history.pipelines import (
 )
 from pipelined.history.rollup import Sums
 from pipelined.model.ledger import OTHER
-from pipelined.runs import LEVELS, Series
+from pipelined.runs import LEVELS, Series, Surroundings
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run, three_runs
@@ -630,6 +630,23 @@ def test_a_finished_run_comes_from_the_history(client: FlaskClient, history: Fak
     old = make_run([make_stage(1, "zcat"), make_stage(2, "wc")], 4.0, id="17-1", end=START + 4)
     history.stored["17-1"] = StoredRun(old, (point(old, 0),))
     assert "zcat|wc" in page(client, "/run/17-1")
+
+
+def test_a_run_on_a_busy_host_shows_that_above_its_verdict(
+    client: FlaskClient, observer: FakeObserver
+) -> None:
+    stages = [
+        make_stage(1, "tar", cpu=1.0, pipe_full=9.0),
+        make_stage(2, "gzip", cpu=5.2, runqueue=4.6),
+    ]
+    around = Surroundings(1.9, None)
+    observer.seen[0] = make_run(stages, 10.0, id="run-3", end=START + 10, surroundings=around)
+    text = page(client, "/run/run-3")
+    before, notice, after = text.partition('<p class="notice">The host was busy: gzip waited 46 %')
+    assert notice
+    assert "figures" in before
+    assert 'class="verdict"' in after
+    assert "notice" not in page(client, "/run/run-2")
 
 
 def test_a_run_shows_its_findings(client: FlaskClient, observer: FakeObserver) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
-from pipelined.runs import STATES, Endpoint, Run, Series, Stage
+from pipelined.runs import STATES, Endpoint, OtherPipeline, Run, Series, Stage, Surroundings
 from pipelined.terminal.drawing import bar, printable, shorten
 from pipelined.terminal.run_report import TRIED, lines, render
 from pipelined.wording import data_size, mean_size
@@ -90,6 +90,20 @@ def test_the_first_line_holds_signature_and_headline_figures(run: Run) -> None:
     assert text_of(run).splitlines()[0] == (
         "zcat|sort|awk|uniq   5.6 s wall   0.9 cores used   overlap 8 %   0 lost"
     )
+
+
+def test_a_busy_host_is_named_directly_below_the_headline(run: Run) -> None:
+    sort = replace(run.stages[1], states={**run.stages[1].states, "cpu": 1.6, "runqueue": 2.4})
+    others = Surroundings(3.5, None, (OtherPipeline("tar|xz", 9.0),))
+    busy = replace(run, stages=(run.stages[0], sort, *run.stages[2:]), surroundings=others)
+    headline, notice, empty, verdict, *_ = text_of(busy, host=Host(4, None)).splitlines()
+    assert headline.startswith("zcat|sort|awk|uniq   5.6 s wall")
+    assert notice == (
+        "  The host was busy: sort waited 43 % of the run for a CPU that others used "
+        "(busiest: tar|xz)."
+    )
+    assert (empty, verdict.lstrip()[:4]) == ("", "sort")
+    assert "busy" not in text_of(run, host=Host(4, None))
 
 
 def test_pipes_and_files_are_reported_if_functions_are_hooked(run: Run) -> None:

@@ -153,10 +153,10 @@ def test_the_bottleneck_is_marked_where_its_column_does_not_fit(then: Run, now: 
     assert ">awk █" in text_of([now], [then], width=60)
 
 
-def test_the_busiest_run_comes_first(then: Run, now: Run) -> None:
-    idle = make_run("9", 12.0, make_stage(1, "tail", poll=12), make_stage(2, "less", poll=12))
-    text = text_of([idle, now], [then])
-    assert text.index("cat|awk") < text.index("tail|less")
+def test_the_run_that_has_run_longest_comes_first_however_idle(then: Run, now: Run) -> None:
+    idle = make_run("9", 13.0, make_stage(1, "tail", poll=13), make_stage(2, "less", poll=13))
+    text = text_of([now, replace(idle, start=now.start - 1)], [then])
+    assert text.index("tail|less") < text.index("cat|awk")
 
 
 def test_finished_runs_come_latest_first_with_their_age(now: Run) -> None:

@@ -120,12 +120,55 @@ def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
 
 
 def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
-    watched = model()
+    passed_on: list[Finished] = []
+    watched = model(on_finished=passed_on.append)
     ended = replace(group(end=105.0), closed=False)
     assert watched.update([ended], 105.5) == []
-    assert watched.runs()[0].live
+    assert (counted_runs(watched), passed_on) == (0, [])
     watched.update([ended], 105.5, settle=True)
-    assert not watched.runs()[0].live
+    assert (counted_runs(watched), len(passed_on)) == (1, 1)
+
+
+def counted_runs(watched: Model) -> int:
+    return sum(totals.runs for totals in watched.totals().values())
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_sweep_that_sees_the_last_stage_gone_ends_the_run(closed: bool) -> None:
+    watched = model()
+    watched.update([replace(group(), closed=closed)], 104.0)
+    watched.update([replace(group(end=105.0), closed=closed)], 105.001)
+    (run,) = watched.runs()
+    (totals,) = watched.totals().values()
+    assert (run.end, watched.live, totals.active) == (105.0 + UNIX, 0, 0)
+    assert watched.timeline(run.id)
+
+
+def test_a_run_is_live_while_one_of_its_stages_is() -> None:
+    watched = model()
+    first, last = group(end=105.0).stages
+    watched.update([replace(group(), stages=(first, replace(last, end_ns=0, live=1)))], 106.0)
+    assert (watched.runs()[0].live, watched.live) == (True, 1)
+
+
+def test_a_stage_that_is_met_after_the_others_ended_makes_the_run_live_again() -> None:
+    watched = model()
+    pair = replace(group(end=105.0), closed=False)
+    watched.update([pair], 105.2)
+    third = stage(3, "sort", "read")
+    watched.update([replace(pair, stages=(*pair.stages, third))], 105.4)
+    (run,) = watched.runs()
+    assert (run.live, len(run.stages), counted_runs(watched)) == (True, 3, 0)
+
+
+def test_what_is_credited_after_the_end_is_in_the_finished_run() -> None:
+    watched = model()
+    watched.update([group(cpu=1.0, end=105.0)], 105.001)
+    watched.update([group(cpu=1.5, end=105.0)], 107.0)
+    (run,) = watched.runs()
+    (totals,) = watched.totals().values()
+    assert run.stages[0].cpu_seconds == totals.stages[1, "cat"].states["cpu"] == 1.5
+    assert (totals.runs, totals.levels[1]) == (1, 1.625)
 
 
 class Accounts:
@@ -168,6 +211,19 @@ def test_a_finished_run_knows_what_others_used(seen_live: bool) -> None:
     assert around is not None
     assert around.others_cores == pytest.approx((1.5 * 4 - 2) / 4)
     assert around.throttled_seconds == pytest.approx(1.0)
+
+
+def test_what_others_used_after_its_end_is_not_around_a_run() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts, home=Path("/limited"))
+    live, over = group(cpu=0.25), replace(group(cpu=1.0, end=103.5), closed=False)
+    sweeps(watched, accounts, (100.0, []), (101.0, waiting(live)), (104.0, waiting(over)))
+    shown = watched.runs()[0].surroundings
+    sweeps(watched, accounts, (110.0, waiting(replace(over))))
+    (finished,) = watched.runs()
+    assert finished.surroundings == shown
+    assert shown is not None and shown.throttled_seconds == pytest.approx(1.0)
+    assert counted_runs(watched) == 1
 
 
 def test_a_run_that_no_sweep_saw_live_is_in_no_known_cgroup() -> None:

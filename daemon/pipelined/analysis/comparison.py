@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Annotated, TypedDict
 
 from pipelined.analysis.comparison_caveats import (
     cache_caveats,
@@ -22,6 +22,7 @@ from pipelined.analysis.comparison_caveats import (
 )
 from pipelined.analysis.comparison_reasons import Reason, Trial, agree, reasons
 from pipelined.analysis.comparison_rows import (
+    GROUPS,
     Figure,
     Row,
     StageRow,
@@ -30,12 +31,14 @@ from pipelined.analysis.comparison_rows import (
     stage_rows,
     times,
 )
+from pipelined.answers.fields import AsDict, Described, OneOf, Seconds
 from pipelined.runs import Run
 from pipelined.wording import duration, listing, percent
 
 __all__ = [
     "LABELS",
     "Comparison",
+    "ComparisonJson",
     "Pair",
     "Side",
     "compare_runs",
@@ -59,7 +62,7 @@ class Side:
     """One of the things compared."""
 
     label: str
-    """A letter of `LABELS`."""
+    """``A``, ``B``, … in the order of the command line."""
     name: str
     """The command as it was given, or the signature of a recorded run."""
     pipeline: str | None
@@ -67,6 +70,7 @@ class Side:
     run: str | None
     """Id of a recorded run."""
     wall_seconds: Figure
+    """Wall time over the rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,69 @@ class Comparison:
     """In the order of the data."""
 
 
+class PairJson(TypedDict):
+    """A side compared with the first one, round by round."""
+
+    a: str
+    """Label of the first side."""
+    b: str
+    """Label of the other one."""
+    ratio: Annotated[Described, AsDict(Figure)]
+    """Wall time of b over that of a."""
+    seconds: Seconds
+    """Wall time of b less that of a; the median over the rounds."""
+    outcome: Annotated[str, OneOf(("faster", "slower", "same", "undecided", "not-comparable"))]
+    """Of b: `faster`; `slower`; `same` (within 2 %); `undecided` if the rounds are too few or do
+    not agree; `not-comparable` if the states of the page cache differ."""
+    reasons: Annotated[list[Described], AsDict(Reason)]
+    """Where the difference comes from, at most three."""
+
+
+class RowJson(TypedDict):
+    """One quantity, side by side."""
+
+    group: Annotated[str, OneOf(tuple(GROUPS))]
+    """Kind of quantity."""
+    name: str
+    """Of the quantity, for people."""
+    unit: Annotated[str, OneOf(("seconds", "bytes", "pages", "ratio", "cores", "count"))]
+    """Of its values; ratios have none."""
+    a: float | None
+    """Median of the first side; null if it is not known."""
+    b: float | None
+    """Median of the second side."""
+    ratio: float | None
+    """Of b over a, round by round: the median; null unless both are known."""
+    values: Annotated[list[Described | None], AsDict(Figure)]
+    """By side; null if it is not known."""
+    ratios: Annotated[list[Described | None], AsDict(Figure)]
+    """By side: its value over the first side's, round by round; null for the first one, and unless
+    both are known."""
+
+
+class ComparisonJson(TypedDict):
+    """Commands, or two recorded runs, side by side."""
+
+    rounds: int
+    """How many were measured."""
+    sides: Annotated[list[Described], AsDict(Side)]
+    """What is compared."""
+    winner: str | None
+    """Label of a side; null if no winner can be named."""
+    verdict: str
+    """Which side wins, and by how much."""
+    why: str
+    """The reasons as a sentence; empty if there is nothing to explain."""
+    caveats: list[str]
+    """What to know before you trust the figures."""
+    pairs: list[PairJson]
+    """Each other side with the first one."""
+    rows: list[RowJson]
+    """Figures of all sides."""
+    stages: Annotated[list[Described], AsDict(StageRow)]
+    """In the order of the data."""
+
+
 def compare_runs(a: Run, b: Run) -> Comparison:
     """Two recorded runs side by side. One run of each names no winner."""
     trials = [[_recorded(run)] for run in (a, b)]
@@ -130,8 +197,8 @@ def longest_run(runs: Iterable[Run]) -> Run | None:
     return max(runs, key=lambda run: run.wall_seconds, default=None)
 
 
-def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
-    """Ready for `json.dumps`; docs/COMPARE.md describes every key."""
+def comparison_as_dict(comparison: Comparison) -> ComparisonJson:
+    """Ready for `json.dumps`."""
     sides = comparison.sides
     labels = [side.label for side in sides]
     return {
@@ -157,17 +224,17 @@ def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _row_as_dict(row: Row) -> dict[str, Any]:
+def _row_as_dict(row: Row) -> RowJson:
     a, b, ratio = row.values[0], row.values[1], row.ratios[1]
     return {
         "group": row.group,
         "name": row.name,
         "unit": row.unit,
-        "a": a and a.median,
-        "b": b and b.median,
-        "ratio": ratio and ratio.median,
-        "values": [figure and asdict(figure) for figure in row.values],
-        "ratios": [figure and asdict(figure) for figure in row.ratios],
+        "a": a.median if a else None,
+        "b": b.median if b else None,
+        "ratio": ratio.median if ratio else None,
+        "values": [asdict(figure) if figure else None for figure in row.values],
+        "ratios": [asdict(figure) if figure else None for figure in row.ratios],
     }
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from statistics import median
+from typing import Annotated
 
 from pipelined.analysis.comparison_reasons import Trial
+from pipelined.answers.fields import Seconds, Unit
 from pipelined.runs import PAGE_CLASSES, STALL_CLASSES, STATES, Run, Stage
 from pipelined.wording import STATE_WORDS, data_size, duration, percent
 
@@ -49,8 +51,11 @@ class Figure:
     """A value over all rounds."""
 
     median: float
+    """The middle one."""
     low: float
+    """The lowest."""
     high: float
+    """The highest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Row:
     group: str
     """``time``, ``waits``, ``disk``, ``pages`` or ``data``."""
     name: str
+    """Of the quantity, for people."""
     unit: str
     """``seconds``, ``bytes``, ``pages``, ``ratio``, ``cores`` or ``count``."""
     values: tuple[Figure | None, ...]
@@ -73,16 +79,27 @@ class StageFigures:
     """A place in a pipeline: sums over its parallel branches, medians over the rounds."""
 
     position: int
-    branches: float
-    cpu_seconds: float
-    user_seconds: float
-    system_seconds: float
-    state_seconds: Mapping[str, float]
-    read_bytes: float
-    written_bytes: float
-    read_calls: float
-    write_calls: float
-    forks: float
+    """From 1."""
+    branches: Annotated[float, Unit("count")]
+    """How many parallel branches it has."""
+    cpu_seconds: Seconds
+    """CPU time."""
+    user_seconds: Seconds
+    """CPU time in user mode."""
+    system_seconds: Seconds
+    """CPU time in the kernel."""
+    state_seconds: Mapping[str, Seconds]
+    """Time of all threads by state."""
+    read_bytes: Annotated[float, Unit("bytes")]
+    """Bytes that read calls returned."""
+    written_bytes: Annotated[float, Unit("bytes")]
+    """Bytes that write calls wrote."""
+    read_calls: Annotated[float, Unit("count")]
+    """Read-like system calls."""
+    write_calls: Annotated[float, Unit("count")]
+    """Write-like system calls."""
+    forks: Annotated[float, Unit("count")]
+    """Processes and threads that were started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +107,7 @@ class StageRow:
     """The stages of one name that stand at corresponding places."""
 
     command: str
+    """Command name."""
     sides: tuple[StageFigures | None, ...]
     """By side; None if it has no such stage."""
 

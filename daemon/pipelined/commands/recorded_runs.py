@@ -15,6 +15,8 @@ from pipelined.commands.report_output import color_option, open_console
 from pipelined.errors import NotPermittedError
 
 if TYPE_CHECKING:
+    from pipelined.answers.lists import RunListJson
+    from pipelined.answers.run import RunWithTimelineJson
     from pipelined.history.history import CountedRuns, Recorded
 
 __all__ = ["as_moment", "list_runs", "open_history", "show", "state_directory_option"]
@@ -98,10 +100,10 @@ def list_runs(
         # One more than is shown, to know whether there are more.
         found = history.runs(**searched, limit=limit + 1)
         shown, more = found[:limit], len(found) > limit
-        described = {
+        described: RunListJson = {
             "runs": [summary_as_dict(run) for run in shown],
             "next": shown[-1].id if more else None,
-            "counted": counted and counted_as_dict(counted),
+            "counted": counted_as_dict(counted) if counted else None,
         }
         click.echo(json.dumps(described, indent=2))
         return
@@ -221,12 +223,15 @@ def show(
         import json
 
         from pipelined.model.timeline import timeline_as_dict
-        from pipelined.schema import describe_run
+        from pipelined.schema import describe_run, machine_as_dict
 
         # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
-        described = describe_run(found.run, host, show_arguments=recorded)
-        described["timeline"] = timeline_as_dict(found.timeline)
+        described: RunWithTimelineJson = {
+            **describe_run(found.run, host, show_arguments=recorded),
+            "timeline": timeline_as_dict(found.timeline),
+            "machine": machine_as_dict(host),
+        }
         click.echo(json.dumps(described, indent=2))
         return
     from pipelined.analysis.rewriting import Script

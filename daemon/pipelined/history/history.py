@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import brief
+from pipelined.answers.lists import CountedRunsJson
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
@@ -567,7 +568,7 @@ def only_one(which: str, ids: Iterable[str]) -> str:
     return found[0]
 
 
-def counted_as_dict(counted: CountedRuns) -> dict[str, Any]:
+def counted_as_dict(counted: CountedRuns) -> CountedRunsJson:
     """The same, ready for `json.dumps`."""
     return {
         "start_timestamp_seconds": counted.start,

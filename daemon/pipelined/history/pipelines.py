@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pipelined.answers.lists import PipelinesSummaryJson, PipelineSummaryJson
 from pipelined.history.archive import Archive, Period
 from pipelined.history.database import Row
 from pipelined.history.rollup import HOUR, Counted, Sums
@@ -265,7 +266,7 @@ def _with_parents(summaries: Iterable[PipelineSummary]) -> tuple[PipelineSummary
     return tuple(replace(one, parent=parents.get(one.id)) for one in listed)
 
 
-def pipelines_as_dict(found: Pipelines) -> dict[str, Any]:
+def pipelines_as_dict(found: Pipelines) -> PipelinesSummaryJson:
     """The same, ready for `json.dumps`."""
     return {
         "start_timestamp_seconds": found.start,
@@ -276,7 +277,7 @@ def pipelines_as_dict(found: Pipelines) -> dict[str, Any]:
     }
 
 
-def _as_dict(one: PipelineSummary) -> dict[str, Any]:
+def _as_dict(one: PipelineSummary) -> PipelineSummaryJson:
     sums, finding, last = one.sums, one.finding, one.last
     return {
         "pipeline": one.pipeline,
@@ -300,9 +301,10 @@ def _as_dict(one: PipelineSummary) -> dict[str, Any]:
         ],
         "bottleneck": one.bottleneck,
         "bottleneck_ratio": one.bottleneck_share,
-        "top_finding": finding
-        and {"id": finding.id, "runs": finding.runs, "bound_seconds": finding.bound},
-        "last_run": last and summary_as_dict(last),
+        "top_finding": {"id": finding.id, "runs": finding.runs, "bound_seconds": finding.bound}
+        if finding
+        else None,
+        "last_run": summary_as_dict(last) if last else None,
     }
 
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
+from pipelined.answers.lists import SummaryJson
 from pipelined.history.database import COLUMNS
 from pipelined.history.database import Row as Summary
 
@@ -24,10 +25,10 @@ _KEYS = {
 }
 
 
-def summary_as_dict(summary: Summary) -> dict[str, Any]:
+def summary_as_dict(summary: Summary) -> SummaryJson:
     """What is listed of a run, ready for `json.dumps`, with the keys of `schema.run_as_dict`."""
     named = {_KEYS.get(column, column): getattr(summary, column) for column in COLUMNS}
-    return {**named, "findings": list(summary.findings)}
+    return cast(SummaryJson, {**named, "findings": list(summary.findings)})
 
 
 def summary_from_dict(described: Mapping[str, Any]) -> Summary:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from pipelined.answers.run import PointJson
 from pipelined.kernel.layout import COUNTERS
 from pipelined.kernel.records import NS
 from pipelined.runs import LEVELS, STATES
@@ -184,8 +185,8 @@ def _point(
     )
 
 
-def timeline_as_dict(timeline: Timeline) -> list[dict[str, Any]]:
-    """The points, ready for `json.dumps`; docs/API.md describes the keys."""
+def timeline_as_dict(timeline: Timeline) -> list[PointJson]:
+    """The points, ready for `json.dumps`."""
     return [
         {
             "start_timestamp_seconds": point.start,

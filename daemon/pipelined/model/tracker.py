@@ -65,7 +65,7 @@ from pipelined.starter import Starter
 
 __all__ = ["Finished", "Model", "SeriesUse", "StartedRuns", "Totals"]
 
-#: Seconds from the end of a pipeline's last process until the run is finished: for one
+#: Seconds from the end of a pipeline's last process until the run is counted as finished: for one
 #: with a pipe whose other end is not known, and for one without.
 _GRACE, _GRACE_CLOSED = 1.0, 0.1
 
@@ -174,7 +174,7 @@ class _Sighting:
     forgotten: bool = False
     """Its time line is no longer kept."""
     end_ns: int | None = None
-    """Set when the run is finished."""
+    """Set when its last stage has ended: the run may not be finished yet."""
     surroundings: Surroundings | None = None
     run: Run | None = None
 
@@ -190,6 +190,9 @@ class _Seen:
     track: Track | None = None
     before: Reading | None = None
     """The accounts of the host before it began, as far as that is known."""
+    ended: bool = False
+    surroundings: Surroundings | None = None
+    """As of the first sweep after its end."""
     finished: bool = False
 
 
@@ -241,6 +244,8 @@ class Model:
         self._runs: dict[int, _Seen] = {}
         self._stages: dict[tuple[int, int], SeenStage] = {}
         self._live: list[_Sighting] = []
+        self._ended: list[_Sighting] = []
+        """Their stages have ended, but they are not finished: another stage may still join."""
         self._lived_before: list[_Sighting] = []
         self._conversations: list[Group] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
@@ -272,14 +277,15 @@ class Model:
         """Take in a sweep that began at monotonic time `now` (seconds).
 
         What ended before it began, it has seen whole; not so what ended while it read.
-        A run is finished some time after its last process ended, as a stage that has not
-        been met yet may still join it; with `settle` it is finished at once, or so are those of
-        one starter. Returns the stages that are over and counted: their records can be given back.
+        A run whose last stage has ended is live no more. It is finished (counted, and passed to
+        `on_finished`) some time later, as a stage that has not been met yet may still join it; with
+        `settle` it is finished at once, or so are those of one starter. Returns the stages that are
+        over and counted: their records can be given back.
         """
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
         self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
-        self._lived_before, self._live = self._live, []
+        self._lived_before, self._live, self._ended = [*self._live, *self._ended], [], []
         before, self._reading = self._reading, self._read(now, self._home)
         self._conversations = []
         self._now = now
@@ -308,7 +314,7 @@ class Model:
                     or not group.starters <= seen.enclosing.starters  # that is around the starter
                 )
                 if apart and (finished or at_once or not starting):
-                    self._take_in(group, seen, finished)
+                    self._take_in(group, seen, ended, finished)
             # what is inside a stage that has retired leaves it by the next sweep
             if over_now and not any(stage.live for stage in group.stages):
                 over.extend(group.stages)
@@ -322,10 +328,10 @@ class Model:
         return over
 
     def runs(self) -> list[Run]:
-        """Live runs, then the recent finished ones; newest start first in each."""
+        """Live runs, then those that ended lately; newest start first in each."""
         return [
             run
-            for sightings in (self._live, self._recent)
+            for sightings in (self._live, [*self._ended, *self._recent])
             for run in sorted(map(self._run, sightings), key=lambda run: -run.start)
         ]
 
@@ -347,7 +353,7 @@ class Model:
 
     def timeline(self, run_id: str) -> Timeline | None:
         """The time line of a live or recent run; None for others, and once it is forgotten."""
-        for sighting in (*self._live, *self._recent):
+        for sighting in (*self._live, *self._ended, *self._recent):
             if not sighting.forgotten and self._run_id(sighting.group) == run_id:
                 return self._timeline(sighting, sighting.track)
         return None
@@ -362,7 +368,7 @@ class Model:
 
     # -- counting
 
-    def _take_in(self, group: Group, seen: _Seen, finished: bool) -> None:
+    def _take_in(self, group: Group, seen: _Seen, ended: bool, finished: bool) -> None:
         if seen.finished:
             return
         sighting, nested = seen.sighting, seen.enclosing is not None
@@ -378,14 +384,20 @@ class Model:
         sums, own = self._ledger.account(sighting.series)
         if own and sighting.enclosing:
             sums.outermost = sighting.enclosing.outermost
-        if not finished:
+        seen.ended = seen.ended and ended
+        if not ended:
             sums.active += 1
             self._live.append(sighting)
             return
+        if sighting.end_ns is None:
+            sighting.end_ns, sighting.run = max(stage.end_ns for stage in group.stages), None
+        if not seen.ended:
+            seen.ended, seen.surroundings = True, self._around(sighting, seen.before)
+        sighting.surroundings = seen.surroundings
+        if not finished:
+            self._ended.append(sighting)
+            return
         seen.finished = True
-        sighting.end_ns = max(stage.end_ns for stage in group.stages)
-        sighting.run = None
-        sighting.surroundings = self._around(sighting, seen.before)
         self._recent.append(sighting)
         if starters := group.starters:
             # without its time line, which is large and which nobody asks for
@@ -422,7 +434,7 @@ class Model:
         return before._replace(group=found, throttled=self._accounts.throttled(found))
 
     def _around(self, sighting: _Sighting, before: Reading | None) -> Surroundings | None:
-        """What surrounded a run that has just finished; None if it is too short to say."""
+        """What surrounded a run that has just ended; None if it is too short to say."""
         after, lived = self._reading, _lived(sighting, self._now)
         if before is None or after is None or NS * sum(_clock(sighting.group)) < _SURROUNDED:
             return None

@@ -18,6 +18,7 @@ from pipelined.runs import Run
 
 if TYPE_CHECKING:
     from pipelined.analysis.rewriting import Script
+    from pipelined.answers.lists import RunReportJson
     from pipelined.observer import Observer
 
 __all__ = [
@@ -150,12 +151,12 @@ def report_order(runs: Iterable[Run]) -> list[Run]:
 
 
 def write_json(found: Profile, file: IO[str]) -> None:
-    """Write the runs in the schema of the API: ``{"runs": […], "lost": {…}, "daemon": …}``."""
+    """Write the report as JSON."""
     from pipelined.analysis.machine import Host
     from pipelined.schema import describe_run
 
     host = Host.read()
-    described = {
+    described: RunReportJson = {
         "runs": [describe_run(run, host, script=found.script) for run in found.runs],
         "lost": dict(found.lost),
         "daemon": found.daemon,

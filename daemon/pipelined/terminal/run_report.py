@@ -114,6 +114,7 @@ def lines(
     run = printable_run(run, ascii_only)
     found = findings(run, host, script) if host else ()
     out = _headline(run, lost, width)
+    out += [Text("  ") + line for line in _notices(found, width - 2)]
     out.append(Text())
     out += [Text("  ") + line for line in wrap(sentence(run), width - 2, "bold")]
     out += _advice(found, run.wall_seconds, width, ascii_only)
@@ -123,6 +124,16 @@ def lines(
     out.append(Text())
     out += _facts(run, width, ascii_only)
     return [plain_marks(line, ascii_only) for line in out]
+
+
+def _notices(found: Sequence[Finding], width: int) -> list[Text]:
+    """What to keep in mind when reading any figure of the report."""
+    return [
+        line
+        for finding in found
+        if finding.notice
+        for line in wrap(finding.notice, width, STYLES["runqueue"])
+    ]
 
 
 def _advice(found: Sequence[Finding], wall: float, width: int, ascii_only: bool) -> list[Text]:

@@ -33,7 +33,7 @@ from pipelined.analysis.readahead_words import cache
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
-from pipelined.nesting import Line, nested_lines
+from pipelined.nesting import Line, in_order, nested_lines
 from pipelined.runs import STATES, Run
 from pipelined.terminal.drawing import (
     MIN_WIDTH,
@@ -228,17 +228,12 @@ def frame(
     recent = {
         run.id: difference(run, old[run.id]) if run.id in old else None for run in runs if run.live
     }
-    busiest = sorted(
-        (run for run in runs if run.live),
-        key=lambda run: (-(recent[run.id] or run).cores_used, -run.start),
-    )
-    latest_ended = sorted((run for run in runs if not run.live), key=lambda run: -(run.end or 0.0))
     live, finished = (
         [
             _Entry(line, line_name(line, ascii_only), recent.get(line.run.id))
             for line in nested_lines(listed)
         ]
-        for listed in (busiest, latest_ended)
+        for listed in in_order(runs)
     )
 
     out = _header(latest, printable(host, ascii_only), width)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import gzip
 import ipaddress
 import json
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from pipelined.analysis.machine import Host
+from pipelined.answers.lists import PipelinesJson
 from pipelined.schema import run_as_dict
 from pipelined.web.history_api import PARAMETERS as HISTORY_PARAMETERS
 from pipelined.web.history_api import create_history_api
@@ -131,11 +133,17 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
             if (live is None or run.live == live)
             and (signature is None or run.pipeline == signature)
         ]
-        return jsonify(
-            sweep_timestamp_seconds=observer.sweep_stats.last_time,
-            matching_runs=len(runs),
-            runs=[run_as_dict(run, show_arguments) for run in runs[:limit]],
-        )
+        found: PipelinesJson = {
+            "sweep_timestamp_seconds": observer.sweep_stats.last_time,
+            "matching_runs": len(runs),
+            "runs": [run_as_dict(run, show_arguments) for run in runs[:limit]],
+        }
+        return jsonify(found)
+
+    @api.get("/schema")
+    def schema() -> Response:
+        text = resources.files("pipelined.web").joinpath("schema.json").read_text(encoding="utf-8")
+        return Response(text, content_type="application/schema+json")
 
     return api
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipelined.analysis.bottleneck import bottleneck, share
 from pipelined.analysis.sentence import partial_figures
+from pipelined.answers.live import BoxJson, DiagramJson, PipeJson, PipeStateJson
 from pipelined.runs import LEVELS, STATES, Run, Stage, total_flow
 from pipelined.wording import STATE_WORDS, data_size, duration, passed_on, percent, taken
 
@@ -34,8 +34,8 @@ class _Box:
     """From 0: the largest number of pipes on a way from a first stage to this one."""
 
 
-def diagram(run: Run, whole: Run | None = None) -> dict[str, Any]:
-    """Boxes and pipes of `run`, ready for `json.dumps`; docs/API.md describes the keys.
+def diagram(run: Run, whole: Run | None = None) -> DiagramJson:
+    """Boxes and pipes of `run`, ready for `json.dumps`.
 
     If `run` is only the last part of a run (see `difference`), `whole` is the whole run: the
     bottleneck is determined from it, since a second is too short for that.
@@ -97,7 +97,7 @@ def _columns(run: Run) -> list[int]:
     return columns
 
 
-def _box(run: Run, box: _Box, is_bottleneck: bool) -> dict[str, Any]:
+def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
     stages = [run.stages[index] for index in box.stages]
     wall = run.wall_seconds
     states = {state: sum(stage.states[state] for stage in stages) for state in STATES}
@@ -134,7 +134,7 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> dict[str, Any]:
     }
 
 
-def _pipes(run: Run, boxes: Sequence[_Box]) -> list[dict[str, Any]]:
+def _pipes(run: Run, boxes: Sequence[_Box]) -> list[PipeJson]:
     place = {index: at for at, box in enumerate(boxes) for index in box.stages}
     joints: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for writer, reader in run.edges:
@@ -147,7 +147,7 @@ def _pipes(run: Run, boxes: Sequence[_Box]) -> list[dict[str, Any]]:
     ]
 
 
-def _pipe(run: Run, edges: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def _pipe(run: Run, edges: Sequence[tuple[int, int]]) -> PipeStateJson:
     """The state of the pipes between two boxes, by who sleeps on them, and their throughput."""
     full = _mean(_asleep(run, writer, reader, "write") for writer, reader in edges)
     empty = _mean(_asleep(run, reader, writer, "read") for writer, reader in edges)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, abort, current_app, jsonify
 
+from pipelined.answers.lists import CountedRunsJson
+from pipelined.answers.run import RunWithTimelineJson
 from pipelined.errors import UserError
 from pipelined.history.history import (
     NoSuchRunError,
@@ -23,7 +25,7 @@ from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
 from pipelined.history.pipelines import pipelines_as_dict
 from pipelined.history.summaries import summary_as_dict
 from pipelined.model.timeline import timeline_as_dict
-from pipelined.schema import describe_run
+from pipelined.schema import describe_run, machine_as_dict
 from pipelined.web.query_parameters import (
     as_bool,
     as_duration,
@@ -133,13 +135,12 @@ def create_history_api(
             abort(404, description=str(error))
         except UserError as error:
             abort(503, description=str(error))
-        return jsonify(
-            {
-                **describe_run(found.run, host, show_arguments),
-                "timeline": timeline_as_dict(found.timeline),
-                "machine": {"cores": host.cores, "l2_bytes": host.l2_bytes},
-            }
-        )
+        described: RunWithTimelineJson = {
+            **describe_run(found.run, host, show_arguments),
+            "timeline": timeline_as_dict(found.timeline),
+            "machine": machine_as_dict(host),
+        }
+        return jsonify(described)
 
     return api
 
@@ -151,7 +152,7 @@ def _texts(examples: Mapping[str, str]) -> dict[str, Any]:
 
 def _counted(
     history: History, searched: dict[str, Any], since: float | None, until: float | None
-) -> dict[str, Any] | None:
+) -> CountedRunsJson | None:
     """How many runs there were since then; None without `since`, and on later pages.
 
     Also None if runs are searched by finding or command: those of a run that is not stored are

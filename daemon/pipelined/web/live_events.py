@@ -20,7 +20,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from pipelined.analysis.machine import Host
 from pipelined.http_port.server import STOPPING
 from pipelined.model.difference import difference
-from pipelined.nesting import Line, first_lines, nested_lines
+from pipelined.nesting import Line, first_lines, in_order, nested_lines
 from pipelined.runs import Run
 from pipelined.schema import describe_run
 from pipelined.web.diagram import diagram, figures
@@ -74,7 +74,7 @@ class Now:
         self._taken = float("-inf")
         self._until = float("-inf")
         self._before: Mapping[str, Run] = {}
-        self._described: Mapping[str, dict[str, Any]] = {}
+        self._described: Mapping[str, tuple[Run, dict[str, Any]]] = {}
 
     def moment(self) -> Moment:
         """The current moment, or the last one if it is at most `PACE` seconds old."""
@@ -92,28 +92,28 @@ class Now:
     def _compute(self) -> Moment:
         self._observer.sweep()
         runs = self._observer.runs()
-        live = [run for run in runs if run.live and run.wall_seconds >= MIN_AGE]
-        ended = sorted((run for run in runs if not run.live), key=lambda run: -(run.end or 0.0))
+        live, ended = in_order(runs)
+        live = [run for run in live if run.wall_seconds >= MIN_AGE]
         recent = nested_lines(first_lines(ended, MAX_RECENT))
-        # The oldest first: a diagram keeps its place on the page when another run begins.
-        shown = nested_lines(live[:MAX_LIVE][::-1])
-        # A finished run does not change: its figures are computed once.
-        self._described = {
-            line.run.id: self._described.get(line.run.id) or self._describe(line.run)
-            for line in recent
-        }
+        shown = nested_lines(live[:MAX_LIVE])
+        # A finished run is the same object each time: its figures are computed once.
+        self._described = {line.run.id: self._once(line.run) for line in recent}
         shown_now = {
             "sweep_timestamp_seconds": self._observer.sweep_stats.last_time,
             "live_runs": len(live),
             "live": [{**self._diagrams(line.run), **_place(line)} for line in shown],
-            "recent": [{**self._described[line.run.id], **_place(line)} for line in recent],
+            "recent": [{**self._described[line.run.id][1], **_place(line)} for line in recent],
         }
         self._before = {line.run.id: line.run for line in shown}
         lines = tuple((line.run.id, line.runs, line.depth) for line in recent)
         return Moment(bool(shown), lines, json.dumps(shown_now))
 
+    def _once(self, run: Run) -> tuple[Run, dict[str, Any]]:
+        known = self._described.get(run.id)
+        return known if known and known[0] is run else (run, self._describe(run))
+
     def _describe(self, run: Run) -> dict[str, Any]:
-        described = describe_run(run, self._host)
+        described = dict(describe_run(run, self._host))
         for key in ("stages", "edges", "endpoints"):
             del described[key]
         return {**described, "figures": figures(run)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, abort, jsonify
 
+from pipelined.answers.lists import StartedJson
 from pipelined.schema import run_as_dict
 from pipelined.starter import Starter, boot_id
 from pipelined.web.query_parameters import as_bool, as_count, parameter
@@ -40,11 +41,12 @@ def create_started_api(observer: Observer, *, show_arguments: bool) -> Blueprint
         else:
             observer.sweep()
         found = observer.started(starter, after)
-        return jsonify(
-            observed_since_timestamp_seconds=observer.opened,
-            lost=dict(observer.lost()),
-            finished_runs=found.finished,
-            runs=[run_as_dict(run, show_arguments) for run in found.runs],
-        )
+        answer: StartedJson = {
+            "observed_since_timestamp_seconds": observer.opened,
+            "lost": dict(observer.lost()),
+            "finished_runs": found.finished,
+            "runs": [run_as_dict(run, show_arguments) for run in found.runs],
+        }
+        return jsonify(answer)
 
     return api

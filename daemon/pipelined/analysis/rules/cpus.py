@@ -35,10 +35,12 @@ def cpu_contention(case: Case) -> Iterator[Finding]:
         f"{other.pipeline} ({duration(other.cpu_seconds)} of CPU)" for other in around.pipelines
     ]
     who = f" The busiest pipelines among them: {listing(others)}." if others else ""
+    busiest = f" (busiest: {around.pipelines[0].pipeline})" if others else ""
+    waiter = stage_label(run, (index,))
     yield Finding(
         "cpu-contention",
         "advice",
-        f"{stage_label(run, (index,))} waited {percent(waited)} of the run for a free CPU: the "
+        f"{waiter} waited {percent(waited)} of the run for a free CPU: the "
         f"pipeline used {run.cores_used:.1f} of {cores} CPUs, programs outside it "
         f"{around.others_cores:.1f}.{who}",
         "Try: another run when the others are done, or start them with nice. Compare its times "
@@ -52,6 +54,8 @@ def cpu_contention(case: Case) -> Iterator[Finding]:
         ),
         gain,
         _WAIT_BOUND,
+        notice=f"The host was busy: {waiter} waited {percent(waited)} of the run for a CPU that "
+        f"others used{busiest}.",
     )
 
 
@@ -62,13 +66,14 @@ def cpu_limit(case: Case) -> Iterator[Finding]:
         return
     index, waited, gain = _longest_wait(case)
     throttled = around.throttled_seconds
+    waiter = stage_label(run, (index,))
     if throttled < NOTABLE * case.wall or waited < NOTABLE or not case.worth(gain):
         return
     yield Finding(
         "cpu-limit",
         "advice",
         f"The CPU limit of a cgroup held its tasks back for {duration(throttled)}, summed over "
-        f"CPUs; {stage_label(run, (index,))} waited {percent(waited)} of the run for a CPU.",
+        f"CPUs; {waiter} waited {percent(waited)} of the run for a CPU.",
         "Try: a higher limit (CPUQuota= of the unit, --cpus or limits.cpu of the container), or "
         "fewer stages and workers at a time.",
         (index,),
@@ -79,6 +84,7 @@ def cpu_limit(case: Case) -> Iterator[Finding]:
         ),
         gain,
         _WAIT_BOUND,
+        notice=f"A CPU limit held the run back: {waiter} waited {percent(waited)} of it for a CPU.",
     )
 
 

@@ -83,6 +83,8 @@ class Finding:
     command: str = ""
     """What to paste into a shell, to compare the pipeline with what is advised; empty if the
     pipeline's text is not known, or other text is not certain to be what is advised."""
+    notice: str = ""
+    """A sentence for the top of a report, if all its figures must be read with this in mind."""
 
 
 @dataclass(frozen=True, slots=True)

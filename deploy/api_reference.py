@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the JSON Schema of all answers, and the tables of keys in docs/API.md.
+
+    deploy/api_reference.py
+
+Both are made of the types in `pipelined.answers` and of the strings below their keys. A table of
+docs/API.md stands between ``<!-- keys of RunJson -->``, which may name several classes, and
+``<!-- end -->``; it has the keys that these classes add to those that they extend.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from pipelined.analysis.comparison import ComparisonJson
+from pipelined.answers import lists, live, run
+from pipelined.answers.fields import AsDict, Keys, OneOf, Unit
+
+TOP = Path(__file__).parents[1]
+SCHEMA = TOP / "daemon" / "pipelined" / "web" / "schema.json"
+REFERENCE = TOP / "docs" / "API.md"
+
+#: What is answered as a whole, and where.
+ANSWERS = {
+    lists.PipelinesJson: "GET /api/v1/pipelines",
+    lists.PipelinesSummaryJson: "GET /api/v1/pipelines/summary, pipelined pipelines --json",
+    lists.StartedJson: "GET /api/v1/started",
+    lists.RunListJson: "GET /api/v1/runs, pipelined runs --json",
+    run.RunWithTimelineJson: "GET /api/v1/runs/ID, pipelined show --json",
+    live.NowJson: "GET /api/v1/now, and the data of events now of GET /api/v1/events",
+    ComparisonJson: "GET /api/v1/compare, pipelined compare --json",
+    lists.RunReportJson: "pipelined run --json",
+    lists.HealthJson: "GET /healthz",
+    lists.ReadinessJson: "GET /readyz",
+    lists.ErrorJson: "any path, with a status from 400 on",
+}
+
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_TABLE = re.compile(r"(<!-- keys of ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class Field(NamedTuple):
+    """A key of an object."""
+
+    name: str
+    type: Any
+    meaning: str
+    always: bool
+    """False: it may be missing."""
+
+
+def main() -> None:
+    SCHEMA.write_text(schema(), encoding="utf-8")
+    REFERENCE.write_text(reference(REFERENCE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+# -- the types
+
+
+def own_fields(described: type) -> list[Field]:
+    """The keys that this class adds to those that it extends. Raises ValueError without a text."""
+    hints = get_type_hints(described, include_extras=True)
+    texts = _texts(described)
+    names = texts if _source(described) else described.__annotations__
+    fields = []
+    for name in names:
+        kind, always = hints[name], True
+        if get_origin(kind) is NotRequired:
+            (kind,), always = get_args(kind), False
+        said = [note for note in _notes(kind) if isinstance(note, str)]
+        meaning = texts.get(name) or " ".join(said)
+        if not meaning:
+            raise ValueError(f"{described.__name__}.{name} has no text below it")
+        fields.append(Field(name, kind, meaning, always))
+    return fields
+
+
+def all_fields(described: type) -> list[Field]:
+    """All keys: those of the classes that it extends first."""
+    inherited = [field for base in _bases(described) for field in all_fields(base)]
+    return inherited + own_fields(described)
+
+
+@cache
+def _source(described: type) -> ast.ClassDef | None:
+    """The class as it is written; None if it is made by a call of `TypedDict`."""
+    module = ast.parse(inspect.getsource(sys.modules[described.__module__]))
+    written = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    return next((node for node in written if node.name == described.__name__), None)
+
+
+def _bases(described: type) -> list[type]:
+    """The described classes that a class extends, which a TypedDict does not remember."""
+    source = _source(described)
+    names = [base.id for base in source.bases if isinstance(base, ast.Name)] if source else []
+    found = [getattr(sys.modules[described.__module__], name) for name in names]
+    return [base for base in found if is_typeddict(base)]
+
+
+def _texts(described: type) -> Mapping[str, str]:
+    """The string below each field in the body of a class; empty if it has no body."""
+    source = _source(described)
+    texts: dict[str, str] = {}
+    name = ""
+    for statement in source.body if source else ():
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            name = statement.target.id
+            texts[name] = ""
+        elif name and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            texts[name] = _one_line(str(statement.value.value))
+    return texts
+
+
+def _one_line(text: str) -> str:
+    """The text of a docstring as one line of Markdown, with the words of JSON."""
+    return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", text).replace("``", "`").strip())
+
+
+def _notes(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; of anything else itself."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+# -- JSON Schema
+
+
+def schema() -> str:
+    """The schema of all answers, as text."""
+    classes = {known for answer in ANSWERS for known in _classes(answer)}
+    definitions = {_name(known): _definition(known) for known in classes}
+    if len(definitions) < len(classes):
+        raise ValueError("two classes have the same name")
+    for answer, where in ANSWERS.items():
+        definitions[_name(answer)]["description"] += f" Answer of {where}."
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:pipelined:api:v1",
+        "title": "Answers of pipelined: the API v1 and --json",
+        "description": "New keys may be added; none is renamed or removed. `unit` is no keyword.",
+        "anyOf": [_reference(answer) for answer in ANSWERS],
+        "$defs": dict(sorted(definitions.items())),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _name(described: type) -> str:
+    return described.__name__.removesuffix("Json")
+
+
+def _reference(described: type) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{_name(described)}"}
+
+
+def _definition(described: type) -> dict[str, Any]:
+    fields = all_fields(described)
+    return {
+        "type": "object",
+        "description": _plain(_one_line(described.__doc__ or "")),
+        "properties": {
+            field.name: _schema_of(field.type) | {"description": _plain(field.meaning)}
+            for field in fields
+        },
+        "required": [field.name for field in fields if field.always],
+    }
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    found = _schema_of_bare(_bare(kind))
+    for note in _notes(kind):
+        if isinstance(note, AsDict):
+            found = _with_reference(found, note.of)
+        elif isinstance(note, Keys):
+            inner = found.pop("additionalProperties")
+            found |= {"properties": dict.fromkeys(note.names, inner)}
+            found |= {"required": list(note.names)} if note.always else {}
+        elif isinstance(note, OneOf):
+            found["enum"] = list(note.values)
+        elif isinstance(note, Unit):
+            found["unit"] = note.name
+    return found
+
+
+def _schema_of_bare(kind: Any) -> dict[str, Any]:
+    if kind in _SCALARS:
+        return {"type": _SCALARS[kind]}
+    if is_typeddict(kind) or is_dataclass(kind):
+        return _reference(kind)
+    of = get_args(kind)
+    if get_origin(kind) in (list, tuple):
+        return {"type": "array", "items": _schema_of(of[0])}
+    if get_origin(kind) in (Union, types.UnionType):
+        return _or_null(*(_schema_of(choice) for choice in of if choice is not type(None)))
+    return {"type": "object", "additionalProperties": {} if of[1] is Any else _schema_of(of[1])}
+
+
+def _or_null(found: dict[str, Any]) -> dict[str, Any]:
+    if found.get("type") in _SCALARS.values():
+        values = {"enum": [*found["enum"], None]} if "enum" in found else {}
+        return found | {"type": [found["type"], "null"]} | values
+    return {"anyOf": [found, {"type": "null"}]}
+
+
+def _with_reference(found: Any, to: type) -> Any:
+    """The schema with a reference in the place of each object."""
+    if isinstance(found, list):
+        return [_with_reference(each, to) for each in found]
+    if not isinstance(found, dict):
+        return found
+    if found.get("type") == "object":
+        return _reference(to)
+    return {key: _with_reference(value, to) for key, value in found.items()}
+
+
+def _plain(text: str) -> str:
+    """The text without the addresses of links."""
+    return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)
+
+
+# -- docs/API.md
+
+
+def reference(page: str) -> str:
+    """The page with new tables. Raises ValueError for a class that is in none, or is unknown."""
+    classes = {known.__name__: known for answer in ANSWERS for known in _classes(answer)}
+    shown = [name for _, names, _ in _TABLE.findall(page) for name in names.split()]
+    unknown, missing = set(shown) - classes.keys(), classes.keys() - set(shown)
+    missing = {name for name in missing if own_fields(classes[name])}
+    if unknown or missing:
+        raise ValueError(f"{REFERENCE}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+    return _TABLE.sub(
+        lambda found: found[1] + _table(classes[n] for n in found[2].split()) + found[3], page
+    )
+
+
+def _classes(described: Any) -> Iterator[type]:
+    """A class, and all that it extends or names."""
+    yield described
+    for base in _bases(described):
+        yield from _classes(base)
+    for field in own_fields(described):
+        yield from _named(field.type)
+
+
+def _named(kind: Any) -> Iterator[type]:
+    for note in _notes(kind):
+        if isinstance(note, AsDict):
+            yield from _classes(note.of)
+    kind = _bare(kind)
+    if is_typeddict(kind) or is_dataclass(kind):
+        yield from _classes(kind)
+    for inner in get_args(kind):
+        yield from _named(inner)
+
+
+def _table(classes: Iterator[type]) -> str:
+    rows = ["| key | type | meaning |", "| --- | --- | --- |"]
+    for described in classes:
+        for field in own_fields(described):
+            text = " ".join([field.meaning, *_values(field)]).replace("|", "\\|")
+            rows.append(f"| `{field.name}` | {_word(field.type)} | {text} |")
+    return "\n".join(rows) + "\n"
+
+
+def _word(kind: Any) -> str:
+    """A type in the table: ``number?``, ``stage[]``."""
+    as_dict = [note for note in _notes(kind) if isinstance(note, AsDict)]
+    kind = _bare(kind)
+
+    def word_of(inner: Any) -> str:
+        return _word(Annotated[inner, as_dict[0]] if as_dict else inner)
+
+    choices = [choice for choice in _choices(kind) if choice is not type(None)]
+    if len(choices) < len(_choices(kind)):
+        return word_of(choices[0]) + "?"
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    if is_typeddict(kind) or is_dataclass(kind):
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _name(kind)).lower()
+    if get_origin(kind) in (list, tuple):
+        return word_of(get_args(kind)[0]) + "[]"
+    return _word(as_dict[0].of) if as_dict else "object"
+
+
+def _values(field: Field) -> Iterator[str]:
+    """The values or keys of a field if all are known, unless its text has them."""
+    for choice in (field.type, *_choices(_bare(field.type))):
+        for note in _notes(choice):
+            if isinstance(note, OneOf | Keys):
+                word, names = (
+                    ("Keys", note.names) if isinstance(note, Keys) else ("One of", note.values)
+                )
+                listed = [f"`{name}`" for name in names]
+                if not all(name in field.meaning for name in listed):
+                    yield f"{word}: {', '.join(listed)}."
+                return
+
+
+if __name__ == "__main__":
+    main()
