@@ -15,9 +15,8 @@ from pipelined import cli
 from pipelined.analysis.machine import Host
 from pipelined.history.database import FILE_NAME, Store
 from pipelined.history.history import CountedRuns, History, Summary
-from pipelined.model.timeline import Timeline
 from pipelined.nesting import nested_lines
-from pipelined.runs import Run
+from pipelined.runs import Run, Timeline
 from pipelined.terminal.history_report import counted_line, run_table, time_lines
 from unit.invented import (
     START,

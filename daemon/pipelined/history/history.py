@@ -33,8 +33,8 @@ from pipelined.history.archive import Archive, NoHistoryError, Period, Query
 from pipelined.history.database import COLUMNS, Details, Row, Store
 from pipelined.history.packing import pack, unpack
 from pipelined.history.rollup import HOUR, Counted, Pending, Sums
-from pipelined.model.timeline import Timeline, timeline_as_dict, timeline_from_dict
-from pipelined.runs import Run
+from pipelined.model.timeline import timeline_as_dict, timeline_from_dict
+from pipelined.runs import Run, Timeline
 from pipelined.schema import run_as_dict, run_from_dict
 
 if TYPE_CHECKING:

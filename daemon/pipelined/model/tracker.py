@@ -47,7 +47,7 @@ from pipelined.model.sums import (
     grow_modes,
 )
 from pipelined.model.surroundings import Lived, Reading, surroundings
-from pipelined.model.timeline import NOTED, Moment, Timeline, Track
+from pipelined.model.timeline import NOTED, Moment, Track
 from pipelined.runs import (
     LEVELS,
     STATES,
@@ -59,6 +59,7 @@ from pipelined.runs import (
     Stage,
     StageCounters,
     Surroundings,
+    Timeline,
 )
 
 __all__ = ["Finished", "Model", "SeriesUse", "Totals"]

@@ -15,9 +15,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from pipelined.history.history import CountedRuns, Summary
-from pipelined.model.timeline import Point, Timeline
 from pipelined.nesting import Line
-from pipelined.runs import Run
+from pipelined.runs import Point, Run, Timeline
 from pipelined.terminal.drawing import (
     HEIGHTS,
     STYLES,
