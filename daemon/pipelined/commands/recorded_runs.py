@@ -160,7 +160,9 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
 
         # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
-        described = describe_run(found.run, Host.read(), show_arguments=recorded)
+        described = describe_run(
+            found.run, Host.read(), show_arguments=recorded, timeline=found.timeline
+        )
         described["timeline"] = timeline_as_dict(found.timeline)
         click.echo(json.dumps(described, indent=2))
         return

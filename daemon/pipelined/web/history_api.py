@@ -84,7 +84,7 @@ def create_history_api(
             abort(503, description=str(error))
         return jsonify(
             {
-                **describe_run(found.run, host, show_arguments),
+                **describe_run(found.run, host, show_arguments, timeline=found.timeline),
                 "timeline": timeline_as_dict(found.timeline),
             }
         )
