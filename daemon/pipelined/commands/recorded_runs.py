@@ -166,14 +166,21 @@ def show(run: str, as_json: bool, state_directory: Path | None, color: str) -> N
         described["timeline"] = timeline_as_dict(found.timeline)
         click.echo(json.dumps(described, indent=2))
         return
+    from pipelined.analysis.findings import findings
+    from pipelined.analysis.machine import Host
     from pipelined.analysis.rewriting import Script
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
     from pipelined.terminal.history_report import time_lines
     from pipelined.terminal.run_report import render
 
     console = open_console(sys.stdout, color)
-    render(found.run, console, None, script=Script.of_arguments(found.run))
+    script = Script.of_arguments(found.run)
+    render(found.run, console, None, script=script)
     drawn = time_lines(
-        found.run, found.timeline, report_width(console), ascii_only=is_ascii(console)
+        found.run,
+        found.timeline,
+        report_width(console),
+        findings(found.run, Host.read(), script),
+        ascii_only=is_ascii(console),
     )
     print_lines([*([""] if drawn else []), *drawn], console)
