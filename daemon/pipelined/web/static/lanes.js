@@ -7,6 +7,7 @@
 
 import { bandPaths, bandWords, patterns, showLegend } from "./bands.js";
 import { element, setText, svgElement, timeOfDay } from "./dom.js";
+import { listen } from "./gestures.js";
 import { roundTimes, timeText } from "./time_axis.js";
 
 /**
@@ -20,8 +21,6 @@ import { roundTimes, timeText } from "./time_axis.js";
 
 /** Pixels that a label of the time axis takes. */
 const LABEL = 90;
-/** A shorter drag than this is a click (pixels). */
-const CLICK = 6;
 /** Milliseconds without another key until the read-out is announced. */
 const SETTLED = 400;
 
@@ -42,8 +41,6 @@ export class Lanes {
   #chosen = element("div.chosen", { hidden: "" });
   #spoken = element("p.visually-hidden", { "aria-live": "polite" });
   #timer = 0;
-  /** Where each finger or the mouse button is down, by pointer. @type {Map<number, {x: number, t: number}>} */
-  #down = new Map();
 
   /** @param {HTMLElement} root is filled with the chart */
   constructor(root) {
@@ -51,16 +48,16 @@ export class Lanes {
       const made = element("button", { type: "button", "aria-label": name, title: name }, text);
       made.addEventListener("click", () => {
         act();
-        this.#announce();
+        this.announce();
       });
       return made;
     };
     this.#buttons = {
-      closer: button("+", "Zoom in", () => this.#zoom(0.5)),
-      wider: button("−", "Zoom out", () => this.#zoom(2)),
-      all: button("All", "Show the whole run", () => this.#show(null)),
-      earlier: button("←", "Earlier", () => this.#pan(-0.5)),
-      later: button("→", "Later", () => this.#pan(0.5)),
+      closer: button("+", "Zoom in", () => this.zoom(0.5)),
+      wider: button("−", "Zoom out", () => this.zoom(2)),
+      all: button("All", "Show the whole run", () => this.show(null)),
+      earlier: button("←", "Earlier", () => this.pan(-0.5)),
+      later: button("→", "Later", () => this.pan(0.5)),
     };
     this.#cursor = element("div.cursor", {
       role: "slider",
@@ -78,13 +75,14 @@ export class Lanes {
     );
     const head = element("div.lanes-head", {}, tools, this.#time);
     root.replaceChildren(patterns(), head, this.#legend, this.#area, keys, this.#spoken);
-    this.#listen();
+    listen(this, { area: this.#area, cursor: this.#cursor, chosen: this.#chosen });
     new ResizeObserver(() => this.#draw()).observe(this.#area);
   }
 
   /** @param {Content} content */
   update(content) {
     this.#content = content;
+    // The elements stay as long as they are the same: one of them may have the focus.
     const shape = JSON.stringify([
       content.tracks.map((track) => track.name),
       content.marks.map((mark) => [mark.number, mark.id, mark.stage]),
@@ -126,12 +124,13 @@ export class Lanes {
     );
   }
 
-  /** The seconds that are shown. */
-  #range() {
-    return this.#view ?? { from: 0, to: this.#end() };
+  /** What is shown, in seconds. */
+  range() {
+    return this.#view ?? { from: 0, to: this.end() };
   }
 
-  #end() {
+  /** When the run ends, or has come to, in seconds. */
+  end() {
     return this.#content.points.at(-1).end_timestamp_seconds - this.#content.zero;
   }
 
@@ -161,7 +160,7 @@ export class Lanes {
   #draw() {
     const width = this.#area.clientWidth;
     if (!this.#content || width === 0) return;
-    const { from, to } = this.#range();
+    const { from, to } = this.range();
     const x = (time) => Math.min(1, Math.max(0, (time - from) / (to - from))) * width;
     this.#drawTicks(from, to, width, x);
     const shown = this.#within({ from, to });
@@ -180,7 +179,7 @@ export class Lanes {
     const whole = this.#view === null;
     for (const name of ["wider", "all"]) this.#enable(name, !whole);
     this.#enable("earlier", from > 0);
-    this.#enable("later", to < this.#end());
+    this.#enable("later", to < this.end());
     this.#enable("closer", to - from > 1.01 * this.#least());
     this.#area.dataset.points = String(shown.length);
   }
@@ -212,7 +211,8 @@ export class Lanes {
           link.className = `mark ${mark.severity}`;
           link.href = `#finding-${number}`;
           link.hidden = end <= from || start >= to;
-          link.style.left = `${(Math.max(0, start - from) / (to - from)) * 100}%`;
+          // of a short one at the end, too, the number can be seen
+          link.style.left = `min(${(Math.max(0, start - from) / (to - from)) * 100}%, 100% - 1.5rem)`;
           link.style.right = `${(Math.max(0, to - end) / (to - from)) * 100}%`;
           const when = `${this.#text(start)} to ${this.#text(end)}`;
           link.setAttribute("aria-label", `Finding ${number}, ${mark.id}, at ${lane.track.name}: ${when}`);
@@ -226,7 +226,7 @@ export class Lanes {
 
   /** The cursor, and the read-outs: of its point, or without it of all that is shown. */
   #drawCursor() {
-    const range = this.#range();
+    const range = this.range();
     const at = this.#at;
     const seen = at !== null && at >= range.from && at <= range.to;
     const points = seen ? [this.#content.points[this.#pointAt(at)]] : this.#within(range);
@@ -237,7 +237,7 @@ export class Lanes {
     const moment = at ?? range.from;
     const clock = timeOfDay(new Date((this.#content.zero + moment) * 1000));
     this.#cursor.setAttribute("aria-valuemin", "0");
-    this.#cursor.setAttribute("aria-valuemax", this.#end().toFixed(3));
+    this.#cursor.setAttribute("aria-valuemax", this.end().toFixed(3));
     this.#cursor.setAttribute("aria-valuenow", moment.toFixed(3));
     this.#cursor.setAttribute("aria-valuetext", this.#text(moment));
     const stretch = `${this.#text(range.from)} to ${this.#text(range.to)}, on average`;
@@ -246,7 +246,7 @@ export class Lanes {
 
   /** A time in words, as exact as what is shown. @param {number} seconds */
   #text(seconds) {
-    const { from, to } = this.#range();
+    const { from, to } = this.range();
     return timeText(seconds, roundTimes(from, to, 50).step);
   }
 
@@ -258,16 +258,16 @@ export class Lanes {
       const [start, end] = this.#times(point);
       return end - start;
     });
-    return Math.max(Math.min(...lengths.filter((length) => length > 0)), this.#end() / 1000);
+    return Math.max(Math.min(...lengths.filter((length) => length > 0)), this.end() / 1000);
   }
 
-  /** @param {{from: number, to: number} | null} range null: all */
-  #show(range) {
+  /** Show this part of the run. @param {{from: number, to: number} | null} range null: all */
+  show(range) {
     if (range) {
-      const end = this.#end();
+      const end = this.end();
       const length = Math.max(range.to - range.from, this.#least());
       const from = Math.max(0, Math.min(range.from, end - length));
-      this.#view = length >= end ? null : { from, to: from + length };
+      this.#view = length > 0.999 * end ? null : { from, to: from + length };
     } else {
       this.#view = null;
     }
@@ -275,135 +275,43 @@ export class Lanes {
   }
 
   /** Show `factor` times as much, around the cursor. @param {number} factor */
-  #zoom(factor) {
-    const { from, to } = this.#range();
+  zoom(factor) {
+    const { from, to } = this.range();
     const at = this.#at !== null && this.#at >= from && this.#at <= to ? this.#at : (from + to) / 2;
-    this.#show({ from: at - (at - from) * factor, to: at + (to - at) * factor });
+    this.show({ from: at - (at - from) * factor, to: at + (to - at) * factor });
   }
 
-  /** @param {number} share of what is shown */
-  #pan(share) {
-    const { from, to } = this.#range();
+  /** Show what is earlier or later. @param {number} share of what is shown, below 0 for earlier */
+  pan(share) {
+    const { from, to } = this.range();
     const by = (to - from) * share;
-    this.#show({ from: from + by, to: to + by });
+    this.show({ from: from + by, to: to + by });
   }
 
-  /** @param {number | null} time */
-  #moveTo(time) {
-    this.#at = time === null ? null : Math.max(0, Math.min(time, this.#end()));
-    const { from, to } = this.#range();
-    if (this.#at !== null && this.#at < from) this.#pan((this.#at - from) / (to - from) - 0.1);
-    else if (this.#at !== null && this.#at > to) this.#pan((this.#at - to) / (to - from) + 0.1);
+  /** Move the cursor, and what is shown after it. @param {number | null} time null: no cursor */
+  moveTo(time) {
+    this.#at = time === null ? null : Math.max(0, Math.min(time, this.end()));
+    const { from, to } = this.range();
+    if (this.#at !== null && this.#at < from) this.pan((this.#at - from) / (to - from) - 0.1);
+    else if (this.#at !== null && this.#at > to) this.pan((this.#at - to) / (to - from) + 0.1);
     else this.#drawCursor();
   }
 
   /** Move the cursor by points. @param {number} count */
-  #step(count) {
+  step(count) {
     const { points } = this.#content;
-    const old = this.#at === null ? this.#pointAt(this.#range().from) : this.#pointAt(this.#at);
+    const old = this.#at === null ? this.#pointAt(this.range().from) : this.#pointAt(this.#at);
     const index = Math.max(0, Math.min(points.length - 1, old + (this.#at === null ? 0 : count)));
     const [start, end] = this.#times(points[index]);
-    this.#moveTo((start + end) / 2);
+    this.moveTo((start + end) / 2);
   }
 
-  #keys = {
-    ArrowLeft: () => this.#step(-1),
-    ArrowRight: () => this.#step(1),
-    ArrowDown: () => this.#step(-1),
-    ArrowUp: () => this.#step(1),
-    PageDown: () => this.#step(-10),
-    PageUp: () => this.#step(10),
-    Home: () => this.#moveTo(0),
-    End: () => this.#moveTo(this.#end()),
-    "+": () => this.#zoom(0.5),
-    "=": () => this.#zoom(0.5),
-    "-": () => this.#zoom(2),
-    Escape: () => {
-      this.#at = null;
-      this.#show(null);
-    },
-  };
-
   /** Announce the read-out, once the keys have come to rest. */
-  #announce() {
+  announce() {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       const texts = this.#lanes.map(({ track, value }) => `${track.name}: ${value.textContent}`);
       setText(this.#spoken, [this.#time.textContent, ...texts].join(". "));
     }, SETTLED);
-  }
-
-  #listen() {
-    this.#cursor.addEventListener("keydown", (event) => {
-      const act = this.#keys[event.key];
-      if (!act || !this.#content || event.ctrlKey || event.altKey || event.metaKey) return;
-      event.preventDefault();
-      act();
-      this.#announce();
-    });
-    this.#area.addEventListener("pointerdown", (event) => this.#press(event));
-    this.#area.addEventListener("pointermove", (event) => this.#move(event));
-    this.#area.addEventListener("pointerup", (event) => this.#release(event));
-    this.#area.addEventListener("pointercancel", (event) => this.#release(event));
-    this.#area.addEventListener("pointerleave", () => {
-      if (this.#content && this.#down.size === 0 && document.activeElement !== this.#cursor) {
-        this.#moveTo(null);
-      }
-    });
-  }
-
-  /** Where a pointer is: pixels from the left end, and the time there. */
-  #place(event) {
-    const { left, width } = this.#area.getBoundingClientRect();
-    const x = Math.max(0, Math.min(width, event.clientX - left));
-    const { from, to } = this.#range();
-    return { x, t: from + (x / width) * (to - from) };
-  }
-
-  #press(event) {
-    if (!this.#content || event.button !== 0 || event.target.closest("a")) return;
-    this.#down.set(event.pointerId, this.#place(event));
-    this.#area.setPointerCapture(event.pointerId);
-    if (event.pointerType === "mouse") event.preventDefault(); // selects no text
-  }
-
-  #move(event) {
-    if (!this.#content) return;
-    const now = this.#place(event);
-    const start = this.#down.get(event.pointerId);
-    if (this.#down.size === 2 && start) return this.#pinch(event.pointerId, now);
-    if (start && event.pointerType !== "mouse") Object.assign(start, now);
-    if (!start || event.pointerType !== "mouse") return this.#moveTo(now.t);
-    this.#chosen.hidden = Math.abs(now.x - start.x) < CLICK;
-    this.#chosen.style.left = `${Math.min(start.x, now.x)}px`;
-    this.#chosen.style.width = `${Math.abs(now.x - start.x)}px`;
-    this.#moveTo(now.t);
-  }
-
-  /** Two fingers keep the times under them. */
-  #pinch(moved, now) {
-    const [[, fixed]] = [...this.#down].filter(([id]) => id !== moved);
-    const own = this.#down.get(moved);
-    own.x = now.x;
-    const [a, b] = own.t < fixed.t ? [own, fixed] : [fixed, own];
-    if (b.x - a.x < CLICK) return;
-    const scale = (b.t - a.t) / (b.x - a.x);
-    const from = a.t - a.x * scale;
-    this.#show({ from, to: from + this.#area.clientWidth * scale });
-  }
-
-  #release(event) {
-    const start = this.#down.get(event.pointerId);
-    this.#down.delete(event.pointerId);
-    const drawn = !this.#chosen.hidden;
-    this.#chosen.hidden = true;
-    if (!start || event.type === "pointercancel") return;
-    const now = this.#place(event);
-    if (drawn) this.#show({ from: Math.min(start.t, now.t), to: Math.max(start.t, now.t) });
-    else if (this.#down.size === 0) {
-      // from here on the keys move it
-      this.#cursor.focus({ preventScroll: true });
-      this.#moveTo(now.t);
-    }
   }
 }
