@@ -58,7 +58,6 @@ export function listen(lanes, { area, cursor, chosen }) {
     if (event.button !== 0 || event.target.closest("a")) return;
     down.set(event.pointerId, placeOf(event));
     area.setPointerCapture(event.pointerId);
-    if (event.pointerType === "mouse") event.preventDefault(); // it would select text
   }
 
   function move(event) {
