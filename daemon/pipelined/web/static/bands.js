@@ -15,6 +15,8 @@ import { PATTERNS } from "./timeline.js";
 const CELL = 80;
 const LETTER = 7;
 const LINE = 14;
+/** A band that is nowhere higher than this cannot be seen (pixels). */
+const THIN = 0.1;
 
 /** The shares of each point summed from the bottom up: one row more than there are bands. */
 function sums(track, heights) {
@@ -35,7 +37,7 @@ export function bandPaths(track, heights, edges, height) {
   const y = (value) => (height * (1 - value / track.top)).toFixed(1);
   return track.bands.flatMap((band, index) => {
     const [low, high] = [rows[index], rows[index + 1]];
-    if (edges.length === 0 || high.every((value, at) => value === low[at])) return [];
+    if (high.every((value, at) => ((value - low[at]) / track.top) * height < THIN)) return [];
     const there = edges.map(([, end], at) => `V${y(high[at])}H${end.toFixed(1)}`);
     const back = edges.map(([start], at) => `V${y(low[at])}H${start.toFixed(1)}`).reverse();
     const path = svgElement("path", {

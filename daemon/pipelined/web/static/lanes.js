@@ -108,7 +108,7 @@ export class Lanes {
         name: element("b.lane-name", { title: track.name }, track.name),
         value: element("span.lane-value"),
         plot: svgElement("svg", { class: "plot", "aria-hidden": "true" }),
-        marks: numbers.map((number) => ({ number, row: element("div.marks") })),
+        marks: numbers.map((number) => ({ number, row: element("div.stretches") })),
       };
     });
     this.#rows.replaceChildren(
@@ -208,7 +208,7 @@ export class Lanes {
         own.forEach((mark, index) => {
           const link = row.children[index] ?? row.appendChild(element("a"));
           const [start, end] = [mark.start - zero, mark.end - zero];
-          link.className = `mark ${mark.severity}`;
+          link.className = `stretch ${mark.severity}`;
           link.href = `#finding-${number}`;
           link.hidden = end <= from || start >= to;
           // of a short one at the end, too, the number can be seen

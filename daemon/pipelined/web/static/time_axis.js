@@ -36,13 +36,14 @@ export function roundTimes(from, to, count) {
  */
 export function timeText(seconds, exact) {
   const digits = Math.max(0, Math.ceil(-Math.log10(exact) - 1e-6));
-  if (seconds < 1 && digits > 2) return `${(seconds * 1000).toFixed(digits - 3)} ms`;
   let left = Number(seconds.toFixed(digits));
+  if (left === 0) return "0 s";
+  if (left < 1 && digits > 2) return `${(left * 1000).toFixed(digits - 3)} ms`;
   const parts = [];
   for (const [unit, size] of UNITS) {
     if (left >= size) parts.push(`${Math.floor(left / size)} ${unit}`);
     left %= size;
   }
-  if (Number(left.toFixed(digits)) > 0 || parts.length === 0) parts.push(`${left.toFixed(digits)} s`);
+  if (Number(left.toFixed(digits)) > 0) parts.push(`${left.toFixed(digits)} s`);
   return parts.join(" ");
 }
