@@ -18,10 +18,9 @@ from pipelined.errors import UserError
 from pipelined.kernel.loader import Hook, Loaded, load
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
 from pipelined.model.cpu_accounts import CpuAccounts
-from pipelined.model.timeline import Timeline
 from pipelined.model.tracker import Finished, Model, SeriesUse, StartedRuns, Totals
 from pipelined.model.units import CgroupNames, find_cgroup2
-from pipelined.runs import Run, Series
+from pipelined.runs import Run, Series, Timeline
 from pipelined.starter import Starter
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]

@@ -31,13 +31,17 @@ __all__ = [
     "OtherPipeline",
     "PipeEnd",
     "Place",
+    "Point",
     "Readahead",
     "Run",
     "Series",
     "Stage",
     "StageCounters",
+    "StagePoint",
     "Stalls",
     "Surroundings",
+    "Timeline",
+    "state_shares",
     "total_flow",
     "total_readahead",
 ]
@@ -517,3 +521,41 @@ class Run:
         """Share of the disk waiting that another stage's computing hid; None without waits."""
         waits = self.disk_wait_seconds
         return self.disk_overlapped_seconds / waits if waits > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class StagePoint:
+    """What one stage did in a point."""
+
+    states: Mapping[str, float]
+    """Seconds by state (names of `STATES`), summed over its threads; only those above 0."""
+    read_bytes: int
+    written_bytes: int
+    pid: int = 0
+    """Process id of the stage's root; 0 if it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What happened in a run between two moments (Unix time, seconds)."""
+
+    start: float
+    end: float
+    levels: tuple[float, ...]
+    """Seconds at each of `LEVELS`; they add up to `end` - `start`."""
+    stages: tuple[StagePoint, ...]
+    """One for each of `Run.stages`, in that order, also before the stage was there."""
+
+
+#: The course of a run: points that follow each other without a gap (model/timeline.py).
+Timeline = tuple[Point, ...]
+
+
+def state_shares(stage: StagePoint, seconds: float) -> dict[str, float]:
+    """Shares of a stage's time in a point of so many seconds, by state (every name of `STATES`).
+
+    They are shares of its threads' time together if that is more. What is left to 1 is the time in
+    which the stage did not live.
+    """
+    whole = max(seconds, sum(stage.states.values()))
+    return {state: stage.states.get(state, 0.0) / whole if whole > 0 else 0.0 for state in STATES}

@@ -8,10 +8,11 @@ every key. Keys are only ever added to this version of the schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, cast
 
+from pipelined.analysis.finding_times import Stretch, finding_times
 from pipelined.analysis.findings import DOCUMENTATION, Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
@@ -42,26 +43,34 @@ from pipelined.runs import (
     Stage,
     Stalls,
     Surroundings,
+    Timeline,
 )
 
 __all__ = ["describe_run", "machine_as_dict", "run_as_dict", "run_from_dict"]
 
 
 def describe_run(
-    run: Run, host: Host, show_arguments: bool = False, script: Script | None = None
+    run: Run,
+    host: Host,
+    show_arguments: bool = False,
+    script: Script | None = None,
+    timeline: Timeline = (),
 ) -> DescribedRunJson:
     """`run_as_dict`, and the analysis of the run: the verdict and the findings.
 
     `host` is the machine that it ran on, `script` what is known of its command; with
-    `show_arguments` that may be the stages' command lines. `run_from_dict` takes this form too, and
-    ignores the analysis, which is computed anew.
+    `show_arguments` that may be the stages' command lines. With the run's `timeline` it has when
+    findings show. `run_from_dict` takes this form too, and ignores the analysis, which is computed
+    anew.
     """
     if script is None and show_arguments:
         script = Script.of_arguments(run)
+    found = findings(run, host, script)
+    times = finding_times(run, timeline, found)
     return {
         **run_as_dict(run, show_arguments),
         "verdict": sentence(run),
-        "findings": [_finding_as_dict(finding) for finding in findings(run, host, script)],
+        "findings": [_finding_as_dict(*one) for one in zip(found, times, strict=True)],
     }
 
 
@@ -70,7 +79,7 @@ def machine_as_dict(host: Host) -> MachineJson:
     return {"cores": host.cores, "l2_bytes": host.l2_bytes}
 
 
-def _finding_as_dict(finding: Finding) -> FindingJson:
+def _finding_as_dict(finding: Finding, times: Sequence[Stretch]) -> FindingJson:
     return {
         "id": finding.id,
         "severity": finding.severity,
@@ -85,6 +94,14 @@ def _finding_as_dict(finding: Finding) -> FindingJson:
         ],
         "gain_seconds": finding.gain_seconds,
         "gain_reason": finding.gain_reason,
+        "times": [
+            {
+                "stage": stretch.stage,
+                "start_timestamp_seconds": stretch.start,
+                "end_timestamp_seconds": stretch.end,
+            }
+            for stretch in times
+        ],
         "documentation": f"{DOCUMENTATION}#{finding.id}",
     }
 

@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -131,10 +132,10 @@ def card(page: Page, pipeline: str) -> Locator:
     )
 
 
-def sorted_once(daemon: Daemon, tool: Tool, log_file: Path) -> dict[str, Any]:
-    """A finished run of a pipeline with a real sort in it."""
+def sorted_once(daemon: Daemon, tool: Tool, log_file: Path, times: int = 3) -> dict[str, Any]:
+    """A finished run of a pipeline with a real sort in it, of so many times the file."""
     cat, uniq = tool("cat"), tool("uniq")
-    files = f"{log_file} " * 3
+    files = f"{log_file} " * times
     subprocess.run(f"{cat} {files}| sort -R | {uniq} -c > /dev/null", shell=True, check=True)
     return daemon.wait_for_runs(f"{name(cat)}|sort|{name(uniq)}", 1)[0]
 
@@ -389,8 +390,10 @@ def test_a_search_finds_a_run_and_its_page_draws_it(
     page.get_by_role("link", name=run["pipeline"]).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(run["pipeline"])
     expect(page.locator(".box .head b")).to_have_text(run["pipeline"].split("|"))
-    # CPU, throughput, levels, and the states of each of three stages.
-    expect(page.locator(".chart canvas")).to_have_count(6)
+    lanes = [f"{at} {command}" for at, command in enumerate(run["pipeline"].split("|"), 1)]
+    expect(page.locator(".lane-name")).to_have_text(
+        ["Stages on CPU at once", *lanes, "Throughput of the stages"]
+    )
     expect(page.get_by_role("link", name="About barrier")).to_be_visible()
 
 
@@ -448,25 +451,145 @@ def test_a_run_is_drawn_over_time(
 ) -> None:
     page = open_page(daemon.url)
     card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
-    chart = page.locator(".chart").first
     # It grows while the run is live.
-    expect(chart).to_have_attribute("data-points", re.compile(r"^[5-9]$|\d\d"))
+    expect(chart(page)).to_have_attribute("data-points", re.compile(r"^[5-9]$|\d\d"))
     expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
     end(slow_awk[1])
     expect(page.get_by_role("status")).to_have_text("This run has ended.")
     expect(page.locator("#summary")).to_contain_text("wall")
-    chart.get_by_text("Numbers").click()
-    rows = chart.locator(".numbers tbody tr")
-    expect(rows).to_have_count(int(chart.get_attribute("data-points") or 0))
-    # Something is drawn: the canvas has more than a few colours.
-    assert page.evaluate(
-        """() => {
-            const canvas = document.querySelector(".chart canvas");
-            const { data } = canvas.getContext("2d")
-                .getImageData(0, 0, canvas.width, canvas.height);
-            return new Set(new Uint32Array(data.buffer)).size > 3;
-        }"""
+    # Each lane is drawn, and in words: the slow stage computes, the one behind it waits.
+    for lane in page.locator(".lane").all():
+        drawn = [path.bounding_box() for path in lane.locator("path").all()]
+        assert any(box and box["width"] > 100 and box["height"] > 5 for box in drawn)
+    expect(page.locator(".lane-value").nth(2)).to_contain_text(re.compile(r"^on CPU \d+ %"))
+    expect(page.locator(".lane-value").nth(3)).to_contain_text(re.compile(r"^pipe empty \d+ %"))
+    expect(page.locator(".lane").nth(3).locator("text").first).to_have_text("pipe empty")
+    # And as a table.
+    page.get_by_text("As a table").click()
+    cells = page.locator(".phases tr", has_text=slow_awk[0].split("|")[1]).locator("td")
+    expect(cells.first).to_contain_text("on CPU")
+
+
+def chart(page: Page) -> Locator:
+    """The lanes of a run, which have the number of points that are shown."""
+    return page.locator(".lanes-area")
+
+
+def shown_points(page: Page) -> int:
+    return int(chart(page).get_attribute("data-points") or 0)
+
+
+@pytest.fixture
+def long_run(
+    daemon: Daemon, slow_awk: tuple[str, subprocess.Popen[bytes]]
+) -> Callable[[], dict[str, Any]]:
+    """A finished run with a time line of several points, once it is asked for."""
+
+    def finish() -> dict[str, Any]:
+        time.sleep(6)
+        end(slow_awk[1])
+        return daemon.wait_for_runs(slow_awk[0], 1)[0]
+
+    return finish
+
+
+def test_the_chart_is_used_by_keyboard(
+    daemon: Daemon, open_page: OpenPage, long_run: Callable[[], dict[str, Any]]
+) -> None:
+    page = open_page(f"{daemon.url}/run/{long_run()['id']}")
+    slider = page.get_by_role("slider", name="Time in the run")
+    time_shown = page.locator(".lanes-time")
+    expect(time_shown).to_have_text(re.compile("^0.* on average$"))
+    points = shown_points(page)
+    assert points >= 5
+
+    page.get_by_role("button", name="Later").focus()
+    page.keyboard.press("Tab")
+    expect(slider).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(time_shown).to_have_text(re.compile(r"^At [\d.]+ s \(\d\d:\d\d:\d\d\)$"))
+    second = float(slider.get_attribute("aria-valuenow") or 0)
+    assert second > 0
+    # What a screen reader announces has each lane.
+    spoken = page.locator("[aria-live=polite]", has_text=re.compile(r"^At "))
+    expect(spoken).to_contain_text("Stages on CPU at once: ")
+    expect(spoken).to_contain_text("pipe empty")
+
+    page.keyboard.press("End")
+    expect(slider).to_have_attribute("aria-valuenow", slider.get_attribute("aria-valuemax") or "")
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    assert shown_points(page) < points
+    page.keyboard.press("Home")
+    expect(slider).to_have_attribute("aria-valuenow", "0.000")
+    page.keyboard.press("Escape")
+    assert shown_points(page) == points
+    expect(time_shown).to_have_text(re.compile("^0.* on average$"))
+
+
+def test_the_chart_is_zoomed_with_the_mouse_and_by_touch(
+    daemon: Daemon, open_page: OpenPage, long_run: Callable[[], dict[str, Any]]
+) -> None:
+    page = open_page(f"{daemon.url}/run/{long_run()['id']}", has_touch=True)
+    box = chart(page).bounding_box()
+    assert box
+    points = shown_points(page)
+    middle = box["y"] + 60
+    page.mouse.move(box["x"] + 0.4 * box["width"], middle)
+    expect(page.locator(".lanes-time")).to_have_text(re.compile("^At "))
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=3)
+    page.mouse.up()
+    assert shown_points(page) < points
+    page.get_by_role("button", name="Show the whole run").click()
+    assert shown_points(page) == points
+    page.get_by_role("button", name="Zoom in").click()
+    assert shown_points(page) < points
+    page.get_by_role("button", name="Zoom out").click()
+    assert shown_points(page) == points
+
+    page.mouse.move(0, 0)
+    page.touchscreen.tap(box["x"] + box["width"] - 5, middle)
+    expect(page.locator(".lanes-time")).to_have_text(re.compile("^At "))
+    slider = page.get_by_role("slider", name="Time in the run")
+    now, last = (float(slider.get_attribute(f"aria-value{end}") or 0) for end in ("now", "max"))
+    assert 0.9 * last < now <= last
+
+
+def test_a_live_chart_stays_zoomed_while_it_grows(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    page = open_page(daemon.url)
+    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    slider = page.get_by_role("slider", name="Time in the run")
+    expect(chart(page)).to_have_attribute("data-points", re.compile(r"^[4-9]$|\d\d"))
+    slider.focus()
+    for key in ("Home", "+", "+"):
+        page.keyboard.press(key)
+    zoomed = page.locator(".lanes-time").text_content()
+    last = float(slider.get_attribute("aria-valuemax") or 0)
+    page.wait_for_function(
+        "last => document.querySelector('.cursor').getAttribute('aria-valuemax') > last", arg=last
     )
+    expect(slider).to_be_focused()
+    assert page.locator(".lanes-time").text_content() == zoomed
+    expect(page.get_by_role("button", name="Later")).to_have_attribute("aria-disabled", "false")
+
+
+def test_findings_are_marked_where_they_happen(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
+) -> None:
+    run = sorted_once(daemon, tool, log_file, times=12)
+    page = open_page(f"{daemon.url}/run/{run['id']}")
+    lane = page.locator(".lane", has_text=f"3 {run['pipeline'].split('|')[2]}")
+    mark = lane.get_by_role("link", name=re.compile(r"^Finding \d+, barrier, at 3 "))
+    text = mark.text_content() or ""
+    mark.click()
+    finding = page.locator(f"#finding-{text.split()[0]}")
+    expect(finding).to_be_in_viewport()
+    expect(finding.get_by_role("link", name="About barrier")).to_be_visible()
+    expect(finding).to_contain_text(re.compile(r"When: uniq\w* 0 s to [\d.]+ s"))
 
 
 def test_two_checked_runs_are_compared(
@@ -535,7 +658,7 @@ def settled(page: Page, url: str) -> None:
     if url.endswith("/"):
         expect(page.locator(".box").first).to_be_visible()
     if "/run/" in url:
-        expect(page.locator(".chart canvas").first).to_be_visible()
+        expect(page.locator(".lane path").first).to_be_visible()
 
 
 def test_on_a_phone_no_page_scrolls_sideways(

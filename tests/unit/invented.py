@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipelined.model.timeline import Point, StagePoint, Timeline
 from pipelined.model.tracker import Finished
 from pipelined.runs import (
     FILL_EDGES,
@@ -19,11 +18,14 @@ from pipelined.runs import (
     Flow,
     Functions,
     Histogram,
+    Point,
     Readahead,
     Run,
     Series,
     Stage,
+    StagePoint,
     Stalls,
+    Timeline,
 )
 
 START = 1_700_000_000.0

@@ -7,10 +7,19 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from pipelined.analysis.machine import Host
-from pipelined.model.timeline import Point, StagePoint, Timeline
 from pipelined.model.tracker import SeriesUse, StartedRuns
 from pipelined.observer import Hook, MapUse, SweepStats
-from pipelined.runs import LEVELS, STATES, Endpoint, PipeEnd, Run, Series
+from pipelined.runs import (
+    LEVELS,
+    STATES,
+    Endpoint,
+    PipeEnd,
+    Point,
+    Run,
+    Series,
+    StagePoint,
+    Timeline,
+)
 from pipelined.starter import Starter
 from unit.invented import START, make_functions, make_run, make_stage
 

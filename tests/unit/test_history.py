@@ -25,8 +25,7 @@ from pipelined.history.history import (
     moment,
 )
 from pipelined.history.summaries import summary_as_dict
-from pipelined.model.timeline import Timeline
-from pipelined.runs import Run
+from pipelined.runs import Run, Timeline
 from unit.invented import START, make_ended, make_finished, make_inside, make_timeline
 
 HOST = Host(cores=2, l2_bytes=1 << 20)

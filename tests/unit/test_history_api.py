@@ -171,7 +171,7 @@ def test_a_stored_run_is_returned_in_full(ask: Callable[..., FlaskClient]) -> No
     run = make_ended(1)
     answer = ask(stored=(run,)).get(f"/api/v1/runs/{run.id}").get_json()
     timeline, machine = answer.pop("timeline"), answer.pop("machine")
-    assert answer == describe_run(run, HOST)
+    assert answer == describe_run(run, HOST, timeline=make_timeline(run))
     assert machine == {"cores": HOST.cores, "l2_bytes": HOST.l2_bytes}
     assert timeline == timeline_as_dict(make_timeline(run))
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from pipelined import cli
+from pipelined.analysis.findings import Finding
 from pipelined.analysis.machine import Host
 from pipelined.history.database import FILE_NAME, Store
 from pipelined.history.history import CountedRuns, History, Summary
-from pipelined.model.timeline import Timeline
 from pipelined.nesting import nested_lines
-from pipelined.runs import Run
+from pipelined.runs import LEVELS, Point, Run, StagePoint, Timeline
 from pipelined.terminal.history_report import counted_line, run_table, time_lines
 from unit.invented import (
     START,
@@ -187,6 +187,35 @@ def test_a_bar_is_high_where_the_stage_was_on_cpu() -> None:
     cat = drawn(run, (idle, busy))[2]
     bars = cat.removeprefix("  1 cat   ").removesuffix("  max 1.0")
     assert bars == " " * 30 + "█" * 30
+
+
+def test_a_finding_has_a_line_with_when_it_shows() -> None:
+    run = make_ended(1, wall=4.0)
+    busy, waits = StagePoint({"cpu": 1.0}, 0, 0), StagePoint({"disk": 1.0}, 0, 0)
+    levels = (0.0, 1.0, *[0.0] * (len(LEVELS) - 2))
+    timeline = tuple(
+        Point(run.start + n, run.start + n + 1, levels, (waits if n == 1 else busy, busy))
+        for n in range(4)
+    )
+    found = Finding("readahead-late", "advice", "", "", (0,), ())
+    for ascii_only, mark in ((False, "━"), (True, "=")):
+        lines = time_lines(run, timeline, 100, [found], ascii_only=ascii_only)
+        blank = " " * 15
+        expected = f"  readahead-late  {blank}{mark * 15}{blank * 2}  1 cat"
+        assert lines[-1].plain == expected
+
+
+def test_a_short_stretch_has_a_mark_and_none_is_past_the_end() -> None:
+    run = make_ended(1, wall=300.0)
+    busy, waits = StagePoint({"cpu": 1.0}, 0, 0), StagePoint({"disk": 1.0}, 0, 0)
+    timeline = tuple(
+        Point(run.start + n, run.start + n + 1, (1.0,) * len(LEVELS), (stage, busy))
+        for n, stage in enumerate([busy] * 293 + [waits] * 7)
+    )
+    found = Finding("readahead-late", "advice", "", "", (0,), ())
+    last = time_lines(run, timeline, 60, [found])[-1].plain
+    assert last.count("━") == 1
+    assert last.endswith("━  1 cat")
 
 
 def test_points_of_any_length_keep_their_sum() -> None:

@@ -28,7 +28,7 @@ from pipelined.history.pipelines import (
 )
 from pipelined.history.rollup import Sums
 from pipelined.model.ledger import OTHER
-from pipelined.runs import LEVELS, Series, Surroundings
+from pipelined.runs import LEVELS, Point, Run, Series, StagePoint, Surroundings, Timeline
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run, three_runs
@@ -207,11 +207,11 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_states_levels_and_lines_contrast_with_their_background(scheme: str) -> None:
+def test_states_levels_and_throughput_contrast_with_their_background(scheme: str) -> None:
     light, dark = (STATIC / "page.css").read_text().split("prefers-color-scheme: dark")
     colours = dict(re.findall(r"(--[\w-]+): (#\w{6});", light if scheme == "light" else dark))
     for name, colour in colours.items():
-        if re.match("--(state|line|level)-", name) and name != "--level-0":
+        if re.match("--(state|flow|level)-", name) and name != "--level-0":
             for ground in (colours["--page"], colours["--card"]):
                 one, two = sorted((luminance(colour), luminance(ground)))
                 assert (two + 0.05) / (one + 0.05) >= 3, name
@@ -221,10 +221,6 @@ def test_each_level_has_a_colour() -> None:
     style = (STATIC / "page.css").read_text()
     for level in range(len(LEVELS)):
         assert style.count(f"--level-{level}: #") == 2, level
-
-
-def test_the_charting_library_comes_with_its_licence() -> None:
-    assert "MIT License" in (STATIC / "vendor" / "uplot" / "LICENSE").read_text()
 
 
 def test_the_paths_for_programs_are_listed(client: FlaskClient) -> None:
@@ -624,6 +620,85 @@ def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:
     drawn = json.loads(found[1])
     assert [box["command"] for box in drawn["diagram"]["boxes"]] == ["cat", "awk"]
     assert (drawn["live"], len(drawn["timeline"])) == (True, 2)
+
+
+def course(of: Run, *rows: tuple[dict[str, float], ...]) -> Timeline:
+    """Points of a second; a row has for each stage its seconds by state, and 1 MB that it read."""
+    return tuple(
+        Point(
+            of.start + number,
+            of.start + number + 1,
+            (0.5, 0.5, *[0.0] * (len(LEVELS) - 2)),
+            tuple(StagePoint(states, 10**6, 1000) for states in row),
+        )
+        for number, row in enumerate(rows)
+    )
+
+
+def test_a_run_over_time_is_a_table_of_phases_for_those_without_a_script(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    old = make_run([make_stage(1, "zcat"), make_stage(2, "wc")], 6.0, id="17-1", end=START + 6)
+    reading = ({"disk": 1.0}, {"pipe_empty": 1.0})
+    counting = ({"cpu": 0.9, "pipe_full": 0.1}, {"cpu": 1.0})
+    history.stored["17-1"] = StoredRun(old, course(old, *[reading] * 2, *[counting] * 3, ({}, {})))
+    table = page(client, "/run/17-1").split("<caption>Phases")[1].split("</table>")[0]
+    assert re.findall(r'<th scope="col">([^<]* to [^<]*)</th>', table) == [
+        "0 s to 2.0 s",
+        "2.0 s to 5.0 s",
+        "5.0 s to 6.0 s",
+    ]
+    rows = dict(re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', table))
+    cells = {name: re.findall("<td>(.*?)</td>", row) for name, row in rows.items()}
+    assert cells == {
+        "Stages on CPU at once": ["0.5", "0.5", "0.5"],
+        "1 zcat": ["disk 100 %", "on CPU 90 %, pipe full 10 %", "not alive"],
+        "2 wc": ["pipe empty 100 %", "on CPU 100 %", "not alive"],
+        "Throughput of the stages": ["2.0 MB/s", "2.0 MB/s", "2.0 MB/s"],
+    }
+
+
+def test_a_run_without_a_time_line_says_so(client: FlaskClient, history: FakeHistory) -> None:
+    old = make_run([make_stage(1, "zcat"), make_stage(2, "wc")], 4.0, id="17-1", end=START + 4)
+    history.stored["17-1"] = StoredRun(old, ())
+    text = page(client, "/run/17-1")
+    assert "This run has no time line." in text
+    assert "<details" not in text
+
+
+def sorting_run() -> StoredRun:
+    """A run with a barrier, at which the reader waits for 8 s, and of which more is found."""
+    stages = [
+        make_stage(1, "cat", cpu=1.0, pipe_full=3.0, written_bytes=10**8, end=START + 4),
+        make_stage(2, "sort", cpu=9.0, pipe_empty=1.0, read_bytes=10**8),
+        make_stage(3, "tail", cpu=1.2, pipe_empty=8.8, read_bytes=10**8),
+    ]
+    run = make_run(stages, 10.0, id="17-1", end=START + 10)
+    waiting = ({"pipe_full": 1.0}, {"cpu": 1.0}, {"pipe_empty": 1.0})
+    passing = ({}, {"cpu": 1.0}, {"cpu": 0.6, "pipe_empty": 0.4})
+    return StoredRun(run, course(run, *[waiting] * 8, *[passing] * 2))
+
+
+def test_findings_are_numbered_and_those_that_show_in_the_time_line_are_marked_there(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.stored["17-1"] = sorting_run()
+    text = page(client, "/run/17-1")
+    listed = re.findall(r'id="finding-(\d+)".*?About ([\w-]+)</a></li>', text, re.DOTALL)
+    assert [number for number, _ in listed] == [str(n + 1) for n in range(len(listed))]
+    numbers = {found: int(number) for number, found in listed}
+    assert {"barrier", "sort-locale"} <= numbers.keys()
+
+    data = re.search(r'<script type="application/json" id="data">(.*)</script>', text)
+    assert data
+    marks = json.loads(data[1])["marks"]
+    (mark,) = [mark for mark in marks if mark["id"] == "barrier"]
+    assert (mark["number"], mark["stage"]) == (numbers["barrier"], 2)
+    assert (mark["start"], mark["end"]) == (START, START + 8)
+    assert "When: tail 0 s to 8.0 s" in text
+    left = [number for found, number in numbers.items() if found not in {m["id"] for m in marks}]
+    assert len(left) == 1
+    assert f"Finding {left[0]} is not marked: the time line does not show when" in text
 
 
 def test_a_finished_run_comes_from_the_history(client: FlaskClient, history: FakeHistory) -> None:

@@ -27,10 +27,12 @@ from pipelined.runs import (
     Histogram,
     OtherPipeline,
     PipeEnd,
+    Point,
     Readahead,
     Run,
     Series,
     Stage,
+    StagePoint,
     Stalls,
     Surroundings,
 )
@@ -195,6 +197,29 @@ def test_a_described_run_says_what_to_make_of_it(slow_awk: Run) -> None:
     assert (shown["gain_seconds"], shown["gain_reason"]) == (found.gain_seconds, found.gain_reason)
     assert shown["evidence"][0] == {"name": "on CPU", "value": 9.8, "unit": "seconds"}
     assert shown["documentation"] == "docs/FINDINGS.md#ceiling"
+
+
+def test_with_its_time_line_a_finding_has_when_it_shows(slow_awk: Run) -> None:
+    (shown,) = describe_run(slow_awk, HOST)["findings"]
+    assert shown["times"] == []
+    levels = (0.0, 2.5, *[0.0] * (len(LEVELS) - 2))
+    timeline = tuple(
+        Point(
+            START + 2.5 * number,
+            START + 2.5 * (number + 1),
+            levels,
+            (StagePoint({"pipe_full": 2.5}, 0, 0), StagePoint({state: 2.5}, 0, 0)),
+        )
+        for number, state in enumerate(["pipe_empty", "cpu", "cpu", "cpu"])
+    )
+    (shown,) = through_json(describe_run(slow_awk, HOST, timeline=timeline))["findings"]
+    assert shown["times"] == [
+        {
+            "stage": 1,
+            "start_timestamp_seconds": START + 2.5,
+            "end_timestamp_seconds": START + 10,
+        }
+    ]
 
 
 def test_a_described_run_comes_back_as_the_run(slow_awk: Run) -> None:

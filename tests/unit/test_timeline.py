@@ -16,12 +16,11 @@ from pipelined.model.timeline import (
     MAX_POINTS,
     NOTED,
     Moment,
-    Timeline,
     Track,
     timeline_as_dict,
     timeline_from_dict,
 )
-from pipelined.runs import LEVELS, STATES
+from pipelined.runs import LEVELS, STATES, Timeline
 
 START = 1_700_000_000.0
 SECOND = 1_000_000_000

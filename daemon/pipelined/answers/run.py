@@ -28,6 +28,7 @@ __all__ = [
     "EndpointJson",
     "EvidenceJson",
     "FindingJson",
+    "FindingTimeJson",
     "MachineJson",
     "OtherPipelineJson",
     "PointJson",
@@ -167,6 +168,17 @@ class EvidenceJson(TypedDict):
     """Of the value."""
 
 
+class FindingTimeJson(TypedDict):
+    """A finding shows at one stage."""
+
+    stage: int
+    """Which one, by index from 0."""
+    start_timestamp_seconds: UnixTime
+    """From when."""
+    end_timestamp_seconds: UnixTime
+    """To when."""
+
+
 class FindingJson(TypedDict):
     """One thing to change, to try, or to know about a run."""
 
@@ -192,6 +204,9 @@ class FindingJson(TypedDict):
     """Upper bound of the wall time that could be saved; null if it is not known."""
     gain_reason: str
     """How that was computed."""
+    times: list[FindingTimeJson]
+    """[When it shows](FINDINGS.md#when-a-finding-shows), in the answer with a time line. Empty if
+    that does not show when."""
     documentation: str
     """Its section: `docs/FINDINGS.md#barrier`."""
 

@@ -228,20 +228,26 @@ def show(
         # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
         described: RunWithTimelineJson = {
-            **describe_run(found.run, host, show_arguments=recorded),
+            **describe_run(found.run, host, recorded, timeline=found.timeline),
             "timeline": timeline_as_dict(found.timeline),
             "machine": machine_as_dict(host),
         }
         click.echo(json.dumps(described, indent=2))
         return
+    from pipelined.analysis.findings import findings
     from pipelined.analysis.rewriting import Script
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
     from pipelined.terminal.history_report import time_lines
     from pipelined.terminal.run_report import render
 
     console = open_console(sys.stdout, color)
-    render(found.run, console, None, host=host, script=Script.of_arguments(found.run))
+    script = Script.of_arguments(found.run)
+    render(found.run, console, None, host=host, script=script)
     drawn = time_lines(
-        found.run, found.timeline, report_width(console), ascii_only=is_ascii(console)
+        found.run,
+        found.timeline,
+        report_width(console),
+        findings(found.run, host, script),
+        ascii_only=is_ascii(console),
     )
     print_lines([*([""] if drawn else []), *drawn], console)

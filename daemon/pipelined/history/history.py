@@ -37,8 +37,8 @@ from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import NO_PIPELINES, Pipelines, read_pipelines
 from pipelined.history.rollup import HOUR, Counted, Pending, Sums
 from pipelined.history.summaries import Summary
-from pipelined.model.timeline import Timeline, timeline_as_dict, timeline_from_dict
-from pipelined.runs import Run
+from pipelined.model.timeline import timeline_as_dict, timeline_from_dict
+from pipelined.runs import Run, Timeline
 from pipelined.schema import run_as_dict, run_from_dict
 
 if TYPE_CHECKING:

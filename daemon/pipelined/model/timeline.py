@@ -17,15 +17,12 @@ from typing import Any
 from pipelined.answers.run import PointJson
 from pipelined.kernel.layout import COUNTERS
 from pipelined.kernel.records import NS
-from pipelined.runs import LEVELS, STATES
+from pipelined.runs import LEVELS, STATES, Point, StagePoint, Timeline
 
 __all__ = [
     "MAX_POINTS",
     "NOTED",
     "Moment",
-    "Point",
-    "StagePoint",
-    "Timeline",
     "Track",
     "timeline_as_dict",
     "timeline_from_dict",
@@ -45,33 +42,6 @@ _MOMENT_BYTES = 160
 NOTED = len(STATES) + COUNTERS.index("written_bytes") + 1
 _READ = len(STATES) + COUNTERS.index("read_bytes")
 _WRITTEN = NOTED - 1
-
-
-@dataclass(frozen=True, slots=True)
-class StagePoint:
-    """What one stage did in a point."""
-
-    states: Mapping[str, float]
-    """Seconds by state (names of `runs.STATES`), summed over its threads; only those above 0."""
-    read_bytes: int
-    written_bytes: int
-    pid: int = 0
-    """Process id of the stage's root; 0 if it is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What happened in a run between two moments (Unix time, seconds)."""
-
-    start: float
-    end: float
-    levels: tuple[float, ...]
-    """Seconds at each of `runs.LEVELS`; they add up to `end` - `start`."""
-    stages: tuple[StagePoint, ...]
-    """One for each of `Run.stages`, in that order, also before the stage was there."""
-
-
-Timeline = tuple[Point, ...]
 
 
 @dataclass(slots=True, eq=False)

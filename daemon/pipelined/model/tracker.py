@@ -48,7 +48,7 @@ from pipelined.model.sums import (
     grow_modes,
 )
 from pipelined.model.surroundings import Lived, Reading, surroundings
-from pipelined.model.timeline import NOTED, Moment, Timeline, Track
+from pipelined.model.timeline import NOTED, Moment, Track
 from pipelined.runs import (
     LEVELS,
     STATES,
@@ -60,6 +60,7 @@ from pipelined.runs import (
     Stage,
     StageCounters,
     Surroundings,
+    Timeline,
 )
 from pipelined.starter import Starter
 

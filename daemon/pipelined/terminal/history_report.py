@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 
 from rich.cells import cell_len
 from rich.text import Text
 
+from pipelined.analysis.finding_times import Stretch, finding_times
+from pipelined.analysis.findings import Finding
 from pipelined.history.history import CountedRuns, Summary
-from pipelined.model.timeline import Point, Timeline
 from pipelined.nesting import Line
-from pipelined.runs import Run
+from pipelined.runs import Point, Run, Stage, Timeline
 from pipelined.terminal.drawing import (
     HEIGHTS,
     STYLES,
@@ -51,6 +53,8 @@ LEAST_SIGNATURE = 8
 MAX_COLUMNS = 60
 #: Stages that get a time line of their own: those with the most CPU time.
 MAX_STAGES = 8
+#: Terminal columns of a stage's or finding's name before its time line, at most.
+MAX_LABEL = 22
 #: A run that began longer ago than this is shown with its year instead of its time (seconds).
 LONG_AGO = 180 * 86400.0
 #: Less than this is drawn as a blank (stages, or CPUs).
@@ -126,12 +130,28 @@ def _notes(run: Summary) -> str:
     return ", ".join([*notes, *(["partial"] if run.partial else []), *run.findings]) or "-"
 
 
-def time_lines(run: Run, timeline: Timeline, width: int, *, ascii_only: bool = False) -> list[Text]:
-    """The level and each stage's CPU over time, as rows of bars; none for a single point."""
+def time_lines(
+    run: Run,
+    timeline: Timeline,
+    width: int,
+    found: Sequence[Finding] = (),
+    *,
+    ascii_only: bool = False,
+) -> list[Text]:
+    """The level and each stage's CPU over time, as rows of bars; none for a single point.
+
+    Below them, when the findings that are `found` show, and at which stages.
+    """
     if len(timeline) < 2:
         return []
     names = _names(run, ascii_only)
-    label = max(len("level"), *(cell_len(name) for name in names.values()))
+    marked = [
+        (finding.id, run.stages[stage], list(stretches))
+        for finding, times in zip(found, finding_times(run, timeline, found), strict=True)
+        for stage, stretches in groupby(times, lambda stretch: stretch.stage)
+    ]
+    heads = ["level", *names.values(), *(shorten(finding, MAX_LABEL) for finding, _, _ in marked)]
+    label = max(cell_len(head) for head in heads)
     columns = max(10, min(MAX_COLUMNS, width - label - 4 - len("  max 00.0")))
     begin, end = timeline[0].start, timeline[-1].end
     level = _per_column(timeline, columns, _stage_seconds)
@@ -143,6 +163,10 @@ def time_lines(run: Run, timeline: Timeline, width: int, *, ascii_only: bool = F
     for index, name in names.items():
         cpu = _per_column(timeline, columns, partial(_cpu_seconds, index))
         lines.append(_row(name, cpu, label, ascii_only))
+    for finding, stage, stretches in marked:
+        marks = _marks(stretches, begin, step, columns, "=" if ascii_only else "━")
+        head = shorten(finding, MAX_LABEL).ljust(label)
+        lines.append(Text(f"  {head}  {marks}  {_name(stage, ascii_only)}"))
     return [plain_marks(Text("").join([line[:width]]), ascii_only) for line in lines]
 
 
@@ -158,12 +182,21 @@ def _cpu_seconds(index: int, point: Point) -> float:
 def _names(run: Run, ascii_only: bool) -> dict[int, str]:
     """Names of the stages that are shown, by index, in data order."""
     busiest = sorted(range(len(run.stages)), key=lambda at: -run.stages[at].cpu_seconds)
-    return {
-        at: shorten(
-            f"{run.stages[at].position} {printable(run.stages[at].command, ascii_only)}", 18
-        )
-        for at in sorted(busiest[:MAX_STAGES])
-    }
+    return {at: _name(run.stages[at], ascii_only) for at in sorted(busiest[:MAX_STAGES])}
+
+
+def _name(stage: Stage, ascii_only: bool) -> str:
+    return shorten(f"{stage.position} {printable(stage.command, ascii_only)}", MAX_LABEL)
+
+
+def _marks(stretches: Sequence[Stretch], begin: float, step: float, columns: int, mark: str) -> str:
+    """A mark in each column in whose middle one of the stretches is, or that one is all in."""
+    out = [" "] * columns
+    for stretch in stretches:
+        first = min(columns - 1, int((stretch.start - begin) / step + 0.5 - ROUNDING))
+        last = max(first + 1, int((stretch.end - begin) / step + 0.5 + ROUNDING))
+        out[first:last] = mark * (min(last, columns) - first)
+    return "".join(out)
 
 
 def _per_column(timeline: Timeline, columns: int, seconds: Callable[[Point], float]) -> list[float]:

@@ -136,7 +136,7 @@ def create_history_api(
         except UserError as error:
             abort(503, description=str(error))
         described: RunWithTimelineJson = {
-            **describe_run(found.run, host, show_arguments),
+            **describe_run(found.run, host, show_arguments, timeline=found.timeline),
             "timeline": timeline_as_dict(found.timeline),
             "machine": machine_as_dict(host),
         }

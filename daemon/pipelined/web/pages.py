@@ -25,10 +25,10 @@ from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
 from pipelined.errors import UserError
 from pipelined.history.history import NoSuchRunError
-from pipelined.model.timeline import timeline_as_dict
 from pipelined.runs import STATES, Run, Stage
-from pipelined.web.diagram import diagram, figures
+from pipelined.web.diagram import figures
 from pipelined.web.history_api import find_run
+from pipelined.web.over_time import chart_data, numbered, phase_table, unmarked
 from pipelined.web.recorded_pages import (
     HISTORY_PARAMETERS,
     PIPELINES_PARAMETERS,
@@ -164,25 +164,20 @@ def _page(template: str, **values: Any) -> str:
 
 
 def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
-    run = found.run
+    run, timeline = found.run, found.timeline
+    script = Script.of_arguments(run) if show_arguments else None
+    listed = numbered(run, timeline, findings(run, host, script))
     return _page(
         "run.html",
         run=run,
         figures=figures(run),
         verdict=sentence(run),
-        findings=findings(run, host, Script.of_arguments(run) if show_arguments else None),
+        findings=listed,
+        unmarked=unmarked(timeline, listed),
+        phases=phase_table(run, timeline),
         rows=[_row(run, stage) for stage in run.stages],
         show_arguments=show_arguments,
-        data={
-            "live": run.live,
-            "start_timestamp_seconds": run.start,
-            "diagram": diagram(run),
-            "stages": [
-                {"command": stage.command, "position": stage.position} for stage in run.stages
-            ],
-            "timeline": timeline_as_dict(found.timeline),
-            "words": list(STATE_WORDS.items()),
-        },
+        data=chart_data(run, timeline, listed),
     )
 
 

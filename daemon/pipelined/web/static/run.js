@@ -1,52 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
- * The page of one run: its picture and its charts over time. While the run is live, the page is
+ * The page of one run: its picture and its chart over time. While the run is live, the page is
  * fetched again every 2 seconds, and its new parts replace the old ones.
  */
 
-import { Chart } from "./chart.js";
 import { localTimes, setText, timeOfDay } from "./dom.js";
+import { Lanes } from "./lanes.js";
 import { Picture, legend } from "./picture.js";
-import { cpu, levels, states, throughput } from "./timeline.js";
+import { tracks } from "./timeline.js";
 
 /** Milliseconds between fetches of a live run. */
 const REFRESH_EVERY = 2000;
 
 const status = document.getElementById("connection");
-const place = document.getElementById("charts");
 const picture = new Picture(document.getElementById("picture"), document.title);
-/** @type {Chart[]} */
-const charts = [];
+/** @type {Lanes | null} */
+let lanes = null;
 
 /** The data that the server put into the page for this script. @param {Document} page */
 const dataOf = (page) => JSON.parse(page.getElementById("data").textContent);
 
-function draw({ diagram, stages, timeline, words, start_timestamp_seconds: zero }) {
+function draw({ diagram, stages, timeline, words, marks, start_timestamp_seconds: zero }) {
   picture.update(diagram, null);
   legend(document.getElementById("legend"), [diagram]);
-  if (timeline.length === 0) return;
-  document.getElementById("no-points").hidden = true;
-  const contents = [
-    cpu(timeline, stages, zero),
-    throughput(timeline, stages, zero),
-    levels(timeline, zero),
-    ...stages.map((_, index) => states(timeline, stages, index, words, zero)),
-  ];
-  contents.forEach((content, index) => {
-    charts[index] ??= new Chart(place);
-    charts[index].update(content);
-  });
+  const points = timeline.filter((one) => one.end_timestamp_seconds > one.start_timestamp_seconds);
+  if (points.length === 0) return;
+  lanes ??= new Lanes(document.getElementById("lanes"));
+  lanes.update({ points, tracks: tracks(points, stages, words), marks, zero });
 }
 
 /** Replace what differs in a new page, unless it has the focus. @param {Document} page */
 function replaceParts(page) {
-  for (const id of ["summary", "findings", "stages"]) {
+  localTimes(page);
+  for (const id of ["summary", "findings", "phases", "stages"]) {
     const [old, now] = [document.getElementById(id), page.getElementById(id)];
-    if (!old.contains(document.activeElement) && old.innerText !== now.innerText) {
+    const details = now.querySelector("details");
+    if (details) details.open = old.querySelector("details")?.open ?? false;
+    if (!old.contains(document.activeElement) && !old.isEqualNode(now)) {
       old.replaceWith(document.adoptNode(now));
     }
   }
-  localTimes(document);
 }
 
 /** @type {Date | null} */

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/** The contents of the charts of a run, from its time line as the API returns it. */
-
-import { asCount, asPercent, asSpeed } from "./chart.js";
+/** What is drawn of a run over time: tracks of stacked bands, from its time line as the API has it. */
 
 /**
  * @typedef {{start_timestamp_seconds: number, end_timestamp_seconds: number,
@@ -9,164 +7,160 @@ import { asCount, asPercent, asSpeed } from "./chart.js";
  *            stages: Array<{state_seconds: Record<string, number>, read_bytes: number,
  *                           written_bytes: number}>}} Point
  * @typedef {{command: string, position: number}} Stage
- * @typedef {import("./chart.js").Content} Content
+ * @typedef {{word: string, fill: string}} Band `word` is written into it; `fill` as of SVG
+ * @typedef {{kind: string, name: string, stage: number | null, bands: Band[],
+ *            heights: (point: Point) => number[], top: number,
+ *            describe: (points: Point[]) => string}} Track
+ *   `stage` is the index of the track's stage; `heights` are of the bands, from the bottom up, of at
+ *   most `top` in all; `describe` is what happened in these points, in words
  */
 
-/** How many colours of lines there are. */
-const LINES = 8;
+/** States whose colour comes with a pattern, as in the bars; `lanes.js` draws the patterns. */
+export const PATTERNS = ["pipe_empty", "pipe_full"];
 
-/** The stages' names, with their index if a name occurs twice. @param {Stage[]} stages */
-function names(stages) {
-  const seen = new Map();
-  for (const { command } of stages) seen.set(command, (seen.get(command) ?? 0) + 1);
-  return stages.map(({ command }, index) =>
-    seen.get(command) > 1 ? `${command} (${index + 1})` : command,
-  );
+/** @param {number} value 0 to 1 */
+const asPercent = (value) => (value > 0 && value < 0.005 ? "<1 %" : `${Math.round(value * 100)} %`);
+
+/** @param {number} value bytes per second */
+function asSpeed(value) {
+  const units = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
+  const step = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(value || 1) / 3)));
+  const scaled = value / 1000 ** step;
+  return `${scaled >= 100 || step === 0 ? Math.round(scaled) : Math.round(scaled * 10) / 10} ${units[step]}`;
 }
+
+/** @param {number[]} values */
+const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /** @param {Point} point */
 const span = (point) => point.end_timestamp_seconds - point.start_timestamp_seconds;
 
+/** @param {Point[]} points */
+const length = (points) => sum(points.map(span));
+
+/** Seconds times stages on CPU. @param {Point} point */
+const stageSeconds = (point) => sum(Object.values(point.level_seconds).map((s, level) => s * level));
+
+/** The mean level of a point. @param {Point} point */
+export const levelOf = (point) => stageSeconds(point) / (span(point) || 1);
+
 /**
- * The times of points: the start of the first, then each one's end, in seconds from `zero`.
+ * How many stages were on CPU at once, on average, for the small chart of a live run.
  *
- * @param {Point[]} points @param {number} zero Unix time
+ * @param {Array<{time: number, level: number}>} marks each with the mean since the one before
+ * @param {number} zero when the chart's times are 0
+ * @returns {import("./chart.js").Content}
  */
-function times(points, zero) {
-  if (points.length === 0) return [];
+export function meanLevel(marks, zero) {
+  const points = marks.map((mark) => ({ time: mark.time - zero, value: mark.level }));
+  return { title: "Stages on CPU at once", points };
+}
+
+/**
+ * The tracks of a run: the level, each stage in the order of the data, the throughput.
+ *
+ * @param {Point[]} points @param {Stage[]} stages
+ * @param {Array<[string, string]>} words for the states
+ * @returns {Track[]}
+ */
+export function tracks(points, stages, words) {
+  const labels = names(stages);
   return [
-    points[0].start_timestamp_seconds - zero,
-    ...points.map((point) => point.end_timestamp_seconds - zero),
+    levels(points),
+    ...stages.map((_, index) => states(points, index, labels[index], words)),
+    throughput(points, labels),
   ];
 }
 
-/** One value for each of `times`: a step begins at the previous point. */
-function stepped(points, value) {
-  const values = points.map(value);
-  return values.length ? [values[0], ...values] : [];
+/** The stages' positions and names; several of one name and position are counted. */
+function names(stages) {
+  const alike = (one) => stages.filter((s) => s.position === one.position && s.command === one.command);
+  return stages.map((stage) => {
+    const group = alike(stage);
+    const place = group.length > 1 ? `, ${group.indexOf(stage) + 1} of ${group.length}` : "";
+    return `${stage.position} ${stage.command}${place}`;
+  });
 }
 
-/**
- * CPU of each stage: 100 % is one CPU.
- *
- * @param {Point[]} points @param {Stage[]} stages @param {number} zero
- * @returns {Content}
- */
-export function cpu(points, stages, zero) {
-  return perStage("CPU by stage", points, stages, zero, asPercent, (stage, point) =>
-    (stage.state_seconds.cpu ?? 0) / span(point),
-  );
-}
-
-/**
- * What each stage read or wrote per second, whichever is more.
- *
- * @param {Point[]} points @param {Stage[]} stages @param {number} zero
- * @returns {Content}
- */
-export function throughput(points, stages, zero) {
-  return perStage(
-    "Throughput by stage: read or written, whichever is more",
-    points,
-    stages,
-    zero,
-    asSpeed,
-    (stage, point) => Math.max(stage.read_bytes, stage.written_bytes) / span(point),
-  );
-}
-
-function perStage(title, points, stages, zero, format, value) {
-  const labels = names(stages);
+/** Shares of the time at each level, the highest at the bottom. */
+function levels(points) {
+  const all = Object.keys(points[0].level_seconds);
+  const share = (some, level) => sum(some.map((p) => p.level_seconds[level])) / (length(some) || 1);
+  const reached = all.filter((level) => points.some((p) => p.level_seconds[level] > 0)).reverse();
   return {
-    title,
-    times: times(points, zero),
-    format,
-    series: labels.map((name, index) => ({
-      name,
-      color: `--line-${index % LINES}`,
-      values: stepped(points, (point) =>
-        point.stages[index] ? value(point.stages[index], point) : null,
-      ),
-    })),
-  };
-}
-
-/**
- * How many stages were on CPU at once, as shares of the time.
- *
- * @param {Point[]} points @param {number} zero
- * @returns {Content}
- */
-export function levels(points, zero) {
-  const labels = Object.keys(points[0]?.level_seconds ?? {});
-  const reached = labels.filter((label) => points.some((point) => point.level_seconds[label] > 0));
-  return {
-    title: "Level: how many stages were on CPU at once",
-    times: times(points, zero),
-    format: asPercent,
-    stacked: true,
+    kind: "level",
+    name: "Stages on CPU at once",
+    stage: null,
+    bands: reached.map((level) => ({ word: level, fill: `var(--level-${all.indexOf(level)})` })),
+    heights: (point) => reached.map((level) => share([point], level)),
     top: 1,
-    series: reached.map((label) => ({
-      name: label,
-      color: `--level-${labels.indexOf(label)}`,
-      values: stepped(points, (point) => point.level_seconds[label] / span(point)),
-    })),
+    describe: (some) => {
+      const parts = reached.toReversed().map((level) => [level, share(some, level)]);
+      const shown = parts.filter(([, value]) => value >= 0.005);
+      const each = shown.map(([level, value]) => `${level}: ${asPercent(value)}`).join(", ");
+      const mean = sum(some.map(stageSeconds)) / (length(some) || 1);
+      return `${mean.toFixed(1)} on average${each ? ` (${each})` : ""}`;
+    },
   };
 }
 
-/**
- * Where one stage's time went; blank for the time that it was not alive.
- *
- * @param {Point[]} points @param {Stage[]} stages @param {number} index of the stage
- * @param {Array<[string, string]>} words for the states
- * @param {number} zero
- * @returns {Content}
- */
-export function states(points, stages, index, words, zero) {
-  const total = (point) =>
-    Math.max(span(point), sum(Object.values(point.stages[index]?.state_seconds ?? {})));
-  const seen = words.filter(([state]) =>
-    points.some((point) => point.stages[index]?.state_seconds[state] > 0),
-  );
+/** Shares of a stage's time in each state; blank for the time that it was not alive. */
+function states(points, index, name, words) {
+  const seconds = (point, state) => point.stages[index]?.state_seconds[state] ?? 0;
+  const whole = (point) => Math.max(span(point), sum(words.map(([state]) => seconds(point, state))));
+  const seen = words.filter(([state]) => points.some((point) => seconds(point, state) > 0));
   return {
-    title: `States of ${names(stages)[index]}`,
-    times: times(points, zero),
-    format: asPercent,
-    stacked: true,
+    kind: "stage",
+    name,
+    stage: index,
+    bands: seen.map(([state, word]) => ({
+      word,
+      fill: PATTERNS.includes(state) ? `url(#pattern-${state})` : `var(--state-${state})`,
+    })),
+    heights: (point) => seen.map(([state]) => seconds(point, state) / (whole(point) || 1)),
     top: 1,
-    height: 130,
-    series: seen.map(([state, word]) => ({
-      name: word,
-      color: `--state-${state}`,
-      values: stepped(
-        points,
-        (point) => (point.stages[index]?.state_seconds[state] ?? 0) / total(point),
-      ),
-    })),
+    describe: (some) => {
+      const total = sum(some.map(whole)) || 1;
+      const shares = seen
+        .map(([state, word]) => [word, sum(some.map((point) => seconds(point, state))) / total])
+        .filter(([, value]) => value >= 0.005)
+        .sort((a, b) => b[1] - a[1])
+        .map(([word, value]) => `${word} ${asPercent(value)}`);
+      if (shares.length === 0) return "not alive";
+      const bytes = (key) => sum(some.map((point) => point.stages[index]?.[key] ?? 0));
+      const flow = [["read_bytes", "reads"], ["written_bytes", "writes"]]
+        .filter(([key]) => bytes(key) > 0)
+        .map(([key, verb]) => `${verb} ${asSpeed(bytes(key) / (length(some) || 1))}`);
+      const cpus = sum(some.map((point) => seconds(point, "cpu"))) / (length(some) || 1);
+      const several = cpus > 1.05 ? [`${cpus.toFixed(1)} CPUs`] : [];
+      return [shares.join(", "), ...several, ...flow].join("; ");
+    },
   };
 }
 
-/**
- * How many stages were on CPU at once, on average, one number for each time.
- *
- * @param {Array<{time: number, level: number}>} marks @param {number} zero
- * @returns {Content}
- */
-export function meanLevel(marks, zero) {
+/** What each stage read or wrote per second, whichever is more, one on top of the other. */
+function throughput(points, labels) {
+  const moved = (some, index) =>
+    sum(some.map(({ stages }) => Math.max(stages[index]?.read_bytes ?? 0, stages[index]?.written_bytes ?? 0))) /
+    (length(some) || 1);
+  const heights = (point) => labels.map((_, index) => moved([point], index));
+  const top = Math.max(...points.map((point) => sum(heights(point))));
   return {
-    title: "Stages on CPU at once, on average",
-    times: marks.map((mark) => mark.time - zero),
-    format: asCount,
-    least: 1,
-    height: 120,
-    series: [{ name: "stages", color: "--line-0", values: marks.map((mark) => mark.level) }],
+    kind: "throughput",
+    name: "Throughput of the stages",
+    stage: null,
+    bands: labels.map((label, index) => ({
+      word: label.split(" ")[0],
+      fill: `var(--flow-${index % 2})`,
+    })),
+    heights,
+    top: top || 1,
+    describe: (some) => {
+      const each = labels.map((label, index) => [label, moved(some, index)]);
+      const [label, most] = each.reduce((a, b) => (b[1] > a[1] ? b : a));
+      const all = asSpeed(sum(each.map(([, value]) => value)));
+      const by = most > 0 ? `, most by ${label}: ${asSpeed(most)}` : "";
+      return `${all} in all${by} (top of the lane: ${asSpeed(top)})`;
+    },
   };
-}
-
-const sum = (values) => values.reduce((total, value) => total + value, 0);
-
-/** The mean level of a point. @param {Point} point */
-export function levelOf(point) {
-  const seconds = Object.values(point.level_seconds);
-  return sum(seconds.map((value, level) => value * level)) / (sum(seconds) || 1);
 }
