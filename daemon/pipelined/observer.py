@@ -236,6 +236,11 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             return self._model.live
 
+    def short_runs(self) -> Mapping[str, int]:
+        """How many short runs ended in the last minute, by signature (`model.short_runs`)."""
+        with self._lock:
+            return self._model.short_runs()
+
     def timeline(self, run_id: str) -> Timeline | None:
         """The time line of a live or recent run; None for others, and once it is forgotten."""
         with self._lock:

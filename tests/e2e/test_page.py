@@ -7,6 +7,7 @@ until the page shows what it expects.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from e2e.conftest import Daemon, StartDaemon, wait_until
-from pipelined.web.live_events import MAX_STREAMS
+from pipelined.runs import Run, Series
+from pipelined.web.live_events import MAX_STREAMS, MIN_AGE, Now
+from unit.invented import START, make_run, make_stage
+from unit.observed import HOST, FakeObserver
 
 Tool = Callable[[str], str]
 
@@ -125,11 +130,18 @@ def slow_awk(tool: Tool, start_job: StartJob) -> tuple[str, subprocess.Popen[byt
     return name(yes, awk, cat), start_job(f"{yes} | {awk} '{slow}' | {cat} > /dev/null")
 
 
-def card(page: Page, pipeline: str) -> Locator:
-    """The picture of a live run."""
-    return page.locator("article.run").filter(
-        has=page.get_by_role("link", name=pipeline, exact=True)
+def row(page: Page, pipeline: str) -> Locator:
+    """The row of a live run."""
+    return page.locator("article.run:not(.ended)").filter(
+        has=page.get_by_role("button", name=pipeline, exact=True)
     )
+
+
+def card(page: Page, pipeline: str) -> Locator:
+    """The row of a live run, opened."""
+    found = row(page, pipeline)
+    found.get_by_role("button", name=pipeline, exact=True).click()
+    return found
 
 
 def sorted_once(daemon: Daemon, tool: Tool, log_file: Path, times: int = 3) -> dict[str, Any]:
@@ -180,6 +192,7 @@ def test_parallel_branches_stand_one_above_the_other(
     yes, tee, wc, gzip = tool("yes"), tool("tee"), tool("wc"), tool("gzip")
     start_job(f"{yes} | {tee} >({gzip} > /dev/null) | {wc} -l")
     page = open_page(daemon.url)
+    page.get_by_role("button", name=Path(wc).name).click()
     column = page.locator(".column", has=page.get_by_text(Path(wc).name, exact=True))
     expect(column.locator(".head b")).to_have_text([Path(gzip).name, Path(wc).name])
 
@@ -188,9 +201,11 @@ def test_a_run_that_ends_moves_to_the_finished_ones(
     daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, subprocess.Popen[bytes]]
 ) -> None:
     page = open_page(daemon.url)
-    expect(card(page, slow_awk[0])).to_have_count(1)
+    expect(row(page, slow_awk[0])).to_have_count(1)
     end(slow_awk[1])
-    expect(card(page, slow_awk[0])).to_have_count(0)
+    ended = page.locator("article.ended", has=page.get_by_role("button", name=slow_awk[0]))
+    expect(ended.locator(".age")).to_have_text(re.compile(", ended$"))
+    expect(ended).to_have_count(0)
     expect(page.locator("#recent").get_by_role("link", name=slow_awk[0])).to_be_visible()
 
 
@@ -230,12 +245,13 @@ def test_page_top_runs_and_api_agree_on_nested_pipelines(
     job = start_job(f"{script} | {tee} {tmp_path}/log > /dev/null")
 
     # While the job lives, the live one stands under it, and the finished ones name it.
-    below = card(page, outer).locator("xpath=following-sibling::article[1]//h3")
-    expect(below).to_have_text(long)
+    below = row(page, outer).locator("xpath=following-sibling::article[1]//h3")
+    expect(below).to_have_text(f"{long} inside {outer}")
     # The tests may themselves be in a pipeline.
-    assert depth(card(page, long)) == depth(card(page, outer)) + 1
-    several = re.compile(rf"^[1-9]\d* × {re.escape(short)} inside {re.escape(outer)}$")
-    expect(page.locator("#recent th", has_text=several)).to_have_count(1)
+    assert depth(row(page, long)) == depth(row(page, outer)) + 1
+    page.locator("#short summary").click()
+    several = re.compile(rf"^[1-9]\d* × {re.escape(short)}$")
+    expect(page.locator("#short li", has_text=several)).to_have_count(1)
     around, *inner = wait_until(
         lambda: shown if "×" in (shown := top())[-1] else None, "several in one line"
     )
@@ -276,7 +292,8 @@ def test_page_top_runs_and_api_agree_on_nested_pipelines(
 def test_finished_runs_are_shown_with_their_findings(
     daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
 ) -> None:
-    run = sorted_once(daemon, tool, log_file)
+    run = sorted_once(daemon, tool, log_file, times=20)
+    assert run["wall_seconds"] >= MIN_AGE  # shorter ones are summed up
     line = open_page(daemon.url).locator(f'#recent tr[data-run="{run["id"]}"]')
     expect(line.get_by_role("link", name="barrier")).to_be_visible()
 
@@ -287,7 +304,7 @@ def test_if_nothing_runs_it_says_what_to_do(
     # Something always runs on a host, so the page gets an invented answer.
     page = open_page("about:blank")
     page.route("**/api/v1/events", lambda route: route.abort())
-    empty = '{"sweep_timestamp_seconds": 1, "live_runs": 0, "live": [], "recent": []}'
+    empty = Now(FakeObserver(), HOST).moment().text  # type: ignore[arg-type]
     page.route("**/api/v1/now", lambda route: route.fulfill(body=empty))
     page.goto(start_daemon().url)
     expect(page.get_by_text("No pipeline is running. Run one on this host")).to_be_visible()
@@ -303,6 +320,7 @@ def test_names_are_only_ever_text(
     hostile.symlink_to(os.path.realpath(shutil.which("yes") or ""))
     start_job(f"'{hostile}' | cat > /dev/null")
     page = open_page(daemon.url)
+    page.get_by_role("button", name=hostile.name).click()
     expect(page.locator(".box .head b").filter(has_text=hostile.name)).to_be_visible()
     assert page.locator("#ill").count() == 0
 
@@ -318,7 +336,7 @@ def test_one_page_too_many_polls(
     try:
         page = open_page(daemon.url)
         expect(page.get_by_role("status")).to_contain_text("Updated every 2 seconds")
-        expect(card(page, slow_awk[0])).to_have_count(1)
+        expect(row(page, slow_awk[0])).to_have_count(1)
     finally:
         for stream in streams:
             stream.close()
@@ -360,6 +378,284 @@ def test_it_stops_within_a_second_while_pages_are_open(
     assert "Traceback" not in daemon.log.read_text()
     page.close()
     complaints.clear()
+
+
+# -- now, with invented runs: many, and what they do is known
+
+
+#: Takes the place of the stream of events: a test sends them by calling `feed`.
+FEED = """
+window.EventSource = class extends EventTarget {
+  constructor() {
+    super();
+    window.feed = (text) => this.dispatchEvent(new MessageEvent("now", { data: text }));
+  }
+  close() {}
+};
+"""
+#: Counts the elements that are added to the list of live runs, and removed from it.
+COUNT_ELEMENTS = """() => {
+  window.changed = 0;
+  const isElement = (node) => node.nodeType === Node.ELEMENT_NODE;
+  new MutationObserver((records) => {
+    for (const { addedNodes, removedNodes } of records) {
+      window.changed += [...addedNodes, ...removedNodes].filter(isElement).length;
+    }
+  }).observe(document.getElementById("live"), { childList: true, subtree: true });
+}"""
+#: The seconds that the page's scripts, styles and layout have taken so far.
+WORK = ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration")
+SIX = "zcat|grep|awk|sort|uniq|tee"
+
+
+def invented(number: int, seconds: float = 10.0, pipeline: str = SIX, **given: Any) -> Run:
+    """A run, live for so many seconds. The later its stage, the longer it waits."""
+    commands = pipeline.split("|")
+    stages = []
+    for position, command in enumerate(commands, 1):
+        asleep = seconds * position / (len(commands) + 1)
+        moved = int(1e7 * (seconds - asleep))
+        times = {"cpu": seconds - asleep, "pipe_empty": asleep}
+        stages.append(make_stage(position, command, read_bytes=moved, written_bytes=moved, **times))
+    return make_run(stages, seconds, **{"id": f"run-{number}", "start": START + number} | given)
+
+
+def branching(number: int, seconds: float = 10.0) -> Run:
+    """A tee into two branches, which a join reads, and a cat that also reads what tee writes."""
+    series = Series("tee|(gzip,wc)|join|cat", False, "-")
+    run = invented(number, seconds, "tee|gzip|wc|join|cat", series=series)
+    return replace(run, edges=((0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (0, 4)))
+
+
+def within(run: Run, outer: Run) -> Run:
+    series = replace(run.series, nested=True)
+    return replace(run, series=series, parent=outer.id, parent_pipeline=outer.pipeline)
+
+
+def fifty(seconds: float) -> list[Run]:
+    return [invented(number, seconds - number / 100) for number in range(50)]
+
+
+Feed = Callable[..., None]
+
+
+@pytest.fixture
+def open_fed_page(daemon: Daemon, open_page: OpenPage) -> Callable[..., tuple[Page, Feed]]:
+    """Opens the live page. It shows what the second value, a function, is called with."""
+
+    def open_one(**options: Any) -> tuple[Page, Feed]:
+        page = open_page("about:blank", **options)
+        page.add_init_script(FEED)
+        page.route("**/api/v1/runs/*", lambda route: route.fulfill(json={"timeline": []}))
+        observer, times = FakeObserver(), itertools.count(1)
+        now = Now(observer, HOST, lambda: 4.0 * next(times))  # type: ignore[arg-type]
+        # Asked for if no event comes for a while.
+        page.route("**/api/v1/now", lambda route: route.fulfill(body=now.moment().text))
+        page.goto(daemon.url)
+
+        def feed(*runs: Run, short: dict[str, int] | None = None) -> None:
+            observer.seen, observer.short = list(runs), short or {}
+            observer.sweep_stats.last_time += 1
+            page.evaluate("text => window.feed(text)", now.moment().text)
+
+        return page, feed
+
+    return open_one
+
+
+OpenFedPage = Callable[..., tuple[Page, Feed]]
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("article.run .opener .name").all_text_contents()
+
+
+def tops(found: Locator) -> list[float]:
+    return [box["y"] for one in found.all() if (box := one.bounding_box())]
+
+
+def test_fifty_live_pipelines_are_a_line_each(open_fed_page: OpenFedPage) -> None:
+    page, feed = open_fed_page(viewport={"width": 1400, "height": 900})
+    feed(*fifty(60.0))
+    lines = page.locator("article.run > .line")
+    expect(lines).to_have_count(50)
+    heights = [box["height"] for line in lines.all() if (box := line.bounding_box())]
+    assert max(heights) < 60
+    first = page.locator("article.run").first
+    expect(first.locator(".age")).to_have_text("60.0 s")
+    expect(first.locator(".held")).to_have_text(re.compile("^zcat .*"))
+    expect(first.locator(".stage .command")).to_have_text(SIX.split("|"))
+    bar = first.get_by_role("img").first
+    assert bar.get_attribute("aria-label") == "zcat: on CPU 86 %, pipe empty 14 %"
+
+
+def test_an_update_of_fifty_pipelines_changes_what_is_there(open_fed_page: OpenFedPage) -> None:
+    page, feed = open_fed_page(viewport={"width": 1400, "height": 900})
+    feed(*fifty(60.0))
+    feed(*fifty(60.5))
+    opened = page.locator("article.run").nth(20)
+    opened.get_by_role("button", name=SIX).click()
+    expect(opened.locator(".box")).to_have_count(6)
+    page.mouse.wheel(0, 600)
+    feed(*fifty(61.0))
+    page.evaluate(COUNT_ELEMENTS)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def worked() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return sum(one["value"] for one in metrics if one["name"] in WORK)
+
+    scrolled, began, updates = page.evaluate("scrollY"), worked(), 20
+    assert scrolled > 0
+    for update in range(updates):
+        feed(*fifty(61.5 + update / 2))
+    took = (worked() - began) / updates
+    expect(page.locator("article.run .age").first).to_have_text("71.0 s")
+    assert page.evaluate("changed") == 0
+    assert page.evaluate("scrollY") == scrolled
+    expect(opened.locator(".box").first).to_be_visible()
+    # They could come twice a second and leave most of a CPU to others.
+    assert took < 0.1, f"{took * 1e3:.1f} ms of scripts, styles and layout per update"
+
+
+def test_longest_first_and_nested_below_what_encloses_them(open_fed_page: OpenFedPage) -> None:
+    page, feed = open_fed_page()
+    job, old = invented(2, 50, "job.sh|tee"), invented(1, 60, "yes|cat")
+    feed(invented(4, 20, "seq|wc"), within(invented(3, 30, "zcat|sort"), job), job, old)
+    assert names(page) == ["yes|cat", "job.sh|tee", "zcat|sort", "seq|wc"]
+    nested = page.locator("article.run").nth(2)
+    assert nested.get_attribute("data-depth") == "1"
+    expect(nested.locator("h3")).to_have_text("zcat|sort inside job.sh|tee")
+
+
+def test_what_is_in_view_stays_where_it_is_when_runs_begin_and_end(
+    open_fed_page: OpenFedPage,
+) -> None:
+    page, feed = open_fed_page(viewport={"width": 1400, "height": 700})
+    runs = fifty(60.0)
+    feed(*runs)
+    page.mouse.wheel(0, 1200)
+    seen = page.locator('[data-run="run-35"]')
+    expect(seen).to_be_in_viewport()
+    page.wait_for_function("() => new Promise((done) => requestAnimationFrame(() => done(true)))")
+    (before,) = tops(seen)
+    feed(*runs, within(invented(60, 5.0, "seq|sort"), runs[2]), invented(61, 5.0, "yes|cat"))
+    assert names(page)[3] == "seq|sort"
+    assert names(page)[-1] == "yes|cat"
+    assert tops(seen) == [pytest.approx(before, abs=1)]
+    # Rows that ended leave later, above it and below it.
+    feed(*runs[5:40])
+    expect(page.locator("article.ended")).to_have_count(17)
+    assert tops(seen) == [pytest.approx(before, abs=1)]
+    expect(page.locator("article.ended")).to_have_count(0)
+    assert tops(seen) == [pytest.approx(before, abs=1)]
+
+
+def test_a_row_that_ended_stays_while_it_is_open_or_under_the_pointer(
+    open_fed_page: OpenFedPage,
+) -> None:
+    page, feed = open_fed_page()
+    one, two, three = (invented(number, 9, f"{name}|wc") for number, name in enumerate("abc"))
+    feed(one, two, three)
+    card(page, "a|wc")
+    page.locator("article.run").nth(1).hover()
+    places = tops(page.locator("article.run"))
+    feed(three)
+    page.wait_for_timeout(6_500)
+    assert tops(page.locator("article.run")) == places
+    page.mouse.move(0, 0)
+    expect(page.locator("article.run")).to_have_count(2)
+    assert names(page) == ["a|wc", "c|wc"]
+    page.get_by_role("button", name="a|wc").click()
+    page.evaluate("document.activeElement.blur()")
+    page.mouse.move(0, 0)
+    expect(page.locator("article.run")).to_have_count(1)
+
+
+def test_the_keyboard_opens_a_row_and_stays_on_it(open_fed_page: OpenFedPage) -> None:
+    page, feed = open_fed_page()
+    feed(*fifty(60.0))
+    button = page.get_by_role("button", name=SIX).nth(3)
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(button).to_have_attribute("aria-expanded", "true")
+    opened = page.locator(f"#{button.get_attribute('aria-controls')}")
+    expect(opened.get_by_role("link", name=SIX)).to_be_visible()
+    feed(*fifty(61.0))
+    expect(button).to_be_focused()
+    expect(opened).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    expect(opened).to_be_hidden()
+
+
+def test_short_runs_are_one_line_that_opens(open_fed_page: OpenFedPage) -> None:
+    page, feed = open_fed_page()
+    feed(short={"script|tr": 300, "seq|sort": 12})
+    line = page.locator("#short summary")
+    text = (
+        "In the last minute 312 runs of less than 1 s, of 2 pipelines; most often script|tr (300)."
+    )
+    expect(line).to_have_text(text)
+    line.click()
+    feed(short={"script|tr": 301, "seq|sort": 12})
+    expect(page.locator("#short li")).to_have_text(["301 × script|tr", "12 × seq|sort"])
+    link = page.get_by_role("link", name="script|tr")
+    assert link.get_attribute("href") == "/history?pipeline=script%7Ctr"
+    feed()
+    expect(line).to_be_hidden()
+
+
+WIDTHS = (360, 700, 1400, 2560)
+#: The labels of pipes that cover the edge of a box, or another label.
+COVERED = """() => {
+  const rects = (selector) =>
+    [...document.querySelectorAll(selector)].map((one) => [one, one.getBoundingClientRect()]);
+  const meet = (a, b) =>
+    a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const labels = rects(".pipe-state, .pipe-speed").filter(([one]) => one.textContent.trim());
+  return labels.flatMap(([label, at]) =>
+    [...rects(".box"), ...labels.filter(([other]) => other !== label)]
+      .filter(([, other]) => meet(at, other))
+      .map(([other]) => `${label.textContent} on ${other.textContent}`));
+}"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_labels_of_pipes_cover_no_box_and_nothing_scrolls_sideways(
+    open_fed_page: OpenFedPage, width: int
+) -> None:
+    page, feed = open_fed_page(viewport={"width": width, "height": 900})
+    long = "|".join(f"{number:02}-{'x' * 12}" for number in range(12))
+    runs = [invented(1), branching(2), invented(3, pipeline=long), invented(4, pipeline="yes|cat")]
+    assert len(long) > 190
+    feed(*runs)
+    for button in page.locator(".opener").all():
+        button.click()
+    feed(*runs)
+    expect(page.locator(".box")).to_have_count(6 + 5 + 12 + 2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(COVERED) == []
+
+
+def test_stages_stand_side_by_side_as_long_as_they_fit_then_on_the_next_line(
+    open_fed_page: OpenFedPage,
+) -> None:
+    page, feed = open_fed_page(viewport={"width": 1400, "height": 900})
+    feed(invented(1))
+    boxes = card(page, SIX).locator(".box")
+    expect(boxes).to_have_count(6)
+    assert len(set(tops(boxes))) == 1
+    page.set_viewport_size({"width": 800, "height": 900})
+    page.wait_for_function("() => document.querySelector('.picture').matches('.wraps')")
+    lines = tops(boxes)
+    assert lines == sorted(lines)
+    assert len(set(lines)) == 2
+    places = [box["x"] for one in boxes.all() if (box := one.bounding_box())]
+    first = lines.count(lines[0])
+    assert places[:first] == sorted(places[:first])
+    assert places[first:] == places[: 6 - first]
 
 
 # -- the history, a run, two runs
@@ -656,6 +952,7 @@ def settled(page: Page, url: str) -> None:
     """Go there, and wait until what a script draws is drawn."""
     page.goto(url)
     if url.endswith("/"):
+        page.locator(".opener").first.click()
         expect(page.locator(".box").first).to_be_visible()
     if "/run/" in url:
         expect(page.locator(".lane path").first).to_be_visible()
@@ -735,15 +1032,16 @@ def test_the_keyboard_reaches_everything(
     daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
 ) -> None:
     page = open_page(daemon.url)
-    expect(card(page, slow_awk[0])).to_have_count(1)
+    expect(row(page, slow_awk[0])).to_have_count(1)
+    first = page.locator(".opener .name").first.text_content()
     reached = []
-    for _ in range(6):
+    for _ in range(7):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.textContent"))
         shown = page.evaluate("getComputedStyle(document.activeElement).outlineStyle !== 'none'")
         assert shown, reached
     assert reached[:3] == ["Skip to the content", "pipelined", "Now"]
-    assert reached[3:6] == ["History", "Pipelines", "Findings"]
+    assert reached[3:] == ["History", "Pipelines", "Findings", first]
 
 
 def test_the_first_link_skips_to_the_content(daemon: Daemon, open_page: OpenPage) -> None:

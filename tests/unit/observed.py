@@ -84,6 +84,8 @@ class FakeObserver:
         self.events_missed: dict[str, int] = {}
         self.not_ready: str | None = None
         self.use = SeriesUse(9_500, 42, 0, 0.0)
+        self.short: dict[str, int] = {}
+        """Short runs of the last minute, by signature."""
         self._totals_to_come = dict(totals or {})
         self._totals: dict[Series, Any] = {}
 
@@ -131,6 +133,9 @@ class FakeObserver:
     def totals(self) -> dict[Series, Any]:
         self.totals_taken += 1
         return self._totals
+
+    def short_runs(self) -> dict[str, int]:
+        return self.short
 
     def series_use(self) -> SeriesUse:
         return self.use

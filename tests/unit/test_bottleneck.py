@@ -10,7 +10,7 @@ import pytest
 
 from pipelined.analysis.bottleneck import bottleneck, share
 from pipelined.analysis.readahead_words import stalls
-from pipelined.analysis.sentence import brief, sentence, stage_label
+from pipelined.analysis.sentence import beginning, brief, sentence, stage_label
 from pipelined.runs import PipeEnd, Run, Stage
 from pipelined.wording import duration, percent
 from unit import invented
@@ -370,6 +370,25 @@ def test_a_loop_of_pipes_does_not_hang() -> None:
     )
     found = bottleneck(run)
     assert found is not None and found.command == "bash"
+
+
+def test_the_beginning_of_a_verdict_is_its_first_clause_without_the_span(slow_awk: Run) -> None:
+    live = replace(slow_awk, end=None)
+    for run in (slow_awk, live):
+        assert beginning(sentence(run)) == "awk is the bottleneck: on CPU 97 %"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "first"),
+    [
+        ("sort is the bottleneck: on 1.2 CPUs over the run so far.", "on 1.2 CPUs"),
+        ("No single bottleneck: the stages take turns; asleep on pipes: a 9 %.", "take turns"),
+        ("Balanced: no stage waits for more than 3 % of the run; on CPU: a 9 %.", "than 3 %"),
+        ("Idle: none is on CPU for more than 2 % of the run, and no stage waits.", "than 2 %"),
+    ],
+)
+def test_the_beginning_of_a_verdict_ends_with_a_clause(verdict: str, first: str) -> None:
+    assert beginning(verdict).endswith(first)
 
 
 def test_the_brief_names_stage_and_reason(slow_awk: Run) -> None:

@@ -21,6 +21,7 @@ from pipelined.web.live_events import (
     HEARTBEAT,
     MAX_LIVE,
     MAX_RECENT,
+    MAX_SHORT,
     MAX_STREAMS,
     MIN_AGE,
     PACE,
@@ -149,12 +150,14 @@ def test_a_run_that_has_just_begun_is_not_drawn_yet(now: Now, observer: FakeObse
     assert shown(now)["live"] == []
 
 
-def test_there_are_only_so_many_diagrams_but_all_runs_are_counted(
+def test_only_so_many_are_drawn_those_that_are_live_for_longest_but_all_are_counted(
     now: Now, observer: FakeObserver
 ) -> None:
     observer.seen = [run(number) for number in range(MAX_LIVE + 5, 0, -1)]
     moment = shown(now)
-    assert (len(moment["live"]), moment["live_runs"]) == (MAX_LIVE, MAX_LIVE + 5)
+    drawn = [found["id"] for found in moment["live"]]
+    assert drawn == [f"run-{number}" for number in range(1, MAX_LIVE + 1)]
+    assert moment["live_runs"] == MAX_LIVE + 5
 
 
 def test_a_run_keeps_its_place_when_another_begins(now: Now, observer: FakeObserver) -> None:
@@ -178,6 +181,87 @@ def test_a_run_that_has_just_ended_gets_its_final_figures(
     ended = observer.seen[1]
     observer.seen[1] = replace(ended, surroundings=Surroundings(1.5, None))
     assert shown(now)["recent"][0]["surroundings"]["others_cores_used"] == 1.5
+
+
+def test_a_finished_run_stays_when_the_daemon_has_forgotten_it_for_later_ones(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    assert [found["id"] for found in shown(now)["recent"]] == ["run-2", "run-1"]
+    clock.now += PACE
+    observer.seen = [run(4, live=False)]
+    assert [found["id"] for found in shown(now)["recent"]] == ["run-4", "run-2", "run-1"]
+
+
+def test_a_run_that_goes_on_after_all_is_not_among_the_finished_ones(
+    now: Now, observer: FakeObserver, clock: Clock
+) -> None:
+    now.moment()
+    clock.now += PACE
+    observer.seen = [run(2, "yes|head|wc")]
+    moment = shown(now)
+    assert [found["id"] for found in moment["live"]] == ["run-2"]
+    assert [found["id"] for found in moment["recent"]] == ["run-1"]
+
+
+def test_a_line_has_its_age_and_the_beginning_of_its_verdict(now: Now) -> None:
+    found = shown(now)["live"][0]
+    assert found["age"] == "10.0 s"
+    assert found["short_verdict"] == "Idle: no stage is on CPU for more than 2 %"
+
+
+# -- short runs
+
+
+def test_a_short_run_is_no_line(now: Now, observer: FakeObserver) -> None:
+    observer.seen = [replace(run(1, live=False), wall_seconds=MIN_AGE / 2)]
+    assert shown(now)["recent"] == []
+
+
+def test_short_runs_are_summed_up(now: Now, observer: FakeObserver) -> None:
+    observer.short = {"seq|sort": 3, "script|tr": 1_200}
+    assert shown(now)["short"] == {
+        "seconds": 60.0,
+        "runs": 1_203,
+        "sentence": "In the last minute 1,203 runs of less than 1 s, of 2 pipelines;"
+        " most often script|tr (1,200).",
+        "pipelines": [
+            {"pipeline": "script|tr", "runs": 1_200},
+            {"pipeline": "seq|sort", "runs": 3},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("counted", "sentence"),
+    [
+        ({}, ""),
+        ({"seq|sort": 1}, "In the last minute 1 run of less than 1 s: seq|sort."),
+        ({"seq|sort": 7}, "In the last minute 7 runs of less than 1 s: seq|sort."),
+    ],
+)
+def test_no_short_run_one_and_several_of_one_pipeline(
+    now: Now, observer: FakeObserver, counted: dict[str, int], sentence: str
+) -> None:
+    observer.short = counted
+    assert shown(now)["short"]["sentence"] == sentence
+
+
+def test_only_so_many_pipelines_of_short_runs_are_named(now: Now, observer: FakeObserver) -> None:
+    observer.short = {f"a{number}|b": number for number in range(1, MAX_SHORT + 5)}
+    short = shown(now)["short"]
+    assert len(short["pipelines"]) == MAX_SHORT
+    assert short["runs"] == sum(observer.short.values())
+
+
+def test_another_short_run_is_an_event(now: Now, observer: FakeObserver, clock: Clock) -> None:
+    observer.seen, observer.short = [], {"seq|sort": 1}
+    stream = _stream(now, Stop(clock, 3), clock)
+    next(stream)
+    observer.short = {"seq|sort": 2}
+    assert json.loads(next(stream).split(b"data: ")[1])["short"]["runs"] == 2
+
+
+# -- nested runs
 
 
 def nested(number: int, outer: Run, pipeline: str = "seq|sort", *, live: bool = False) -> Run:

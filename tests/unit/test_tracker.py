@@ -311,6 +311,16 @@ def test_a_run_is_finished_though_threads_of_a_stage_that_retired_live() -> None
     assert totals.runs == 1
 
 
+def test_short_runs_are_counted_however_many_runs_are_kept() -> None:
+    watched = model(recent_runs=1)
+    none = (0,) * (len(LEVELS) - 1)
+    for at in (200, 201, 202):
+        brief = PipelineRecord((ns(0.1), *none), (0, *none), ns(at))
+        watched.update([replace(group(end=at + 0.1), root=at, clock=brief)], at + 0.5)
+    watched.update([replace(group(end=210), root=9)], 210.5)
+    assert watched.short_runs() == {"cat|wc": 3}
+
+
 def test_a_conversation_is_in_no_list_but_its_own_until_it_ends() -> None:
     finished: list[Finished] = []
     watched = model(on_finished=finished.append)

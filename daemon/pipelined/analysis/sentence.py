@@ -7,6 +7,7 @@ not their order. docs/REPORT.md explains it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from pipelined.analysis.bottleneck import (
@@ -25,7 +26,7 @@ from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
 from pipelined.wording import STATE_WORDS, duration, listing, percent
 
-__all__ = ["brief", "partial_figures", "sentence", "stage_label"]
+__all__ = ["beginning", "brief", "partial_figures", "sentence", "stage_label"]
 
 #: A sentence names at most this many waiting stages.
 NAMED = 3
@@ -95,6 +96,16 @@ def sentence(run: Run) -> str:
             " hooks were attached."
         )
     return text
+
+
+def beginning(verdict: str) -> str:
+    """The first clause of a verdict, for lists, where each share is of the run.
+
+    >>> beginning("awk is the bottleneck: on CPU 97 % of the run so far; cat waits for it 61 %.")
+    'awk is the bottleneck: on CPU 97 %'
+    """
+    first = re.split(r"(?:[;.]|, and)(?: |$)", verdict, maxsplit=1)[0]
+    return re.sub(r" (?:of|over) the run(?: so far)?", "", first)
 
 
 def partial_figures(run: Run) -> list[str]:

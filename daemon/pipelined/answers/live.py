@@ -18,6 +18,8 @@ __all__ = [
     "PipeJson",
     "PipeStateJson",
     "RecentRunJson",
+    "ShortPipelineJson",
+    "ShortRunsJson",
 ]
 
 
@@ -114,10 +116,36 @@ class RecentRunJson(RunFiguresJson, AnalysisJson):
 class LiveRunJson(RecentRunJson):
     """A live run, as the live page draws it."""
 
+    age: str
+    """`wall_seconds` as text."""
+    short_verdict: str
+    """The first clause of `verdict`."""
     now: DiagramJson
     """About the last second."""
     whole: DiagramJson
     """The run so far."""
+
+
+class ShortPipelineJson(TypedDict):
+    """A pipeline with short runs."""
+
+    pipeline: str
+    """Signature; `(other)` for those beyond the first 500 in 5 s."""
+    runs: Count
+    """How many ended."""
+
+
+class ShortRunsJson(TypedDict):
+    """Runs that were too short to be listed."""
+
+    seconds: Seconds
+    """The time that is covered: those that ended in the last minute, to within 5 s."""
+    runs: Count
+    """Runs of less than 1 s, nested ones included."""
+    sentence: str
+    """That as text; empty if there are none."""
+    pipelines: list[ShortPipelineJson]
+    """At most 20 that had most of them."""
 
 
 class NowJson(TypedDict):
@@ -128,7 +156,9 @@ class NowJson(TypedDict):
     """When the figures were updated."""
     live_runs: Count
     """Live runs of at least 1 s, nested ones included."""
-    live: list[LiveRunJson]
-    """The 20 of them that started first, the longest running first."""
     recent: list[RecentRunJson]
-    """The runs that ended last, latest first, in at most 20 lines."""
+    """The runs of at least 1 s that ended last, latest first, in at most 20 lines."""
+    short: ShortRunsJson
+    """Shorter runs that ended."""
+    live: list[LiveRunJson]
+    """The 60 of them that started first, the longest running first."""

@@ -33,6 +33,7 @@ from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.enclosing import Enclosing, around
 from pipelined.model.flow import flows
 from pipelined.model.ledger import Ledger
+from pipelined.model.short_runs import ShortRuns
 from pipelined.model.signature import Order, arrange
 from pipelined.model.started import Started
 from pipelined.model.sums import (
@@ -251,6 +252,7 @@ class Model:
         self._conversations: list[Group] = []
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
         self._started: Started[_Sighting] = Started()
+        self._short = ShortRuns()
 
     def hooks_attached(
         self, now: float, tiers: Collection[str], *, exec_failures: bool, pipe_bytes: bool
@@ -359,6 +361,10 @@ class Model:
                 return self._timeline(sighting, sighting.track)
         return None
 
+    def short_runs(self) -> Mapping[str, int]:
+        """How many runs of less than `SHORT` ended in the last minute, by signature."""
+        return self._short.counted(self._now)
+
     def totals(self) -> dict[Series, Totals]:
         """Everything counted so far, by series."""
         return {series: self._totals(sums) for series, sums in self._ledger.accounts()}
@@ -409,6 +415,7 @@ class Model:
             old.track, old.forgotten = None, True
         sums.runs += 1
         wall = NS * sum(_clock(group))
+        self._short.add(sighting.series.pipeline, wall, self._now)
         if own:
             sums.last_run_seconds = wall
             sums.last_run_end = NS * sighting.end_ns + self._unix

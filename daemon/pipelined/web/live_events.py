@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,15 @@ from flask import Blueprint, Response, request
 from werkzeug.exceptions import ServiceUnavailable
 
 from pipelined.analysis.machine import Host
+from pipelined.analysis.sentence import beginning
 from pipelined.http_port.server import STOPPING
 from pipelined.model.difference import difference
+from pipelined.model.short_runs import SHORT, WINDOW
 from pipelined.nesting import Line, first_lines, in_order, nested_lines
 from pipelined.runs import Run
 from pipelined.schema import describe_run
 from pipelined.web.diagram import diagram, figures
+from pipelined.wording import duration
 
 if TYPE_CHECKING:
     from pipelined.observer import Observer
@@ -33,10 +36,14 @@ __all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "Moment", "Now", "create_eve
 #: Streams at once. Each holds a thread of the server.
 MAX_STREAMS = 8
 #: Lines in one event: live runs as diagrams, finished ones as figures.
-MAX_LIVE = 20
+MAX_LIVE = 60
 MAX_RECENT = 20
+#: Pipelines of short runs that are named in one event.
+MAX_SHORT = 20
+#: Finished runs that are kept for the lines, so that short ones do not push them out.
+_KEPT = 100
 #: Younger runs are not drawn: they would disappear before anybody could read them (seconds).
-MIN_AGE = 1.0
+MIN_AGE = SHORT
 #: Seconds from one event to the next, and from the last event to a heartbeat.
 PACE = 1.0
 HEARTBEAT = 5.0
@@ -54,8 +61,8 @@ class Moment:
 
     live: bool
     """At least one run was drawn."""
-    recent: tuple[tuple[str, int, int], ...]
-    """The lines of finished runs in it: id, runs and depth."""
+    finished: tuple[object, ...]
+    """What it says of finished runs, in short: differs from the last moment's if that is new."""
     text: str
     """All of it as JSON, in one line."""
 
@@ -74,6 +81,7 @@ class Now:
         self._taken = float("-inf")
         self._until = float("-inf")
         self._before: Mapping[str, Run] = {}
+        self._finished: Sequence[Run] = ()
         self._described: Mapping[str, tuple[Run, dict[str, Any]]] = {}
 
     def moment(self) -> Moment:
@@ -92,21 +100,26 @@ class Now:
     def _compute(self) -> Moment:
         self._observer.sweep()
         runs = self._observer.runs()
-        live, ended = in_order(runs)
+        live, ended = in_order(_with_kept(self._finished, runs))
         live = [run for run in live if run.wall_seconds >= MIN_AGE]
-        recent = nested_lines(first_lines(ended, MAX_RECENT))
-        shown = nested_lines(live[:MAX_LIVE])
+        self._finished = [run for run in ended if run.wall_seconds >= MIN_AGE][:_KEPT]
+        recent = nested_lines(first_lines(self._finished, MAX_RECENT))
+        shown = nested_lines(live)[:MAX_LIVE]
+        short = _short_runs(self._observer.short_runs())
         # A finished run is the same object each time: its figures are computed once.
         self._described = {line.run.id: self._once(line.run) for line in recent}
         shown_now = {
             "sweep_timestamp_seconds": self._observer.sweep_stats.last_time,
             "live_runs": len(live),
-            "live": [{**self._diagrams(line.run), **_place(line)} for line in shown],
             "recent": [{**self._described[line.run.id][1], **_place(line)} for line in recent],
+            "short": short,
         }
+        # One at a time: as objects all diagrams together would take ten times the memory.
+        rows = ", ".join(json.dumps({**self._diagrams(line.run), **_place(line)}) for line in shown)
         self._before = {line.run.id: line.run for line in shown}
         lines = tuple((line.run.id, line.runs, line.depth) for line in recent)
-        return Moment(bool(shown), lines, json.dumps(shown_now))
+        text = f'{json.dumps(shown_now)[:-1]}, "live": [{rows}]}}'
+        return Moment(bool(shown), (*lines, short["sentence"]), text)
 
     def _once(self, run: Run) -> tuple[Run, dict[str, Any]]:
         known = self._described.get(run.id)
@@ -121,11 +134,38 @@ class Now:
     def _diagrams(self, run: Run) -> dict[str, Any]:
         before = self._before.get(run.id)
         lately = difference(run, before) if before else None
+        described = self._describe(run)
         return {
-            **self._describe(run),
+            **described,
+            "age": duration(run.wall_seconds),
+            "short_verdict": beginning(described["verdict"]),
             "now": diagram(lately or run, run),
             "whole": diagram(run),
         }
+
+
+def _with_kept(kept: Iterable[Run], runs: Iterable[Run]) -> Iterable[Run]:
+    """`runs`, and those that were `kept` and are no longer among them."""
+    return {run.id: run for run in (*kept, *runs)}.values()
+
+
+def _short_runs(counted: Mapping[str, int]) -> dict[str, Any]:
+    """The line that sums up short runs, and the pipelines that had most of them."""
+    most = sorted(counted.items(), key=lambda entry: (-entry[1], entry[0]))[:MAX_SHORT]
+    runs = sum(counted.values())
+    return {
+        "seconds": WINDOW,
+        "runs": runs,
+        "sentence": _short_sentence(runs, len(counted), *most[0]) if most else "",
+        "pipelines": [{"pipeline": pipeline, "runs": count} for pipeline, count in most],
+    }
+
+
+def _short_sentence(runs: int, pipelines: int, most_often: str, times: int) -> str:
+    text = f"In the last minute {runs:,} {'run' if runs == 1 else 'runs'} of less than 1 s"
+    if pipelines == 1:
+        return f"{text}: {most_often}."
+    return f"{text}, of {pipelines:,} pipelines; most often {most_often} ({times:,})."
 
 
 def _place(line: Line[Run]) -> dict[str, int]:
@@ -165,15 +205,15 @@ def _stream(
     now: Now, stopping: threading.Event, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[bytes]:
     """An event whenever something is new, and a heartbeat if nothing was for a while."""
-    sent: tuple[tuple[str, int, int], ...] | None = None
+    sent: tuple[object, ...] | None = None
     seen: Moment | None = None
     last = clock()
     while not stopping.is_set():
         moment = now.moment()
         # If computing a moment takes long, there is not a new one every time.
-        if moment is not seen and (moment.live or moment.recent != sent):
+        if moment is not seen and (moment.live or moment.finished != sent):
             # After live runs there is one more event, which shows that the last one has ended.
-            sent = None if moment.live else moment.recent
+            sent = None if moment.live else moment.finished
             last = clock()
             yield f"event: now\ndata: {moment.text}\n\n".encode()
         elif clock() - last >= HEARTBEAT:

@@ -47,6 +47,17 @@ export function setText(where, text) {
 }
 
 /**
+ * Set an attribute if it has changed.
+ *
+ * @param {Element} where
+ * @param {string} name
+ * @param {string} value
+ */
+export function setAttribute(where, name, value) {
+  if (where.getAttribute(name) !== value) where.setAttribute(name, value);
+}
+
+/**
  * The local time of day, `12:03:04`.
  *
  * @param {Date} when

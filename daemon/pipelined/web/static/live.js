@@ -1,125 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-/** The live page: pictures of the runs that are live, and a list of those that finished lately. */
+/**
+ * The live page: a list of the runs that are live, and of those that finished lately. An update
+ * changes the rows that are there. They are in the order of the daemon's list, which begins with the
+ * run that has been live for longest, so that a new run moves only what is nested after it.
+ */
 
-import { Chart } from "./chart.js";
+import { legend } from "./bar.js";
 import { Connection } from "./connection.js";
-import { dayAndTime, element, setText } from "./dom.js";
-import { showFindingsInShort, showFindings } from "./findings.js";
-import { Picture, legend } from "./picture.js";
-import { levelOf, meanLevel } from "./timeline.js";
+import { dayAndTime, element, setAttribute, setText } from "./dom.js";
+import { showFindingsInShort } from "./findings.js";
+import { Row, depth, inside, linkTo } from "./row.js";
 
-/** Seconds that the chart of a live run shows. */
-const CHART_SECONDS = 300;
+/** Milliseconds for which a row stays after its run has ended, and at most, if the pointer is over
+ * the list: nothing should move under it. A row that is opened or has the focus stays. */
+const STAYS = 5000;
+const STAYS_UNDER_POINTER = 60000;
 
 const page = {
   status: document.getElementById("connection"),
   live: document.getElementById("live"),
+  heads: document.getElementById("heads"),
   more: document.getElementById("more"),
   empty: document.getElementById("empty"),
   legend: document.getElementById("legend"),
+  short: document.getElementById("short"),
   recent: document.getElementById("recent"),
   noRecent: document.getElementById("no-recent"),
 };
 
-/** @type {Map<string, Card>} */
-const cards = new Map();
-
-/** One live run. */
-class Card {
-  root;
-  #figures = element("p.figures");
-  #verdict = element("p.verdict");
-  #findings = element("ul.findings");
-  #picture;
-  #chart;
-  /** @type {Array<{time: number, level: number}>} */ #marks = [];
-  #id;
-
-  constructor(run) {
-    this.#id = run.id;
-    const place = element("div");
-    this.root = element("article.run", { "data-run": run.id }, element("h3", {}, linkTo(run)));
-    this.root.append(this.#figures, this.#verdict, place, this.#findings);
-    this.#picture = new Picture(place, run.pipeline);
-    this.#chart = new Chart(this.root);
-    this.#loadPast();
-  }
-
-  /** Fetch the levels from before the page was opened. */
-  async #loadPast() {
-    const answer = await fetch(`/api/v1/runs/${encodeURIComponent(this.#id)}`).catch(() => null);
-    if (!answer?.ok) return;
-    const { timeline } = await answer.json();
-    const first = this.#marks[0]?.time ?? Infinity;
-    const before = timeline
-      .filter((point) => point.end_timestamp_seconds < first)
-      .map((point) => ({ time: point.end_timestamp_seconds, level: levelOf(point) }));
-    this.#marks.unshift(...before);
-    this.#draw();
-  }
-
-  update(run, time) {
-    const about = [...run.figures, run.unit === "-" ? "" : run.unit];
-    if (run.nested) about.push(inside(run));
-    this.root.dataset.depth = depth(run);
-    setText(this.#figures, about.filter(Boolean).join(" · "));
-    setText(this.#verdict, run.verdict);
-    this.#picture.update(run.now, run.whole);
-    showFindings(this.#findings, run.findings);
-    // In a run's first event "now" is the whole run so far, which is no point of the chart.
-    const isPoint = run.now.seconds < run.whole.seconds && run.now.mean_level !== null;
-    if (isPoint && time > (this.#marks.at(-1)?.time ?? 0)) {
-      this.#marks.push({ time, level: run.now.mean_level });
-    }
-    this.#draw();
-  }
-
-  #draw() {
-    const last = this.#marks.at(-1)?.time ?? 0;
-    this.#marks = this.#marks.filter((mark) => mark.time >= last - CHART_SECONDS);
-    this.#chart.update(meanLevel(this.#marks, last));
-  }
-}
+/** @type {Map<string, Row>} */
+const rows = new Map();
 
 function show(moment) {
-  const ids = new Set(moment.live.map((run) => run.id));
-  for (const [id, card] of cards) {
-    if (!ids.has(id)) {
-      card.root.remove();
-      cards.delete(id);
-    }
+  showLive(moment);
+  showShort(moment.short);
+  showRecent(moment.recent, moment.short.runs);
+}
+
+function showLive({ live, live_runs: count, recent, sweep_timestamp_seconds: time }) {
+  const [ids, ended] = [live, recent].map((runs) => new Set(runs.map((run) => run.id)));
+  const hidden = count - live.length;
+  for (const [id, row] of rows) {
+    if (ids.has(id)) continue;
+    // If not all are listed, it may be among the others.
+    if (hidden === 0 || ended.has(id)) row.end();
+    else remove(id, row);
   }
-  moment.live.forEach((run, index) => {
-    if (!cards.has(run.id)) cards.set(run.id, new Card(run));
-    const { root } = cards.get(run.id);
-    if (page.live.children[index] !== root) page.live.insertBefore(root, page.live.children[index]);
-    cards.get(run.id).update(run, moment.sweep_timestamp_seconds);
-  });
-  page.empty.hidden = moment.live.length > 0;
-  const hidden = moment.live_runs - moment.live.length;
+  let next = page.live.firstElementChild;
+  for (const run of live) {
+    if (!rows.has(run.id)) rows.set(run.id, new Row(run));
+    const row = rows.get(run.id);
+    // A row that has ended keeps its place.
+    while (next && next !== row.root && rows.get(next.dataset.run).endedAt !== null) {
+      next = next.nextElementSibling;
+    }
+    if (next === row.root) next = next.nextElementSibling;
+    else page.live.insertBefore(row.root, next);
+    row.update(run, time);
+  }
   page.more.hidden = hidden === 0;
   setText(page.more, `${hidden} more are running, counting nested ones: pipelined top lists them all.`);
-  legend(page.legend, moment.live.flatMap((run) => [run.now, run.whole]));
-  showRecent(moment.recent);
+  legend(page.legend, live.flatMap((run) => rows.get(run.id).diagrams));
+  clear();
 }
 
-/** A link to the run's page. */
-function linkTo(run) {
-  return element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline);
+/** Remove the rows that ended some time ago. */
+function clear() {
+  const stays = page.live.matches(":hover") ? STAYS_UNDER_POINTER : STAYS;
+  for (const [id, row] of rows) {
+    const isOver = row.endedAt !== null && performance.now() - row.endedAt >= stays;
+    if (isOver && !row.isOpen && !row.root.contains(document.activeElement)) remove(id, row);
+  }
+  page.empty.hidden = rows.size > 0;
+  page.heads.hidden = rows.size === 0;
 }
 
-/** Where a nested run lies, in words. */
-function inside(run) {
-  return `inside ${run.parent_pipeline ?? "another pipeline"}`;
+function remove(id, row) {
+  row.root.remove();
+  rows.delete(id);
 }
 
-/** In how many of the runs listed above it a run lies; the style sheet has four depths. */
-function depth(run) {
-  return String(Math.min(run.depth, 4));
+/** The line that sums up the short runs; opened, it lists their pipelines. */
+function showShort({ sentence, pipelines }) {
+  page.short.hidden = sentence === "";
+  setText(page.short.querySelector("summary"), sentence);
+  const list = page.short.querySelector("ul");
+  while (list.childElementCount > pipelines.length) list.lastElementChild.remove();
+  pipelines.forEach(({ pipeline, runs }, index) => {
+    const line = list.children[index] ?? list.appendChild(shortLine());
+    setText(line.firstElementChild, `${runs.toLocaleString("en")} × `);
+    setText(line.lastElementChild, pipeline);
+    setAttribute(line.lastElementChild, "href", `/history?${new URLSearchParams({ pipeline })}`);
+  });
 }
 
-function showRecent(runs) {
-  page.noRecent.hidden = runs.length > 0;
+function shortLine() {
+  return element("li", {}, element("span.times"), element("a"));
+}
+
+function showRecent(runs, shortRuns) {
+  page.noRecent.hidden = runs.length > 0 || shortRuns > 0;
   page.recent.closest(".scroll").hidden = runs.length === 0;
   const ids = runs.map((run) => `${run.id} ${run.runs} ${run.depth}`).join();
   if (page.recent.dataset.ids === ids) return;
@@ -145,6 +125,7 @@ function line(run) {
   );
 }
 
+setInterval(clear, 1000);
 new Connection(show, (text, lost) => {
   setText(page.status, text);
   page.status.classList.toggle("lost", lost);

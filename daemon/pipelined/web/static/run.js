@@ -4,9 +4,10 @@
  * fetched again every 2 seconds, and its new parts replace the old ones.
  */
 
+import { legend } from "./bar.js";
 import { localTimes, setText, timeOfDay } from "./dom.js";
 import { Lanes } from "./lanes.js";
-import { Picture, legend } from "./picture.js";
+import { Picture } from "./picture.js";
 import { tracks } from "./timeline.js";
 
 /** Milliseconds between fetches of a live run. */
