@@ -495,10 +495,13 @@ def test_a_pipeline_is_listed_with_what_it_cost(client: FlaskClient, history: Fa
         "1,200<",
         "10 min 0 s",
         "8 min 20 s",
-        "7 min 30 s (75 %)",
+        "7 min 30 s<",
+        "75 %<",
+        "95 %: 2.0 s",
         "0.50 s",
         "▲ slower: 2.2 × usual",
-        "awk: CPU (90 %)",
+        "awk: CPU <",
+        "90 % of the time",
         "≤ 2 min 0 s",
         "a bar is an hour",
         "UTC</time> on.",
@@ -562,7 +565,11 @@ def test_a_nested_pipeline_names_the_one_around_it(
     inner = replace(PIPELINE, id="2", series=Series("seq|wc", True, "u"), last=last)
     outer = replace(PIPELINE, id="3", series=Series("job.sh|tee", False, "u"))
     history.found = pipelines(replace(inner, parent="3"), outer)
-    depths = [row["data-depth"] for row in Outline(page(client, "/pipelines")).all("th")[12:]]
+    depths = [
+        row["data-depth"]
+        for row in Outline(page(client, "/pipelines")).all("th")
+        if "data-depth" in row
+    ]
     assert depths == ["0", "1"]
     history.found = pipelines(inner)
     assert '<span class="inside"> inside job.sh|tee' in page(client, "/pipelines")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pipelined.errors import UserError, why
 from pipelined.history.database import BUSY_TIMEOUT, COLUMN_LIST, COLUMNS, FILE_NAME, Row, is_damage
 from pipelined.history.migrations import MIGRATIONS
-from pipelined.history.rollup import HOUR, Counted, Sums
+from pipelined.history.rollup import BOUNDS, HOUR, Counted, Sums
 from pipelined.history.tables import SUMMED
 from pipelined.runs import Series
 
@@ -60,7 +60,10 @@ class Period:
     unit: str | None = None
 
 
-_SUMS = ", ".join(f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED)
+_CELLS = [f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED]
+_SUMS = ", ".join(_CELLS)
+#: Half of the work, over a long time.
+_WITHOUT_DURATIONS = ", ".join(_CELLS[: -len(BOUNDS) - 1])
 
 
 #: A run is read only if what the index has of it matches: it is a tenth of the size.
@@ -105,24 +108,22 @@ class Archive:
 
     def rollup(self, period: Period) -> list[Counted]:
         """Sums over the runs of each pipeline that ended in the period; most wall time first."""
-        found = self.counted(period)
-        where, values = _of(period)
-        findings = self._read(
-            "SELECT pipeline, finding, sum(runs) FROM rollup_findings"
-            f" WHERE {where} GROUP BY pipeline, finding",
-            values,
-        )
-        for key, finding, runs in findings:
+        found = self._counted(_SUMS, period)
+        for key, findings in self.findings(period).items():
             if key in found:  # the second statement may see a later state of the file
-                found[key].sums.findings[finding] = runs
+                counts = {finding: runs for finding, (runs, _) in findings.items()}
+                found[key].sums.findings.update(counts)
         return sorted(found.values(), key=lambda row: -row.sums.wall)
 
     def counted(self, period: Period) -> dict[int, Counted]:
-        """The same without findings, by the key of the pipeline."""
+        """The same by the key of the pipeline, without findings and durations."""
+        return self._counted(_WITHOUT_DURATIONS, period)
+
+    def _counted(self, sums: str, period: Period) -> dict[int, Counted]:
         where, values = _of(period)
         rows = self._read(
             "SELECT p.key, p.pipeline, nested, unit, sums.* FROM"
-            f" (SELECT {_SUMS}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
+            f" (SELECT {sums}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
             " JOIN pipelines AS p USING (key)",
             values,
         )
@@ -130,6 +131,14 @@ class Archive:
             key: Counted(Series(pipeline, bool(nested), unit), Sums.read(cells))
             for key, pipeline, nested, unit, *cells, _ in rows
         }
+
+    def sums(self, period: Period, keys: Iterable[int]) -> dict[int, Sums]:
+        """Sums over the runs of these pipelines, with durations and without findings."""
+        where, values = _of(period, keys)
+        rows = self._read(
+            f"SELECT pipeline, {_SUMS} FROM rollup WHERE {where} GROUP BY pipeline", values
+        )
+        return {key: Sums.read(cells) for key, *cells in rows}
 
     def first_hour(self) -> int | None:
         """The first hour in which a run ended that is counted; None: there is none."""
@@ -165,9 +174,12 @@ class Archive:
         return found
 
     def findings(
-        self, period: Period, keys: Iterable[int]
+        self, period: Period, keys: Iterable[int] | None = None
     ) -> dict[int, dict[str, tuple[int, float]]]:
-        """Examined runs with a finding, and the sum of its bounds, by pipeline and its id."""
+        """Examined runs with a finding, and the sum of its bounds, by pipeline and its id.
+
+        With `keys`, only of these pipelines.
+        """
         where, values = _of(period, keys)
         rows = self._read(
             "SELECT pipeline, finding, sum(runs), sum(seconds) FROM rollup_findings"

@@ -189,10 +189,13 @@ def _summaries(
     findings = archive.findings(period, chosen)
     few = [key for key, one in chosen.items() if one.sums.runs <= _MOST_EXACT]
     durations = archive.durations(period, few)
+    # more than are counted: a run may be stored between the two statements
+    exact_ones = {key for key in few if len(durations.get(key, ())) >= chosen[key].sums.runs}
+    estimated = archive.sums(period, chosen.keys() - exact_ones)
     summaries = []
     for key, one in chosen.items():
-        sums, walls = one.sums, sorted(durations.get(key, ()))
-        exact = len(walls) >= sums.runs  # a run may be stored between the two statements
+        exact, walls = key in exact_ones, sorted(durations.get(key, ()))
+        sums = one.sums if exact else estimated.get(key, one.sums)
         bottleneck, share = _most(bottlenecks.get(key, {}))
         summaries.append(
             PipelineSummary(
