@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -191,13 +192,24 @@ class Archive:
             found.setdefault(key, {})[finding] = (runs, seconds)
         return found
 
-    def durations(self, period: Period, keys: Iterable[int]) -> dict[int, list[float]]:
-        """Wall seconds of each stored run that ended in the period, by pipeline."""
-        where, values = _stored_of(period, keys)
-        rows = self._read(f"SELECT pipeline, wall FROM runs_of_pipelines WHERE {where}", values)
-        found: dict[int, list[float]] = {}
-        for key, wall in rows:
-            found.setdefault(key, []).append(wall)
+    def percentiles(
+        self, period: Period, keys: Iterable[int], shares: Sequence[float]
+    ) -> dict[int, tuple[int, list[float]]]:
+        """How many runs of each pipeline are stored that ended in the period; without any: absent.
+
+        And the wall seconds that each of these shares of them did not exceed.
+        """
+        where, values = _stored_of(period)
+        found = {}
+        with self._reading() as connection:
+            for key in keys:  # one after the other: all of them would be megabytes
+                rows = connection.execute(
+                    f"SELECT wall FROM runs_of_pipelines WHERE pipeline = ? AND {where}",
+                    (key, *values),
+                )
+                if walls := sorted(wall for (wall,) in rows):
+                    ranks = [max(1, math.ceil(share * len(walls))) for share in shares]
+                    found[key] = (len(walls), [walls[rank - 1] for rank in ranks])
         return found
 
     def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Row]:
@@ -288,9 +300,14 @@ class Archive:
         return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
 
     def _read(self, statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        with self._reading() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
         try:
             with contextlib.closing(self._open()) as connection:
-                return connection.execute(statement, values).fetchall()
+                yield connection
         except sqlite3.Error as error:
             raise UserError(
                 f"cannot read {self._path}: {error}",
@@ -369,15 +386,9 @@ def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[An
     )
 
 
-def _stored_of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:
-    """The same for `runs_of_pipelines`."""
-    return _matching(
-        {
-            "end >= ?": _seconds(period.since),
-            "end < ?": _seconds(period.until),
-            _AMONG: None if keys is None else json.dumps(list(keys)),
-        }
-    )
+def _stored_of(period: Period) -> tuple[str, list[Any]]:
+    """The same for `runs_of_pipelines`, of every pipeline."""
+    return _matching({"end >= ?": _seconds(period.since), "end < ?": _seconds(period.until)})
 
 
 def _seconds(hour: int | None) -> int | None:

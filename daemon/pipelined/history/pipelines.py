@@ -7,9 +7,8 @@ of the runs that are stored singly.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +34,8 @@ _STEPS, _MOST_BARS = (1, 24, 7 * 24, 28 * 24), 48
 #: Percentiles are read from the single runs of a pipeline if it has at most so many: reading more
 #: would take longer than it is worth.
 _MOST_EXACT = 5_000
+#: The median, and the 95th percentile.
+_SHARES = (0.5, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +189,16 @@ def _summaries(
     bottlenecks = archive.bottlenecks(period, chosen)
     findings = archive.findings(period, chosen)
     few = [key for key, one in chosen.items() if one.sums.runs <= _MOST_EXACT]
-    durations = archive.durations(period, few)
+    percentiles = archive.percentiles(period, few, _SHARES)
     # more than are counted: a run may be stored between the two statements
-    exact_ones = {key for key in few if len(durations.get(key, ())) >= chosen[key].sums.runs}
-    estimated = archive.sums(period, chosen.keys() - exact_ones)
+    exact = {key for key in few if percentiles.get(key, (0,))[0] >= chosen[key].sums.runs}
+    estimated = archive.sums(period, chosen.keys() - exact)
     summaries = []
     for key, one in chosen.items():
-        exact, walls = key in exact_ones, sorted(durations.get(key, ()))
-        sums = one.sums if exact else estimated.get(key, one.sums)
+        sums = estimated.get(key, one.sums)
+        median, p95 = (
+            percentiles[key][1] if key in exact else (sums.within(share) for share in _SHARES)
+        )
         bottleneck, share = _most(bottlenecks.get(key, {}))
         summaries.append(
             PipelineSummary(
@@ -204,9 +207,9 @@ def _summaries(
                 start=float(hours.start * HOUR),
                 end=float(hours.stop * HOUR),
                 sums=sums,
-                median=_within(walls, 0.5) if exact else sums.within(0.5),
-                p95=_within(walls, 0.95) if exact else sums.within(0.95),
-                exact=exact,
+                median=median,
+                p95=p95,
+                exact=key in exact,
                 trend=_trend(bars.get(key, {}), hours),
                 bottleneck=bottleneck,
                 bottleneck_share=share,
@@ -215,11 +218,6 @@ def _summaries(
             )
         )
     return _with_parents(summaries)
-
-
-def _within(walls: Sequence[float], share: float) -> float | None:
-    """The seconds that this share of the runs, which are sorted, did not exceed."""
-    return walls[max(0, math.ceil(share * len(walls)) - 1)] if walls else None
 
 
 def _trend(bars: Mapping[int, tuple[int, float]], hours: range) -> tuple[Bar, ...]:
