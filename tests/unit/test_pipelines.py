@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 import time
@@ -134,6 +135,22 @@ def test_a_trend_has_at_most_48_bars(
     found = read(store_runs(stored(0)), period=Period(FIRST, FIRST + hours))
     assert found.step == step * HOUR
     assert len(found.listed[0].trend) == bars
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "bars"),
+    [(-(10**15), None, None), (None, 10**15, None), (FIRST - 100, FIRST + 3, 3), (10**9, None, 0)],
+)
+def test_a_trend_has_no_bars_before_the_first_run_nor_after_now(
+    store_runs: Callable[..., Archive], since: int | None, until: int | None, bars: int | None
+) -> None:
+    found = read(store_runs(stored(0)), period=Period(since, until))
+    if bars == 0:
+        assert found == NO_PIPELINES
+        return
+    assert found.start == FIRST * HOUR
+    assert found.end is not None and found.end <= time.time() + HOUR
+    assert len(found.listed[0].trend) == (bars or math.ceil((found.end - NOW) / found.step))
 
 
 def test_a_trend_has_the_runs_of_each_day(store_runs: Callable[..., Archive]) -> None:

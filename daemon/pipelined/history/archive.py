@@ -141,10 +141,11 @@ class Archive:
         )
         return {key: Sums.read(cells) for key, *cells in rows}
 
-    def first_hour(self) -> int | None:
-        """The first hour in which a run ended that is counted; None: there is none."""
-        hour = self._read("SELECT min(hour) FROM rollup", ())[0][0]
-        return None if hour is None else int(hour)
+    def hours(self) -> tuple[int, int] | None:
+        """The first and the last hour in which a run ended that is counted; None: there is none."""
+        first = self._read("SELECT hour FROM rollup ORDER BY hour LIMIT 1", ())
+        last = self._read("SELECT hour FROM rollup ORDER BY hour DESC LIMIT 1", ())
+        return (int(first[0][0]), int(last[0][0])) if first and last else None
 
     def bars(
         self, period: Period, keys: Iterable[int], first: int, step: int

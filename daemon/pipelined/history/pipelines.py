@@ -116,7 +116,7 @@ class Pipelines:
     """The pipelines of a time, as they were asked for."""
 
     start: float | None
-    """The hours that are summed begin then (Unix time); None: nothing has been counted."""
+    """The hours that are summed begin then (Unix time); None: nothing has been counted in them."""
     end: float | None
     step: float
     """Length of a bar of the trends (seconds)."""
@@ -130,7 +130,7 @@ class Pipelines:
         return nested_lines(self.listed, grouped=False)
 
 
-#: What a history has in which nothing is counted yet.
+#: What there is of a time in which nothing is counted.
 NO_PIPELINES = Pipelines(None, None, float(HOUR), 0, ())
 
 #: Values by what pipelines are sorted by; `slower` needs their last runs.
@@ -149,9 +149,13 @@ def read_pipelines(
 
     `sort` is one of `pipeline_query.SORTS`. Raises UserError.
     """
-    first = archive.first_hour() if period.since is None else period.since
-    last = int(time.time() // HOUR) + 1 if period.until is None else period.until
-    if first is None:
+    if (counted := archive.hours()) is None:
+        return NO_PIPELINES
+    # Of any time that is asked for, only that in which runs may have ended has bars.
+    first, last = counted[0], max(counted[1], int(time.time() // HOUR)) + 1
+    first = first if period.since is None else max(first, period.since)
+    last = last if period.until is None else min(last, period.until)
+    if first >= last:
         return NO_PIPELINES
     step = next((hours for hours in _STEPS if last - first <= hours * _MOST_BARS), _STEPS[-1])
     found = _matching(archive.counted(period), search)
