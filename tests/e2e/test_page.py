@@ -706,7 +706,7 @@ def test_a_pipeline_is_listed_with_its_last_run(
     page.get_by_role("button", name="Search").click()
     row = page.locator("tbody tr")
     expect(row).to_have_count(1)
-    expect(row.locator("th")).to_have_text(run["pipeline"])
+    expect(row.locator("th .signature")).to_have_text(run["pipeline"])
     expect(row.get_by_role("img")).to_have_attribute("aria-label", re.compile(" on average$"))
     expect(row.get_by_role("link", name="barrier")).to_be_visible()
     assert page.get_by_label("Sort by").input_value() == "not-overlapped"
@@ -714,7 +714,7 @@ def test_a_pipeline_is_listed_with_its_last_run(
     assert page.url == f"{daemon.url}/run/{run['id']}"
     page.go_back()
     page.get_by_role("link", name="All", exact=True).click()
-    expect(page.locator("tbody th")).to_have_text(run["pipeline"])
+    expect(page.locator("tbody .signature")).to_have_text(run["pipeline"])
     page.get_by_role("link", name=run["pipeline"], exact=True).click()
     expect(page.locator(f'tr[data-run="{run["id"]}"]')).to_have_count(1)
 
@@ -730,10 +730,11 @@ def test_short_runs_do_not_bury_the_history(
     search(page, daemon, run)
     search(page, daemon, short)
     expect(page.locator(f'tr[data-run="{short["id"]}"]')).to_have_count(1)
-    page.get_by_role("link", name="Clear").click()
+    # The tests may themselves be in a pipeline, so that these runs are nested.
+    page.goto(f"{daemon.url}/history?top_level=false")
     expect(page.locator(f'tr[data-run="{run["id"]}"]')).to_have_count(1)
     expect(page.locator(f'tr[data-run="{short["id"]}"]')).to_have_count(0)
-    expect(page.locator("#hidden")).to_contain_text("lie in another or took less than 100ms")
+    expect(page.locator("#hidden")).to_contain_text("that took less than 100ms")
     page.get_by_role("link", name="List them too").click()
     expect(page.locator(f'tr[data-run="{short["id"]}"]')).to_have_count(1)
     page.get_by_role("link", name="Last hour").click()

@@ -75,6 +75,16 @@ def test_a_filter_that_is_none_is_refused(
     assert message(ask().get(f"/api/v1/runs?{query}"), 400).startswith(expected)
 
 
+def test_a_time_that_never_comes_is_no_error(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(stored=(make_ended(1),))
+    for since, until in (("-1e300", "1e300"), ("-1e17", "1e17")):
+        query = f"since={since}&until={until}"
+        found = client.get(f"/api/v1/pipelines/summary?{query}").get_json()
+        assert [one["runs"] for one in found["pipelines"]] == [1]
+        assert client.get(f"/api/v1/runs?{query}").get_json()["counted"]["runs"] == 1
+    assert client.get("/api/v1/pipelines/summary?since=1e300").get_json()["pipelines"] == []
+
+
 def test_a_sort_that_is_none_is_refused(ask: Callable[..., FlaskClient]) -> None:
     found = message(ask().get("/api/v1/pipelines/summary?sort=name"), 400)
     assert found == "parameter 'sort': 'name' is none of wall, cpu, not-overlapped, runs, slower"

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +136,22 @@ def test_a_trend_has_at_most_48_bars(
     found = read(store_runs(stored(0)), period=Period(FIRST, FIRST + hours))
     assert found.step == step * HOUR
     assert len(found.listed[0].trend) == bars
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "bars"),
+    [(-(10**15), None, None), (None, 10**15, None), (FIRST - 100, FIRST + 3, 3), (10**9, None, 0)],
+)
+def test_a_trend_has_no_bars_before_the_first_run_nor_after_now(
+    store_runs: Callable[..., Archive], since: int | None, until: int | None, bars: int | None
+) -> None:
+    found = read(store_runs(stored(0)), period=Period(since, until))
+    if bars == 0:
+        assert found == NO_PIPELINES
+        return
+    assert found.start == FIRST * HOUR
+    assert found.end is not None and found.end <= time.time() + HOUR
+    assert len(found.listed[0].trend) == (bars or math.ceil((found.end - NOW) / found.step))
 
 
 def test_a_trend_has_the_runs_of_each_day(store_runs: Callable[..., Archive]) -> None:
@@ -283,17 +301,25 @@ def test_single_runs_are_found_through_an_index(
     store_runs: Callable[..., Archive], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many other runs are stored: a page is to take no longer for them."""
-    archive, plans = store_runs(*(stored(n) for n in range(6))), []
+    archive = store_runs(*(stored(n) for n in range(6)))
+    asked: list[str] = []
 
-    def explain(statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
-        plans.extend(row[3] for row in original(f"EXPLAIN QUERY PLAN {statement}", values))
-        return original(statement, values)
+    def open_traced() -> sqlite3.Connection:
+        connection = original()
+        connection.set_trace_callback(asked.append)
+        return connection
 
-    original = archive._read
-    monkeypatch.setattr(archive, "_read", explain)
+    original = archive._open
+    monkeypatch.setattr(archive, "_open", open_traced)
     read(archive, sort="slower")
-    steps = [step for step in plans if re.search(r"\bruns", step)]
-    assert len(steps) >= 5  # of the last runs, twice, and of the durations
+    monkeypatch.undo()
+    steps = [
+        row[3]
+        for statement in asked
+        for row in archive._read(f"EXPLAIN QUERY PLAN {statement}", ())
+        if re.search(r"\bruns", row[3])
+    ]
+    assert len(steps) >= 5  # of the last runs, twice, and of the percentiles
     for step in steps:
         assert "SEARCH" in step, step
         assert "(pipeline=? AND end>? AND end<?)" in step or "(rowid=?)" in step, step

@@ -150,11 +150,12 @@ class PipelinesSummaryJson(TypedDict):
     """What each pipeline cost over a time."""
 
     start_timestamp_seconds: UnixTime | None
-    """When the first of the hours begins that are summed up; null if nothing has been counted."""
+    """When the first of the hours begins that are summed up, from the first in which a run was
+    counted; null if there is none."""
     end_timestamp_seconds: UnixTime | None
     """When the last one ends."""
     trend_step_seconds: Seconds
-    """Length of a part of the trends."""
+    """Length of a part of the trends: an hour up to two days, else a day, a week or four."""
     matching_pipelines: Count
     """How many match."""
     pipelines: list[PipelineSummaryJson]

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from urllib.parse import quote
 from pipelined.errors import NotPermittedError, UserError, why
 from pipelined.history.database import BUSY_TIMEOUT, COLUMN_LIST, COLUMNS, FILE_NAME, Row, is_damage
 from pipelined.history.migrations import MIGRATIONS
-from pipelined.history.rollup import HOUR, Counted, Sums
+from pipelined.history.rollup import BOUNDS, HOUR, Counted, Sums
 from pipelined.history.tables import SUMMED
 from pipelined.runs import Series
 
@@ -60,7 +61,10 @@ class Period:
     unit: str | None = None
 
 
-_SUMS = ", ".join(f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED)
+_CELLS = [f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED]
+_SUMS = ", ".join(_CELLS)
+#: Half of the work, over a long time.
+_WITHOUT_DURATIONS = ", ".join(_CELLS[: -len(BOUNDS) - 1])
 
 
 #: A run is read only if what the index has of it matches: it is a tenth of the size.
@@ -109,24 +113,22 @@ class Archive:
 
     def rollup(self, period: Period) -> list[Counted]:
         """Sums over the runs of each pipeline that ended in the period; most wall time first."""
-        found = self.counted(period)
-        where, values = _of(period)
-        findings = self._read(
-            "SELECT pipeline, finding, sum(runs) FROM rollup_findings"
-            f" WHERE {where} GROUP BY pipeline, finding",
-            values,
-        )
-        for key, finding, runs in findings:
+        found = self._counted(_SUMS, period)
+        for key, findings in self.findings(period).items():
             if key in found:  # the second statement may see a later state of the file
-                found[key].sums.findings[finding] = runs
+                counts = {finding: runs for finding, (runs, _) in findings.items()}
+                found[key].sums.findings.update(counts)
         return sorted(found.values(), key=lambda row: -row.sums.wall)
 
     def counted(self, period: Period) -> dict[int, Counted]:
-        """The same without findings, by the key of the pipeline."""
+        """The same by the key of the pipeline, without findings and durations."""
+        return self._counted(_WITHOUT_DURATIONS, period)
+
+    def _counted(self, sums: str, period: Period) -> dict[int, Counted]:
         where, values = _of(period)
         rows = self._read(
             "SELECT p.key, p.pipeline, nested, unit, sums.* FROM"
-            f" (SELECT {_SUMS}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
+            f" (SELECT {sums}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
             " JOIN pipelines AS p USING (key)",
             values,
         )
@@ -135,10 +137,19 @@ class Archive:
             for key, pipeline, nested, unit, *cells, _ in rows
         }
 
-    def first_hour(self) -> int | None:
-        """The first hour in which a run ended that is counted; None: there is none."""
-        hour = self._read("SELECT min(hour) FROM rollup", ())[0][0]
-        return None if hour is None else int(hour)
+    def sums(self, period: Period, keys: Iterable[int]) -> dict[int, Sums]:
+        """Sums over the runs of these pipelines, with durations and without findings."""
+        where, values = _of(period, keys)
+        rows = self._read(
+            f"SELECT pipeline, {_SUMS} FROM rollup WHERE {where} GROUP BY pipeline", values
+        )
+        return {key: Sums.read(cells) for key, *cells in rows}
+
+    def hours(self) -> tuple[int, int] | None:
+        """The first and the last hour in which a run ended that is counted; None: there is none."""
+        first = self._read("SELECT hour FROM rollup ORDER BY hour LIMIT 1", ())
+        last = self._read("SELECT hour FROM rollup ORDER BY hour DESC LIMIT 1", ())
+        return (int(first[0][0]), int(last[0][0])) if first and last else None
 
     def bars(
         self, period: Period, keys: Iterable[int], first: int, step: int
@@ -169,9 +180,12 @@ class Archive:
         return found
 
     def findings(
-        self, period: Period, keys: Iterable[int]
+        self, period: Period, keys: Iterable[int] | None = None
     ) -> dict[int, dict[str, tuple[int, float]]]:
-        """Examined runs with a finding, and the sum of its bounds, by pipeline and its id."""
+        """Examined runs with a finding, and the sum of its bounds, by pipeline and its id.
+
+        With `keys`, only of these pipelines.
+        """
         where, values = _of(period, keys)
         rows = self._read(
             "SELECT pipeline, finding, sum(runs), sum(seconds) FROM rollup_findings"
@@ -183,13 +197,24 @@ class Archive:
             found.setdefault(key, {})[finding] = (runs, seconds)
         return found
 
-    def durations(self, period: Period, keys: Iterable[int]) -> dict[int, list[float]]:
-        """Wall seconds of each stored run that ended in the period, by pipeline."""
-        where, values = _stored_of(period, keys)
-        rows = self._read(f"SELECT pipeline, wall FROM runs_of_pipelines WHERE {where}", values)
-        found: dict[int, list[float]] = {}
-        for key, wall in rows:
-            found.setdefault(key, []).append(wall)
+    def percentiles(
+        self, period: Period, keys: Iterable[int], shares: Sequence[float]
+    ) -> dict[int, tuple[int, list[float]]]:
+        """How many runs of each pipeline are stored that ended in the period; without any: absent.
+
+        And the wall seconds that each of these shares of them did not exceed.
+        """
+        where, values = _stored_of(period)
+        found = {}
+        with self._reading() as connection:
+            for key in keys:  # one after the other: all of them would be megabytes
+                rows = connection.execute(
+                    f"SELECT wall FROM runs_of_pipelines WHERE pipeline = ? AND {where}",
+                    (key, *values),
+                )
+                if walls := sorted(wall for (wall,) in rows):
+                    ranks = [max(1, math.ceil(share * len(walls))) for share in shares]
+                    found[key] = (len(walls), [walls[rank - 1] for rank in ranks])
         return found
 
     def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Row]:
@@ -280,9 +305,14 @@ class Archive:
         return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
 
     def _read(self, statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
+        with self._reading() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
         try:
             with contextlib.closing(self._open()) as connection:
-                return connection.execute(statement, values).fetchall()
+                yield connection
         except sqlite3.Error as error:
             raise UserError(
                 f"cannot read {self._path}: {error}",
@@ -362,15 +392,9 @@ def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[An
     )
 
 
-def _stored_of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:
-    """The same for `runs_of_pipelines`."""
-    return _matching(
-        {
-            "end >= ?": _seconds(period.since),
-            "end < ?": _seconds(period.until),
-            _AMONG: None if keys is None else json.dumps(list(keys)),
-        }
-    )
+def _stored_of(period: Period) -> tuple[str, list[Any]]:
+    """The same for `runs_of_pipelines`, of every pipeline."""
+    return _matching({"end >= ?": _seconds(period.since), "end < ?": _seconds(period.until)})
 
 
 def _seconds(hour: int | None) -> int | None:

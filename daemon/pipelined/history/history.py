@@ -78,6 +78,8 @@ TRIM_EVERY = 60.0
 RETRY = 10.0
 #: How many runs a message names if an id is ambiguous.
 SHOWN_IDS = 3
+#: No run ends later (hours since 1970).
+_LAST_HOUR = 1e12
 #: How long stopping waits for the runs that are still to be written (seconds).
 STOP_TIMEOUT = 3.0
 
@@ -548,11 +550,16 @@ def _period(
     since: float | None, until: float | None, pipeline: str | None, unit: str | None
 ) -> Period:
     return Period(
-        None if since is None else int(since // HOUR),
-        None if until is None else math.ceil(until / HOUR),
+        None if since is None else math.floor(_within_reach(since / HOUR)),
+        None if until is None else math.ceil(_within_reach(until / HOUR)),
         pipeline,
         unit,
     )
+
+
+def _within_reach(hour: float) -> float:
+    """The same, or the last one that SQLite knows as an integer."""
+    return max(-_LAST_HOUR, min(_LAST_HOUR, hour))
 
 
 def only_one(which: str, ids: Iterable[str]) -> str:

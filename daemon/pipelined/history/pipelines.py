@@ -7,9 +7,8 @@ of the runs that are stored singly.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +37,8 @@ _STEPS, _MOST_BARS = (1, 24, 7 * 24, 28 * 24), 48
 #: Percentiles are read from the single runs of a pipeline if it has at most so many: reading more
 #: would take longer than it is worth.
 _MOST_EXACT = 5_000
+#: The median, and the 95th percentile.
+_SHARES = (0.5, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Pipelines:
     """The pipelines of a time, as they were asked for."""
 
     start: float | None
-    """The hours that are summed begin then (Unix time); None: nothing has been counted."""
+    """The hours that are summed begin then (Unix time); None: nothing has been counted in them."""
     end: float | None
     step: float
     """Length of a bar of the trends (seconds)."""
@@ -132,7 +133,7 @@ class Pipelines:
         return nested_lines(self.listed, grouped=False)
 
 
-#: What a history has in which nothing is counted yet.
+#: What there is of a time in which nothing is counted.
 NO_PIPELINES = Pipelines(None, None, float(HOUR), 0, ())
 
 #: Values by what pipelines are sorted by; `slower` needs their last runs.
@@ -151,9 +152,13 @@ def read_pipelines(
 
     `sort` is one of `pipeline_query.SORTS`. Raises UserError.
     """
-    first = archive.first_hour() if period.since is None else period.since
-    last = int(time.time() // HOUR) + 1 if period.until is None else period.until
-    if first is None:
+    if (counted := archive.hours()) is None:
+        return NO_PIPELINES
+    # Of any time that is asked for, only that in which runs may have ended has bars.
+    first, last = counted[0], max(counted[1], int(time.time() // HOUR)) + 1
+    first = first if period.since is None else max(first, period.since)
+    last = last if period.until is None else min(last, period.until)
+    if first >= last:
         return NO_PIPELINES
     step = next((hours for hours in _STEPS if last - first <= hours * _MOST_BARS), _STEPS[-1])
     found = _matching(archive.counted(period), search)
@@ -191,11 +196,16 @@ def _summaries(
     bottlenecks = archive.bottlenecks(period, chosen)
     findings = archive.findings(period, chosen)
     few = [key for key, one in chosen.items() if one.sums.runs <= _MOST_EXACT]
-    durations = archive.durations(period, few)
+    percentiles = archive.percentiles(period, few, _SHARES)
+    # more than are counted: a run may be stored between the two statements
+    exact = {key for key in few if percentiles.get(key, (0,))[0] >= chosen[key].sums.runs}
+    estimated = archive.sums(period, chosen.keys() - exact)
     summaries = []
     for key, one in chosen.items():
-        sums, walls = one.sums, sorted(durations.get(key, ()))
-        exact = len(walls) >= sums.runs  # a run may be stored between the two statements
+        sums = estimated.get(key, one.sums)
+        median, p95 = (
+            percentiles[key][1] if key in exact else (sums.within(share) for share in _SHARES)
+        )
         bottleneck, share = _most(bottlenecks.get(key, {}))
         summaries.append(
             PipelineSummary(
@@ -204,9 +214,9 @@ def _summaries(
                 start=float(hours.start * HOUR),
                 end=float(hours.stop * HOUR),
                 sums=sums,
-                median=_within(walls, 0.5) if exact else sums.within(0.5),
-                p95=_within(walls, 0.95) if exact else sums.within(0.95),
-                exact=exact,
+                median=median,
+                p95=p95,
+                exact=key in exact,
                 trend=_trend(bars.get(key, {}), hours),
                 bottleneck=bottleneck,
                 bottleneck_share=share,
@@ -215,11 +225,6 @@ def _summaries(
             )
         )
     return _with_parents(summaries)
-
-
-def _within(walls: Sequence[float], share: float) -> float | None:
-    """The seconds that this share of the runs, which are sorted, did not exceed."""
-    return walls[max(0, math.ceil(share * len(walls)) - 1)] if walls else None
 
 
 def _trend(bars: Mapping[int, tuple[int, float]], hours: range) -> tuple[Bar, ...]:

@@ -103,9 +103,11 @@ class Sums:
 
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Sums:
-        """The sums of the cells that SQLite returned."""
+        """The sums of the cells that SQLite returned, with or without those of durations."""
         runs, wall, cpu, not_overlapped, read, written, longest, examined, *durations = cells
-        return cls(runs, wall, cpu, not_overlapped, read, written, longest, examined, durations)
+        sums = cls(runs, wall, cpu, not_overlapped, read, written, longest, examined)
+        sums.durations = durations or sums.durations
+        return sums
 
     def within(self, share: float) -> float | None:
         """Seconds that this share of the runs did not exceed, within a factor of 2; None: no runs.

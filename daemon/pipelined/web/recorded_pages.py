@@ -38,7 +38,7 @@ _SEARCHED = (
     ("finding", "Finding", "barrier"),
     ("since", "Since", "2h, or 2026-11-21 03:00"),
     ("until", "Until", "2026-11-22"),
-    ("min_duration", "Least duration", "100ms unless you search"),
+    ("min_duration", "Least duration", "100ms by default"),
 )
 #: What is hidden unless something is searched for: short and nested runs would bury the others.
 _HIDING = {"min_duration": "100ms", "top_level": "true"}
