@@ -550,6 +550,20 @@ def test_what_is_in_view_stays_where_it_is_when_runs_begin_and_end(
     assert tops(seen) == [pytest.approx(before, abs=1)]
 
 
+def test_what_a_script_runs_again_takes_the_place_of_what_ended(
+    open_fed_page: OpenFedPage,
+) -> None:
+    page, feed = open_fed_page()
+    job, other = invented(1, 50, "job.sh|tee"), invented(2, 40, "yes|cat")
+    parts = [within(invented(number, 2, "seq|sort"), job) for number in (3, 4)]
+    feed(job, parts[0], other)
+    before = tops(page.locator('[data-run="run-2"]'))
+    feed(job, parts[1], other)
+    shown = page.locator("article.run").all()
+    assert [row.get_attribute("data-run") for row in shown] == ["run-1", "run-4", "run-2"]
+    assert tops(page.locator('[data-run="run-2"]')) == before
+
+
 def test_a_row_that_ended_stays_while_it_is_open_or_under_the_pointer(
     open_fed_page: OpenFedPage,
 ) -> None:
