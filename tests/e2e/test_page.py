@@ -292,7 +292,7 @@ def test_page_top_runs_and_api_agree_on_nested_pipelines(
 def test_finished_runs_are_shown_with_their_findings(
     daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
 ) -> None:
-    run = sorted_once(daemon, tool, log_file, times=20)
+    run = sorted_once(daemon, tool, log_file, times=8)
     assert run["wall_seconds"] >= MIN_AGE  # shorter ones are summed up
     line = open_page(daemon.url).locator(f'#recent tr[data-run="{run["id"]}"]')
     expect(line.get_by_role("link", name="barrier")).to_be_visible()
@@ -535,9 +535,9 @@ def test_what_is_in_view_stays_where_it_is_when_runs_begin_and_end(
     page, feed = open_fed_page(viewport={"width": 1400, "height": 700})
     runs = fifty(60.0)
     feed(*runs)
-    page.mouse.wheel(0, 1200)
-    seen = page.locator('[data-run="run-35"]')
-    expect(seen).to_be_in_viewport()
+    seen = page.locator('[data-run="run-30"]')
+    seen.scroll_into_view_if_needed()
+    assert page.evaluate("scrollY") > 0
     page.wait_for_function("() => new Promise((done) => requestAnimationFrame(() => done(true)))")
     (before,) = tops(seen)
     feed(*runs, within(invented(60, 5.0, "seq|sort"), runs[2]), invented(61, 5.0, "yes|cat"))
@@ -550,6 +550,20 @@ def test_what_is_in_view_stays_where_it_is_when_runs_begin_and_end(
     assert tops(seen) == [pytest.approx(before, abs=1)]
     expect(page.locator("article.ended")).to_have_count(0)
     assert tops(seen) == [pytest.approx(before, abs=1)]
+
+
+def test_what_a_script_runs_again_takes_the_place_of_what_ended(
+    open_fed_page: OpenFedPage,
+) -> None:
+    page, feed = open_fed_page()
+    job, other = invented(1, 50, "job.sh|tee"), invented(2, 40, "yes|cat")
+    parts = [within(invented(number, 2, "seq|sort"), job) for number in (3, 4)]
+    feed(job, parts[0], other)
+    before = tops(page.locator('[data-run="run-2"]'))
+    feed(job, parts[1], other)
+    shown = page.locator("article.run").all()
+    assert [row.get_attribute("data-run") for row in shown] == ["run-1", "run-4", "run-2"]
+    assert tops(page.locator('[data-run="run-2"]')) == before
 
 
 def test_a_row_that_ended_stays_while_it_is_open_or_under_the_pointer(

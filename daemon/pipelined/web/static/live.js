@@ -48,13 +48,19 @@ function showLive({ live, live_runs: count, recent, sweep_timestamp_seconds: tim
   }
   let next = page.live.firstElementChild;
   for (const run of live) {
-    if (!rows.has(run.id)) rows.set(run.id, new Row(run));
+    const isNew = !rows.has(run.id);
+    if (isNew) rows.set(run.id, new Row(run));
     const row = rows.get(run.id);
-    // A row that has ended keeps its place.
+    // A row that has ended keeps its place, or gives it to the next run of the same pipeline: what
+    // a script runs again and again does not move what is below it.
+    let place = null;
     while (next && next !== row.root && rows.get(next.dataset.run).endedAt !== null) {
+      if (isNew && rows.get(next.dataset.run).givesWayTo(run)) place ??= next;
       next = next.nextElementSibling;
     }
-    if (next === row.root) next = next.nextElementSibling;
+    if (place) rows.delete(place.dataset.run);
+    if (place) place.replaceWith(row.root);
+    else if (next === row.root) next = next.nextElementSibling;
     else page.live.insertBefore(row.root, next);
     row.update(run, time);
   }
@@ -68,8 +74,7 @@ function showLive({ live, live_runs: count, recent, sweep_timestamp_seconds: tim
 function clear() {
   const stays = page.live.matches(":hover") ? STAYS_UNDER_POINTER : STAYS;
   for (const [id, row] of rows) {
-    const isOver = row.endedAt !== null && performance.now() - row.endedAt >= stays;
-    if (isOver && !row.isOpen && !row.root.contains(document.activeElement)) remove(id, row);
+    if (row.isLeft && performance.now() - row.endedAt >= stays) remove(id, row);
   }
   page.empty.hidden = rows.size > 0;
   page.heads.hidden = rows.size === 0;

@@ -61,6 +61,16 @@ export class Row {
     return this.#opened !== null && !this.#place.hidden;
   }
 
+  /** The run has ended, and nobody has opened the row or is at it with the keyboard. */
+  get isLeft() {
+    return this.endedAt !== null && !this.isOpen && !this.root.contains(document.activeElement);
+  }
+
+  /** Whether the row of a new run may take the place of this one. */
+  givesWayTo({ pipeline, parent }) {
+    return this.isLeft && this.#run.pipeline === pipeline && this.#run.parent === parent;
+  }
+
   /** What the opened row draws, for the legend. */
   get diagrams() {
     return this.isOpen ? [this.#run.now, this.#run.whole] : [this.#run.now];
@@ -71,8 +81,7 @@ export class Row {
     [this.#run, this.#time, this.endedAt] = [run, time, null];
     setAttribute(this.root, "data-depth", depth(run));
     this.root.classList.remove("ended");
-    setText(this.#name, run.pipeline);
-    setAttribute(this.#name, "title", run.pipeline);
+    this.#setName(run.pipeline);
     // Where indentation shows it, only screen readers need it in words.
     setText(this.#inside, inside(run));
     setAttribute(this.#inside, "class", run.depth > 0 ? "visually-hidden" : "inside");
@@ -89,6 +98,14 @@ export class Row {
     this.endedAt = performance.now();
     this.root.classList.add("ended");
     setText(this.#age, `${this.#run.age}, ended`);
+  }
+
+  /** A long name continues on the next line after one of its commands. */
+  #setName(pipeline) {
+    if (this.#name.textContent === pipeline) return;
+    const commands = pipeline.split(/(?<=\|)/);
+    this.#name.replaceChildren(...commands.flatMap((command) => [command, element("wbr")]));
+    this.#name.title = pipeline;
   }
 
   #updateBars({ boxes }) {
