@@ -194,7 +194,7 @@ export class Lanes {
       ...times.map((time) => {
         const tick = element("div.tick", {}, element("span", {}, timeText(time, step)));
         tick.style.left = `${x(time)}px`;
-        tick.classList.toggle("last", x(time) > width - LABEL / 2);
+        tick.classList.toggle("last", x(time) > width - 0.75 * LABEL); // its label does not fit
         return tick;
       }),
     );
