@@ -843,6 +843,7 @@ def test_the_chart_is_zoomed_with_the_mouse_and_by_touch(
     daemon: Daemon, open_page: OpenPage, long_run: Callable[[], dict[str, Any]]
 ) -> None:
     page = open_page(f"{daemon.url}/run/{long_run()['id']}", has_touch=True)
+    chart(page).scroll_into_view_if_needed()
     box = chart(page).bounding_box()
     assert box
     points = shown_points(page)

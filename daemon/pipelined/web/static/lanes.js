@@ -65,7 +65,7 @@ export class Lanes {
       "aria-label": "Time in the run",
       "aria-describedby": "lanes-keys",
     });
-    this.#area = element("div.lanes-area", {}, this.#ticks, this.#rows, this.#chosen, this.#cursor);
+    this.#area = element("div.lanes-area", {}, this.#ticks, this.#cursor, this.#rows, this.#chosen);
     const tools = element("div.lanes-tools", { role: "group", "aria-label": "Zoom" });
     tools.append(...Object.values(this.#buttons));
     const keys = element(
@@ -194,7 +194,7 @@ export class Lanes {
       ...times.map((time) => {
         const tick = element("div.tick", {}, element("span", {}, timeText(time, step)));
         tick.style.left = `${x(time)}px`;
-        tick.classList.toggle("last", x(time) > width - LABEL / 2);
+        tick.classList.toggle("last", x(time) > width - 0.75 * LABEL); // its label does not fit
         return tick;
       }),
     );
