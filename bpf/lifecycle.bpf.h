@@ -172,7 +172,7 @@ static __always_inline void inherit_stage(struct task_state *born, const struct 
 
 /*
  * A process that is a starter marks what it forks; every other one passes its own mark on. `parent` is its main thread,
- * `from` its state.
+ * `from` its state. A fork of a starter has the name too, until it execs.
  */
 static __always_inline void inherit_starter(struct task_state *born, struct task_struct *parent,
 					    const struct task_state *from)
@@ -180,7 +180,7 @@ static __always_inline void inherit_starter(struct task_state *born, struct task
 	struct command command = {};
 
 	BPF_CORE_READ_STR_INTO(&command.name, parent, comm);
-	if (command_flags(&command) & COMMAND_STARTER) {
+	if (!(parent->flags & PF_FORKNOEXEC) && command_flags(&command) & COMMAND_STARTER) {
 		born->starter.pid = parent->tgid;
 		born->starter.start_ns = parent->start_boottime;
 	} else if (from) {

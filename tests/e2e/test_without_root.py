@@ -6,6 +6,7 @@ That `run` by way of a daemon does all that `run` as root does is tested in test
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -52,11 +53,12 @@ def shared(program: str) -> Iterator[Path]:
 
 
 @pytest.fixture
-def begin(program: str, daemon: Daemon, shared: Path) -> Client:
-    """Starts `pipelined` as a user, with the daemon's address."""
+def begin(program: str, daemon: Daemon, shared: Path) -> Iterator[Client]:
+    """Starts `pipelined` as a user, with the daemon's address; ends all that a test left."""
+    started: list[subprocess.Popen[str]] = []
 
     def begin(command: str, *words: str, user: int = USERS[0]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*as_user(user), program, command, "--url", daemon.url, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -65,12 +67,18 @@ def begin(program: str, daemon: Daemon, shared: Path) -> Client:
             cwd=shared,
             start_new_session=True,
         )
+        started.append(process)
+        return process
 
-    return begin
+    yield begin
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=20)
 
 
 def finish(process: subprocess.Popen[str], status: int = 0) -> tuple[str, str]:
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate(timeout=60)
     assert process.returncode == status, error
     return out, error
 
@@ -108,7 +116,7 @@ def test_two_users_with_the_same_command_get_their_own_runs(begin: Client, share
 def test_what_goes_on_without_the_shell_is_still_the_users(begin: Client, shared: Path) -> None:
     file = shared / "report"
     inner = "(sleep 0.3; seq 100000 | sort -n | tail -n 1 > /dev/null) &"
-    finish(begin("run", "--json", "-o", str(file), f"setsid bash -c '{inner}'"))
+    finish(begin("run", "--json", "-o", str(file), f"setsid bash -c '{inner}'; sleep 1"))
     assert "seq|sort|tail" in [run["pipeline"] for run in described(file)["runs"]]
 
 
@@ -165,16 +173,13 @@ def test_files_of_others_cannot_be_made_cold(begin: Client, shared: Path) -> Non
 def test_a_signal_ends_the_command_and_the_report_comes(
     begin: Client, number: signal.Signals
 ) -> None:
-    process = begin("run", "trap 'exit 5' INT TERM; echo ready; yes | grep no & wait")
+    process = begin("run", "trap 'exit 5' INT TERM; yes | grep no & sleep 0.3; echo ready; wait")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    try:
-        _, error = finish(process, 5)
-    finally:
-        # The pipeline in the background is nobody's any more.
-        subprocess.run(["kill", "-KILL", "--", f"-{process.pid}"], stderr=subprocess.DEVNULL)
-    assert error.startswith("yes|grep   ")
+    assert process.wait(20) == 5
+    os.killpg(process.pid, signal.SIGKILL)  # the pipeline in the background is nobody's any more
+    assert finish(process, 5)[1].startswith("yes|grep   ")
 
 
 def test_runs_and_show_are_what_the_daemon_recorded(
@@ -193,8 +198,16 @@ def test_runs_and_show_are_what_the_daemon_recorded(
 
     by_file, by_api = ("--state-directory", str(state)), ("--url", watching.url)
     ask("run", *by_api, "seq 300000 | sort -n | tail -n 1", user=USERS[0])
-    wait_until(lambda: "seq|sort|tail" in ask("runs", *by_file), "the run in the history")
-    for words in (("runs",), ("runs", "--json", "--since", "1h"), ("show",), ("show", "--json")):
+    # other runs come meanwhile: asking is a pipeline too
+    mine = ("runs", "--json", "--pipeline", "seq|sort|tail")
+    wait_until(lambda: json.loads(ask(*mine, *by_file))["runs"], "the run in the history")
+    (run,) = json.loads(ask(*mine, *by_file))["runs"]
+    for words in (
+        mine,
+        ("runs", "--pipeline", "seq|sort|tail"),
+        ("show", run["id"]),
+        ("show", "--json", run["id"]),
+    ):
         assert ask(*words, *by_api, user=USERS[0]) == ask(*words, *by_file), words
     assert state.stat().st_mode & 0o077 == 0
     done = subprocess.run(

@@ -57,9 +57,8 @@ def started_by(watch: Watch, script: str) -> list[str]:
     [
         "seq 9 | sort -n | tail -n 1; true",
         "for i in 1; do (seq 9 | (sort -n) | tail -n 1); done; true",
-        "bash -c 'seq 9 | sort -n | tail -n 1; true'",
+        "bash -c 'seq 9 | sort -n | tail -n 1; true'; true",
         "x=$(seq 9 | sort -n | tail -n 1; true); true",
-        "exec bash -c 'seq 9 | sort -n | tail -n 1; true'",
     ],
 )
 def test_a_pipeline_is_that_of_the_process_above_it(watch: Watch, script: str) -> None:
@@ -106,9 +105,8 @@ def test_a_program_alone_counts_without_being_named(watch: Watch) -> None:
 
 def test_it_counts_inside_the_pipeline_that_its_starter_is_in(watch: Watch) -> None:
     (watch.directory / "big").write_bytes(b"some words\n" * 100_000)
-    script = (
-        f"(printf '{STARTER_NAME}' > /proc/$BASHPID/comm; mkfifo go; : < go; sort big; true) | wc"
-    )
+    inner = f"printf '{STARTER_NAME}' > /proc/$$/comm; mkfifo go; : < go; sort big; true"
+    script = f'bash -c "{inner}" | wc'.replace("$$", "\\$\\$")
     around = watch.start(script)
     children = Path(f"/proc/{around.pid}/task/{around.pid}/children")
     wait_for(watch.directory / "go")

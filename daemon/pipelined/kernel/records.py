@@ -175,7 +175,7 @@ class StageRecord:
     late: bool = False
     """It may have used a pipe before that was known to be its own."""
     starter: Starter | None = None
-    """The process that started it and is to be told how it ran; None of most."""
+    """The `pipelined run` above it that has no observer of its own; None of most stages."""
     functions: tuple[int, ...] = ()
     """The values of `struct functions`; empty if that tier is off."""
     readahead: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that one process has started: `/api/v1/started`, for `pipelined run` and `compare`.
 
-What they get are runs as in `/api/v1/pipelines`, found by the process that started them.
+The runs are described as in `/api/v1/pipelines`.
 """
 
 from __future__ import annotations
