@@ -1314,7 +1314,12 @@ def test_parallel_branches_are_reported_once() -> None:
 def test_every_finding_has_a_section_in_the_documentation() -> None:
     page = Path(__file__).parents[2].joinpath("docs/FINDINGS.md").read_text()
     sections = {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
-    about_all = {"How a finding is made", "The command to try", "Followed"}
+    about_all = {
+        "How a finding is made",
+        "When a finding shows",
+        "The command to try",
+        "Followed",
+    }
     assert {rule.id for rule in RULES} == sections - about_all
 
 
