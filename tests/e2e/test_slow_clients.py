@@ -140,8 +140,8 @@ ATTACKS = {
     "bodies": ["-B", "-i", "1", "-s", "60000", "-t", "POST"],
     "answers": ["-X", "-n", "1", "-w", "10", "-y", "20", "-z", "5"],
 }
-#: What they ask for: the longest answer that is always the same.
-PATH = "/findings"
+#: What they ask for: one of the largest files. It is not computed.
+PATH = "/static/lanes.js"
 
 
 @pytest.mark.parametrize(
