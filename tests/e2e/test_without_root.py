@@ -209,7 +209,7 @@ def test_runs_and_show_are_what_the_daemon_recorded(
         ("show", "--json", run["id"]),
     ):
         assert ask(*words, *by_api, user=USERS[0]) == ask(*words, *by_file), words
-    assert state.stat().st_mode & 0o077 == 0
+    assert state.stat().st_mode & 0o007 == 0
     done = subprocess.run(
         [*as_user(USERS[0]), program, "runs", *by_file], capture_output=True, text=True
     )
