@@ -67,6 +67,15 @@ _SUMS = ", ".join(_CELLS)
 _WITHOUT_DURATIONS = ", ".join(_CELLS[: -len(BOUNDS) - 1])
 
 
+#: What pipelines are sorted by; `slower` is by their last runs.
+_ORDERS = {
+    "wall": "sums.wall DESC",
+    "cpu": "sums.cpu DESC",
+    "not-overlapped": "sums.not_overlapped DESC",
+    "runs": "sums.runs DESC",
+}
+
+
 #: A run is read only if what the index has of it matches: it is a tenth of the size.
 _LISTED = "runs INDEXED BY runs_listed"
 #: One parameter, however many keys.
@@ -113,28 +122,64 @@ class Archive:
 
     def rollup(self, period: Period) -> list[Counted]:
         """Sums over the runs of each pipeline that ended in the period; most wall time first."""
-        found = self._counted(_SUMS, period)
+        where, values = _of(period)
+        found = self._counted(_SUMS, where, "", values)
         for key, findings in self.findings(period).items():
             if key in found:  # the second statement may see a later state of the file
                 counts = {finding: runs for finding, (runs, _) in findings.items()}
                 found[key].sums.findings.update(counts)
         return sorted(found.values(), key=lambda row: -row.sums.wall)
 
-    def counted(self, period: Period) -> dict[int, Counted]:
-        """The same by the key of the pipeline, without findings and durations."""
-        return self._counted(_WITHOUT_DURATIONS, period)
+    def highest(
+        self, period: Period, search: str | None, sort: str, limit: int
+    ) -> dict[int, Counted]:
+        """The same of the first `limit` pipelines by `sort`, by key and in that order.
 
-    def _counted(self, sums: str, period: Period) -> dict[int, Counted]:
+        Without findings and durations. `sort` is one of `pipeline_query.SORTS`; `search` is a part
+        of the name or of the unit. Whatever is left out takes no memory.
+        """
+        of_last, spans = _stored_of(period)
+        ratio = (
+            "(SELECT wall / usual FROM runs WHERE key = (SELECT run FROM runs_of_pipelines"
+            f" WHERE pipeline = p.key AND {of_last} ORDER BY end DESC, run DESC LIMIT 1))"
+        )
+        orders = {**_ORDERS, "slower": f"{ratio} DESC NULLS LAST, sums.wall DESC"}
         where, values = _of(period)
+        named, texts = _named(search)
+        return self._counted(
+            _WITHOUT_DURATIONS,
+            where,
+            f"WHERE {named} ORDER BY {orders[sort]}, p.key LIMIT ?",
+            (*values, *texts, *(spans if sort == "slower" else ()), limit),
+        )
+
+    def matching(self, period: Period, search: str | None) -> int:
+        """How many pipelines `highest` would find without a limit."""
+        where, values = _of(period)
+        named, texts = _named(search)
         rows = self._read(
-            "SELECT p.key, p.pipeline, nested, unit, sums.* FROM"
-            f" (SELECT {sums}, pipeline AS key FROM rollup WHERE {where} GROUP BY key) AS sums"
-            " JOIN pipelines AS p USING (key)",
+            f"SELECT count(*) FROM (SELECT DISTINCT pipeline AS key FROM rollup WHERE {where})"
+            f" JOIN pipelines AS p USING (key) WHERE {named}",
+            (*values, *texts),
+        )
+        return int(rows[0][0])
+
+    def _counted(
+        self, sums: str, where: str, rest: str, values: Sequence[object]
+    ) -> dict[int, Counted]:
+        columns = [name for name in SUMMED if f"({name})" in sums]
+        named = ", ".join(
+            f"{sum} AS {name}" for sum, name in zip(sums.split(", "), columns, strict=True)
+        )
+        rows = self._read(
+            f"SELECT p.key, p.pipeline, nested, unit, sums.* FROM (SELECT pipeline AS key, {named}"
+            f" FROM rollup WHERE {where} GROUP BY key) AS sums"
+            f" JOIN pipelines AS p USING (key) {rest}",
             values,
         )
         return {
             key: Counted(Series(pipeline, bool(nested), unit), Sums.read(cells))
-            for key, pipeline, nested, unit, *cells, _ in rows
+            for key, pipeline, nested, unit, _, *cells in rows
         }
 
     def sums(self, period: Period, keys: Iterable[int]) -> dict[int, Sums]:
@@ -220,25 +265,15 @@ class Archive:
     def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Row]:
         """The stored run of each pipeline that ended last in the period."""
         columns = ", ".join(f"runs.{name}" for name in COLUMNS)
-        rows = self._of_last_runs(columns, period, keys)
-        return {key: Row.read(cells) for key, *cells in rows}
-
-    def usual_ratios(self, period: Period, keys: Iterable[int]) -> dict[int, float]:
-        """How many times as long as usual these runs took, as far as that is known."""
-        rows = self._of_last_runs("runs.wall / runs.usual", period, keys)
-        return {key: ratio for key, ratio in rows if ratio is not None}
-
-    def _of_last_runs(
-        self, columns: str, period: Period, keys: Iterable[int]
-    ) -> Sequence[tuple[Any, ...]]:
         where, values = _stored_of(period)
-        return self._read(
+        rows = self._read(
             f"SELECT last.pipeline, {columns} FROM"
             " (SELECT value AS pipeline, (SELECT run FROM runs_of_pipelines"
             f" WHERE pipeline = value AND {where} ORDER BY end DESC, run DESC LIMIT 1) AS run"
             " FROM json_each(?)) AS last JOIN runs ON runs.key = last.run",
             (*values, json.dumps(list(keys))),
         )
+        return {key: Row.read(cells) for key, *cells in rows}
 
     def totals(self, period: Period) -> tuple[Sums, Sums]:
         """Sums over all top-level runs that ended in the period, and over all nested ones.
@@ -390,6 +425,13 @@ def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[An
             _AMONG: None if keys is None else json.dumps(list(keys)),
         }
     )
+
+
+def _named(search: str | None) -> tuple[str, list[str]]:
+    """The condition that a pipeline has `search` in its name or unit, and its values."""
+    if not search:
+        return "1", []
+    return "(instr(lower(p.pipeline), ?) OR instr(lower(p.unit), ?))", [search.lower()] * 2
 
 
 def _stored_of(period: Period) -> tuple[str, list[Any]]:

@@ -8,7 +8,7 @@ of the runs that are stored singly.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,14 +136,6 @@ class Pipelines:
 #: What there is of a time in which nothing is counted.
 NO_PIPELINES = Pipelines(None, None, float(HOUR), 0, ())
 
-#: Values by what pipelines are sorted by; `slower` needs their last runs.
-_BY_SUMS: Mapping[str, Callable[[Sums], float]] = {
-    "wall": lambda sums: sums.wall,
-    "cpu": lambda sums: sums.cpu,
-    "not-overlapped": lambda sums: sums.not_overlapped,
-    "runs": lambda sums: sums.runs,
-}
-
 
 def read_pipelines(
     archive: Archive, period: Period, *, search: str | None, sort: str, limit: int
@@ -161,31 +153,14 @@ def read_pipelines(
     if first >= last:
         return NO_PIPELINES
     step = next((hours for hours in _STEPS if last - first <= hours * _MOST_BARS), _STEPS[-1])
-    found = _matching(archive.counted(period), search)
-    if sort in _BY_SUMS:
-        value = _BY_SUMS[sort]
-        order = sorted(found, key=lambda key: -value(found[key].sums))
-    else:
-        ratios = archive.usual_ratios(period, found)
-        order = sorted(found, key=lambda key: -ratios.get(key, 0.0))
-    chosen = {key: found[key] for key in order[:limit]}
+    chosen = archive.highest(period, search, sort, limit)
     return Pipelines(
         start=float(first * HOUR),
         end=float(last * HOUR),
         step=float(step * HOUR),
-        matching=len(found),
+        matching=archive.matching(period, search),
         listed=_summaries(archive, period, chosen, range(first, last, step)),
     )
-
-
-def _matching(counted: Mapping[int, Counted], search: str | None) -> dict[int, Counted]:
-    wanted = (search or "").casefold()
-    return {
-        key: pipeline
-        for key, pipeline in counted.items()
-        if wanted in pipeline.series.pipeline.casefold()
-        or wanted in pipeline.series.unit.casefold()
-    }
 
 
 def _summaries(
