@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -220,8 +221,9 @@ def _compare_page(comparison: Comparison) -> str:
     )
 
 
+@cache
 def _documentation() -> str:
-    """docs/FINDINGS.md as HTML, with the id of each finding on its heading."""
+    """docs/FINDINGS.md as HTML, with the id of each finding on its heading; made once."""
     from markdown_it import MarkdownIt  # rarely needed
 
     text = resources.files("pipelined.web").joinpath("FINDINGS.md").read_text(encoding="utf-8")
