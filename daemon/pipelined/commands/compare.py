@@ -50,7 +50,7 @@ anything else is a command. After --, every word is a command.""",
     type=click.IntRange(1, 10_000),
     default=5,
     show_default=True,
-    help="How often each command is measured.",
+    help="How often each command is measured; it takes 5 to name a winner.",
 )
 @click.option(
     "--warm-up",
