@@ -915,10 +915,11 @@ def test_two_checked_runs_are_compared(
     runs = daemon.wait_for_runs(pipeline, 2)
     page = open_page("about:blank")
     search(page, daemon, *runs)
-    expect(page.get_by_role("checkbox")).to_have_count(2)
+    boxes = page.get_by_role("checkbox", name="Compare ")
+    expect(boxes).to_have_count(2)
     compare = page.get_by_role("button", name="Compare the two checked")
     expect(compare).to_be_disabled()
-    for box in page.get_by_role("checkbox").all():
+    for box in boxes.all():
         box.check()
     compare.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Two runs side by side")

@@ -267,13 +267,15 @@ def busy_host(host: Host) -> Iterator[None]:
 def test_programs_outside_a_pipeline_are_the_reason_for_its_waits(
     watch: Watch, text: Path, host: Host
 ) -> None:
-    run = watch.run(f"cat {text} {text} | gzip | wc -c > out").only("cat|gzip|wc")
-    found = the_finding(run, "cpu-contention", host)
-    assert found.stages == (1,)
-    others = {one.name: one.value for one in found.evidence}["CPUs used by others"]
-    assert 0.5 * host.cores <= others <= host.cores
-    assert found.notice.startswith("The host was busy: gzip waited ")
-    assert "pigz" in the_finding(run, "ceiling", host).advice
+    script = f"cat {text} {text} | gzip | wc -c > out"
+    for attempt in attempts(watch, script, "cat|gzip|wc"):  # the kernel may favour it for a while
+        with attempt as run:
+            found = the_finding(run, "cpu-contention", host)
+            assert found.stages == (1,)
+            others = {one.name: one.value for one in found.evidence}["CPUs used by others"]
+            assert 0.5 * host.cores <= others <= host.cores
+            assert found.notice.startswith("The host was busy: gzip waited ")
+            assert "pigz" in the_finding(run, "ceiling", host).advice
 
 
 def test_a_pipeline_alone_on_the_host_blames_no_others(

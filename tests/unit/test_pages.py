@@ -793,7 +793,9 @@ def test_a_command_to_try_is_on_a_page_only_with_command_lines() -> None:
 
 
 def test_each_finding_that_is_documented_has_its_anchor(client: FlaskClient) -> None:
-    outline = Outline(page(client, "/findings"))
+    text = page(client, "/findings")
+    assert " style=" not in text
+    outline = Outline(text)
     anchors = {heading["id"] for heading in outline.all("h2")}
     named = {str(link["href"])[1:] for link in outline.all("a") if str(link["href"])[0] == "#"}
     assert "barrier" in named

@@ -235,6 +235,7 @@ def _documentation() -> str:
     for token in tokens:
         if token.type == "th_open":
             token.attrSet("scope", "col")
+        token.attrs.pop("style", None)  # of a column of numbers: the page forbids inline styles
         token.children = _without_dead_links(token.children)
     return str(parser.renderer.render(tokens, parser.options, {}))
 
