@@ -58,7 +58,8 @@ def ceiling(case: Case) -> Iterator[Finding]:
         return
     words = case.words(index)
     advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
-    spread = bool(program) or found.command in SPLITS | {"xargs"}
+    # another program may also take less CPU for the same work
+    spread = program.split(" ")[0] == found.command or found.command in SPLITS | {"xargs"}
     gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free if spread else 0.0)
     new = case.rewritten(index, words.with_program(program)) if words and program else None
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
