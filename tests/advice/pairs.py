@@ -314,7 +314,7 @@ HEALTHY = (
     "awk '$9 == 404 { print $7 }' log | sort | uniq -c | sort -rn | head",
     "awk '{ n[$1]++ } END { for (k in n) print n[k], k }' log | sort -rn | head",
     "grep ' 404 ' log | cut -d ' ' -f 1,7 | sort -u | wc -l",
-    "comm -12 <(cut -d ' ' -f 1 log | sort -u) <(cut -d ' ' -f 1 text | sort -u) | wc -l",
+    "comm -12 <(sort -u part) <(sort -u text) | wc -l",
     "sed 's/some/any/' text | sha256sum",
     "tr A-Z a-z < log | md5sum",
     "tr -s ' ' '\\n' < text | grep -c some",
