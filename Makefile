@@ -18,7 +18,7 @@ PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-de
 TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash curl debian-archive-keyring e2fsprogs fish \
 	fonts-dejavu-core gawk git gzip jq lintian mawk mmdebstrap nodejs openssl perl-base procps python3-bpfcc ruby \
 	slowhttptest strace systemd time util-linux xfsprogs xz-utils zsh
-ADVICE_PACKAGES := locales pigz
+ADVICE_PACKAGES := locales parallel pigz
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
 

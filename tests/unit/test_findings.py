@@ -456,8 +456,8 @@ def test_a_ceiling_that_other_advice_than_more_cpus_raises_is_bound_by_the_next_
     assert find(ceiling_at("bash"), "ceiling").gain_seconds == pytest.approx(7.8)
 
 
-def test_what_takes_no_more_cpu_than_split_is_not_to_be_divided() -> None:
-    assert "split -n r/4" in find(ceiling_at("grep"), "ceiling").advice
+def test_what_takes_no_more_cpu_than_dividing_is_not_to_be_divided() -> None:
+    assert "parallel --pipe -k" in find(ceiling_at("grep"), "ceiling").advice
     found = find(ceiling_at("grep", read_bytes=1_000 * MB), "ceiling")
     assert (found.severity, found.advice) == ("note", "")
 
@@ -835,7 +835,7 @@ def test_a_grep_through_folders_gets_no_reader_in_front() -> None:
         ("zstd", 8, "zstd -T0", "lower"),
         ("zstd", 800, "it cannot use more CPUs", "-T0"),
         ("bzip2", 800, "lbzip2, which decompresses on all CPUs", "pigz"),
-        ("tr", 80, "split -n r/4", "parallel"),
+        ("tr", 80, "parallel --pipe -k", "split"),
     ],
 )
 def test_a_ceiling_is_raised_by_what_the_stage_can_do(
