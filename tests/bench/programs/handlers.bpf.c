@@ -26,7 +26,7 @@ static long call_pipe_write(u64 index, void *ctx)
 
 static long call_pipe_read(u64 index, void *ctx)
 {
-	pipe_read_ended(4096 + index);
+	pipe_read_ended(own_file(1), 4096 + index);	/* any pipe */
 	return 0;
 }
 
