@@ -10,21 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pipelined.analysis.finding_times import Stretch, finding_times
 from pipelined.analysis.findings import DOCUMENTATION, Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
-from pipelined.answers.run import (
-    DescribedRunJson,
-    FindingJson,
-    MachineJson,
-    RunJson,
-    SurroundingsJson,
-)
-from pipelined.answers.stage import FunctionsJson, HistogramJson, ReadaheadJson, StageJson
 from pipelined.runs import (
     HISTOGRAMS,
     LEVELS,
@@ -45,6 +37,16 @@ from pipelined.runs import (
     Surroundings,
     Timeline,
 )
+
+if TYPE_CHECKING:
+    from pipelined.answers.run import (
+        DescribedRunJson,
+        FindingJson,
+        MachineJson,
+        RunJson,
+        SurroundingsJson,
+    )
+    from pipelined.answers.stage import FunctionsJson, HistogramJson, ReadaheadJson, StageJson
 
 __all__ = ["describe_run", "machine_as_dict", "run_as_dict", "run_from_dict"]
 
@@ -335,7 +337,7 @@ def _functions_as_dict(functions: Functions) -> FunctionsJson:
     described: dict[str, Any] = {"pipe_capacity_bytes": functions.pipe_capacity_bytes}
     for kind in HISTOGRAMS:
         described[kind.name] = _histogram_as_dict(getattr(functions, kind.field))
-    return cast(FunctionsJson, described)
+    return cast("FunctionsJson", described)
 
 
 def _histogram_as_dict(histogram: Histogram) -> HistogramJson:

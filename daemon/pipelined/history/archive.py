@@ -9,9 +9,9 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 from pipelined.errors import NotPermittedError, UserError, why
@@ -24,28 +24,27 @@ from pipelined.runs import Series
 __all__ = ["Archive", "NoHistoryError", "Period", "Query"]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(TypedDict, total=False):
     """Which runs to list: those that match every field that is given."""
 
-    pipeline: str | None = None
+    pipeline: str | None
     """Exactly this signature."""
-    unit: str | None = None
-    finding: str | None = None
+    unit: str | None
+    finding: str | None
     """Id of one of its findings."""
-    command: str | None = None
+    command: str | None
     """Command name of one of its stages."""
-    since: float | None = None
+    since: float | None
     """Started then or later (Unix time)."""
-    until: float | None = None
+    until: float | None
     """Started before."""
-    min_duration: float | None = None
+    min_duration: float | None
     """Took at least so many seconds."""
-    top_level: bool = False
+    top_level: bool
     """Lies in no other run."""
-    slower: bool = False
+    slower: bool
     """Was slower than usual."""
-    before: str | None = None
+    before: str | None
     """Listed after the run with this id, which may be gone."""
 
 
@@ -110,8 +109,12 @@ class Archive:
 
         At most `most` are counted.
         """
-        hiding = Query(min_duration=query.min_duration, top_level=query.top_level)
-        rest = replace(query, min_duration=None, top_level=False, before=None)
+        hiding, rest = Query(), query.copy()
+        if "min_duration" in query:
+            hiding["min_duration"] = rest.pop("min_duration")
+        if "top_level" in query:
+            hiding["top_level"] = rest.pop("top_level")
+        rest.pop("before", None)
         (where, values), (shown, limits) = _searched(rest), _searched(hiding)
         rows = self._read(
             f"SELECT count(*) FROM (SELECT 1 FROM {_LISTED} WHERE {where} AND NOT ({shown})"
@@ -399,17 +402,17 @@ def _searched(query: Query) -> tuple[str, list[Any]]:
     """The condition of a list of runs, and its values."""
     return _matching(
         {
-            "pipeline = ?": query.pipeline,
-            "unit = ?": query.unit,
-            "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.finding,
-            "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.command,
-            "start >= ?": query.since,
-            "start < ?": query.until,
-            "wall >= ?": query.min_duration,
-            "nested = ?": 0 if query.top_level else None,
-            "slower = ?": 1 if query.slower else None,
+            "pipeline = ?": query.get("pipeline"),
+            "unit = ?": query.get("unit"),
+            "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.get("finding"),
+            "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.get("command"),
+            "start >= ?": query.get("since"),
+            "start < ?": query.get("until"),
+            "wall >= ?": query.get("min_duration"),
+            "nested = ?": 0 if query.get("top_level") else None,
+            "slower = ?": 1 if query.get("slower") else None,
             # Ids begin with the start, so they are in its order.
-            "id < ?": query.before,
+            "id < ?": query.get("before"),
         }
     )
 

@@ -22,12 +22,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import brief
-from pipelined.answers.lists import CountedRunsJson
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE, parse_duration
 from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
@@ -42,6 +41,7 @@ from pipelined.runs import Run, Timeline
 from pipelined.schema import run_as_dict, run_from_dict
 
 if TYPE_CHECKING:
+    from pipelined.answers.lists import CountedRunsJson
     from pipelined.model.tracker import Finished
 
 __all__ = [
@@ -128,43 +128,30 @@ class CountedRuns:
         return (self.runs, self.nested) == (self.stored, self.stored_nested)
 
 
+class Span(TypedDict, total=False):
+    """A time, and whose runs."""
+
+    since: float | None
+    """Unix time; the whole hour counts."""
+    until: float | None
+    pipeline: str | None
+    """Exactly this signature."""
+    unit: str | None
+
+
 class Recorded(Protocol):
     """What the commands read: the history in its file (`History`), or by way of a daemon."""
 
-    def runs(
-        self,
-        *,
-        pipeline: str | None = None,
-        unit: str | None = None,
-        finding: str | None = None,
-        command: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        min_duration: float | None = None,
-        top_level: bool = False,
-        slower: bool = False,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> list[Summary]: ...
+    def runs(self, *, limit: int = 100, **searched: Unpack[Query]) -> list[Summary]: ...
     def pipelines(
         self,
         *,
-        since: float | None = None,
-        until: float | None = None,
-        pipeline: str | None = None,
-        unit: str | None = None,
         search: str | None = None,
         sort: str = SORTS[0],
         limit: int = 100,
+        **span: Unpack[Span],
     ) -> Pipelines: ...
-    def counted(
-        self,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        pipeline: str | None = None,
-        unit: str | None = None,
-    ) -> CountedRuns: ...
+    def counted(self, **span: Unpack[Span]) -> CountedRuns: ...
     def run(self, which: str) -> StoredRun: ...
 
 
@@ -235,21 +222,7 @@ class History:
         """Find out whether it can be read. Raises UserError, NotPermittedError for this user."""
         self._read(self._archive.check, None)
 
-    def runs(
-        self,
-        *,
-        pipeline: str | None = None,
-        unit: str | None = None,
-        finding: str | None = None,
-        command: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        min_duration: float | None = None,
-        top_level: bool = False,
-        slower: bool = False,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> list[Summary]:
+    def runs(self, *, limit: int = 100, **searched: Unpack[Query]) -> list[Summary]:
         """The stored runs that match everything given, newest start first, at most `limit`.
 
         `pipeline` is the whole signature, `command` the name of one stage, `finding` an id.
@@ -257,44 +230,22 @@ class History:
         more; `top_level`: inside no other run; `slower`: slower than usual. `before` is the id of
         the last run in the previous list. Raises UserError.
         """
-        query = Query(
-            pipeline, unit, finding, command, since, until, min_duration, top_level, slower, before
-        )
-        return self._read(lambda: self._archive.rows(query, limit), [])
+        return self._read(lambda: self._archive.rows(searched, limit), [])
 
-    def hidden(
-        self,
-        *,
-        pipeline: str | None = None,
-        unit: str | None = None,
-        finding: str | None = None,
-        command: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        min_duration: float | None = None,
-        top_level: bool = False,
-        slower: bool = False,
-        most: int,
-    ) -> int:
+    def hidden(self, *, most: int, **searched: Unpack[Query]) -> int:
         """How many stored runs `runs` leaves out for `min_duration` and `top_level` alone.
 
         At most `most` are counted. Raises UserError.
         """
-        query = Query(
-            pipeline, unit, finding, command, since, until, min_duration, top_level, slower
-        )
-        return self._read(lambda: self._archive.hidden(query, most), 0)
+        return self._read(lambda: self._archive.hidden(searched, most), 0)
 
     def pipelines(
         self,
         *,
-        since: float | None = None,
-        until: float | None = None,
-        pipeline: str | None = None,
-        unit: str | None = None,
         search: str | None = None,
         sort: str = SORTS[0],
         limit: int = 100,
+        **span: Unpack[Span],
     ) -> Pipelines:
         """What each pipeline cost in the same hours as `rollup`, at most `limit` of them.
 
@@ -302,38 +253,24 @@ class History:
         `pipeline_query.SORTS`.
         Raises UserError.
         """
-        period = _period(since, until, pipeline, unit)
+        period = _period(**span)
         return self._read(
             lambda: read_pipelines(self._archive, period, search=search, sort=sort, limit=limit),
             NO_PIPELINES,
         )
 
-    def rollup(
-        self,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        pipeline: str | None = None,
-        unit: str | None = None,
-    ) -> list[Counted]:
+    def rollup(self, **span: Unpack[Span]) -> list[Counted]:
         """Sums over every run, stored singly or not, by pipeline: the most wall time first.
 
         Of whole hours: from the one that `since` lies in to the one that ends at `until` or after
         it (Unix time), both included. Raises UserError.
         """
-        period = _period(since, until, pipeline, unit)
+        period = _period(**span)
         return self._read(lambda: self._archive.rollup(period), [])
 
-    def counted(
-        self,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        pipeline: str | None = None,
-        unit: str | None = None,
-    ) -> CountedRuns:
+    def counted(self, **span: Unpack[Span]) -> CountedRuns:
         """How many runs there were in the same hours as `rollup`, and how many are stored."""
-        period = _period(since, until, pipeline, unit)
+        period = _period(**span)
         total, nested = self._read(lambda: self._archive.totals(period), (Sums(), Sums()))
         frequent = self._read(lambda: self._archive.most_frequent(period), None)
         stored, stored_nested = self._read(lambda: self._archive.stored(period), (0, 0))
@@ -547,7 +484,10 @@ class History:
 
 
 def _period(
-    since: float | None, until: float | None, pipeline: str | None, unit: str | None
+    since: float | None = None,
+    until: float | None = None,
+    pipeline: str | None = None,
+    unit: str | None = None,
 ) -> Period:
     return Period(
         None if since is None else math.floor(_within_reach(since / HOUR)),

@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipelined.answers.lists import PipelinesSummaryJson, PipelineSummaryJson
 from pipelined.history.archive import Archive, Period
 from pipelined.history.database import Row
 from pipelined.history.rollup import HOUR, Counted, Sums
@@ -20,6 +19,9 @@ from pipelined.history.summaries import summary_as_dict, summary_from_dict
 from pipelined.model.ledger import OTHER
 from pipelined.nesting import Line, nested_lines
 from pipelined.runs import Series
+
+if TYPE_CHECKING:
+    from pipelined.answers.lists import PipelinesSummaryJson, PipelineSummaryJson
 
 __all__ = [
     "NO_PIPELINES",

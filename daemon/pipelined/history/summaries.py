@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pipelined.answers.lists import SummaryJson
 from pipelined.history.database import COLUMNS
 from pipelined.history.database import Row as Summary
+
+if TYPE_CHECKING:
+    from pipelined.answers.lists import SummaryJson
 
 __all__ = ["Summary", "summary_as_dict", "summary_from_dict"]
 
@@ -28,7 +30,7 @@ _KEYS = {
 def summary_as_dict(summary: Summary) -> SummaryJson:
     """What is listed of a run, ready for `json.dumps`, with the keys of `schema.run_as_dict`."""
     named = {_KEYS.get(column, column): getattr(summary, column) for column in COLUMNS}
-    return cast(SummaryJson, {**named, "findings": list(summary.findings)})
+    return cast("SummaryJson", {**named, "findings": list(summary.findings)})
 
 
 def summary_from_dict(described: Mapping[str, Any]) -> Summary:

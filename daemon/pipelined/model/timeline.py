@@ -12,12 +12,14 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipelined.answers.run import PointJson
 from pipelined.kernel.layout import COUNTERS
 from pipelined.kernel.records import NS
 from pipelined.runs import LEVELS, STATES, Point, StagePoint, Timeline
+
+if TYPE_CHECKING:
+    from pipelined.answers.run import PointJson
 
 __all__ = [
     "MAX_POINTS",

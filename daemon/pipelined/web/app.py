@@ -18,7 +18,6 @@ from flask import Blueprint, Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from pipelined.analysis.machine import Host
-from pipelined.answers.lists import PipelinesJson
 from pipelined.schema import run_as_dict
 from pipelined.web.history_api import PARAMETERS as HISTORY_PARAMETERS
 from pipelined.web.history_api import create_history_api
@@ -31,6 +30,7 @@ from pipelined.web.started_api import PARAMETERS as STARTED_PARAMETERS
 from pipelined.web.started_api import create_started_api
 
 if TYPE_CHECKING:
+    from pipelined.answers.lists import PipelinesJson
     from pipelined.history.history import History
     from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer

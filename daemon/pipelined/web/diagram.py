@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipelined.analysis.bottleneck import bottleneck, share
 from pipelined.analysis.sentence import partial_figures
-from pipelined.answers.live import BoxJson, DiagramJson, PipeJson, PipeStateJson
 from pipelined.runs import LEVELS, STATES, Run, Stage, total_flow
 from pipelined.wording import STATE_WORDS, data_size, duration, passed_on, percent, taken
+
+if TYPE_CHECKING:
+    from pipelined.answers.live import BoxJson, DiagramJson, PipeJson, PipeStateJson
 
 __all__ = ["diagram", "figures", "mean_level"]
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, abort, current_app, jsonify
 
-from pipelined.answers.lists import CountedRunsJson
-from pipelined.answers.run import RunWithTimelineJson
 from pipelined.errors import UserError
 from pipelined.history.history import (
     NoSuchRunError,
@@ -37,6 +35,8 @@ from pipelined.web.query_parameters import (
 
 if TYPE_CHECKING:
     from pipelined.analysis.machine import Host
+    from pipelined.answers.lists import CountedRunsJson
+    from pipelined.answers.run import RunWithTimelineJson
     from pipelined.history.history import History
     from pipelined.observer import Observer
 

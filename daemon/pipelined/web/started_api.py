@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, abort, jsonify
 
-from pipelined.answers.lists import StartedJson
 from pipelined.schema import run_as_dict
 from pipelined.starter import Starter, boot_id
 from pipelined.web.query_parameters import as_bool, as_count, parameter
 
 if TYPE_CHECKING:
+    from pipelined.answers.lists import StartedJson
     from pipelined.observer import Observer
 
 __all__ = ["PARAMETERS", "create_started_api"]
