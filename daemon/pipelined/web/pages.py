@@ -95,6 +95,7 @@ def create_pages(
     filters: dict[str, Callable[..., str]] = {
         "about": about,
         "bound": bound,
+        "breakable": _breakable,
         "duration": duration,
         "times_usual": times_usual,
         "percent": percent,
@@ -251,6 +252,11 @@ def _without_dead_links(tokens: list[Token] | None) -> list[Token] | None:
         if works or token.type not in ("link_open", "link_close"):
             kept.append(token)
     return kept
+
+
+def _breakable(pipeline: str) -> Markup:
+    """A signature that continues on the next line after one of its commands."""
+    return Markup("|<wbr>").join(pipeline.split("|"))
 
 
 def _utc(seconds: float) -> str:

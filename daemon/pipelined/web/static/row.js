@@ -16,7 +16,12 @@ const CHART_SECONDS = 300;
 
 /** A link to the run's page. */
 export function linkTo(run) {
-  return element("a", { href: `/run/${encodeURIComponent(run.id)}` }, run.pipeline);
+  return element("a", { href: `/run/${encodeURIComponent(run.id)}` }, ...breakable(run.pipeline));
+}
+
+/** A signature that continues on the next line after one of its commands. */
+function breakable(pipeline) {
+  return pipeline.split(/(?<=\|)/).flatMap((command) => [command, element("wbr")]);
 }
 
 /** Where a nested run lies, in words; empty for others. */
@@ -100,11 +105,9 @@ export class Row {
     setText(this.#age, `${this.#run.age}, ended`);
   }
 
-  /** A long name continues on the next line after one of its commands. */
   #setName(pipeline) {
     if (this.#name.textContent === pipeline) return;
-    const commands = pipeline.split(/(?<=\|)/);
-    this.#name.replaceChildren(...commands.flatMap((command) => [command, element("wbr")]));
+    this.#name.replaceChildren(...breakable(pipeline));
     this.#name.title = pipeline;
   }
 
