@@ -93,6 +93,14 @@ def test_user_and_system_time_follow_a_stage_that_others_have_left() -> None:
     assert stage_seen.user_seconds + stage_seen.system_seconds == pytest.approx(0.25)
 
 
+def test_runs_that_are_no_longer_kept_are_among_those_that_have_ended() -> None:
+    watched = model(recent_runs=2)
+    for number in range(5):
+        watched.update([replace(group(end=105.0), root=number)], 107.0)
+    assert len(watched.runs()) == 2
+    assert watched.ended_runs == 5
+
+
 def test_a_live_run_is_active_and_counted_as_it_grows() -> None:
     watched = model()
     watched.update([group(cpu=1.0)], 102.0)

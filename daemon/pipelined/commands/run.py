@@ -102,7 +102,7 @@ def run(
                 if as_json:
                     profile.write_json(found, file)
                 else:
-                    from pipelined.terminal.run_report import write_report
+                    from pipelined.terminal.command_report import write_report
 
                     write_report(found, open_console(file, color))
                 file.flush()
@@ -114,7 +114,7 @@ def run(
     if output is not None or not as_json:
         with contextlib.suppress(OSError):
             name_daemon(found.daemon, url, open_console(sys.stderr, color))
-    return found.status
+    return found.ended.status
 
 
 def _script(text: str) -> Script:
