@@ -117,6 +117,20 @@ def test_a_pipeline_that_was_a_part_of_the_command_is_reported_as_one(wall: floa
     assert "\ncat|awk   0.90 s wall" in text
 
 
+def test_the_bottleneck_of_several_runs_is_that_of_most_of_their_time() -> None:
+    waiting = make_stage(1, "echo", cpu=0.1, runqueue=0.9)
+    outlier = make_run(
+        [waiting, make_stage(2, "cut", pipe_empty=1.0)],
+        1.0,
+        id="o",
+        start=START + 9.0,
+        end=START + 10.0,
+    )
+    loop = [make(n, n * 0.5, 0.4) for n in range(10)]
+    (row,) = [line for line in table(report(*loop, outlier, wall=10.0)) if "11 ×" in line]
+    assert row.endswith("echo: CPU (80 %)")
+
+
 def test_two_pipelines_one_after_the_other_are_parts() -> None:
     text = report(make(1, 0.0, 1.0, "cat|awk"), make(2, 1.0, 1.0, "cat|sed"), wall=2.0)
     assert text.startswith("./nightly.sh --full   2.0 s wall")
@@ -247,7 +261,8 @@ def test_a_terminal_without_utf8_gets_ascii() -> None:
 
 def test_the_longest_runs_follow_in_full_with_their_ids() -> None:
     text = report(*nightly(), wall=4.9)
-    full = text[text.index("\n\n", text.index("part  ")) :]
+    words = "In full: the longest run of sort and zcat|awk|sort. --json has all 402.\n"
+    full = text[text.index(words) :]
     assert [line.split()[1] for line in full.splitlines() if line.startswith("  run ")] == [
         "2000-2",
         "1000-1",

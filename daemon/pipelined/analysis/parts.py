@@ -17,6 +17,7 @@ from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.processes import SHORT_LIFE
 from pipelined.analysis.rules.rule import WORTH_SHARE
+from pipelined.analysis.sentence import bottleneck_label, brief, main_bottleneck
 from pipelined.nesting import Line, largest_first
 from pipelined.runs import Run
 
@@ -55,6 +56,10 @@ class Part:
     wall_seconds: float
     """Of all its runs together: more than passed if they ran at the same time."""
     cpu_seconds: float
+    bottleneck: str | None
+    """What held its runs back for most of their time, as ``sort: CPU``; None: not known."""
+    bottleneck_share: float | None
+    """For so much of that time."""
     advice: Advice | None
 
     @property
@@ -96,7 +101,9 @@ class Parts:
             advice = _best(members, host, script)
             if advice is None and not _in_storm(parts, line.depth):
                 advice = _fewer_runs(line, members, spans, wall)
-            parts.append(Part(line, sum(map(_wall, members)), _cpu(members), advice))
+            parts.append(
+                Part(line, sum(map(_wall, members)), _cpu(members), *_bottleneck(members), advice)
+            )
         return cls(tuple(parts), len(outermost), _covered(spans, start, wall), _cpu(outermost))
 
 
@@ -106,6 +113,15 @@ def _wall(run: Run) -> float:
 
 def _cpu(runs: Iterable[Run]) -> float:
     return sum(run.cpu_seconds for run in runs)
+
+
+def _bottleneck(runs: Iterable[Run]) -> tuple[str | None, float | None]:
+    """What held the runs back for most of their time, and for how much of it."""
+    walls: dict[str, float] = {}
+    for run in runs:
+        label = bottleneck_label(brief(run))
+        walls[label] = walls.get(label, 0.0) + run.wall_seconds
+    return main_bottleneck(walls)
 
 
 def _span(run: Run) -> _Interval:

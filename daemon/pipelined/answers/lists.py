@@ -55,8 +55,10 @@ class CommandPartJson(TypedDict):
     """Likewise; those of the parts inside are among them."""
     longest_run: str
     """`id` of the longest of them."""
-    bottleneck: str
-    """Of the longest of them, in a few words; `-`: none."""
+    bottleneck: str | None
+    """What held them back for most of their time, such as `sort: CPU`."""
+    bottleneck_ratio: Ratio | None
+    """For how much of it."""
     advice: str
     """What to try, beginning with `Try:`; empty if there is nothing."""
     top_finding: TopFindingJson | None

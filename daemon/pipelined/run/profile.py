@@ -185,8 +185,6 @@ def write_json(found: Profile, file: IO[str]) -> None:
 
 
 def _part_as_dict(part: Part) -> CommandPartJson:
-    from pipelined.analysis.sentence import brief
-
     advice = part.advice
     return {
         "pipeline": part.longest.pipeline,
@@ -195,7 +193,8 @@ def _part_as_dict(part: Part) -> CommandPartJson:
         "wall_seconds": part.wall_seconds,
         "cpu_seconds": part.cpu_seconds,
         "longest_run": part.longest.id,
-        "bottleneck": brief(part.longest),
+        "bottleneck": part.bottleneck,
+        "bottleneck_ratio": part.bottleneck_share,
         "advice": advice.text if advice else "",
         "top_finding": None
         if advice is None

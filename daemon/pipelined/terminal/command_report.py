@@ -34,7 +34,7 @@ from pipelined.terminal.drawing import (
     wrap,
 )
 from pipelined.terminal.run_report import render
-from pipelined.wording import duration, percent
+from pipelined.wording import duration, listing, percent
 
 __all__ = ["command_lines", "write_report"]
 
@@ -70,10 +70,11 @@ def write_report(found: Profile, console: Console) -> None:
     if not _has_parts(found, parts):
         _print_runs(found.runs, found, console, lost, host)
         return
+    in_full = _in_full(found, parts)
     width, ascii_only = report_width(console), is_ascii(console)
-    print_lines(command_lines(found, parts, width, ascii_only=ascii_only), console)
+    print_lines(command_lines(found, parts, in_full, width, ascii_only=ascii_only), console)
     console.print()
-    _print_runs(_in_full(found, parts), found, console, None, host)
+    _print_runs(in_full, found, console, None, host)
 
 
 def _print_runs(
@@ -103,14 +104,25 @@ def _in_full(found: Profile, parts: Parts) -> list[Run]:
 
 
 def command_lines(
-    found: Profile, parts: Parts, width: int, *, ascii_only: bool = False
+    found: Profile,
+    parts: Parts,
+    in_full: Sequence[Run],
+    width: int,
+    *,
+    ascii_only: bool = False,
 ) -> list[Text]:
-    """What the command took, what its runs cover, and its parts: lines of at most `width`."""
+    """What the command took, what its runs cover, and its parts: lines of at most `width`.
+
+    The reports of the runs `in_full` will follow.
+    """
     out = _headline(found, width, ascii_only)
     out.append(Text())
     out += [Text(_INDENT) + line for line in wrap(_cover(found, parts), width - 2, "")]
     out.append(Text())
     out += _table(found, parts, width, ascii_only)
+    out.append(Text())
+    follow = printable(_follow(found, in_full), ascii_only)
+    out += [Text(_INDENT) + line for line in wrap(follow, width - 2, "")]
     return [plain_marks(line, ascii_only) for line in out]
 
 
@@ -164,8 +176,8 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
         Column("CPU", lambda part: Text(duration(part.cpu_seconds)), right=True, rank=1),
         Column("longest run", lambda part: Text(duration(part.longest.wall_seconds)), True, rank=2),
         Column(
-            "its bottleneck",
-            lambda part: Text(printable(brief(part.longest), ascii_only)),
+            "bottleneck",
+            lambda part: Text(printable(_bottleneck(part), ascii_only)),
             width=16 if width < 80 else 30,
         ),
     ]
@@ -179,6 +191,23 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
     if len(parts.parts) > LISTED:
         out.append(Text(f"{_INDENT}{len(parts.parts) - LISTED:,} more parts; --json has them"))
     return [cropped(line, width) for line in out]
+
+
+def _follow(found: Profile, in_full: Sequence[Run]) -> str:
+    """Which runs are reported below, and where the others are."""
+    text = f"In full: the longest run of {listing([run.pipeline for run in in_full])}."
+    if len(found.runs) > len(in_full):
+        text += f" --json has all {len(found.runs):,}."
+    return text
+
+
+def _bottleneck(part: Part) -> str:
+    """Of one run with the share of its time; of several, for how much of their time it was that."""
+    if part.line.runs == 1:
+        return brief(part.longest)
+    if part.bottleneck is None:
+        return "-"
+    return f"{part.bottleneck} ({percent(part.bottleneck_share or 0.0)})"
 
 
 def _try(advice: Advice, part: Part, wall: float) -> str:
