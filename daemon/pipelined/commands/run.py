@@ -44,6 +44,7 @@ Examples:
   sudo pipelined run 'cat big.log | cut -d " " -f 1 | sort | uniq -c'
   sudo pipelined run -o report.txt 'zcat f.gz | wc -l' > count
   sudo pipelined run --shell zsh 'sort a b |& tee log'
+  sudo pipelined run -- ./nightly.sh
   sudo pipelined run --json -o run.json -- ./nightly.sh --full
   pipelined run 'sort a | uniq'
 
@@ -83,6 +84,9 @@ def run(
 
     The command keeps its input, output and exit status; the report goes to stderr when it has
     ended. Signals sent to pipelined are passed on to the command.
+
+    The report of a script begins with what it took in all and its parts, the longest first. Each
+    run has an id: pipelined show takes it, if a daemon recorded the run.
     """
     from pipelined.run import child, profile
 

@@ -61,7 +61,7 @@ _TRY_INDENT = "      "
 
 def write_report(found: Profile, console: Console) -> None:
     """Print the report of a command."""
-    lost = sum(found.lost.values())
+    lost = sum(count for kind, count in found.lost.items() if kind != "runs")
     if not found.runs:
         print_lines([f"pipelined: {_nothing_seen(found, lost)}"], console)
         return
@@ -72,7 +72,7 @@ def write_report(found: Profile, console: Console) -> None:
         return
     in_full = _in_full(found, parts)
     width, ascii_only = report_width(console), is_ascii(console)
-    print_lines(command_lines(found, parts, in_full, width, ascii_only=ascii_only), console)
+    print_lines(command_lines(found, parts, in_full, lost, width, ascii_only=ascii_only), console)
     console.print()
     _print_runs(in_full, found, console, None, host)
 
@@ -88,34 +88,36 @@ def _print_runs(
 
 def _has_parts(found: Profile, parts: Parts) -> bool:
     """Whether there is more to report than a pipeline, with those in it."""
+    if parts.outermost_runs > 1 or len(found.runs) > FEW or found.lost.get("runs"):
+        return True
     rest = found.ended.wall_seconds - parts.covered_seconds
-    much = rest >= max(REST_SECONDS, REST_SHARE * found.ended.wall_seconds)
-    return parts.outermost_runs > 1 or len(found.runs) > FEW or much
+    return rest >= max(REST_SECONDS, REST_SHARE * found.ended.wall_seconds)
 
 
 def _in_full(found: Profile, parts: Parts) -> list[Run]:
     """The longest runs, in the order of the table."""
     least = FULL_SHARE * found.ended.wall_seconds
     longest = sorted((part.longest for part in parts.parts), key=lambda run: -run.wall_seconds)
-    chosen = [
-        run for run in longest[:FULL_REPORTS] if run is longest[0] or run.wall_seconds >= least
-    ]
-    return [part.longest for part in parts.parts if part.longest in chosen]
+    chosen = {
+        run.id for run in longest[:FULL_REPORTS] if run is longest[0] or run.wall_seconds >= least
+    }
+    return [part.longest for part in parts.parts if part.longest.id in chosen]
 
 
 def command_lines(
     found: Profile,
     parts: Parts,
     in_full: Sequence[Run],
+    lost: int,
     width: int,
     *,
     ascii_only: bool = False,
 ) -> list[Text]:
     """What the command took, what its runs cover, and its parts: lines of at most `width`.
 
-    The reports of the runs `in_full` will follow.
+    The reports of the runs `in_full` will follow; `lost` is how many events were not counted.
     """
-    out = _headline(found, width, ascii_only)
+    out = _headline(found, lost, width, ascii_only)
     out.append(Text())
     out += [Text(_INDENT) + line for line in wrap(_cover(found, parts), width - 2, "")]
     out.append(Text())
@@ -126,14 +128,13 @@ def command_lines(
     return [plain_marks(line, ascii_only) for line in out]
 
 
-def _headline(found: Profile, width: int, ascii_only: bool) -> list[Text]:
+def _headline(found: Profile, lost: int, width: int, ascii_only: bool) -> list[Text]:
     ended = found.ended
-    events = sum(count for kind, count in found.lost.items() if kind != "runs")
     entries = [
         Text(f"{duration(ended.wall_seconds)} wall"),
         Text(f"{duration(ended.cpu_seconds)} CPU"),
         Text(f"{ended.cpu_seconds / (ended.wall_seconds or 1.0):.1f} cores used"),
-        Text(f"{events:,} lost", "red" if events else ""),
+        Text(f"{lost:,} lost", "red" if lost else ""),
     ]
     name = Text(printable(_name(found), ascii_only), "bold")
     one_line = flow([name, *entries], "   ", "", width)
@@ -223,7 +224,7 @@ def _try(advice: Advice, part: Part, wall: float) -> str:
 
 
 def _nothing_seen(found: Profile, lost: int) -> str:
-    if lost:
+    if lost := lost + found.lost.get("runs", 0):
         return f"no pipeline seen, and {lost:,} events were lost; see pipelined doctor"
     reason = (
         "no two processes of the command were joined by a pipe, and none read 64 KiB or computed"
