@@ -7,12 +7,12 @@ Pure, and for everything that is listed: live runs, recent ones, rows of the his
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["Line", "first_lines", "in_order", "nested_lines"]
+__all__ = ["Line", "first_lines", "in_order", "largest_first", "nested_lines"]
 
 
 class Listed(Protocol):
@@ -88,6 +88,47 @@ def nested_lines(runs: Iterable[L], *, grouped: bool = True) -> list[Line[L]]:
     in the place of the first of them. So are those inside the runs that such a line stands for.
     A nested run whose enclosing run is not among `runs` has depth 0.
     """
+
+    def key(run: L, depth: int) -> _Key:
+        # All of a depth above 0 lie in the same line.
+        return _key(run, grouped, "" if depth else run.parent)
+
+    return [
+        Line(max(members, key=_length), len(members), depth)
+        for members, depth in _groups(runs, key, list)
+    ]
+
+
+def largest_first(
+    runs: Iterable[L], size: Callable[[L], float]
+) -> list[tuple[Line[L], Sequence[L]]]:
+    """All runs of one pipeline in the same place as one line each, with the runs in it.
+
+    The line with the largest sum of `size` comes first, each followed by the lines inside it. The
+    run of a line is that of the largest size.
+    """
+
+    def key(run: L, depth: int) -> _Key:
+        return None if depth else run.parent_pipeline, run.pipeline
+
+    def ordered(groups: Iterable[list[L]]) -> list[list[L]]:
+        return sorted(groups, key=lambda members: -sum(map(size, members)))
+
+    return [
+        (Line(max(members, key=size), len(members), depth), members)
+        for members, depth in _groups(runs, key, ordered)
+    ]
+
+
+def _groups(
+    runs: Iterable[L],
+    key: Callable[[L, int], _Key],
+    ordered: Callable[[Iterable[list[L]]], list[list[L]]],
+) -> list[tuple[list[L], int]]:
+    """Runs with the same key in the same place, and their depth; those inside follow each.
+
+    `key` is given a run and its depth; `ordered` puts the groups of one place in order.
+    """
     listed = list(runs)
     ids = {run.id for run in listed}
     outermost: list[L] = []
@@ -97,19 +138,18 @@ def nested_lines(runs: Iterable[L], *, grouped: bool = True) -> list[Line[L]]:
             outermost.append(run)
         else:
             inside.setdefault(run.parent, []).append(run)
-    lines: list[Line[L]] = []
+    found: list[tuple[list[L], int]] = []
 
     def add(these: Iterable[L], depth: int) -> None:
         alike: dict[_Key, list[L]] = {}
         for run in these:
-            # All of a depth above 0 lie in the same line.
-            alike.setdefault(_key(run, grouped, "" if depth else run.parent), []).append(run)
-        for members in alike.values():
-            lines.append(Line(max(members, key=_length), len(members), depth))
+            alike.setdefault(key(run, depth), []).append(run)
+        for members in ordered(alike.values()):
+            found.append((members, depth))
             add((run for outer in members for run in inside.get(outer.id, ())), depth + 1)
 
     add(outermost, 0)
-    return lines
+    return found
 
 
 def first_lines(runs: Sequence[L], most: int, *, grouped: bool = True) -> Sequence[L]:

@@ -236,6 +236,11 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             return self._model.live
 
+    def ended(self) -> int:
+        """How many runs have ended, those that `runs` no longer returns among them."""
+        with self._lock:
+            return self._model.ended_runs
+
     def short_runs(self) -> Mapping[str, int]:
         """How many short runs ended in the last minute, by signature (`model.short_runs`)."""
         with self._lock:

@@ -297,8 +297,75 @@ def test_a_nested_pipeline_comes_after_the_one_around_it(
 
 def test_many_runs_are_counted_not_printed(run: Run) -> None:
     done = run("for i in $(seq 200); do seq 10 | wc -l; done > /dev/null")
-    assert "199 more runs" in done.stderr
-    assert len(done.stderr.splitlines()) < 25
+    assert re.search(r"^  200 × seq\|wc  ", done.stderr, re.MULTILINE)
+    assert len(done.stderr.splitlines()) < 30
+
+
+#: Each part, timed by the shell that runs it: real, user and system seconds.
+NIGHTLY = """#!/bin/bash
+TIMEFORMAT='%R %U %S'
+timed() { { time "$@"; } 2>> times; }
+pipeline() { cat input | sort -n | tail -n 1; }
+alone() { sort -rn input > sorted; }
+computing() { awk 'BEGIN { for (; i < 20000000; i++); }'; }
+loop() { for i in $(seq 100); do seq $i | tail -n 1; done; }
+outer() { { echo begin; grep 7 input | sort | wc -l; } | tee log; }
+waiting() { sleep 0.5; }
+for part in pipeline alone computing loop outer waiting; do timed $part; done
+exit 3
+"""
+
+
+def test_the_parts_of_a_script_are_those_that_its_shell_has_timed(run: Run, tmp_path: Path) -> None:
+    script, file = tmp_path / "nightly.sh", tmp_path / "report.json"
+    script.write_text(NIGHTLY)
+    script.chmod(0o755)
+    (tmp_path / "input").write_text("".join(f"{n * 7919 % 1000003}\n" for n in range(400_000)))
+    done = run("--json", "-o", str(file), "--", "./nightly.sh", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    report = json.loads(file.read_text())
+    lines = (tmp_path / "times").read_text().splitlines()
+    timed = [tuple(map(float, line.split())) for line in lines]
+    pipeline, alone, computing, loop, outer, waiting = timed
+    parts = {part["pipeline"]: part for part in report["parts"]}
+    for name, (real, user, system) in {
+        "cat|sort|tail": pipeline,
+        "sort": alone,
+        "awk": computing,
+        "nightly.sh|tee": outer,
+    }.items():
+        assert (parts[name]["runs"], parts[name]["depth"]) == (1, 0)
+        assert parts[name]["wall_seconds"] == pytest.approx(real, rel=0.05, abs=0.03), name
+        assert parts[name]["cpu_seconds"] == pytest.approx(user + system, rel=0.1, abs=0.03), name
+    repeated, inner = parts["seq|tail"], parts["grep|sort|wc"]
+    assert (repeated["runs"], inner["depth"]) == (100, 1)
+    assert 0.2 * loop[0] < repeated["wall_seconds"] <= loop[0]
+    assert report["exit_status"] == 3
+    everything = [sum(column) for column in zip(*timed, strict=True)]
+    assert report["wall_seconds"] == pytest.approx(everything[0], rel=0.05, abs=0.05)
+    assert report["cpu_seconds"] == pytest.approx(sum(everything[1:]), rel=0.05, abs=0.05)
+    top = sum(part["wall_seconds"] for part in report["parts"] if not part["depth"])
+    assert report["covered_seconds"] == pytest.approx(top, rel=0.01)
+    rest = report["wall_seconds"] - report["covered_seconds"]
+    assert waiting[0] <= rest <= waiting[0] + loop[0]
+    assert report["parts"][0]["wall_seconds"] == max(p["wall_seconds"] for p in parts.values())
+
+
+def test_the_id_of_a_run_is_that_by_which_the_daemon_shows_it(
+    alone: list[str], daemon: Any, program: str
+) -> None:
+    command = [*alone, "--url", daemon.url, "seq 300000 | sort -n | tail -n 1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    (run_id,) = re.findall(r"^  run     (\S+)$", done.stderr, re.MULTILINE)
+    shown = subprocess.run(
+        [program, "show", "--url", daemon.url, run_id],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout.startswith("seq|sort|tail   ")
+    assert f"  run     {run_id}\n" in shown.stdout
 
 
 def test_a_stage_that_outlives_the_command_is_waited_for(

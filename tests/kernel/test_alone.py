@@ -70,6 +70,15 @@ def test_what_reads_little_does_not_count(alone: Watch, big: Path) -> None:
     assert names(alone, "head -c 60000 big > small; wc -l small") == []
 
 
+def test_what_computes_counts_even_if_it_reads_little(alone: Watch) -> None:
+    compute = "./wc 'BEGIN { for (; i < %d; i++); }'; true"
+    copy = "cp $(readlink -f $(command -v awk)) wc"
+    (stage,) = alone.run(f"{copy}; {compute % 20_000_000}").only("wc").stages
+    assert stage.read_bytes < 65536
+    assert stage.cpu_seconds >= 0.1
+    assert names(alone, compute % 1000) == []
+
+
 def test_what_starts_another_does_not_count_but_that_one_may(alone: Watch, big: Path) -> None:
     assert names(alone, "echo big > list; xargs -a list wc -l") == ["wc"]
 

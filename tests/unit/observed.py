@@ -124,6 +124,9 @@ class FakeObserver:
         first = max(0, after - self.ended_before)
         return StartedRuns(self.ended_before + len(ended), [*ended[first:], *live])
 
+    def ended(self) -> int:
+        return self.ended_before + sum(not run.live for run in self.seen)
+
     def conversations(self) -> list[Run]:
         return list(self.talks)
 

@@ -21,12 +21,20 @@ from answer_schema import SCHEMA, problems
 from pipelined.analysis.comparison import compare_runs, compare_trials, comparison_as_dict
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.history.history import History
+from pipelined.run.child import Ended
 from pipelined.run.profile import Profile, write_json
 from pipelined.runs import Run
 from pipelined.schema import describe_run, run_as_dict
 from pipelined.starter import Starter, boot_id
 from pipelined.web.app import create_app
-from unit.invented import make_ended, make_finished, make_inside, make_live
+from unit.invented import (
+    START,
+    make_ended,
+    make_finished,
+    make_inside,
+    make_live,
+    make_stage,
+)
 from unit.observed import HOST, FakeObserver, hook, run, three_runs
 from unit.test_schema import patient, runs
 
@@ -190,11 +198,16 @@ def test_the_schema_is_served(client: FlaskClient) -> None:
 
 
 def test_the_report_of_a_command_is_as_the_schema_has_it(tmp_path: Path) -> None:
-    found = (make_ended(1, "cat|sort|uniq"), make_live(make_ended(2)))
+    stages = (make_stage(1, "sort", cpu=9.0, read_bytes=1 << 24),)
+    busy = replace(make_ended(3, "sort"), stages=stages, wall_seconds=9.0)
+    found = (make_ended(1, "cat|sort|uniq"), make_live(make_ended(2)), busy)
+    ended = Ended(0, START, 12.0, 10.0)
     file = tmp_path / "run.json"
     with file.open("w") as out:
-        write_json(Profile(("sh",), 0, found, {"stages": 0, "pipes": 2}), out)
-    assert problems(json.loads(file.read_text()), "RunReport") == []
+        write_json(Profile(("sh",), ended, found, {"stages": 0, "pipes": 2}), out)
+    described = json.loads(file.read_text())
+    assert problems(described, "RunReport") == []
+    assert described["parts"][0]["top_finding"]["id"] == "sort-locale"
 
 
 def test_comparisons_are_as_the_schema_has_them() -> None:

@@ -26,7 +26,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import pipelined.observer
 from pipelined import __version__, cli
@@ -40,10 +39,9 @@ from pipelined.http_port.server import HttpServer
 from pipelined.kernel import hooks
 from pipelined.run import child, profile
 from pipelined.run.child import NotStarted, command_line, execute
-from pipelined.run.profile import Profile, report_order
+from pipelined.run.profile import report_order
 from pipelined.runs import Run, Series
 from pipelined.schema import run_from_dict
-from pipelined.terminal.run_report import write_report
 from pipelined.web.app import create_app
 from unit import invented
 from unit.invented import START
@@ -365,13 +363,19 @@ def test_the_observer_is_private_and_watches_this_process(
 # -- run: what the command is given
 
 
+EXECUTE = """
+import sys
+from pipelined.run.child import execute
+sys.exit(execute(sys.argv[1:]).status)
+"""
+
+
 def run_execute(
     *arguments: str, wrapper: tuple[str, ...] = (), **popen: Any
 ) -> subprocess.Popen[str]:
     """`execute` in a process of its own, which exits with the status."""
-    code = "import sys; from pipelined.run.child import execute; sys.exit(execute(sys.argv[1:]))"
     return subprocess.Popen(
-        [*wrapper, sys.executable, "-c", code, *arguments],
+        [*wrapper, sys.executable, "-c", EXECUTE, *arguments],
         text=True,
         stdout=subprocess.PIPE,
         **popen,
@@ -461,12 +465,9 @@ def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None
     stop = tmp_path / "stop"
     child, terminal = pty.fork()
     if child == 0:
-        code = (
-            "import sys; from pipelined.run.child import execute; sys.exit(execute(sys.argv[1:]))"
-        )
         script = COUNT_SIGNALS.format(name="INT")
         command = ["bash", "-c", script, "bash", str(stop)]
-        os.execv(sys.executable, [sys.executable, "-c", code, *command])
+        os.execv(sys.executable, [sys.executable, "-c", EXECUTE, *command])
     try:
         printed = read_until(terminal, b"ready")
         os.write(terminal, b"\x03")
@@ -526,10 +527,19 @@ def test_a_thread_that_takes_our_sigchld_does_not_hide_the_end_of_the_command(
     thread = threading.Thread(target=done.wait)  # with SIGCHLD not blocked
     thread.start()
     try:
-        assert execute(["sh", "-c", "exit 3"]) == 3
+        assert execute(["sh", "-c", "exit 3"]).status == 3
     finally:
         done.set()
         thread.join()
+
+
+def test_times_are_those_of_the_command_and_of_what_it_waited_for() -> None:
+    compute = "import time\nwhile time.process_time() < 0.2: pass"
+    before = time.time()
+    ended = execute(["sh", "-c", f"{sys.executable} -c '{compute}'; sleep 0.3"])
+    assert before <= ended.start <= time.time() - ended.wall_seconds
+    assert ended.wall_seconds >= ended.cpu_seconds + 0.3 >= 0.5
+    assert ended.cpu_seconds < 1
 
 
 def test_a_missing_program_says_so() -> None:
@@ -573,7 +583,7 @@ def test_json_has_every_run_and_what_was_lost(
     program("run", "--json", "-o", str(file), "true")
     document = json.loads(file.read_text())
     assert [run_from_dict(run) for run in document["runs"]] == runs
-    assert document["lost"] == {"stages": 2, "pipes": 0}
+    assert document["lost"] == {"stages": 2, "pipes": 0, "runs": 0}
 
 
 def test_json_without_a_pipeline_is_still_json(
@@ -591,7 +601,7 @@ def test_no_pipeline_is_said_in_one_line_with_the_mend(
     assert program("run", "true") == 0
     assert capfd.readouterr().err == (
         "pipelined: no pipeline seen: no two processes of the command were joined by a pipe, and"
-        " none read 64 KiB alone;"
+        " none read 64 KiB or computed for 0.1 s alone;"
         " quote the whole pipeline: pipelined run 'a | b'\n"
     )
 
@@ -610,42 +620,23 @@ def test_a_few_runs_are_each_reported_in_full(
     observe(make_run("1", "a", "b"), make_run("2", "c", "d", wall=2.0))
     program("run", "true")
     report = capfd.readouterr().err
-    assert [line.split()[0] for line in report.splitlines() if " wall " in line] == ["c|d", "a|b"]
+    headlines = [line.split()[0] for line in report.splitlines() if " s wall   " in line]
+    assert headlines == ["c|d", "a|b"]
+    assert re.match(r"true   \S+ ms wall   ", report)
 
 
-def test_of_many_runs_the_first_is_reported_and_the_rest_counted(
+def test_many_runs_are_lines_and_the_longest_ones_reported(
     program: Program, observe: Callable[..., FakeObserver], capfd: pytest.CaptureFixture[str]
 ) -> None:
     inner = [make_run(f"i{n}", "seq", "wc", wall=3.0, parent="0") for n in range(1000)]
     observe(*inner, make_run("0", "job", "tee", wall=2.0))
     program("run", "true")
     report = capfd.readouterr().err
-    assert report.startswith("job|tee   2.0 s wall")
-    assert "1,000 more runs, 1,000 of them nested; --json has each of them:" in report
-    assert "1,000 ×  seq|wc  " in report
-    assert len(report.splitlines()) < 20
-
-
-def test_lists_are_bounded_and_keep_to_the_width() -> None:
-    runs = tuple(
-        make_run(str(n), f"command-with-a-name-{n}", "another-long-one", "third")
-        for n in range(100)
-    )
-    out = io.StringIO()
-    write_report(Profile(("sh",), 0, runs, {}), Console(file=out, width=60))
-    lines = out.getvalue().splitlines()
-    assert max(map(len, lines)) <= 60
-    assert len(lines) < 40
-    assert lines[-1] == "  79 more pipelines"
-
-
-def test_a_list_for_a_terminal_without_utf8_is_ascii() -> None:
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
-    runs = tuple(make_run(str(n), "größe", "a-long-name-that-is-cut" * 9) for n in range(9))
-    write_report(Profile(("sh",), 0, runs, {}), Console(file=file, width=60))
-    file.flush()
-    assert b"8 x  " in raw.getvalue()
+    assert "\njob|tee   2.0 s wall" in report
+    assert "1,001 runs cover" in report
+    assert "  └ 1,000 × seq|wc  " in report
+    assert report.count("\nseq|wc   3.0 s wall") == 1
+    assert len(report.splitlines()) < 50
 
 
 def test_outer_pipelines_come_before_longer_inner_ones() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelined.nesting import first_lines, in_order, nested_lines
+from pipelined.nesting import first_lines, in_order, largest_first, nested_lines
 from pipelined.runs import Run
 from unit.invented import make_ended, make_inside, make_live
 
@@ -103,3 +103,18 @@ def test_a_live_run_comes_before_what_it_encloses() -> None:
     outer = make_live(JOB)
     inner = make_live(make_inside(outer, 10, "seq|sort"))
     assert in_order([inner, outer])[0] == [outer, inner]
+
+
+def test_alike_runs_are_one_line_wherever_they_lie_and_the_largest_line_comes_first() -> None:
+    loop = [make_ended(n, "echo|cut", wall=0.5) for n in range(200, 300)]
+    inside = [make_inside(JOB, n, name) for n, name in ((10, "a|b"), (20, "c|d"), (30, "c|d"))]
+    other = make_ended(400, "cat|sort", wall=60.0)
+    found = largest_first([*inside, other, *loop, JOB], lambda run: run.wall_seconds)
+    assert [(line.depth, line.times + line.run.pipeline) for line, _ in found] == [
+        (0, "job.sh|tee"),
+        (1, "2 × c|d"),
+        (1, "a|b"),
+        (0, "cat|sort"),
+        (0, "100 × echo|cut"),
+    ]
+    assert [len(members) for _, members in found] == [1, 2, 1, 1, 100]

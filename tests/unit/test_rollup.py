@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelined.analysis.sentence import bottleneck_label
 from pipelined.history.migrations import MIGRATIONS
-from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums, bottleneck_label
+from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums
 from pipelined.history.tables import ROLLUP_ROW_BYTES, SUMMED, Rollup
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series

@@ -93,6 +93,14 @@ def test_user_and_system_time_follow_a_stage_that_others_have_left() -> None:
     assert stage_seen.user_seconds + stage_seen.system_seconds == pytest.approx(0.25)
 
 
+def test_runs_that_are_no_longer_kept_are_among_those_that_have_ended() -> None:
+    watched = model(recent_runs=2)
+    for number in range(5):
+        watched.update([replace(group(end=105.0), root=number)], 107.0)
+    assert len(watched.runs()) == 2
+    assert watched.ended_runs == 5
+
+
 def test_a_live_run_is_active_and_counted_as_it_grows() -> None:
     watched = model()
     watched.update([group(cpu=1.0)], 102.0)
@@ -590,18 +598,19 @@ def test_runs_that_began_later_or_before_the_daemon_are_counted_with_their_tiers
 
 
 @pytest.mark.parametrize(
-    ("alone", "read_bytes", "forks", "counts"),
+    ("alone", "read_bytes", "cpu", "forks", "counts"),
     [
-        (True, 65536, 0, True),
-        (True, 65535, 0, False),
-        (True, 65536, 1, False),
-        (False, 65536, 0, False),
+        (True, 65536, 0.0, 0, True),
+        (True, 65535, 0.099, 0, False),
+        (True, 65535, 0.1, 0, True),
+        (True, 65536, 0.1, 1, False),
+        (False, 65536, 0.1, 0, False),
     ],
 )
-def test_a_program_alone_counts_if_it_was_asked_for_and_reads(
-    alone: bool, read_bytes: int, forks: int, counts: bool
+def test_a_program_alone_counts_if_it_was_asked_for_and_reads_or_computes(
+    alone: bool, read_bytes: int, cpu: float, forks: int, counts: bool
 ) -> None:
-    record = stage(1, "awk", "read", end=102)
+    record = stage(1, "awk", "read", cpu=cpu, end=102)
     record.alone = alone
     record.counted[len(STATES) + COUNTERS.index("read_bytes")] = read_bytes
     record.counted[len(STATES) + COUNTERS.index("forks")] = forks

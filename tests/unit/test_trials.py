@@ -23,6 +23,7 @@ from pipelined import cli
 from pipelined.commands import standard_error
 from pipelined.errors import UserError
 from pipelined.run import profile
+from pipelined.run.child import Ended
 from pipelined.run.profile import NewRuns, Profile
 from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Run, Series
@@ -131,7 +132,23 @@ def test_only_what_is_new_is_collected() -> None:
     observer.seen, observer.lost_stages = [finished("1"), finished("2")], 5
     second = new_runs.collect()
     assert [[run.id for run in runs] for runs, _ in (first, second)] == [["1"], ["2"]]
-    assert [lost for _, lost in (first, second)] == [{"stages": 2}, {"stages": 3}]
+    assert [lost for _, lost in (first, second)] == [
+        {"stages": 2, "runs": 0},
+        {"stages": 3, "runs": 0},
+    ]
+
+
+def test_runs_that_are_no_longer_kept_are_lost_unless_they_were_collected() -> None:
+    observer: Any = FakeObserver()
+    new_runs = NewRuns(observer)
+    live = make_run([make_stage(1, "gzip", cpu=1.0)], 1.0, id="live")
+    observer.seen, observer.ended_before = [finished("8"), live], 7
+    first, lost = new_runs.collect()
+    assert (len(first), lost["runs"]) == (2, 7)
+    # the same ones have gone on, and one that was not collected
+    observer.seen, observer.ended_before = [finished("live"), finished("9")], 9
+    second, lost = new_runs.collect()
+    assert ([run.id for run in second], lost["runs"]) == (["9"], 1)
 
 
 def test_stages_that_went_on_hold_the_next_command_back_once(
@@ -159,8 +176,14 @@ def test_pipelines_inside_another_one_are_not_counted() -> None:
 
 def test_the_report_as_json_has_verdict_and_findings() -> None:
     file = io.StringIO()
-    profile.write_json(Profile(("awk",), 0, (finished("1"),), {"stages": 0}), file)
-    (described,) = json.loads(file.getvalue())["runs"]
+    ended = Ended(3, START, 1.0, 0.5)
+    profile.write_json(Profile(("awk",), ended, (finished("1"),), {"stages": 0}), file)
+    report = json.loads(file.getvalue())
+    (described,) = report["runs"]
+    times = [report[f"{name}_seconds"] for name in ("wall", "cpu", "covered")]
+    assert (report["exit_status"], times) == (3, [1.0, 0.5, 1.0])
+    (part,) = report["parts"]
+    assert (part["pipeline"], part["runs"], part["longest_run"]) == ("awk", 1, "1")
     assert described["id"] == "1"
     assert described["verdict"] == "awk runs alone: on CPU 100 % of the run."
     assert isinstance(described["findings"], list)

@@ -26,7 +26,15 @@ from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
 from pipelined.wording import STATE_WORDS, duration, listing, percent
 
-__all__ = ["beginning", "brief", "partial_figures", "sentence", "stage_label"]
+__all__ = [
+    "beginning",
+    "bottleneck_label",
+    "brief",
+    "main_bottleneck",
+    "partial_figures",
+    "sentence",
+    "stage_label",
+]
 
 #: A sentence names at most this many waiting stages.
 NAMED = 3
@@ -47,6 +55,8 @@ _PHRASES: Mapping[str, str] = {
     "outside_in": "waits {0}{1} on a pipe that no other stage feeds",
     "outside_out": "waits {0}{1} on a pipe that no other stage reads",
 }
+#: What differs from run to run in what `brief` returns.
+_VARYING = re.compile(r" <?\d+ %$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
 
 
 def stage_label(run: Run, indexes: Sequence[int]) -> str:
@@ -80,6 +90,27 @@ def brief(run: Run) -> str:
         return "-"
     word = "CPU" if kind == "cpu" else STATE_WORDS.get(kind, "outside pipe")
     return f"{stage_label(run, members)}: {word} {percent(value)}"
+
+
+def bottleneck_label(brief: str) -> str:
+    """A run's bottleneck without what differs from run to run: ``sort: CPU`` of ``sort: CPU 97 %``.
+
+    That is the share, the number of parallel stages, and the process id of one of them.
+    """
+    return _VARYING.sub("", brief)
+
+
+def main_bottleneck(walls: Mapping[str, float]) -> tuple[str | None, float | None]:
+    """What held runs back for most of their time, and its share of all of it.
+
+    `walls` are the wall seconds of the runs by their `bottleneck_label`. None: no bottleneck is
+    known.
+    """
+    known = [label for label in walls if label != "-"]
+    if not known:
+        return None, None
+    most = max(known, key=lambda label: walls[label])
+    return most, walls[most] / (sum(walls.values()) or 1.0)
 
 
 def sentence(run: Run) -> str:

@@ -9,6 +9,7 @@ from pipelined.answers.fields import Bytes, Count, OneOf, Ratio, Seconds, UnixTi
 from pipelined.answers.run import DescribedRunJson, RunHeadJson, RunJson
 
 __all__ = [
+    "CommandPartJson",
     "CountedRunsJson",
     "ErrorJson",
     "HealthJson",
@@ -38,14 +39,54 @@ class PipelinesJson(TypedDict):
     """Newest start first."""
 
 
+class CommandPartJson(TypedDict):
+    """Alike runs of a command: all runs of one pipeline, or of one program, in the same part."""
+
+    pipeline: str
+    """Signature."""
+    depth: Count
+    """In how many parts it lies; that which encloses it is the last one before it that is less
+    deep."""
+    runs: Count
+    """How many."""
+    wall_seconds: Seconds
+    """Of all of them together: more than passed if some ran at the same time."""
+    cpu_seconds: Seconds
+    """Likewise; those of the parts inside are among them."""
+    longest_run: str
+    """`id` of the longest of them."""
+    bottleneck: str | None
+    """What held them back for most of their time, such as `sort: CPU`."""
+    bottleneck_ratio: Ratio | None
+    """For how much of it."""
+    advice: str
+    """What to try, beginning with `Try:`; empty if there is nothing."""
+    top_finding: TopFindingJson | None
+    """Whose advice that is: the most severe one; of several, that with the largest bound."""
+
+
 class RunReportJson(TypedDict):
     """The report of `pipelined run`."""
 
+    exit_status: int
+    """Of the command; 128 + N if signal N killed it."""
+    start_timestamp_seconds: UnixTime
+    """When the command was started."""
+    wall_seconds: Seconds
+    """From its start to its end."""
+    cpu_seconds: Seconds
+    """User and system time of the command and of all its descendants that were waited for."""
+    covered_seconds: Seconds
+    """Of `wall_seconds`, those in which a run was alive; runs at the same time count once."""
+    parts: list[CommandPartJson]
+    """The runs summed up: the part with the most wall time first, each followed by the parts inside
+    it."""
     runs: list[DescribedRunJson]
     """Runs of the command's pipelines: outer ones before those inside them, then programs alone;
     the longest first."""
     lost: dict[str, Count]
-    """Events that could not be counted, by kind; above 0 the figures are too low."""
+    """Events that could not be counted, by kind; above 0 the figures are too low. `runs` are runs
+    that were not kept, and are missing in `parts` and `runs`."""
     daemon: str | None
     """Address of the daemon that observed; null if the command itself did."""
 

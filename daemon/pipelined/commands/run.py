@@ -44,6 +44,7 @@ Examples:
   sudo pipelined run 'cat big.log | cut -d " " -f 1 | sort | uniq -c'
   sudo pipelined run -o report.txt 'zcat f.gz | wc -l' > count
   sudo pipelined run --shell zsh 'sort a b |& tee log'
+  sudo pipelined run -- ./nightly.sh
   sudo pipelined run --json -o run.json -- ./nightly.sh --full
   pipelined run 'sort a | uniq'
 
@@ -83,6 +84,9 @@ def run(
 
     The command keeps its input, output and exit status; the report goes to stderr when it has
     ended. Signals sent to pipelined are passed on to the command.
+
+    The report of a script begins with what it took in all and its parts, the longest first. Each
+    run has an id: pipelined show takes it, if a daemon recorded the run.
     """
     from pipelined.run import child, profile
 
@@ -102,7 +106,7 @@ def run(
                 if as_json:
                     profile.write_json(found, file)
                 else:
-                    from pipelined.terminal.run_report import write_report
+                    from pipelined.terminal.command_report import write_report
 
                     write_report(found, open_console(file, color))
                 file.flush()
@@ -114,7 +118,7 @@ def run(
     if output is not None or not as_json:
         with contextlib.suppress(OSError):
             name_daemon(found.daemon, url, open_console(sys.stderr, color))
-    return found.status
+    return found.ended.status
 
 
 def _script(text: str) -> Script:

@@ -278,8 +278,8 @@ class Config:
         parse=values.command_names,
         example='["awk", "sort"]',
         help=(
-            "Commands reported as a one-stage pipeline when they read data and are in no other "
-            "pipeline. `pipelined run` does this for every program."
+            "Commands reported as a one-stage pipeline when they read data or compute and are in "
+            "no other pipeline. `pipelined run` does this for every program."
         ),
     )
     alone_units: tuple[str, ...] = _option(

@@ -22,9 +22,10 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pipelined.analysis.sentence import bottleneck_label
 from pipelined.history.migrations import MIGRATIONS, ROLLED_UP, WITH_PARENTS, WITH_USUAL
 from pipelined.history.packing import stored_figures, stored_parent
-from pipelined.history.rollup import HOUR, Pending, bottleneck_label
+from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.tables import ROLLUP_ROW_BYTES, Pipelines, Ranked, Ranking, Rollup
 from pipelined.history.usual import is_slower, usual
 from pipelined.runs import Series

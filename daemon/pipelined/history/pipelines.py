@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pipelined.analysis.sentence import main_bottleneck
 from pipelined.history.archive import Archive, Period
 from pipelined.history.database import Row
 from pipelined.history.rollup import HOUR, Counted, Sums
@@ -183,7 +184,7 @@ def _summaries(
         median, p95 = (
             percentiles[key][1] if key in exact else (sums.within(share) for share in _SHARES)
         )
-        bottleneck, share = _most(bottlenecks.get(key, {}))
+        bottleneck, share = main_bottleneck(bottlenecks.get(key, {}))
         summaries.append(
             PipelineSummary(
                 id=str(key),
@@ -208,15 +209,6 @@ def _trend(bars: Mapping[int, tuple[int, float]], hours: range) -> tuple[Bar, ..
     return tuple(
         Bar(float(hour * HOUR), *bars.get(number, (0, 0.0))) for number, hour in enumerate(hours)
     )
-
-
-def _most(walls: Mapping[str, float]) -> tuple[str | None, float | None]:
-    """The bottleneck of the most wall time, and its share of all of it."""
-    known = [label for label in walls if label != "-"]
-    if not known:
-        return None, None
-    most = max(known, key=lambda label: walls[label])
-    return most, walls[most] / (sum(walls.values()) or 1.0)
 
 
 def _top(findings: Mapping[str, tuple[int, float]]) -> TopFinding | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +17,7 @@ from typing import Any
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
-__all__ = ["BOUNDS", "HOUR", "Counted", "Pending", "Sums", "bottleneck_label", "other"]
-
-#: What differs from run to run in the bottleneck that a list shows (`analysis.sentence.brief`).
-_VARYING = re.compile(r" <?\d+ %$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
+__all__ = ["BOUNDS", "HOUR", "Counted", "Pending", "Sums", "other"]
 
 #: Seconds.
 HOUR = 3600
@@ -163,14 +159,6 @@ class Pending:
         for hour, series in lightest:
             sums = self.rows.pop((hour, series))
             self.rows.setdefault((hour, other(series.nested)), Sums()).add(sums)
-
-
-def bottleneck_label(brief: str) -> str:
-    """A run's bottleneck without what differs from run to run: ``sort: CPU`` of ``sort: CPU 97 %``.
-
-    That is the share, the number of parallel stages, and the process id of one of them.
-    """
-    return _VARYING.sub("", brief)
 
 
 def other(nested: bool) -> Series:

@@ -252,7 +252,7 @@ class Rollup:
                 return
 
     def add_bottleneck(self, hour: int, pipeline: int, bottleneck: str, wall: float) -> None:
-        """Count what held a run of `wall` seconds back, as `rollup.bottleneck_label` has it.
+        """Count what held a run of `wall` seconds back, as `bottleneck_label` has it.
 
         Not if its row was merged: where many pipelines are one, none has a bottleneck.
         """

@@ -106,6 +106,7 @@ _INSERTED, _DIRECT_BYTES = (
     words_of(layout.ReadaheadCounters, name).start for name in ("inserted", "direct_bytes")
 )
 
+_CPU = STATES.index("cpu")
 _SLEEPS_EMPTY, _SLEEPS_FULL, _READ_BYTES, _FORKS = (
     len(STATES) + COUNTERS.index(name)
     for name in ("sleeps_empty", "sleeps_full", "read_bytes", "forks")
@@ -114,6 +115,8 @@ _SLEEPS_EMPTY, _SLEEPS_FULL, _READ_BYTES, _FORKS = (
 #: A program in no pipeline counts once its calls have read as much as a pipe holds: the libraries
 #: and settings that most programs begin with are less.
 READS_ALONE = 65536
+#: Or once it has been on CPU for so long: what starts most programs takes less (nanoseconds).
+COMPUTES_ALONE = 100_000_000
 
 #: What most stages of a storm of short processes read through the page cache.
 NO_READAHEAD = (0,) * (sizeof(layout.ReadaheadCounters) // 8)
@@ -222,13 +225,15 @@ class Group:
 
     @property
     def is_run(self) -> bool:
-        """Several joined stages, or a single one that reads files and has forked nothing."""
+        """Several joined stages, or a single one that reads or computes and has forked nothing."""
         stage = self.stages[0]
         if self.conversation:
             return False
-        return len(self.stages) > 1 or (
-            stage.alone and stage.counted[_READ_BYTES] >= READS_ALONE and not stage.counted[_FORKS]
-        )
+        if len(self.stages) > 1:
+            return True
+        counted = stage.counted
+        works = counted[_READ_BYTES] >= READS_ALONE or counted[_CPU] >= COMPUTES_ALONE
+        return stage.alone and works and not counted[_FORKS]
 
 
 def decode_stage(raw: RawStage, index: int) -> StageRecord:

@@ -253,6 +253,8 @@ class Model:
         self._recent: deque[_Sighting] = deque(maxlen=recent_runs)
         self._started: Started[_Sighting] = Started()
         self._short = ShortRuns()
+        self.ended_runs = 0
+        """How many runs are finished, ever."""
 
     def hooks_attached(
         self, now: float, tiers: Collection[str], *, exec_failures: bool, pipe_bytes: bool
@@ -405,6 +407,7 @@ class Model:
             self._ended.append(sighting)
             return
         seen.finished = True
+        self.ended_runs += 1
         self._recent.append(sighting)
         if starters := group.starters:
             # without its time line, which is large and which nobody asks for

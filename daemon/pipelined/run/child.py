@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start a command, pass signals on to it, wait for it, and return its exit status.
+"""Start a command, pass signals on to it, wait for it, and return its exit status and times.
 
 `execute` leaves the command alone: it gets our standard input, output, error, environment and
 signal mask. It stays in our process group, so signals of the terminal reach it directly; those
@@ -13,14 +13,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pipelined.errors import UserError
 
 __all__ = [
+    "Ended",
     "NotStarted",
     "command_line",
     "execute",
@@ -49,6 +53,19 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 CHECK_INTERVAL = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that has ended."""
+
+    status: int
+    """Its exit status, or 128 + the number of the signal that killed it."""
+    start: float
+    """Unix time."""
+    wall_seconds: float
+    cpu_seconds: float
+    """User and system time of it and of all its descendants that were waited for."""
+
+
 class NotStarted(UserError):
     """The command could not be started; `exit_status` is what a shell would return."""
 
@@ -74,18 +91,22 @@ def command_line(
     return (shell, "-c", words[0])
 
 
-def execute(arguments: Sequence[str], *, before_start: Callable[[], object] = lambda: None) -> int:
-    """Start a command, pass signals on to it, wait for it, and return its exit status.
+def execute(
+    arguments: Sequence[str], *, before_start: Callable[[], object] = lambda: None
+) -> Ended:
+    """Start a command, pass signals on to it, and wait for it.
 
     `before_start` is called with the signals blocked, so threads that it starts never get one.
     Raises NotStarted.
     """
     with signals_held() as mask:
         before_start()
-        status = _wait(start(arguments, mask))
+        start_time, began = time.time(), time.monotonic()
+        status, usage = _wait(start(arguments, mask))
+        wall = time.monotonic() - began
         while wait_for_signal(0) is not None:
             pass  # it came too late for the command
-        return status
+        return Ended(status, start_time, wall, usage.ru_utime + usage.ru_stime)
 
 
 @contextlib.contextmanager
@@ -140,17 +161,17 @@ def _why_not(error: OSError | ValueError) -> tuple[str, str, int]:
     return known.get(code or 0, (reason, "", 126))
 
 
-def _wait(child: int) -> int:
-    """Wait for `child` to end, and return its exit status.
+def _wait(child: int) -> tuple[int, resource.struct_rusage]:
+    """Wait for `child` to end; its exit status, and what it and its children used.
 
     Signals that another process sends us go to the child; the terminal's reach it directly.
     """
     while True:
         info = wait_for_signal(CHECK_INTERVAL)
         if info is None or info.si_signo == signal.SIGCHLD:
-            ended, status = os.waitpid(child, os.WNOHANG)
+            ended, status, usage = os.wait4(child, os.WNOHANG)
             if ended:
-                return exit_status(status)
+                return exit_status(status), usage
         elif info.si_code != _SI_KERNEL:
             # The child has not been waited for, so its process id is still its own.
             os.kill(child, info.si_signo)

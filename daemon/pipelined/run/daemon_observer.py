@@ -69,12 +69,12 @@ class DaemonObserver(AbstractContextManager["DaemonObserver"]):
         self._finished: dict[str, Run] = {}
         self._live: list[Run] = []
         self._number = 0
-        self._missing = 0
+        self._number_before = 0
         self._asked = float("-inf")
         first = self._get()
         self._observed_since = first.observed_since
         self._lost_before = self._lost = first.lost
-        self._number = first.finished
+        self._number = self._number_before = first.finished
 
     def start(self) -> None:
         """Ask now and then from now on."""
@@ -111,13 +111,17 @@ class DaemonObserver(AbstractContextManager["DaemonObserver"]):
         ]
 
     def lost(self) -> dict[str, int]:
-        """What the daemon could not record on the whole host since this was made, by kind.
+        """What the daemon could not record on the whole host since this was made, by kind."""
+        with self._lock:
+            return {kind: n - self._lost_before.get(kind, 0) for kind, n in self._lost.items()}
 
-        `runs` are those of this process that the daemon no longer had when it was asked.
+    def ended(self) -> int:
+        """How many runs that this process started have ended since this was made.
+
+        The daemon may no longer have had some of them when it was asked.
         """
         with self._lock:
-            lost = {kind: n - self._lost_before.get(kind, 0) for kind, n in self._lost.items()}
-            return {**lost, "runs": self._missing}
+            return self._number - self._number_before
 
     def _get(self, *, settle: bool = False) -> Answer:
         words = {"by": self._by, "after": self._number} | ({"settle": "true"} if settle else {})
@@ -138,7 +142,6 @@ class DaemonObserver(AbstractContextManager["DaemonObserver"]):
             ended = [run for run in answer.runs if not run.live]
             self._finished.update((run.id, run) for run in ended)
             self._live = [run for run in answer.runs if run.live]
-            self._missing += max(0, answer.finished - self._number - len(ended))
             self._number = answer.finished
             self._lost = answer.lost
             return len(ended)

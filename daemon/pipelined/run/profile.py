@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol, Self
 
 from pipelined.errors import UserError
-from pipelined.run.child import execute
+from pipelined.run.child import Ended, execute
 from pipelined.runs import Run
 
 if TYPE_CHECKING:
+    from pipelined.analysis.machine import Host
+    from pipelined.analysis.parts import Part, Parts
     from pipelined.analysis.rewriting import Script
-    from pipelined.answers.lists import RunReportJson
+    from pipelined.answers.lists import CommandPartJson, RunReportJson
     from pipelined.observer import Observer
 
 __all__ = [
@@ -48,6 +50,7 @@ class Observing(Protocol):
     def start(self) -> None: ...
     def settle(self) -> None: ...
     def runs(self) -> list[Run]: ...
+    def ended(self) -> int: ...
     def lost(self) -> Mapping[str, int]: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
@@ -63,19 +66,25 @@ class NoReport(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A command's exit status, and what was observed."""
+    """A command that has ended, and what was observed."""
 
     arguments: tuple[str, ...]
-    status: int
-    """Its exit status, or 128 + the number of the signal that killed it."""
+    ended: Ended
     runs: tuple[Run, ...]
     """The runs of its pipelines, in the order of `report_order`."""
     lost: Mapping[str, int]
-    """How many events could not be recorded, by kind."""
+    """How many events could not be recorded, by kind; `runs` are runs that are no longer kept."""
     script: Script | None = None
     """What is known of a command that a shell ran; None of others."""
     daemon: str | None = None
     """Address of the daemon that observed it; None: this process did."""
+
+    def parts(self, host: Host) -> Parts:
+        """What its runs add up to; `host` is the machine on which they ran."""
+        from pipelined.analysis.parts import Parts
+
+        ended = self.ended
+        return Parts.of(self.runs, ended.start, ended.wall_seconds, host, self.script)
 
 
 def profile(
@@ -90,13 +99,13 @@ def profile(
     NotStarted if the command cannot be started, and NoReport if it ran in vain.
     """
     with (open_observer or open_private)() as observer:
-        status = execute(arguments, before_start=observer.start)
+        ended = execute(arguments, before_start=observer.start)
         try:
             runs, lost = NewRuns(observer).collect()
         except UserError as error:
-            raise NoReport(error, status) from None
+            raise NoReport(error, ended.status) from None
         return Profile(
-            tuple(arguments), status, tuple(report_order(runs)), lost, script, observer.daemon
+            tuple(arguments), ended, tuple(report_order(runs)), lost, script, observer.daemon
         )
 
 
@@ -119,17 +128,21 @@ class NewRuns:
     def collect(self) -> tuple[list[Run], dict[str, int]]:
         """The runs since the previous call, and how many events were lost since then, by kind.
 
-        Waits up to `GRACE` seconds for stages that outlive the command.
+        `runs` among these are runs that ended but are no longer kept. Waits up to `GRACE` seconds
+        for stages that outlive the command.
         """
         deadline = time.monotonic() + GRACE
         while True:
             self._observer.settle()
-            new = [run for run in self._observer.runs() if run.id not in self._collected]
+            known = self._observer.runs()
+            new = [run for run in known if run.id not in self._collected]
             if time.monotonic() >= deadline or not any(run.live for run in new):
                 break
             time.sleep(GRACE_POLL)
         self._collected.update(run.id for run in new)
-        before, self._lost = self._lost, dict(self._observer.lost())
+        live = sum(run.live for run in known)
+        dropped = max(0, self._observer.ended() + live - len(self._collected))
+        before, self._lost = self._lost, {**self._observer.lost(), "runs": dropped}
         return new, {kind: count - before.get(kind, 0) for kind, count in self._lost.items()}
 
 
@@ -156,9 +169,34 @@ def write_json(found: Profile, file: IO[str]) -> None:
     from pipelined.schema import describe_run
 
     host = Host.read()
+    parts = found.parts(host)
     described: RunReportJson = {
+        "exit_status": found.ended.status,
+        "start_timestamp_seconds": found.ended.start,
+        "wall_seconds": found.ended.wall_seconds,
+        "cpu_seconds": found.ended.cpu_seconds,
+        "covered_seconds": parts.covered_seconds,
+        "parts": [_part_as_dict(part) for part in parts.parts],
         "runs": [describe_run(run, host, script=found.script) for run in found.runs],
         "lost": dict(found.lost),
         "daemon": found.daemon,
     }
     file.write(json.dumps(described, indent=2) + "\n")
+
+
+def _part_as_dict(part: Part) -> CommandPartJson:
+    advice = part.advice
+    return {
+        "pipeline": part.longest.pipeline,
+        "depth": part.line.depth,
+        "runs": part.line.runs,
+        "wall_seconds": part.wall_seconds,
+        "cpu_seconds": part.cpu_seconds,
+        "longest_run": part.longest.id,
+        "bottleneck": part.bottleneck,
+        "bottleneck_ratio": part.bottleneck_share,
+        "advice": advice.text if advice else "",
+        "top_finding": None
+        if advice is None
+        else {"id": advice.id, "runs": advice.runs, "bound_seconds": advice.bound or 0.0},
+    }

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The terminal report of one run, and that of all runs of a command.
+"""The terminal report of one run. `command_report` has that of all runs of a command.
 
 The verdict comes first, then the evidence. `lines` is pure (a run in, styled lines out), `render`
-and `write_report` print. Every line fits the width it is given. Colours only repeat what marks
-and words show, so the report reads the same without them (``NO_COLOR``, a file, a pipe).
+prints. Every line fits the width it is given. Colours only repeat what marks and words show, so the
+report reads the same without them (``NO_COLOR``, a file, a pipe).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -20,7 +19,7 @@ from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.readahead_words import cache, stalls
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.sentence import brief, partial_figures, sentence
+from pipelined.analysis.sentence import partial_figures, sentence
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage, total_flow
 from pipelined.terminal.drawing import (
     HEIGHTS,
@@ -52,10 +51,7 @@ from pipelined.wording import (
     taken,
 )
 
-if TYPE_CHECKING:
-    from pipelined.run.profile import Profile
-
-__all__ = ["lines", "render", "write_report"]
+__all__ = ["lines", "render"]
 
 #: A longer bar shows nothing more (terminal columns).
 MAX_BAR = 60
@@ -67,12 +63,8 @@ LEAST_BAR = 4
 TRIED = 3
 #: More parallel branches of one name than this are shown as one row.
 MAX_BRANCHES = 4
-#: Runs of one command that are each reported in full; of more, only the first one is.
-FULL_REPORTS = 3
 #: What a stage moves beside its pipes is named if it is more than this (bytes).
 _MUCH_BESIDE = 1 << 20
-#: Lines for the runs that are not reported in full.
-LISTED = 20
 
 #: Title of the column with the bars, which takes the space that the others leave.
 _BAR = "states"
@@ -314,7 +306,7 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
         out += _fact("inside", f"a stage of {known}", width)
     if run.series.unit not in ("", "-"):
         out += _fact("unit", run.series.unit, width)
-    return out
+    return out + _fact("run", run.id, width)
 
 
 def _levels(run: Run, ascii_only: bool) -> list[Text]:
@@ -411,53 +403,3 @@ def _fact(name: str, value: str, width: int) -> list[Text]:
     wrapped = wrap(value, width - len(head), "")
     indents = [head] + [" " * len(head)] * (len(wrapped) - 1)
     return [Text(indent) + line for indent, line in zip(indents, wrapped, strict=True)]
-
-
-def write_report(found: Profile, console: Console) -> None:
-    """Print the report of every run, or of the first one and a list if there are many."""
-    lost = sum(found.lost.values())
-    if not found.runs:
-        print_lines([f"pipelined: {_nothing_seen(found, lost)}"], console)
-        return
-    many = len(found.runs) > FULL_REPORTS
-    for index, run in enumerate(found.runs[:1] if many else found.runs):
-        if index:
-            console.print()
-        render(run, console, lost, script=found.script)
-    if many:
-        console.print()
-        print_lines(_listed(found.runs[1:], report_width(console), is_ascii(console)), console)
-
-
-def _nothing_seen(found: Profile, lost: int) -> str:
-    if lost:
-        return f"no pipeline seen, and {lost:,} events were lost; see pipelined doctor"
-    reason = "no two processes of the command were joined by a pipe, and none read 64 KiB alone"
-    if "|" in found.arguments[-1]:
-        return f"no pipeline seen: {reason}, or not long enough to run or wait for anything"
-    return f"no pipeline seen: {reason}; quote the whole pipeline: pipelined run 'a | b'"
-
-
-def _listed(runs: Sequence[Run], width: int, ascii_only: bool) -> list[Text]:
-    """A line per signature: how many runs, their time, and what held the longest one back."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        printed = printable_run(run, ascii_only)
-        groups.setdefault(printed.pipeline, []).append(printed)
-    ordered = sorted(groups.items(), key=lambda item: -sum(run.wall_seconds for run in item[1]))
-    shown = ordered[:LISTED]
-    name_width = min(40, max(len(name) for name, _ in shown))
-    nested = sum(run.nested for run in runs)
-    where = f", {nested:,} of them nested" if nested else ""
-    out = [f"  {len(runs):,} more runs{where}; --json has each of them:"]
-    for name, group in shown:
-        total = sum(run.wall_seconds for run in group)
-        longest = max(group, key=lambda run: run.wall_seconds)
-        line = (
-            f"  {len(group):>6,} ×  {shorten(name, name_width):<{name_width}}"
-            f"  {duration(total):>8} in all  held back by {brief(longest)}"
-        )
-        out.append(shorten(line, width))
-    if len(ordered) > LISTED:
-        out.append(f"  {len(ordered) - LISTED:,} more pipelines")
-    return [plain_marks(Text(line), ascii_only) for line in out]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runs of one command add up to: a line for alike runs, and how much of its time they
+cover.
+
+Pure. Runs may overlap in time, and nested ones lie in another: seconds that are covered count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from pipelined.analysis.bottleneck import STORM
+from pipelined.analysis.findings import SEVERITIES, Finding, findings
+from pipelined.analysis.machine import Host
+from pipelined.analysis.rewriting import Script
+from pipelined.analysis.rules.processes import SHORT_LIFE
+from pipelined.analysis.rules.rule import WORTH_SHARE
+from pipelined.analysis.sentence import bottleneck_label, brief, main_bottleneck
+from pipelined.nesting import Line, largest_first
+from pipelined.runs import Run
+
+__all__ = ["Advice", "Part", "Parts"]
+
+#: The finding of a stage that starts many short-lived processes, and of many short alike runs.
+_STORM_ID = "fork-storm"
+#: The clocks of the command and of its runs may differ by this (seconds).
+_CLOCKS = 0.1
+#: A run may begin so long after its command has ended: what that left behind (seconds).
+_LATER = 10.0
+
+_Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to try in alike runs."""
+
+    id: str
+    """Of the finding."""
+    text: str
+    """Of the longest run that has it; begins with ``Try:``."""
+    runs: int
+    """How many runs have the finding."""
+    bound: float | None
+    """Seconds that it could save at most in all of them; None if that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Alike runs of a command: all runs of one pipeline, or of one program, in the same place."""
+
+    line: Line[Run]
+    """How it is listed; its run is the longest."""
+    wall_seconds: float
+    """Of all its runs together: more than passed if they ran at the same time."""
+    cpu_seconds: float
+    bottleneck: str | None
+    """What held its runs back for most of their time, as ``sort: CPU``; None: not known."""
+    bottleneck_share: float | None
+    """For so much of that time."""
+    advice: Advice | None
+
+    @property
+    def longest(self) -> Run:
+        return self.line.run
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All runs of a command."""
+
+    parts: tuple[Part, ...]
+    """The one with the most wall time first, each followed by those that lie in it."""
+    outermost_runs: int
+    """How many runs lie in no other."""
+    covered_seconds: float
+    """Of the command's wall time, that in which a run was alive."""
+    cpu_seconds: float
+    """Of all runs."""
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[Run],
+        start: float,
+        wall: float,
+        host: Host,
+        script: Script | None = None,
+    ) -> Parts:
+        """The parts of a command that began at `start` (Unix time) and took `wall` seconds.
+
+        It ran on `host`; `script` is what is known of it.
+        """
+        grouped = largest_first(runs, _wall)
+        outermost = [run for line, members in grouped if not line.depth for run in members]
+        spans = [_span(run) for run in outermost]
+        parts: list[Part] = []
+        for line, members in grouped:
+            advice = _best(members, host, script)
+            if advice is None and not _in_storm(parts, line.depth):
+                advice = _fewer_runs(line, members, spans, wall)
+            parts.append(
+                Part(line, sum(map(_wall, members)), _cpu(members), *_bottleneck(members), advice)
+            )
+        return cls(tuple(parts), len(outermost), _covered(spans, start, wall), _cpu(outermost))
+
+
+def _wall(run: Run) -> float:
+    return run.wall_seconds
+
+
+def _cpu(runs: Iterable[Run]) -> float:
+    return sum(run.cpu_seconds for run in runs)
+
+
+def _bottleneck(runs: Iterable[Run]) -> tuple[str | None, float | None]:
+    """What held the runs back for most of their time, and for how much of it."""
+    walls: dict[str, float] = {}
+    for run in runs:
+        label = bottleneck_label(brief(run))
+        walls[label] = walls.get(label, 0.0) + run.wall_seconds
+    return main_bottleneck(walls)
+
+
+def _span(run: Run) -> _Interval:
+    return run.start, run.start + run.wall_seconds
+
+
+def _covered(spans: Sequence[_Interval], start: float, wall: float) -> float:
+    """How much of the command's time lies in one of the intervals, in seconds."""
+    end = start + wall
+    if all(start - _CLOCKS <= begin <= end + _LATER for begin, _ in spans):
+        return _union(spans, start, end)
+    # A daemon's clock was set before the host's own was set anew, or slept.
+    return min(wall, _union(spans, -inf, inf))
+
+
+def _union(spans: Iterable[_Interval], start: float, end: float) -> float:
+    """The length of all intervals together between two moments; what overlaps counts once."""
+    total, reached = 0.0, start
+    for begin, stop in sorted(spans):
+        total += max(0.0, min(stop, end) - max(begin, reached))
+        reached = max(reached, min(stop, end))
+    return total
+
+
+def _best(runs: Sequence[Run], host: Host, script: Script | None) -> Advice | None:
+    """The most severe finding with advice; of several the one that could save most in all runs."""
+    found: dict[str, list[tuple[Run, Finding]]] = {}
+    for run in runs:
+        for finding in findings(run, host, script):
+            if finding.advice:
+                found.setdefault(finding.id, []).append((run, finding))
+    if not found:
+        return None
+    ranked = [(_severity(having), _advice(having)) for having in found.values()]
+    return min(ranked, key=lambda one: (one[0], -(one[1].bound or 0.0)))[1]
+
+
+def _severity(having: Iterable[tuple[Run, Finding]]) -> int:
+    return min(SEVERITIES.index(finding.severity) for _, finding in having)
+
+
+def _advice(having: Sequence[tuple[Run, Finding]]) -> Advice:
+    """One finding of several runs."""
+    gains = [finding.gain_seconds for _, finding in having]
+    _, longest = max(having, key=lambda one: _wall(one[0]))
+    known = [gain for gain in gains if gain is not None]
+    return Advice(longest.id, longest.advice, len(having), sum(known) if known else None)
+
+
+def _in_storm(parts: Sequence[Part], depth: int) -> bool:
+    """Whether a part around the next one, which is so deep, is advised to start less."""
+    for part in reversed(parts):
+        if part.line.depth < depth:
+            if part.advice and part.advice.id == _STORM_ID:
+                return True
+            depth = part.line.depth
+    return False
+
+
+def _fewer_runs(
+    line: Line[Run], runs: Sequence[Run], outermost: Sequence[_Interval], wall: float
+) -> Advice | None:
+    """What to try if there are many short runs: starting their programs is most of the work.
+
+    The bound is the time from the first to the last of them, with what the shell did in between,
+    but without that in which only other runs were alive.
+    """
+    spans = [_span(run) for run in runs]
+    took = sum(map(_wall, runs))
+    if len(runs) < STORM or took > SHORT_LIFE * len(runs) or took < WORTH_SHARE * wall:
+        return None
+    start, end = min(spans)[0], max(stop for _, stop in spans)
+    own = _union(spans, start, end)
+    between = 0.0 if line.depth else end - start - _union(outermost, start, end)
+    return Advice(
+        _STORM_ID,
+        "Try: one awk in place of the loop, or one program that treats all lines.",
+        len(runs),
+        own + between,
+    )

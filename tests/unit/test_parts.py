@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runs of a command add up to: alike ones, what they cover, what to try."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pipelined.analysis.findings import findings
+from pipelined.analysis.parts import Parts
+from pipelined.runs import Run, Series
+from unit.invented import START, make_inside, make_run, make_stage
+from unit.observed import HOST
+
+
+def make(number: int, at: float, wall: float, pipeline: str = "echo|cut", **given: Any) -> Run:
+    """A run that began `at` seconds after START, and computed for half of its time."""
+    stages = [
+        make_stage(n, command, cpu=wall / 4, pipe_empty=wall * 3 / 4)
+        for n, command in enumerate(pipeline.split("|"), 1)
+    ]
+    values: dict[str, Any] = {
+        "id": f"{pipeline}-{number}",
+        "start": START + at,
+        "end": START + at + wall,
+    }
+    return make_run(stages, wall, **values | given)
+
+
+def sort_run(number: int, at: float, wall: float) -> Run:
+    """A sort on its own that compares by the rules of a language."""
+    stage = make_stage(1, "sort", cpu=wall, read_bytes=1 << 24)
+    return make_run([stage], wall, id=f"sort-{number}", start=START + at, end=START + at + wall)
+
+
+def barrier(number: int, at: float, wall: float) -> Run:
+    """A sort in front of an awk that passes on a tenth."""
+    stages = [
+        make_stage(1, "zcat", cpu=wall * 0.1, written_bytes=1 << 27, pipe_full=wall * 0.6),
+        make_stage(2, "sort", cpu=wall * 0.7, read_bytes=1 << 27, written_bytes=1 << 27),
+        make_stage(
+            3,
+            "awk",
+            cpu=wall * 0.05,
+            pipe_empty=wall * 0.95,
+            read_bytes=1 << 27,
+            written_bytes=1 << 23,
+        ),
+    ]
+    given = {"id": f"sort-{number}", "start": START + at, "end": START + at + wall}
+    return make_run(stages, wall, **given)
+
+
+def parts_of(runs: Sequence[Run], wall: float, at: float = 0.0) -> Parts:
+    return Parts.of(runs, START + at, wall, HOST)
+
+
+def test_alike_runs_are_one_part_with_their_sums() -> None:
+    found = parts_of([make(n, n * 0.02, 0.01) for n in range(50)], 1.0)
+    (part,) = found.parts
+    assert (part.line.runs, found.outermost_runs) == (50, 50)
+    assert part.wall_seconds == pytest.approx(0.5)
+    assert part.cpu_seconds == pytest.approx(0.25)
+    assert found.covered_seconds == pytest.approx(0.5)
+    assert found.cpu_seconds == pytest.approx(0.25)
+
+
+def test_parts_are_ranked_by_the_wall_time_of_all_their_runs() -> None:
+    runs = [
+        make(0, 0, 0.9, "zcat|awk"),
+        *(make(n, 1 + n, 0.4) for n in range(3)),
+        sort_run(1, 9, 1),
+    ]
+    pipelines = [part.longest.pipeline for part in parts_of(runs, 10.0).parts]
+    assert pipelines == ["echo|cut", "sort", "zcat|awk"]
+
+
+def test_the_run_of_a_part_is_the_longest_one() -> None:
+    runs = [make(n, n, 0.5 if n == 3 else 0.1) for n in range(6)]
+    assert parts_of(runs, 6.0).parts[0].longest.id == "echo|cut-3"
+
+
+def test_seconds_in_which_several_runs_were_alive_are_covered_once() -> None:
+    found = parts_of([make(1, 0.0, 2.0), make(2, 1.0, 2.0), make(3, 4.0, 0.5)], 5.0)
+    assert found.covered_seconds == pytest.approx(3.5)
+    assert found.parts[0].wall_seconds == pytest.approx(4.5)
+
+
+def test_what_lies_in_another_run_is_counted_once_and_stands_below_it() -> None:
+    outer = make(1, 0.0, 4.0, "bash|tee")
+    inner = make_inside(outer, 1, "seq|sort", wall=1.0)
+    found = parts_of([outer, inner], 5.0)
+    assert [(part.line.depth, part.longest.pipeline) for part in found.parts] == [
+        (0, "bash|tee"),
+        (1, "seq|sort"),
+    ]
+    assert found.covered_seconds == pytest.approx(4.0)
+    assert found.cpu_seconds == outer.cpu_seconds
+    assert found.outermost_runs == 1
+
+
+def test_what_outlives_the_command_covers_it_to_its_end_only() -> None:
+    assert parts_of([make(1, 1.0, 3.0)], 2.0).covered_seconds == pytest.approx(1.0)
+
+
+def test_times_by_another_clock_are_used_only_for_their_lengths() -> None:
+    runs = [make(1, 0.0, 1.0), make(2, 0.5, 1.0)]
+    assert parts_of(runs, 9.0, at=3600.0).covered_seconds == pytest.approx(1.5)
+    assert parts_of(runs, 9.0, at=-3600.0).covered_seconds == pytest.approx(1.5)
+    assert parts_of(runs, 1.0, at=3600.0).covered_seconds == pytest.approx(1.0)
+
+
+def test_a_command_without_runs_has_no_parts() -> None:
+    found = parts_of([], 2.0)
+    assert (found.parts, found.covered_seconds, found.cpu_seconds) == ((), 0.0, 0)
+
+
+def test_what_to_try_is_the_first_finding_of_the_run() -> None:
+    run = sort_run(1, 0.0, 2.0)
+    first = next(finding for finding in findings(run, HOST) if finding.advice)
+    (part,) = parts_of([run], 2.0).parts
+    assert part.advice is not None
+    assert (part.advice.id, part.advice.text) == (first.id, first.advice)
+    assert (part.advice.runs, part.advice.bound) == (1, first.gain_seconds)
+
+
+def test_what_it_could_save_is_summed_over_the_runs_that_have_the_finding() -> None:
+    runs = [barrier(1, 0.0, 2.0), barrier(2, 3.0, 1.0), barrier(3, 5.0, 0.05)]
+    (part,) = parts_of(runs, 6.0).parts
+    assert part.advice is not None
+    gains = [f.gain_seconds for run in runs for f in findings(run, HOST) if f.id == part.advice.id]
+    assert part.advice.runs == len(gains) == 2  # the third is too short to have findings
+    assert all(gains)
+    assert part.advice.bound == pytest.approx(sum(gain or 0.0 for gain in gains))
+    assert part.advice.bound <= part.wall_seconds
+
+
+def test_a_bound_that_is_not_known_is_not_made_up() -> None:
+    (part,) = parts_of([sort_run(1, 0.0, 2.0)], 2.0).parts
+    assert part.advice is not None
+    assert (part.advice.id, part.advice.bound) == ("sort-locale", None)
+
+
+def test_a_loop_of_short_pipelines_is_advised_to_be_one_process() -> None:
+    runs = [make(n, n * 0.01, 0.005) for n in range(400)]
+    (part,) = parts_of(runs, 5.0).parts
+    assert part.advice is not None
+    assert (part.advice.id, part.advice.runs) == ("fork-storm", 400)
+    # from the first to the last: what the shell does in between would be saved as well
+    assert part.advice.bound == pytest.approx(399 * 0.01 + 0.005)
+
+
+def test_what_runs_between_the_runs_of_a_loop_is_not_saved_with_it() -> None:
+    loop = [make(n, n * 0.01, 0.005) for n in range(400)]
+    other = make(1, 1.0, 1.0, "zcat|awk")
+    found = {part.longest.pipeline: part for part in parts_of([*loop, other], 5.0).parts}
+    advice = found["echo|cut"].advice
+    assert advice is not None and advice.bound is not None
+    assert advice.bound == pytest.approx(3.995 - 1.0 + 100 * 0.005, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("count", "wall", "of"),
+    [(99, 0.005, 1.0), (400, 0.06, 30.0), (400, 0.005, 60.0)],
+    ids=["few", "long", "a small share"],
+)
+def test_a_loop_that_is_not_worth_it_has_no_advice(count: int, wall: float, of: float) -> None:
+    runs = [make(n, n * wall, wall) for n in range(count)]
+    assert parts_of(runs, of).parts[0].advice is None
+
+
+def test_a_loop_in_a_run_that_is_advised_so_is_not_advised_again() -> None:
+    shell = make_stage(
+        1,
+        "bash",
+        cpu=3.0,
+        forks=400,
+        exited_children=400,
+        children_lifetime_seconds=2.0,
+        children_cpu_seconds=2.0,
+    )
+    outer = make_run(
+        [shell, make_stage(2, "tee", cpu=0.1)], 4.0, id="outer", start=START, end=START + 4
+    )
+    place: dict[str, Any] = {"parent": "outer", "series": Series("echo|cut", True, "-")}
+    loop = [make(n, n * 0.01, 0.005, **place) for n in range(400)]
+    around, inside = parts_of([outer, *loop], 4.0).parts
+    assert around.advice is not None
+    assert around.advice.id == "fork-storm"
+    assert inside.advice is None
+    alone = [make(n, n * 0.01, 0.005, **place | {"parent": None}) for n in range(400)]
+    assert parts_of(alone, 4.0).parts[0].advice is not None
+
+
+def test_ten_thousand_runs_take_no_time_to_speak_of() -> None:
+    runs = [make(n, n * 0.01, 0.005, f"echo|cut{n % 50}") for n in range(10_000)]
+    began = time.process_time()
+    assert len(parts_of(runs, 120.0).parts) == 50
+    assert time.process_time() - began < 2.0
