@@ -830,6 +830,8 @@ def test_a_grep_through_folders_gets_no_reader_in_front() -> None:
     [
         ("gzip", 8, "pigz", "rapidgzip"),
         ("gzip", 800, "pigz does not decompress in parallel", "which writes"),
+        ("zcat", 800, "pigz does not decompress in parallel", "which writes"),
+        ("gunzip", 8, "rapidgzip does", "which writes"),
         ("xz", 8, "xz -T0, which works on all CPUs", "blocks"),
         ("xz", 800, "if the file has several blocks", "all CPUs"),
         ("zstd", 8, "zstd -T0", "lower"),
