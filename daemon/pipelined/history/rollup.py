@@ -21,7 +21,7 @@ from pipelined.runs import Series
 __all__ = ["BOUNDS", "HOUR", "Counted", "Pending", "Sums", "bottleneck_label", "other"]
 
 #: What differs from run to run in the bottleneck that a list shows (`analysis.sentence.brief`).
-_VARYING = re.compile(r" <?\d+ %$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
+_VARYING = re.compile(r" <?\d+ %(?: of one CPU)?$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
 
 #: Seconds.
 HOUR = 3600
