@@ -296,6 +296,22 @@ def test_where_pages_came_from_is_said_in_words_with_the_term_behind(
     assert f"  cache   {words}" in reading(run, pages=every, inserted_pages=200).splitlines()
 
 
+def test_readers_of_one_name_are_told_apart_and_branches_that_read_alike_are_one(run: Run) -> None:
+    warm = make_readahead(pages={**dict.fromkeys(PAGE_CLASSES, 0), "warm": 900})
+    first, *rest = run.stages
+    two = [replace(first, readahead=warm, pid=pid) for pid in (7, 8)]
+    last = replace(rest[-1], command=first.command, readahead=warm)
+    text = text_of(replace(run, stages=(*two, *rest[:-1], last)))
+    assert "2 × zcat (stage 1) read from memory (warm); zcat (stage 4) read from" in unwrapped(text)
+
+
+def test_a_wait_for_disk_that_rounds_to_nothing_is_not_explained(run: Run) -> None:
+    short = replace(run, disk_alone_seconds=0.001, disk_overlapped_seconds=0.0)
+    assert text_of(short).endswith("  disk    a stage waited for 1.0 ms, <1 % of the run")
+    alone = replace(run, disk_alone_seconds=1.0, disk_overlapped_seconds=0.0)
+    assert text_of(alone).endswith("18 % of the run; no other stage was computing meanwhile")
+
+
 def test_no_disk_wait_is_reported(run: Run) -> None:
     quiet = replace(run, disk_alone_seconds=0.0, disk_overlapped_seconds=0.0)
     assert "  disk    no stage waited for it" in text_of(quiet)

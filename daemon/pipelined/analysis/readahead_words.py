@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pipelined.runs import STALL_CLASSES, Readahead
 from pipelined.wording import duration, percent
 
-__all__ = ["cache", "meanwhile", "stalls"]
+__all__ = ["WORTH_A_WORD", "cache", "meanwhile", "stalls"]
 
 #: A smaller share of the run rounds to nothing: each program waits that long for a page or two
 #: when it starts.
@@ -49,6 +49,8 @@ def meanwhile(share: float) -> str:
     >>> meanwhile(0.4)
     'during 40 % of that time another stage was computing'
     """
+    if not share:
+        return "no other stage was computing meanwhile"
     return f"during {percent(min(1.0, share))} of that time another stage was computing"
 
 

@@ -18,9 +18,9 @@ from rich.text import Text
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
-from pipelined.analysis.readahead_words import cache, meanwhile, stalls
+from pipelined.analysis.readahead_words import WORTH_A_WORD, cache, meanwhile, stalls
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.sentence import brief, partial_figures, sentence
+from pipelined.analysis.sentence import brief, partial_figures, sentence, stage_label
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage, total_flow
 from pipelined.terminal.drawing import (
     HEIGHTS,
@@ -345,12 +345,16 @@ def _pipe_writes(run: Run) -> list[str]:
 
 
 def _each_reader(run: Run, words: Callable[[Readahead], str | None]) -> list[str]:
-    """`words` about each stage that read files, if there are any."""
-    return [
-        f"{stage.command} {text}"
-        for stage in run.stages
-        if stage.readahead and (text := words(stage.readahead))
-    ]
+    """`words` about each stage that read files, if there are any: parallel branches at once."""
+    out = []
+    for place in run.by_place().values():
+        found: dict[str, list[int]] = {}
+        for index in place:
+            readahead = run.stages[index].readahead
+            if readahead and (text := words(readahead)):
+                found.setdefault(text, []).append(index)
+        out += [f"{stage_label(run, indexes)} {text}" for text, indexes in found.items()]
+    return out
 
 
 def _file_reads(run: Run) -> list[str]:
@@ -404,7 +408,7 @@ def _disk(run: Run) -> str:
     text = f"a stage waited for {duration(waited)}"
     if run.wall_seconds > 0:
         text += f", {percent(min(1.0, waited / run.wall_seconds))} of the run"
-    return f"{text}; {meanwhile(hidden)}"
+    return text if waited < WORTH_A_WORD * run.wall_seconds else f"{text}; {meanwhile(hidden)}"
 
 
 def _fact(name: str, value: str, width: int) -> list[Text]:
