@@ -119,7 +119,7 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
         "position": first.position,
         "bottleneck": is_bottleneck,
         "ended": all(stage.end is not None for stage in stages),
-        "cpu": f"CPU {cpu_share(shares['cpu'], several)}",
+        "cpu": _cpu(shares["cpu"], several),
         "wait": f"{STATE_WORDS[longest]} {percent(shares[longest])}"
         if shares[longest] >= 0.005
         else "",
@@ -137,6 +137,12 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
         "read": taken(flow),
         "written": passed_on(flow),
     }
+
+
+def _cpu(value: float, several: bool) -> str:
+    """``CPU 97 %``, or ``146 % of one CPU``: a box is narrow."""
+    text = cpu_share(value, several)
+    return text if text.endswith("CPU") else f"CPU {text}"
 
 
 def _pipes(run: Run, boxes: Sequence[_Box]) -> list[PipeJson]:
