@@ -85,7 +85,7 @@ run: program ## Start the daemon in the foreground (sudo make run ARGS='--web.li
 	@exec $(BIN)/pipelined serve $(ARGS)
 
 check: setup lint ## Check style, types and layers, and run the tests that need no root, in a minute (ARGS='-k sort')
-	$(BIN)/pytest -W error $(ARGS) tests/unit
+	$(BIN)/pytest -W error --numprocesses auto -m 'not slow' $(ARGS) tests/unit
 	$(give_back)
 
 test: test-setup lint ## Check style and types, then run all tests (sudo make test ARGS='-k shapes')

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands at the prompt: `pipelined serve`, `run`, `runs`, `show`, `compare`, `top` and so on.
 
-The commands are in `commands/`. What a command needs is imported when it runs, so that `--help`
-and completion are quick. An error is one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong
-usage, 130 interrupted; `run` passes on the status of the command that it ran.
+The commands are in `commands/`. One is imported when it is asked for, and what it needs when it
+runs, so that `--help` and completion are quick, and the daemon does without the others. An error is
+one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted; `run` passes on
+the status of the command that it ran.
 """
 
 from __future__ import annotations
@@ -11,19 +12,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import UserDict
+from importlib import import_module
+from typing import Any
 
 import click
 
 from pipelined import __version__
-from pipelined.commands.compare import compare
-from pipelined.commands.doctor import doctor
-from pipelined.commands.hash_password import hash_password
-from pipelined.commands.recorded_pipelines import list_pipelines
-from pipelined.commands.recorded_runs import list_runs, show
-from pipelined.commands.run import run
-from pipelined.commands.serve import serve
 from pipelined.commands.standard_error import DEBUG_VARIABLE, PROGRAM, complain
-from pipelined.commands.top import top
 from pipelined.errors import UserError
 
 __all__ = ["PROGRAM", "cli", "main"]
@@ -75,10 +71,36 @@ def _usage(error: click.UsageError) -> str:
     return f"{message}; see {error.ctx.command_path if error.ctx else PROGRAM} --help"
 
 
+class _Commands(UserDict[str, click.Command]):
+    """Commands by name, imported when they are asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        command = super().__getitem__(name)
+        if isinstance(command, str):
+            module, _, attribute = command.partition(":")
+            command = self[name] = getattr(import_module(f"pipelined.commands.{module}"), attribute)
+        return command
+
+
+#: Where each command is: module below `commands`, and name.
+_COMMANDS: dict[str, Any] = {
+    "compare": "compare:compare",
+    "doctor": "doctor:doctor",
+    "hash-password": "hash_password:hash_password",
+    "pipelines": "recorded_pipelines:list_pipelines",
+    "run": "run:run",
+    "runs": "recorded_runs:list_runs",
+    "serve": "serve:serve",
+    "show": "recorded_runs:show",
+    "top": "top:top",
+}
+
+
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 @click.group(
+    commands=_Commands(_COMMANDS),
     context_settings=_CONTEXT,
     invoke_without_command=True,
     epilog="""\b
@@ -101,20 +123,6 @@ def cli(ctx: click.Context) -> int | None:
         click.echo(ctx.get_help(), err=True)
         return 2
     return None
-
-
-for _command in (
-    serve,
-    run,
-    compare,
-    list_pipelines,
-    list_runs,
-    show,
-    top,
-    doctor,
-    hash_password,
-):
-    cli.add_command(_command)
 
 
 @cli.command(

@@ -180,9 +180,11 @@ class Made:
 
         ends = []
         if at:
-            ends.append(EndRecord(PIPE_KEY.pack(index - 1, 13, 0), "read", True, 3, wall // 3))
+            ends.append(
+                EndRecord(PIPE_KEY.pack(index - 1, 13, 0), "read", True, True, 3, wall // 3)
+            )
         if at < of - 1:
-            ends.append(EndRecord(PIPE_KEY.pack(index, 13, 0), "write", True, 3, wall // 3))
+            ends.append(EndRecord(PIPE_KEY.pack(index, 13, 0), "write", True, True, 3, wall // 3))
         states = dict.fromkeys(STATES, 0)
         states |= {"cpu": some(wall // 3), "runqueue": some(wall // 50), "other": some(wall // 99)}
         states |= {"disk": some(wall // 9)} if at == 0 else {"pipe_empty": some(wall // 3)}

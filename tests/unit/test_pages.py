@@ -223,6 +223,17 @@ def test_each_level_has_a_colour() -> None:
         assert style.count(f"--level-{level}: #") == 2, level
 
 
+def test_every_colour_that_is_asked_for_is_defined_in_both_schemes() -> None:
+    light, dark = (STATIC / "page.css").read_text().split("prefers-color-scheme: dark")
+    names = r"^ +(--[\w-]+): #"
+    of_light, of_dark = (set(re.findall(names, part, re.MULTILINE)) for part in (light, dark))
+    assert of_light == of_dark
+    text = "".join(file.read_text() for file in STATIC.glob("*.[cj]s*"))
+    set_elsewhere = set(re.findall(r"(--[\w-]+): |setProperty\(.(--[\w-]+)", text))
+    defined = of_light.union(*set_elsewhere)
+    assert set(re.findall(r"var\((--[\w-]+)\)", text)) <= defined
+
+
 def test_the_paths_for_programs_are_listed(client: FlaskClient) -> None:
     links = {link["href"] for link in Outline(page(client, "/")).all("a")}
     for path in ("/metrics", "/healthz", "/readyz", "/api/v1/pipelines", "/api/v1/events"):
@@ -509,6 +520,11 @@ def test_a_pipeline_is_listed_with_what_it_cost(client: FlaskClient, history: Fa
     assert re.search(
         r"UTC</time> to <time[^>]*>[^<]* UTC</time>\.", page(client, "/pipelines?until=1h")
     )
+
+
+def test_a_single_bar_is_no_trend(client: FlaskClient, history: FakeHistory) -> None:
+    history.found = pipelines(replace(PIPELINE, trend=(Bar(START, 3, 9.0), Bar(START + 1, 0, 0.0))))
+    assert not Outline(page(client, "/pipelines")).all("path")
 
 
 def test_the_name_of_a_pipeline_leads_to_its_runs_of_that_time(

@@ -12,10 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
 from for_every import for_every
-from server_process import of_the_next_release
 from unit.test_metrics import (
     STORED,
     FakeHistory,
@@ -122,7 +120,15 @@ def test_the_configuration_is_valid_and_loads_both_files() -> None:
     assert "SUCCESS: 2 rule files found" in checked.stdout
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+#: Alerts that look back for days: half a minute of promtool.
+DAYS = "history.test.yml"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case.name == DAYS)) for case in CASES],
+    ids=[case.name for case in CASES],
+)
 def test_the_rules_do_what_the_case_says(case: Path) -> None:
     tested = promtool("test", "rules", case)
     assert tested.returncode == 0, tested.stdout + tested.stderr
@@ -135,32 +141,6 @@ def test_a_case_is_able_to_fail(tmp_path: Path) -> None:
         source.replace("../../deploy", f"{ROOT}/deploy").replace("value: 0.444", "value: 0.445")
     )
     assert promtool("test", "rules", wrong).returncode != 0
-
-
-#: What VictoriaMetrics does otherwise: docs/FLEET.md names it.
-OTHERWISE = {"A daemon that does not stay up"}
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name != "history.test.yml"], ids=lambda case: case.name
-)
-def test_the_rules_do_the_same_in_victoriametrics(case: Path, tmp_path: Path) -> None:
-    """Of history.test.yml, which takes minutes there, recording.test.yml has the rules."""
-    written = yaml.safe_load(case.read_text())
-    written["rule_files"] = [str(RECORDING), str(ALERTS)]
-    written["tests"] = [test for test in written["tests"] if test["name"] not in OTHERWISE]
-    for test in written["tests"]:
-        test["metricsql_expr_test"] = [
-            {**asked, "expr": f"({asked['expr']}) + 0"}  # what keeps the name there has none here
-            for asked in test.pop("promql_expr_test", [])
-        ]
-    translated = tmp_path / case.name
-    translated.write_text(yaml.safe_dump(written))
-    command = [of_the_next_release("vmalert-tool"), "unittest", "--disableAlertgroupLabel"]
-    tested = subprocess.run(
-        [*command, "--files", str(translated)], capture_output=True, text=True, timeout=600
-    )
-    assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 # -- what is tested

@@ -206,6 +206,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NotPermittedError("cannot load BPF programs: operation not permitted", "run as root")
 
     monkeypatch.setattr(pipelined.observer, "Observer", SimpleNamespace(open=refuse))
+    monkeypatch.setenv("COLUMNS", "200")  # the line about the daemon is not wrapped
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ run has in all, however many moments in between were left out. Pure: knows no BP
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelined.kernel.layout import COUNTERS
 from pipelined.kernel.records import NS
@@ -37,8 +38,8 @@ MAX_POINTS = 300
 _MIN_STEP_NS = 100_000_000
 #: Moments that a track keeps however little memory it is given.
 _MIN_MOMENTS = 8
-#: Bytes of a moment beside those of its values, about.
-_MOMENT_BYTES = 160
+#: Bytes of a moment beside those of its packed values, about.
+_MOMENT_BYTES = 140
 
 #: Of a stage's counters, which begin with its states, so many are noted: up to the bytes.
 NOTED = len(STATES) + COUNTERS.index("written_bytes") + 1
@@ -61,38 +62,58 @@ class Moment:
         return sum(self.values[: len(LEVELS)])
 
 
+class _Packed(NamedTuple):
+    """A moment that is kept: most of its values are 0 or small, so it takes a third of them."""
+
+    stages: tuple[tuple[int, int], ...]
+    values: bytes
+    end_ns: int
+
+    @classmethod
+    def of(cls, moment: Moment) -> _Packed:
+        packed = zlib.compress(moment.values.tobytes(), zlib.Z_BEST_SPEED)
+        return cls(moment.stages, packed, moment.elapsed_ns)
+
+    def moment(self) -> Moment:
+        values = array("q")
+        values.frombytes(zlib.decompress(self.values))
+        return Moment(self.stages, values)
+
+
 class Track:
     """The moments of one run, thinned as it grows."""
 
-    __slots__ = ("_ends", "_moments", "_step_ns")
+    __slots__ = ("_bytes", "_kept", "_last", "_step_ns")
 
     def __init__(self) -> None:
-        self._moments: list[Moment] = []
-        self._ends: list[int] = []
+        self._kept: list[_Packed] = []
+        self._last: Moment | None = None
+        """The end of the last point; it moves on until that is as long as a step."""
+        self._bytes = 0
+        """What `_kept` takes, about."""
         self._step_ns = _MIN_STEP_NS
 
     def add(self, moment: Moment, memory: int) -> None:
         """Note one more moment, in about `memory` bytes for all of them."""
-        moments, ends = self._moments, self._ends
-        end = moment.elapsed_ns
-        if moments and ends[-1] - (ends[-2] if len(ends) > 1 else 0) < self._step_ns:
-            moments[-1], ends[-1] = moment, end
+        last, self._last = self._last, moment
+        if last is None:
             return
-        if moments and moments[-1].stages == moment.stages:
-            moment.stages = moments[-1].stages  # one object for all
-        moments.append(moment)
-        ends.append(end)
-        room = memory // (8 * len(moment.values) + _MOMENT_BYTES)
+        if last.stages == moment.stages:
+            moment.stages = last.stages  # one object for all
+        if last.elapsed_ns - (self._kept[-1].end_ns if self._kept else 0) < self._step_ns:
+            return
+        self._kept.append(packed := _Packed.of(last))
+        self._bytes += _size(packed)
+        count = len(self._kept) + 1
         # one less: a time line ends with the latest moment, which is not kept
-        if len(moments) > max(_MIN_MOMENTS, min(MAX_POINTS - 1, room)):
-            self._thin()
+        if count >= MAX_POINTS or (count > _MIN_MOMENTS and self._bytes > memory):
+            self._thin(moment.elapsed_ns)
 
-    def _thin(self) -> None:
+    def _thin(self, end_ns: int) -> None:
         """Merge neighbours two by two; from now on a point lasts as long as these do."""
-        count = len(self._moments)
-        self._step_ns = 2 * self._ends[-1] // count
-        for kept in (self._moments, self._ends):
-            del kept[: count - 1 : 2]
+        self._step_ns = 2 * end_ns // (len(self._kept) + 1)
+        del self._kept[::2]
+        self._bytes = sum(map(_size, self._kept))
 
     def timeline(
         self, start: float, now: Moment, order: Sequence[int], pids: Sequence[int]
@@ -102,9 +123,9 @@ class Track:
         `order` has for each stage of the run its place in `now`, and `pids` its process id.
         """
         ended = now.elapsed_ns
-        before = [
-            moment for moment, end in zip(self._moments, self._ends, strict=True) if end < ended
-        ]
+        before = [packed.moment() for packed in self._kept if packed.end_ns < ended]
+        if self._last and self._last.elapsed_ns < ended:
+            before.append(self._last)
         rows = [_aligned(moment, now.stages) for moment in (*before, now)]
         rows[-1] = [max(0, value) for value in rows[-1]]
         # Stages that were inside another may leave it and take their time along, and two CPUs may
@@ -113,6 +134,10 @@ class Track:
             row[:] = map(min, row, after)
         rows.insert(0, [0] * len(rows[-1]))
         return tuple(_point(a, b, start, order, pids) for a, b in pairwise(rows))
+
+
+def _size(packed: _Packed) -> int:
+    return len(packed.values) + _MOMENT_BYTES
 
 
 def _aligned(moment: Moment, stages: Iterable[tuple[int, int]]) -> list[int]:

@@ -76,7 +76,7 @@ _GRACE, _GRACE_CLOSED = 1.0, 0.1
 _STARTING = 0.1
 
 #: Bytes that the time lines of all live runs may take together, and that of one run.
-_TRACKS_BYTES, _TRACK_BYTES = 16 << 20, 256 << 10
+_TRACKS_BYTES, _TRACK_BYTES = 6 << 20, 256 << 10
 
 #: So many of the runs that ended last keep their time line.
 _TRACKED = 50
