@@ -208,7 +208,9 @@ struct task_struct {
 	struct task_io_accounting ioac;
 	struct css_set *cgroups;
 };
-struct linux_binprm;
+struct linux_binprm {
+	const char *filename, *interp;
+};
 struct seq_file;
 struct bpf_iter_meta {
 	struct seq_file *seq;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_*, .starter and .looks, and the counts of forks,
- * execs, failed execs and children of stages.
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_*, .starter, .script and .looks, and the counts of
+ * forks, execs, failed execs and children of stages.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only storm'`.
@@ -98,7 +98,7 @@ static __always_inline void after_exec(struct task_struct *p, struct task_state 
 	task->exec_ns = now;
 	task->cached_end = 0;
 	discover_self(task, ASK_USED, now);
-	rename_stage(bpf_get_current_task(), task->stage, now);
+	rename_stage(task, task->stage, now);
 	leave_ends(bpf_get_current_task(), task->stage);
 	discover_arguments(bpf_get_current_task(), task, now);
 	discover_alone(bpf_get_current_task(), task, now);
@@ -118,13 +118,15 @@ static __always_inline int missed_exec(struct task_struct *self, const struct ta
 	return self->self_exec_id != task->exec_id && !BPF_CORE_READ_BITFIELD(self, in_execve);
 }
 
-/* sched_process_exec */
-static __always_inline void process_execs(struct task_struct *p)
+/* sched_process_exec. Of a script (#!), and by binfmt_misc, the kernel runs another file than the one asked for. */
+static __always_inline void process_execs(struct task_struct *p, const struct linux_binprm *program)
 {
 	struct task_state *task = state_of(p);
 
 	if (!task)
 		return;
+	if (program->interp != program->filename)
+		keep_script_name(task);
 	after_exec(p, task, bpf_ktime_get_ns());
 	if (task->stage)
 		reader_gets_cpu(p->pid);
@@ -188,6 +190,13 @@ static __always_inline void inherit_starter(struct task_state *born, struct task
 	}
 }
 
+/* A new thread is of the same process. */
+static __always_inline void inherit_process(struct task_state *born, const struct task_state *from)
+{
+	born->starter = from->starter;
+	born->script = from->script;
+}
+
 /*
  * A new task without a record: another task was stopped on this CPU inside the kernel's own
  * storage code (bpf_task_storage_busy), so none could be made at the fork. Or the task is older
@@ -216,7 +225,7 @@ LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
 		born->parent_start_ns = leader->start_time;
 		inherit_starter(born, leader, above);
 	} else if (above) {
-		born->starter = above->starter;
+		inherit_process(born, above);
 	}
 	inherit_stage(born, above);
 	if (born->born_ns || born->stage)
@@ -267,7 +276,7 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		if (task)
 			follow_again(parent, task);
 	} else if (task) {
-		born->starter = task->starter;
+		inherit_process(born, task);
 	}
 	inherit_stage(born, task);
 	if (is_process || born->stage)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a stage is called: by the latest exec of its root, or of the child that a wrapper started.
+ * What a stage is called: by the latest exec of its root, or of the child that a wrapper started; by the first script
+ * that one of them ran, if any: zcat, which execs gzip, stays zcat.
  * Owns no map; reads `commands`, writes the names and flags of `stages`.
  * Called when a stage is made, at exec and at exit, and by the sweep for roots that have not exec'd.
  * Costs one look-up in a hash for each name; nothing at a switch.
@@ -39,9 +40,28 @@ static __always_inline void command_of(u64 p, struct command *command)
 	BPF_CORE_READ_STR_INTO(&command->name, TASK(leader), comm);
 }
 
-/* The stage takes the name of this process. */
-static __always_inline void name_stage(struct stage *stage, u64 p)
+/*
+ * The current process has exec'd a script: of the programs that take its place the first script is what was typed. A
+ * wrapper (xvfb-run, fakeroot) gives its name away.
+ */
+static __always_inline void keep_script_name(struct task_state *task)
 {
+	struct command command = {};
+
+	if (task->script.name[0])
+		return;
+	command_of(bpf_get_current_task(), &command);
+	if (!(command_flags(&command) & COMMAND_WRAPPER))
+		task->script = command;
+}
+
+/*
+ * The stage takes the name of this process, or of the script that the process ran; `task` is its state, may be NULL.
+ * What the program is (the flags) goes by the image that it has now.
+ */
+static __always_inline void name_stage(struct stage *stage, u64 p, const struct task_state *task)
+{
+	int is_script = task && task->script.name[0];
 	struct command command = {};
 	u32 flags, of_command;
 
@@ -50,12 +70,14 @@ static __always_inline void name_stage(struct stage *stage, u64 p)
 	flags = stage->flags & ~(STAGE_INTERPRETER | STAGE_WRAPPER | STAGE_SHELL);
 	if (of_command & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
-	if (of_command & COMMAND_WRAPPER)
+	if (of_command & COMMAND_WRAPPER && !is_script)
 		flags |= STAGE_WRAPPER;
 	if (of_command & COMMAND_SHELL)
 		flags |= STAGE_SHELL;
 	stage->flags = flags;
 	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
+	if (is_script)
+		__builtin_memcpy(stage->comm, task->script.name, COMM_LEN);
 }
 
 /*
@@ -72,28 +94,31 @@ GLOBAL(int, name_again)(u64 p, u32 index)
 	unnamed = stage->comm[0] == 'e' && stage->comm[1] == 'x' && stage->comm[2] == 'e' &&
 		  !stage->comm[3];
 	if (unnamed || BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)
-		name_stage(stage, p);
+		name_stage(stage, p, NULL);
 	return 0;
 }
 
-/* A process has exec'd: it names the stages of which it is the root, and those whose wrapper started it. */
-GLOBAL(int, rename_stage)(u64 p, u32 index, u64 now)
+/* The current process has exec'd: it names the stages of which it is the root, and those whose wrapper started it. */
+GLOBAL(int, rename_stage)(struct task_state *task, u32 index, u64 now)
 {
+	u64 p = bpf_get_current_task();
 	struct stage *stage;
 	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
 	u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
 	u32 above = BPF_CORE_READ(TASK(p), real_parent, real_parent, tgid);
 
+	if (!task)
+		return 0;
 	for_each_enclosing_stage(stage, index) {
 		__sync_fetch_and_add(&stage->execs, 1);
 		if (stage->pid == tgid)
 			stage->exec_ns = now;
 		if (stage->name_pid == tgid) {
-			name_stage(stage, p);
+			name_stage(stage, p, task);
 		} else if (stage->flags & STAGE_WRAPPER &&
 			   (stage->name_pid == parent || stage->name_pid == above)) {
 			stage->name_pid = tgid;
-			name_stage(stage, p);
+			name_stage(stage, p, task);
 		}
 	}
 	return 0;

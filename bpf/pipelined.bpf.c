@@ -220,9 +220,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *p)
+int BPF_PROG(on_exec, struct task_struct *p, int old_pid, struct linux_binprm *program)
 {
-	process_execs(p);
+	process_execs(p, program);
 	return 0;
 }
 

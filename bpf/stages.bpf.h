@@ -150,7 +150,7 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	describe_root(stage, p, task);
 	stage->flags = flags & ~STAGE_FROM_NOW;
 	stage->live = 1;
-	name_stage(stage, p);
+	name_stage(stage, p, task);
 	pipeline->moment = now & PIPELINE_CLOCK_MASK;
 	pipeline->start_ns = start;
 	pipeline->time_ns[0][0] = now - start - cpu;

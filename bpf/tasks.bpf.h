@@ -95,6 +95,7 @@ struct task_state {
 	u64 noted;	/* counted in the map `noted` */
 	u64 stage;	/* innermost stage, 0 = none */
 	struct starter starter;
+	struct command script;	/* the first script that this process ran, empty = none: it keeps the name */
 	u32 parent_pid;
 	u32 exec_id;	/* the kernel's count of its execs, when one was last seen */
 	u32 pending;	/* stage assigned by another task, entered at the next event */

@@ -6,6 +6,8 @@ A stage goes by the name of its command. What a name says about a program is dec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 __all__ = [
     "AWKS",
     "BARRIERS",
@@ -13,6 +15,7 @@ __all__ = [
     "COMMON_SHELLS",
     "COPIERS",
     "FILTERS",
+    "SCRIPTS",
     "SHELLS",
     "WALKERS",
 ]
@@ -49,5 +52,8 @@ FILTERS = (BY_LINE - {"rg"}) | {
     "zcat",
     "zstd",
 }
+#: Scripts that end as another program. A stage older than the daemon has the name of that program.
+#: Where they are programs of their own, they do the same.
+SCRIPTS: Mapping[str, str] = {"egrep": "grep", "fgrep": "grep", "gunzip": "gzip", "zcat": "gzip"}
 #: Programs that open the files of whole folders by themselves.
 WALKERS = frozenset({"borg", "cp", "du", "find", "git", "restic", "rg", "rsync", "tar", "zip"})

@@ -41,11 +41,11 @@ class State:
 #: a stage's threads.
 STATE_TABLE: tuple[State, ...] = (
     State("cpu", "on CPU", "█", "#", "green", at_work=True, from_start=True),
-    State("runqueue", "run queue", "▓", "%", "yellow", at_work=True, from_start=True),
+    State("runqueue", "no free CPU", "▓", "%", "yellow", at_work=True, from_start=True),
     State("pipe_empty", "pipe empty", "░", ".", "blue", echo=True, from_start=True),
     State("pipe_full", "pipe full", "▒", "+", "magenta", echo=True, from_start=True),
     State("disk", "disk", "▚", "D", "red", at_work=True, from_start=True),
-    State("child", "child", "▄", "c", "cyan", echo=True),
+    State("child", "children", "▄", "c", "cyan", echo=True),
     State("lock", "lock", "▌", "l", "bright_yellow", idle=True, echo=True),
     State("poll", "poll", "▖", "p", "bright_black", idle=True),
     State("net", "network", "▞", "n", "bright_cyan", at_work=True),

@@ -12,6 +12,7 @@ __all__ = [
     "STATE_WORDS",
     "about",
     "bound",
+    "cpu_share",
     "data_size",
     "duration",
     "listing",
@@ -36,6 +37,15 @@ def percent(value: float) -> str:
     if 0 < value < 0.005:
         return "<1 %"
     return f"{value * 100:.0f} %"
+
+
+def cpu_share(value: float, several: bool) -> str:
+    """What a stage used of a CPU, as a share of the run; `several`: by several threads at once.
+
+    >>> cpu_share(0.97, False), cpu_share(0.97, True), cpu_share(1.46, False)
+    ('97 %', '97 % of one CPU', '146 % of one CPU')
+    """
+    return percent(value) + (" of one CPU" if several or value >= 1.005 else "")
 
 
 def duration(seconds: float) -> str:

@@ -27,7 +27,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from e2e.conftest import Daemon, StartDaemon, wait_until
-from pipelined.runs import Run, Series
+from pipelined.runs import Run, Series, Surroundings
 from pipelined.web.live_events import MAX_STREAMS, MIN_AGE, Now
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver
@@ -487,6 +487,28 @@ def test_fifty_live_pipelines_are_a_line_each(open_fed_page: OpenFedPage) -> Non
     expect(first.locator(".stage .command")).to_have_text(SIX.split("|"))
     bar = first.get_by_role("img").first
     assert bar.get_attribute("aria-label") == "zcat: on CPU 86 %, pipe empty 14 %"
+
+
+def test_an_opened_row_names_a_busy_host_above_its_verdict_while_it_is_busy(
+    open_fed_page: OpenFedPage,
+) -> None:
+    def queued(seconds: float, others: float) -> Run:
+        cat = make_stage(1, "cat", cpu=0.4, pipe_full=seconds - 0.4)
+        gzip = make_stage(2, "gzip", cpu=0.54 * seconds, runqueue=0.46 * seconds)
+        return make_run([cat, gzip], seconds, id="run-0", surroundings=Surroundings(others, 0.0))
+
+    page, feed = open_fed_page()
+    feed(queued(10.0, HOST.cores - 0.6))
+    row = page.locator("article.run")
+    row.get_by_role("button", name="cat|gzip").click()
+    notice = row.locator(".notice")
+    expect(notice).to_have_text(
+        "The host was busy: gzip waited 46 % of the run for a CPU that others used."
+    )
+    notice_box, verdict_box = notice.bounding_box(), row.locator(".verdict").bounding_box()
+    assert notice_box and verdict_box and notice_box["y"] < verdict_box["y"]
+    feed(queued(12.0, 0.0))
+    expect(notice).to_have_count(0)
 
 
 def test_an_update_of_fifty_pipelines_changes_what_is_there(open_fed_page: OpenFedPage) -> None:

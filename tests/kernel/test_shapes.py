@@ -34,6 +34,12 @@ def read():
 threading.Thread(target=read).start()
 """
 
+READS = """
+import subprocess
+with subprocess.Popen("sleep 0.05; exec zcat lines.gz", shell=True, stdout=subprocess.PIPE) as zcat:
+    print(sum(len(line) for line in zcat.stdout))
+"""
+
 #: A race that one run in some wins is still a wrong answer.
 REPEATS = 3
 
@@ -193,7 +199,7 @@ NESTED = [
     shape(
         "script that ends by exec",
         "./job.sh | tee log",
-        "sort|tee",
+        "job.sh|tee",
         files={"job.sh": "#!/bin/sh\nexec sort lines\n"},
     ),
     shape(
@@ -325,6 +331,82 @@ WRAPPERS = [
     ),
 ]
 
+ENV_PYTHON = "#!/usr/bin/env python3\n"
+BECOMES_SORT = {"mine": '#!/bin/sh\nexec sort "$@"\n'}
+BECOMES_ITS_ARGUMENTS = '#!/bin/sh\nexec "$@"\n'
+
+SCRIPTS = [
+    # Debian's zcat is a script that becomes gzip
+    shape("zcat", "gzip -k lines; zcat lines.gz | sort | wc -l", "zcat|sort|wc"),
+    shape(
+        "a script that becomes a program",
+        "cat lines | ./mine | wc -l",
+        "cat|mine|wc",
+        files=BECOMES_SORT,
+    ),
+    shape(
+        "a script behind wrappers that exec and fork",
+        "cat lines | nice timeout 10 env X=1 ./mine | wc -l",
+        "cat|mine|wc",
+        files=BECOMES_SORT,
+    ),
+    shape(
+        "a script that becomes its arguments",
+        "cat lines | ./with env X=1 sort | wc -l",
+        "cat|with|wc",
+        files={"with": BECOMES_ITS_ARGUMENTS},
+    ),
+    shape(
+        "a script that becomes another script",
+        "cat lines | ./with ./mine | wc -l",
+        "cat|with|wc",
+        files={"with": BECOMES_ITS_ARGUMENTS, **BECOMES_SORT},
+    ),
+    shape(
+        "a script that becomes a wrapper that forks",
+        "cat lines | ./with timeout 10 sort | wc -l",
+        "cat|with|wc",
+        files={"with": BECOMES_ITS_ARGUMENTS},
+    ),
+    shape(
+        "a wrapper that is a script",
+        "cat lines | ./fakeroot sort | wc -l",
+        "cat|sort|wc",
+        files={"fakeroot": BECOMES_ITS_ARGUMENTS},
+    ),
+    shape(
+        "a script that stays",
+        "cat lines | ./mine | wc -l",
+        "cat|mine|wc",
+        files={"mine": "#!/bin/sh\nsort\ntrue\n"},
+    ),
+    shape(
+        "what a script forks has its own name",
+        "./mine; true",
+        "sort|wc",
+        files={"mine": '#!/bin/bash\nexec bash -c "sort lines | wc -l; true"\n'},
+    ),
+    shape(
+        "a script of env",
+        "cat lines | ./sum.py | wc -l",
+        "cat|sum.py|wc",
+        files={"sum.py": f"{ENV_PYTHON}import sys\nprint(len(sys.stdin.read()))\n"},
+    ),
+    shape(
+        "a script of env is the interpreter that it becomes",
+        "gzip -k lines; ./reads.py; true",
+        "zcat|reads.py",
+        files={"reads.py": f"{ENV_PYTHON}{READS}"},
+    ),
+    shape(
+        "a script of env, a thread of which reads another descriptor",
+        "rm -f ready; { until [ -e ready ]; do sleep 0.1; done; sleep 0.2; cat lines; }"
+        " | ./reads.py 3 3<&0 </dev/null",
+        "bash|reads.py",
+        files={"reads.py": f"{ENV_PYTHON}{READS_IN_A_THREAD}"},
+    ),
+]
+
 SHELLS = (
     [
         shape(f"{shell.split()[0]}: {name}", script, *expected, shell=shell)
@@ -370,11 +452,6 @@ sort.stdout.close()
 for process in (cat, sort, wc):
     process.wait()
 """
-READS = """
-import subprocess
-with subprocess.Popen("sleep 0.05; exec zcat lines.gz", shell=True, stdout=subprocess.PIPE) as zcat:
-    print(sum(len(line) for line in zcat.stdout))
-"""
 CHECK_OUTPUT = """
 import subprocess
 print(len(subprocess.check_output("sleep .3; cat lines | sort", shell=True)))
@@ -400,11 +477,10 @@ GETLINE = 'BEGIN { while (("sleep 0.05; exec cat lines" | getline x) > 0) n++; p
 # `sh -c command` may become the command or stay as its parent, by the version of dash: `exec`.
 PROGRAMS = [
     shape("python: chain", f"{PYTHON} chain.py; true", "cat|sort|wc", files={"chain.py": CHAIN}),
-    # Debian's zcat is a script that becomes gzip
     shape(
         "python: for line in zcat",
         f"gzip -k lines; {PYTHON} reads.py; true",
-        "gzip|python3",
+        "zcat|python3",
         files={"reads.py": READS},
     ),
     shape(
@@ -603,6 +679,7 @@ ALL = [
     *SUBSTITUTION,
     *FIFOS,
     *WRAPPERS,
+    *SCRIPTS,
     *SHELLS,
     *PROGRAMS,
     *DEATHS,

@@ -235,28 +235,28 @@ def test_sort_is_reported_as_a_barrier(barrier: Run) -> None:
     assert sentence(barrier) == (
         "sort is the bottleneck: on CPU 71 % of the run; zcat waits for it 60 % (full pipe); "
         "awk and uniq wait for it 93 % and 99 % (empty pipe). "
-        "sort writes nothing before it has read all its input."
+        "sort has to read all of its input before it writes (a barrier)."
     )
 
 
 def test_an_unknown_command_is_never_called_a_barrier(barrier: Run) -> None:
     stages = (barrier.stages[0], replace(barrier.stages[1], command="mysort"), *barrier.stages[2:])
-    assert "before it has read" not in sentence(replace(barrier, stages=stages))
+    assert "(a barrier)" not in sentence(replace(barrier, stages=stages))
 
 
 def test_a_sort_of_a_file_is_a_barrier_too() -> None:
     sort = make_stage(1, "sort", cpu=8, disk=2)
     assert sentence(make_run([sort, make_stage(2, "awk", cpu=1, pipe_empty=9)])).endswith(
-        "sort writes nothing before it has read all its input."
+        "sort has to read all of its input before it writes (a barrier)."
     )
     early = make_run([sort, make_stage(2, "awk", cpu=6, pipe_empty=4)])
-    assert "before it has read" not in sentence(early)
+    assert "(a barrier)" not in sentence(early)
 
 
 def test_a_sort_whose_reader_started_early_is_no_barrier(barrier: Run) -> None:
     early = make_stage(3, "awk", cpu=5, pipe_empty=5)
     stages = (*barrier.stages[:2], early, barrier.stages[3])
-    assert "before it has read" not in sentence(replace(barrier, stages=stages))
+    assert "(a barrier)" not in sentence(replace(barrier, stages=stages))
 
 
 def test_a_fork_storm_is_reported_with_its_forks() -> None:
@@ -269,9 +269,40 @@ def test_a_fork_storm_is_reported_with_its_forks() -> None:
     sleepless = replace(xargs, states={**xargs.states, "sleep": 0.0})
     run = make_run([make_stage(1, "cat", cpu=0.1, pipe_full=9.9), sleepless])
     assert sentence(run) == (
-        "xargs is the bottleneck: waits for its own children 90 % of the run, on CPU 20 % "
-        "(3,000 forks, children live 3.0 ms); cat waits for it 99 % (full pipe)."
+        "xargs is the bottleneck: waits for its own children 90 % of the run, on 20 % of one "
+        "CPU (3,000 forks, children live 3.0 ms); cat waits for it 99 % (full pipe)."
     )
+
+
+def sorting(**sort: float) -> Run:
+    """cat feeds a sort of several threads, whose seconds by state these are, for 10 s."""
+    return make_run([make_stage(1, "cat", cpu=1, pipe_full=9), make_stage(2, "sort", **sort)])
+
+
+@pytest.mark.parametrize(
+    ("states", "verdict", "short"),
+    [
+        ({"cpu": 9.7}, "on CPU 97 % of the run;", "CPU 97 %"),
+        ({"cpu": 9.7, "lock": 9.3}, "on 97 % of one CPU over the run;", "CPU 97 % of one CPU"),
+        ({"cpu": 14.6, "lock": 5.4}, "on 1.5 CPUs over the run;", "CPU 146 % of one CPU"),
+    ],
+)
+def test_what_several_threads_use_is_a_share_of_one_cpu(
+    states: dict[str, float], verdict: str, short: str
+) -> None:
+    run = sorting(**states)
+    assert sentence(run).startswith(f"sort is the bottleneck: {verdict}")
+    assert brief(run) == f"sort: {short}"
+
+
+def test_a_balanced_pipeline_of_several_threads_reports_shares_of_one_cpu() -> None:
+    run = make_run(
+        [
+            make_stage(1, "cat", cpu=6, pipe_full=2, disk=2),
+            make_stage(2, "sort", cpu=12, pipe_empty=2, lock=6),
+        ]
+    )
+    assert sentence(run).endswith("on CPU: sort 120 % of one CPU, cat 60 %.")
 
 
 def test_a_stage_left_alone_is_named_although_nobody_waits() -> None:

@@ -102,6 +102,14 @@ def test_a_box_has_cpu_and_the_longest_wait() -> None:
     ]
 
 
+def test_what_several_threads_use_is_a_share_of_one_cpu_and_of_their_time() -> None:
+    threads = [make_stage(1, "cat", cpu=1.0), make_stage(2, "sort", cpu=14.6, lock=5.4)]
+    cat, sort = diagram(make_run(threads, 10.0))["boxes"]
+    assert (cat["cpu"], sort["cpu"]) == ("CPU 10 %", "146 % of one CPU")
+    texts = [[f"{part['word']} {part['text']}" for part in box["states"]] for box in (cat, sort)]
+    assert texts == [["on CPU 10 %"], ["on CPU 73 % of its threads' time", "lock 27 %"]]
+
+
 def test_a_bar_stays_blank_while_the_stage_was_not_alive() -> None:
     short = make_run([make_stage(1, "cat", cpu=2.0), make_stage(2, "wc", pipe_empty=8.0)], 8.0)
     shares = [sum(s["share_ratio"] for s in box["states"]) for box in diagram(short)["boxes"]]

@@ -223,7 +223,7 @@ def test_jumping_reads_make_read_ahead_useless() -> None:
     reader = pages(miss=20_000, misses=(9.0, 0.0))
     waits = {"cpu": 0.3, "system_seconds": 0.2, "runqueue": 0.1, "disk": 9.0}
     found = find(run_of([make_stage(1, "lookup", readahead=reader, **waits)]), USELESS)
-    assert "read-ahead brought in 0 % of what came from there" in found.sentence
+    assert "0 % of the pages from there had been read ahead (coverage)" in found.sentence
     assert found.gain_seconds == pytest.approx(9.0 + 0.2 + 0.1)
 
 
@@ -519,7 +519,7 @@ def barrier(behind: str = "awk", written: float = 7.2) -> Run:
 def test_what_shrinks_the_data_belongs_before_the_barrier() -> None:
     found = find(barrier(), "barrier")
     assert found.sentence == (
-        "sort wrote nothing before it had read all its input; awk waited 9.0 s."
+        "sort had to read all of its input before it wrote (a barrier); awk waited 9.0 s."
     )
     assert found.advice == (
         "Try: put awk before sort, if it takes each line by itself and the order of the result does"
@@ -830,6 +830,8 @@ def test_a_grep_through_folders_gets_no_reader_in_front() -> None:
     [
         ("gzip", 8, "pigz", "rapidgzip"),
         ("gzip", 800, "pigz does not decompress in parallel", "which writes"),
+        ("zcat", 800, "pigz does not decompress in parallel", "which writes"),
+        ("gunzip", 8, "rapidgzip does", "which writes"),
         ("xz", 8, "xz -T0, which works on all CPUs", "blocks"),
         ("xz", 800, "if the file has several blocks", "all CPUs"),
         ("zstd", 8, "zstd -T0", "lower"),

@@ -222,6 +222,7 @@ def test_the_files_of_a_command(text: str, names: list[str] | None) -> None:
     ("text", "commands"),
     [
         ("cat f | LC_ALL=C /usr/bin/sort | uniq -c", ("cat", "sort", "uniq")),
+        ("zcat f | egrep x", ("zcat", "egrep")),
         ("zcat f | egrep x", ("gzip", "grep")),
         ("a-very-long-program-name f | wc", ("a-very-long-pro", "wc")),
     ],

@@ -107,6 +107,7 @@ def test_the_lightest_of_what_waits_are_merged() -> None:
     ("brief", "label"),
     [
         ("sort: CPU 97 %", "sort: CPU"),
+        ("sort: CPU 146 % of one CPU", "sort: CPU"),
         ("sort (stage 2): full pipe <1 %", "sort (stage 2): full pipe"),
         ("4 × bash: children 60 %", "bash: children"),
         ("sort (pid 71, one of 2): disk 60 %", "sort: disk"),

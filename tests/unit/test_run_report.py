@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 from dataclasses import replace
 
@@ -13,12 +14,22 @@ from rich.console import Console
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
-from pipelined.runs import STATES, Endpoint, OtherPipeline, Run, Series, Stage, Surroundings
+from pipelined.runs import (
+    PAGE_CLASSES,
+    STATES,
+    Endpoint,
+    OtherPipeline,
+    Run,
+    Series,
+    Stage,
+    Stalls,
+    Surroundings,
+)
 from pipelined.terminal.drawing import bar, printable, shorten
 from pipelined.terminal.run_report import TRIED, lines, render
 from pipelined.wording import data_size, mean_size
 from unit import invented
-from unit.invented import START, make_functions
+from unit.invented import START, make_functions, make_readahead
 
 MB = 1_000_000
 
@@ -81,6 +92,11 @@ def text_of(
 HOST = Host(cores=4, l2_bytes=1 << 20)
 
 
+def unwrapped(text: str) -> str:
+    """The text with each fact on one line."""
+    return re.sub(r"\n {10}(?! )", " ", text)
+
+
 def branches(run: Run, count: int) -> Run:
     filters = [replace(make_stage(5, "bash", cpu=5.0), pid=900 + n) for n in range(count)]
     return replace(run, stages=(*run.stages, *filters))
@@ -110,8 +126,11 @@ def test_pipes_and_files_are_reported_if_functions_are_hooked(run: Run) -> None:
     assert "  pipes" not in text_of(run) and "  files" not in text_of(run)
     first, *rest = run.stages
     text = text_of(replace(run, stages=(replace(first, functions=make_functions()), *rest)))
-    assert "pipes   zcat writes up to 4 KiB into 64 KiB, 52 % full" in text
-    assert "files   zcat reads up to 128 B, 99 % within 0.27 s" in text
+    assert (
+        "pipes   half of the writes of zcat up to 4 KiB, into a pipe of 64 KiB that was 52 % full "
+        "on average\n"
+    ) in unwrapped(text)
+    assert "files   half of the reads of zcat up to 128 B, 99 % of them within 0.27 s" in text
 
 
 def test_the_verdict_comes_before_the_table(run: Run) -> None:
@@ -218,16 +237,84 @@ def test_a_stage_that_ended_early_leaves_its_bar_blank(run: Run) -> None:
 
 def test_levels_stop_at_the_highest_one_reached(run: Run) -> None:
     levels = next(line for line in text_of(run).splitlines() if line.startswith("  level"))
-    assert levels.split("   ")[1:] == ["0 ▁ 6 %", "1 ▇ 86 %", "2 ▁ 7 %", "3 ▁ 1 %"]
+    assert levels.split("   ")[1:] == [
+        "0 ▁ 6 %",
+        "1 ▇ 86 %",
+        "2 ▁ 7 %",
+        "3 ▁ 1 %",
+        "(stages on CPU at once)",
+    ]
 
 
 def test_disk_waits_have_seconds_and_overlap(run: Run) -> None:
-    assert "waited for 1.0 s, 18 % of the run; another one computed in 40 % of that" in text_of(run)
+    assert (
+        "a stage waited for 1.0 s, 18 % of the run; during 40 % of that time another stage was "
+        "computing"
+    ) in unwrapped(text_of(run))
+
+
+def reading(run: Run, **readahead: object) -> str:
+    """The report of a run whose first stage reads files, each fact on one line."""
+    first = replace(run.stages[0], readahead=make_readahead(**readahead))
+    return unwrapped(text_of(replace(run, stages=(first, *run.stages[1:]))))
+
+
+def test_what_a_reader_waited_for_is_said_in_words_with_the_term_behind(run: Run) -> None:
+    stalls = {
+        "miss": Stalls(9, 0, 0.3, 0.0),
+        "late": Stalls(0, 3, 0.0, 0.1),
+        "other": Stalls(0, 0, 0.0, 0.0),
+    }
+    assert (
+        "  stalls  zcat waited 0.40 s in 12 stalls, 7 % of the run: 0.30 s for pages that were not "
+        "read ahead (miss), 0.10 s for pages that were on their way (late); during 25 % of that "
+        "time another stage was computing\n"
+    ) in reading(run, stalls=stalls)
+
+
+@pytest.mark.parametrize(
+    ("pages", "words"),
+    [
+        ({"warm": 900}, "zcat read from memory (warm)"),
+        (
+            {"hit": 90, "late": 8, "miss": 2},
+            "zcat read from disk (cold): 98 % of the pages had been read ahead (coverage), 92 % of "
+            "these in time (timeliness); 49 % of what was read ahead was used (accuracy)",
+        ),
+        (
+            {"warm": 100, "hit": 98, "miss": 2},
+            "zcat read from disk, 50 % from memory (mixed): 98 % of the pages from disk had been "
+            "read ahead (coverage), 100 % of these in time (timeliness); 49 % of what was read "
+            "ahead was used (accuracy)",
+        ),
+    ],
+)
+def test_where_pages_came_from_is_said_in_words_with_the_term_behind(
+    run: Run, pages: dict[str, int], words: str
+) -> None:
+    every = dict.fromkeys(PAGE_CLASSES, 0) | pages
+    assert f"  cache   {words}" in reading(run, pages=every, inserted_pages=200).splitlines()
+
+
+def test_readers_of_one_name_are_told_apart_and_branches_that_read_alike_are_one(run: Run) -> None:
+    warm = make_readahead(pages={**dict.fromkeys(PAGE_CLASSES, 0), "warm": 900})
+    first, *rest = run.stages
+    two = [replace(first, readahead=warm, pid=pid) for pid in (7, 8)]
+    last = replace(rest[-1], command=first.command, readahead=warm)
+    text = text_of(replace(run, stages=(*two, *rest[:-1], last)))
+    assert "2 × zcat (stage 1) read from memory (warm); zcat (stage 4) read from" in unwrapped(text)
+
+
+def test_a_wait_for_disk_that_rounds_to_nothing_is_not_explained(run: Run) -> None:
+    short = replace(run, disk_alone_seconds=0.001, disk_overlapped_seconds=0.0)
+    assert text_of(short).endswith("  disk    a stage waited for 1.0 ms, <1 % of the run")
+    alone = replace(run, disk_alone_seconds=1.0, disk_overlapped_seconds=0.0)
+    assert text_of(alone).endswith("18 % of the run; no other stage was computing meanwhile")
 
 
 def test_no_disk_wait_is_reported(run: Run) -> None:
     quiet = replace(run, disk_alone_seconds=0.0, disk_overlapped_seconds=0.0)
-    assert "  disk    no stalls" in text_of(quiet)
+    assert "  disk    no stage waited for it" in text_of(quiet)
 
 
 def test_endpoints_parent_and_unit_are_reported(run: Run) -> None:

@@ -23,7 +23,7 @@ from pipelined.kernel.records import (
 )
 from pipelined.model.ledger import OTHER
 from pipelined.model.tracker import Finished, Model, SeriesUse, Totals
-from pipelined.runs import LEVELS, STATES, Series
+from pipelined.runs import LEVELS, STATES, Series, Surroundings
 from pipelined.web.pipeline_metrics import series_count
 
 UNIX = 1_000_000.0
@@ -288,15 +288,33 @@ def test_the_run_around_a_run_is_no_other_one() -> None:
     assert run.surroundings is not None and run.surroundings.pipelines == ()
 
 
-def test_without_accounts_and_of_a_live_run_nothing_is_known() -> None:
+def test_without_accounts_nothing_is_known() -> None:
     watched = model()
     watched.update([], 100.0)
     watched.update([group(end=103.5)], 104.0)
     assert watched.runs()[0].surroundings is None
+
+
+def test_a_live_run_knows_what_others_have_used_so_far_but_names_none() -> None:
     accounts = Accounts()
-    watched = model(accounts=accounts)
-    sweeps(watched, accounts, (100.0, []), (104.0, [group()]))
-    assert watched.runs()[0].surroundings is None
+    watched = model(accounts=accounts, home=Path("/limited"))
+    other = replace(group(cpu=1.5), root=9)
+    renumbered = tuple(replace(s, index=s.index + 8, pid=s.pid + 8) for s in other.stages)
+    other = replace(other, stages=renumbered)
+
+    def seen(now: float) -> Surroundings | None:
+        sweeps(watched, accounts, (now, [*waiting(group(cpu=0.25)), other]))
+        (run,) = [run for run in watched.runs() if run.stages[0].pid < other.stages[0].pid]
+        assert run.live
+        return run.surroundings
+
+    sweeps(watched, accounts, (100.0, []))
+    early, late = seen(102.0), seen(104.0)
+    assert early is not None and late is not None
+    # it used 0.5 s in 1.625 s, and is taken to have gone on so
+    assert late.others_cores == pytest.approx((1.5 * 4 - 0.5 * 4 / 1.625) / 4)
+    assert (early.throttled_seconds, late.throttled_seconds) == (0.5, 1.0)
+    assert late.pipelines == ()
 
 
 def test_a_run_whose_every_pipe_has_both_ends_is_finished_soon() -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "PipeWaits",
     "Waiter",
     "bottleneck",
+    "has_several_threads",
     "is_too_short",
     "main_state",
     "mean_share",
@@ -36,6 +37,8 @@ LARGE = 0.25
 #: A run with less CPU time than this, and less wall time than `SHORT_WALL`, is too short (seconds).
 SHORT_CPU = 0.001
 SHORT_WALL = 0.1
+#: Threads that live longer than this many runs together are several at a time.
+SEVERAL = 1.05
 #: From this many forks on, the processes that a stage starts are part of the answer.
 STORM = 100
 
@@ -107,6 +110,15 @@ def share(stage: Stage, state: str, wall: float) -> float:
         return min(1.0, seconds / wall)
     own = stage.lifetime_seconds - stage.states.get("child", 0.0) - stage.states.get("lock", 0.0)
     return min(1.0, seconds / max(wall, own))
+
+
+def has_several_threads(stage: Stage, wall: float) -> bool:
+    """Whether more than one thread or process of a stage lived at a time, on average over the run.
+
+    Then its CPU seconds are a share of one CPU: they do not say for how much of the run it was on
+    one.
+    """
+    return stage.lifetime_seconds > SEVERAL * wall
 
 
 def bottleneck(run: Run) -> Bottleneck | None:

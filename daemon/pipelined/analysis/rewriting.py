@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, Word, parse, plain
-from pipelined.command_names import AWKS, FILTERS, SHELLS
+from pipelined.command_names import AWKS, FILTERS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
 __all__ = [
@@ -80,8 +80,6 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 }
 #: Programs that read no standard input.
 _GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", "ps", "seq", "yes"})
-#: Scripts that end as another program.
-_SCRIPTS = {"egrep": "grep", "fgrep": "grep", "gunzip": "gzip", "zcat": "gzip"}
 #: Programs that treat several files as one, whatever they are called.
 _TAKES_MANY = frozenset({*AWKS, "cut", "sed", "sort"})
 #: A script of sed that treats each line by itself: s/A/B/ without other effects, or /A/d.
@@ -127,8 +125,8 @@ def matching(script: Script | None, run: Run) -> Pipeline | None:
         return None  # a part that the shell runs itself
     edges = {(index, index + 1) for index in range(len(run.stages) - 1)}
     programs = [command.program for command in found.commands]
-    named = [_SCRIPTS.get(name, name)[:15] for name in programs]
-    same = named == [_SCRIPTS.get(stage.command, stage.command) for stage in run.stages]
+    named = [SCRIPTS.get(name, name)[:15] for name in programs]
+    same = named == [SCRIPTS.get(stage.command, stage.command) for stage in run.stages]
     return found if same and set(run.edges) == edges else None
 
 

@@ -16,6 +16,7 @@ from pipelined.analysis.bottleneck import (
     STORM,
     Bottleneck,
     bottleneck,
+    has_several_threads,
     is_too_short,
     main_state,
     mean_share,
@@ -24,13 +25,14 @@ from pipelined.analysis.bottleneck import (
 )
 from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
-from pipelined.wording import STATE_WORDS, duration, listing, percent
+from pipelined.wording import STATE_WORDS, cpu_share, duration, listing, percent
 
 __all__ = [
     "beginning",
     "bottleneck_label",
     "brief",
     "main_bottleneck",
+    "on_cpu",
     "partial_figures",
     "sentence",
     "stage_label",
@@ -42,7 +44,6 @@ NAMED = 3
 _IDLE = frozenset({"net", "poll", "lock", "sleep", "stopped", "other", "outside_in", "outside_out"})
 #: What a stage does, by state: its share of the run, and the words that follow it.
 _PHRASES: Mapping[str, str] = {
-    "cpu": "on CPU {0}{1}",
     "runqueue": "waits for a free CPU {0}{1}",
     "disk": "waits for disk {0}{1}",
     "child": "waits for its own children {0}{1}",
@@ -56,7 +57,7 @@ _PHRASES: Mapping[str, str] = {
     "outside_out": "waits {0}{1} on a pipe that no other stage reads",
 }
 #: What differs from run to run in what `brief` returns.
-_VARYING = re.compile(r" <?\d+ %$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
+_VARYING = re.compile(r" <?\d+ %(?: of one CPU)?$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
 
 
 def stage_label(run: Run, indexes: Sequence[int]) -> str:
@@ -79,7 +80,8 @@ def stage_label(run: Run, indexes: Sequence[int]) -> str:
 def brief(run: Run) -> str:
     """The bottleneck in a few words, for tables: ``awk: CPU 97 %``; ``-`` without one.
 
-    For a program that runs alone: where its own time went.
+    Of several threads: ``sort: CPU 146 % of one CPU``. For a program that runs alone: where its own
+    time went.
     """
     found = bottleneck(run)
     if found is not None:
@@ -88,8 +90,27 @@ def brief(run: Run) -> str:
         members, (kind, value) = (0,), _alone(run)
     else:
         return "-"
-    word = "CPU" if kind == "cpu" else STATE_WORDS.get(kind, "outside pipe")
-    return f"{stage_label(run, members)}: {word} {percent(value)}"
+    if kind == "cpu":
+        return f"{stage_label(run, members)}: CPU {cpu_share(value, _several(run, members))}"
+    return f"{stage_label(run, members)}: {STATE_WORDS.get(kind, 'outside pipe')} {percent(value)}"
+
+
+def on_cpu(run: Run, members: Sequence[int], value: float, span: str) -> str:
+    """How much of the CPUs stages used: their share `value`, and the words that follow it.
+
+    ``on CPU 97 % of the run``; of several threads ``on 97 % of one CPU over the run``, and ``on 1.5
+    CPUs over the run``. `span` is empty or ends in the run: `` of the run so far``.
+    """
+    over = f" over{span[3:]}" if span else ""
+    if value > 1.05:
+        return f"on {value:.1f} CPUs{over}"
+    if _several(run, members):
+        return f"on {percent(value)} of one CPU{over}"
+    return f"on CPU {percent(min(1.0, value))}{span}"
+
+
+def _several(run: Run, members: Sequence[int]) -> bool:
+    return any(has_several_threads(run.stages[index], run.wall_seconds) for index in members)
 
 
 def bottleneck_label(brief: str) -> str:
@@ -167,10 +188,10 @@ def _alone(run: Run) -> tuple[str, float]:
 
 def _alone_sentence(run: Run, span: str) -> str:
     kind, value = _alone(run)
-    text = f"{stage_label(run, (0,))} runs alone: {_phrase(kind, value, span)}"
-    on_cpu = share(run.stages[0], "cpu", run.wall_seconds)
-    if kind != "cpu" and on_cpu >= NOTABLE:
-        text += f", on CPU {percent(on_cpu)}"
+    text = f"{stage_label(run, (0,))} runs alone: {_phrase(run, (0,), kind, value, span)}"
+    cpu = share(run.stages[0], "cpu", run.wall_seconds)
+    if kind != "cpu" and cpu >= NOTABLE:
+        text += f", {on_cpu(run, (0,), cpu, '')}"
     return f"{text}."
 
 
@@ -182,9 +203,10 @@ def _bottleneck_sentence(run: Run, found: Bottleneck, span: str) -> str:
         head = f"{name} {'hold' if several else 'holds'} the others back without working: "
     else:
         head = f"{name} {'are' if several else 'is'} the bottleneck: "
-    parts = [head + ("each " if several else "") + _phrase(found.kind, found.share, span)]
+    parts = [head + ("each " if several else "")]
+    parts[0] += _phrase(run, found.stages, found.kind, found.share, span)
     if found.kind != "cpu" and found.cpu_share >= NOTABLE:
-        parts[0] += f", on CPU {percent(found.cpu_share)}"
+        parts[0] += f", {on_cpu(run, found.stages, found.cpu_share, '')}"
     elif found.kind == "cpu":
         queue = mean_share(
             [share(run.stages[m], "runqueue", run.wall_seconds) for m in found.stages]
@@ -201,7 +223,7 @@ def _bottleneck_sentence(run: Run, found: Bottleneck, span: str) -> str:
         parts.append(f"{it} for the others {percent(found.own_wait)}")
     text = "; ".join(parts) + "."
     if found.barrier:
-        text += f" {found.command} writes nothing before it has read all its input."
+        text += f" {found.command} has to read all of its input before it writes (a barrier)."
     return text
 
 
@@ -251,18 +273,22 @@ def _balanced_sentence(run: Run, span: str) -> str:
     busy = [share(stage, "cpu", wall) for stage in run.stages]
     if max(busy) < NOTABLE:
         return f"Idle: no stage is on CPU for more than {percent(max(busy))}{span}, and {quiet}."
-    return f"Balanced: {quiet}; on CPU: {_top(run, busy, '')}."
+    return f"Balanced: {quiet}; on CPU: {_top(run, busy, '', of_cpu=True)}."
 
 
-def _top(run: Run, shares: Sequence[float], span: str) -> str:
+def _top(run: Run, shares: Sequence[float], span: str, *, of_cpu: bool = False) -> str:
     order = sorted(range(len(shares)), key=lambda index: -shares[index])
     named = [index for index in order if shares[index] >= NOTABLE][:NAMED] or order[:1]
-    texts = [f"{stage_label(run, [index])} {percent(shares[index])}" for index in named]
+    texts = [
+        f"{stage_label(run, [index])} "
+        + cpu_share(shares[index], of_cpu and _several(run, [index]))
+        for index in named
+    ]
     texts[0] += span
     return ", ".join(texts)
 
 
-def _phrase(kind: str, value: float, span: str) -> str:
-    if kind == "cpu" and value > 1.05:
-        return f"on {value:.1f} CPUs" + (f" over{span[3:]}" if span else "")
+def _phrase(run: Run, members: Sequence[int], kind: str, value: float, span: str) -> str:
+    if kind == "cpu":
+        return on_cpu(run, members, value, span)
     return _PHRASES[kind].format(percent(min(1.0, value)), span)

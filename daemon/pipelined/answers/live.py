@@ -52,7 +52,7 @@ class BoxJson(TypedDict):
     ended: bool
     """All its stages have ended."""
     cpu: str
-    """Such as `CPU 97 %`."""
+    """Such as `CPU 97 %`; of several threads `146 % of one CPU`."""
     wait: str
     """The longest wait, such as `pipe full 53 %`; empty if there is none."""
     states: list[BoxStateJson]

@@ -82,14 +82,14 @@ class SurroundingsJson(TypedDict):
 
     others_cores_used: Cpus | None
     """CPUs that everything but the run kept busy, and those that the hypervisor took: the mean from
-    the sweep before the run to that after it."""
+    the sweep before the run to that after it, or to the last one."""
     throttled_seconds: Seconds | None
     """How long CPU limits of its cgroup, and of those around it, held tasks back in that time,
     summed over CPUs; null if it is not known, as for a run that came and went between two
     sweeps."""
     pipelines: list[OtherPipelineJson]
-    """If a tenth of the run was spent in the run queue: up to three other pipelines, busiest
-    first."""
+    """If a tenth of the run was spent waiting for a free CPU: up to three other pipelines, busiest
+    first. None of a run that is live."""
 
 
 class RunHeadJson(TypedDict):
@@ -142,8 +142,8 @@ class RunFiguresJson(RunHeadJson):
     disk_wait_seconds: DiskWaitJson
     """Time in which a stage waited for disk."""
     surroundings: SurroundingsJson | None
-    """[What else was on the host](#surroundings). Null for live runs, for runs shorter than 0.25 s
-    and for those that were stored by older versions."""
+    """[What else was on the host](#surroundings). Null for runs shorter than 0.25 s and for those
+    that were stored by older versions."""
 
 
 class RunJson(RunFiguresJson):

@@ -177,7 +177,10 @@ class _Sighting:
     """Its time line is no longer kept."""
     end_ns: int | None = None
     """Set when its last stage has ended: the run may not be finished yet."""
+    before: Reading | None = None
+    """As in `_Seen`."""
     surroundings: Surroundings | None = None
+    """Of a run that has ended. Those of a live one are found on demand."""
     run: Run | None = None
 
 
@@ -388,6 +391,7 @@ class Model:
             sighting = seen.sighting = self._sight(group, seen)
             if seen.track and not finished:
                 seen.track.add(_moment(group, sighting.records), self._track_bytes)
+        sighting.before = seen.before
         if sighting.enclosing != seen.enclosing:
             sighting.enclosing, sighting.run = seen.enclosing, None
         sums, own = self._ledger.account(sighting.series)
@@ -445,14 +449,19 @@ class Model:
         return before._replace(group=found, throttled=self._accounts.throttled(found))
 
     def _around(self, sighting: _Sighting, before: Reading | None) -> Surroundings | None:
-        """What surrounded a run that has just ended; None if it is too short to say."""
+        """What surrounds a run that is live or has just ended; None if it is too short to say.
+
+        The others are named once it has ended: to look for those of each of many live runs at each
+        look at them would cost too much.
+        """
         after, lived = self._reading, _lived(sighting, self._now)
         if before is None or after is None or NS * sum(_clock(sighting.group)) < _SURROUNDED:
             return None
         if self._accounts and before.group and before.group != after.group:
             throttled = self._accounts.throttled(before.group)
             after = after._replace(group=before.group, throttled=throttled)
-        return surroundings(lived, before, after, self._others(sighting))
+        others = () if sighting.end_ns is None else self._others(sighting)
+        return surroundings(lived, before, after, others)
 
     def _others(self, sighting: _Sighting) -> Iterator[Lived]:
         """Other runs that lived at the last sweep, or ended since or shortly before.
@@ -560,7 +569,9 @@ class Model:
             parent_pipeline=sighting.enclosing.pipeline if sighting.enclosing else None,
             edges=tuple(sorted((place[a], place[b]) for a, b in sighting.edges)),
             partial_tiers=self._tiers if any(map(self._began_early, records)) else (),
-            surroundings=sighting.surroundings,
+            surroundings=self._around(sighting, sighting.before)
+            if end is None
+            else sighting.surroundings,
         )
         return sighting.run
 

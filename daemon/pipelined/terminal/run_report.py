@@ -17,9 +17,9 @@ from rich.text import Text
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.findings import Finding, findings
 from pipelined.analysis.machine import Host
-from pipelined.analysis.readahead_words import cache, stalls
+from pipelined.analysis.readahead_words import WORTH_A_WORD, cache, meanwhile, stalls
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.sentence import partial_figures, sentence
+from pipelined.analysis.sentence import partial_figures, sentence, stage_label
 from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage, total_flow
 from pipelined.terminal.drawing import (
     HEIGHTS,
@@ -322,26 +322,31 @@ def _levels(run: Run, ascii_only: bool) -> list[Text]:
             height = HEIGHTS[min(7, int(part * 8))] if part > 0 else " "
             entry.append(f" {height}", STYLES["cpu"])
         entries.append(entry.append(f" {percent(part)}", ""))
-    return entries
+    return [*entries, Text("(stages on CPU at once)")]
 
 
 def _pipe_writes(run: Run) -> list[str]:
     """How large each stage's writes to pipes were, and how full the pipe was."""
     return [
-        f"{stage.command} writes {_half(found.pipe_writes)} into "
-        f"{mean_size(found.pipe_capacity_bytes or 0, 1)}, {percent(found.pipe_fill.mean or 0)} full"
+        f"half of the writes of {stage.command} {_half(found.pipe_writes)}, into a pipe of "
+        f"{mean_size(found.pipe_capacity_bytes or 0, 1)} that was "
+        f"{percent(found.pipe_fill.mean or 0)} full on average"
         for stage in run.stages
         if (found := stage.functions) and found.pipe_writes.count
     ]
 
 
 def _each_reader(run: Run, words: Callable[[Readahead], str | None]) -> list[str]:
-    """`words` about each stage that read files, if there are any."""
-    return [
-        f"{stage.command} {text}"
-        for stage in run.stages
-        if stage.readahead and (text := words(stage.readahead))
-    ]
+    """`words` about each stage that read files, if there are any: parallel branches at once."""
+    out = []
+    for place in run.by_place().values():
+        found: dict[str, list[int]] = {}
+        for index in place:
+            readahead = run.stages[index].readahead
+            if readahead and (text := words(readahead)):
+                found.setdefault(text, []).append(index)
+        out += [f"{stage_label(run, indexes)} {text}" for text, indexes in found.items()]
+    return out
 
 
 def _file_reads(run: Run) -> list[str]:
@@ -351,8 +356,8 @@ def _file_reads(run: Run) -> list[str]:
         found = stage.functions
         if found and found.file_reads.count:
             within = found.file_read_seconds.within(0.99)
-            took = f", 99 % within {duration(within)}" if within else ""
-            out.append(f"{stage.command} reads {_half(found.file_reads)}{took}")
+            took = f", 99 % of them within {duration(within)}" if within else ""
+            out.append(f"half of the reads of {stage.command} {_half(found.file_reads)}{took}")
     return out
 
 
@@ -376,7 +381,7 @@ def _beside_pipes(run: Run) -> list[str]:
             least = "" if through.exact else "at least "
             out.append(f"{name} moved {least}{' and '.join(moved)} {files}")
         if through.splices:
-            out.append(f"{name} moves bytes by splice: what its neighbour counts is known")
+            out.append(f"{name} moves bytes by splice: only what its neighbour counts is known")
     return out
 
 
@@ -391,11 +396,11 @@ def _disk(run: Run) -> str:
     waited = run.disk_wait_seconds
     hidden = run.io_overlap
     if hidden is None or waited < 0.00005:
-        return "no stalls"
+        return "no stage waited for it"
     text = f"a stage waited for {duration(waited)}"
     if run.wall_seconds > 0:
         text += f", {percent(min(1.0, waited / run.wall_seconds))} of the run"
-    return text + f"; another one computed in {percent(hidden)} of that"
+    return text if waited < WORTH_A_WORD * run.wall_seconds else f"{text}; {meanwhile(hidden)}"
 
 
 def _fact(name: str, value: str, width: int) -> list[Text]:

@@ -29,7 +29,6 @@ from rich.live import Live
 from rich.text import Text
 
 from pipelined.analysis.bottleneck import bottleneck
-from pipelined.analysis.readahead_words import cache
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
@@ -404,9 +403,10 @@ def _reads(run: Run) -> str:
     found = run.readahead
     if found is None:
         return ""
-    parts = [f"stalled {duration(found.stall_seconds)}"] if found.stall_seconds >= 0.001 else []
-    how = cache(found)
-    return ", ".join([*parts, *([how] if how else [])])
+    waited = f"waited {duration(found.stall_seconds)} for disk"
+    state = f"cache {found.cache_state}"
+    shown = ((waited, found.stall_seconds >= 0.001), (state, found.cache_state is not None))
+    return ", ".join(text for text, known in shown if known)
 
 
 def _drawn(run: Run) -> set[str]:

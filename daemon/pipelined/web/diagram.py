@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelined.analysis.bottleneck import bottleneck, share
+from pipelined.analysis.bottleneck import bottleneck, has_several_threads, share
 from pipelined.analysis.sentence import partial_figures
 from pipelined.runs import LEVELS, STATES, Run, Stage, total_flow
-from pipelined.wording import STATE_WORDS, data_size, duration, passed_on, percent, taken
+from pipelined.wording import STATE_WORDS, cpu_share, data_size, duration, passed_on, percent, taken
 
 if TYPE_CHECKING:
     from pipelined.answers.live import BoxJson, DiagramJson, PipeJson, PipeStateJson
@@ -109,6 +109,7 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
         state: sum(share(stage, state, wall) for stage in stages) / len(stages) for state in STATES
     }
     longest = max((state for state in STATES if state != "cpu"), key=lambda state: shares[state])
+    several = any(has_several_threads(stage, wall) for stage in stages)
     first = stages[0]
     flow = total_flow(stages)
     return {
@@ -118,7 +119,7 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
         "position": first.position,
         "bottleneck": is_bottleneck,
         "ended": all(stage.end is not None for stage in stages),
-        "cpu": f"CPU {percent(shares['cpu'])}",
+        "cpu": _cpu(shares["cpu"], several),
         "wait": f"{STATE_WORDS[longest]} {percent(shares[longest])}"
         if shares[longest] >= 0.005
         else "",
@@ -127,7 +128,8 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
                 "state": state,
                 "word": STATE_WORDS[state],
                 "share_ratio": seconds / space,
-                "text": percent(seconds / space),
+                "text": percent(seconds / space)
+                + (" of its threads' time" if several and state == "cpu" else ""),
             }
             for state, seconds in states.items()
             if space > 0 and seconds > 0
@@ -135,6 +137,12 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
         "read": taken(flow),
         "written": passed_on(flow),
     }
+
+
+def _cpu(value: float, several: bool) -> str:
+    """``CPU 97 %``, or ``146 % of one CPU``: a box is narrow."""
+    text = cpu_share(value, several)
+    return text if text.endswith("CPU") else f"CPU {text}"
 
 
 def _pipes(run: Run, boxes: Sequence[_Box]) -> list[PipeJson]:

@@ -19,7 +19,7 @@ from flask import Blueprint, Response, abort, jsonify, redirect, render_template
 from markupsafe import Markup
 
 from pipelined import __version__
-from pipelined.analysis.bottleneck import share
+from pipelined.analysis.bottleneck import has_several_threads, share
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
@@ -40,6 +40,7 @@ from pipelined.wording import (
     STATE_WORDS,
     about,
     bound,
+    cpu_share,
     data_size,
     duration,
     mean_size,
@@ -184,11 +185,16 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
 
 
 def _row(run: Run, stage: Stage) -> _Row:
-    shares = {state: share(stage, state, run.wall_seconds) for state in STATES}
+    wall = run.wall_seconds
+    shares = {state: share(stage, state, wall) for state in STATES}
     largest = sorted((s for s in STATES if shares[s] >= 0.005), key=lambda s: -shares[s])
     return _Row(
         stage=stage,
-        states=", ".join(f"{STATE_WORDS[state]} {percent(shares[state])}" for state in largest),
+        states=", ".join(
+            f"{STATE_WORDS[state]} "
+            + cpu_share(shares[state], state == "cpu" and has_several_threads(stage, wall))
+            for state in largest
+        ),
         mean_read=mean_size(stage.read_bytes, stage.read_calls),
         mean_write=mean_size(stage.written_bytes, stage.write_calls),
     )

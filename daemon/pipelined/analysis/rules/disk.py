@@ -146,8 +146,8 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
         yield Finding(
             "readahead-useless",
             "advice",
-            f"{part.name} waited {duration(stalled)} for disk with no stage on CPU; read-ahead "
-            f"brought in {percent(coverage)} of what came from there.",
+            f"{part.name} waited {duration(stalled)} for disk with no stage on CPU; "
+            f"{percent(coverage)} of the pages from there had been read ahead (coverage).",
             advice,
             part.indexes,
             (

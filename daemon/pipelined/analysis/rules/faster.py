@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pipelined.analysis.rules.rule import passed_on, taken
 from pipelined.analysis.shell_text import Command
-from pipelined.command_names import COMMON_SHELLS
+from pipelined.command_names import COMMON_SHELLS, SCRIPTS
 from pipelined.runs import Stage
 
 __all__ = ["SPLITS", "faster"]
@@ -54,8 +54,9 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
 
     `words` is its command, if that is known; `workers` is how many processes have a CPU each.
     """
-    if stage.command in _CODECS:
-        return _codec(stage, words)
+    codec = SCRIPTS.get(stage.command, stage.command)
+    if codec in _CODECS:
+        return _codec(codec, stage, words)
     if stage.command == "xargs":
         return f"several processes at a time (xargs -P {workers})", ""
     if stage.command in SPLITS:
@@ -73,14 +74,16 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
     return "", ""
 
 
-def _codec(stage: Stage, words: Command | None) -> tuple[str, str]:
-    if words is None or words.program != stage.command:  # a script in front: zcat
-        options = []
+def _codec(codec: str, stage: Stage, words: Command | None) -> tuple[str, str]:
+    options: list[str] = []
+    if codec != stage.command:  # zcat, gunzip
+        expands = True
+    elif words is None or words.program != codec:
         expands = passed_on(stage) > _GROWS * taken(stage)
     else:
         options = [word.value for word in words.arguments]
         expands = any(re.fullmatch(r"-[a-z0-9]*d[a-z0-9]*|--decompress", o) for o in options)
-    advice, program = (_DECOMPRESS if expands else _COMPRESS).get(stage.command, ("", ""))
+    advice, program = (_DECOMPRESS if expands else _COMPRESS).get(codec, ("", ""))
     if any(option.startswith(("-T", "--threads")) for option in options) or not advice:
         lower = "a format that is faster to read" if expands else "a lower level, such as -1"
         return f"{lower}; it cannot use more CPUs for this input", ""

@@ -17,7 +17,7 @@ from pipelined.analysis.rules.rule import (
     taken,
     with_waits,
 )
-from pipelined.analysis.sentence import stage_label
+from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, percent
 
@@ -94,7 +94,8 @@ def sort_locale(case: Case) -> Iterator[Finding]:
         yield Finding(
             "sort-locale",
             "advice" if known else "note",
-            f"{name} was on CPU {percent(share(stage, 'cpu', case.wall))} of the run"
+            f"{name} was "
+            + on_cpu(case.run, (index,), share(stage, "cpu", case.wall), " of the run")
             + (f" and compares by the rules of {locale}." if known else "."),
             "Try: LC_ALL=C sort, which compares bytes, if that order will do"
             + ("." if known else " and it does not run so already."),

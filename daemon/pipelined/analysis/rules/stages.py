@@ -20,7 +20,7 @@ from pipelined.analysis.rules.rule import (
     taken,
     with_waits,
 )
-from pipelined.analysis.sentence import stage_label
+from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.command_names import BY_LINE
 from pipelined.runs import Stage
 from pipelined.wording import duration, listing, percent
@@ -66,9 +66,9 @@ def ceiling(case: Case) -> Iterator[Finding]:
     yield Finding(
         "ceiling",
         "advice" if advice else "note",
-        f"{stage_label(run, found.stages)} was on CPU {percent(found.cpu_share)} of the run"
-        f"{wanted}; the others waited for it. The next busiest, {second.command}, took "
-        f"{duration(second.cpu_seconds)} of CPU.",
+        f"{stage_label(run, found.stages)} was "
+        f"{on_cpu(run, found.stages, found.cpu_share, ' of the run')}{wanted}; the others waited "
+        f"for it. The next busiest, {second.command}, took {duration(second.cpu_seconds)} of CPU.",
         f"Try: {advice}." if advice else "",
         found.stages,
         (
@@ -141,7 +141,7 @@ def barrier(case: Case) -> Iterator[Finding]:
     passed = _passed_on(run.stages[behind[0]]) if len(behind) == 1 else None
     gain = 0.0 if passed is None else min(cpu * (1 - passed), case.wall)
     sentence = (
-        f"{part.name} wrote nothing before it had read all its input; {names} waited "
+        f"{part.name} had to read all of its input before it wrote (a barrier); {names} waited "
         f"{duration(waited)}."
     )
     evidence = (

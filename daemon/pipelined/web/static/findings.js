@@ -3,7 +3,7 @@
 
 import { element, setText } from "./dom.js";
 
-/** @typedef {{id: string, severity: string, sentence: string, advice: string}} Finding */
+/** @typedef {{id: string, severity: string, sentence: string, advice: string, notice: string}} Finding */
 
 /**
  * Show findings. If the same ones are shown already, only their numbers change, so that the focus
@@ -20,6 +20,20 @@ export function showFindings(where, findings) {
   }
   findings.forEach((one, index) => {
     setText(where.children[index].querySelector(".sentence"), `${one.sentence} ${one.advice}`.trim());
+  });
+}
+
+/**
+ * Show what to keep in mind when reading any figure of the run, such as a busy host.
+ *
+ * @param {HTMLElement} where
+ * @param {Finding[]} findings
+ */
+export function showNotices(where, findings) {
+  const notices = findings.map((one) => one.notice).filter(Boolean);
+  while (where.childElementCount > notices.length) where.lastElementChild.remove();
+  notices.forEach((notice, index) => {
+    setText(where.children[index] ?? where.appendChild(element("p.notice")), notice);
   });
 }
 

@@ -7,7 +7,7 @@
 import { makeBar } from "./bar.js";
 import { Chart } from "./chart.js";
 import { element, setAttribute, setText } from "./dom.js";
-import { showFindings } from "./findings.js";
+import { showFindings, showNotices } from "./findings.js";
 import { Picture } from "./picture.js";
 import { levelOf, meanLevel } from "./timeline.js";
 
@@ -150,6 +150,7 @@ function makeStage({ command, count }) {
 class Opened {
   #id;
   #figures = element("span");
+  #notices = element("div");
   #verdict = element("p.verdict");
   #findings = element("ul.findings");
   #picture;
@@ -162,6 +163,7 @@ class Opened {
     const picture = element("div");
     where.append(
       element("p.figures", {}, linkTo(run), " · ", this.#figures),
+      this.#notices,
       this.#verdict,
       picture,
       this.#findings,
@@ -186,6 +188,7 @@ class Opened {
   update(run, time) {
     const about = [...run.figures, run.unit === "-" ? "" : run.unit, inside(run)];
     setText(this.#figures, about.filter(Boolean).join(" · "));
+    showNotices(this.#notices, run.findings);
     setText(this.#verdict, run.verdict);
     this.#picture.update(run.now, run.whole);
     showFindings(this.#findings, run.findings);
