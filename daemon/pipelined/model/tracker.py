@@ -32,6 +32,7 @@ from pipelined.kernel.records import (
 from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.enclosing import Enclosing, around
 from pipelined.model.flow import flows
+from pipelined.model.jobs import unit_of_job
 from pipelined.model.ledger import Ledger
 from pipelined.model.short_runs import ShortRuns
 from pipelined.model.signature import Order, arrange
@@ -482,8 +483,7 @@ class Model:
     def _sight(self, group: Group, seen: _Seen) -> _Sighting:
         """Count what a run has grown since it was seen last."""
         records, edges, order = _shape(group)
-        unit = self._unit_of(records[0].cgroup)
-        series = Series(order.signature, seen.enclosing is not None, unit)
+        series = Series(order.signature, seen.enclosing is not None, self._unit(records))
         sums, own = self._ledger.account(series)
         stages = [self._seen_stage(stage) for stage in records]
         flowed = self._flows(records, edges)
@@ -508,6 +508,11 @@ class Model:
                     grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
         return _Sighting(group, series, edges, records, facts, flowed, seen.enclosing, seen.track)
+
+    def _unit(self, records: Sequence[StageRecord]) -> str:
+        """Of stages by their start: the job of the first that has one, else the first's cgroup."""
+        jobs = [unit for record in records if record.job and (unit := unit_of_job(record.job))]
+        return jobs[0] if jobs else self._unit_of(records[0].cgroup)
 
     def _flows(
         self, records: Sequence[StageRecord], edges: Sequence[tuple[int, int]]
@@ -568,7 +573,7 @@ class Model:
             seen = SeenStage(None, list(stage.counted))
             grow_modes(StageSums(), seen)
             facts.append(_facts(stage, seen))
-        series = Series(order.signature, False, self._unit_of(records[0].cgroup))
+        series = Series(order.signature, False, self._unit(records))
         flowed = self._flows(records, edges)
         return self._run(_Sighting(group, series, edges, records, tuple(facts), flowed, None, None))
 
