@@ -16,7 +16,7 @@ import pytest
 from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.kernel import layout
-from pipelined.kernel.records import PIPE_KEY, Group
+from pipelined.kernel.records import PIPE_KEY, Group, Job
 from pipelined.kernel.sweep import MapUse, command_key
 from pipelined.model.tracker import Model
 from pipelined.runs import Endpoint, Run
@@ -290,6 +290,20 @@ def test_a_stage_whose_root_is_gone_has_its_own_clock() -> None:
     orphan.pipeline.alias = 9
     with swept(RecordedMaps([moment(orphan)])) as sweep:
         assert [group.root for group in sweep.take()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("job", "known"),
+    [
+        (layout.Job(), None),
+        (layout.Job(layout.JOB_COMMAND, b"./go | tee x"), Job(layout.JOB_COMMAND, b"./go | tee x")),
+        (layout.Job(layout.JOB_VARIABLE, b"a\0left over"), Job(layout.JOB_VARIABLE, b"a")),
+    ],
+)
+def test_a_stage_has_the_text_of_its_job_up_to_a_zero(job: layout.Job, known: Job | None) -> None:
+    with swept(RecordedMaps([moment(layout.Stage(start_ns=3, pid=13, job=job))])) as sweep:
+        (group,) = sweep.take()
+    assert group.stages[0].job == known
 
 
 def pair(*, joined: bool) -> tuple[layout.Stage, layout.Stage]:
