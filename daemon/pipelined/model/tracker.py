@@ -32,7 +32,6 @@ from pipelined.kernel.records import (
 from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.enclosing import Enclosing, around
 from pipelined.model.flow import flows
-from pipelined.model.jobs import unit_of_job
 from pipelined.model.ledger import Ledger
 from pipelined.model.short_runs import ShortRuns
 from pipelined.model.signature import Order, arrange
@@ -511,8 +510,13 @@ class Model:
 
     def _unit(self, records: Sequence[StageRecord]) -> str:
         """Of stages by their start: the job of the first that has one, else the first's cgroup."""
-        jobs = [unit for record in records if record.job and (unit := unit_of_job(record.job))]
-        return jobs[0] if jobs else self._unit_of(records[0].cgroup)
+        jobs = [record.job for record in records if record.job]
+        if jobs:
+            from pipelined.model.jobs import unit_of_job  # a host without jobs needs no names
+
+            if units := [unit for job in jobs if (unit := unit_of_job(job))]:
+                return units[0]
+        return self._unit_of(records[0].cgroup)
 
     def _flows(
         self, records: Sequence[StageRecord], edges: Sequence[tuple[int, int]]

@@ -14,8 +14,10 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipelined.model.containers import ContainerFiles, container_of
+if TYPE_CHECKING:
+    from pipelined.model.containers import ContainerFiles
 
 __all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit", "without_ids"]
 
@@ -30,6 +32,8 @@ _UUID = re.compile(
 _ID = re.compile(r"[0-9.:,@]*[0-9][0-9.:,@]*|[0-9a-f]{8,}", re.I)
 # What systemd and logind put before a number of their own: c2, u42, p123, i456, r<hex>.
 _LETTERED_ID = re.compile(r"[a-z]?[0-9]+|r[0-9a-f]+", re.I)
+#: Any container's cgroup has its whole id.
+_CONTAINER_ID = re.compile("[0-9a-f]{64}")
 _ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
 
 
@@ -133,7 +137,7 @@ class CgroupNames:
     ) -> None:
         """`root` is the mount of cgroup v2 (`find_cgroup2`), None on a host without it."""
         self._root = root
-        self._containers = containers or ContainerFiles()
+        self._containers = containers
         self._interval = interval
         self._limit = limit
         self._clock = clock
@@ -160,11 +164,20 @@ class CgroupNames:
         path = self.path(cgroup_id)
         if path is None:
             return NO_UNIT
+        if not _CONTAINER_ID.search(path):
+            return self._units.setdefault(cgroup_id, normalise_unit(path))
+        return self._in_container(cgroup_id, path)
+
+    def _in_container(self, cgroup_id: int, path: str) -> str:
+        """The unit by the container's name if that is known, else by its id."""
+        from pipelined.model.containers import ContainerFiles, container_of  # most hosts have none
+
         if (container := container_of(path)) is None:
             return self._units.setdefault(cgroup_id, normalise_unit(path))
         unit, look_at = self._unnamed.get(cgroup_id, ("", float("-inf")))
         if (now := self._clock()) < look_at:
             return unit
+        self._containers = self._containers or ContainerFiles()
         name = self._containers.name(container)
         if name and (kept := without_ids(name)):
             self._unnamed.pop(cgroup_id, None)
