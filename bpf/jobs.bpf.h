@@ -81,8 +81,9 @@ GLOBAL(int, read_string)(struct job *job, u32 scratch)
 	if (!page || page->at >= page->end)
 		return 0;
 	size = bpf_probe_read_user_str(page->string, STRING_LEN, (void *)page->at);
-	if (size <= 0)
+	if (size < 0)
 		return 0;
+	size += !size;	/* of an empty string some kernels return 0 (seen on 6.1), not 1 */
 	which = page->is_rest ? MAX_VARIABLES : variable_set(page);
 	if (which < page->best && take_value(job, page->at, which))
 		page->best = which;
