@@ -182,7 +182,7 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 struct mm_struct {
-	unsigned long arg_start, arg_end;
+	unsigned long arg_start, arg_end, env_start, env_end;
 };
 struct task_struct {
 	struct mm_struct *mm;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_*, .starter, .script and .looks, and the counts of
- * forks, execs, failed execs and children of stages.
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_*, .starter, .script, .job and .looks, and the counts
+ * of forks, execs, failed execs and children of stages.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only storm'`.
@@ -14,6 +14,7 @@
 #include "alone.bpf.h"
 #include "arguments.bpf.h"
 #include "discovery.bpf.h"
+#include "jobs.bpf.h"
 #include "readahead.bpf.h"
 #include "retirement.bpf.h"
 
@@ -97,8 +98,10 @@ static __always_inline void after_exec(struct task_struct *p, struct task_state 
 	settle_stage(task, now);
 	task->exec_ns = now;
 	task->cached_end = 0;
+	begin_job(bpf_get_current_task(), task);
 	discover_self(task, ASK_USED, now);
 	rename_stage(task, task->stage, now);
+	take_job(task, p->tgid);
 	leave_ends(bpf_get_current_task(), task->stage);
 	discover_arguments(bpf_get_current_task(), task, now);
 	discover_alone(bpf_get_current_task(), task, now);
@@ -227,6 +230,7 @@ LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
 	} else if (above) {
 		inherit_process(born, above);
 	}
+	inherit_job(born, above);
 	inherit_stage(born, above);
 	if (born->born_ns || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, p->start_time);
@@ -278,6 +282,7 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 	} else if (task) {
 		inherit_process(born, task);
 	}
+	inherit_job(born, task);
 	inherit_stage(born, task);
 	if (is_process || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, now);

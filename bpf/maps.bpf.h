@@ -46,6 +46,7 @@ MAP_SHARED_ARRAY(lost, u64, LOST_KINDS);
 MAP_SHARED_ARRAY(control, struct control, 1);
 MAP_RINGBUF(wakeups, 4096);	/* wakes the daemon, carries no data */
 
+#define STRING_LEN 256
 #define ARGUMENTS_LEN 512	/* bytes of a command line that are searched for /dev/fd/N */
 
 /*
@@ -59,6 +60,10 @@ struct scratch {
 	struct pipe no_pipe;	/* stays zero */
 	char cgroup[UNIT_LEN];
 	struct unit unit;
+	/* a look through an environment (jobs.bpf.h) */
+	u64 at, end;
+	u32 best, is_rest;
+	u64 string[STRING_LEN / 8];
 };
 
 #define SCRATCH_PAGES 4	/* if all are taken, that is counted in `lost` */

@@ -46,6 +46,7 @@ enum command_flag {
 	COMMAND_ALONE = 8,		/* a stage even when it is in no pipeline */
 	COMMAND_READS_ANYWHERE = 16,	/* runs the last part of a pipeline itself, not with the pipe as its stdin */
 	COMMAND_STARTER = 32,		/* reports what it starts: its descendants are marked with it */
+	COMMAND_SCHEDULER = 64,		/* each command that it starts is a job */
 };
 
 enum stage_flag {
@@ -153,6 +154,22 @@ struct starter {
 	__u32 zero;
 };
 
+/* What the text of a job is. */
+enum job_source {
+	NO_JOB,
+	JOB_VARIABLE,	/* the value of a variable of the environment */
+	JOB_COMMAND,	/* what a scheduler had a shell run with -c */
+	JOB_PROGRAM,	/* the name of a program that a scheduler started */
+};
+
+#define JOB_TEXT 120
+
+/* The job that a process belongs to. Descendants inherit it, unless they are of another one. */
+struct job {
+	__u64 source;	/* enum job_source */
+	char text[JOB_TEXT];	/* its begin, up to a zero */
+};
+
 /* One place in a pipeline: a root process and its descendants. */
 struct stage {
 	__u64 word;
@@ -188,6 +205,7 @@ struct stage {
 	__u32 read_children;	/* children of its root that are in its pipeline because it reads from them */
 	char comm[COMM_LEN];
 	struct pipe_end ends[STAGE_ENDS];
+	struct job job;	/* of its root, as of its last exec */
 };
 
 #define SIZE_BUCKETS 22	/* up to 1, 2, 4 … bytes to 1 MiB, and more */

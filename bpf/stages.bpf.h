@@ -105,7 +105,7 @@ static __always_inline u64 copy_life(struct stage *stage, const struct task_stat
 	return task->young_ns[STATE_CPU];
 }
 
-/* Who the root of a new stage is, which process forked it, and which is its starter. */
+/* Who the root of a new stage is, which process forked it, which is its starter, and what its job. */
 static __always_inline void describe_root(struct stage *stage, u64 p, const struct task_state *task)
 {
 	stage->pid = stage->name_pid = BPF_CORE_READ(TASK(p), tgid);
@@ -118,8 +118,10 @@ static __always_inline void describe_root(struct stage *stage, u64 p, const stru
 		stage->parent_start_ns =
 			BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
 	}
-	if (task)
+	if (task) {
 		stage->starter = task->starter;
+		stage->job = task->job;
+	}
 	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
 }
 

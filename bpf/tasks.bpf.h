@@ -117,6 +117,7 @@ struct task_state {
 	struct fault fault;
 	struct stall stall;
 	struct unclassed unclassed;
+	struct job job;
 };
 
 #define BUCKETS 32768

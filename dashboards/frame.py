@@ -177,7 +177,7 @@ def one(name: str, label: str, selector: str) -> dash.QueryVariable:
 
 
 def unit_variable() -> dash.QueryVariable:
-    """The systemd units or cgroups in which pipelines ran."""
+    """The jobs, containers, systemd units or cgroups in which pipelines ran."""
     return some("unit", "Unit", HOSTS.select("pipelined_runs_total"))
 
 

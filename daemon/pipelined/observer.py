@@ -115,6 +115,8 @@ class Observer(AbstractContextManager["Observer"]):
                 shells=config.shells,
                 alone=config.alone,
                 alone_units=config.alone_units,
+                schedulers=config.schedulers,
+                job_variables=config.job_variables,
                 max_readers=config.max_readers,
                 own_only=own_only,
                 all_alone=all_alone,

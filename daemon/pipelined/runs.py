@@ -119,7 +119,7 @@ class Series:
     nested: bool
     """True when the pipeline lies inside a stage of another one."""
     unit: str
-    """Normalised systemd unit or cgroup, ``-`` when there is none."""
+    """Job, container, normalised systemd unit or cgroup; ``-`` when there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ PARTS = (
     "functions",
     "readahead",
     "switch",
+    "exec",
     "verifier",
     "idle",
     "many",
@@ -709,6 +710,23 @@ def measure_switches(
     return costs[0]
 
 
+def measure_execs(table: Table, directory: Path, times: int) -> None:
+    """ns of the program at an exec, without and with variables to look for in the environment."""
+    for flags, what in ((["--job-variables="], "no variable"), ([], "3 variables")):
+        with Daemon(directory, *flags) as daemon:
+            for count in (10, 30, 200):
+                environment = {f"VARIABLE_{n}": "a value of usual length" for n in range(count)}
+
+                def work(environment: dict[str, str] = environment) -> None:
+                    for _ in range(times):
+                        os.waitpid(os.posix_spawn("/bin/true", ["true"], environment), 0)
+
+                spent = program_costs(daemon, work)
+                cost = spent["on_exec"].mean - spent["bench_empty"].mean
+                name = f"program's time an exec, {what} of jobs, {count} in the environment"
+                table.add(name, "", f"{cost:.0f} ns", None)
+
+
 def measure_verifier(table: Table, directory: Path) -> None:
     """Instructions that the kernel's verifier goes through, by program and loader."""
     for loader in ("libbpf", "bcc"):
@@ -998,6 +1016,8 @@ def main() -> int:
                 measure_readahead(table, directory, rounds, seconds)
             if "switch" in parts:
                 member = measure_switches(table, directory, seconds / 2, 3 if quick else 5, cpu)
+            if "exec" in parts:
+                measure_execs(table, directory, 1000 if quick else 3000)
             if "verifier" in parts:
                 measure_verifier(table, directory)
             if "idle" in parts:

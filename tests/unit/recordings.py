@@ -121,8 +121,10 @@ class RecordedMaps:
         self.has_functions = functions
         self.has_readahead = readahead
         self.free_stages: list[int] = []
-        self.elements: dict[str, dict[bytes, bytes]] = {"pipes": {}, "commands": {}, "units": {}}
-        self.max_entries = {"commands": 256, "units": 256}
+        self.elements: dict[str, dict[bytes, bytes]] = {
+            name: {} for name in ("pipes", "commands", "units", "variables")
+        }
+        self.max_entries = {"commands": 256, "units": 256, "variables": 8}
         self.closed = False
         self._moments = list(moments)
         self.maps = {name: os.memfd_create(name) for name in (*ARRAYS, "wakeups")}
@@ -190,6 +192,8 @@ def swept(maps: Any, **given: Any) -> Iterator[Sweep]:
         "shells": config.shells,
         "alone": config.alone,
         "alone_units": config.alone_units,
+        "schedulers": config.schedulers,
+        "job_variables": config.job_variables,
         "max_readers": config.max_readers,
     }
     sweep = Sweep(maps, **{**options, **given})

@@ -181,6 +181,18 @@ def test_an_empty_file_changes_nothing(write) -> None:
             'blanks, not a list; for example interpreters = ["python", "perl"]',
         ),
         (
+            'job-variables = ["MY JOB"]\n',
+            "FILE:1: job-variables must be a list of names of environment variables, such as "
+            "SLURM_JOB_NAME, not a list; for example job-variables = "
+            '["PIPELINED_JOB", "SLURM_JOB_NAME"]',
+        ),
+        (
+            "job-variables = [[]]\n",
+            "FILE:1: job-variables must be a list of names of environment variables, such as "
+            "SLURM_JOB_NAME, not a list; for example job-variables = "
+            '["PIPELINED_JOB", "SLURM_JOB_NAME"]',
+        ),
+        (
             '[log]\n\nlevel = "loud"\n',
             "FILE:3: log.level must be one of debug, info, warning, error, "
             'not "loud"; for example level = "info"',
@@ -329,3 +341,32 @@ def test_what_is_no_listen_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["127.0.0.1:9905", "[::1]:9905", "[fe80::1%eth0]:1"])
 def test_an_address_reads_as_it_was_written(text: str) -> None:
     assert str(address(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("", ()),
+        ("A, B_1 ,A,", ("A", "B_1")),
+        (["N" * 31, "PIPELINED_JOB"], ("N" * 31, "PIPELINED_JOB")),
+        (["A", *"ABCDEFGH"], tuple("ABCDEFGH")),
+    ],
+)
+def test_variables_of_jobs_are_a_list_without_doubles(given: object, kept: tuple[str, ...]) -> None:
+    assert merge(Config(), job_variables=given).job_variables == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "must"),
+    [
+        ("A=B", "variables, such as SLURM_JOB_NAME"),
+        ("1A", "variables, such as SLURM_JOB_NAME"),
+        ("N" * 32, "variables of at most 31 letters"),
+        ("A,B,C,D,E,F,G,H,I", "variables, at most 8"),
+    ],
+)
+def test_variables_that_the_kernel_side_has_no_room_for_are_refused(given: str, must: str) -> None:
+    with pytest.raises(
+        UserError, match=f"--job-variables must be a list of names of .*{must}, not"
+    ):
+        merge(Config(), job_variables=given)

@@ -33,6 +33,8 @@ STRUCTURES = {
     "pipe_end": layout.PipeEnd,
     "control": layout.Control,
     "starter": layout.Starter,
+    "job": layout.Job,
+    "variable": layout.Variable,
 }
 
 CONSTANTS = {
@@ -40,8 +42,8 @@ CONSTANTS = {
 }
 """All that layout.py copies, under the names that they have in C."""
 
-#: Of maps.bpf.h, which only BPF programs can include: seen in the maps instead.
-OF_MAPS = ("UNIT_LEN", "MAX_COMMANDS", "MAX_UNITS")
+#: Of maps.bpf.h and jobs.bpf.h, which only BPF programs can include: seen in the maps instead.
+OF_MAPS = ("UNIT_LEN", "MAX_COMMANDS", "MAX_UNITS", "MAX_VARIABLES", "VARIABLE_LEN")
 
 Evaluate = Callable[[Iterable[str]], dict[str, int]]
 
@@ -163,6 +165,7 @@ def test_maps_have_the_sizes_that_the_daemon_reads_and_writes(btf: Btf) -> None:
         "pipes": Map(sizeof(layout.PipeKey), sizeof(layout.Pipe), config.max_pipes),
         "commands": commands,
         "units": Map(layout.UNIT_LEN, 4, layout.MAX_UNITS),
+        "variables": Map(4, sizeof(layout.Variable), layout.MAX_VARIABLES),
         "wakeups": Map(0, 0, 4096),
     }
     assert {name: maps.get(name) for name in loader._MAPS} == arrays | others

@@ -16,7 +16,7 @@ import pytest
 from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.kernel import layout
-from pipelined.kernel.records import PIPE_KEY, Group
+from pipelined.kernel.records import PIPE_KEY, Group, Job
 from pipelined.kernel.sweep import MapUse, command_key
 from pipelined.model.tracker import Model
 from pipelined.runs import Endpoint, Run
@@ -292,6 +292,20 @@ def test_a_stage_whose_root_is_gone_has_its_own_clock() -> None:
         assert [group.root for group in sweep.take()] == [1]
 
 
+@pytest.mark.parametrize(
+    ("job", "known"),
+    [
+        (layout.Job(), None),
+        (layout.Job(layout.JOB_COMMAND, b"./go | tee x"), Job(layout.JOB_COMMAND, b"./go | tee x")),
+        (layout.Job(layout.JOB_VARIABLE, b"a\0left over"), Job(layout.JOB_VARIABLE, b"a")),
+    ],
+)
+def test_a_stage_has_the_text_of_its_job_up_to_a_zero(job: layout.Job, known: Job | None) -> None:
+    with swept(RecordedMaps([moment(layout.Stage(start_ns=3, pid=13, job=job))])) as sweep:
+        (group,) = sweep.take()
+    assert group.stages[0].job == known
+
+
 def pair(*, joined: bool) -> tuple[layout.Stage, layout.Stage]:
     """Two stages of one pipeline; the second writes to pipe 56."""
     first, second = layout.Stage(start_ns=1, pid=11), layout.Stage(start_ns=2, pid=12)
@@ -366,20 +380,29 @@ def test_a_command_is_known_by_15_bytes_without_a_version(name: str, key: bytes)
 
 
 def test_a_command_has_the_flags_of_every_list_that_names_it() -> None:
-    lists = {"interpreters": ["awk"], "wrappers": ["env"], "shells": ["sh"], "alone": ["awk", "sh"]}
+    lists = {
+        "interpreters": ["awk"],
+        "wrappers": ["env"],
+        "shells": ["sh"],
+        "alone": ["awk", "sh"],
+        "schedulers": ["cron", "sh"],
+    }
     with swept(maps := RecordedMaps(), **lists) as sweep:
         found = {key.rstrip(b"\0"): value for key, value in maps.elements["commands"].items()}
         assert found == {
             b"awk": struct.pack("=I", layout.COMMAND_INTERPRETER | layout.COMMAND_ALONE),
             b"env": struct.pack("=I", layout.COMMAND_WRAPPER),
-            b"sh": struct.pack("=I", layout.COMMAND_SHELL | layout.COMMAND_ALONE),
+            b"sh": struct.pack(
+                "=I", layout.COMMAND_SHELL | layout.COMMAND_ALONE | layout.COMMAND_SCHEDULER
+            ),
+            b"cron": struct.pack("=I", layout.COMMAND_SCHEDULER),
             STARTER_NAME.encode(): struct.pack("=I", layout.COMMAND_STARTER),
         }
-        assert MapUse("commands", 4, 256) in sweep.maps()
+        assert MapUse("commands", 5, 256) in sweep.maps()
 
 
 def test_versions_of_one_command_take_one_entry() -> None:
-    lists = dict.fromkeys(("interpreters", "wrappers", "shells", "alone"), ())
+    lists = dict.fromkeys(("interpreters", "wrappers", "shells", "alone", "schedulers"), ())
     with swept(maps := RecordedMaps(), **{**lists, "alone": ["python3.11", "python3.12"]}):
         assert set(maps.elements["commands"]) == {command_key("python"), command_key(STARTER_NAME)}
 
@@ -390,6 +413,15 @@ def test_units_are_known_by_their_template() -> None:
         assert keys == {b"backup@.service", b"nightly.service"}
         assert {len(key) for key in maps.elements["units"]} == {64}
         assert maps.control().units == 2
+
+
+def test_variables_are_looked_for_in_the_order_of_their_names() -> None:
+    with swept(maps := RecordedMaps(), job_variables=["ONE", "N" * 31]):
+        found = maps.elements["variables"]
+    assert list(found) == [b"\0\0\0\0", b"\1\0\0\0"]
+    one, other = map(layout.Variable.from_buffer_copy, found.values())
+    assert (one.name, one.mask, one.length) == (b"ONE=", b"\xff" * 4, 4)
+    assert (other.name, other.mask, other.length) == (b"N" * 31 + b"=", b"\xff" * 32, 32)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pipelined.kernel.records import (
     PIPE_KEY,
     EndRecord,
     Group,
+    Job,
     PipelineRecord,
     StageRecord,
 )
@@ -492,6 +493,44 @@ def test_a_run_without_totals_of_its_own_is_not_compared() -> None:
     watched.update([group(end=105.0)], 107.0)
     watched.compared(Series("seq|sort", nested=False, unit="u"), 2.0)
     assert [totals.last_usual_ratio for totals in watched.totals().values()] == [None]
+
+
+def of_jobs(*values: bytes, end: float = 0) -> Group:
+    """A run whose stages have these values of a variable; empty: none."""
+    made = group(end=end)
+    jobs = [Job(layout.JOB_VARIABLE, value) if value else None for value in values]
+    stages = [replace(stage, job=job) for stage, job in zip(made.stages, jobs, strict=True)]
+    return replace(made, stages=tuple(stages))
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ((b"", b""), "nightly.service"),
+        ((b"one", b"other"), "one.job"),
+        ((b"", b"other"), "other.job"),
+        ((b"2026", b""), "nightly.service"),
+        ((b"2026", b"other"), "other.job"),
+    ],
+)
+def test_the_unit_is_the_first_job_that_has_a_name_or_else_the_cgroup_s(
+    values: tuple[bytes, bytes], unit: str
+) -> None:
+    watched = model()
+    watched.update([of_jobs(*values)], 102.0)
+    (run,) = watched.runs()
+    assert run.series.unit == unit
+
+
+def test_ten_thousand_jobs_stay_within_the_budget_and_all_are_counted() -> None:
+    watched = model(max_series=1000, series_of=lambda _: 10)
+    for number in range(10_000):
+        letters = bytes(b"ghijklmnop"[int(digit)] for digit in f"{number:04}")
+        watched.update([of_jobs(letters, b"", end=105.0 + number)], 107.0 + number)
+    totals = watched.totals()
+    assert len(totals) <= 1000 // 10 + 1  # and (other)
+    assert sum(found.runs for found in totals.values()) == 10_000
+    assert watched.series_use().used <= 1000
 
 
 def test_totals_of_a_retired_pipeline_move_into_other_whole() -> None:

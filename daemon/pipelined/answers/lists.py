@@ -149,7 +149,7 @@ class PipelineSummaryJson(TypedDict):
     nested: bool
     """It runs inside a stage of another one."""
     unit: str
-    """systemd unit or cgroup; `-` if there is none."""
+    """Job, container, systemd unit or cgroup; `-` if there is none."""
     parent_pipeline: str | None
     """The pipeline that encloses its last run."""
     runs: Count

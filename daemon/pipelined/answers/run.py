@@ -102,7 +102,7 @@ class RunHeadJson(TypedDict):
     nested: bool
     """The pipeline runs inside a stage of another one."""
     unit: str
-    """systemd unit or cgroup; `-` if there is none."""
+    """Job, container, systemd unit or cgroup; `-` if there is none."""
     parent: str | None
     """`id` of the enclosing run, in a stage of which this run lies; null if it is in no other. That
     run may be in no list any more."""

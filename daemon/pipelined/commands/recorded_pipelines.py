@@ -31,7 +31,9 @@ the one that encloses it; its time is also in that one's.""",
 )
 @click.argument("search", required=False)
 @click.option("--pipeline", metavar="SIGNATURE", help="Only the pipelines with this signature.")
-@click.option("--unit", metavar="UNIT", help="Only those of this systemd unit or cgroup.")
+@click.option(
+    "--unit", metavar="UNIT", help="Only those of this job, container, systemd unit or cgroup."
+)
 @click.option(
     "--since",
     metavar="WHEN",

@@ -43,7 +43,7 @@ The run that started last comes first; below it, indented, what ran inside it. E
 line, unless --pipeline is given.""",
 )
 @click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
-@click.option("--unit", metavar="UNIT", help="Runs of this systemd unit or cgroup.")
+@click.option("--unit", metavar="UNIT", help="Runs of this job, container, systemd unit or cgroup.")
 @click.option("--finding", metavar="ID", help="Runs that have this finding.")
 @click.option("--command", metavar="NAME", help="Runs with a stage of this name.")
 @click.option(

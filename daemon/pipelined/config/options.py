@@ -117,6 +117,9 @@ _WRAPPERS = (
     "tini",
     "dumb-init",
 )
+_JOB_VARIABLES = ("PIPELINED_JOB", "SLURM_JOB_NAME", "AIRFLOW_CTX_DAG_ID")
+# run-parts runs the scripts of /etc/cron.daily and the like: each is a job.
+_SCHEDULERS = ("cron", "crond", "anacron", "fcron", "run-parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +295,31 @@ class Config:
         help=(
             "The same for every program except shells in these systemd units. An instance counts "
             "as its template. Needs cgroup v2."
+        ),
+    )
+    job_variables: tuple[str, ...] = _option(
+        "job-variables",
+        default=_JOB_VARIABLES,
+        shown=",".join(_JOB_VARIABLES),
+        metavar="NAME,…",
+        parse=values.variable_names,
+        example='["PIPELINED_JOB", "SLURM_JOB_NAME"]',
+        help=(
+            "Environment variables whose value names a job in the label unit (NAME.job); of "
+            "several that are set, the first in this list counts. No other variable is read; "
+            "an empty list reads none. At most 8."
+        ),
+    )
+    schedulers: tuple[str, ...] = _option(
+        "schedulers",
+        default=_SCHEDULERS,
+        shown=",".join(_SCHEDULERS),
+        metavar="NAME,…",
+        parse=values.command_names,
+        example='["cron", "crond"]',
+        help=(
+            "Commands that start jobs: each command that they run has a unit of its own, named "
+            "after its program (backup.sh.cron)."
         ),
     )
     show_arguments: bool = _option(

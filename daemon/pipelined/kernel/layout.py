@@ -18,6 +18,7 @@ __all__ = [
     "LOST_KINDS",
     "Control",
     "Functions",
+    "Job",
     "Pipe",
     "PipeEnd",
     "PipeKey",
@@ -25,6 +26,7 @@ __all__ = [
     "ReadaheadCounters",
     "Stage",
     "Starter",
+    "Variable",
     "offset_of",
     "struct_of",
     "words_of",
@@ -58,6 +60,15 @@ COMMAND_SHELL = 4
 COMMAND_ALONE = 8
 COMMAND_READS_ANYWHERE = 16
 COMMAND_STARTER = 32
+COMMAND_SCHEDULER = 64
+
+# What the text of a job is.
+NO_JOB = 0
+JOB_VARIABLE = 1
+JOB_COMMAND = 2
+JOB_PROGRAM = 3
+
+JOB_TEXT = 120
 
 # Flags of a stage.
 STAGE_PARTIAL = 1
@@ -95,6 +106,10 @@ WATCH_SWEEPER = 0xFFFFFFFF
 UNIT_LEN = 64
 MAX_COMMANDS = 256
 MAX_UNITS = 256
+# In its jobs.bpf.h.
+MAX_VARIABLES = 8
+#: The longest name, with the ``=``.
+VARIABLE_LEN = 32
 
 
 class PipeKey(Structure):
@@ -134,6 +149,22 @@ class Starter(Structure):
     _fields_ = (("start_ns", c_uint64), ("pid", c_uint32), ("zero", c_uint32))
 
 
+class Job(Structure):
+    """What a scheduler or a variable says of a stage's job; a source of `NO_JOB` is none."""
+
+    _fields_ = (("source", c_uint64), ("text", c_char * JOB_TEXT))
+
+
+class Variable(Structure):
+    """A variable of environments to look for: ``NAME=``, which of its bytes count, how many."""
+
+    _fields_ = (
+        ("name", c_char * VARIABLE_LEN),
+        ("mask", c_char * VARIABLE_LEN),
+        ("length", c_uint64),
+    )
+
+
 class Stage(Structure):
     """A stage.
 
@@ -162,6 +193,7 @@ class Stage(Structure):
         ("read_children", c_uint32),
         ("comm", c_char * COMM_LEN),
         ("ends", PipeEnd * STAGE_ENDS),
+        ("job", Job),
     )
 
 

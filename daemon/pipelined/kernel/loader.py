@@ -43,6 +43,7 @@ _MAPS = (
     "pipes",
     "commands",
     "units",
+    "variables",
     "lost",
     "control",
     "wakeups",

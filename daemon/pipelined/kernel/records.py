@@ -13,6 +13,7 @@ from collections.abc import MutableSequence, Sequence
 from ctypes import sizeof
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from pipelined.kernel import layout
 from pipelined.kernel.layout import COUNTERS, struct_of, words_of
@@ -37,6 +38,7 @@ __all__ = [
     "PIPE_OUT",
     "EndRecord",
     "Group",
+    "Job",
     "PipelineRecord",
     "RawStage",
     "StageRecord",
@@ -74,6 +76,8 @@ _STAGE = struct_of(
     "flags",
     "comm",
     "ends",
+    "job.source",
+    "job.text",
 )
 _COUNTED = struct_of(layout.Stage, "time_ns", *COUNTERS)
 _CLOCK = struct_of(layout.Stage, "pipeline.time_ns", "pipeline.start_ns")
@@ -144,6 +148,14 @@ class EndRecord:
         return f"{device:x}:{inode}"
 
 
+class Job(NamedTuple):
+    """What the kernel side knows of a job (bpf/jobs.bpf.h): `model.jobs` makes a name of it."""
+
+    source: int
+    """What the text is: ``JOB_…`` of layout.py."""
+    text: bytes
+
+
 @dataclass(slots=True, eq=False)
 class StageRecord:
     """The record of a stage; time stamps are nanoseconds of CLOCK_MONOTONIC."""
@@ -179,6 +191,8 @@ class StageRecord:
     """It may have used a pipe before that was known to be its own."""
     starter: Starter | None = None
     """The `pipelined run` above it that has no observer of its own; None of most stages."""
+    job: Job | None = None
+    """The job that it is a part of; None of most stages outside one."""
     functions: tuple[int, ...] = ()
     """The values of `struct functions`; empty if that tier is off."""
     readahead: tuple[int, ...] = ()
@@ -257,6 +271,8 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         flags,
         comm,
         slots,
+        job_source,
+        job_text,
     ) = _STAGE.unpack_from(record)
     stage.fingerprint = hash(raw)
     stage.index = index
@@ -271,6 +287,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.splices = bool(flags & layout.STAGE_SPLICES)
     stage.late = False
     stage.starter = Starter.of(starter_pid, starter_start_ns) if starter_pid else None
+    stage.job = Job(job_source, job_text.split(b"\0", 1)[0]) if job_source else None
     ends = []
     for inode, device, side_and_flags, sleeps, asleep_ns in _END.iter_unpack(slots):
         if not inode:

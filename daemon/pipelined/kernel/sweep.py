@@ -71,11 +71,13 @@ class Sweep:
         shells: Collection[str],
         alone: Iterable[str],
         alone_units: Iterable[str],
+        schedulers: Iterable[str],
+        job_variables: Iterable[str],
         max_readers: int,
         own_only: bool = False,
         all_alone: bool = False,
     ) -> None:
-        """Fill the free lists and command names. Nothing is recorded before this is done.
+        """Fill the free lists and the lists of names. Nothing is recorded before this is done.
 
         With `own_only` no process is followed before the first sweep, and then those that this
         process forks. With `all_alone` every program but shells is a stage, in a pipeline or not.
@@ -103,9 +105,11 @@ class Sweep:
                 (alone, layout.COMMAND_ALONE),
                 (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
                 ([STARTER_NAME], layout.COMMAND_STARTER),
+                (schedulers, layout.COMMAND_SCHEDULER),
             )
         )
         self._name_units(alone_units)
+        self._name_variables(job_variables)
         self._control.watch_pid = layout.WATCH_SWEEPER if own_only else 0
         self._control.alone = all_alone
         self._control.max_windows = max_readers
@@ -242,8 +246,8 @@ class Sweep:
         for key, value in flags.items():
             if not self._loaded.put("commands", key, struct.pack("=I", value)):
                 raise UserError(
-                    f"too many command names: {len(flags)} interpreters, wrappers, shells "
-                    "and commands alone",
+                    f"too many command names: {len(flags)} interpreters, wrappers, shells, "
+                    "schedulers and commands alone",
                     f"name at most {layout.MAX_COMMANDS}",
                 )
         self._commands = len(flags)
@@ -257,6 +261,13 @@ class Sweep:
                     f"too many units alone: {len(keys)}", f"name at most {layout.MAX_UNITS}"
                 )
         self._control.units = len(keys)
+
+    def _name_variables(self, names: Iterable[str]) -> None:
+        for at, name in enumerate(names):
+            text = f"{name}=".encode()
+            variable = layout.Variable(text, b"\xff" * len(text), len(text))
+            if not self._loaded.put("variables", at.to_bytes(4, sys.byteorder), bytes(variable)):
+                raise RuntimeError(f"no room for variable {at}")
 
     def _wake_later(self) -> None:
         self._control.wake_at = self._control.ended + max(1, self._max_stages // 8)

@@ -494,8 +494,7 @@ class Model:
     def _sight(self, group: Group, seen: _Seen) -> _Sighting:
         """Count what a run has grown since it was seen last."""
         records, edges, order = _shape(group)
-        unit = self._unit_of(records[0].cgroup)
-        series = Series(order.signature, seen.enclosing is not None, unit)
+        series = Series(order.signature, seen.enclosing is not None, self._unit(records))
         sums, own = self._ledger.account(series)
         stages = [self._seen_stage(stage) for stage in records]
         flowed = self._flows(records, edges)
@@ -520,6 +519,16 @@ class Model:
                     grow(total.readahead, stages[i].readahead, now)
         facts = tuple([_facts(stage, seen) for stage, seen in zip(records, stages, strict=True)])
         return _Sighting(group, series, edges, records, facts, flowed, seen.enclosing, seen.track)
+
+    def _unit(self, records: Sequence[StageRecord]) -> str:
+        """Of stages by their start: the job of the first that has one, else the first's cgroup."""
+        jobs = [record.job for record in records if record.job]
+        if jobs:
+            from pipelined.model.jobs import unit_of_job  # a host without jobs needs no names
+
+            if units := [unit for job in jobs if (unit := unit_of_job(job))]:
+                return units[0]
+        return self._unit_of(records[0].cgroup)
 
     def _flows(
         self, records: Sequence[StageRecord], edges: Sequence[tuple[int, int]]
@@ -582,7 +591,7 @@ class Model:
             seen = SeenStage(None, list(stage.counted))
             grow_modes(StageSums(), seen)
             facts.append(_facts(stage, seen))
-        series = Series(order.signature, False, self._unit_of(records[0].cgroup))
+        series = Series(order.signature, False, self._unit(records))
         flowed = self._flows(records, edges)
         return self._run(_Sighting(group, series, edges, records, tuple(facts), flowed, None, None))
 

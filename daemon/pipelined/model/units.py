@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which systemd unit, or which kind of cgroup, a task belongs to: the label `unit`.
+"""Which container, systemd unit or kind of cgroup a task belongs to: the label `unit`.
 
-Session numbers, instances, container ids and the like are taken out of the name, so that the
-label has as many values as there are kinds of jobs on the host, not as there were jobs.
+Session numbers, instances, ids and the like are taken out of the name, so that the label has as
+many values as there are kinds of jobs on the host, not as there were jobs. A container whose name
+cannot be read (`containers`) is the exception: it is called by its id. A job's own name comes
+before all of these (`jobs`).
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit"]
+if TYPE_CHECKING:
+    from pipelined.model.containers import ContainerFiles
+
+__all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit", "without_ids"]
 
 NO_UNIT = "-"
 """The label if there is no unit, or none is known."""
@@ -26,6 +32,8 @@ _UUID = re.compile(
 _ID = re.compile(r"[0-9.:,@]*[0-9][0-9.:,@]*|[0-9a-f]{8,}", re.I)
 # What systemd and logind put before a number of their own: c2, u42, p123, i456, r<hex>.
 _LETTERED_ID = re.compile(r"[a-z]?[0-9]+|r[0-9a-f]+", re.I)
+#: Any container's cgroup has its whole id.
+_CONTAINER_ID = re.compile("[0-9a-f]{64}")
 _ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
 
 
@@ -64,16 +72,17 @@ def _unit_stem(stem: str) -> str:
     """A unit's name before its type: ``backup@sda`` is ``backup@``, ``run-u42`` is ``run``."""
     template, at, _ = _unescape(stem).partition("@")
     lettered = re.match(r"(run|session)-", template) is not None
-    name = _without_ids(template, _LETTERED_ID if lettered else None)
+    name = without_ids(template, _LETTERED_ID if lettered else None)
     return name + at if name else ""
 
 
 def _plain_name(part: str) -> str:
     """A cgroup that is no unit: numbers at its end count instances too (``web12`` is ``web``)."""
-    return _without_ids(_unescape(part), None).rstrip("0123456789-_.:@")
+    return without_ids(_unescape(part)).rstrip("0123456789-_.:@")
 
 
-def _without_ids(name: str, also: re.Pattern[str] | None) -> str:
+def without_ids(name: str, also: re.Pattern[str] | None = None) -> str:
+    """A name without its parts that are numbers, hex or UUIDs, or match `also` (but the first)."""
     pieces = re.split(r"([-_])", _UUID.sub("", name))
     kept = ""
     for index in range(0, len(pieces), 2):
@@ -110,7 +119,8 @@ def find_cgroup2(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
 class CgroupNames:
     """Units by cgroup id, the inode number of the cgroup's directory.
 
-    Reads the directories when an id is not known yet, at most once in `interval` seconds.
+    Reads the directories when an id is not known yet, at most once in `interval` seconds. So
+    often the name of a container is looked for that has none yet: runtimes write it later.
     A cgroup that has been seen keeps its name after it is gone; ids are never used again.
     One that came and went between two readings stays unknown, and so does one outside the
     cgroup namespace. Not thread safe.
@@ -120,18 +130,22 @@ class CgroupNames:
         self,
         root: Path | None,
         *,
+        containers: ContainerFiles | None = None,
         interval: float = 1.0,
         limit: int = 65536,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`root` is the mount of cgroup v2 (`find_cgroup2`), None on a host without it."""
         self._root = root
+        self._containers = containers
         self._interval = interval
         self._limit = limit
         self._clock = clock
         self._next_scan = float("-inf")
         self._paths: dict[int, str] = {}
         self._units: dict[int, str] = {}
+        self._unnamed: dict[int, tuple[str, float]] = {}
+        """Units of containers that go by their id, and when to look for a name again."""
 
     def path(self, cgroup_id: int) -> str | None:
         """The path under the mount, ``/`` for its root; None if unknown."""
@@ -150,7 +164,27 @@ class CgroupNames:
         path = self.path(cgroup_id)
         if path is None:
             return NO_UNIT
-        return self._units.setdefault(cgroup_id, normalise_unit(path))
+        if not _CONTAINER_ID.search(path):
+            return self._units.setdefault(cgroup_id, normalise_unit(path))
+        return self._in_container(cgroup_id, path)
+
+    def _in_container(self, cgroup_id: int, path: str) -> str:
+        """The unit by the container's name if that is known, else by its id."""
+        from pipelined.model.containers import ContainerFiles, container_of  # most hosts have none
+
+        if (container := container_of(path)) is None:
+            return self._units.setdefault(cgroup_id, normalise_unit(path))
+        unit, look_at = self._unnamed.get(cgroup_id, ("", float("-inf")))
+        if (now := self._clock()) < look_at:
+            return unit
+        self._containers = self._containers or ContainerFiles()
+        name = self._containers.name(container)
+        if name and (kept := without_ids(name)):
+            self._unnamed.pop(cgroup_id, None)
+            return self._units.setdefault(cgroup_id, f"{kept}.{container.runtime}")
+        unit = f"{container.short}.{container.runtime}"
+        self._unnamed[cgroup_id] = (unit, now + self._interval)
+        return unit
 
     def scan(self) -> None:
         """Read all directories now, some microseconds for each."""
@@ -160,6 +194,7 @@ class CgroupNames:
         if len(self._paths) + len(seen) > self._limit:
             self._paths.clear()
             self._units.clear()
+            self._unnamed.clear()
         self._paths.update(seen)
 
 
