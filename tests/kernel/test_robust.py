@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -87,7 +88,8 @@ def broken_source(tmp_path: Path) -> Path:
     source = tmp_path / "source"
     shutil.copytree(SOURCE, source)
     main = source / "pipelined.bpf.c"
-    head, hook, rest = main.read_text().partition("int BPF_PROG(on_exec, struct task_struct *p)\n{")
+    begin = r"int BPF_PROG\(on_exec, struct task_struct \*p,[^)]*\)\n\{"
+    head, hook, rest = re.split(f"({begin})", main.read_text(), maxsplit=1)
     assert hook
     main.write_text(head + hook + "\n\tif (((u64 *)p)[99999])\n\t\treturn 0;" + rest)
     return source
