@@ -307,9 +307,13 @@ def test_readers_of_one_name_are_told_apart_and_branches_that_read_alike_are_one
 
 def test_a_wait_for_disk_that_rounds_to_nothing_is_not_explained(run: Run) -> None:
     short = replace(run, disk_alone_seconds=0.001, disk_overlapped_seconds=0.0)
-    assert text_of(short).endswith("  disk    a stage waited for 1.0 ms, <1 % of the run")
+    assert text_of(short).endswith(
+        "  disk    a stage waited for 1.0 ms, <1 % of the run\n  run     7-1"
+    )
     alone = replace(run, disk_alone_seconds=1.0, disk_overlapped_seconds=0.0)
-    assert text_of(alone).endswith("18 % of the run; no other stage was computing meanwhile")
+    assert text_of(alone).endswith(
+        "18 % of the run; no other stage was computing meanwhile\n  run     7-1"
+    )
 
 
 def test_no_disk_wait_is_reported(run: Run) -> None:
