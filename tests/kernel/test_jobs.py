@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelined.model.units import find_cgroup2
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
@@ -149,6 +151,32 @@ def test_a_variable_wins_over_cron(watch: Watch) -> None:
         f"mkfifo gate; : > gate & cron 1 '{SORT}'; true", environment={"PIPELINED_JOB": "crontab"}
     )
     assert observed.only(SORTED).series.unit == "crontab.job"
+
+
+# In a container
+
+
+@pytest.fixture
+def container() -> Iterator[Path]:
+    """A cgroup that goes by the name of a container that no runtime knows."""
+    root = find_cgroup2()
+    assert root, "no cgroup v2 is mounted"
+    path = root / f"docker-{'3f2a9c81b0d4'.ljust(64, 'e')}.scope"
+    path.mkdir()
+    yield path
+    path.rmdir()
+
+
+def test_a_container_is_a_unit_in_which_jobs_have_their_own(
+    watch: Watch, configure: Configure, container: Path, tmp_path: Path
+) -> None:
+    with Observer.open(configure(), own_only=True) as observer:
+        other = type(watch)(observer, tmp_path)
+        seen = units(
+            other,
+            f"echo $$ > {container}/cgroup.procs; {SORT}; PIPELINED_JOB=one bash -c '{SORT}'; true",
+        )
+    assert seen == {"3f2a9c81b0d4.docker": 1, "one.job": 1}
 
 
 # Other lists
