@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelined.analysis.comparison import compare_runs
 from pipelined.observer import Observer
 from pipelined.runs import Readahead, Stage
 
@@ -577,6 +578,23 @@ def test_stalls_are_what_a_lone_reader_does_not_run(
     assert found.stalls["late"].seconds + found.stalls["miss"].seconds > 0.98 * found.stall_seconds
     # cat sleeps on an empty pipe meanwhile
     assert found.overlapped_seconds < 0.05 * found.stall_seconds
+
+
+@pytest.mark.real_time
+def test_a_cold_cache_on_a_slow_disk_explains_the_difference(
+    watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
+) -> None:
+    disk.read_ahead(128)
+    path = disk.file("slow", 16 * MIB)
+    slowed(disk, 20 * MIB)
+    cold, warm = (watch.run(f"cat {path} | wc -l").only("cat|wc") for _ in range(2))
+    found = compare_runs(cold, warm)
+    (pair,) = found.pairs
+    assert pair.outcome == "not-comparable"
+    assert pair.cache_seconds is not None and pair.cache_seconds > 0.5
+    # the same job that also slept for longer than it waited for the disk
+    slept = watch.run(f"(cat {path}; sleep 2) | wc -l").runs[0]
+    assert compare_runs(slept, cold).pairs[0].outcome == "undecided"
 
 
 @pytest.mark.real_time
