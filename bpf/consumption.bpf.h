@@ -15,7 +15,7 @@
 GLOBAL(int, consume_alike)(struct task_state *task, struct window *window, struct reading *reading,
 			   u64 from, u64 to)
 {
-	u64 pages = to - from, ahead = 0, missed;
+	u64 pages = to - from, ahead = 0, missed, warm;
 
 	if (!task || !reading || to <= from)
 		return 0;
@@ -28,7 +28,10 @@ GLOBAL(int, consume_alike)(struct task_state *task, struct window *window, struc
 	reading->missed -= missed;
 	credit_pages(task->stage, reading->slept ? PAGE_LATE : PAGE_HIT, ahead);
 	credit_pages(task->stage, PAGE_MISS, missed);
-	credit_pages(task->stage, PAGE_WARM, pages - missed);
+	warm = pages - missed;
+	credit_pages(task->stage, PAGE_WARM, warm);
+	if (warm)
+		credit_not_input(task->stage, reading->of_program ? ALWAYS_NS : written_ns(reading), warm);
 	return 0;
 }
 

@@ -85,8 +85,16 @@ struct inode {
 	unsigned long i_ino;
 	struct pipe_inode_info *i_pipe;
 };
+struct rb_node;
+struct rb_root {
+	struct rb_node *rb_node;
+};
+struct rb_root_cached {
+	struct rb_root rb_root;
+};
 struct address_space {
 	struct inode *host;
+	struct rb_root_cached i_mmap;
 };
 struct file {
 	unsigned int f_mode;

@@ -53,6 +53,26 @@ GLOBAL(int, credit_inserted)(u32 index, u64 pages)
 	return 0;
 }
 
+#define ALWAYS_NS ~0ULL	/* later than the start of any stage */
+
+/* Warm pages of a file that was written at `written_ns` are no input of the stages that had begun by then. */
+GLOBAL(int, credit_not_input)(u32 index, u64 written_ns, u64 pages)
+{
+	struct readahead *entry;
+	struct stage *stage;
+
+	if (!written_ns)
+		return 0;
+	for_each_enclosing_stage(stage, index) {
+		entry = readahead_at(index);
+		if (!entry)
+			break;
+		if (written_ns > stage->start_ns)
+			__sync_fetch_and_add(&entry->not_input, pages);
+	}
+	return 0;
+}
+
 GLOBAL(int, credit_fault)(u32 index, u64 class)
 {
 	OPAQUE(class);

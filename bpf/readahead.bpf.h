@@ -88,6 +88,29 @@ static __always_inline int reads_file(u64 p, const struct call *call, const stru
 	return !file || BPF_CORE_READ(file, f_inode, i_sb) != BPF_CORE_READ(mapping, host, i_sb);
 }
 
+/* Are these pages of a file that the call writes? */
+static __always_inline int writes_file(u64 p, const struct call *call, const struct run *added)
+{
+	struct file *file;
+
+	if ((added->mode & S_IFMT) != S_IFREG)
+		return 0;
+	switch (call->kind) {
+	case CALL_WRITE:
+		return 1;
+	case CALL_SPLICE:
+	case CALL_FILE:
+		file = file_at_fd(p, call->args[2]);
+		break;
+	case CALL_SENDFILE:
+		file = file_at_fd(p, call->args[0]);
+		break;
+	default:
+		return 0;
+	}
+	return file && (u64)BPF_CORE_READ(file, f_mapping) == added->mapping;
+}
+
 /*
  * From here to give_reading, what the current task reads is in its task_state: where a program
  * can be preempted (7.3), its task may leave the CPU meanwhile. NULL if it is in no stage.
@@ -148,6 +171,10 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 	if (!cpu || !added || !take_reading(cpu, task))
 		return 0;
 	saved_call(p, &call);
+	if (writes_file(bpf_get_current_task(), &call, added)) {
+		note_written(added->mapping, added->inode);
+		return 0;
+	}
 	kind = run_kind(call.kind);
 	if (kind == NO_RUN) {
 		if (added->mapping == task->fault.mapping)
@@ -216,6 +243,19 @@ static __always_inline u64 unreported_start(struct task_struct *p, const struct 
 	return start < next->index ? start : next->index;
 }
 
+/*
+ * Is this what the kernel reads to start a program, or the dynamic linker to find out how to map a
+ * library: the first page of a file that other processes have mapped?
+ */
+static __always_inline int is_of_program(struct task_struct *reader, const struct reading *next)
+{
+	struct address_space *mapping = (struct address_space *)next->mapping;
+
+	if (BPF_CORE_READ_BITFIELD(reader, in_execve))
+		return 1;
+	return !next->last && BPF_CORE_READ(mapping, i_mmap.rb_root.rb_node);
+}
+
 /* What is left of the task's reading has been consumed, and the next one takes its place. */
 static __always_inline void replace_reading(struct task_struct *p, struct task_state *task,
 					    struct window *window, struct reading *reading,
@@ -230,6 +270,7 @@ static __always_inline void replace_reading(struct task_struct *p, struct task_s
 	start = next->before_lookup ? next->index : unreported_start(p, reading, next);
 	*reading = *next;
 	reading->index = start;
+	reading->of_program = is_of_program(p, next);
 	if (shared) {	/* that page goes over to the next one, as what it was */
 		reading->missed = missed;
 		reading->slept = slept;
@@ -275,7 +316,7 @@ static __always_inline int advance_quietly(struct cpu_reads *cpu, const struct r
 {
 	struct reading *reading = &cpu->reading;
 
-	if (cpu->mode != READS_QUIET || next->mapping != reading->mapping ||
+	if (cpu->mode != READS_QUIET || next->mapping != reading->mapping || reading->of_program ||
 	    reading->index - reading->base >= MAX_QUIET)
 		return 0;
 	if (!continues(reading, next) && next->index != reading->end &&

@@ -19,7 +19,7 @@ enum call_kind {
 	CALL_SPLICE,	/* from argument 0 to argument 2 */
 	CALL_TEE,	/* from argument 0 to argument 1 */
 	CALL_SENDFILE,	/* from argument 1 to argument 0 */
-	CALL_FILE,	/* other file calls: sync, copy_file_range */
+	CALL_FILE,	/* other file calls: sync; copy_file_range from argument 0 to argument 2 */
 	CALL_WAIT,
 	CALL_LOCK,
 	CALL_POLL,
@@ -124,7 +124,7 @@ static __always_inline void saved_call(struct task_struct *task, struct call *ca
 		return;
 	}
 	call->kind = call_kind_64(nr);
-	if ((call->kind < CALL_READ || call->kind > CALL_SENDFILE) && call->kind != CALL_ADVISE)
+	if ((call->kind < CALL_READ || call->kind > CALL_FILE) && call->kind != CALL_ADVISE)
 		return;
 	call->args[0] = regs->di;
 	if (call->kind < CALL_SPLICE)

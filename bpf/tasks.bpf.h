@@ -33,7 +33,8 @@ struct reading {
 	u64 inode;
 	u32 missed;	/* of these pages: brought in by this very read */
 	u16 slept;	/* enum slept */
-	u16 before_lookup;	/* its event came before its pages were looked up, not after */
+	u8 before_lookup;	/* its event came before its pages were looked up, not after */
+	u8 of_program;	/* it is the begin of a program or a library */
 };
 
 enum run_kind { NO_RUN, READ_RUN, ADVISED_RUN };

@@ -12,6 +12,7 @@
 
 #include "fifo.bpf.h"
 #include "page_counts.bpf.h"
+#include "written.bpf.h"
 
 /*
  * 64-page words, each found by its tag in a set of four. Two files may each have 64 MiB
@@ -71,10 +72,9 @@ GLOBAL(u64, word_mask)(u64 block, u64 first, u64 last)
 	return mask;
 }
 
-/* A file in 32 bits, with its inode: an address_space may be reused for another file before its pages are forgotten. */
 static __always_inline u32 file_tag(u64 mapping, u64 inode)
 {
-	return ((mapping >> 4) + inode) * 0x9e3779b97f4a7c15ULL >> 32;
+	return file_number(mapping, inode) >> 32;
 }
 
 static __always_inline u32 file_of(u64 mapping)

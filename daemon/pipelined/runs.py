@@ -63,7 +63,7 @@ STALL_CLASSES = ("miss", "late", "other")
 #: Where a stage stands in its pipeline: its position and its command.
 Place = tuple[int, str]
 
-#: With fewer pages than this, which loading a program takes, the state of the cache is not known.
+#: With fewer pages of input than this the state of the cache is not known.
 _MIN_PAGES = 64
 
 #: A run in which more than this share of the pages was, or was not, in the cache is of one kind.
@@ -224,6 +224,8 @@ class Readahead:
     """Faults on mapped files by class (every name of `STALL_CLASSES`)."""
     stalls: Mapping[str, Stalls]
     """By class (every name of `STALL_CLASSES`)."""
+    not_input_pages: int = 0
+    """Of the warm ones: those of files that the run wrote itself, and of programs and libraries."""
 
     @property
     def read_pages(self) -> int:
@@ -260,9 +262,9 @@ class Readahead:
 
     @property
     def warm_share(self) -> float | None:
-        """Share of the pages read that were in the cache before; None if too few were read."""
-        read = self.read_pages
-        return self.pages["warm"] / read if read >= _MIN_PAGES else None
+        """Share of the input's pages that were in the cache before; None if too few were read."""
+        read = self.read_pages - self.not_input_pages
+        return (self.pages["warm"] - self.not_input_pages) / read if read >= _MIN_PAGES else None
 
     @property
     def cache_state(self) -> str | None:
@@ -293,6 +295,7 @@ class Readahead:
                     (name, self.stalls[name], other.stalls[name]) for name in STALL_CLASSES
                 )
             },
+            self.not_input_pages + other.not_input_pages,
         )
 
 

@@ -301,6 +301,7 @@ def _readahead_as_dict(readahead: Readahead) -> ReadaheadJson:
         },
         "pages": dict(readahead.pages),
         "read_pages": readahead.read_pages,
+        "not_input_pages": readahead.not_input_pages,
         "inserted_pages": readahead.inserted_pages,
         "coverage_ratio": readahead.coverage,
         "timeliness_ratio": readahead.timeliness,
@@ -330,6 +331,8 @@ def _readahead_from_dict(described: Mapping[str, Any] | None) -> Readahead | Non
             )
             for name in STALL_CLASSES
         },
+        # runs of older versions have no such key
+        not_input_pages=described.get("not_input_pages", 0),
     )
 
 

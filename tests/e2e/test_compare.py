@@ -141,7 +141,7 @@ def test_files_are_warm_when_they_are_to_be_warm(
     assert row(found, "pages", "warm")["a"] > PAGES / 2
 
 
-def test_a_cold_and_a_warm_run_are_not_comparable(
+def test_what_the_cache_explains_of_two_recorded_runs_is_reported(
     compared: Callable[..., dict[str, Any]],
     recorded: Callable[[str, str], str],
     tool: Tool,
@@ -152,8 +152,33 @@ def test_a_cold_and_a_warm_run_are_not_comparable(
     found = compared(recorded("cold", command), recorded("warm", command))
     if row(found, "pages", "warm share")["a"] is None:
         pytest.skip("no readahead tier here")
-    assert found["pairs"][0]["outcome"] == "not-comparable"
     assert found["winner"] is None
+    (pair,) = found["pairs"]
+    assert pair["cache_seconds"] is not None
+    if pair["cache_seconds"] >= abs(pair["seconds"]):
+        assert pair["outcome"] == "not-comparable"
+    assert any("input was in memory before (in the page cache)" in c for c in found["caveats"])
+
+
+def test_a_cold_cache_that_explains_little_lets_the_other_one_win(
+    compared: Callable[..., dict[str, Any]], tool: Tool, log_file: Path, tmp_path: Path
+) -> None:
+    can_be_cold(log_file)
+    copy = log_file.with_name("copy")
+    copy.write_bytes(log_file.read_bytes())
+    cat, wc, sleep = tool("cat"), tool("wc"), tool("sleep")
+    found = compared(
+        "--cold", str(log_file), "--warm", str(copy),
+        f"({cat} {log_file}; {sleep} 1) | {wc} -l", f"{cat} {copy} | {wc} -l",
+    )  # fmt: skip
+    if row(found, "pages", "warm share")["a"] is None:
+        pytest.skip("no readahead tier here")
+    assert row(found, "pages", "warm share")["values"][0]["high"] < 0.1
+    assert row(found, "pages", "warm share")["values"][1]["low"] > 0.9
+    (pair,) = found["pairs"]
+    assert (found["winner"], pair["outcome"]) == ("B", "faster")
+    assert 0 <= pair["cache_seconds"] < abs(pair["seconds"]) / 4
+    assert "which explains at most " in found["caveats"][0]
 
 
 def test_the_longest_of_several_pipelines_stands_for_them(
@@ -169,7 +194,28 @@ def test_the_longest_of_several_pipelines_stands_for_them(
 def test_different_outputs_are_not_compared(compare: Words) -> None:
     done = compare("echo a | cat", "echo b | cat")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("pipelined: the outputs differ: A and B print 2 bytes")
+    assert done.stderr.startswith(
+        "pipelined: the outputs differ: in line 1 A prints 'a', B prints 'b' (A 2 bytes, B 2); "
+    )
+
+
+def test_the_first_output_that_differs_is_the_last_one(compare: Words, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    done = compare(
+        "--warm-up", "0", f"echo A >> {log}; seq 4 | cat", f"echo B >> {log}; seq 4 | sort -r"
+    )
+    assert done.returncode == 1
+    assert "in line 1 A prints '1', B prints '4'" in done.stderr
+    assert log.read_text() == "A\nB\n"
+
+
+@pytest.mark.parametrize(("match", "kind"), [("lines", "lines"), ("any", "any")])
+def test_outputs_that_differ_can_be_accepted(
+    compare: Words, compared: Callable[..., dict[str, Any]], match: str, kind: str
+) -> None:
+    words = "-n", "1", "--match", match, "seq 100 | cat", "seq 100 | sort -rn"
+    assert compared(*words)["outputs"] == kind
+    assert "Note: the outputs " in compare(*words).stdout
 
 
 def test_a_command_that_fails_is_not_compared(compare: Words) -> None:

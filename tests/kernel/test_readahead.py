@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelined.analysis.comparison import compare_runs
 from pipelined.observer import Observer
 from pipelined.runs import Readahead, Stage
 
@@ -326,6 +327,45 @@ def test_the_second_of_two_readers_finds_it_warm(watch: Watch, disk: Disk) -> No
     assert first.coverage and first.coverage > 0.9
 
 
+def test_what_a_sort_reads_back_is_no_sign_of_a_warm_cache(watch: Watch, disk: Disk) -> None:
+    """It writes temporary files of as many pages as its input has, and merges them."""
+    disk.read_ahead(128)
+    path = disk.file("unsorted", 16 * MIB)
+    found = watch.run(f"cat {path} | sort -S 1M -T {disk.root} | wc -c").only("cat|sort|wc")
+    assert found.readahead is not None
+    assert found.readahead.pages["warm"] > 16 * MIB // PAGE
+    assert found.readahead.not_input_pages >= 16 * MIB // PAGE
+    assert found.readahead.cache_state == "cold"
+
+
+def test_a_file_that_a_stage_wrote_and_another_one_reads_is_no_input(
+    watch: Watch, disk: Disk
+) -> None:
+    """Of the run in which it was written; of the inner one, which began later, it is."""
+    disk.read_ahead(128)
+    path, copy = disk.file("original", 8 * MIB), disk.root / "copy"
+    copy.unlink(missing_ok=True)
+    script = f"(cat {path} > {copy}; sleep 0.1; cat {copy} | md5sum) | cat"
+    observed = watch.run(script)
+    (outer,) = (run for run in observed.runs if not run.nested)
+    inner = observed.only("cat|md5sum")
+    assert outer.readahead is not None and inner.readahead is not None
+    assert inner.readahead.cache_state == "warm"
+    assert outer.readahead.pages["warm"] >= 8 * MIB // PAGE
+    assert outer.readahead.cache_state == "cold"
+
+
+def test_programs_and_libraries_are_no_sign_of_a_warm_cache(watch: Watch, disk: Disk) -> None:
+    """To start each of many programs the first pages of it and of its libraries are read."""
+    disk.read_ahead(128)
+    files = [disk.file(f"part{i}", 2 * PAGE) for i in range(100)]
+    script = f"for i in $(seq 0 99); do cat {disk.root}/part$i; done"
+    found = _of(watch.run(f"({script}) | wc -c").runs[0].stages[0])
+    assert found.pages["miss"] + found.pages["hit"] + found.pages["late"] >= 2 * len(files)
+    assert found.not_input_pages >= 2 * len(files)
+    assert found.cache_state == "cold"
+
+
 @pytest.mark.parametrize("count", [2, 8])
 def test_paste_of_files(watch: Watch, disk: Disk, count: int) -> None:
     disk.read_ahead(128)
@@ -538,6 +578,23 @@ def test_stalls_are_what_a_lone_reader_does_not_run(
     assert found.stalls["late"].seconds + found.stalls["miss"].seconds > 0.98 * found.stall_seconds
     # cat sleeps on an empty pipe meanwhile
     assert found.overlapped_seconds < 0.05 * found.stall_seconds
+
+
+@pytest.mark.real_time
+def test_a_cold_cache_on_a_slow_disk_explains_the_difference(
+    watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
+) -> None:
+    disk.read_ahead(128)
+    path = disk.file("slow", 16 * MIB)
+    slowed(disk, 20 * MIB)
+    cold, warm = (watch.run(f"cat {path} | wc -l").only("cat|wc") for _ in range(2))
+    found = compare_runs(cold, warm)
+    (pair,) = found.pairs
+    assert pair.outcome == "not-comparable"
+    assert pair.cache_seconds is not None and pair.cache_seconds > 0.5
+    # the same job that also slept for longer than it waited for the disk
+    slept = watch.run(f"(cat {path}; sleep 2) | wc -l").runs[0]
+    assert compare_runs(slept, cold).pairs[0].outcome == "undecided"
 
 
 @pytest.mark.real_time

@@ -58,7 +58,9 @@ def test_commands_verdict_and_reasons_come_first() -> None:
         "",
         "  B wins: it took 0.50 of A's wall time in each round, 1.1 s against 2.1 s.",
     ]
-    assert shown[4].startswith("  Why: 0.53 s less disk wait with no stage on CPU (mostly cat); ")
+    assert shown[4].startswith(
+        "  Why: 0.53 s less waiting for disk while no stage computed (mostly cat); "
+    )
 
 
 def test_a_row_has_medians_spread_and_ratio() -> None:
@@ -85,6 +87,19 @@ def test_what_only_one_side_has_has_a_line() -> None:
     a, b = make_run(2.0), make_run(1.0)
     b = replace(b, stages=tuple(replace(stage, forks=3000) for stage in b.stages))
     assert line_of(text_of(compare_runs(a, b)), "forks") == "forks 0 6,000 -"
+
+
+def test_terms_stand_behind_plain_words_where_all_fits() -> None:
+    comparison = make_comparison(2.0, 1.0)
+    assert "    no stage on CPU (level 0)  " in text_of(comparison, 200)
+    assert "    no stage on CPU  " in text_of(comparison, 80)
+
+
+def test_ratios_are_not_cropped_at_80_columns() -> None:
+    (head, *_) = (
+        line for line in text_of(make_comparison(2.0, 1.0), 80).splitlines() if "B/A" in line
+    )
+    assert head.rstrip().endswith("B/A")
 
 
 def test_stages_stand_side_by_side() -> None:

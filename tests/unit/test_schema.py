@@ -37,7 +37,7 @@ from pipelined.runs import (
     Surroundings,
 )
 from pipelined.schema import describe_run, run_as_dict, run_from_dict
-from unit.invented import START, make_run, make_stage
+from unit.invented import START, make_readahead, make_run, make_stage
 
 #: A busy machine takes its time to make up a run.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
@@ -76,6 +76,7 @@ readahead = st.builds(
     direct_bytes=counts,
     faults=classes,
     stalls=st.fixed_dictionaries(dict.fromkeys(STALL_CLASSES, stalls)),
+    not_input_pages=counts,
 )
 stages = st.builds(
     Stage,
@@ -143,6 +144,13 @@ def test_a_run_that_was_stored_before_surroundings_were_known_has_none() -> None
     described = run_as_dict(make_run([make_stage(1, "sort")], 1.0))
     del described["surroundings"]
     assert run_from_dict(described).surroundings is None
+
+
+def test_a_run_that_was_stored_before_its_own_files_were_known_read_none() -> None:
+    described = run_as_dict(make_run([make_stage(1, "sort", readahead=make_readahead())], 1.0))
+    del described["stages"][0]["readahead"]["not_input_pages"]
+    (stage,) = run_from_dict(described).stages
+    assert stage.readahead is not None and stage.readahead.not_input_pages == 0
 
 
 @patient

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelined.kernel import layout
-from pipelined.kernel.layout import COUNTERS, Functions, ReadaheadCounters, words_of
+from pipelined.kernel.layout import COUNTERS, Functions, words_of
 from pipelined.kernel.records import (
     NO_READAHEAD,
     PIPE_KEY,
@@ -567,7 +567,7 @@ def test_what_is_used_of_the_budget_is_what_is_exported_whatever_begins_to_count
         "alone_ns": [0] * len(LEVELS),
         "disk_ns": [0] * len(LEVELS),
         "counted": [0] * (len(STATES) + len(COUNTERS)),
-        "readahead": [0] * words_of(ReadaheadCounters, "stall_ns").stop,
+        "readahead": list(NO_READAHEAD),
         "functions": [0] * words_of(Functions, "pipe_slots").stop,
     }
     for sweep, (kind, at) in enumerate(grown):

@@ -17,10 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from pipelined import cli
+from pipelined.analysis.comparison import OUTPUTS
 from pipelined.commands import standard_error
+from pipelined.commands.compare import compare as command
 from pipelined.errors import UserError
 from pipelined.run import profile
 from pipelined.run.child import Ended
@@ -217,20 +220,58 @@ def test_a_shell_that_does_not_exist_is_reported() -> None:
 
 def test_outputs_that_differ_are_reported() -> None:
     assert failure_of("echo a", "echo ab").startswith(
-        "the outputs differ: A prints 2 bytes, B 3; nothing is compared; "
+        "the outputs differ: in line 1 A prints 'a', B prints 'ab' (A 2 bytes, B 3); nothing is "
+        "compared; if that is right, accept it with --match any"
     )
 
 
 def test_outputs_of_one_size_may_differ() -> None:
     assert failure_of("echo a", "echo b").startswith(
-        "the outputs differ: A and B print 2 bytes, but not the same; "
+        "the outputs differ: in line 1 A prints 'a', B prints 'b' (A 2 bytes, B 2); "
     )
 
 
 def test_an_output_that_changes_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "log"
     message = failure_of(f"echo >> {log}; cat {log}", "echo", warm_up=0)
-    assert message.startswith("A does not print the same each time: first 1 byte, then 2; ")
+    assert message.startswith(
+        "A does not print the same each time: in line 2 it first prints nothing more, then ''; "
+    )
+
+
+def test_the_first_output_that_differs_ends_the_comparison(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    failure_of(f"echo A >> {log}; echo 1", f"echo B >> {log}; echo 2", f"echo C >> {log}; echo 1")
+    assert log.read_text().split() == ["A", "B"]
+
+
+LINES = "seq 3 | tac", "seq 3"
+
+
+def test_lines_in_another_order_are_reported() -> None:
+    assert failure_of(*LINES).startswith(
+        "the outputs differ, which are the same lines in another order: in line 1 A prints '3', "
+        "B prints '1' (A 6 bytes, B 6); nothing is compared; if that is right, accept it with "
+        "--match lines"
+    )
+
+
+def test_lines_in_any_order_can_be_accepted() -> None:
+    assert compare(*LINES, rounds=2, match="lines").outputs == "lines"
+    assert compare("seq 3", "seq 3", rounds=2, match="lines").outputs == "same"
+    assert "accept it with --match any" in failure_of("seq 3", "seq 4", match="lines")
+
+
+def test_any_output_can_be_accepted() -> None:
+    assert compare(*LINES, rounds=1, warm_up=0, match="any").outputs == "any"
+    assert compare("true", "true", "echo", rounds=1, match="any").outputs == "any"
+    assert compare("true", "true", rounds=1, match="any").outputs == "same"
+
+
+def test_the_ways_to_match_are_those_that_are_known() -> None:
+    (option,) = (option for option in command.params if option.name == "match")
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == OUTPUTS
 
 
 def test_a_process_that_may_still_print_is_reported_and_ended(tmp_path: Path) -> None:
@@ -426,6 +467,8 @@ def test_behind_two_dashes_everything_is_a_command(
         (("-n", "3", "1", "2"), "--rounds is for commands"),
         (("--cold", "f", "1", "2"), "--cold is for commands"),
         (("--warm-up", "1", "1", "2"), "--warm-up is for commands"),
+        (("--match", "any", "1", "2"), "--match is for commands"),
+        (("--match", "none", "true", "true"), "'none' is not one of 'same', 'lines', 'any'"),
         (("--state-directory", "d", "true", "true"), "--state-directory is for runs"),
         (("-n", "0", "true", "true"), "0 is not in the range"),
     ],

@@ -13,9 +13,15 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Annotated, TypedDict
 
-from pipelined.analysis.comparison_caveats import (
+from pipelined.analysis.comparison_cache import (
     cache_caveats,
+    cache_explains,
     caches_differ,
+    explained_seconds,
+    ratios_of,
+)
+from pipelined.analysis.comparison_caveats import (
+    output_caveats,
     queue_caveats,
     run_caveats,
     trial_caveats,
@@ -37,6 +43,7 @@ from pipelined.wording import duration, listing, percent
 
 __all__ = [
     "LABELS",
+    "OUTPUTS",
     "Comparison",
     "ComparisonJson",
     "Pair",
@@ -49,6 +56,9 @@ __all__ = [
 
 #: Names of the sides, in the order in which they were given.
 LABELS = "ABCDEFGH"
+#: How alike the outputs of commands are, the most alike first: the same, the same lines in any
+#: order, or anything.
+OUTPUTS = ("same", "lines", "any")
 #: Wall times that differ by no more than this share are the same.
 SAME_WALL = 0.02
 #: From so many rounds on a winner is named.
@@ -86,7 +96,11 @@ class Pair:
     """Wall time of the second less that of the first; the median over the rounds."""
     outcome: str
     """Of the second side: ``faster``; ``slower``; ``same``; ``undecided`` if the rounds are too few
-    or do not agree; ``not-comparable`` if the states of the page cache differ."""
+    or do not agree; ``not-comparable`` if the sides found different states of the page cache, which
+    may explain the difference."""
+    cache_seconds: float | None
+    """What the slower side waited for disk, and used more CPU time in the kernel than the other
+    one, the median over the rounds; None if both found the page cache alike, or it is unknown."""
     reasons: tuple[Reason, ...]
 
 
@@ -102,6 +116,8 @@ class Comparison:
     """The reasons as a sentence; empty if there is nothing to explain."""
     caveats: tuple[str, ...]
     """What to know before you trust the figures."""
+    outputs: str | None
+    """How alike the outputs were: one of `OUTPUTS`; None of recorded runs."""
     winner: int | None
     """Index into `sides`; None if no winner can be named."""
     pairs: tuple[Pair, ...]
@@ -124,7 +140,11 @@ class PairJson(TypedDict):
     """Wall time of b less that of a; the median over the rounds."""
     outcome: Annotated[str, OneOf(("faster", "slower", "same", "undecided", "not-comparable"))]
     """Of b: `faster`; `slower`; `same` (within 2 %); `undecided` if the rounds are too few or do
-    not agree; `not-comparable` if the states of the page cache differ."""
+    not agree; `not-comparable` if they found different states of the page cache, which may explain
+    the difference."""
+    cache_seconds: Seconds | None
+    """What the slower one waited for disk, and used more CPU time in the kernel than the other one;
+    null if both found the page cache alike, or that is not known."""
     reasons: Annotated[list[Described], AsDict(Reason)]
     """Where the difference comes from, at most three."""
 
@@ -166,6 +186,9 @@ class ComparisonJson(TypedDict):
     """The reasons as a sentence; empty if there is nothing to explain."""
     caveats: list[str]
     """What to know before you trust the figures."""
+    outputs: Annotated[str, OneOf(OUTPUTS)] | None
+    """What the commands printed: the `same` each time, the same `lines` in any order, or `any`
+    output; null for recorded runs."""
     pairs: list[PairJson]
     """Each other side with the first one."""
     rows: list[RowJson]
@@ -178,18 +201,23 @@ def compare_runs(a: Run, b: Run) -> Comparison:
     """Two recorded runs side by side. One run of each names no winner."""
     trials = [[_recorded(run)] for run in (a, b)]
     sides = [_side(index, run.pipeline, trials[index], run.id) for index, run in enumerate((a, b))]
-    return _compare(sides, trials, run_caveats(a, b))
+    return _compare(sides, trials, run_caveats(a, b), None)
 
 
 def compare_trials(
-    commands: Sequence[str], trials: Sequence[Sequence[Trial]], notes: Iterable[str] = ()
+    commands: Sequence[str],
+    trials: Sequence[Sequence[Trial]],
+    notes: Iterable[str] = (),
+    outputs: str = "same",
 ) -> Comparison:
     """Commands side by side, from the same number of rounds of each.
 
-    `trials[side][round]`; `notes` are caveats about how they were run.
+    `trials[side][round]`; `notes` are caveats about how they were run; `outputs` is how alike what
+    they printed was, one of `OUTPUTS`.
     """
     sides = [_side(index, name, trials[index], None) for index, name in enumerate(commands)]
-    return _compare(sides, trials, [*notes, *trial_caveats(LABELS, trials)])
+    caveats = [*output_caveats(outputs), *notes, *trial_caveats(LABELS, trials)]
+    return _compare(sides, trials, caveats, outputs)
 
 
 def longest_run(runs: Iterable[Run]) -> Run | None:
@@ -208,6 +236,7 @@ def comparison_as_dict(comparison: Comparison) -> ComparisonJson:
         "verdict": comparison.verdict,
         "why": comparison.why,
         "caveats": list(comparison.caveats),
+        "outputs": comparison.outputs,
         "pairs": [
             {
                 "a": labels[pair.first],
@@ -215,6 +244,7 @@ def comparison_as_dict(comparison: Comparison) -> ComparisonJson:
                 "ratio": asdict(pair.ratio),
                 "seconds": pair.seconds,
                 "outcome": pair.outcome,
+                "cache_seconds": pair.cache_seconds,
                 "reasons": [asdict(reason) for reason in pair.reasons],
             }
             for pair in comparison.pairs
@@ -251,7 +281,10 @@ def _side(index: int, name: str, trials: Sequence[Trial], run: str | None) -> Si
 
 
 def _compare(
-    sides: Sequence[Side], trials: Sequence[Sequence[Trial]], caveats: Sequence[str]
+    sides: Sequence[Side],
+    trials: Sequence[Sequence[Trial]],
+    caveats: Sequence[str],
+    outputs: str | None,
 ) -> Comparison:
     recorded = all(side.run is not None for side in sides)
     others = range(1, len(sides))
@@ -267,6 +300,7 @@ def _compare(
         verdict=verdict,
         why=" ".join(filter(None, (_why(sides, pair, len(sides) > 2) for pair in pairs))),
         caveats=(*cache_caveats(LABELS, trials), *queue_caveats(LABELS, trials), *caveats),
+        outputs=outputs,
         winner=winner,
         pairs=pairs,
         rows=quantity_rows(trials),
@@ -279,22 +313,26 @@ def _compare(
 
 def _pair(trials: Sequence[Sequence[Trial]], first: int, second: int) -> Pair:
     a, b = trials[first], trials[second]
-    ratios = [
-        y.wall_seconds / x.wall_seconds for x, y in zip(a, b, strict=True) if x.wall_seconds > 0
-    ]
+    ratios = ratios_of(a, b)
     ratio = figure_of(ratios) or Figure(1.0, 1.0, 1.0)
-    outcome = _outcome(ratios, caches_differ(a, b))
+    outcome = "not-comparable" if cache_explains(a, b, _judged) else _outcome(ratios)
     differs = abs(ratio.median - 1) > SAME_WALL
     explained = differs and (outcome != "undecided" or len(ratios) < MIN_ROUNDS)
     seconds = median(y.wall_seconds - x.wall_seconds for x, y in zip(a, b, strict=True))
     made_of = reasons(a, b, seconds) if explained else ()
-    return Pair(first, second, ratio, seconds, outcome, made_of)
+    slow, quick = (b, a) if seconds > 0 else (a, b)
+    cold = explained_seconds(slow, quick) if caches_differ(a, b) else None
+    return Pair(first, second, ratio, seconds, outcome, median(cold) if cold else None, made_of)
 
 
-def _outcome(ratios: Sequence[float], different_caches: bool) -> str:
+def _judged(ratios: Sequence[float]) -> tuple[str, int]:
+    """The outcome, and which side is quicker in the median, also where the rounds are too few."""
+    middle = median(ratios) if ratios else 1.0
+    return _outcome(ratios), (middle > 1 + SAME_WALL) - (middle < 1 - SAME_WALL)
+
+
+def _outcome(ratios: Sequence[float]) -> str:
     """`Pair.outcome`, from the second side's wall times over the first one's."""
-    if different_caches:
-        return "not-comparable"
     middle = median(ratios) if ratios else 1.0
     if abs(middle - 1) <= SAME_WALL:
         return "same" if len(ratios) < MIN_ROUNDS or _agree_to_be_same(ratios) else "undecided"
@@ -328,13 +366,14 @@ def _verdict(
     if pair.outcome in ("faster", "slower"):
         return f"{name} wins: it {took}."
     if pair.outcome == "not-comparable":
-        return f"Not comparable, the states of the page cache differ. {name} {took}."
+        return f"Not comparable: the page cache may explain the difference. {name} {took}."
     if pair.outcome == "same":
         return f"No difference: {name} {took}; within {percent(SAME_WALL)} nobody wins."
     if recorded:
         return f"{name} {took}. One run of each does not rule out chance."
     if rounds < MIN_ROUNDS:
-        return f"{name} {took}. To name a winner, run at least {MIN_ROUNDS} rounds (-n)."
+        cannot = "1 round cannot" if rounds == 1 else f"{rounds} rounds cannot"
+        return f"{name} {took}. {cannot} name a winner: it takes {MIN_ROUNDS} (-n {MIN_ROUNDS})."
     return f"No difference that {rounds} rounds could show: {name} {took}."
 
 
@@ -355,7 +394,7 @@ def _best(sides: Sequence[Side], trials: Sequence[Sequence[Trial]]) -> tuple[int
     for outcome, words in (
         ("same", f"within {percent(SAME_WALL)} of {leader}"),
         ("undecided", f"not distinguishable from {leader} in {rounds} rounds"),
-        ("not-comparable", f"not comparable with {leader}: the states of the page cache differ"),
+        ("not-comparable", f"not comparable with {leader}: the page cache may explain it"),
     ):
         named = [sides[other].label for other in others if outcomes[other] == outcome]
         if named:

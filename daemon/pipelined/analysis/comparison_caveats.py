@@ -11,60 +11,30 @@ from statistics import median
 
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.comparison_reasons import Trial
-from pipelined.analysis.comparison_rows import times, warm_share
+from pipelined.analysis.comparison_rows import times
 from pipelined.runs import Run
 from pipelined.wording import percent
 
 __all__ = [
-    "cache_caveats",
-    "caches_differ",
+    "output_caveats",
     "queue_caveats",
     "run_caveats",
     "trial_caveats",
 ]
 
-#: Warm shares further apart than this belong to different states of the page cache.
-SAME_CACHE = 0.05
 #: From this share of a run on, a stage's wait for a free CPU is worth a caveat.
 MUCH_QUEUED = 0.25
 #: Inputs of one pipeline further apart than this share are different inputs.
 SAME_INPUT = 0.02
 
 
-def _warm_shares(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[float, float] | None:
-    """Share of the pages that each side read from the page cache; None if not known."""
-    shares = [_known_warm_shares(trials) for trials in (a, b)]
-    return (median(shares[0]), median(shares[1])) if all(shares) else None
-
-
-def _known_warm_shares(trials: Sequence[Trial]) -> list[float]:
-    return [warm for trial in trials if (warm := warm_share(trial)) is not None]
-
-
-def caches_differ(a: Sequence[Trial], b: Sequence[Trial]) -> bool:
-    """Whether the two sides found the page cache in different states."""
-    warm = _warm_shares(a, b)
-    return warm is not None and abs(warm[0] - warm[1]) > SAME_CACHE
-
-
-def cache_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> list[str]:
-    """The sides found the page cache in different states, or one side did from round to round."""
-    caveats = []
-    for index in range(1, len(trials)):
-        warm = _warm_shares(trials[0], trials[index])
-        if warm and caches_differ(trials[0], trials[index]):
-            caveats.append(
-                f"not comparable: {labels[0]} found {percent(warm[0])} of its pages in the "
-                f"cache, {labels[index]} {percent(warm[1])}"
-            )
-    for label, of_side in zip(labels, trials, strict=False):
-        shares = _known_warm_shares(of_side)
-        if shares and max(shares) - min(shares) > SAME_CACHE:
-            caveats.append(
-                f"the page cache was not the same for each round of {label}: "
-                f"{percent(min(shares))} to {percent(max(shares))} of its pages were warm"
-            )
-    return caveats
+def output_caveats(outputs: str) -> list[str]:
+    """The commands did not print the same, and were compared all the same."""
+    texts = {
+        "lines": "the outputs are the same lines, but not in the same order",
+        "any": "the outputs differ: the commands may not do the same work",
+    }
+    return [texts[outputs]] if outputs in texts else []
 
 
 def queue_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> list[str]:

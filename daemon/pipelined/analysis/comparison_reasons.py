@@ -102,20 +102,26 @@ def _parts(trial: Trial, by_run: bool) -> dict[str, float]:
 #: What a reason says about the faster side if it has less of a part, and if it has more.
 _PHRASES: Mapping[str, tuple[str, str]] = {
     "cpu": ("{} less CPU time", "{} more CPU time"),
-    "user": ("{} less user CPU", "{} more user CPU"),
-    "system": ("{} less system CPU", "{} more system CPU"),
-    "overlap": ("{} more CPU time overlapped", "{} less CPU time overlapped"),
+    "user": ("{} less CPU time in programs", "{} more CPU time in programs"),
+    "system": ("{} less CPU time in the kernel", "{} more CPU time in the kernel"),
+    "overlap": (
+        "{} more of the CPU time side by side",
+        "{} less of the CPU time side by side",
+    ),
     "disk": (
-        "{} less disk wait with no stage on CPU",
-        "{} more disk wait with no stage on CPU",
+        "{} less waiting for disk while no stage computed",
+        "{} more waiting for disk while no stage computed",
     ),
     "idle": (
-        "{} less time with no stage on CPU and none waiting for disk",
-        "{} more time with no stage on CPU and none waiting for disk",
+        "{} less time in which no stage computed or waited for disk",
+        "{} more time in which no stage computed or waited for disk",
     ),
     "outside": ("{} less time outside the pipeline", "{} more time outside the pipeline"),
-    "waiting": ("{} less time off CPU", "{} more time off CPU"),
+    "waiting": ("{} less waiting", "{} more waiting"),
 }
+
+#: The term behind those words, if there is one.
+_TERMS = {"user": "user", "system": "system", "overlap": "overlap"}
 
 
 def reasons(a: Sequence[Trial], b: Sequence[Trial], wall: float) -> tuple[Reason, ...]:
@@ -143,7 +149,7 @@ def reasons(a: Sequence[Trial], b: Sequence[Trial], wall: float) -> tuple[Reason
     for part in (*made_of[: MAX_REASONS - len(opposed)], *opposed):
         seconds, against = found[part], part in opposed
         text = _PHRASES[part][against].format(duration(abs(seconds)))
-        details = [_detail(part, a, b, seconds)] if by_run else []
+        details = [_TERMS.get(part, ""), _detail(part, a, b, seconds)] if by_run else []
         if part in ("user", "system") and not counts:
             counts = _counts(a, b, seconds, against) if by_run else []
             details += counts

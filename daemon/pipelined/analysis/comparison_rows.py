@@ -37,8 +37,24 @@ GROUPS: Mapping[str, str] = {
     "time": "time",
     "waits": "waits, all threads of all stages",
     "disk": "waiting for disk",
-    "pages": "pages of 4 KiB",
+    "pages": "file pages read, of 4 KiB",
     "data": "data and calls",
+}
+#: Rows whose name is a term: in plain words. By group and name.
+_WORDS: Mapping[tuple[str, str], str] = {
+    ("time", "level 0"): "no stage on CPU",
+    ("time", "level 1"): "one stage on CPU",
+    ("time", "level 2 and up"): "more on CPU",
+    ("disk", "stalls"): "waits of reads",
+    ("disk", "stalled: miss"): "not read ahead",
+    ("disk", "stalled: late"): "read ahead late",
+    ("disk", "stalled: other"): "other waits",
+    ("pages", "warm"): "in memory before",
+    ("pages", "hit"): "read ahead",
+    ("pages", "late"): "read ahead late",
+    ("pages", "miss"): "not read ahead",
+    ("pages", "wasted"): "never used",
+    ("pages", "warm share"): "input in memory",
 }
 #: A time below this share of the longest wall time is not shown.
 _WORTH = 0.01
@@ -72,6 +88,16 @@ class Row:
     """By side; None if it is not known."""
     ratios: tuple[Figure | None, ...]
     """By side: its value over the first side's, round by round; None unless both are known."""
+
+    @property
+    def words(self) -> str:
+        """What it is, in plain words."""
+        return _WORDS.get((self.group, self.name), self.name)
+
+    @property
+    def words_and_term(self) -> str:
+        """The same, with the term behind them."""
+        return self.name if self.words == self.name else f"{self.words} ({self.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +170,7 @@ def is_worth_a_row(row: Row, longest: float) -> bool:
 
 
 def warm_share(trial: Trial) -> float | None:
-    """Share of the pages read that were in the page cache; None if not known."""
+    """Share of the input's pages that were in the page cache before; None if not known."""
     return trial.run.readahead.warm_share if trial.run and trial.run.readahead else None
 
 

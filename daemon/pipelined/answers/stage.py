@@ -139,6 +139,9 @@ class ReadaheadJson(TypedDict):
     """Pages of files; `wasted` ones were read ahead and never consumed."""
     read_pages: Pages
     """Pages that reads consumed: all but `wasted`."""
+    not_input_pages: Pages
+    """Of the `warm` ones: those of files that the run wrote itself, and of programs and
+    libraries."""
     inserted_pages: Pages
     """Pages read ahead."""
     coverage_ratio: Ratio | None
@@ -148,7 +151,7 @@ class ReadaheadJson(TypedDict):
     accuracy_ratio: Ratio | None
     """(hit + late) / inserted."""
     warm_ratio: Ratio | None
-    """warm / read; null if too few were read."""
+    """warm / read, both without `not_input_pages`; null if too few were read."""
     cache_state: CacheState | None
     """By the warm ratio; null if too few were read."""
     direct_read_bytes: Bytes

@@ -75,6 +75,14 @@ anything else is a command. After --, every word is a command.""",
     help="Read FILE, or all files in a directory, into the page cache before each execution.",
 )
 @click.option(
+    "--match",
+    metavar="WHAT",
+    type=click.Choice(("same", "lines", "any")),
+    default="same",
+    show_default=True,
+    help="What all have to print: the same; the same lines, in any order; or any output.",
+)
+@click.option(
     "--shell",
     metavar="SHELL",
     help="The shell that runs the commands. [default: bash, else sh]",
@@ -106,8 +114,9 @@ def compare(
 ) -> int:
     """Compare commands, or two recorded runs: which wins, and why.
 
-    Each command runs equally often, in turn, with no input. Its output is not shown, but must be
-    the same each time. Reports medians, spread, and the ratio round by round.
+    Each command runs equally often, in turn, with no input. What it prints is not shown, but has to
+    be the same each time: the first output that differs ends the comparison, unless --match allows
+    it. Reports medians, spread, and the ratio round by round.
     """
     from pipelined.analysis.comparison import LABELS
 

@@ -223,6 +223,7 @@ class ReadaheadCounters(Structure):
         ("faults", c_uint64 * len(STALL_CLASSES)),
         ("stalls", c_uint64 * 2 * len(STALL_CLASSES)),
         ("stall_ns", c_uint64 * 2 * len(STALL_CLASSES)),
+        ("not_input", c_uint64),
     )
 
 

@@ -106,8 +106,9 @@ PIPE_IN, PIPE_OUT = (
 _PAGES, _FAULTS, _STALLS, _STALL_NS = (
     words_of(layout.ReadaheadCounters, name) for name in ("pages", "faults", "stalls", "stall_ns")
 )
-_INSERTED, _DIRECT_BYTES = (
-    words_of(layout.ReadaheadCounters, name).start for name in ("inserted", "direct_bytes")
+_INSERTED, _DIRECT_BYTES, _NOT_INPUT = (
+    words_of(layout.ReadaheadCounters, name).start
+    for name in ("inserted", "direct_bytes", "not_input")
 )
 
 _CPU = STATES.index("cpu")
@@ -362,6 +363,7 @@ def decode_readahead(values: Sequence[int]) -> Readahead:
         direct_bytes=values[_DIRECT_BYTES],
         faults=dict(zip(STALL_CLASSES, values[_FAULTS], strict=True)),
         stalls=_stalls(stalls, stall_ns) if any(stalls) or any(stall_ns) else _NO_STALLS,
+        not_input_pages=values[_NOT_INPUT],
     )
 
 

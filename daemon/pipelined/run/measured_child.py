@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one command in a process group of its own, and measure its time, CPU and output.
 
-The command has no input. Its output is hashed, not kept; its stderr is kept in a temporary file,
-for the message if it fails.
+The command has no input. Of its output a digest and the begin are kept (printed.py); its stderr is
+kept in a temporary file, for the message if it fails.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import resource
 import signal
@@ -22,13 +21,12 @@ from typing import IO
 
 from pipelined.errors import UserError
 from pipelined.run.child import exit_status, start, wait_for_signal
+from pipelined.run.printed import PIECE, Printed, Printing
 
 __all__ = ["Outcome", "measure"]
 
 #: Bytes that the output's pipe holds: large, so that our reading does not hold the command back.
 _PIPE_CAPACITY = 1 << 20
-#: Bytes of output that are read at once.
-_READ = 1 << 20
 #: Seconds that a command has to end after a signal, and its output to end after the command. Also
 #: the time between checks whether it has ended, in case another thread takes the SIGCHLD.
 _PATIENCE = 1.0
@@ -45,8 +43,7 @@ class Outcome:
     status: int
     wall_seconds: float
     cpu_seconds: float
-    output: tuple[int, str]
-    """Size in bytes, and digest."""
+    output: Printed
     last_error_line: str
     """The last line on stderr, made printable."""
 
@@ -59,13 +56,18 @@ class _Stopped(UserError):
         self.exit_status = 128 + number
 
 
-def measure(arguments: Sequence[str], mask: Iterable[int], name: str) -> Outcome:
+def measure(
+    arguments: Sequence[str], mask: Iterable[int], name: str, *, any_order: bool = False
+) -> Outcome:
     """Run one command to its end, with this signal mask; `name` is for messages.
+
+    With `any_order` its lines are taken in so that they can be compared in any order, which takes
+    some CPU time for each.
 
     Call it within `child.signals_held`. Raises UserError if the command cannot be started, leaves
     a process behind that holds its output open, or a signal stops it; KeyboardInterrupt for SIGINT.
     """
-    output = _Output()
+    output = _Output(Printing(any_order=any_order))
     with tempfile.TemporaryFile() as errors:
         began = time.monotonic()
         try:
@@ -99,31 +101,29 @@ def measure(arguments: Sequence[str], mask: Iterable[int], name: str) -> Outcome
 
 
 class _Output:
-    """Reads what a command prints, in a thread, and keeps only its size and digest."""
+    """Reads what a command prints, in a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, printing: Printing) -> None:
         self._source, self.target = os.pipe()
         with contextlib.suppress(OSError):  # over the user's limit: a smaller pipe works too
             fcntl.fcntl(self.target, fcntl.F_SETPIPE_SZ, _PIPE_CAPACITY)
-        self._size = 0
-        self._digest = hashlib.sha256()
+        self._printing = printing
         self._thread = threading.Thread(target=self._read, name="output", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
-        while chunk := os.read(self._source, _READ):
-            self._size += len(chunk)
-            self._digest.update(chunk)
+        while piece := os.read(self._source, PIECE):
+            self._printing.add(piece)
         os.close(self._source)
 
     def close_target(self) -> None:
         """Close our writing end, so that the output ends when the command closes its own."""
         os.close(self.target)
 
-    def result(self, timeout: float) -> tuple[int, str] | None:
-        """Size and digest; None if the output has not ended within `timeout` seconds."""
+    def result(self, timeout: float) -> Printed | None:
+        """The output; None if it has not ended within `timeout` seconds."""
         self._thread.join(timeout)
-        return None if self._thread.is_alive() else (self._size, self._digest.hexdigest())
+        return None if self._thread.is_alive() else self._printing.result()
 
 
 def _wait(child: int) -> tuple[int, resource.struct_rusage, int | None]:

@@ -2,8 +2,8 @@
 """`pipelined compare`: run commands in turn under one observer, and compare the measurements.
 
 The order is reversed from round to round (A B, B A, …), so that a drift of the host affects all
-of them alike. A command that fails, or prints something else than the others, ends the
-comparison: commands that do different things are not compared.
+of them alike. A command that fails, or prints something else than the others, ends the comparison
+at once, unless `Plan.match` allows it: commands that do different things are not compared.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelined.analysis.comparison import LABELS, Comparison, compare_trials, longest_run
+from pipelined.analysis.comparison import (
+    LABELS,
+    OUTPUTS,
+    Comparison,
+    compare_trials,
+    longest_run,
+)
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.errors import UserError
 from pipelined.run.child import command_line, signals_held
 from pipelined.run.measured_child import Outcome, measure
 from pipelined.run.page_cache import evict, files_below, fill
+from pipelined.run.printed import Printed, difference
 from pipelined.run.profile import NewRuns, Observing, open_private
 from pipelined.wording import percent
 
@@ -50,6 +57,8 @@ class Plan:
     """Files to evict from the page cache before each execution, and directories of such files."""
     warm: tuple[Path, ...] = ()
     """Files to read into the page cache before each execution, and directories of such files."""
+    match: str = "same"
+    """How alike all outputs have to be: one of `OUTPUTS`."""
 
 
 @contextlib.contextmanager
@@ -70,7 +79,7 @@ def run_trials(
     files = _Files(plan)
     arguments = [command_line([command], shell=plan.shell) for command in plan.commands]
     trials: list[list[Trial]] = [[] for _ in arguments]
-    outputs = _Outputs(plan.warm_up)
+    outputs = _Outputs(plan)
     total = (plan.warm_up + plan.rounds) * len(arguments)
     # Threads of the observer and of the progress bar start with the signals blocked.
     with (
@@ -84,7 +93,8 @@ def run_trials(
             for side in _order(number, len(arguments)):
                 advance(f"{LABELS[side]} in {_round_name(number, plan.warm_up)}")
                 files.prepare()
-                outcome = measure(arguments[side], mask, LABELS[side])
+                any_order = outputs.any_order(number)
+                outcome = measure(arguments[side], mask, LABELS[side], any_order=any_order)
                 runs, lost = new_runs.collect()
                 # The figures of a stage include the pipelines inside it.
                 outer = [run for run in runs if not run.series.nested] or runs
@@ -99,7 +109,7 @@ def run_trials(
                             sum(lost.values()),
                         )
                     )
-    return compare_trials(plan.commands, trials, files.caveats())
+    return compare_trials(plan.commands, trials, files.caveats(), outputs.agree)
 
 
 def _order(number: int, sides: int) -> Sequence[int]:
@@ -158,12 +168,22 @@ def _and_others(files: dict[Path, float]) -> str:
 
 
 class _Outputs:
-    """Checks that every execution succeeds and prints the same."""
+    """Checks that every execution succeeds, and prints what the others print."""
 
-    def __init__(self, warm_up: int) -> None:
-        self._warm_up = warm_up
-        self._first: tuple[int, tuple[int, str]] | None = None
+    def __init__(self, plan: Plan) -> None:
+        self._match = plan.match
+        self._warm_up = plan.warm_up
+        self._first: tuple[int, Printed] | None = None
         """Side and output of the first execution."""
+        self.agree = "same"
+        """How alike all outputs were so far: one of `OUTPUTS`."""
+
+    def any_order(self, number: int) -> bool:
+        """Whether lines are to be compared in any order in the round of this number.
+
+        If that is not asked for, only where nothing is measured: it takes CPU time.
+        """
+        return self._match == "lines" or (self._match == "same" and number < self._warm_up)
 
     def check(self, side: int, number: int, outcome: Outcome) -> None:
         """Raises UserError, given a side's outcome in the round of this number."""
@@ -177,21 +197,28 @@ class _Outputs:
         if self._first is None:
             self._first = side, outcome.output
         first, output = self._first
-        if output == outcome.output:
+        if output.digest == outcome.output.digest:
+            return
+        same_lines = outcome.output.has_lines_of(output)
+        found = "lines" if same_lines else "any"
+        if OUTPUTS.index(found) <= OUTPUTS.index(self._match):
+            self.agree = max(self.agree, found, key=OUTPUTS.index)
             return
         raise UserError(
-            _difference(LABELS[first], output[0], name, outcome.output[0]),
-            "nothing is compared; redirect output that may differ to /dev/null",
+            _difference(LABELS[first], output, name, outcome.output, same_lines),
+            f"nothing is compared; if that is right, accept it with --match {found}",
         )
 
 
-def _difference(first: str, expected: int, name: str, size: int) -> str:
-    """How two outputs differ, given their sizes in bytes."""
+def _difference(first: str, expected: Printed, name: str, found: Printed, same_lines: bool) -> str:
+    """How what `name` printed differs from what was expected, the first output."""
+    order = ", which are the same lines in another order" if same_lines else ""
     if name == first:
-        return f"{name} does not print the same each time: first {_bytes(expected)}, then {size:,}"
-    if size == expected:
-        return f"the outputs differ: {first} and {name} print {_bytes(size)}, but not the same"
-    return f"the outputs differ: {first} prints {_bytes(expected)}, {name} {size:,}"
+        where = difference(expected, found, ("it first prints", "then"))
+        return f"{name} does not print the same each time{order}: {where}"
+    where = difference(expected, found, (f"{first} prints", f"{name} prints"))
+    sizes = f"{first} {_bytes(expected.size)}, {name} {found.size:,}"
+    return f"the outputs differ{order}: {where} ({sizes})"
 
 
 def _bytes(count: int) -> str:

@@ -132,23 +132,27 @@ class _Line:
 
 
 def _blocks(comparison: Comparison, width: int) -> Iterator[list[_Line]]:
-    """The figures of the first side beside as many others as fit, then beside the next ones."""
+    """The figures of the first side beside as many others as fit, then beside the next ones.
+
+    Rows have their terms behind their words if all sides fit even so.
+    """
     others = list(range(1, len(comparison.sides)))
+    terms = _width(_block(comparison, others, terms=True)) <= width
     while others:
         fitting = max(
             (
                 count
                 for count in range(1, len(others) + 1)
-                if _width(_block(comparison, others[:count])) <= width
+                if _width(_block(comparison, others[:count], terms=terms)) <= width
             ),
             default=1,
         )
-        yield _block(comparison, others[:fitting])
+        yield _block(comparison, others[:fitting], terms=terms)
         yield _stage_block(comparison, [0, *others[:fitting]])
         others = others[fitting:]
 
 
-def _block(comparison: Comparison, others: Sequence[int]) -> list[_Line]:
+def _block(comparison: Comparison, others: Sequence[int], *, terms: bool) -> list[_Line]:
     """All rows with something to report about the first side and the `others`."""
     first = comparison.sides[0].label
     heads = [Text(first, "bold")]
@@ -169,7 +173,8 @@ def _block(comparison: Comparison, others: Sequence[int]) -> list[_Line]:
             cells = [_cell(row.values[0], row.unit)]
             for other in others:
                 cells += [_cell(row.values[other], row.unit), _ratio(row, other)]
-            out.append(_Line(Text(row.name), tuple(cells)))
+            name = row.words_and_term if terms else row.words
+            out.append(_Line(Text(name), tuple(cells)))
     return out
 
 
