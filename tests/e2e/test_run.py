@@ -335,19 +335,22 @@ def test_the_parts_of_a_script_are_those_that_its_shell_has_timed(run: Run, tmp_
         "nightly.sh|tee": outer,
     }.items():
         assert (parts[name]["runs"], parts[name]["depth"]) == (1, 0)
-        assert parts[name]["wall_seconds"] == pytest.approx(real, rel=0.05, abs=0.03), name
+        # the shell's time begins before its fork and ends after its wait, also on a busy host
+        assert 0.9 * real - 0.1 <= parts[name]["wall_seconds"] <= real + 0.002, name
         assert parts[name]["cpu_seconds"] == pytest.approx(user + system, rel=0.1, abs=0.03), name
     repeated, inner = parts["seq|tail"], parts["grep|sort|wc"]
     assert (repeated["runs"], inner["depth"]) == (100, 1)
     assert 0.2 * loop[0] < repeated["wall_seconds"] <= loop[0]
     assert report["exit_status"] == 3
     everything = [sum(column) for column in zip(*timed, strict=True)]
-    assert report["wall_seconds"] == pytest.approx(everything[0], rel=0.05, abs=0.05)
+    assert everything[0] <= report["wall_seconds"] <= everything[0] + 0.5
     assert report["cpu_seconds"] == pytest.approx(sum(everything[1:]), rel=0.05, abs=0.05)
     top = sum(part["wall_seconds"] for part in report["parts"] if not part["depth"])
     assert report["covered_seconds"] == pytest.approx(top, rel=0.01)
     rest = report["wall_seconds"] - report["covered_seconds"]
-    assert waiting[0] <= rest <= waiting[0] + loop[0]
+    assert (
+        waiting[0] <= rest <= report["wall_seconds"] - pipeline[0] - alone[0] - computing[0] + 0.3
+    )
     assert report["parts"][0]["wall_seconds"] == max(p["wall_seconds"] for p in parts.values())
 
 

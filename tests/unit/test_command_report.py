@@ -94,9 +94,10 @@ def table(text: str) -> list[str]:
 # -- when there is one
 
 
-def test_one_pipeline_has_the_report_of_a_run_and_nothing_else() -> None:
-    text = report(make(1, 0.0, 1.0, "cat|awk"), wall=1.05)
-    assert text.startswith("cat|awk   1.0 s wall")
+@pytest.mark.parametrize(("took", "wall"), [(1.0, 1.05), (1.0, 1.49), (10.0, 11.1)])
+def test_one_pipeline_has_the_report_of_a_run_and_nothing_else(took: float, wall: float) -> None:
+    text = report(make(1, 0.0, took, "cat|awk"), wall=wall)
+    assert text.startswith("cat|awk   ")
     assert "share" not in text
 
 
@@ -109,12 +110,13 @@ def test_a_pipeline_with_one_inside_has_both_reports_and_no_table() -> None:
     assert "\nseq|sort   1.0 s wall" in text
 
 
-@pytest.mark.parametrize("wall", [1.2, 6.0])
+@pytest.mark.parametrize("wall", [1.41, 6.0])
 def test_a_pipeline_that_was_a_part_of_the_command_is_reported_as_one(wall: float) -> None:
     text = report(make(1, 0.1, 0.9, "cat|awk"), wall=wall)
     assert text.startswith("./nightly.sh --full   ")
     assert "1 run covers 0.90 s, " in text
     assert "\ncat|awk   0.90 s wall" in text
+    assert "In full" not in text  # all of them are
 
 
 def test_the_bottleneck_of_several_runs_is_that_of_most_of_their_time() -> None:
@@ -134,6 +136,12 @@ def test_the_bottleneck_of_several_runs_is_that_of_most_of_their_time() -> None:
 def test_two_pipelines_one_after_the_other_are_parts() -> None:
     text = report(make(1, 0.0, 1.0, "cat|awk"), make(2, 1.0, 1.0, "cat|sed"), wall=2.0)
     assert text.startswith("./nightly.sh --full   2.0 s wall")
+
+
+def test_a_command_without_runs_has_one_line_with_what_it_took() -> None:
+    text = report(wall=2.1, cpu=2.0)
+    assert text.startswith("pipelined: no pipeline seen: in 2.1 s with 2.0 s of CPU no two ")
+    assert text.count("\n") == 1
 
 
 # -- the first lines

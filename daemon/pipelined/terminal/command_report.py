@@ -44,8 +44,9 @@ FEW = 3
 FULL_REPORTS = 3
 #: But only if they took at least this share of the command's wall time; the longest one always is.
 FULL_SHARE = 0.05
-#: What no run covers is worth a table if it is more than this share, and these seconds.
-REST_SHARE, REST_SECONDS = 0.1, 0.1
+#: What no run covers is worth a table if it is this share of the command, and so many seconds: to
+#: start a shell may take some tenths on a busy host.
+REST_SHARE, REST_SECONDS = 0.1, 0.5
 #: Lines of the table.
 LISTED = 20
 #: The first of so many lines have what to try below them.
@@ -122,9 +123,10 @@ def command_lines(
     out += [Text(_INDENT) + line for line in wrap(_cover(found, parts), width - 2, "")]
     out.append(Text())
     out += _table(found, parts, width, ascii_only)
-    out.append(Text())
-    follow = printable(_follow(found, in_full), ascii_only)
-    out += [Text(_INDENT) + line for line in wrap(follow, width - 2, "")]
+    if len(in_full) < len(found.runs):
+        out.append(Text())
+        follow = printable(_follow(found, in_full), ascii_only)
+        out += [Text(_INDENT) + line for line in wrap(follow, width - 2, "")]
     return [plain_marks(line, ascii_only) for line in out]
 
 
@@ -196,10 +198,8 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
 
 def _follow(found: Profile, in_full: Sequence[Run]) -> str:
     """Which runs are reported below, and where the others are."""
-    text = f"In full: the longest run of {listing([run.pipeline for run in in_full])}."
-    if len(found.runs) > len(in_full):
-        text += f" --json has all {len(found.runs):,}."
-    return text
+    names = listing([run.pipeline for run in in_full])
+    return f"In full: the longest run of {names}. --json has all {len(found.runs):,}."
 
 
 def _bottleneck(part: Part) -> str:
@@ -226,9 +226,12 @@ def _try(advice: Advice, part: Part, wall: float) -> str:
 def _nothing_seen(found: Profile, lost: int) -> str:
     if lost := lost + found.lost.get("runs", 0):
         return f"no pipeline seen, and {lost:,} events were lost; see pipelined doctor"
+    took = (
+        f"in {duration(found.ended.wall_seconds)} with {duration(found.ended.cpu_seconds)} of CPU"
+    )
     reason = (
-        "no two processes of the command were joined by a pipe, and none read 64 KiB or computed"
-        " for 0.1 s alone"
+        f"{took} no two processes of the command were joined by a pipe, and none read 64 KiB or"
+        " computed for 0.1 s alone"
     )
     if "|" in found.arguments[-1]:
         return f"no pipeline seen: {reason}, or not long enough to run or wait for anything"
