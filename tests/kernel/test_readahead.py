@@ -353,6 +353,9 @@ def test_a_file_that_a_stage_wrote_and_another_one_reads_is_no_input(
     assert inner.readahead.cache_state == "warm"
     assert outer.readahead.pages["warm"] >= 8 * MIB // PAGE
     assert outer.readahead.cache_state == "cold"
+    # what copy_file_range brings in of the copy was not read ahead
+    assert outer.readahead.inserted_pages <= 8 * MIB // PAGE
+    assert outer.readahead.pages["wasted"] == 0
 
 
 def test_programs_and_libraries_are_no_sign_of_a_warm_cache(watch: Watch, disk: Disk) -> None:
