@@ -212,13 +212,16 @@ class _Outputs:
 
 def _difference(first: str, expected: Printed, name: str, found: Printed, same_lines: bool) -> str:
     """How what `name` printed differs from what was expected, the first output."""
-    order = ", which are the same lines in another order" if same_lines else ""
     if name == first:
         where = difference(expected, found, ("it first prints", "then"))
-        return f"{name} does not print the same each time{order}: {where}"
+        if same_lines:
+            return f"{name} prints the same lines in another order each time: {where}"
+        return f"{name} does not print the same each time: {where}"
     where = difference(expected, found, (f"{first} prints", f"{name} prints"))
+    if same_lines:
+        return f"{first} and {name} print the same lines in another order: {where}"
     sizes = f"{first} {_bytes(expected.size)}, {name} {found.size:,}"
-    return f"the outputs differ{order}: {where} ({sizes})"
+    return f"the outputs differ: {where} ({sizes})"
 
 
 def _bytes(count: int) -> str:
