@@ -181,7 +181,7 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
         Column(
             "bottleneck",
             lambda part: Text(printable(_bottleneck(part), ascii_only)),
-            width=16 if width < 80 else 30,
+            width=16 if width < 80 else 32,
         ),
     ]
     columns = fitted(columns, shown, width - len(_INDENT))
