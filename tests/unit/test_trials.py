@@ -258,7 +258,7 @@ def test_lines_in_another_order_are_reported() -> None:
 def test_a_command_whose_lines_change_places_is_named(tmp_path: Path) -> None:
     turns = f"if [ -e {tmp_path}/again ]; then seq 3; else seq 3 | tac; touch {tmp_path}/again; fi"
     assert failure_of(turns, "seq 3 | tac", warm_up=2).startswith(
-        "A prints the same lines in another order each time: in line 1 it first prints '3', then '1'"
+        "A prints the same lines in another order each time: in line 1 it first prints '3', then"
     )
 
 
