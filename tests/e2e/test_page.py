@@ -794,6 +794,9 @@ def test_a_run_is_drawn_over_time(
     for lane in page.locator(".lane").all():
         drawn = [path.bounding_box() for path in lane.locator("path").all()]
         assert any(box and box["width"] > 100 and box["height"] > 5 for box in drawn)
+        # on one time axis: as wide as the chart
+        ours, all_of_it = lane.bounding_box(), chart(page).bounding_box()
+        assert ours and all_of_it and abs(ours["width"] - all_of_it["width"]) < 2
     expect(page.locator(".lane-value").nth(2)).to_contain_text(re.compile(r"^on CPU \d+ %"))
     expect(page.locator(".lane-value").nth(3)).to_contain_text(re.compile(r"^pipe empty \d+ %"))
     waits = page.locator(".lane").nth(3).locator("text", has_text="pipe empty")
