@@ -26,6 +26,7 @@ from _pytest.runner import runtestprotocol
 
 from pipelined.config import Config
 from pipelined.errors import UserError
+from pipelined.model.units import find_cgroup2
 from pipelined.observer import Observer
 from pipelined.runs import STATES, Run, Series, Stage
 
@@ -363,6 +364,23 @@ def _check_stage(name: str, run: Run, stage: Stage) -> None:
             total = stage.lifetime_seconds
             allowed = 0.005 * lived + GAP
             assert total >= lived - allowed, f"{name}: states {total}, lived {lived}"
+
+
+@pytest.fixture
+def make_cgroup() -> Iterator[Callable[[str], Path]]:
+    """Makes a cgroup of this name, below the root; it is removed in the end."""
+    root = find_cgroup2()
+    assert root, "no cgroup v2 is mounted"
+    made = []
+
+    def make(name: str) -> Path:
+        made.append(path := root / name)
+        path.mkdir()
+        return path
+
+    yield make
+    for path in made:
+        path.rmdir()
 
 
 class Configure(Protocol):

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipelined.model.units import find_cgroup2
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
@@ -102,14 +101,9 @@ def test_one_that_finds_a_fifo_later_joins_its_pipeline(alone: Watch, big: Path)
 
 
 @pytest.fixture
-def unit() -> Iterator[Path]:
+def unit(make_cgroup: Callable[[str], Path]) -> Path:
     """A cgroup that goes by the name of an instance of a unit."""
-    root = find_cgroup2()
-    assert root, "no cgroup v2 is mounted"
-    path = root / f"pipelined-test@{os.getpid()}.service"
-    path.mkdir()
-    yield path
-    path.rmdir()
+    return make_cgroup(f"pipelined-test@{os.getpid()}.service")
 
 
 def test_programs_of_a_named_unit_count(

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pipelined.model.units import find_cgroup2
 from pipelined.observer import Observer
 
 if TYPE_CHECKING:
@@ -157,14 +156,9 @@ def test_a_variable_wins_over_cron(watch: Watch) -> None:
 
 
 @pytest.fixture
-def container() -> Iterator[Path]:
+def container(make_cgroup: Callable[[str], Path]) -> Path:
     """A cgroup that goes by the name of a container that no runtime knows."""
-    root = find_cgroup2()
-    assert root, "no cgroup v2 is mounted"
-    path = root / f"docker-{'3f2a9c81b0d4'.ljust(64, 'e')}.scope"
-    path.mkdir()
-    yield path
-    path.rmdir()
+    return make_cgroup(f"docker-{'3f2a9c81b0d4'.ljust(64, 'e')}.scope")
 
 
 def test_a_container_is_a_unit_in_which_jobs_have_their_own(

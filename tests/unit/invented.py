@@ -152,6 +152,24 @@ def make_inside(outer: Run, number: int, pipeline: str = "seq|sort", **given: An
     return make_ended(number, pipeline, **place | given)
 
 
+def make_barrier(number: int, at: float, wall: float) -> Run:
+    """A sort in front of an awk that passes on a tenth; begins `at` seconds after `START`."""
+    stages = [
+        make_stage(1, "zcat", cpu=wall * 0.1, written_bytes=1 << 27, pipe_full=wall * 0.6),
+        make_stage(2, "sort", cpu=wall * 0.7, read_bytes=1 << 27, written_bytes=1 << 27),
+        make_stage(
+            3,
+            "awk",
+            cpu=wall * 0.05,
+            pipe_empty=wall * 0.95,
+            read_bytes=1 << 27,
+            written_bytes=1 << 23,
+        ),
+    ]
+    given = {"id": f"sort-{number}", "start": START + at, "end": START + at + wall}
+    return make_run(stages, wall, **given)
+
+
 def make_live(run: Run) -> Run:
     """The run, which has not ended yet."""
     return replace(run, end=None, stages=tuple(replace(of, end=None) for of in run.stages))

@@ -16,7 +16,7 @@ from pipelined.run.child import Ended
 from pipelined.run.profile import Profile, report_order
 from pipelined.runs import Run, Series
 from pipelined.terminal.command_report import write_report
-from unit.invented import START, make_inside, make_run, make_stage
+from unit.invented import START, make_barrier, make_inside, make_run, make_stage
 
 NIGHTLY = ("./nightly.sh", "--full")
 
@@ -37,24 +37,6 @@ def make(number: int, at: float, wall: float, pipeline: str = "echo|cut", **give
 def a_sort(at: float = 0.9, wall: float = 1.4) -> Run:
     stage = make_stage(1, "sort", cpu=wall, read_bytes=1 << 24, read_calls=500)
     return make_run([stage], wall, id="2000-2", start=START + at, end=START + at + wall)
-
-
-def barrier(number: int, at: float, wall: float) -> Run:
-    """A sort that its reader waits for to the end."""
-    stages = [
-        make_stage(1, "zcat", cpu=wall * 0.1, written_bytes=1 << 27, pipe_full=wall * 0.6),
-        make_stage(2, "sort", cpu=wall * 0.7, read_bytes=1 << 27, written_bytes=1 << 27),
-        make_stage(
-            3,
-            "awk",
-            cpu=wall * 0.05,
-            pipe_empty=wall * 0.95,
-            read_bytes=1 << 27,
-            written_bytes=1 << 23,
-        ),
-    ]
-    given = {"id": f"{number}", "start": START + at, "end": START + at + wall}
-    return make_run(stages, wall, **given)
 
 
 def nightly() -> list[Run]:
@@ -228,7 +210,7 @@ def test_what_to_try_stands_below_its_part_with_the_bound() -> None:
 
 
 def test_a_bound_of_some_of_the_runs_says_of_how_many() -> None:
-    runs = [barrier(1, 0.0, 1.0), barrier(2, 1.0, 0.05)]
+    runs = [make_barrier(1, 0.0, 1.0), make_barrier(2, 1.0, 0.05)]
     tried = " ".join(" ".join(table(report(*runs, wall=1.1))).split())
     assert re.search(r"Saves at most 0\.\d\d s of 1\.1 s in 1 of 2 runs\. \[barrier\]", tried)
 

@@ -12,7 +12,7 @@ import pytest
 from pipelined.analysis.findings import findings
 from pipelined.analysis.parts import Parts
 from pipelined.runs import Run, Series
-from unit.invented import START, make_inside, make_run, make_stage
+from unit.invented import START, make_barrier, make_inside, make_run, make_stage
 from unit.observed import HOST
 
 
@@ -34,24 +34,6 @@ def sort_run(number: int, at: float, wall: float) -> Run:
     """A sort on its own that compares by the rules of a language."""
     stage = make_stage(1, "sort", cpu=wall, read_bytes=1 << 24)
     return make_run([stage], wall, id=f"sort-{number}", start=START + at, end=START + at + wall)
-
-
-def barrier(number: int, at: float, wall: float) -> Run:
-    """A sort in front of an awk that passes on a tenth."""
-    stages = [
-        make_stage(1, "zcat", cpu=wall * 0.1, written_bytes=1 << 27, pipe_full=wall * 0.6),
-        make_stage(2, "sort", cpu=wall * 0.7, read_bytes=1 << 27, written_bytes=1 << 27),
-        make_stage(
-            3,
-            "awk",
-            cpu=wall * 0.05,
-            pipe_empty=wall * 0.95,
-            read_bytes=1 << 27,
-            written_bytes=1 << 23,
-        ),
-    ]
-    given = {"id": f"sort-{number}", "start": START + at, "end": START + at + wall}
-    return make_run(stages, wall, **given)
 
 
 def parts_of(runs: Sequence[Run], wall: float, at: float = 0.0) -> Parts:
@@ -128,7 +110,7 @@ def test_what_to_try_is_the_first_finding_of_the_run() -> None:
 
 
 def test_what_it_could_save_is_summed_over_the_runs_that_have_the_finding() -> None:
-    runs = [barrier(1, 0.0, 2.0), barrier(2, 3.0, 1.0), barrier(3, 5.0, 0.05)]
+    runs = [make_barrier(1, 0.0, 2.0), make_barrier(2, 3.0, 1.0), make_barrier(3, 5.0, 0.05)]
     (part,) = parts_of(runs, 6.0).parts
     assert part.advice is not None
     gains = [f.gain_seconds for run in runs for f in findings(run, HOST) if f.id == part.advice.id]
