@@ -168,7 +168,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
                 Evidence("capacity of the pipe", capacity, "bytes"),
                 Evidence("writer at a full pipe", full * wall, "seconds"),
                 Evidence("reader at an empty pipe", empty * wall, "seconds"),
-                Evidence("in the run queue", queued, "seconds"),
+                Evidence("waiting for a free CPU", queued, "seconds"),
                 Evidence("two stages on CPU", sum(run.levels[2:]), "seconds"),
             ),
             gain,

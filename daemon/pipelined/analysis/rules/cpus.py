@@ -47,7 +47,7 @@ def cpu_contention(case: Case) -> Iterator[Finding]:
         "only with runs that had as much CPU.",
         (index,),
         (
-            Evidence("longest wait in the run queue", waited * case.wall, "seconds"),
+            Evidence("longest wait for a free CPU", waited * case.wall, "seconds"),
             Evidence("CPUs used by others", around.others_cores, "count"),
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
@@ -79,7 +79,7 @@ def cpu_limit(case: Case) -> Iterator[Finding]:
         (index,),
         (
             Evidence("held back by the limit", throttled, "seconds"),
-            Evidence("longest wait in the run queue", waited * case.wall, "seconds"),
+            Evidence("longest wait for a free CPU", waited * case.wall, "seconds"),
             Evidence("CPUs used", run.cores_used, "count"),
         ),
         gain,
@@ -107,7 +107,7 @@ def more_stages_than_cores(case: Case) -> Iterator[Finding]:
         "or more CPUs.",
         (),
         (
-            Evidence("in the run queue", queued, "seconds"),
+            Evidence("waiting for a free CPU", queued, "seconds"),
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
         ),

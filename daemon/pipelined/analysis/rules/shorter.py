@@ -61,7 +61,7 @@ def join_stages(case: Case) -> Iterator[Finding]:
             chain,
             (
                 Evidence("on CPU", sum(seconds), "seconds"),
-                Evidence("in the run queue", queued, "seconds"),
+                Evidence("waiting for a free CPU", queued, "seconds"),
                 Evidence("CPUs", case.host.cores, "count"),
             ),
             gain,
