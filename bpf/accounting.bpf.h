@@ -32,17 +32,22 @@ static __always_inline u64 state_counts(u32 state)
 	return state == STATE_CPU ? WORD_CPU : state == STATE_DISK ? WORD_DISK : 0;
 }
 
-/* What a stage with these counts adds to its enclosing stage: a stage that has a
- * thread on CPU is on CPU, else it waits for disk if any thread does. */
+/*
+ * What a stage with these counts adds to its enclosing stage: a stage that has a thread on CPU is on CPU, else it waits
+ * for disk if any thread does. Without branches, as pipeline_counts: the verifier would go each combination of ways.
+ */
 static __always_inline u64 stage_counts(u64 word)
 {
-	return word & WORD_CPU_MASK ? WORD_CPU : word & WORD_DISK_MASK ? WORD_DISK : 0;
+	u64 on_cpu = ((word & WORD_CPU_MASK) + WORD_CPU_MASK) >> 16;
+	u64 on_disk = ((word >> 16 & WORD_CPU_MASK) + WORD_CPU_MASK) >> 16;
+
+	return on_cpu * WORD_CPU + (on_disk & ~on_cpu) * WORD_DISK;
 }
 
-/* The same in the units of a pipeline's word. */
+/* The same, 0, WORD_CPU or WORD_DISK, in the units of a pipeline's word. */
 static __always_inline u64 pipeline_counts(u64 counts)
 {
-	return counts == WORD_CPU ? PIPELINE_CPU : counts == WORD_DISK ? PIPELINE_DISK : 0;
+	return counts % WORD_DISK * PIPELINE_CPU + counts / WORD_DISK * PIPELINE_DISK;
 }
 
 /* Moves `ns` of the time in this cell, or what there is, to the cell of the next level. */
@@ -207,13 +212,18 @@ static __always_inline void credit_stage(struct stage *stage, u64 state, u64 ela
 }
 
 /* The same of a stage that has retired: only the time before its end, of what ended now. */
-static __always_inline void credit_retired(struct stage *stage, u64 state, u64 elapsed, u64 queued,
-					   u64 now)
+GLOBAL(int, credit_retired)(u32 index, u64 state, u64 elapsed, u64 queued, u64 now)
 {
-	u64 over = cut_off(now, stage->end_ns);
+	struct stage *stage = stage_at(index);
+	u64 over;
 
+	OPAQUE(state);
+	if (!stage || state >= STATES)
+		return 0;
+	over = cut_off(now, stage->end_ns);
 	credit_stage(stage, state, cut_off(elapsed, cut_off(over, queued)),
 		     cut_off(queued, over));
+	return 0;
 }
 
 /* The same for stage `index` and those around it. */
@@ -226,7 +236,7 @@ GLOBAL(int, credit_stages)(u32 index, u64 state, u64 elapsed, u64 queued, u64 no
 		return 0;
 	for_each_enclosing_stage(stage, index)
 		if (stage->word & WORD_RETIRED)
-			credit_retired(stage, state, elapsed, queued, now);
+			credit_retired(index, state, elapsed, queued, now);
 		else
 			credit_stage(stage, state, elapsed, queued);
 	return 0;

@@ -12,6 +12,7 @@
 #include "topology.bpf.h"
 
 #define SLASH_FD_SLASH 0x2f64662f	/* "/fd/", little endian */
+#define NAMED_STEP 64			/* places that are searched by one call */
 #define MAX_NAMED 8			/* descriptors of one command line that are looked at */
 
 static __always_inline int read_arguments(u64 p, struct scratch *scratch)
@@ -26,21 +27,31 @@ static __always_inline int read_arguments(u64 p, struct scratch *scratch)
 				    (void *)start);
 }
 
-/* Where "/fd/" next stands in the arguments, at or after `from`; -1 if nowhere. */
-GLOBAL(int, next_named)(u32 scratch, u32 from)
+/* Where "/fd/" next stands in NAMED_STEP places of the arguments from `from` on; -1 if nowhere. */
+GLOBAL(int, named_among)(u32 scratch, u64 from)
 {
 	struct scratch *page = scratch_at(scratch);
 	char *text;
 
-	if (!page)
-		return -1;
-	from &= ARGUMENTS_LEN - 1;
-	text = page->arguments + from;
+	OPAQUE(from);
 	/* zeros follow the arguments: reading on beyond them needs no check */
-	for (u32 i = 0; i < ARGUMENTS_LEN; i++)
+	if (!page || from > 2 * ARGUMENTS_LEN - NAMED_STEP)
+		return -1;
+	text = page->arguments + from;
+	for (u32 i = 0; i < NAMED_STEP; i++)
 		if (*(u32 *)(text + i) == SLASH_FD_SLASH)
 			return from + i;
 	return -1;
+}
+
+/* The same in all of them. In steps: the verifier goes through each turn of a loop. */
+GLOBAL(int, next_named)(u32 scratch, u32 from)
+{
+	int at = -1;
+
+	for (u32 i = 0; i < ARGUMENTS_LEN && at < 0; i += NAMED_STEP)
+		at = named_among(scratch, from + i);
+	return at;
 }
 
 /* The descriptor N of the "/fd/N" at this place of the arguments, or -1. */

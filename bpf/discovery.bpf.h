@@ -149,40 +149,55 @@ static __always_inline void discover_end(struct task_state *task, struct fifo *f
 	register_end(index, fifo, discovery->now);
 }
 
-/* Looks at a process's stdin and stdout. */
+/* Looks at a process's stdin or stdout. */
+static __always_inline void discover_standard(struct task_struct *p, struct task_state *task, u32 fd,
+					      struct discovery *discovery)
+{
+	struct fifo fifo = {};
+	u32 known;
+
+	if (!fifo_at(discovery->address, fd, &fifo) || fifo.both)
+		return;
+	fifo.standard = 1;
+	known = known_end(discovery->stage, &fifo.key, fifo.side);
+	if (!known) {
+		discovery->reading = reads_asleep(p);
+		FORGET(discovery->reading, discovery->now);
+		discover_end(task, &fifo, discovery, climb_to_root(p, &fifo, discovery));
+	} else if (end_stage(known) != discovery->stage && is_root(discovery->stage, p->tgid)) {
+		borrow_end(discovery->stage, &fifo);
+	}
+}
+
+/* Looks at both. */
 static __always_inline void discover_stdio(struct task_struct *p, struct task_state *task,
 					   struct discovery *discovery)
 {
 	for (u32 fd = 0; fd < 2; fd++) {
-		struct fifo fifo = {};
-		u32 known;
-
-		if (!fifo_at(discovery->address, fd, &fifo) || fifo.both)
-			continue;
-		fifo.standard = 1;
-		known = known_end(discovery->stage, &fifo.key, fifo.side);
-		if (!known) {
-			discovery->reading = reads_asleep(p);
-			discover_end(task, &fifo, discovery, climb_to_root(p, &fifo, discovery));
-		} else if (end_stage(known) != discovery->stage && is_root(discovery->stage, p->tgid)) {
-			borrow_end(discovery->stage, &fifo);
-		}
+		FORGET(discovery->root, discovery->now);
+		FORGET(discovery->stage, discovery->now);
+		FORGET(discovery->held, discovery->now);
+		discover_standard(p, task, fd, discovery);
 	}
 }
 
-/* The same for the current task: verified once, though called twice. */
-GLOBAL(int, discover_own_stdio)(struct task_state *task, struct discovery *discovery)
+/* The current task looks at its own. */
+GLOBAL(int, discover_own)(struct task_state *task, u32 fd, struct discovery *discovery)
 {
-	if (!task || !discovery)
-		return 0;
-	discover_stdio(bpf_get_current_task_btf(), task, discovery);
+	if (task && discovery)
+		discover_standard(bpf_get_current_task_btf(), task, fd, discovery);
 	return 0;
+}
+
+static __always_inline void discover_own_stdio(struct task_state *task, struct discovery *discovery)
+{
+	discover_own(task, 0, discovery);
+	discover_own(task, 1, discovery);
 }
 
 /* The current task looks at its own stdin and stdout and enters the stage it finds. */
 GLOBAL(int, discover_self)(struct task_state *task, u32 ask, u64 now)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
 	struct discovery discovery = {
 		.address = bpf_get_current_task(),
 		.now = now,
@@ -199,7 +214,7 @@ GLOBAL(int, discover_self)(struct task_state *task, u32 ask, u64 now)
 		credit_usage(discovery.address, task);
 	discover_own_stdio(task, &discovery);
 	/* an edge may have moved the process out of its parent's stage */
-	if (discover_parents(p, task, &discovery))
+	if (discover_parents(task, &discovery))
 		discover_own_stdio(task, &discovery);
 	enter_stage(task, discovery.stage, now);
 	release(task);

@@ -26,6 +26,7 @@ struct variable {
 MAP_ARRAY(variables, struct variable, MAX_VARIABLES);	/* of the configuration, the one that wins first */
 
 #define MAX_STRINGS 256	/* of an environment; a long one counts for each STRING_LEN bytes */
+#define STRINGS_STEP 16	/* of them, that are read by one call */
 
 static __always_inline struct variable *variable_at(u32 at)
 {
@@ -92,6 +93,15 @@ GLOBAL(int, read_string)(struct job *job, u32 scratch)
 	return page->best != 0;
 }
 
+/* The next STRINGS_STEP of them. In steps: the verifier goes through each turn of a loop. */
+GLOBAL(int, read_strings)(struct job *job, u32 scratch)
+{
+	for (int i = 0; i < STRINGS_STEP; i++)
+		if (!read_string(job, scratch))
+			return 0;
+	return 1;
+}
+
 /* The current process's job by its environment, if that sets a named variable; of several the first one named. */
 GLOBAL(int, read_variables)(u64 p, struct job *job, u32 scratch)
 {
@@ -103,8 +113,8 @@ GLOBAL(int, read_variables)(u64 p, struct job *job, u32 scratch)
 	page->end = BPF_CORE_READ(TASK(p), mm, env_end);
 	page->best = MAX_VARIABLES;
 	page->is_rest = 0;
-	for (int i = 0; i < MAX_STRINGS; i++)
-		if (!read_string(job, scratch))
+	for (int i = 0; i < MAX_STRINGS / STRINGS_STEP; i++)
+		if (!read_strings(job, scratch))
 			break;
 	return page->best < MAX_VARIABLES;
 }

@@ -252,6 +252,7 @@ static __always_inline void expect_late_state(struct task_struct *child)
 static __always_inline void task_forks(struct task_struct *parent, struct task_struct *child)
 {
 	struct task_state *task = state_of(parent), *born;
+	struct task_struct *leader = parent->group_leader;
 	int is_process = child->tgid != parent->tgid;
 	u64 now;
 
@@ -261,7 +262,7 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 	if (task) {
 		settle_stage(task, now);
 		/* a subshell about to have children: they inherit the stage that it belongs to */
-		if (parent->group_leader->flags & PF_FORKNOEXEC)
+		if (leader->flags & PF_FORKNOEXEC)
 			discover_self(task, ASK_READER, now);
 	}
 	if (is_process && stage_of(task))
@@ -275,8 +276,8 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		born->born_ns = now;
 		note_fed_pipes(bpf_get_current_task(), born);
 		born->parent_pid = parent->tgid;
-		born->parent_start_ns = parent->group_leader->start_time;
-		inherit_starter(born, parent->group_leader, task);
+		born->parent_start_ns = leader->start_time;
+		inherit_starter(born, leader, task);
 		if (task)
 			follow_again(parent, task);
 	} else if (task) {
@@ -317,7 +318,7 @@ static __always_inline void process_exits(struct task_struct *p)
 	if (is_gone(task))
 		return;
 	if (task->stage)
-		discover_feeding_parent(p, task, now);
+		discover_feeding_parent(task, now);
 	if (is_root(task->stage, p->tgid))
 		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
 			try_end_again(task->stage, slot, now);

@@ -18,6 +18,12 @@
 /* Keeps clang from indexing with a copy that the verifier has not seen compared with a bound. */
 #define OPAQUE(index) asm volatile("" : "+r"(index))
 
+/*
+ * Makes the verifier forget what `value` is: it adds and takes off `unknown`, a number that the verifier knows nothing
+ * of. It then goes through what follows once, not for each value that the paths to here lead to.
+ */
+#define FORGET(value, unknown) asm volatile("%0 += %1; %0 -= %1" : "+r"(value) : "r"((u64)(unknown)))
+
 #define MAX_DEPTH 6	/* stages around a task that are credited; those further out are not */
 
 /* A global function cannot take a typed task. It gets the address and reads by guarded copies. */

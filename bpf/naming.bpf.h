@@ -80,6 +80,16 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 		__builtin_memcpy(stage->comm, task->script.name, COMM_LEN);
 }
 
+/* The same, verified once: its callers walk over stages. */
+GLOBAL(int, rename_one)(u32 index, u64 p, const struct task_state *task)
+{
+	struct stage *stage = stage_at(index);
+
+	if (stage)
+		name_stage(stage, p, task);
+	return 0;
+}
+
 /*
  * Some programs start themselves again under another name (busybox, by /proc/self/exe or after
  * a mere fork) and set that name when their stage exists already.
@@ -114,11 +124,11 @@ GLOBAL(int, rename_stage)(struct task_state *task, u32 index, u64 now)
 		if (stage->pid == tgid)
 			stage->exec_ns = now;
 		if (stage->name_pid == tgid) {
-			name_stage(stage, p, task);
+			rename_one(index, p, task);
 		} else if (stage->flags & STAGE_WRAPPER &&
 			   (stage->name_pid == parent || stage->name_pid == above)) {
 			stage->name_pid = tgid;
-			name_stage(stage, p, task);
+			rename_one(index, p, task);
 		}
 	}
 	return 0;

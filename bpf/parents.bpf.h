@@ -198,41 +198,45 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 	return side == SIDE_READ && !(flags & COMMAND_INTERPRETER) ? STAGE_LAST_PART : 0;
 }
 
-/* Looks for the other end of a pipe at the process's parent, and registers it there. */
-static __always_inline void discover_parent(struct task_struct *p, struct task_state *task,
-					    struct fifo *fifo, const struct discovery *discovery)
+/* Looks for the other end of a pipe of the current process at its parent, and registers it there. */
+GLOBAL(int, discover_parent)(struct task_state *task, struct fifo *fifo, const struct discovery *discovery)
 {
-	struct task_struct *parent = p->real_parent->group_leader;
-	u64 address = discovery->address;
+	struct task_struct *thread = bpf_get_current_task_btf()->real_parent;
+	struct task_struct *parent = thread->group_leader;
 	struct task_state *above;
 	u32 reading, found;
+	u64 address;
 	int flags;
 
+	if (!task || !fifo || !discovery)
+		return 0;
+	address = discovery->address;
 	/* it has its new name, but not the rest: on_exec comes later */
 	if (BPF_CORE_READ_BITFIELD(parent, in_execve))
-		return;
+		return 0;
 	above = state_of(parent);
 	address = (u64)BPF_CORE_READ(TASK(address), real_parent);
 	/* the thread that forked the process may have been faster than the event of its exec */
-	reading = reads_asleep(p->real_parent);
+	reading = reads_asleep(thread);
 	if (!reads_pipe(address, reading, &fifo->key)) {
 		address = (u64)BPF_CORE_READ(TASK(address), group_leader);
 		reading = reads_asleep(parent);
 	}
 	flags = ask_parent(task, fifo, discovery, above, reading);
 	if (flags == NO_STAGE)
-		return;
+		return 0;
 	if (address != (u64)BPF_CORE_READ(TASK(address), group_leader))
-		above = state_of(p->real_parent);
+		above = state_of(thread);
 	if (!above)
-		return;
+		return 0;
 	found = stage_of_other(address, above, STATE_OTHER, discovery->flags | flags, discovery->now);
 	if (!found)
-		return;
+		return 0;
 	fifo->side = other_side(fifo->side);
 	fifo->standard = 0;
 	register_end(found, fifo, discovery->now);
 	stage_put(found, discovery->now);
+	return 0;
 }
 
 /* The parent is the endpoint of a pipe that has none yet. */
@@ -275,19 +279,19 @@ GLOBAL(int, converses)(u64 p, u32 index)
 }
 
 /* For each end of its own at which no other stage was seen: is it the parent's? Returns whether any was. */
-LOCAL(int, discover_parents)(struct task_struct *p, struct task_state *task,
-			     struct discovery *discovery)
+static __always_inline int discover_parents(struct task_state *task, const struct discovery *discovery)
 {
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	int asked = 0;
 
-	if (is_root(discovery->stage, p->tgid) && converses(discovery->address, discovery->stage))
+	if (is_root(discovery->stage, tgid) && converses(discovery->address, discovery->stage))
 		return 0;
 	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
 
-		if (is_root(discovery->stage, p->tgid) && fifo_at(discovery->address, fd, &fifo) &&
+		if (is_root(discovery->stage, tgid) && fifo_at(discovery->address, fd, &fifo) &&
 		    !fifo.both && !fifo.named && !has_partner(&fifo, 0)) {
-			discover_parent(p, task, &fifo, discovery);
+			discover_parent(task, &fifo, discovery);
 			asked = 1;
 		}
 	}
@@ -295,19 +299,23 @@ LOCAL(int, discover_parents)(struct task_struct *p, struct task_state *task,
 }
 
 /* The current process exits and has closed its stdin. If that was a pipe, it has used it. */
-LOCAL(int, discover_feeding_parent)(struct task_struct *p, struct task_state *task, u64 now)
+GLOBAL(int, discover_feeding_parent)(struct task_state *task, u64 now)
 {
 	struct discovery discovery = {
 		.address = bpf_get_current_task(),
 		.now = now,
-		.stage = task->stage,
 		.ask = ASK_EAGERLY,
 	};
-	struct stage *stage = stage_at(task->stage);
 	struct fifo fifo = {};
 	struct pipe_end *end;
+	struct stage *stage;
 
-	if (!stage || !is_root(task->stage, p->tgid) || stage->flags & STAGE_CONVERSES)
+	if (!task)
+		return 0;
+	discovery.stage = task->stage;
+	stage = stage_at(task->stage);
+	if (!stage || !is_root(task->stage, bpf_get_current_pid_tgid() >> 32) ||
+	    stage->flags & STAGE_CONVERSES)
 		return 0;
 	end = &stage->ends[0];	/* stdin is looked at first */
 	if (end->side_and_flags != (END_STANDARD | (SIDE_READ + 1)) || fifo_at(discovery.address, 0, &fifo))
@@ -316,7 +324,7 @@ LOCAL(int, discover_feeding_parent)(struct task_struct *p, struct task_state *ta
 	fifo.side = SIDE_READ;
 	fifo.pipe = NULL;
 	if (!has_partner(&fifo, 0))
-		discover_parent(p, task, &fifo, &discovery);
+		discover_parent(task, &fifo, &discovery);
 	return 0;
 }
 

@@ -234,6 +234,14 @@ static __always_inline void take_up_pending(struct task_state *task, u64 now)
 
 #define CLAIM_TRIES 64	/* take as long as it takes to make a stage, a few us */
 
+/* Passes some time. Few turns: the verifier goes through each. */
+GLOBAL(int, wait_a_moment)(void)
+{
+	for (int i = 0; i < 4; i++)
+		bpf_ktime_get_ns();
+	return 0;
+}
+
 /*
  * A process may be found to be a stage by itself and by a child on another CPU at the same
  * time. Only one of them makes the stage; it claims the task and releases it afterwards.
@@ -246,9 +254,7 @@ GLOBAL(int, claim)(struct task_state *task)
 	for (int i = 0; i < CLAIM_TRIES; i++) {
 		if (__sync_val_compare_and_swap(&task->claimed, 0, 1) == 0)
 			return 1;
-		/* passes time; few turns, because the verifier goes through every try */
-		for (int pause = 0; pause < 4; pause++)
-			bpf_ktime_get_ns();
+		wait_a_moment();
 	}
 	return 0;
 }

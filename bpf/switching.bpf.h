@@ -304,6 +304,9 @@ static __always_inline void switched(bool preempt, struct task_struct *prev,
 			leave_cpu(prev, task, preempt, &deferred, &now);
 		}
 	}
+	FORGET(deferred.counts, next->pid);
+	FORGET(deferred.pipeline, next->pid);
+	FORGET(now, next->pid);
 	if (is_noted(next->pid)) {
 		task = state_of(next);
 		if (!task)

@@ -93,6 +93,13 @@ def test_every_call_that_waits_is_known(table: str) -> None:
                     assert known.get(there[variant]) == kind, f"{variant}: {there[variant]}"
 
 
+@pytest.mark.parametrize("table", ["x86-64", "arm64"])
+def test_the_calls_told_at_once_are_read_and_write(table: str) -> None:
+    part, _, header = TABLES[table]
+    named = {name: int(number) for name, number in re.findall(r"#define NR_(\w+) (\d+)", part)}
+    assert named == {name: numbers(header)[name.lower()] for name in ("READ", "WRITE")}
+
+
 @pytest.mark.parametrize("architecture", ["x86", "arm64"])
 def test_the_object_builds(architecture: str, tmp_path: Path) -> None:
     machine = subprocess.check_output(["uname", "-m"], text=True).strip()
