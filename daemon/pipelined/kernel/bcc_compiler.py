@@ -33,7 +33,11 @@ _BPF_PSEUDO_CALL = 1
 _BPF_PSEUDO_MAP_FD = 1
 _CALL = 0x85
 _LOAD_64 = 0x18
+_BTF_KIND_INT = 1
+_BTF_KIND_STRUCT = 4
+_BTF_KIND_TYPEDEF = 8
 _BTF_KIND_FUNC = 12
+_BTF_KINDS_ENUM = (6, 19)
 _BTF_FUNC_GLOBAL = 1
 _MAP_INFO_BTF_ID = 64  # offset in struct bpf_map_info
 _PROG_TYPE = {"kprobe": 2, "tracepoint": 5}
@@ -45,6 +49,9 @@ _INSTRUCTION = struct.Struct("=BBhi")
 _CALL_MARK = 0x1000_0000
 _MAP_MARK = 0x2000_0000
 _MARK_MASK = 0x0FFF_FFFF
+
+#: What the structures that bcc's own header names are called.
+_OF_BCC = ("bpf_", "btf_", "__sk_buff", "xdp_md")
 
 #: BPF_LOG_STATS of include/linux/bpf_verifier.h: what is wrong, not each instruction on the way.
 _LOG_LEVEL = 4
@@ -144,10 +151,36 @@ class _Source:
             ),
         }
         """Of its types and constants: some kernel may have others of these names."""
+        self.structures = set(
+            re.findall(
+                r"^struct (\w+?)(?:___\w+)? \{", (directory / "kernel.bpf.h").read_text(), re.M
+            )
+        )
+        """Of the kernel, that it uses."""
 
 
-def _write_types(lib: ctypes.CDLL, path: Path) -> None:
-    """The running kernel's types as C, as bpftool btf dump … format c has them."""
+def _is_used(lib: ctypes.CDLL, btf: int, index: int, structures: Collection[str]) -> bool:
+    """Whether our source or bcc's header may use this type: constants, numbers, some structures.
+
+    What these are made of comes along. To read all of the kernel's takes clang longer.
+    """
+    words = lib.btf__type_by_id(btf, index)  # struct btf_type: name_off, info
+    kind = words[1] >> 24 & 0x1F
+    if kind == _BTF_KIND_STRUCT:
+        name = lib.btf__name_by_offset(btf, words[0]).decode()
+        return name in structures or name.startswith(_OF_BCC)
+    if kind == _BTF_KIND_TYPEDEF:
+        index = lib.btf__resolve_type(btf, index)
+        kind = lib.btf__type_by_id(btf, index)[1] >> 24 & 0x1F if index > 0 else 0  # 0: void
+        return kind in (_BTF_KIND_INT, *_BTF_KINDS_ENUM)
+    return kind in _BTF_KINDS_ENUM
+
+
+def _write_types(lib: ctypes.CDLL, structures: Collection[str], path: Path) -> None:
+    """The running kernel's types as C, as bpftool btf dump … format c has them.
+
+    Of the structures, those that are named, and what they are made of.
+    """
     pointer = ctypes.c_void_p
     libc = ctypes.CDLL(None)
     libc.fopen.restype = pointer
@@ -155,6 +188,11 @@ def _write_types(lib: ctypes.CDLL, path: Path) -> None:
     libc.fclose.argtypes = [pointer]
     lib.btf__load_vmlinux_btf.restype = pointer
     lib.btf__type_cnt.argtypes = [pointer]
+    lib.btf__type_by_id.restype = ctypes.POINTER(ctypes.c_uint32)
+    lib.btf__type_by_id.argtypes = [pointer, ctypes.c_uint]
+    lib.btf__name_by_offset.restype = ctypes.c_char_p
+    lib.btf__name_by_offset.argtypes = [pointer, ctypes.c_uint]
+    lib.btf__resolve_type.argtypes = [pointer, ctypes.c_uint]
     lib.btf_dump__new.restype = pointer
     lib.btf_dump__new.argtypes = [pointer, pointer, pointer, pointer]
     lib.btf_dump__dump_type.argtypes = [pointer, ctypes.c_uint]
@@ -165,6 +203,8 @@ def _write_types(lib: ctypes.CDLL, path: Path) -> None:
     # its printer has the parameters of vfprintf
     dump = lib.btf_dump__new(btf, ctypes.cast(libc.vfprintf, pointer), file, None)
     for index in range(1, lib.btf__type_cnt(btf)):
+        if not _is_used(lib, btf, index, structures):
+            continue
         if lib.btf_dump__dump_type(dump, index) < 0:
             raise _RefusedError("the kernel's BTF cannot be written as C", ctypes.get_errno())
     libc.fclose(file)
@@ -192,7 +232,7 @@ def _compile(
     with tempfile.TemporaryDirectory(prefix="pipelined-") as name:
         directory = Path(name)
         types = directory / "types.h"
-        _write_types(lib, types)
+        _write_types(lib, source.structures, types)
         declared = types.read_text()
         helpers = [
             f"#define BPF_FUNC_{helper} {n}"
@@ -250,7 +290,6 @@ class _Loader:
         for name, result, arguments in (
             ("btf__load_from_kernel_by_id", pointer, [number]),
             ("btf__find_by_name_kind", ctypes.c_int, [pointer, text, number]),
-            ("btf__type_by_id", pointer, [pointer, number]),
             ("btf__raw_data", pointer, [pointer, pointer]),
             ("bpf_btf_load", ctypes.c_int, [pointer, ctypes.c_size_t, pointer]),
             ("libbpf_find_vmlinux_btf_id", ctypes.c_int, [text, ctypes.c_int]),
@@ -285,7 +324,7 @@ class _Loader:
         }
         for name, index in self._types.items():
             # struct btf_type: name_off, info; linkage is in the low half of info
-            words = ctypes.cast(lib.btf__type_by_id(btf, index), ctypes.POINTER(ctypes.c_uint32))
+            words = lib.btf__type_by_id(btf, index)
             linkage = 0 if name in self._source.local else _BTF_FUNC_GLOBAL
             words[1] = words[1] & 0xFFFF_0000 | linkage
         data = lib.btf__raw_data(btf, ctypes.byref(size))
