@@ -47,6 +47,7 @@ __all__ = [
     "decode_readahead",
     "decode_stage",
     "is_conversation",
+    "joined",
     "text",
 ]
 
@@ -316,27 +317,34 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     return stage
 
 
-def is_conversation(stages: Sequence[StageRecord]) -> bool:
-    """Whether stages talk to each other, or one to its parent, and pass nothing on.
-
-    That is so if between any two stages that a pipe joins another one leads back. A chain of three
-    or more that leads back to its first stage is a pipeline.
-    """
-    if len(stages) == 1:
-        return stages[0].converses
-    sides: dict[bytes, dict[str, set[int]]] = {}
+def joined(stages: Sequence[StageRecord]) -> set[tuple[int, int]]:
+    """Which of these stages a pipe joins, (writer, reader) by index, by the ends they remember."""
+    writers: dict[bytes, list[int]] = {}
+    readers: dict[bytes, list[int]] = {}
     for stage in stages:
         for end in stage.ends:
             if end.joined:
-                ends = sides.setdefault(end.key, {"write": set(), "read": set()})
-                ends[end.side].add(stage.index)
-    ways = {
+                ends = writers if end.side == "write" else readers
+                ends.setdefault(end.key, []).append(stage.index)
+    return {
         (writer, reader)
-        for ends in sides.values()
-        for writer in ends["write"]
-        for reader in ends["read"] - {writer}
+        for key, found in writers.items()
+        for writer in found
+        for reader in readers.get(key, ())
+        if reader != writer
     }
-    return bool(ways) and all((reader, writer) in ways for writer, reader in ways)
+
+
+def is_conversation(stages: Sequence[StageRecord]) -> bool:
+    """Whether stages talk to each other, or one to its parent, and pass nothing on.
+
+    That is so if between any two stages that a pipe joins (`joined`) another one leads back. A
+    chain of three or more that leads back to its first stage is a pipeline.
+    """
+    if len(stages) == 1:
+        return stages[0].converses
+    edges = joined(stages)
+    return bool(edges) and all((reader, writer) in edges for writer, reader in edges)
 
 
 def decode_pipeline(stage: bytes) -> PipelineRecord:

@@ -345,7 +345,7 @@ class Sweep:
                 [members[slot] for slot in pipe.stages[side] if slot in members]
                 for side in (layout.SIDE_READ, layout.SIDE_WRITE)
             )
-            edges += [(writer, reader) for writer in writers for reader in readers]
+            edges += [(a, b) for a in writers for b in readers if a != b]
         return tuple(edges)
 
     def _endpoint(self, end: EndRecord, inside: Collection[int]) -> tuple[int, Endpoint] | None:

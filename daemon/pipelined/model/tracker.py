@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -28,6 +28,7 @@ from pipelined.kernel.records import (
     StageRecord,
     decode_functions,
     decode_readahead,
+    joined,
 )
 from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.enclosing import Enclosing, around
@@ -741,21 +742,7 @@ def _shape(
 ) -> tuple[tuple[StageRecord, ...], tuple[tuple[int, int], ...], Order]:
     """The group's stages by start, their edges as in `_Sighting`, and how they are arranged."""
     records = tuple(sorted(group.stages, key=lambda stage: (stage.root_start_ns, stage.index)))
-    edges = _edges(records, group.slot_edges)
-    return records, edges, _arrange(tuple([stage.command for stage in records]), edges)
-
-
-def _edges(
-    stages: Sequence[StageRecord], slot_edges: Iterable[tuple[int, int]]
-) -> tuple[tuple[int, int], ...]:
-    writers: dict[bytes, list[int]] = {}
-    readers: dict[bytes, list[int]] = {}
-    for i, stage in enumerate(stages):
-        for end in stage.ends:
-            if end.joined:
-                (writers if end.side == "write" else readers).setdefault(end.key, []).append(i)
-    edges = {(a, b) for key in writers for a in writers[key] for b in readers.get(key, ())}
-    if slot_edges:
-        place = {stage.index: i for i, stage in enumerate(stages)}
-        edges.update((place[a], place[b]) for a, b in slot_edges)
-    return tuple(sorted((a, b) for a, b in edges if a != b))
+    place = {stage.index: i for i, stage in enumerate(records)}
+    edges = {(place[a], place[b]) for a, b in (*joined(records), *group.slot_edges)}
+    ordered = tuple(sorted(edges))
+    return records, ordered, _arrange(tuple([stage.command for stage in records]), ordered)
