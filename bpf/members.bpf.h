@@ -53,9 +53,10 @@ static __always_inline int retire(u32 index, u64 now)
 
 	if (!stage || stage->word & (WORD_RETIRED | WORD_ENDED))
 		return 0;
-	stage->end_ns = now;	/* before the flag: who sees that asks for the time */
+	/* before the flag: who sees that asks for the time; `now` is another task's, which may have begun before */
+	stage->end_ns = now > stage->start_ns ? now : stage->start_ns;
 	word = __sync_fetch_and_or(&stage->word, WORD_RETIRED);
-	if (word & WORD_RETIRED)
+	if (word & (WORD_RETIRED | WORD_ENDED))
 		return 0;
 	pipeline_add(index, -pipeline_counts(stage_counts(word)), now);
 	count_ended();
@@ -120,10 +121,11 @@ static __always_inline void become_driver(u32 index, u64 now)
 {
 	struct stage *stage = stage_at(index);
 
-	if (!stage || stage->flags & STAGE_DRIVER || !add_driver(index, index))
+	if (!stage || stage->word & WORD_DRIVER || !add_driver(index, index))
 		return;
-	stage->flags |= STAGE_DRIVER;
-	members_add(index, -1, now);
+	/* its child may find the same at this moment, on another CPU */
+	if (!(__sync_fetch_and_or(&stage->word, WORD_DRIVER) & (WORD_DRIVER | WORD_ENDED)))
+		members_add(index, -1, now);
 }
 
 /* Another edge joins the stage: if it was a driver, it no longer is. */
@@ -131,10 +133,9 @@ static __always_inline void become_member(u32 index, u64 now)
 {
 	struct stage *stage = stage_at(index);
 
-	if (!stage || !(stage->flags & STAGE_DRIVER))
-		return;
-	stage->flags &= ~STAGE_DRIVER;
-	members_add(index, 1, now);
+	if (stage && stage->word & WORD_DRIVER &&
+	    __sync_fetch_and_and(&stage->word, ~WORD_DRIVER) & WORD_DRIVER)
+		members_add(index, 1, now);
 }
 
 #endif

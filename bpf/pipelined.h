@@ -55,7 +55,6 @@ enum stage_flag {
 	STAGE_WRAPPER = 4,	/* name_pid is still a wrapper */
 	STAGE_FROM_NOW = 8,	/* when made: the root's life so far does not count */
 	STAGE_ALONE = 16,	/* made for its name: no pipe was found */
-	STAGE_DRIVER = 32,	/* in its pipeline only because it reads from its own child */
 	STAGE_LAST_PART = 64,	/* a shell that runs the last part of a pipeline itself */
 	STAGE_CONVERSES = 128,	/* its parent is at the other end of both its stdin and its stdout */
 	STAGE_SHELL = 256,
@@ -93,6 +92,7 @@ enum stage_flag {
  *   bits  0-15  threads on CPU, and inner stages that are on CPU
  *   bits 16-31  threads waiting for disk, and inner stages that do
  *   bits 32-49  enclosing stage, 0 = none
+ *   bit  60     a driver: in its pipeline only because it reads from its own child
  *   bit  61     a shell that runs the last part of a pipeline, as STAGE_LAST_PART
  *   bit  62     the stage has retired: its threads no longer count for it, and are about to leave it
  *   bit  63     the stage has ended and no longer holds the enclosing one
@@ -102,6 +102,7 @@ enum stage_flag {
 #define WORD_DISK (1ULL << 16)
 #define WORD_DISK_MASK (0xffffULL << 16)
 #define WORD_OUTER_SHIFT 32
+#define WORD_DRIVER (1ULL << 60)
 #define WORD_LAST_PART (1ULL << 61)
 #define WORD_RETIRED (1ULL << 62)
 #define WORD_ENDED (1ULL << 63)

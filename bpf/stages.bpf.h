@@ -38,6 +38,7 @@ GLOBAL(int, stage_put)(u32 index, u64 now)
 	/* no walk outwards as elsewhere: `word` must be the one that this very step has changed */
 	for (int i = 0; i < MAX_DEPTH && index; i++) {
 		struct stage *stage = stage_at(index);
+		u64 word;
 
 		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
 			return 0;
@@ -45,11 +46,12 @@ GLOBAL(int, stage_put)(u32 index, u64 now)
 			pipeline_add(index, 0, now);
 			stage->end_ns = now;	/* after its time: a sweep that sees the one sees the other */
 			count_ended();
-			if (!(stage->flags & STAGE_DRIVER))
-				members_add(index, -1, now);
 		}
-		/* set_outer may be moving it: whichever comes first gives up the hold */
-		index = word_outer(__sync_fetch_and_or(&stage->word, WORD_ENDED));
+		/* it may be becoming a driver, retiring or being moved: whichever comes first gives up what it held */
+		word = __sync_fetch_and_or(&stage->word, WORD_ENDED);
+		if (!(word & (WORD_RETIRED | WORD_DRIVER)))
+			members_add(index, -1, now);
+		index = word_outer(word);
 	}
 	return 0;
 }

@@ -572,3 +572,24 @@ def test_a_here_document_at_the_start_of_a_pipeline_is_no_stage(watch: Watch) ->
 def test_every_driver_of_the_table_is_here() -> None:
     needed = sorted({driver.command[0] for driver in DRIVERS if driver.command[0] != "cron"})
     assert [program for program in needed if not shutil.which(program)] == []
+
+
+#: Its children exec on one CPU while it begins to read from them on another.
+READS_MANY = """
+for _ in range(300):
+    with Popen("sleep 0.001; echo a", shell=True, stdout=PIPE) as lines:
+        assert lines.stdout.read() == b"a\\n"
+"""
+STARTS_READERS = f"""
+readers = [Popen(["{PYTHON}", "reader"]) for _ in range(3)]
+assert [reader.wait() for reader in readers] == [0, 0, 0]
+"""
+
+
+@pytest.mark.real_time
+def test_a_driver_and_a_child_that_find_each_other_at_once_make_one_run(watch: Watch) -> None:
+    reader = {"reader": f"{PYTHON_HEAD}{READS_MANY}"}
+    observed = drive(watch, (PYTHON, "driver"), f"{PYTHON_HEAD}{STARTS_READERS}\nidle()\n", reader)
+    assert {(run.pipeline, len(run.stages)) for run in observed.runs} == {("sh|python3", 2)}
+    # one that has written and ended before the driver came to read is not known to be read from
+    assert 800 < len(observed.runs) <= 900
