@@ -241,6 +241,15 @@ SUBSTITUTION = [
         pipeline("cat|uniq", nested=True),
     ),
     shape("input into a pipeline", "cat <(sort lines) | wc -l", "sort|cat|wc"),
+    # /fd/ begins 62 and 500 bytes behind the start: the search goes in steps of 64, and ends at 512
+    *(
+        shape(
+            f"input behind {count} other arguments",
+            f"cat {'lines ' * count}<(sort lines) | wc -l",
+            "sort|cat|wc",
+        )
+        for count in (9, 82)
+    ),
     shape(
         "input of a loop",
         "while read -r x; do y=$x; done < <(cat lines | sort)",
