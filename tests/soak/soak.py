@@ -50,7 +50,7 @@ COUNTED_WITHIN = 10.0
 #: after about a quarter of the soak.
 HISTORY_BYTES_PER_SECOND = 8000
 #: A soak may be so short (seconds): the history of a shorter one has no room for the jobs' runs.
-SHORTEST = 600.0
+SHORTEST = 720.0
 
 PROMETHEUS = """
 global: {{scrape_interval: {interval:g}s, scrape_timeout: {interval:g}s}}
