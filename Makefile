@@ -17,7 +17,7 @@ PACKAGES := ca-certificates clang gcc libbpf-dev libbpf1 libc6-dev linux-libc-de
 	python3 python3-venv
 TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash curl debian-archive-keyring e2fsprogs fish \
 	fonts-dejavu-core gawk git gzip jq lintian mawk mmdebstrap nodejs openssl perl-base procps python3-bpfcc ruby \
-	slowhttptest strace systemd time util-linux xfsprogs xz-utils zsh
+	slowhttptest sqlite3 strace systemd time util-linux xfsprogs xz-utils zsh
 ADVICE_PACKAGES := locales parallel pigz
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
@@ -76,7 +76,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm lint format demo bench soak advice experiments dashboards api wheel deb image test-image test-deploy test-service clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -84,12 +84,16 @@ help: ## Show this list
 run: program ## Start the daemon in the foreground (sudo make run ARGS='--web.listen-address :9905')
 	@exec $(BIN)/pipelined serve $(ARGS)
 
-check: setup lint ## Check style, types and layers, and run the tests that need no root, in a minute (ARGS='-k sort')
+check: setup lint ## Check style, types and layers, and run the tests that need no root (ARGS='-k sort')
 	$(BIN)/pytest -W error --numprocesses auto -m 'not slow' $(ARGS) tests/unit
 	$(give_back)
 
 test: test-setup lint ## Check style and types, then run all tests (sudo make test ARGS='-k shapes')
 	$(BIN)/pytest -W error $(ARGS) $(TESTS)
+	$(give_back)
+
+mutants: setup ## Change the code in one place at a time; fail if unit tests miss more than 10 % (ARGS='--sample 600')
+	PYTHONPATH=tests $(BIN)/python -m mutation.run $(ARGS)
 	$(give_back)
 
 lint: $(INSTALLED) ## Check style, types and layers
@@ -123,6 +127,10 @@ bench: test-setup ## Measure what observation costs, on and off in turn
 
 soak: test-setup ## Run a made-up month in 40 minutes; fail if anything grows (ARGS='--hours 8')
 	@tests/soak/run.sh $(ARGS)
+	$(give_back)
+
+faults: test-setup ## Kill the writer of a history 300 times under load, fill its disk, hold its log; fail if a file is damaged
+	PYTHONPATH=tests $(BIN)/python -m soak.history_faults $(ARGS)
 	$(give_back)
 
 advice: test-setup ## Follow the advice of every kind of finding and see what it gains (ARGS='--only barrier')
@@ -162,6 +170,10 @@ test-deploy: $(INSTALLED) ## Hold Kubernetes and compose files against published
 
 dashboards: $(INSTALLED) ## Write dashboards/*.json from dashboards/*.py
 	$(BIN)/python -m dashboards.generate
+	$(give_back)
+
+recordings: program ## Record the BPF maps of real pipelines anew, for the unit tests (needs root)
+	PYTHONPATH=tests $(BIN)/python -m unit.recorded.record
 	$(give_back)
 
 api: $(INSTALLED) ## Write the JSON Schema of all answers, and the tables of docs/API.md

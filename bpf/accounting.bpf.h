@@ -20,6 +20,7 @@
 
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
+_Static_assert(STATES <= 1 << (64 - CLOCK_STATE_SHIFT), "a clock has no bits for so many states");
 
 static __always_inline u64 clock_pack(u32 state, u64 now)
 {
@@ -44,7 +45,7 @@ static __always_inline u64 stage_counts(u64 word)
 	return on_cpu * WORD_CPU + (on_disk & ~on_cpu) * WORD_DISK;
 }
 
-/* The same, 0, WORD_CPU or WORD_DISK, in the units of a pipeline's word. */
+/* What stage_counts returns (0, WORD_CPU or WORD_DISK) in the units of a pipeline's word. */
 static __always_inline u64 pipeline_counts(u64 counts)
 {
 	return counts % WORD_DISK * PIPELINE_CPU + counts / WORD_DISK * PIPELINE_DISK;
@@ -211,7 +212,7 @@ static __always_inline void credit_stage(struct stage *stage, u64 state, u64 ela
 		__sync_fetch_and_add(&stage->time_ns[STATE_RUNQUEUE], queued);
 }
 
-/* The same of a stage that has retired: only the time before its end, of what ended now. */
+/* Credits time that ended now to a stage that has retired: only what lies before its end. */
 GLOBAL(int, credit_retired)(u32 index, u64 state, u64 elapsed, u64 queued, u64 now)
 {
 	struct stage *stage = stage_at(index);
@@ -226,7 +227,7 @@ GLOBAL(int, credit_retired)(u32 index, u64 state, u64 elapsed, u64 queued, u64 n
 	return 0;
 }
 
-/* The same for stage `index` and those around it. */
+/* Credits time in `state`, and on the run queue after it, to stage `index` and those around it. */
 GLOBAL(int, credit_stages)(u32 index, u64 state, u64 elapsed, u64 queued, u64 now)
 {
 	struct stage *stage;
@@ -243,7 +244,7 @@ GLOBAL(int, credit_stages)(u32 index, u64 state, u64 elapsed, u64 queued, u64 no
 }
 
 /* Credits sleep on a pipe to the end slept on. */
-static __always_inline void credit_end(u32 number, u64 elapsed)
+static __always_inline void credit_end(u64 number, u64 elapsed)
 {
 	struct pipe_end *end = end_at(number);
 
@@ -314,7 +315,7 @@ static __always_inline void transition(struct task_state *task, u32 state, struc
 	}
 }
 
-/* The same off the hot path, verified once. */
+/* Moves a thread to `state`, off the hot path: verified once. */
 GLOBAL(int, change_state)(struct task_state *task, u32 state, u64 now)
 {
 	if (task)

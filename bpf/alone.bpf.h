@@ -71,8 +71,7 @@ static __always_inline int is_alone(u64 p, u32 flags, const struct task_state *t
 /* Is the stage around a process the starter's own, or one that is around that? */
 static __always_inline int is_outside(const struct stage *stage, const struct task_state *task)
 {
-	return task->starter.pid && (stage->starter.pid != task->starter.pid ||
-				     stage->starter.start_ns != task->starter.start_ns);
+	return task->starter.pid && !same_process(&stage->starter, &task->starter);
 }
 
 /*
@@ -90,7 +89,7 @@ GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
 	command_of(p, &command);
 	if (!is_alone(p, command_flags(&command), task))
 		return 0;
-	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	index = own_stage(task, p);
 	if (!index) {
 		stage = task->stage ? stage_at(task->stage) : NULL;
 		if (stage && !(stage->flags & STAGE_ALONE) && !is_outside(stage, task) &&

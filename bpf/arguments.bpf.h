@@ -44,7 +44,7 @@ GLOBAL(int, named_among)(u32 scratch, u64 from)
 	return -1;
 }
 
-/* The same in all of them. In steps: the verifier goes through each turn of a loop. */
+/* The next "/fd/" in all arguments. In steps: the verifier goes through each turn of a loop. */
 GLOBAL(int, next_named)(u32 scratch, u32 from)
 {
 	int at = -1;
@@ -77,7 +77,7 @@ GLOBAL(int, discover_descriptor)(u64 p, struct task_state *task, u32 fd, u64 now
 
 	if (!task || fd < 3 || !fifo_at(p, fd, &fifo) || fifo.both)
 		return 0;
-	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	index = own_stage(task, p);
 	if (!index) {
 		index = become_stage(p, task, 0, now);
 		stage_exec(index, now);

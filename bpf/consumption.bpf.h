@@ -35,7 +35,7 @@ GLOBAL(int, consume_alike)(struct task_state *task, struct window *window, struc
 	return 0;
 }
 
-/* The same if `from` may be the only page that was slept for. */
+/* Counts pages as consumed, where `from` may be the only page that was slept for. */
 GLOBAL(int, consume)(struct task_state *task, struct window *window, struct reading *reading,
 		     u64 from, u64 to)
 {
@@ -112,7 +112,7 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 	return slept;
 }
 
-/* The same for a reading whose event came before its pages were looked up. */
+/* Looks back (look_back) on a reading whose event came before its pages were looked up. */
 static __always_inline void look_back_deferred(struct task_state *task, struct window *window,
 					    struct reading *reading)
 {

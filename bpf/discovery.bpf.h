@@ -40,7 +40,7 @@ GLOBAL(int, took_as_stdin)(u64 p, const struct task_state *task, const struct fi
 		return 0;
 	index = unretired(task->stage);
 	if (BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC ?
-		    !is_root(index, BPF_CORE_READ(TASK(p), tgid)) :
+		    !is_root(index, p) :
 		    !task->exec_ns || task->exec_ns == now)
 		return 0;
 	return !known_end(index, &key, SIDE_READ);
@@ -75,7 +75,7 @@ static __always_inline struct task_state *climb_to_root(struct task_struct *p, c
 }
 
 /* A FIFO that belongs to the stage of another process further up, `root`, and to this one as its descendant. */
-static __always_inline void share_end(u32 tgid, struct fifo *fifo, struct discovery *discovery,
+static __always_inline void share_end(struct fifo *fifo, struct discovery *discovery,
 				      struct task_state *root)
 {
 	struct stage *own = discovery->stage ? stage_at(discovery->stage) : NULL, *shared;
@@ -84,7 +84,7 @@ static __always_inline void share_end(u32 tgid, struct fifo *fifo, struct discov
 
 	if (!index)
 		return;
-	if (own && own->pid != tgid)
+	if (own && !is_process(&own->root, discovery->address))
 		own = NULL;
 	/* a child that its parent feeds stands beside it, and so does its stdout */
 	if (own && word_outer(own->word) != index) {
@@ -124,18 +124,18 @@ static __always_inline void discover_end(struct task_state *task, struct fifo *f
 					 struct discovery *discovery, struct task_state *root)
 {
 	u64 self = discovery->address;
-	u32 tgid = BPF_CORE_READ(TASK(self), tgid), flags, index;
+	u32 flags, index;
 	struct stage *stage;
 
 	if (root) {
-		share_end(tgid, fifo, discovery, root);
+		share_end(fifo, discovery, root);
 		return;
 	}
 	fifo->fresh = task->exec_ns == discovery->now;
 	flags = last_part(task, fifo, discovery);
 	if (flags == NOT_ITS_OWN)
 		return;
-	if (!flags && is_root(discovery->stage, tgid)) {
+	if (!flags && is_root(discovery->stage, self)) {
 		register_end(discovery->stage, fifo, discovery->now);
 		return;
 	}
@@ -145,7 +145,7 @@ static __always_inline void discover_end(struct task_state *task, struct fifo *f
 		return;
 	found_stage(discovery, index);
 	stage->exec_ns = task->exec_ns;
-	converses(self, index);	/* before any end joins it */
+	converses(self, task, index);	/* before any end joins it */
 	register_end(index, fifo, discovery->now);
 }
 
@@ -154,7 +154,7 @@ static __always_inline void discover_standard(struct task_struct *p, struct task
 					      struct discovery *discovery)
 {
 	struct fifo fifo = {};
-	u32 known;
+	u64 known;
 
 	if (!fifo_at(discovery->address, fd, &fifo) || fifo.both)
 		return;
@@ -164,7 +164,7 @@ static __always_inline void discover_standard(struct task_struct *p, struct task
 		discovery->reading = reads_asleep(p);
 		FORGET(discovery->reading, discovery->now);
 		discover_end(task, &fifo, discovery, climb_to_root(p, &fifo, discovery));
-	} else if (end_stage(known) != discovery->stage && is_root(discovery->stage, p->tgid)) {
+	} else if (end_stage(known) != discovery->stage && is_root(discovery->stage, discovery->address)) {
 		borrow_end(discovery->stage, &fifo);
 	}
 }
@@ -229,25 +229,25 @@ enum relation_flag {
 };
 
 /* What the stage at a slot of a pipe is to a process and its parent: flags of enum relation_flag. */
-GLOBAL(u32, relation)(u32 reference, u32 tgid, u32 parent)
+GLOBAL(u32, relation)(u64 reference, u64 p)
 {
 	struct stage *other = stage_referred(reference);
+	u64 parent = (u64)BPF_CORE_READ(TASK(p), real_parent);
 
 	if (!other)
 		return 0;
-	if (other->parent_pid == tgid)
+	if (is_process(&other->parent, p))
 		return other->flags & STAGE_CONVERSES ? 0 : RELATED | CHILD;
-	return other->pid == parent || other->parent_pid == parent ? RELATED : 0;
+	return is_process(&other->root, parent) || is_process(&other->parent, parent) ? RELATED : 0;
 }
 
-/* The same of all stages at the other side of its pipe. */
+/* What the stages at the other side of a process's pipe are to it, all together: flags of enum relation_flag. */
 static __always_inline u32 relations(u64 p, const struct pipe *pipe, u32 side)
 {
-	u32 tgid = BPF_CORE_READ(TASK(p), tgid), parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
 	u32 found = 0;
 
 	for (int i = 0; i < PIPE_SLOTS; i++)
-		found |= relation(pipe->stages[side == SIDE_READ][i], tgid, parent);
+		found |= relation(pipe->stages[side == SIDE_READ][i], p);
 	return found;
 }
 
@@ -256,29 +256,34 @@ static __always_inline u32 relations(u64 p, const struct pipe *pipe, u32 side)
  * exec'd since its fork, a named FIFO and a standard descriptor make a stage. Otherwise the
  * pipe must have a stage at its other side that this process is related to (rule 4); a shell
  * that reads its child's output is an endpoint, unless fish reads the last part of a pipeline so.
+ * So is a subshell, whose child may not be a stage yet: it made the pipe itself, before it forked.
  */
 GLOBAL(int, discover_by_sleep)(u64 p, struct task_state *task, struct fifo *fifo, u32 fd, u64 now)
 {
+	u32 index, found = CHILD, command, flags = 0;
 	struct pipe_key key;
 	struct pipe *pipe;
-	u32 index, found, command, flags = 0;
+	int no_exec;
 
 	if (is_gone(task) || !fifo || fifo->both)
 		return 0;
-	index = own_stage(task, BPF_CORE_READ(TASK(p), tgid));
+	index = own_stage(task, p);
+	no_exec = BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC;
 	if (fd > 1 && !fifo->named &&
-	    !(BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)) {
+	    (!no_exec || (fifo->side == SIDE_READ && is_made_for_child(task, &fifo->key)))) {
 		key = fifo->key;
 		pipe = bpf_map_lookup_elem(MAP(pipes), &key);
-		found = pipe ? relations(p, pipe, fifo->side) : 0;
+		if (!no_exec)
+			found = pipe ? relations(p, pipe, fifo->side) : 0;
 		if (!found)
 			return 0;
-		if (pipe && found & CHILD && fifo->side == SIDE_READ) {
+		if (found & CHILD && fifo->side == SIDE_READ) {
 			command = command_flags_of(p);
 			if (command & COMMAND_READS_ANYWHERE) {
 				flags = LAST_PART;
 			} else if (!index && !(command & COMMAND_INTERPRETER)) {
-				set_endpoint(pipe, p, SIDE_READ);
+				if (pipe)
+					set_endpoint(pipe, p, SIDE_READ);
 				return 0;
 			}
 		}

@@ -13,6 +13,7 @@
 #include "accounting.bpf.h"
 
 #define MAX_FDS 64
+#define INODE_ALIGNMENT 6	/* bits: an inode lies at the begin of a cache line */
 
 struct fifo {
 	struct pipe_key key;
@@ -25,6 +26,12 @@ struct fifo {
 	u8 fresh;	/* the process became another program at this moment, and has not used it */
 	u8 unused;
 };
+
+/* See struct pipe_key. */
+static __always_inline u32 incarnation_of(u64 inode, u32 generation, int named)
+{
+	return named ? generation : inode >> INODE_ALIGNMENT;
+}
 
 /* The file at a descriptor of the task, or NULL. */
 static __always_inline struct file *file_at_fd(u64 p, u32 fd)
@@ -59,8 +66,8 @@ GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 	mode = BPF_CORE_READ(file, f_mode);
 	fifo->key.inode = BPF_CORE_READ(inode, i_ino);
 	fifo->key.device = BPF_CORE_READ(sb, s_dev);
-	fifo->key.zero = 0;
 	fifo->named = BPF_CORE_READ(sb, s_magic) != PIPEFS_MAGIC;
+	fifo->key.incarnation = incarnation_of((u64)inode, BPF_CORE_READ(inode, i_generation), fifo->named);
 	fifo->pipe = BPF_CORE_READ(inode, i_pipe);
 	fifo->side = mode & FMODE_WRITE ? SIDE_WRITE : SIDE_READ;
 	fifo->both = (mode & (FMODE_READ | FMODE_WRITE)) == (FMODE_READ | FMODE_WRITE);
@@ -69,7 +76,7 @@ GLOBAL(int, fifo_at)(u64 p, u32 fd, struct fifo *fifo)
 
 static __always_inline int same_pipe(const struct pipe_key *a, const struct pipe_key *b)
 {
-	return a->inode == b->inode && a->device == b->device;
+	return a->inode == b->inode && a->device == b->device && a->incarnation == b->incarnation;
 }
 
 /* Is descriptor fd of the task this side of this pipe? */

@@ -97,7 +97,7 @@ static __always_inline int flows(u32 index, const struct pipe_key *key, u32 side
 		       (end->side_and_flags & (END_STANDARD | END_LEFT)) == END_STANDARD);
 }
 
-/* So many bytes went through one side of a pipe. */
+/* `size` bytes went through one side of a pipe. */
 GLOBAL(int, count_flow)(u32 index, const struct pipe_key *key, u32 side, u64 size)
 {
 	struct functions *entry;
@@ -116,9 +116,12 @@ GLOBAL(int, count_flow)(u32 index, const struct pipe_key *key, u32 side, u64 siz
 
 static __always_inline struct pipe_key key_of(struct file *file)
 {
+	u64 address = (u64)BPF_CORE_READ(file, f_inode);	/* the verifier computes with no pointer */
 	struct inode *inode = file->f_inode;
-	struct pipe_key key = { .inode = inode->i_ino, .device = inode->i_sb->s_dev };
+	struct super_block *sb = inode->i_sb;
+	struct pipe_key key = { .inode = inode->i_ino, .device = sb->s_dev };
 
+	key.incarnation = incarnation_of(address, inode->i_generation, sb->s_magic != PIPEFS_MAGIC);
 	return key;
 }
 

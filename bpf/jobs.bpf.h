@@ -164,9 +164,9 @@ GLOBAL(int, begin_job)(u64 p, struct task_state *task)
 }
 
 /* The stage of which this process is the root is of its job, if that has one. */
-static __always_inline void take_job(const struct task_state *task, u32 tgid)
+static __always_inline void take_job(const struct task_state *task, u64 p)
 {
-	u32 index = own_stage(task, tgid);
+	u32 index = own_stage(task, p);
 	struct stage *stage = index ? stage_at(index) : NULL;
 
 	if (stage && task->job.source)

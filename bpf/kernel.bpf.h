@@ -83,6 +83,7 @@ struct inode {
 	s64 i_size;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	u32 i_generation;
 	struct pipe_inode_info *i_pipe;
 };
 struct rb_node;
@@ -177,6 +178,9 @@ typedef struct {
 } atomic_t;
 struct signal_struct {
 	atomic_t live;
+	int group_exit_code;
+	unsigned int flags;
+	struct mm_struct *oom_mm;
 	unsigned long long sum_sched_runtime;
 };
 struct kernfs_node {
@@ -192,6 +196,12 @@ struct css_set {
 struct mm_struct {
 	unsigned long arg_start, arg_end, env_start, env_end;
 };
+typedef struct {
+	unsigned int val;
+} kuid_t;
+struct cred {
+	kuid_t uid;
+};
 struct task_struct {
 	struct mm_struct *mm;
 	struct thread_info thread_info;
@@ -201,6 +211,7 @@ struct task_struct {
 	struct sched_info sched_info;
 	unsigned in_iowait : 1;
 	unsigned in_execve : 1;
+	int exit_code;
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
@@ -210,6 +221,7 @@ struct task_struct {
 	u64 start_time;
 	u64 start_boottime;
 	u32 self_exec_id;
+	const struct cred *real_cred;
 	char comm[16];
 	struct files_struct *files;
 	struct signal_struct *signal;
@@ -242,6 +254,8 @@ struct bpf_iter__task {
 #define TASK_FROZEN 0x8000
 #define PF_FORKNOEXEC 0x40	/* threads have it too: test the group leader, which exec'd */
 #define PF_KTHREAD 0x200000
+#define SIGNAL_GROUP_EXIT 0x4	/* of signal_struct.flags: all threads exit, with its group_exit_code */
+#define SIGKILL 9
 
 /* include/uapi/linux/stat.h */
 #define S_IFMT 0170000

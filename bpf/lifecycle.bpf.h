@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent_*, .starter, .script, .job and .looks, and the counts
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .job and .looks, and the counts
  * of forks, execs, failed execs and children of stages.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
@@ -16,6 +16,7 @@
 #include "discovery.bpf.h"
 #include "jobs.bpf.h"
 #include "readahead.bpf.h"
+#include "resuming.bpf.h"
 #include "retirement.bpf.h"
 
 /* An exec of the current task has returned. A failed one leaves no trace in the scheduler. */
@@ -35,12 +36,12 @@ static __always_inline int exec_returned(long result)
 }
 
 /* A thread ended: credits its CPU time and, of a main thread, its life to stages of which it is not the root. */
-GLOBAL(int, credit_child)(u32 index, u32 tgid, u64 cpu, u64 life)
+GLOBAL(int, credit_child)(u32 index, u64 p, u64 cpu, u64 life)
 {
 	struct stage *stage;
 
 	for_each_enclosing_stage(stage, index) {
-		if (stage->pid == tgid)
+		if (is_process(&stage->root, p))
 			continue;
 		__sync_fetch_and_add(&stage->children_cpu_ns, cpu);
 		__sync_fetch_and_add(&stage->children_life_ns, life);
@@ -56,7 +57,7 @@ static __always_inline void end_task(struct task_struct *p, struct task_state *t
 
 	if (stage_of(task)) {
 		credit_usage(bpf_get_current_task(), task);
-		credit_child(task->stage, p->tgid, p->se.sum_exec_runtime,
+		credit_child(task->stage, bpf_get_current_task(), p->se.sum_exec_runtime,
 			     p->pid == p->tgid ? now - p->start_time : 0);
 	}
 	clock = __sync_lock_test_and_set(&task->clock, 0);
@@ -100,8 +101,9 @@ static __always_inline void after_exec(struct task_struct *p, struct task_state 
 	task->cached_end = 0;
 	begin_job(bpf_get_current_task(), task);
 	discover_self(task, ASK_USED, now);
-	rename_stage(task, task->stage, now);
-	take_job(task, p->tgid);
+	count_exec(bpf_get_current_task(), task->stage, now);
+	take_name(bpf_get_current_task(), task, task->stage);
+	take_job(task, bpf_get_current_task());
 	leave_ends(bpf_get_current_task(), task->stage);
 	discover_arguments(bpf_get_current_task(), task, now);
 	discover_alone(bpf_get_current_task(), task, now);
@@ -119,28 +121,6 @@ static __always_inline void after_exec(struct task_struct *p, struct task_state 
 static __always_inline int missed_exec(struct task_struct *self, const struct task_state *task)
 {
 	return self->self_exec_id != task->exec_id && !BPF_CORE_READ_BITFIELD(self, in_execve);
-}
-
-/* sched_process_exec. Of a script (#!), and by binfmt_misc, the kernel runs another file than the one asked for. */
-static __always_inline void process_execs(struct task_struct *p, const struct linux_binprm *program)
-{
-	struct task_state *task = state_of(p);
-
-	if (!task)
-		return;
-	if (program->interp != program->filename)
-		keep_script_name(task);
-	after_exec(p, task, bpf_ktime_get_ns());
-	if (task->stage)
-		reader_gets_cpu(p->pid);
-}
-
-static __always_inline void count_fork(u32 index)
-{
-	struct stage *stage;
-
-	for_each_enclosing_stage(stage, index)
-		__sync_fetch_and_add(&stage->forks, 1);
 }
 
 /* Is the process outside the tree that `pipelined run` watches? Its tasks get no record. */
@@ -164,15 +144,56 @@ static __always_inline struct task_state *make_state(struct task_struct *p)
 	return made;
 }
 
-/* A new task is in the stage of the task that made it, if any. */
-static __always_inline void inherit_stage(struct task_state *born, const struct task_state *from)
+/*
+ * The record of the current task. If it has none because it is older than the daemon, and no sweep has come to it yet,
+ * what was saved of it counts; NULL if that is nothing either.
+ */
+static __always_inline struct task_state *state_of_current(struct task_struct *p)
+{
+	struct task_state *task = state_of(p);
+	struct saved_task *saved;
+
+	if (task || !is_resuming())
+		return task;
+	saved = saved_of(p);
+	task = saved ? make_state(p) : NULL;
+	if (task && saved)
+		resume(bpf_get_current_task(), task, saved, STATE_CPU, bpf_ktime_get_ns());
+	return task;
+}
+
+/* sched_process_exec. Of a script (#!), and by binfmt_misc, the kernel runs another file than the one asked for. */
+static __always_inline void process_execs(struct task_struct *p, const struct linux_binprm *program)
+{
+	struct task_state *task = state_of_current(p);
+
+	if (!task)
+		return;
+	if (program->interp != program->filename)
+		keep_script_name(task);
+	after_exec(p, task, bpf_ktime_get_ns());
+	if (task->stage)
+		reader_gets_cpu(p);
+}
+
+static __always_inline void count_fork(u32 index)
+{
+	struct stage *stage;
+
+	for_each_enclosing_stage(stage, index)
+		__sync_fetch_and_add(&stage->forks, 1);
+}
+
+/* A new task is in the stage of the task that made it, if any, unless the sweep has picked it up meanwhile. */
+static __always_inline void inherit_stage(struct task_state *born, const struct task_state *from, u64 now)
 {
 	u32 stage = unretired(stage_of(from));
 
 	if (!stage)
 		return;
-	born->stage = stage;
 	stage_hold(stage);
+	if (__sync_val_compare_and_swap(&born->stage, 0, stage) != 0)
+		stage_put(stage, now);
 }
 
 /*
@@ -188,6 +209,7 @@ static __always_inline void inherit_starter(struct task_state *born, struct task
 	if (!(parent->flags & PF_FORKNOEXEC) && command_flags(&command) & COMMAND_STARTER) {
 		born->starter.pid = parent->tgid;
 		born->starter.start_ns = parent->start_boottime;
+		born->starter.uid = BPF_CORE_READ(parent, real_cred, uid.val);
 	} else if (from) {
 		born->starter = from->starter;
 	}
@@ -224,14 +246,14 @@ LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
 	above = state_of(leader);
 	if (p->tgid == p->pid) {
 		born->born_ns = p->start_time;
-		born->parent_pid = leader->tgid;
-		born->parent_start_ns = leader->start_time;
+		born->parent.pid = leader->tgid;
+		born->parent.start_ns = leader->start_time;
 		inherit_starter(born, leader, above);
 	} else if (above) {
 		inherit_process(born, above);
 	}
 	inherit_job(born, above);
-	inherit_stage(born, above);
+	inherit_stage(born, above, bpf_ktime_get_ns());
 	if (born->born_ns || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, p->start_time);
 	return born;
@@ -251,7 +273,7 @@ static __always_inline void expect_late_state(struct task_struct *child)
 /* sched_process_fork: a process or a thread. */
 static __always_inline void task_forks(struct task_struct *parent, struct task_struct *child)
 {
-	struct task_state *task = state_of(parent), *born;
+	struct task_state *task = state_of_current(parent), *born;
 	struct task_struct *leader = parent->group_leader;
 	int is_process = child->tgid != parent->tgid;
 	u64 now;
@@ -274,9 +296,9 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 	}
 	if (is_process) {
 		born->born_ns = now;
-		note_fed_pipes(bpf_get_current_task(), born);
-		born->parent_pid = parent->tgid;
-		born->parent_start_ns = leader->start_time;
+		note_fed_pipes(bpf_get_current_task(), task, born);
+		born->parent.pid = parent->tgid;
+		born->parent.start_ns = leader->start_time;
 		inherit_starter(born, leader, task);
 		if (task)
 			follow_again(parent, task);
@@ -284,18 +306,36 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		inherit_process(born, task);
 	}
 	inherit_job(born, task);
-	inherit_stage(born, task);
+	inherit_stage(born, task, now);
 	if (is_process || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, now);
 }
 
-static __always_inline void count_exit(u32 tgid, u32 index)
+/*
+ * How a process ends whose last thread exits: as wait_task_zombie of kernel/exit.c has it for the parent.
+ * Since mark_oom_victim (mm/oom_kill.c) oom_mm is that of a process which was chosen when memory had run out.
+ */
+static __always_inline u64 exit_status(struct task_struct *p)
+{
+	struct signal_struct *ended = p->signal;
+	u32 status = ended->flags & SIGNAL_GROUP_EXIT ? ended->group_exit_code : p->group_leader->exit_code;
+
+	status = (status & 0xffff) | EXIT_SEEN;
+	return ended->oom_mm && (status & 0x7f) == SIGKILL ? status | EXIT_OOM : status;
+}
+
+/* A process has exited: it was a child in some stages, and the root of others. */
+GLOBAL(int, count_exit)(u64 p, u32 index, u64 status)
 {
 	struct stage *stage;
 
-	for_each_enclosing_stage(stage, index)
-		if (stage->pid != tgid)
+	for_each_enclosing_stage(stage, index) {
+		if (is_process(&stage->root, p))
+			stage->exit_status = status;
+		else
 			__sync_fetch_and_add(&stage->exited_children, 1);
+	}
+	return 0;
 }
 
 /* sched_process_exit: of the last thread of a process. */
@@ -319,12 +359,12 @@ static __always_inline void process_exits(struct task_struct *p)
 		return;
 	if (task->stage)
 		discover_feeding_parent(task, now);
-	if (is_root(task->stage, p->tgid))
+	if (is_root(task->stage, bpf_get_current_task()))
 		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
 			try_end_again(task->stage, slot, now);
 	note(task, p->pid);
 	name_again(bpf_get_current_task(), task->stage);
-	count_exit(p->tgid, task->stage);
+	count_exit(bpf_get_current_task(), task->stage, exit_status(p));
 }
 
 #endif

@@ -147,6 +147,20 @@ static __always_inline struct pipeline *pipeline_at(u32 index)
 	return stage ? &stage->pipeline : NULL;
 }
 
+/* A stage as long as its record is not given back: what outlives the stage refers to it so, and not by its index. */
+static __always_inline u64 reference_of(const struct stage *stage, u32 index)
+{
+	return stage->generation << GENERATION_SHIFT | index;
+}
+
+/* NULL if the record has been given back since. */
+static __always_inline struct stage *stage_referred(u64 reference)
+{
+	struct stage *stage = stage_at(reference & INDEX_MASK);
+
+	return reference && stage && reference_of(stage, reference & INDEX_MASK) == reference ? stage : NULL;
+}
+
 static __always_inline u32 word_outer(u64 word)
 {
 	return word >> WORD_OUTER_SHIFT & INDEX_MASK;
@@ -161,18 +175,24 @@ static __always_inline u32 word_outer(u64 word)
 
 #define END_SLOT_BITS 3	/* STAGE_ENDS is 8 */
 
-/* A pipe end as one number: its stage and its slot there, plus 1; 0 = none. */
-static __always_inline u32 end_number(u32 index, u32 slot)
+/* A pipe end as one number: a reference to its stage, and its slot there, plus 1; 0 = none. */
+static __always_inline u64 end_number(u64 reference, u32 slot)
 {
-	return (index << END_SLOT_BITS | slot) + 1;
+	return (reference << END_SLOT_BITS | slot) + 1;
 }
 
-static __always_inline u32 end_stage(u32 number)
+static __always_inline u64 end_reference(u64 number)
 {
 	return (number - 1) >> END_SLOT_BITS;
 }
 
-static __always_inline u32 end_slot(u32 number)
+/* Index of its stage. */
+static __always_inline u32 end_stage(u64 number)
+{
+	return end_reference(number) & INDEX_MASK;
+}
+
+static __always_inline u32 end_slot(u64 number)
 {
 	return (number - 1) & (STAGE_ENDS - 1);
 }
@@ -183,20 +203,12 @@ static __always_inline struct pipe_end *end_of(struct stage *stage, u32 slot)
 	return &stage->ends[slot & (STAGE_ENDS - 1)];
 }
 
-/* The end with this number, which is not 0; NULL if there is no such stage. */
-static __always_inline struct pipe_end *end_at(u32 number)
+/* The end with this number, which is not 0; NULL if its stage's record has been given back. */
+static __always_inline struct pipe_end *end_at(u64 number)
 {
-	struct stage *stage = stage_at(end_stage(number));
+	struct stage *stage = stage_referred(end_reference(number));
 
 	return stage ? end_of(stage, end_slot(number)) : NULL;
-}
-
-/* The key of an end's pipe. */
-static __always_inline struct pipe_key end_key(const struct pipe_end *end)
-{
-	struct pipe_key key = { .inode = end->inode, .device = end->device };
-
-	return key;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What keeps a run open: the stages of a pipeline that live and are no drivers. A driver is a stage only because it
- * reads from its own child; when the last other stage ends, it retires, and what it starts later is none of that run.
+ * reads from its own child or feeds it; when the last other stage ends, it retires, and what it starts later is none of that run.
  * Owns no map; writes pipeline.members and .drivers, and the ends of stages.
  * Called when a stage is made, joined or over.
  * Costs one addition for each of these.
@@ -116,7 +116,7 @@ GLOBAL(int, add_driver)(u32 index, u32 driver)
 	return 0;
 }
 
-/* A stage has read from its own child, and that is all that joins it with others: it does not keep the run open. */
+/* A stage has read from its own child, or has fed it, and that is all that joins it with others: it does not keep the run open. */
 static __always_inline void become_driver(u32 index, u64 now)
 {
 	struct stage *stage = stage_at(index);

@@ -80,7 +80,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 		__builtin_memcpy(stage->comm, task->script.name, COMM_LEN);
 }
 
-/* The same, verified once: its callers walk over stages. */
+/* Renames one stage, verified once: its callers walk over stages. */
 GLOBAL(int, rename_one)(u32 index, u64 p, const struct task_state *task)
 {
 	struct stage *stage = stage_at(index);
@@ -99,7 +99,7 @@ GLOBAL(int, name_again)(u64 p, u32 index)
 	struct stage *stage = stage_at(index);
 	int unnamed;
 
-	if (!index || !stage || stage->name_pid != BPF_CORE_READ(TASK(p), tgid))
+	if (!index || !stage || !is_process(&stage->namer, p))
 		return 0;
 	unnamed = stage->comm[0] == 'e' && stage->comm[1] == 'x' && stage->comm[2] == 'e' &&
 		  !stage->comm[3];
@@ -108,28 +108,36 @@ GLOBAL(int, name_again)(u64 p, u32 index)
 	return 0;
 }
 
-/* The current process has exec'd: it names the stages of which it is the root, and those whose wrapper started it. */
-GLOBAL(int, rename_stage)(struct task_state *task, u32 index, u64 now)
+/* A process has become a program: it names the stages that it named before, and those whose wrapper started it. */
+GLOBAL(int, take_name)(u64 p, struct task_state *task, u32 index)
 {
-	u64 p = bpf_get_current_task();
+	u64 parent = (u64)BPF_CORE_READ(TASK(p), real_parent);
+	u64 above = (u64)BPF_CORE_READ(TASK(parent), real_parent);
 	struct stage *stage;
-	u32 tgid = BPF_CORE_READ(TASK(p), tgid);
-	u32 parent = BPF_CORE_READ(TASK(p), real_parent, tgid);
-	u32 above = BPF_CORE_READ(TASK(p), real_parent, real_parent, tgid);
 
 	if (!task)
 		return 0;
 	for_each_enclosing_stage(stage, index) {
-		__sync_fetch_and_add(&stage->execs, 1);
-		if (stage->pid == tgid)
-			stage->exec_ns = now;
-		if (stage->name_pid == tgid) {
+		if (is_process(&stage->namer, p)) {
 			rename_one(index, p, task);
 		} else if (stage->flags & STAGE_WRAPPER &&
-			   (stage->name_pid == parent || stage->name_pid == above)) {
-			stage->name_pid = tgid;
+			   (is_process(&stage->namer, parent) || is_process(&stage->namer, above))) {
+			set_process(&stage->namer, p);
 			rename_one(index, p, task);
 		}
+	}
+	return 0;
+}
+
+/* The process has exec'd: counts that. */
+GLOBAL(int, count_exec)(u64 p, u32 index, u64 now)
+{
+	struct stage *stage;
+
+	for_each_enclosing_stage(stage, index) {
+		__sync_fetch_and_add(&stage->execs, 1);
+		if (is_process(&stage->root, p))
+			stage->exec_ns = now;
 	}
 	return 0;
 }

@@ -12,8 +12,11 @@
 #include "sleep.bpf.h"
 #include "topology.bpf.h"
 
-/* Remembers which pipes the parent of a process being forked can write to; it may close them soon. */
-GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
+/*
+ * Remembers which pipes the parent of a process being forked can write to; it may close them soon. `task`, the parent's
+ * state, may be NULL.
+ */
+GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *task, struct task_state *born)
 {
 	u32 scratch = take_scratch();
 	struct scratch *page = scratch_at(scratch);
@@ -25,11 +28,28 @@ GLOBAL(int, note_fed_pipes)(u64 parent, struct task_state *born)
 	for (; fd < MAX_FDS; fd++) {
 		if (!page->files[fd] || !fifo_at(parent, fd, &fifo) || fifo.side != SIDE_WRITE)
 			continue;
-		born->fed_by_parent[1] = born->fed_by_parent[0];
-		born->fed_by_parent[0] = fifo.key.inode;
+		for (int i = FED_PIPES - 1; i > 0; i--)
+			born->fed_by_parent[i] = born->fed_by_parent[i - 1];
+		born->fed_by_parent[0] = fifo.key;
 	}
 	give_scratch(scratch);
+	if (task && born)
+		__builtin_memcpy(task->made_for_child, born->fed_by_parent, sizeof(task->made_for_child));
 	return 0;
+}
+
+static __always_inline int is_among(const struct pipe_key *pipes, const struct pipe_key *key)
+{
+	for (int i = 0; i < FED_PIPES; i++)
+		if (same_pipe(&pipes[i], key))
+			return 1;
+	return 0;
+}
+
+/* Has the process made this pipe for a child that it has forked since, as a shell does for `$(…)`? */
+static __always_inline int is_made_for_child(const struct task_state *task, const struct pipe_key *key)
+{
+	return is_among(task->made_for_child, key);
 }
 
 /* What proves that a parent uses the other end of a pipe. Each value includes those before it. */
@@ -52,18 +72,22 @@ struct discovery {
 	u32 reading;	/* as reads_asleep, of the process itself */
 };
 
-/* Could the parent write to this pipe at the fork, and has it not exec'd since then (rule 4)? */
-static __always_inline int fed_by(const struct task_state *parent, const struct task_state *task,
-				  u64 start, u64 inode)
+/* Could the parent write to this pipe at the fork? */
+static __always_inline int was_fed_by_parent(const struct task_state *task, const struct pipe_key *key)
 {
-	return parent && task && parent->exec_ns < start &&
-	       (task->fed_by_parent[0] == inode || task->fed_by_parent[1] == inode);
+	return is_among(task->fed_by_parent, key);
+}
+
+/* Could it, and has it not exec'd since then (rule 4)? */
+static __always_inline int fed_by(const struct task_state *parent, const struct task_state *task,
+				  u64 start, const struct pipe_key *key)
+{
+	return parent && task && parent->exec_ns < start && was_fed_by_parent(task, key);
 }
 
 /* Has a stage been seen at the other side of this pipe, whose root is not process `but`, if one is given? */
 GLOBAL(int, has_partner)(const struct fifo *fifo, u64 but)
 {
-	u32 tgid = but ? BPF_CORE_READ(TASK(but), tgid) : 0;
 	struct pipe_key key;
 	struct pipe *pipe;
 	struct stage *stage;
@@ -76,7 +100,7 @@ GLOBAL(int, has_partner)(const struct fifo *fifo, u64 but)
 		return 0;
 	for (int i = 0; i < PIPE_SLOTS; i++) {
 		stage = stage_referred(pipe->stages[fifo->side == SIDE_READ][i]);
-		if (stage && stage->pid != tgid)
+		if (stage && !(but && is_process(&stage->root, but)))
 			return 1;
 	}
 	return 0;
@@ -124,7 +148,7 @@ static __always_inline u32 parent_hold(u64 self, const struct fifo *fifo,
 	sharing = holds_anywhere(parent, &key, side);
 	if (sharing)
 		return sharing == 1 ? PARENT_HOLDS | PARENT_ALONE : PARENT_HOLDS;
-	return (side == SIDE_WRITE && fed_by(above, task, start, key.inode) ? PARENT_HOLDS : 0) |
+	return (side == SIDE_WRITE && fed_by(above, task, start, &key) ? PARENT_HOLDS : 0) |
 	       (has_users(fifo, side) ? 0 : PARENT_ALONE);
 }
 
@@ -133,9 +157,9 @@ static __always_inline void set_endpoint(struct pipe *pipe, u64 process, u32 sid
 	struct command command = {};
 
 	command_of(process, &command);
-	__builtin_memcpy(pipe->endpoint, command.name, COMM_LEN);
+	__builtin_memcpy(pipe->endpoint_comm, command.name, COMM_LEN);
 	pipe->endpoint_side = side;
-	pipe->endpoint_pid = BPF_CORE_READ(TASK(process), tgid);
+	set_process(&pipe->endpoint, process);
 }
 
 /*
@@ -190,8 +214,7 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 	hold = parent_hold(discovery->address, fifo, task, above, flags);
 	if (hold & PARENT_HOLDS)
 		set_endpoint(pipe, parent, side);
-	else if (pipe->endpoint_side != side ||
-		 pipe->endpoint_pid != BPF_CORE_READ(TASK(parent), tgid))
+	else if (pipe->endpoint_side != side || !is_process(&pipe->endpoint, parent))
 		return NO_STAGE;	/* nor did it at an earlier look: it may have closed it since */
 	if (!is_parent_stage(fifo, discovery->ask, hold, flags, asleep))
 		return NO_STAGE;
@@ -249,7 +272,7 @@ GLOBAL(int, set_first_endpoint)(const struct fifo *fifo, u64 parent)
 		return 0;
 	key = fifo->key;
 	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
-	if (pipe && !pipe->endpoint_pid)
+	if (pipe && !pipe->endpoint.pid)
 		set_endpoint(pipe, parent, other_side(fifo->side));
 	return 0;
 }
@@ -258,18 +281,25 @@ GLOBAL(int, set_first_endpoint)(const struct fifo *fifo, u64 parent)
  * Rule 6: does the root of a stage converse with its parent, which is at the other end of both its stdin and its
  * stdout? Then these pipes join nothing, unless another stage uses them as well.
  */
-GLOBAL(int, converses)(u64 p, u32 index)
+GLOBAL(int, converses)(u64 p, const struct task_state *task, u32 index)
 {
 	u64 parent = (u64)BPF_CORE_READ(TASK(p), real_parent, group_leader);
 	struct stage *stage = stage_at(index);
 	struct fifo in = {}, out = {};
 
-	if (!stage || !fifo_at(p, 0, &in) || !fifo_at(p, 1, &out) || in.both || out.both)
+	if (!stage || !task)
 		return 0;
+	fifo_at(p, 0, &in);
+	fifo_at(p, 1, &out);
+	/* once it does, it may close its stdin before it exits */
 	if (!(stage->flags & STAGE_CONVERSES)) {
+		if (!in.pipe || !out.pipe || in.both || out.both)
+			return 0;
 		if (has_partner(&in, parent) || has_partner(&out, parent) ||
-		    !holds_anywhere(parent, &in.key, SIDE_WRITE) ||
 		    !holds_anywhere(parent, &out.key, SIDE_READ))
+			return 0;
+		/* a thread of the parent may have written all and closed that end before it is looked at */
+		if (!holds_anywhere(parent, &in.key, SIDE_WRITE) && !was_fed_by_parent(task, &in.key))
 			return 0;
 		stage->flags |= STAGE_CONVERSES;
 	}
@@ -281,15 +311,15 @@ GLOBAL(int, converses)(u64 p, u32 index)
 /* For each end of its own at which no other stage was seen: is it the parent's? Returns whether any was. */
 static __always_inline int discover_parents(struct task_state *task, const struct discovery *discovery)
 {
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u64 self = discovery->address;
 	int asked = 0;
 
-	if (is_root(discovery->stage, tgid) && converses(discovery->address, discovery->stage))
+	if (is_root(discovery->stage, self) && converses(self, task, discovery->stage))
 		return 0;
 	for (u32 fd = 0; fd < 2; fd++) {
 		struct fifo fifo = {};
 
-		if (is_root(discovery->stage, tgid) && fifo_at(discovery->address, fd, &fifo) &&
+		if (is_root(discovery->stage, self) && fifo_at(self, fd, &fifo) &&
 		    !fifo.both && !fifo.named && !has_partner(&fifo, 0)) {
 			discover_parent(task, &fifo, discovery);
 			asked = 1;
@@ -314,13 +344,13 @@ GLOBAL(int, discover_feeding_parent)(struct task_state *task, u64 now)
 		return 0;
 	discovery.stage = task->stage;
 	stage = stage_at(task->stage);
-	if (!stage || !is_root(task->stage, bpf_get_current_pid_tgid() >> 32) ||
+	if (!stage || !is_root(task->stage, discovery.address) ||
 	    stage->flags & STAGE_CONVERSES)
 		return 0;
 	end = &stage->ends[0];	/* stdin is looked at first */
 	if (end->side_and_flags != (END_STANDARD | (SIDE_READ + 1)) || fifo_at(discovery.address, 0, &fifo))
 		return 0;
-	fifo.key = end_key(end);
+	fifo.key = end->pipe;
 	fifo.side = SIDE_READ;
 	fifo.pipe = NULL;
 	if (!has_partner(&fifo, 0))

@@ -124,7 +124,7 @@ int BPF_PROG(on_page_added, struct folio *folio)
 	added.mapping = (u64)mapping;
 	added.first = folio->index;
 	added.last = added.first + FOLIO_PAGES(folio) - 1;
-	added.inode = inode->i_ino;
+	added.inode = inode_of(inode->i_ino, inode->i_generation);
 	added.mode = inode->i_mode;
 	folio_added(cpu, &added);
 	return 0;
@@ -140,7 +140,7 @@ int BPF_PROG(on_pages_got, struct address_space *mapping, unsigned long index, u
 
 	if (!cpu)
 		return 0;
-	next.inode = inode->i_ino;
+	next.inode = inode_of(inode->i_ino, inode->i_generation);
 	pages_sought(cpu, &next, inode->i_size);
 	return 0;
 }
@@ -242,10 +242,12 @@ PROGRAM(sweep_tasks)(struct bpf_iter__task *ctx)
 
 	if (!p) {
 		watch_sweeper();
+		release_some(bpf_ktime_get_ns());
 		return 0;
 	}
 	bpf_probe_read_kernel(&address, sizeof(address), &ctx->task);
 	sweep_task(p, address);
+	save_task(ctx->meta->seq, p);
 	return 0;
 }
 

@@ -8,6 +8,11 @@
 #ifndef PIPELINED_H
 #define PIPELINED_H
 
+/*
+ * Records outlive the daemon in a checkpoint (daemon/pipelined/kernel/checkpoint.py), by the names of their fields and
+ * of states, levels and classes. Whoever gives a flag or a bit of a word another meaning raises FORMAT there.
+ */
+
 /* States of a thread; their nanoseconds add up to its lifetime. */
 enum thread_state {
 	STATE_CPU,
@@ -52,13 +57,15 @@ enum command_flag {
 enum stage_flag {
 	STAGE_PARTIAL = 1,	/* was running when observation began */
 	STAGE_INTERPRETER = 2,
-	STAGE_WRAPPER = 4,	/* name_pid is still a wrapper */
+	STAGE_WRAPPER = 4,	/* its namer is still a wrapper */
 	STAGE_FROM_NOW = 8,	/* when made: the root's life so far does not count */
 	STAGE_ALONE = 16,	/* made for its name: no pipe was found */
+	STAGE_RESUMED = 32,	/* known from a checkpoint: nobody watched its pipeline for a while */
 	STAGE_LAST_PART = 64,	/* a shell that runs the last part of a pipeline itself */
 	STAGE_CONVERSES = 128,	/* its parent is at the other end of both its stdin and its stdout */
 	STAGE_SHELL = 256,
 	STAGE_SPLICES = 512,	/* was asleep in splice or tee: the kernel's accounting does not see those bytes */
+	STAGE_UNMET = 1024,	/* lived at the checkpoint, and no thread of it has been met since: nobody saw its end */
 };
 
 /*
@@ -86,13 +93,14 @@ enum stage_flag {
 #define PIPE_SLOTS 8	/* stages remembered per side of a pipe */
 #define PIPELINE_DRIVERS 2	/* drivers that leave a pipeline by themselves; more stay to their end */
 #define LEVEL_COUNT 9	/* 0 … 7, 8+ */
+#define FED_PIPES 4	/* Python's Popen makes one for its own use beside those of stdin, stdout and stderr */
 
 /*
  * The word of a stage: everything that must change together.
  *   bits  0-15  threads on CPU, and inner stages that are on CPU
  *   bits 16-31  threads waiting for disk, and inner stages that do
  *   bits 32-49  enclosing stage, 0 = none
- *   bit  60     a driver: in its pipeline only because it reads from its own child
+ *   bit  60     a driver: in its pipeline only because it reads from its own child, or feeds it
  *   bit  61     a shell that runs the last part of a pipeline, as STAGE_LAST_PART
  *   bit  62     the stage has retired: its threads no longer count for it, and are about to leave it
  *   bit  63     the stage has ended and no longer holds the enclosing one
@@ -107,7 +115,7 @@ enum stage_flag {
 #define WORD_RETIRED (1ULL << 62)
 #define WORD_ENDED (1ULL << 63)
 #define INDEX_MASK 0x3ffffULL
-#define GENERATION_SHIFT 18	/* a reference is generation << 18 | index */
+#define GENERATION_SHIFT 18	/* a reference is generation << 18 | index; its 46 bits of generation never come again */
 
 /*
  * The moment of a pipeline: how many stages do what, and since when. One word, so that
@@ -121,16 +129,27 @@ enum stage_flag {
 #define PIPELINE_DISK (1ULL << 54)
 #define PIPELINE_COUNT_MASK 0x3ffULL
 
+/*
+ * Which process. A process id comes again while what refers to it lives, so none is ever compared without its start
+ * time: `same_process` and `is_process` (tasks.bpf.h) are the only comparisons.
+ */
+struct process {
+	__u64 start_ns;		/* CLOCK_MONOTONIC, of its first thread; exec keeps it */
+	__u32 pid;		/* 0 = none */
+	__u32 uid;		/* of a starter: the real user id when it forked; 0 of every other process */
+};
+
+/* Which pipe. An inode number comes again, at once for a FIFO of a file system, after 2^32 others for other pipes. */
 struct pipe_key {
 	__u64 inode;
 	__u32 device;
-	__u32 zero;	/* keys are compared as bytes */
+	__u32 incarnation;	/* of the inode number: the inode's generation; of an anonymous pipe, where its inode is */
 };
 
 struct pipe_end {
-	__u64 inode;	/* of the pipe, 0: free slot */
-	__u32 device;
+	struct pipe_key pipe;	/* an inode of 0: free slot */
 	__u32 side_and_flags;	/* see END_SIDE_MASK */
+	__u32 zero;
 	__u64 sleeps;
 	__u64 asleep_ns;
 };
@@ -148,13 +167,6 @@ struct pipeline {
 	__u64 drivers[PIPELINE_DRIVERS];	/* stages, 0 = none */
 };
 
-/* The nearest process above one that is a COMMAND_STARTER; pid 0 = none. Known after the processes between are gone. */
-struct starter {
-	__u64 start_ns;		/* CLOCK_BOOTTIME */
-	__u32 pid;
-	__u32 zero;
-};
-
 /* What the text of a job is. */
 enum job_source {
 	NO_JOB,
@@ -170,6 +182,10 @@ struct job {
 	__u64 source;	/* enum job_source */
 	char text[JOB_TEXT];	/* its begin, up to a zero */
 };
+
+/* How a process has ended: what wait() says of it, in 16 bits, and these. */
+#define EXIT_SEEN (1 << 16)
+#define EXIT_OOM (1 << 17)	/* it was killed when memory had run out */
 
 /* One place in a pipeline: a root process and its descendants. */
 struct stage {
@@ -193,17 +209,18 @@ struct stage {
 	__u64 start_ns;		/* CLOCK_MONOTONIC; 0: the record is free or being filled */
 	__u64 end_ns;		/* 0 while any thread or inner stage lives, unless it has retired */
 	__u64 exec_ns;		/* last exec of the root, 0 = none seen */
-	__u64 root_start_ns;
-	__u64 parent_start_ns;
+	struct process root;
+	struct process parent;	/* that forked the root */
+	struct process namer;	/* that names the stage */
+	/* The nearest process above the root that is a COMMAND_STARTER: start_ns is of CLOCK_BOOTTIME, as in /proc. Known
+	   after the processes between are gone. */
+	struct process starter;
 	__u64 cgroup;
-	struct starter starter;	/* of its root */
 	__u64 live;		/* threads and inner stages */
-	__u32 generation;
-	__u32 pid;		/* root process */
-	__u32 parent_pid;
-	__u32 name_pid;		/* the process that names the stage */
+	__u64 generation;	/* how often the record has been given back */
 	__u32 flags;
-	__u32 read_children;	/* children of its root that are in its pipeline because it reads from them */
+	__u32 own_children;	/* children of its root that are in its pipeline because it reads from them or feeds them */
+	__u64 exit_status;	/* of its root: see EXIT_SEEN; 0 = it has not exited, or nobody saw it */
 	char comm[COMM_LEN];
 	struct pipe_end ends[STAGE_ENDS];
 	struct job job;	/* of its root, as of its last exec */
@@ -265,11 +282,31 @@ struct readahead {
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */
 struct pipe {
 	__u64 stages[2][PIPE_SLOTS];	/* by enum pipe_side */
-	__u32 self;		/* one stage uses both ends: no edge */
-	__u32 endpoint_pid;	/* the process at the other end, if it is no stage */
+	struct process endpoint;	/* the process at the other end, if it is no stage */
+	char endpoint_comm[COMM_LEN];
 	__u32 endpoint_side;
+	__u32 self;		/* one stage uses both ends: no edge */
 	__u32 named;		/* a FIFO of a file system */
-	char endpoint[COMM_LEN];
+	__u32 zero;
+};
+
+/* What a checkpoint keeps of a thread that is in a stage, in a job, or was started by a COMMAND_STARTER. */
+struct saved_task {
+	__u64 stage;	/* its innermost stage: as written a reference, as restored an index; 0 = none */
+	__u64 exec_ns;
+	struct process parent;
+	struct process starter;
+	struct pipe_key fed_by_parent[FED_PIPES];
+	char script[COMM_LEN];
+	__u32 exec_id;
+	__u32 zero;
+	struct job job;
+};
+
+/* A saved task as the sweep writes it out. */
+struct written_task {
+	struct process thread;	/* its own id and start */
+	struct saved_task task;
 };
 
 /* Follow nobody until the first sweep, then the process that swept: in a PID namespace it cannot know its own id. */
@@ -287,6 +324,11 @@ struct control {
 	__u64 windows;		/* tasks whose pages read ahead are remembered now */
 	__u64 max_windows;	/* the most that there may be */
 	__u64 units;		/* entries of the map `units` */
+	__u64 watched_ns;	/* CLOCK_MONOTONIC: until then the stages that were restored were watched */
+	__u32 restored;		/* stages from 1 to here were restored, and are held until their threads are met */
+	__u32 resuming;		/* sweeps take up only the threads in `saved_tasks` */
+	__u32 saving;		/* sweeps write out the threads that a checkpoint keeps */
+	__u32 unused;
 };
 
 #endif

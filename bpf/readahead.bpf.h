@@ -24,7 +24,8 @@
 /* What the task on this CPU reads. */
 struct cpu_reads {
 	u64 mode;	/* enum reads_mode */
-	u64 pid;	/* whose this is */
+	u64 pid;	/* whose this is: thread id, and start time as in struct process; 0 = nobody's */
+	u64 start_ns;
 	struct reading reading;
 	struct run run;
 };
@@ -43,16 +44,26 @@ static __always_inline struct cpu_reads *this_cpu_reads(void)
 	return only_entry(MAP(cpu_reads));
 }
 
+static __always_inline int is_reader(const struct cpu_reads *cpu, struct task_struct *p)
+{
+	return cpu->pid == p->pid && cpu->start_ns == p->start_time;
+}
+
+static __always_inline void set_reader(struct cpu_reads *cpu, struct task_struct *p)
+{
+	cpu->pid = p->pid;
+	cpu->start_ns = p->start_time;
+}
+
 /* The switch to the current task may have been missed. Sets up this CPU's record for it; returns 1 if it is watched. */
 GLOBAL(int, came_unseen)(struct cpu_reads *cpu)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	u32 pid = p->pid;
 
-	if (!cpu || cpu->pid == pid)
+	if (!cpu || is_reader(cpu, p))
 		return 0;
-	cpu->pid = pid;
-	cpu->mode = is_noted(pid) ? READS_AWAY : READS_UNWATCHED;
+	set_reader(cpu, p);
+	cpu->mode = is_noted(p->pid) ? READS_AWAY : READS_UNWATCHED;
 	return cpu->mode != READS_UNWATCHED;
 }
 
@@ -362,7 +373,7 @@ static __always_inline int about_to_read(struct kiocb *iocb, u64 iterator_or_cou
 	next.mapping = (u64)mapping;
 	next.index = position >> PAGE_BITS;
 	next.last = (position + count - 1) >> PAGE_BITS;
-	next.inode = BPF_CORE_READ(mapping, host, i_ino);
+	next.inode = inode_of_mapping((u64)mapping);
 	next.before_lookup = 1;
 	pages_sought(cpu, &next, BPF_CORE_READ(mapping, host, i_size));
 	return 0;
@@ -379,22 +390,22 @@ static __always_inline int about_to_fault(struct vm_fault *fault)
 }
 
 /* A task of a stage gets the CPU, or the task that has it enters a stage by its exec. */
-static __always_inline void reader_gets_cpu(u32 pid)
+static __always_inline void reader_gets_cpu(struct task_struct *p)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (!cpu || (cpu->pid == pid && cpu->mode != READS_UNWATCHED))
+	if (!cpu || (is_reader(cpu, p) && cpu->mode != READS_UNWATCHED))
 		return;
-	cpu->pid = pid;
+	set_reader(cpu, p);
 	cpu->mode = READS_AWAY;
 }
 
 /* It leaves its CPU and takes along what it reads. */
-static __always_inline void reader_leaves_cpu(struct task_state *task, u32 pid)
+static __always_inline void reader_leaves_cpu(struct task_state *task, struct task_struct *p)
 {
 	struct cpu_reads *cpu = this_cpu_reads();
 
-	if (!cpu || cpu->pid != pid)
+	if (!cpu || !is_reader(cpu, p))
 		return;
 	if (cpu->mode > READS_AWAY) {
 		task->reading = cpu->reading;
@@ -413,7 +424,7 @@ static __always_inline void reader_exits(struct task_struct *p)
 
 	if (!stage_of(task))
 		return;
-	reader_leaves_cpu(task, p->pid);
+	reader_leaves_cpu(task, p);
 	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &task->reading);
 	end_run(task, &task->run);
 	window = bpf_task_storage_get(MAP(windows), p, 0, 0);

@@ -93,10 +93,9 @@ GLOBAL(int, end_last_part)(u64 p, u32 index, u64 now)
 	struct stage *stage = index ? stage_at(index) : NULL;
 	struct pipe_key key;
 
-	if (!stage || !(stage->flags & STAGE_LAST_PART) ||
-	    stage->pid != BPF_CORE_READ(TASK(p), tgid))
+	if (!stage || !(stage->flags & STAGE_LAST_PART) || !is_process(&stage->root, p))
 		return 0;
-	key = end_key(&stage->ends[0]);	/* see is_last_part */
+	key = stage->ends[0].pipe;	/* see is_last_part */
 	if (key.inode && !holds_anywhere(p, &key, SIDE_READ) && !holds_saved(p, &key) &&
 	    retire(index, now))
 		members_add(index, -1, now);

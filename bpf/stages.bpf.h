@@ -14,16 +14,6 @@
 
 #define RETRIES 8
 
-static __always_inline struct stage *stage_referred(u32 reference)
-{
-	struct stage *stage = stage_at(reference & INDEX_MASK);
-
-	if (!reference || !stage ||
-	    (stage->generation << GENERATION_SHIFT | (reference & INDEX_MASK)) != reference)
-		return NULL;
-	return stage;
-}
-
 static __always_inline void stage_hold(u32 index)
 {
 	struct stage *stage = stage_at(index);
@@ -110,16 +100,12 @@ static __always_inline u64 copy_life(struct stage *stage, const struct task_stat
 /* Who the root of a new stage is, which process forked it, which is its starter, and what its job. */
 static __always_inline void describe_root(struct stage *stage, u64 p, const struct task_state *task)
 {
-	stage->pid = stage->name_pid = BPF_CORE_READ(TASK(p), tgid);
-	stage->root_start_ns = BPF_CORE_READ(TASK(p), group_leader, start_time);
-	if (task && task->parent_pid) {
-		stage->parent_pid = task->parent_pid;
-		stage->parent_start_ns = task->parent_start_ns;
-	} else {
-		stage->parent_pid = BPF_CORE_READ(TASK(p), real_parent, tgid);
-		stage->parent_start_ns =
-			BPF_CORE_READ(TASK(p), real_parent, group_leader, start_time);
-	}
+	set_process(&stage->root, p);
+	stage->namer = stage->root;
+	if (task && task->parent.pid)
+		stage->parent = task->parent;
+	else
+		set_process(&stage->parent, (u64)BPF_CORE_READ(TASK(p), real_parent));
 	if (task) {
 		stage->starter = task->starter;
 		stage->job = task->job;
@@ -189,6 +175,7 @@ GLOBAL(int, enter_stage)(struct task_state *task, u32 index, u64 now)
 		bring_up_to_date(task, 1, now);
 	else
 		task->clock = clock_pack(STATE_CPU, now);
+	task->cached_end = 0;	/* of the stage that it leaves */
 	counts = state_counts(task->clock >> CLOCK_STATE_SHIFT);
 	stage_hold(index);
 	/* another CPU may have adopted this task into a stage of its process meanwhile */
@@ -266,18 +253,27 @@ static __always_inline void release(struct task_state *task)
 	__sync_lock_test_and_set(&task->claimed, 0);
 }
 
-/* The innermost stage of a process if it is the root of that, else 0. */
-static __always_inline u32 own_stage(const struct task_state *task, u32 tgid)
+/* Is the process of task `p` the root of this stage? */
+static __always_inline int is_root(u32 index, u64 p)
 {
-	struct stage *stage = task->stage ? stage_at(task->stage) : NULL;
+	struct stage *stage = index ? stage_at(index) : NULL;
 
-	return stage && stage->pid == tgid && !(stage->word & WORD_RETIRED) ? task->stage : 0;
+	return stage && is_process(&stage->root, p);
 }
 
-/* The same; a shell that runs the last part of a pipeline (STAGE_LAST_PART in `flags`) has another one for that. */
-static __always_inline u32 own_stage_for(const struct task_state *task, u32 tgid, u32 flags)
+/* The innermost stage of a process if it is the root of that, else 0. */
+static __always_inline u32 own_stage(const struct task_state *task, u64 p)
 {
-	u32 index = own_stage(task, tgid);
+	u32 index = task->stage;
+	struct stage *stage = index ? stage_at(index) : NULL;
+
+	return stage && !(stage->word & WORD_RETIRED) && is_process(&stage->root, p) ? index : 0;
+}
+
+/* own_stage, but a shell that runs the last part of a pipeline (STAGE_LAST_PART in `flags`) has another stage for that. */
+static __always_inline u32 own_stage_for(const struct task_state *task, u64 p, u32 flags)
+{
+	u32 index = own_stage(task, p);
 	struct stage *stage = index ? stage_at(index) : NULL;
 
 	return stage && flags & ~stage->flags & STAGE_LAST_PART ? 0 : index;
@@ -290,7 +286,7 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 
 	if (is_gone(task))
 		return 0;
-	index = own_stage_for(task, BPF_CORE_READ(TASK(p), tgid), flags);
+	index = own_stage_for(task, p, flags);
 	if (index) {
 		stage_hold(index);
 		return index;
@@ -298,7 +294,7 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 	if (!claim(task))
 		return 0;
 	pending = task->pending;
-	index = own_stage_for(task, BPF_CORE_READ(TASK(p), tgid), flags);
+	index = own_stage_for(task, p, flags);
 	if (pending || index) {
 		index = pending ? pending : index;
 		stage_hold(index);
@@ -313,13 +309,6 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 	}
 	release(task);
 	return index;
-}
-
-static __always_inline int is_root(u32 index, u32 tgid)
-{
-	struct stage *stage = index ? stage_at(index) : NULL;
-
-	return stage && stage->pid == tgid;
 }
 
 static __always_inline void stage_exec(u32 index, u64 now)
@@ -340,7 +329,7 @@ static __always_inline u32 become_stage(u64 p, struct task_state *task, u32 flag
 	if (!claim(task))
 		return 0;
 	take_up_pending(task, now);
-	index = own_stage_for(task, BPF_CORE_READ(TASK(p), tgid), flags);
+	index = own_stage_for(task, p, flags);
 	if (!index) {
 		index = create_stage(p, task, task->stage, flags, now);
 		if (index) {

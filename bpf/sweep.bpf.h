@@ -2,7 +2,7 @@
 /*
  * The sweep: credits every task of every stage up to now, and looks at tasks that are in no stage, among them those
  * older than the daemon.
- * Owns no map; sets control.watch_pid, and makes records for tasks that have none.
+ * Owns no map; sets control.watch_pid and control.restored, and makes records for tasks that have none.
  * Called by the task iterator, which the daemon runs, for each task of the host.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only many'`.
  * Cannot see what a task did before it was picked up: its stage begins then.
@@ -67,6 +67,9 @@ LOCAL(int, pick_up)(struct task_struct *p, struct task_state *task, u64 address,
 		credit_usage(address, task);	/* from now on only what is new */
 		state = present_state(p, address);
 		adopt(task, discovery.stage, state, now);
+		/* the wrapper of its stage may have started it while nobody watched */
+		if (!(p->flags & PF_FORKNOEXEC))
+			take_name(address, task, discovery.stage);
 	}
 	release(task);
 	if (discovery.held)
@@ -84,6 +87,16 @@ static __always_inline void tick_pipelines(u32 index, u64 now)
 			pipeline_add(index, 0, now);
 }
 
+/* A task of which the daemon before this one knew something, if it has not been met before. */
+LOCAL(int, meet)(struct task_struct *p, struct task_state *task, u64 address, u64 now)
+{
+	struct saved_task *saved = saved_of(p);
+
+	if (saved)
+		resume(address, task, saved, present_state(p, address), now);
+	return 0;
+}
+
 /* The sweep is over. The process that made it may be the one to follow. */
 static __always_inline void watch_sweeper(void)
 {
@@ -98,9 +111,14 @@ static __always_inline struct task_state *state_for_sweep(struct task_struct *p,
 {
 	struct task_state *task = state_of(p);
 
-	/* on_fork may be about to run for it, on another CPU */
-	if (task || is_unwatched(0) || now - p->start_time < FORK_NS)
+	if (task)
 		return task;
+	if (is_resuming()) {
+		if (!saved_of(p))
+			return NULL;
+	} else if (is_unwatched(0) || now - p->start_time < FORK_NS) {
+		return NULL;	/* on_fork may be about to run for it, on another CPU */
+	}
 	task = make_state(p);
 	if (!task)
 		count_lost(LOST_TASKS);
@@ -118,8 +136,12 @@ static __always_inline void sweep_task(struct task_struct *p, u64 address)
 	task = state_for_sweep(p, now);
 	if (is_gone(task))
 		return;
-	if (!task->stage && !task->clock)
-		pick_up(p, task, address, now);
+	if (!task->stage && !task->clock) {
+		if (is_resuming())
+			meet(p, task, address, now);
+		else
+			pick_up(p, task, address, now);
+	}
 	if (!task->stage)
 		return;
 	bring_up_to_date(task, is_on_cpu(p), now);

@@ -35,10 +35,11 @@ GLOBAL(int, add_sleep)(u32 index, u32 side)
 }
 
 /* Counts a sleep for the end slept on, and for every other stage around the task. Returns the end's number, or 0. */
-GLOBAL(u32, count_sleep)(struct task_state *task, struct fifo *fifo)
+GLOBAL(u64, count_sleep)(struct task_state *task, struct fifo *fifo)
 {
 	struct stage *stage;
-	u32 end, index;
+	u32 index;
+	u64 end;
 
 	if (!task || !fifo)
 		return 0;
@@ -54,7 +55,7 @@ GLOBAL(u32, count_sleep)(struct task_state *task, struct fifo *fifo)
 	return end;
 }
 
-GLOBAL(int, is_joined)(u32 number)
+GLOBAL(int, is_joined)(u64 number)
 {
 	struct pipe_end *end = end_at(number);
 
@@ -65,7 +66,7 @@ GLOBAL(int, is_joined)(u32 number)
 GLOBAL(u32, whom_to_ask)(u32 index, const struct fifo *fifo, u32 no_exec)
 {
 	struct pipe_end *end;
-	u32 known;
+	u64 known;
 
 	if (!fifo)
 		return ASK_NOBODY;
@@ -104,7 +105,7 @@ static __always_inline u64 file_at(struct task_struct *p, u32 fd)
 static __always_inline int sleep_again(struct task_struct *p, struct task_state *task,
 				       const struct call *call, struct deferred *deferred, u64 now)
 {
-	u32 number = task->cached_end;
+	u64 number = task->cached_end;
 	struct stage *stage;
 
 	if (!number || call->args[0] != task->cached_fd ||
@@ -158,7 +159,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 {
 	struct asleep *page = only_entry(MAP(asleep));
 	struct sleep *sleep;
-	u32 known;
+	u64 known;
 
 	if (!page)
 		return;
@@ -284,9 +285,9 @@ static __always_inline void get_cpu(struct task_struct *p, struct task_state *ta
 	if (task->clock >> CLOCK_STATE_SHIFT > STATE_RUNQUEUE && !was_woken(task, task->clock))
 		task->woken_ns = now - queued_ns(p, task);
 	take_up_pending(task, now);
-	transition(task, STATE_CPU, deferred, now);
 	if (task->stage)
-		reader_gets_cpu(p->pid);
+		reader_gets_cpu(p);
+	transition(task, STATE_CPU, deferred, now);
 }
 
 /* One task leaves the CPU to another. */
@@ -300,7 +301,7 @@ static __always_inline void switched(bool preempt, struct task_struct *prev,
 	if (is_noted(prev->pid)) {
 		task = state_of(prev);
 		if (task) {
-			reader_leaves_cpu(task, prev->pid);
+			reader_leaves_cpu(task, prev);
 			leave_cpu(prev, task, preempt, &deferred, &now);
 		}
 	}

@@ -183,7 +183,7 @@ GLOBAL(int, other_call_kind)(long nr)
 	return call_kind_64(nr);
 }
 
-/* What most tasks sleep in is told without a call. */
+/* What most tasks sleep in is found without a call. */
 static __always_inline int call_kind(long nr)
 {
 	return nr == NR_READ ? CALL_READ : nr == NR_WRITE ? CALL_WRITE : other_call_kind(nr);

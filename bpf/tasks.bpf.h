@@ -91,26 +91,25 @@ struct task_state {
 	u64 ran_ns;	/* the kernel's CPU time of the task at its last switch-out */
 	u64 born_ns;	/* fork seen at; 0 = older than the daemon, or no longer young */
 	u64 exec_ns;	/* last exec of this process */
-	u64 parent_start_ns;	/* start time of the process that forked it, which may be gone */
 	u64 claimed;	/* a stage of this process is being made at this moment */
 	u64 noted;	/* counted in the map `noted` */
 	u64 stage;	/* innermost stage, 0 = none */
-	struct starter starter;
+	struct process parent;	/* that forked it, which may be gone */
+	struct process starter;	/* as in struct stage */
 	struct command script;	/* the first script that this process ran, empty = none: it keeps the name */
-	u32 parent_pid;
 	u32 exec_id;	/* the kernel's count of its execs, when one was last seen */
 	u32 pending;	/* stage assigned by another task, entered at the next event */
-	u32 slept_on;	/* end_number of the pipe end slept on, 0 = none */
+	u64 slept_on;	/* end_number of the pipe end slept on, 0 = none */
 	u32 looks;	/* counts the looks at what it holds and why it sleeps, to space them out */
 	/* end_number of the pipe end slept on last; valid while the descriptor has the same file */
 	u64 cached_file;
+	u64 cached_end;
 	u32 cached_fd;
-	u32 cached_end;
 	u64 user_ns, system_ns;			/* the kernel's counters as far as */
 	u64 read_bytes, written_bytes;		/* they have been credited already */
 	u64 read_calls, write_calls;
-	/* inodes of pipes that the parent could write to when it forked this process (rule 4) */
-	u64 fed_by_parent[2];
+	struct pipe_key fed_by_parent[FED_PIPES];	/* that the parent could write to at the fork (rule 4) */
+	struct pipe_key made_for_child[FED_PIPES];	/* that this process could write to when it forked last */
 	u64 young_ns[STATES];	/* time by state since the fork, while young */
 	u64 read_ns;	/* when the read of a file that it is in began */
 	struct reading reading;	/* this and `run` are kept here while it is off CPU */
@@ -165,6 +164,24 @@ static __always_inline void forget(struct task_state *task, u32 pid)
 		__sync_fetch_and_add(bucket, -1);
 	if (task->clock || task->pending)
 		note(task, pid);
+}
+
+static __always_inline int same_process(const struct process *a, const struct process *b)
+{
+	return a->pid == b->pid && a->start_ns == b->start_ns;
+}
+
+/* Does the task at this address belong to this process? */
+static __always_inline int is_process(const struct process *process, u64 p)
+{
+	return process->pid == BPF_CORE_READ(TASK(p), tgid) &&
+	       process->start_ns == BPF_CORE_READ(TASK(p), group_leader, start_time);
+}
+
+static __always_inline void set_process(struct process *process, u64 p)
+{
+	process->pid = BPF_CORE_READ(TASK(p), tgid);
+	process->start_ns = BPF_CORE_READ(TASK(p), group_leader, start_time);
 }
 
 static __always_inline struct task_state *state_of(struct task_struct *p)

@@ -135,7 +135,7 @@ GLOBAL(int, find_end)(u32 index, const struct pipe_key *key, u32 side)
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
-		if (end->inode == key->inode && end->device == key->device &&
+		if (same_pipe(&end->pipe, key) &&
 		    (end->side_and_flags & END_SIDE_MASK) == side + 1)
 			return i;
 	}
@@ -161,7 +161,8 @@ static __always_inline u32 side_and_flags_of(u32 index, const struct pipe_key *k
 enum edge {
 	NO_EDGE,
 	EDGE,
-	EDGE_FROM_CHILD,	/* only because the reader reads from its own child */
+	EDGE_FROM_CHILD,	/* only because the reader, an interpreter, reads from its own child */
+	EDGE_TO_CHILD,		/* only because the writer, an interpreter, feeds its own child */
 };
 
 /*
@@ -186,21 +187,34 @@ static __always_inline int is_last_part(u32 index, const struct pipe_key *key)
 	return find_end(index, key, SIDE_READ) == 0;
 }
 
-/* So many children of a stage are in its pipeline because it reads from them; others are only its descendants. */
-#define MAX_READ_CHILDREN 64
+/* Children of an interpreter that are in its pipeline only because they are its own; further ones are just its descendants. */
+#define MAX_OWN_CHILDREN 64
 
-/* The same if the writer is the reader's child (rules 3 and 4), and has the pipe as its stdout. */
+/* May an interpreter be in the pipeline of this child of its own? */
+static __always_inline int may_join_child(const struct stage *parent, const struct stage *child)
+{
+	return parent->flags & STAGE_INTERPRETER && !child->end_ns && parent->own_children < MAX_OWN_CHILDREN;
+}
+
+/* As edge_between if the reader is the writer's child (rules 3 and 4), and has the pipe as its stdin. */
+static __always_inline enum edge edge_to_child(const struct stage *writer, const struct stage *reader)
+{
+	if (reader->root.start_ns < writer->exec_ns || !(writer->flags & STAGE_INTERPRETER))
+		return EDGE;
+	return may_join_child(writer, reader) ? EDGE_TO_CHILD : NO_EDGE;
+}
+
+/* As edge_between if the writer is the reader's child, and has the pipe as its stdout. */
 static __always_inline enum edge edge_to_parent(const struct stage *writer, const struct stage *reader,
 						u32 reader_index, const struct fifo *fifo)
 {
 	if (side_and_flags_of(reader_index, &fifo->key, SIDE_READ) & END_LEFT)
 		return NO_EDGE;
-	if (writer->root_start_ns < reader->exec_ns)
+	if (writer->root.start_ns < reader->exec_ns)
 		return EDGE;
 	if (reader->flags & STAGE_LAST_PART && is_last_part(reader_index, &fifo->key))
 		return EDGE;
-	return reader->flags & STAGE_INTERPRETER && !writer->end_ns &&
-	       reader->read_children < MAX_READ_CHILDREN ? EDGE_FROM_CHILD : NO_EDGE;
+	return may_join_child(reader, writer) ? EDGE_FROM_CHILD : NO_EDGE;
 }
 
 /* Rules 2 to 4, 6 and 7 (docs/CONCEPTS.md): does this pipe join its writer and reader? */
@@ -210,22 +224,21 @@ GLOBAL(int, edge_between)(u32 writer_index, u32 reader_index, const struct fifo 
 
 	if (!writer || !reader || !fifo || (writer->word | reader->word) & WORD_RETIRED)
 		return NO_EDGE;
-	if (writer->pid == reader->pid && writer->root_start_ns == reader->root_start_ns)
+	if (same_process(&writer->root, &reader->root))
 		return NO_EDGE;
 	if ((side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE) |
 	     side_and_flags_of(reader_index, &fifo->key, SIDE_READ)) & END_UNUSED)
 		return NO_EDGE;
 	if (fifo->named)	/* the next job may use the same FIFO: both must have lived at the same time */
-		return (writer->live || writer->end_ns > reader->root_start_ns) &&
-		       (reader->live || reader->end_ns > writer->root_start_ns) ? EDGE : NO_EDGE;
-	if (writer->parent_pid == reader->parent_pid &&
-	    writer->parent_start_ns == reader->parent_start_ns)
+		return (writer->live || writer->end_ns > reader->root.start_ns) &&
+		       (reader->live || reader->end_ns > writer->root.start_ns) ? EDGE : NO_EDGE;
+	if (same_process(&writer->parent, &reader->parent))
 		return writes_document(writer, side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE)) ?
 			       NO_EDGE : EDGE;
-	if (reader->parent_pid == writer->pid)
+	if (same_process(&reader->parent, &writer->root))
 		return is_standard(reader, side_and_flags_of(reader_index, &fifo->key, SIDE_READ)) ?
-			       EDGE : NO_EDGE;
-	if (writer->parent_pid == reader->pid)
+			       edge_to_child(writer, reader) : NO_EDGE;
+	if (same_process(&writer->parent, &reader->root))
 		return is_standard(writer, side_and_flags_of(writer_index, &fifo->key, SIDE_WRITE)) ?
 			       edge_to_parent(writer, reader, reader_index, fifo) : NO_EDGE;
 	/* the child of tee in rule 3 writes to tee's reader: both are in the pipeline already */
@@ -259,30 +272,31 @@ static __always_inline int has_edges(const struct stage *stage)
  */
 GLOBAL(int, mark_edge)(u32 edge, u32 index, u32 found, const struct fifo *fifo)
 {
+	u32 writer, reader, parent, child, child_side, only;
 	struct stage *stage, *other;
-	u32 writer, reader;
-	int only;
 
 	if (!fifo)
 		return 0;
 	writer = fifo->side == SIDE_WRITE ? index : found;
 	reader = fifo->side == SIDE_WRITE ? found : index;
-	stage = stage_at(reader);
-	other = stage_at(writer);
+	child_side = edge == EDGE_TO_CHILD ? SIDE_READ : SIDE_WRITE;
+	parent = edge == EDGE_TO_CHILD ? writer : reader;
+	child = edge == EDGE_TO_CHILD ? reader : writer;
+	stage = stage_at(parent);
+	other = stage_at(child);
 	if (!stage || !other)
 		return 0;
 	/* not with its parent: another process feeds or reads what seemed to converse */
 	stage->flags &= ~STAGE_CONVERSES;
 	other->flags &= ~STAGE_CONVERSES;
 	only = !has_edges(stage) && !(stage->flags & STAGE_ALONE);
-	if (edge == EDGE_FROM_CHILD &&
-	    !(side_and_flags_of(writer, &fifo->key, SIDE_WRITE) & END_JOINED))
-		stage->read_children++;
+	if (edge != EDGE && !(side_and_flags_of(child, &fifo->key, child_side) & END_JOINED))
+		stage->own_children++;
 	mark_joined(writer, &fifo->key, SIDE_WRITE);
 	mark_joined(reader, &fifo->key, SIDE_READ);
-	if (edge != EDGE_FROM_CHILD)
+	if (edge == EDGE)
 		return BOTH_MEMBERS;
-	return only ? reader : 0;
+	return only ? parent : 0;
 }
 
 /* Two stages have been joined; `made` is what mark_edge returned. */
@@ -298,7 +312,7 @@ GLOBAL(int, set_membership)(int made, u32 index, u32 found, u64 now)
 }
 
 /* Joins a stage with one that was seen at the other side of its pipe, if the pipe is an edge. */
-GLOBAL(int, join_partner)(u32 index, u32 reference, const struct fifo *fifo, u64 now)
+GLOBAL(int, join_partner)(u32 index, u64 reference, const struct fifo *fifo, u64 now)
 {
 	struct stage *other = stage_referred(reference);
 	u32 found = reference & INDEX_MASK;
@@ -324,9 +338,9 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
-		if (end->inode || __sync_val_compare_and_swap(&end->inode, 0, fifo->key.inode))
+		if (end->pipe.inode || __sync_val_compare_and_swap(&end->pipe.inode, 0, fifo->key.inode))
 			continue;
-		end->device = fifo->key.device;
+		end->pipe = fifo->key;
 		end->side_and_flags = side_and_flags;
 		return;
 	}
@@ -343,14 +357,14 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 			return;                                                           \
 	}
 
-static __always_inline int has_ended(u32 reference)
+static __always_inline int has_ended(u64 reference)
 {
 	struct stage *stage = stage_referred(reference);
 
 	return stage && stage->end_ns;
 }
 
-static __always_inline void add_slot(struct pipe *pipe, u32 side, u32 reference)
+static __always_inline void add_slot(struct pipe *pipe, u32 side, u64 reference)
 {
 	take_slot(pipe, side, reference, (!old || !stage_referred(old)));
 	/* a named FIFO serves job after job, faster than their records are freed */
@@ -362,7 +376,7 @@ static __always_inline void add_slot(struct pipe *pipe, u32 side, u32 reference)
 static __always_inline int stage_uses_both(const struct stage *stage, u32 index,
 					   const struct pipe *pipe, u32 side)
 {
-	u32 self = stage->generation << GENERATION_SHIFT | index;
+	u64 self = reference_of(stage, index);
 
 	for (int i = 0; i < PIPE_SLOTS; i++)
 		if (pipe->stages[side == SIDE_READ][i] == self)
@@ -410,13 +424,13 @@ GLOBAL(int, note_end)(u32 index, struct fifo *fifo)
 		return 0;
 	pipe->named |= fifo->named;
 	fifo->named = pipe->named;
-	add_slot(pipe, fifo->side, stage->generation << GENERATION_SHIFT | index);
+	add_slot(pipe, fifo->side, reference_of(stage, index));
 	if (stage_uses_both(stage, index, pipe, fifo->side))
 		pipe->self = 1;
 	return !pipe->self;
 }
 
-/* The same, and joins the stage with those at the other end. */
+/* Notes a stage's pipe end, and joins the stage with those at the other end. */
 GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 {
 	struct pipe_key key;
@@ -429,7 +443,7 @@ GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 	if (!pipe)
 		return 0;
 	for (int i = 0; i < PIPE_SLOTS; i++) {
-		u32 reference = pipe->stages[fifo->side == SIDE_READ][i];
+		u64 reference = pipe->stages[fifo->side == SIDE_READ][i];
 
 		if (reference)
 			join_partner(index, reference, fifo, now);
@@ -438,7 +452,7 @@ GLOBAL(int, register_end)(u32 index, struct fifo *fifo, u64 now)
 }
 
 /* end_number of this end, of stage `index` or of one around it; 0 = unknown. */
-GLOBAL(u32, known_end)(u32 index, const struct pipe_key *key, u32 side)
+GLOBAL(u64, known_end)(u32 index, const struct pipe_key *key, u32 side)
 {
 	struct stage *stage;
 	int slot;
@@ -448,7 +462,7 @@ GLOBAL(u32, known_end)(u32 index, const struct pipe_key *key, u32 side)
 	for_each_enclosing_stage(stage, index) {
 		slot = find_end(index, key, side);
 		if (slot >= 0)
-			return end_number(index, slot);
+			return end_number(reference_of(stage, index), slot);
 	}
 	return 0;
 }
@@ -468,7 +482,7 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
 
-		if (end->inode == fifo->key.inode &&
+		if (same_pipe(&end->pipe, &fifo->key) &&
 		    (end->side_and_flags & ~(END_LEFT | END_UNUSED)) == borrowed) {
 			end->side_and_flags = borrowed;
 			return 0;
@@ -492,7 +506,7 @@ GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot, int joined)
 	if (!stage)
 		return 0;
 	end = end_of(stage, slot);
-	key = end_key(end);
+	key = end->pipe;
 	side = end_side(end);
 	if (!key.inode || !side)
 		return 0;
@@ -519,7 +533,7 @@ GLOBAL(int, leave_ends)(u64 p, u32 index)
 	struct stage *stage = stage_at(index);
 	int joined = 0;
 
-	if (!stage || stage->pid != BPF_CORE_READ(TASK(p), tgid))
+	if (!stage || !is_process(&stage->root, p))
 		return 0;
 	for (int i = 0; i < STAGE_ENDS; i++)
 		joined += !!(stage->ends[i].side_and_flags & END_JOINED);
@@ -543,10 +557,10 @@ GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 	if (!stage)
 		return 0;
 	end = end_of(stage, slot);
-	if (!end->inode || end->side_and_flags & END_LEFT)
+	if (!end->pipe.inode || end->side_and_flags & END_LEFT)
 		return 0;
 	side = end_side(end);
-	fifo.key = end_key(end);
+	fifo.key = end->pipe;
 	fifo.side = side - 1;
 	/* only stdin and stdout are borrowed */
 	fifo.standard = !!(end->side_and_flags & (END_STANDARD | END_BORROWED));

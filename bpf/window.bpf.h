@@ -77,9 +77,16 @@ static __always_inline u32 file_tag(u64 mapping, u64 inode)
 	return file_number(mapping, inode) >> 32;
 }
 
+static __always_inline u64 inode_of_mapping(u64 mapping)
+{
+	struct inode *inode = BPF_CORE_READ((struct address_space *)mapping, host);
+
+	return inode_of(BPF_CORE_READ(inode, i_ino), BPF_CORE_READ(inode, i_generation));
+}
+
 static __always_inline u32 file_of(u64 mapping)
 {
-	return file_tag(mapping, BPF_CORE_READ((struct address_space *)mapping, host, i_ino));
+	return file_tag(mapping, inode_of_mapping(mapping));
 }
 
 static __always_inline u32 tag_of(const struct reading *reading)

@@ -23,10 +23,18 @@ struct written {
 
 MAP_ARRAY(written, struct written, WRITTEN_FILES);
 
-/* A file as one number, with its inode: an address_space may be reused for another file. */
+/*
+ * A file as one number, with its inode (inode_of): an address_space may be reused for another file, and both it and the
+ * inode's number for one that is made when this is removed.
+ */
 static __always_inline u64 file_number(u64 mapping, u64 inode)
 {
 	return ((mapping >> 4) + inode) * 0x9e3779b97f4a7c15ULL;
+}
+
+static __always_inline u64 inode_of(u64 number, u32 generation)
+{
+	return number + ((u64)generation << 32);
 }
 
 static __always_inline struct written *written_at(u64 file)

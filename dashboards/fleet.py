@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same across hosts, worst first."""
+"""The dashboard of many hosts: what Overview has of one, across hosts, worst first."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Row:
 
 
 def _address(name: str, *chosen: str) -> str:
-    """That of a dashboard, with values chosen for its variables, and the time that is shown."""
+    """The address of a dashboard, with values chosen for its variables, and the time shown."""
     parameters = (*chosen, "${datasource:queryparam}", "${job:queryparam}", "${__url_time_range}")
     return f"/d/{UID[name]}?{'&'.join(parameters)}"
 

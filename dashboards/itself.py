@@ -138,7 +138,16 @@ def _missing() -> table.Panel:
             named(growth("pipelined_sweep_failures_total", by=HOST), "sweeps failed"),
             named(failed, "collector failed: $1", "collector"),
             named(growth("pipelined_history_errors_total", by=HOST), "history not written"),
-            named(growth("pipelined_history_dropped_runs_total", by=HOST), "runs not in history"),
+            named(
+                growth("pipelined_sink_dropped_runs_total", by=("instance", "sink")),
+                "runs not in $1",
+                "sink",
+            ),
+            named(
+                growth("pipelined_history_disruptions_total", by=("instance", "reason")),
+                "history: $1",
+                "reason",
+            ),
         ]
     )
     return rows(
@@ -146,7 +155,7 @@ def _missing() -> table.Panel:
         Help(
             "What could not be recorded (stages, pipes, …), switches that the kernel did not"
             " trace, events for which it ran no program, failed sweeps and collectors, and runs"
-            " that are not in the history, in the time that is shown.",
+            " that a sink (the history) did not write, in the time that is shown.",
             "empty, or a few switches and events: figures are corrected for them.",
             "anything else: docs/RUNBOOK.md and docs/CONCEPTS.md, Bounds.",
         ),

@@ -24,12 +24,12 @@ def read_palette() -> dict[str, str]:
 
 def state_colours() -> dict[str, str]:
     """State, as in the label `state`, → colour."""
-    return _named("state-")
+    return _colours("state-")
 
 
 def level_colours() -> dict[str, str]:
     """Level, as in the label `level`, → colour."""
-    found = _named("level-")
+    found = _colours("level-")
     return {**{name: colour for name, colour in found.items() if name != "8"}, "8+": found["8"]}
 
 
@@ -46,7 +46,7 @@ def page_colours() -> dict[str, str]:
     }
 
 
-def _named(prefix: str) -> dict[str, str]:
+def _colours(prefix: str) -> dict[str, str]:
     return {
         name.removeprefix(prefix): colour
         for name, colour in read_palette().items()

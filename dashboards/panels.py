@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 DATA_SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
-#: What Prometheus should scrape at most every so often. $__rate_interval is four times that.
+#: The shortest scrape interval that Prometheus should have. $__rate_interval is four times that.
 MIN_INTERVAL = "15s"
 
 #: It may be that nothing ran, that scrapes fail, or that the choice of variables is too narrow.

@@ -60,7 +60,7 @@ class Scope:
 
     @property
     def whole(self) -> Scope:
-        """The same series, over the whole time range that the dashboard shows."""
+        """These series over the whole time range that the dashboard shows."""
         return replace(self, function="increase", window="$__range")
 
     @property
@@ -70,7 +70,7 @@ class Scope:
 
     @property
     def ever(self) -> Scope:
-        """The same series, since their daemon started."""
+        """These series since their daemon started."""
         return replace(self, function="", window="", moment="")
 
     def only(self, *matchers: str) -> Scope:

@@ -4,8 +4,9 @@
 
     deploy/api_reference.py
 
-Both are made of the types in `pipelined.answers` and of the strings below their keys. A table of
-docs/API.md stands between ``<!-- keys of RunJson -->``, which may name several classes, and
+Both are made of the classes in `pipelined.runs` and `pipelined.answers`, and of the strings below
+their fields. A table of docs/API.md stands between ``<!-- keys of Run -->``, which may name several
+classes or groups of fields, and
 ``<!-- end -->``; it has the keys that these classes add to those that they extend.
 """
 
@@ -35,7 +36,12 @@ from typing import (
 
 from pipelined.analysis.comparison import ComparisonJson
 from pipelined.answers import lists, live, run
-from pipelined.answers.fields import AsDict, Keys, OneOf, Unit
+from pipelined.history.pipelines import PipelinesSummary
+from pipelined.history.run_list import RunList
+from pipelined.runs import run as runs_run
+from pipelined.runs import stage
+from pipelined.runs.codec import bare, members
+from pipelined.runs.fields import AsDict, Group, Keys, OneOf, Unit
 
 TOP = Path(__file__).parents[1]
 SCHEMA = TOP / "daemon" / "pipelined" / "web" / "schema.json"
@@ -43,10 +49,10 @@ REFERENCE = TOP / "docs" / "API.md"
 
 #: What is answered as a whole, and where.
 ANSWERS = {
-    lists.PipelinesJson: "GET /api/v1/pipelines",
-    lists.PipelinesSummaryJson: "GET /api/v1/pipelines/summary, pipelined pipelines --json",
-    lists.StartedJson: "GET /api/v1/started",
-    lists.RunListJson: "GET /api/v1/runs, pipelined runs --json",
+    run.Pipelines: "GET /api/v1/pipelines",
+    PipelinesSummary: "GET /api/v1/pipelines/summary, pipelined pipelines --json",
+    run.Started: "GET /api/v1/started",
+    RunList: "GET /api/v1/runs, pipelined runs --json",
     run.RunWithTimelineJson: "GET /api/v1/runs/ID, pipelined show --json",
     live.NowJson: "GET /api/v1/now, and the data of events now of GET /api/v1/events",
     ComparisonJson: "GET /api/v1/compare, pipelined compare --json",
@@ -78,27 +84,84 @@ def main() -> None:
 # -- the types
 
 
-def own_fields(described: type) -> list[Field]:
+Described = type | Group
+
+
+def own_fields(described: Described) -> list[Field]:
     """The keys that this class adds to those that it extends. Raises ValueError without a text."""
+    if isinstance(described, Group):
+        return [field for group, field in _placed(_owner(described)) if group == described]
+    if is_typeddict(described):
+        return _typed_fields(described)
+    fields: dict[str, Field] = {}
+    for group, field in _placed(described):
+        found = field if group is None else Field(group.key, group, group.meaning, True)
+        fields.setdefault(found.name, found)
+    return list(fields.values())
+
+
+def _placed(described: type) -> Iterator[tuple[Group | None, Field]]:
+    """The fields of an annotated class, and the group that each of them is in."""
+    texts, own = _texts(described), _own_names(described)
+    for member in members(described):
+        if member.name not in own:
+            continue
+        kind, _ = bare(member.kind)
+        if not member.path:
+            yield from _placed(kind)
+            continue
+        *groups, name = member.path
+        meaning = texts.get(member.name) or _one_line(
+            getattr(described, member.name).__doc__ or "" if member.computed else ""
+        )
+        if not meaning:
+            raise ValueError(f"{described.__name__}.{member.name} has no text below it")
+        field = Field(str(name), member.kind, meaning, not member.secret)
+        yield (groups[0] if groups and isinstance(groups[0], Group) else None), field
+
+
+def _own_names(described: type) -> set[str]:
+    """Of the fields and properties that are written in the body of a class."""
+    source = _source(described)
+    names = (
+        {node.name for node in source.body if isinstance(node, ast.FunctionDef)}
+        if source
+        else set()
+    )
+    return names | set(_texts(described))
+
+
+@cache
+def _owner(group: Group) -> type:
+    """The class of the fields in this group."""
+    known = [getattr(module, name) for module in (stage, runs_run) for name in module.__all__]
+    owners = (each for each in known if isinstance(each, type) and is_dataclass(each))
+    return next(each for each in owners if any(placed == group for placed, _ in _placed(each)))
+
+
+def _typed_fields(described: type) -> list[Field]:
     hints = get_type_hints(described, include_extras=True)
     texts = _texts(described)
-    names = texts if _source(described) else described.__annotations__
     fields = []
-    for name in names:
+    for name, meaning in texts.items():
         kind, always = hints[name], True
         if get_origin(kind) is NotRequired:
             (kind,), always = get_args(kind), False
-        said = [note for note in _notes(kind) if isinstance(note, str)]
-        meaning = texts.get(name) or " ".join(said)
         if not meaning:
             raise ValueError(f"{described.__name__}.{name} has no text below it")
         fields.append(Field(name, kind, meaning, always))
     return fields
 
 
-def all_fields(described: type) -> list[Field]:
+def all_fields(described: Described) -> list[Field]:
     """All keys: those of the classes that it extends first."""
     inherited = [field for base in _bases(described) for field in all_fields(base)]
+    extended, only, without = getattr(described, "__keys_of__", (None, (), ()))
+    if extended is not None:
+        found = all_fields(extended)
+        inherited = [
+            f for f in found if (not only or f.name in only) and f.name not in without
+        ] + inherited
     return inherited + own_fields(described)
 
 
@@ -110,8 +173,12 @@ def _source(described: type) -> ast.ClassDef | None:
     return next((node for node in written if node.name == described.__name__), None)
 
 
-def _bases(described: type) -> list[type]:
+def _bases(described: Described) -> list[type]:
     """The described classes that a class extends, which a TypedDict does not remember."""
+    if isinstance(described, Group):
+        return []
+    if not is_typeddict(described):
+        return [base for base in described.__bases__ if is_dataclass(base)]
     source = _source(described)
     names = [base.id for base in source.bases if isinstance(base, ast.Name)] if source else []
     found = [getattr(sys.modules[described.__module__], name) for name in names]
@@ -138,11 +205,18 @@ def _one_line(text: str) -> str:
 
 
 def _notes(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return bare(kind)[1]
 
 
 def _bare(kind: Any) -> Any:
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return bare(kind)[0]
+
+
+def _is_object(kind: Any) -> bool:
+    """Whether a type has fields of its own."""
+    if isinstance(kind, Group) or is_typeddict(kind) or is_dataclass(kind):
+        return True
+    return isinstance(kind, type) and hasattr(kind, "_fields")
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
@@ -172,19 +246,24 @@ def schema() -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _name(described: type) -> str:
-    return described.__name__.removesuffix("Json")
+def _name(described: Described) -> str:
+    return described.name if isinstance(described, Group) else _tag(described).removesuffix("Json")
 
 
-def _reference(described: type) -> dict[str, Any]:
+def _tag(described: Described) -> str:
+    """How a table names it."""
+    return described.name if isinstance(described, Group) else described.__name__
+
+
+def _reference(described: Described) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{_name(described)}"}
 
 
-def _definition(described: type) -> dict[str, Any]:
+def _definition(described: Described) -> dict[str, Any]:
     fields = all_fields(described)
     return {
         "type": "object",
-        "description": _plain(_one_line(described.__doc__ or "")),
+        "description": _plain(_one_line(_meaning(described))),
         "properties": {
             field.name: _schema_of(field.type) | {"description": _plain(field.meaning)}
             for field in fields
@@ -193,14 +272,18 @@ def _definition(described: type) -> dict[str, Any]:
     }
 
 
+def _meaning(described: Described) -> str:
+    return described.meaning if isinstance(described, Group) else described.__doc__ or ""
+
+
 def _schema_of(kind: Any) -> dict[str, Any]:
     found = _schema_of_bare(_bare(kind))
     for note in _notes(kind):
         if isinstance(note, AsDict):
             found = _with_reference(found, note.of)
         elif isinstance(note, Keys):
-            inner = found.pop("additionalProperties")
-            found |= {"properties": dict.fromkeys(note.names, inner)}
+            inner = found.pop("items" if found["type"] == "array" else "additionalProperties")
+            found |= {"type": "object", "properties": dict.fromkeys(note.names, inner)}
             found |= {"required": list(note.names)} if note.always else {}
         elif isinstance(note, OneOf):
             found["enum"] = list(note.values)
@@ -212,7 +295,7 @@ def _schema_of(kind: Any) -> dict[str, Any]:
 def _schema_of_bare(kind: Any) -> dict[str, Any]:
     if kind in _SCALARS:
         return {"type": _SCALARS[kind]}
-    if is_typeddict(kind) or is_dataclass(kind):
+    if _is_object(kind):
         return _reference(kind)
     of = get_args(kind)
     if get_origin(kind) in (list, tuple):
@@ -250,7 +333,7 @@ def _plain(text: str) -> str:
 
 def reference(page: str) -> str:
     """The page with new tables. Raises ValueError for a class that is in none, or is unknown."""
-    classes = {known.__name__: known for answer in ANSWERS for known in _classes(answer)}
+    classes = {_tag(known): known for answer in ANSWERS for known in _classes(answer)}
     shown = [name for _, names, _ in _TABLE.findall(page) for name in names.split()]
     unknown, missing = set(shown) - classes.keys(), classes.keys() - set(shown)
     missing = {name for name in missing if own_fields(classes[name])}
@@ -261,27 +344,28 @@ def reference(page: str) -> str:
     )
 
 
-def _classes(described: Any) -> Iterator[type]:
+def _classes(described: Any) -> Iterator[Described]:
     """A class, and all that it extends or names."""
     yield described
-    for base in _bases(described):
+    extended = getattr(described, "__keys_of__", (None,))[0]
+    for base in [*_bases(described), *([extended] if extended else [])]:
         yield from _classes(base)
     for field in own_fields(described):
-        yield from _named(field.type)
+        yield from _classes_in(field.type)
 
 
-def _named(kind: Any) -> Iterator[type]:
+def _classes_in(kind: Any) -> Iterator[Described]:
     for note in _notes(kind):
         if isinstance(note, AsDict):
             yield from _classes(note.of)
     kind = _bare(kind)
-    if is_typeddict(kind) or is_dataclass(kind):
+    if _is_object(kind):
         yield from _classes(kind)
     for inner in get_args(kind):
-        yield from _named(inner)
+        yield from _classes_in(inner)
 
 
-def _table(classes: Iterator[type]) -> str:
+def _table(classes: Iterator[Described]) -> str:
     rows = ["| key | type | meaning |", "| --- | --- | --- |"]
     for described in classes:
         for field in own_fields(described):
@@ -293,6 +377,7 @@ def _table(classes: Iterator[type]) -> str:
 def _word(kind: Any) -> str:
     """A type in the table: ``number?``, ``stage[]``."""
     as_dict = [note for note in _notes(kind) if isinstance(note, AsDict)]
+    by_key = any(isinstance(note, Keys) for note in _notes(kind))
     kind = _bare(kind)
 
     def word_of(inner: Any) -> str:
@@ -303,9 +388,9 @@ def _word(kind: Any) -> str:
         return word_of(choices[0]) + "?"
     if kind in _SCALARS:
         return _SCALARS[kind]
-    if is_typeddict(kind) or is_dataclass(kind):
+    if _is_object(kind):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _name(kind)).lower()
-    if get_origin(kind) in (list, tuple):
+    if get_origin(kind) in (list, tuple) and not by_key:
         return word_of(get_args(kind)[0]) + "[]"
     return _word(as_dict[0].of) if as_dict else "object"
 

@@ -132,7 +132,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
             yield ".TP"
             yield rf"\fB{_escaped(names)}\fR"
             # Lists as typed at the prompt cannot be wrapped: add blanks.
-            yield _escaped(re.sub(r"(?<=[a-z]),(?=[a-z])", ", ", text))
+            yield _escaped(re.sub(r"(?<=[a-z0-9]),(?=[a-z[])", ", ", text))
 
 
 def _paragraphs(text: str | None) -> Iterator[str]:

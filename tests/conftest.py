@@ -1,11 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests use of Prometheus is the host's, or else what `make setup` has unpacked."""
+"""What holds for every test: the programs it uses, how signals reach it, how long it may take.
+
+What the tests use of Prometheus is the host's, or else what `make setup` has unpacked.
+
+A test that exceeds its limit (`timeout` in pyproject.toml, or `_LIMITS`) fails with the stacks of
+all threads, and its fixtures clean up: pytest-timeout does that with SIGALRM. If no Python code
+runs that could take the signal (a call into C hangs), the process ends with the stacks a quarter of
+the limit later.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
-_TOOLS = Path(__file__).parents[1] / "build" / "tools" / "usr" / "bin"
+import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+
+_TESTS = Path(__file__).parent
+_TOOLS = _TESTS.parent / "build" / "tools" / "usr" / "bin"
 
 os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{_TOOLS}"
+
+#: Seconds that each test below a path may take, its fixtures included, if it is not the default.
+_LIMITS = {
+    "container": 900,  # the first one fills the store of the engine with the image
+    "e2e/test_package.py": 1800,  # makes Debian root directories, and upgrades in them
+    "e2e/test_rules_elsewhere.py": 900,
+    "experiments": 3600,  # each is measured many times over
+}
+
+#: Python itself ignores these, and gives programs that it starts the default action.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_usual() -> None:
+    """No signal is blocked or ignored, whatever pytest was started from.
+
+    A background job of a script ignores SIGINT and SIGQUIT, what nohup starts SIGHUP, and programs
+    that tests start would, too. A handler that does nothing is not inherited: pytest itself goes on
+    as if it ignored the signal, and outlives its terminal under nohup. SIGINT gets Python's own.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - set(_IGNORED_BY_PYTHON):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            interrupts = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if interrupts else lambda *_: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for path, seconds in _LIMITS.items():
+            if item.path.is_relative_to(_TESTS / path):
+                item.add_marker(pytest.mark.timeout(seconds))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, Any, Any]:
+    stderr = item.config.stash[fault_handler_stderr_fd_key]
+    # on a busy host the report of a test that is late takes some seconds
+    later = max(1.25 * settings.timeout, settings.timeout + 10)
+    faulthandler.dump_traceback_later(later, exit=True, file=stderr)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> Generator[None, Any, Any]:
+    faulthandler.cancel_dump_traceback_later()
+    return (yield)

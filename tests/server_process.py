@@ -79,7 +79,7 @@ class ServerProcess:
         return self._log.read_text(errors="replace")
 
     def get(self, path: str) -> Any:
-        """The `data` of an answer of its API; raises AssertionError with the error it tells."""
+        """The `data` of an answer of its API; raises AssertionError with the error that it has."""
         try:
             with urllib.request.urlopen(self.url + path, timeout=PATIENCE) as answer:
                 told = json.load(answer)

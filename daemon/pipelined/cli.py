@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands at the prompt: `pipelined serve`, `run`, `runs`, `show`, `compare`, `top` and so on.
 
-The commands are in `commands/`. One is imported when it is asked for, and what it needs when it
-runs, so that `--help` and completion are quick, and the daemon does without the others. An error is
-one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted; `run` passes on
-the status of the command that it ran.
+The commands are in `commands/`. One is imported when it is asked for, so that the daemon does
+without the others. An error is
+one line on stderr. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration file, 130
+interrupted; `run` passes on the status of the command that it ran.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 from pipelined import __version__
 from pipelined.commands.standard_error import DEBUG_VARIABLE, PROGRAM, complain
@@ -135,8 +136,6 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script for a shell."""
-    from click.shell_completion import get_completion_class
-
     completer = get_completion_class(shell)
     assert completer is not None, shell
     script = completer(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")

@@ -7,6 +7,7 @@ A stage goes by the name of its command. What a name says about a program is dec
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 __all__ = [
     "AWKS",
@@ -18,6 +19,8 @@ __all__ = [
     "SCRIPTS",
     "SHELLS",
     "WALKERS",
+    "WRAPPERS",
+    "Wrapper",
 ]
 
 #: Programs that run others and hold their pipes without using them: the default of ``--shells``.
@@ -57,3 +60,57 @@ FILTERS = (BY_LINE - {"rg"}) | {
 SCRIPTS: Mapping[str, str] = {"egrep": "grep", "fgrep": "grep", "gunzip": "gzip", "zcat": "gzip"}
 #: Programs that open the files of whole folders by themselves.
 WALKERS = frozenset({"borg", "cp", "du", "find", "git", "restic", "rg", "rsync", "tar", "zip"})
+
+
+class Wrapper(NamedTuple):
+    """A program that runs the command which is given to it."""
+
+    forks: bool
+    """It stays the parent of that command, and its stage is named after it: it is in the default of
+    ``--wrappers``. Others exec it, and become it."""
+    taking: str | None = None
+    """Its options of one letter that take a word; None: a job is named after the wrapper itself."""
+    operands: int = 0
+    """How many words stand before the command."""
+    rewritten: bool = False
+    """A command behind it is rewritten as it would be without it."""
+
+
+#: Programs that run another one.
+WRAPPERS: Mapping[str, Wrapper] = {
+    "timeout": Wrapper(forks=True, taking="ks", operands=1),
+    "time": Wrapper(forks=True, taking="fo"),
+    "sudo": Wrapper(forks=True, taking="CDRTUghprtu"),
+    "doas": Wrapper(forks=True),
+    "su": Wrapper(forks=True),
+    "runuser": Wrapper(forks=True, taking="gu"),
+    "flock": Wrapper(forks=True, taking="Ew", operands=1),
+    "setsid": Wrapper(forks=True, taking=""),
+    "unshare": Wrapper(forks=True),
+    "nsenter": Wrapper(forks=True),
+    "strace": Wrapper(forks=True),
+    "ltrace": Wrapper(forks=True),
+    "perf": Wrapper(forks=True),
+    "script": Wrapper(forks=True),
+    "systemd-run": Wrapper(forks=True),
+    "systemd-inhibit": Wrapper(forks=True),
+    "xvfb-run": Wrapper(forks=True),
+    "dbus-run-session": Wrapper(forks=True),
+    "fakeroot": Wrapper(forks=True),
+    "firejail": Wrapper(forks=True),
+    "bwrap": Wrapper(forks=True),
+    "chronic": Wrapper(forks=True, taking=""),
+    "cpulimit": Wrapper(forks=True),
+    "tini": Wrapper(forks=True),
+    "dumb-init": Wrapper(forks=True),
+    "chrt": Wrapper(forks=False, taking="DPT", operands=1),
+    "command": Wrapper(forks=False, taking=""),
+    "env": Wrapper(forks=False, taking="CSu", rewritten=True),
+    "exec": Wrapper(forks=False, taking="a"),
+    "ionice": Wrapper(forks=False, taking="cn"),
+    "nice": Wrapper(forks=False, taking="n", rewritten=True),
+    "nohup": Wrapper(forks=False, taking=""),
+    "stdbuf": Wrapper(forks=False, taking="eio", rewritten=True),
+    "systemd-cat": Wrapper(forks=False, taking="pt"),
+    "taskset": Wrapper(forks=False, taking="", operands=1),
+}

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-__all__ = ["NotPermittedError", "UserError", "why"]
+__all__ = ["ConfigurationError", "NotPermittedError", "UserError", "why"]
 
 
 class UserError(Exception):
-    """What went wrong, why, and what to do; printed as one line, with exit code 1.
+    """What went wrong, why, and what to do; printed as one line.
+
+    The exit code is 1, or the `exit_status` of a subclass.
 
     >>> str(UserError("cannot load BPF programs: not root", "run it with sudo"))
     'cannot load BPF programs: not root; run it with sudo'
@@ -17,6 +19,15 @@ class UserError(Exception):
         super().__init__(f"{message}; {hint}" if hint else message)
         self.message = message
         self.hint = hint
+
+
+class ConfigurationError(UserError):
+    """A configuration file, or one that it names, is wrong: as with wrong flags, another try fails.
+
+    `exit_status` is that of wrong flags, after which the service is not started again.
+    """
+
+    exit_status = 2
 
 
 class NotPermittedError(UserError):

@@ -153,7 +153,7 @@ def _groups(
 
 
 def first_lines(runs: Sequence[L], most: int, *, grouped: bool = True) -> Sequence[L]:
-    """The first of `runs`: so many that they are at most `most` lines."""
+    """The first of `runs`, as long as they are at most `most` lines."""
     seen: set[_Key] = set()
     for number, run in enumerate(runs):
         seen.add(_key(run, grouped, run.parent))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import select
 import shlex
@@ -13,14 +14,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pipelined.config import Config
 from pipelined.errors import UserError
+from pipelined.kernel.checkpoint import NOTHING, Checkpoint
+from pipelined.kernel.checkpoint_file import CheckpointFile
 from pipelined.kernel.loader import Hook, Loaded, load
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
+from pipelined.model.coverage import Coverage
 from pipelined.model.cpu_accounts import CpuAccounts
-from pipelined.model.tracker import Finished, Model, SeriesUse, StartedRuns, Totals
+from pipelined.model.neighbours import Neighbours
+from pipelined.model.sighting import Finished
+from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse, StartedRuns
 from pipelined.model.units import CgroupNames, find_cgroup2
+from pipelined.model.views import Totals
+from pipelined.model.watched import Watched
+from pipelined.records.process import Process
+from pipelined.records.stage import Gap, Group
 from pipelined.runs import Run, Series, Timeline
 from pipelined.starter import Starter
 
@@ -32,7 +43,12 @@ log = logging.getLogger(__name__)
 #: often. What has ended costs the same whenever it is read, and takes up memory until then.
 _SWEEP_SHARE = 0.03
 
-#: Series of --metrics.max-series that are not for pipelines: the daemon's own, and (other).
+#: What has lived for this time is saved at this interval (seconds), or less often: saving may take
+#: this share of one core.
+_SAVE_INTERVAL = 5.0
+_SAVE_SHARE = 0.01
+
+#: Series of --metrics.max-series that are not for pipelines: the daemon's own.
 _OWN_SERIES = 500
 
 
@@ -68,6 +84,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._closed = False
         self._reason: str | None = "the first sweep is not done yet"
         self._repeated_seconds = 0.0
+        self._saver: _Saver | None = None
         self.sweep_stats = SweepStats()
         self.opened = time.time()
         """Since when it observes (Unix time)."""
@@ -82,6 +99,7 @@ class Observer(AbstractContextManager["Observer"]):
         wait: bool = True,
         on_finished: Callable[[Finished], object] | None = None,
         series_of: Callable[[Totals], int] = lambda _: 0,
+        state: Path | None = None,
     ) -> Observer:
         """Load and attach the programs; `UserError` if that is not possible.
 
@@ -89,9 +107,13 @@ class Observer(AbstractContextManager["Observer"]):
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
         Without `wait` the optional hooks are left for `attach_optional`, unless the configuration
         demands some of them. `on_finished` is called for each run that ends, in the middle of a
-        sweep. `series_of` is how many series the totals of a pipeline are exported as.
+        sweep. `series_of` is how many series the totals of a pipeline are exported as. What lives
+        is saved in the directory `state`, and what was saved there is resumed.
         """
         stages = config.max_stages
+        file = CheckpointFile.open(state) if state else None
+        saved = file.read(max_stages=stages) if file else None
+        checkpoint, restored = saved or (None, NOTHING)
         loaded = load(
             {
                 "stages": stages + 1,
@@ -99,6 +121,7 @@ class Observer(AbstractContextManager["Observer"]):
                 "readahead": stages + 1,
                 "free_stages": stages,
                 "pipes": config.max_pipes,
+                "saved_tasks": len(restored.tasks) or 1,
             },
             loader=config.loader,
             path=config.object,
@@ -121,8 +144,11 @@ class Observer(AbstractContextManager["Observer"]):
                 max_readers=config.max_readers,
                 own_only=own_only,
                 all_alone=all_alone,
+                restored=restored,
             )
+            resumed = sweep.restored()
             hooks = loaded.attach()
+            resumed_ns = sweep.resume()
             wait = wait or "on" in (config.functions, config.readahead)
             hooks += loaded.attach_optional() if wait else loaded.pending()
             sweep.began()
@@ -131,24 +157,40 @@ class Observer(AbstractContextManager["Observer"]):
                     _require(tier, hooks)
         except BaseException:
             loaded.close()
+            if file:
+                file.close()
             raise
         cgroups = CgroupNames(find_cgroup2())
+        gaps: tuple[Gap, ...] = ()
+        if checkpoint:
+            cgroups.remember(checkpoint.cgroups)
+            gap = Gap(checkpoint.watched_ns, resumed_ns, checkpoint.unix)
+            gaps = (*checkpoint.gaps, gap)
+            log.info(
+                "%d live stages are resumed, after %.1f s in which nobody watched",
+                len(restored.stages),
+                (gap.end_ns - gap.begin_ns) / 1e9,
+            )
+        unix = monotonic_to_unix()
         accounts = CpuAccounts(path_of=cgroups.path)
         model = Model(
-            max_series=config.metrics_max_series - _OWN_SERIES,
-            series_of=series_of,
+            Watched(unix, gaps),
+            Lookups(cgroups.unit, _arguments_of if config.show_arguments else None),
             recent_runs=config.recent_runs,
-            unit_of=cgroups.unit,
-            unix=monotonic_to_unix(),
-            arguments_of=_arguments_of if config.show_arguments else None,
-            exec_failures=_count_exec_failures(hooks),
-            pipe_bytes=_count_pipe_bytes(hooks),
-            pending_tiers=None if wait else {h.tier for h in hooks if h.pending} - {"sched"},
+            coverage=Coverage(
+                exec_failures=_count_exec_failures(hooks),
+                pipe_bytes=_count_pipe_bytes(hooks),
+                pending_tiers=None if wait else {h.tier for h in hooks if h.pending} - {"sched"},
+            ),
+            budget=Budget(config.metrics_max_series - _OWN_SERIES, series_of),
+            neighbours=Neighbours(accounts, accounts.own_group() if own_only else None),
+            harmless=_by_command(config.harmless_exits),
             on_finished=on_finished,
-            accounts=accounts,
-            home=accounts.group(os.getpid()) if own_only else None,
         )
+        model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, config.sweep_interval)
+        if file:
+            observer._saver = _Saver(file, unix, gaps, cgroups, is_empty=checkpoint is None)
         observer.sweep()
         return observer
 
@@ -170,7 +212,7 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             self._hooks = (*(hook for hook in self._hooks if not hook.pending), *hooks)
             self._sweep.map_tiers()
-            self._model.hooks_attached(
+            self._model.coverage.complete(
                 time.monotonic(),
                 self._loaded.tiers(),
                 exec_failures=_count_exec_failures(hooks),
@@ -189,10 +231,17 @@ class Observer(AbstractContextManager["Observer"]):
         os.eventfd_write(self._stop, 1)
         if self._thread:
             self._thread.join()
+        if self._saver:
+            try:
+                self._update(save=True)
+            except Exception:
+                log.exception("what lives cannot be saved")
         with self._lock:
             self._closed = True
             self._reason = "the daemon is stopping"
             self._sweep.close()
+        if self._saver:
+            self._saver.close()
         os.close(self._stop)
 
     def sweep(self) -> None:
@@ -215,10 +264,10 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             return self._model.totals()
 
-    def series_use(self) -> SeriesUse:
-        """How much of --metrics.max-series is in use by pipelines, and what is folded away."""
+    def counted(self) -> tuple[Mapping[Series, Totals], SeriesUse]:
+        """The totals, and how much of --metrics.max-series they use."""
         with self._lock:
-            return self._model.series_use()
+            return self._model.totals(), self._model.series_use()
 
     def runs(self) -> list[Run]:
         with self._lock:
@@ -280,7 +329,9 @@ class Observer(AbstractContextManager["Observer"]):
         """None if the numbers are current, else the reason why not."""
         return self._reason
 
-    def _update(self, *, settle: bool | Starter = False) -> None:
+    def _update(self, *, settle: bool | Starter = False, save: bool = False) -> None:
+        """Sweep. With `save`, leave what lives to the next daemon: asked for by one thread only."""
+        checkpoint = None
         with self._lock:
             if self._closed:
                 return
@@ -288,9 +339,11 @@ class Observer(AbstractContextManager["Observer"]):
             # records have no cycles: while they are all alive there is nothing to find
             gc.disable()
             try:
-                groups = self._sweep.take()
+                groups = self._sweep.take(keep=save)
                 over = self._model.update(groups, began, settle=settle)
                 self._sweep.free(over)
+                if self._saver:
+                    self._saver.seen(self._model.unfinished())
             except Exception:
                 self.sweep_stats.failures += 1
                 self._reason = "the last sweep failed; see the log"
@@ -306,6 +359,10 @@ class Observer(AbstractContextManager["Observer"]):
             stats.seconds_total += took
             stats.last_seconds = took
             stats.last_time = time.time()
+            if save and self._saver:
+                checkpoint = self._saver.checkpoint(self._sweep, self._model.unfinished())
+        if save and self._saver:
+            self._saver.write(checkpoint)
 
     def _work(self) -> None:
         poll = select.poll()
@@ -317,7 +374,7 @@ class Observer(AbstractContextManager["Observer"]):
             if any(fd == self._stop for fd, _ in ready):
                 return
             try:
-                self.sweep()
+                self._update(save=self._saver is not None and self._saver.is_due())
             except Exception:
                 log.exception("sweep failed")
 
@@ -325,16 +382,79 @@ class Observer(AbstractContextManager["Observer"]):
         self.close()
 
 
-def _arguments_of(pid: int) -> str | None:
+class _Saver:
+    """Leaves what lives to the next daemon, from time to time and at the end."""
+
+    def __init__(
+        self,
+        file: CheckpointFile,
+        unix: float,
+        gaps: tuple[Gap, ...],
+        cgroups: CgroupNames,
+        *,
+        is_empty: bool,
+    ) -> None:
+        """`unix` and `gaps` as in `Model`; `is_empty`: nothing is in the file."""
+        self._file = file
+        self._unix = unix
+        self._gaps = gaps
+        self._cgroups = cgroups
+        self._is_empty = is_empty
+        self._next = 0.0
+        self._oldest = math.inf
+        self._worked = 0.0
+
+    def seen(self, unfinished: Iterable[Group]) -> None:
+        """What the last sweep saw."""
+        self._oldest = min((1e-9 * group.clock.start_ns for group in unfinished), default=math.inf)
+
+    def is_due(self) -> bool:
+        """Whether to save at the next sweep."""
+        now = time.monotonic()
+        return now >= self._next and (not self._is_empty or now - self._oldest >= _SAVE_INTERVAL)
+
+    def checkpoint(self, sweep: Sweep, unfinished: Sequence[Group]) -> Checkpoint | None:
+        """What is to be written; None if nothing lives."""
+        self._worked = time.thread_time()
+        if not unfinished:
+            return None
+        return sweep.checkpoint(
+            unfinished, unix=self._unix, gaps=self._gaps, cgroups=self._cgroups.known
+        )
+
+    def write(self, checkpoint: Checkpoint | None) -> None:
+        """Write that, and set the time for the next one."""
+        if checkpoint:
+            self._file.write(checkpoint)
+        elif not self._is_empty:
+            self._file.clear()
+        self._is_empty = checkpoint is None
+        worked = time.thread_time() - self._worked
+        self._next = time.monotonic() + max(_SAVE_INTERVAL, worked / _SAVE_SHARE)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _arguments_of(process: Process) -> str | None:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
+        with open(f"/proc/{process.pid}/cmdline", "rb") as file:
             raw = file.read()
     except OSError:  # gone, or not ours to see
         return None
-    if not raw:
+    if not raw or not process.is_at():
         return None
     words = raw.removesuffix(b"\0").split(b"\0")
     return shlex.join(word.decode(errors="backslashreplace") for word in words)
+
+
+def _by_command(exits: Iterable[str]) -> dict[str, set[int]]:
+    """Of texts such as ``grep=1``, the exit codes of each command."""
+    found: dict[str, set[int]] = {}
+    for text in exits:
+        command, _, code = text.rpartition("=")
+        found.setdefault(command, set()).add(int(code))
+    return found
 
 
 def _count_exec_failures(hooks: Iterable[Hook]) -> bool:

@@ -15,12 +15,12 @@ __all__ = [
     "cpu_share",
     "data_size",
     "duration",
+    "input_size",
     "listing",
     "mean_size",
-    "passed_on",
+    "output_size",
     "percent",
     "step_words",
-    "taken",
     "times_usual",
 ]
 
@@ -125,22 +125,22 @@ def data_size(count: float) -> str:
     return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
 
 
-def taken(flow: Flow) -> str:
+def input_size(flow: Flow) -> str:
     """What a stage took in: through its pipes, or else from files, sockets and terminals.
 
-    >>> taken(Flow(9000, 0, 50, 0, exact=False)), taken(Flow(None, 9000, 50, 0, exact=True))
-    ('≤ 9.0 kB', 'files 50 B')
+    >>> [input_size(Flow(pipes, 9000, 50, 0, exact=False)) for pipes in (9000, None)]
+    ['≤ 9.0 kB', 'files 50 B']
     """
     return _through(flow.pipe_in, flow.file_read, flow.exact)
 
 
-def passed_on(flow: Flow) -> str:
+def output_size(flow: Flow) -> str:
     """What a stage passed on: through its pipes, or else to files, sockets and terminals.
 
     ``?`` if it is not known.
 
-    >>> passed_on(Flow(0, None, 50, 1200, exact=False)), passed_on(Flow(0, None, 50, None, False))
-    ('files 1.2 kB', '?')
+    >>> [output_size(Flow(0, None, 50, files, exact=False)) for files in (1200, None)]
+    ['files 1.2 kB', '?']
     """
     return _through(flow.pipe_out, flow.file_written, flow.exact)
 

@@ -34,7 +34,7 @@ FAR = ":".join(f"/nonexistent/some/directory/of/programs/{n}" for n in range(20)
 OF_THE_HOST = frozenset({"cpu-contention", "cpu-limit"})
 
 
-#: At most so many runs for one that no other work disturbs.
+#: Attempts, at most, at a run that no other work disturbs.
 ATTEMPTS = 3
 
 

@@ -98,7 +98,7 @@ def _healthy(healthy: Sequence[Healthy]) -> str:
 
 
 def _healthy_of(old: str) -> str:
-    """That paragraph of a document, with the pipelines below it."""
+    """The paragraph of a document on healthy pipelines, with the pipelines below it."""
     began = _HEALTHY.partition("{count}")[2].partition("{advised}")[0]
     found = re.search(rf"^\d+{re.escape(began)}.*\n(?:.*\n)?\n(?:    .*\n)*", old, re.MULTILINE)
     return found[0].rstrip("\n") if found else "The healthy pipelines were not measured."

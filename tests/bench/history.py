@@ -23,17 +23,18 @@ from flask.testing import FlaskClient
 
 from pipelined.analysis.machine import Host
 from pipelined.history.archive import Archive, Period, Query
-from pipelined.history.database import Details, Row, Store
+from pipelined.history.database import Store
 from pipelined.history.history import History
 from pipelined.history.pipeline_query import SORTS
-from pipelined.history.pipelines import Pipelines, read_pipelines
+from pipelined.history.pipelines import PipelinesSummary, read_pipelines
 from pipelined.history.rollup import HOUR, Pending
+from pipelined.history.rows import Details, Summary
 from pipelined.runs import Series
 from pipelined.web.pages import create_pages
 
 START = 1_800_000_000.0
 DAY = 86400.0
-#: Runs are written so many at a time, as the daemon does.
+#: Runs that are written at a time, as the daemon does.
 BATCH = 50
 UNIT = "job.service"
 NIGHTLY = "pg_dump|zstd"
@@ -72,7 +73,7 @@ def fill(directory: Path, asked: argparse.Namespace) -> None:
                     made.append((-number, NIGHTLY, 3600.0, points))
                 for run, signature, wall, timeline in made:
                     batch.append(details(run, signature, now, wall, bulk, timeline))
-                    sums = pending.sums(Series(signature, nested=False, unit=UNIT), now)
+                    sums = pending.sums(Series(pipeline=signature, nested=False, unit=UNIT), now)
                     sums.count(wall, wall / 2, wall / 4, 1000, 1000)
             store.count(pending)
             store.add(batch)
@@ -86,7 +87,7 @@ def fill(directory: Path, asked: argparse.Namespace) -> None:
 def details(
     number: int, pipeline: str, end: float, wall: float, bulk: bytes, timeline: bytes
 ) -> Details:
-    row = Row(
+    row = Summary(
         id=f"{int((end - wall) * 1000)}{number:+}",
         pipeline=pipeline,
         nested=False,
@@ -153,7 +154,7 @@ def client(directory: Path) -> FlaskClient:
     return app.test_client()
 
 
-def pipelines(archive: Archive, period: Period, sort: str) -> Pipelines:
+def pipelines(archive: Archive, period: Period, sort: str) -> PipelinesSummary:
     return read_pipelines(archive, period, search=None, sort=sort, limit=50)
 
 

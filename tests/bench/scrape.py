@@ -29,15 +29,20 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1]))  # for the observer that stands in for BPF
 
 from pipelined.config import Config  # noqa: E402
-from pipelined.kernel import layout  # noqa: E402
-from pipelined.kernel.records import (  # noqa: E402
+from pipelined.model.coverage import Coverage  # noqa: E402
+from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse  # noqa: E402
+from pipelined.model.views import Totals  # noqa: E402
+from pipelined.model.watched import Watched  # noqa: E402
+from pipelined.records.process import Process  # noqa: E402
+from pipelined.records.stage import (  # noqa: E402
+    COUNTERS,
     PIPE_KEY,
     EndRecord,
     Group,
     PipelineRecord,
     StageRecord,
 )
-from pipelined.model.tracker import Model, SeriesUse, Totals  # noqa: E402
+from pipelined.records.tiers import FUNCTIONS, READAHEAD, places  # noqa: E402
 from pipelined.runs import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES, Series  # noqa: E402
 from pipelined.web.pipeline_metrics import series_count  # noqa: E402
 from unit.observed import FakeObserver  # noqa: E402
@@ -45,7 +50,7 @@ from unit.observed import FakeObserver  # noqa: E402
 DAY = 86400.0
 MONTH = 30 * DAY
 NIGHTLY = "pg_dump|gzip|tee"
-#: So many runs end between two sweeps, and so many are live at each scrape.
+#: Runs that end between two sweeps, and runs that are live at each scrape.
 BATCH, LIVE = 100, 20
 #: As Prometheus asks.
 ACCEPT = {
@@ -94,12 +99,11 @@ class Host(FakeObserver):
         super().__init__()
         self._made = Made(asked.functions)
         self._model = Model(
-            max_series=config.metrics_max_series - 500,
-            series_of=series_count,
+            Watched(1_800_000_000.0),
+            Lookups(lambda cgroup: f"batch-{cgroup}.service" if cgroup else "session.scope"),
             recent_runs=config.recent_runs,
-            unit_of=lambda cgroup: f"batch-{cgroup}.service" if cgroup else "session.scope",
-            unix=1_800_000_000.0,
-            exec_failures=True,
+            coverage=Coverage(exec_failures=True),
+            budget=Budget(config.metrics_max_series - 500, series_count),
         )
         began = time.process_time()
         self._now = 0.0
@@ -120,8 +124,8 @@ class Host(FakeObserver):
     def totals(self) -> dict[Series, Totals]:
         return self._model.totals()
 
-    def series_use(self) -> SeriesUse:
-        return self._model.series_use()
+    def counted(self) -> tuple[dict[Series, Totals], SeriesUse]:
+        return self._model.totals(), self._model.series_use()
 
 
 class Made:
@@ -154,7 +158,7 @@ class Made:
             yield groups
 
     def group(self, name: str, start: float, seconds: float, *, index: int) -> Group:
-        """A run that took so long; 0: a live one."""
+        """A run that took `seconds`; 0: a live one."""
         if "|" not in name:
             name = f"tail|{name}|gzip"
         commands = name.split("|")
@@ -189,7 +193,7 @@ class Made:
         states |= {"cpu": some(wall // 3), "runqueue": some(wall // 50), "other": some(wall // 99)}
         states |= {"disk": some(wall // 9)} if at == 0 else {"pipe_empty": some(wall // 3)}
         states |= {"pipe_full": some(wall // 3)} if at < of - 1 else {}
-        counters = dict.fromkeys(layout.COUNTERS, 0)
+        counters = dict.fromkeys(COUNTERS, 0)
         counters |= {"user_ns": 3, "system_ns": 1, "execs": 1}
         counters |= {name: some(wall // 1000) for name in ("read_bytes", "written_bytes")}
         counters |= {name: some(wall // 10**6) for name in ("read_calls", "write_calls")}
@@ -207,12 +211,11 @@ class Made:
             counted=[*states.values(), *counters.values()],
             start_ns=start,
             end_ns=0,
-            root_start_ns=start + at,
             cgroup=1 if of > 3 else 0,
             live=1,
             generation=0,
-            pid=1000 + index,
-            parent_pid=1,
+            root=Process(1000 + index, start + at),
+            parent=Process(1, 0),
             partial=False,
             alone=False,
             command=command,
@@ -224,39 +227,33 @@ class Made:
     @staticmethod
     @cache
     def _of_readahead(cold: bool) -> tuple[int, ...]:
-        values = [0] * _words(layout.ReadaheadCounters)
-        places = {
-            name: layout.words_of(layout.ReadaheadCounters, name).start
-            for name in ("pages", "faults", "stalls", "stall_ns", "inserted")
-        }
-        values[places["pages"] + PAGE_CLASSES.index("warm")] = 40
-        values[places["faults"] + STALL_CLASSES.index("other")] = 90
+        values, at = [0] * sum(READAHEAD.values()), places(READAHEAD)
+        pages, faults, stalls, stall_ns = (
+            at[name].start for name in ("pages", "faults", "stalls", "stall_ns")
+        )
+        values[pages + PAGE_CLASSES.index("warm")] = 40
+        values[faults + STALL_CLASSES.index("other")] = 90
         if cold:
             for name, count in (("hit", 900), ("late", 40), ("miss", 9), ("wasted", 12)):
-                values[places["pages"] + PAGE_CLASSES.index(name)] = count
-            values[places["inserted"]] = 960
-            for at in (0, 1):  # of the class miss: alone, overlapped
-                values[places["stalls"] + at] = 5
-                values[places["stall_ns"] + at] = 12_345_678
+                values[pages + PAGE_CLASSES.index(name)] = count
+            values[at["inserted"].start] = 960
+            for split in (0, 1):  # of the class miss: alone, overlapped
+                values[stalls + split] = 5
+                values[stall_ns + split] = 12_345_678
         return tuple(values)
 
     @staticmethod
     @cache
     def _of_functions(at: int, of: int) -> tuple[int, ...]:
-        values = [0] * _words(layout.Functions)
+        values, places_of = [0] * sum(FUNCTIONS.values()), places(FUNCTIONS)
         called = ["file_reads", "file_read_time"]
         called += ["pipe_reads"] if at else []
         called += ["pipe_writes", "pipe_fill"] if at < of - 1 else []
         for name in called:
-            counts = layout.words_of(layout.Functions, f"{name}.counts")
-            values[counts.start : counts.stop] = [3] * (counts.stop - counts.start)
-            values[layout.words_of(layout.Functions, f"{name}.sum").start] = 70_000
-        values[layout.words_of(layout.Functions, "pipe_slots").start] = 16 if at < of - 1 else 0
+            counts = places_of[name]
+            values[counts] = [3] * (FUNCTIONS[name] - 1) + [70_000]
+        values[places_of["pipe_slots"].start] = 16 if at < of - 1 else 0
         return tuple(values)
-
-
-def _words(record: Any) -> int:
-    return max(layout.words_of(record, name).stop for name, _ in record._fields_)
 
 
 # -- who scrapes it
@@ -334,7 +331,13 @@ def check(asked: argparse.Namespace, text: str) -> None:
         for line in samples
         if line.startswith("pipelined_runs_total{")
     )
+    there = sum("pipeline=" in line for line in samples)
+    (used,) = (
+        float(line.split()[1]) for line in samples if line.startswith("pipelined_series_used")
+    )
     print(f"{len(samples)} series; {len(own)} pipelines have their own")
+    if used != there:
+        sys.exit(f"{there} series of pipelines, but pipelined_series_used says {used:.0f}")
     if len(samples) > asked.max_series:
         sys.exit(f"more than {asked.max_series} series")
     if runs != asked.runs:

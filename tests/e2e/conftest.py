@@ -285,5 +285,5 @@ def link_exists(link: int) -> bool:
 
 @pytest.fixture(scope="session")
 def attached() -> Callable[[set[int]], set[int]]:
-    """Those of the given BPF links that the kernel still has."""
+    """Which of the given BPF links the kernel still has."""
     return lambda links: {link for link in links if link_exists(link)}

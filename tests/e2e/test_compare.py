@@ -41,7 +41,7 @@ def compare(program: str) -> Words:
 
 @pytest.fixture
 def compared(compare: Words) -> Callable[..., dict[str, Any]]:
-    """Likewise: the comparison as JSON."""
+    """Run `pipelined compare --json` and return what it prints."""
 
     def compared(*words: str) -> dict[str, Any]:
         done = compare("--json", *words)

@@ -25,7 +25,7 @@ HOSTS = 12
 #: In an order that is not the alphabet's.
 CHAIN = ("zcat", "tr", "sed", "awk", "cut", "sort", "uniq", "grep", "join", "paste", "head", "cat")
 SIGNATURE = "|".join(CHAIN)
-#: A graph of pipelines, hosts or units draws at most so many.
+#: What a graph of pipelines, hosts or units draws at most.
 MOST = 10
 #: Seconds in which every query has to have an answer.
 PATIENCE = 30
@@ -40,9 +40,9 @@ GRAPHS = [
 
 def _exposition() -> str:
     stages = {(n, command): FakeStage(write_calls=2) for n, command in enumerate(CHAIN, start=1)}
-    totals = {Series(SIGNATURE, nested=False, unit="a.service"): FakeTotals(stages=stages)}
+    totals = {Series(pipeline=SIGNATURE, nested=False, unit="a.service"): FakeTotals(stages=stages)}
     for n in range(HOSTS):
-        series = Series(f"cat|awk|tool{n}", nested=False, unit=f"unit{n}.service")
+        series = Series(pipeline=f"cat|awk|tool{n}", nested=False, unit=f"unit{n}.service")
         totals[series] = FakeTotals(run_seconds=20 + n)
     observer = MeasuredObserver(totals)
     metrics = Metrics(observer, web_config=FakeWebConfig())  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def _exposition() -> str:
 
 
 def _grown(text: str, times: int) -> str:
-    """The counters after so many scrapes."""
+    """The counters after `times` scrapes."""
     counter = r"(?m)^(pipelined_\w+_(?:total|sum|count|bucket)\b.*) (\S+)$"
     return re.sub(counter, lambda found: f"{found[1]} {float(found[2]) * times}", text)
 

@@ -153,13 +153,30 @@ def test_a_bad_file_is_named_with_its_line(
 ) -> None:
     file = tmp_path / "p.toml"
     file.write_text(text)
-    said = complaint(pipelined("serve", "--config", str(file)), 1)
-    assert f"{file}:{line}:" in said
-    assert expected in said
+    for check in ([], ["--check-config"]):
+        said = complaint(pipelined("serve", "--config", str(file), *check), 2)
+        assert f"{file}:{line}:" in said
+        assert expected in said
+
+
+def test_a_bad_web_config_is_named_with_its_line(pipelined: Program, tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("tls_server_config:\n  cert_fil: server.crt\n")
+    for check in ([], ["--check-config"]):
+        said = complaint(pipelined("serve", "--web.config.file", str(file), *check), 2)
+        assert f"{file}:2: unknown key cert_fil" in said
+
+
+def test_configuration_is_checked_by_a_user_without_privileges(
+    pipelined: Program, unprivileged: tuple[str, ...]
+) -> None:
+    file = Path(__file__).parents[2] / "deploy" / "pipelined.toml"
+    done = pipelined("serve", "--config", str(file), "--check-config", wrapper=unprivileged)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{file}: ok\n", "")
 
 
 def test_a_file_that_is_not_there(pipelined: Program) -> None:
-    said = complaint(pipelined("serve", "--config", "/no/such/file.toml"), 1)
+    said = complaint(pipelined("serve", "--config", "/no/such/file.toml"), 2)
     assert "cannot read /no/such/file.toml: no such file or directory" in said
 
 

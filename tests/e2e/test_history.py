@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sqlite_locks import holders
+
 if TYPE_CHECKING:
     from e2e.conftest import Daemon, StartDaemon
 
@@ -54,7 +56,7 @@ def recorded(pipelined: Callable[..., str], pipeline: str) -> list[dict[str, Any
 
 
 def stored(daemon: Daemon, pipeline: str) -> list[dict[str, Any]]:
-    """The same, asked from a running daemon."""
+    """The stored runs of a pipeline, asked from a running daemon."""
     quoted = pipeline.replace("|", "%7C")
     found: list[dict[str, Any]] = json.loads(
         daemon.get(f"/api/v1/runs?limit=1000&pipeline={quoted}")
@@ -255,6 +257,108 @@ def test_a_damaged_history_is_set_aside(
     wait_until(lambda: daemon.value("pipelined_history_runs") is not None, "a new history")
     assert len(list((tmp_path / "state").glob("history.db.damaged-*"))) == 1
     assert "set aside as history.db.damaged-" in daemon.log.read_text()
+
+
+def test_no_request_and_no_command_takes_the_daemon_its_locks(
+    start: Callable[..., Daemon],
+    pipelined: Callable[..., str],
+    tool: Tool,
+    tmp_path: Path,
+    wait_until: Wait,
+) -> None:
+    daemon = start()
+    seq, wc = tool("seq"), tool("wc")
+    shell(f"{seq} 10 | {wc} -l; {seq} 10 | {wc} -l")
+    wait_until(lambda: len(stored(daemon, signature(seq, wc))) == 2, "two runs in the history")
+    first, second = (run["id"] for run in stored(daemon, signature(seq, wc)))
+    requests = (
+        *("/metrics", "/readyz", "/", "/history", "/pipelines", f"/run/{first}", "/run/last"),
+        *(f"/compare?a={first}&b={second}", f"/api/v1/compare?a={first}&b={second}"),
+        *("/api/v1/runs", f"/api/v1/runs/{first}", "/api/v1/runs/last", "/api/v1/now"),
+        *("/api/v1/pipelines", "/api/v1/pipelines/summary"),
+    )
+    commands = (
+        *(("runs",), ("runs", "--json"), ("show", "last"), ("show", first, "--json")),
+        *(("pipelines",), ("compare", first, second)),
+    )
+    file, held = tmp_path / "state" / "history.db", (daemon.process.pid,) * 2
+    for path in requests:
+        daemon.get(path)
+        assert holders(file) == held, path
+    for words in commands:
+        pipelined(*words)
+        assert holders(file) == held, words
+
+
+def test_backups_of_a_running_daemon_cost_no_run(
+    start: Callable[..., Daemon],
+    pipelined: Callable[..., str],
+    tool: Tool,
+    tmp_path: Path,
+    wait_until: Wait,
+) -> None:
+    daemon = start("--sweep-interval", "50ms")
+    seq, wc = tool("seq"), tool("wc")
+    name, state = signature(seq, wc), tmp_path / "state"
+    log = (state / "history.db-wal").stat().st_ino
+    for count in range(1, 11):
+        shell(f"{seq} 10 | {wc} -l")
+        wait_until(lambda count=count: len(stored(daemon, name)) == count, "the run")
+        backup = ["sqlite3", state / "history.db", f".backup {tmp_path / 'copy.db'}"]
+        subprocess.run(backup, check=True)
+    assert (state / "history.db-wal").stat().st_ino == log
+    daemon.stop(signal.SIGKILL)
+
+    assert len(recorded(pipelined, name)) == 10
+    check = ["sqlite3", state / "history.db", "PRAGMA integrity_check"]
+    assert subprocess.run(check, check=True, capture_output=True, text=True).stdout == "ok\n"
+
+
+def test_a_history_that_is_removed_is_counted_and_shown_and_a_new_one_begins(
+    start: Callable[..., Daemon], tool: Tool, tmp_path: Path, wait_until: Wait
+) -> None:
+    daemon = start("--sweep-interval", "50ms")
+    seq, wc = tool("seq"), tool("wc")
+    name = signature(seq, wc)
+    shell(f"{seq} 10 | {wc} -l")
+    wait_until(lambda: stored(daemon, name), f"{name} in the history")
+    assert daemon.value("pipelined_history_disruptions_total") == 0
+
+    (tmp_path / "state" / "history.db").unlink()
+
+    def counted() -> bool:
+        return bool(daemon.value("pipelined_history_disruptions_total", reason="database_removed"))
+
+    wait_until(counted, "it to be noticed")
+    shell(f"{seq} 10 | {wc} -l")
+    wait_until(lambda: len(stored(daemon, name)) == 1, "the next run in a new history")
+    assert "was removed; a new one begins." in daemon.get("/history", "text/html")
+    assert "was removed; a new one begins" in daemon.log.read_text()
+    assert '"ready"' in daemon.get("/readyz")
+
+
+def test_a_log_that_is_removed_costs_no_run_even_if_the_daemon_is_killed(
+    start: Callable[..., Daemon],
+    pipelined: Callable[..., str],
+    tool: Tool,
+    tmp_path: Path,
+    wait_until: Wait,
+) -> None:
+    daemon = start("--sweep-interval", "50ms")
+    seq, wc = tool("seq"), tool("wc")
+    name = signature(seq, wc)
+    shell(f"for i in {{1..20}}; do {seq} 10 | {wc} -l; done")
+    wait_until(lambda: len(stored(daemon, name)) == 20, f"{name} in the history")
+
+    for suffix in ("wal", "shm"):
+        (tmp_path / "state" / f"history.db-{suffix}").unlink()
+
+    def counted() -> bool:
+        return daemon.value("pipelined_history_disruptions_total", reason="log_removed") == 1
+
+    wait_until(counted, "it to be noticed")
+    daemon.stop(signal.SIGKILL)
+    assert len(recorded(pipelined, name)) == 20
 
 
 @pytest.fixture

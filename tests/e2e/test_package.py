@@ -96,7 +96,7 @@ class Root:
         return {path for path in found if not path.startswith(theirs)}
 
     def over(self, layer: Path) -> Root:
-        """The same with one more layer, which takes what is changed from now on."""
+        """This root with one more layer, which takes what is changed from now on."""
         (layer / "files").mkdir(parents=True)
         return Root((layer, *self.layers))
 

@@ -19,7 +19,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from e2e.conftest import Daemon, StartDaemon, wait_until
-from pipelined.runs import Run, Series, Surroundings
+from pipelined.runs import Edge, Run, Series, Surroundings
 from pipelined.web.live_events import MAX_STREAMS, MIN_AGE, Now
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver
@@ -145,7 +145,7 @@ def card(page: Page, pipeline: str) -> Locator:
 
 
 def sorted_once(daemon: Daemon, tool: Tool, log_file: Path, times: int = 3) -> dict[str, Any]:
-    """A finished run of a pipeline with a real sort in it, of so many times the file."""
+    """A finished run of a pipeline with a real sort in it, of the file `times` times."""
     cat, uniq = tool("cat"), tool("uniq")
     files = f"{log_file} " * times
     subprocess.run(f"{cat} {files}| sort -R | {uniq} -c > /dev/null", shell=True, check=True)
@@ -409,7 +409,7 @@ SIX = "zcat|grep|awk|sort|uniq|tee"
 
 
 def invented(number: int, seconds: float = 10.0, pipeline: str = SIX, **given: Any) -> Run:
-    """A run, live for so many seconds. The later its stage, the longer it waits."""
+    """A run, live for `seconds`. The later its stage, the longer it waits."""
     commands = pipeline.split("|")
     stages = []
     for position, command in enumerate(commands, 1):
@@ -422,9 +422,10 @@ def invented(number: int, seconds: float = 10.0, pipeline: str = SIX, **given: A
 
 def branching(number: int, seconds: float = 10.0) -> Run:
     """A tee into two branches, which a join reads, and a cat that also reads what tee writes."""
-    series = Series("tee|(gzip,wc)|join|cat", False, "-")
+    series = Series(pipeline="tee|(gzip,wc)|join|cat", nested=False, unit="-")
     run = invented(number, seconds, "tee|gzip|wc|join|cat", series=series)
-    return replace(run, edges=((0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (0, 4)))
+    edges = tuple(starmap(Edge, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (0, 4)]))
+    return replace(run, edges=edges)
 
 
 def within(run: Run, outer: Run) -> Run:

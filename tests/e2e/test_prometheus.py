@@ -76,7 +76,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Scraped:
-    """The same, as one of the engines has it."""
+    """What was scraped, as one of the engines has it."""
 
     daemon: Daemon
     storage: ServerProcess
@@ -153,7 +153,7 @@ def _engines(directory: Path, address: str, invented: str) -> Iterator[dict[str,
 
 
 def _rules_files(directory: Path) -> list[Path]:
-    """Those of deploy/, with shorter times."""
+    """The rules of deploy/, with shorter times."""
     files = []
     for file in DEPLOY.glob("*.rules.yml"):
         rules = _replaced(file.read_text(), "interval: 1m", "interval: 1s")
@@ -168,7 +168,7 @@ def _rules_files(directory: Path) -> list[Path]:
 
 
 def _configuration(directory: Path, address: str, invented: str) -> str:
-    """That of deploy/, with other addresses and shorter times, and without its rules."""
+    """prometheus.yml of deploy/, with other addresses and shorter times, and without its rules."""
     text = (DEPLOY / "prometheus.yml").read_text()
     text = re.sub(r"^rule_files:\n(  - .*\n)+", "", text, flags=re.MULTILINE)
     text = _replaced(text, "127.0.0.1:9905", address)
@@ -187,11 +187,11 @@ def _replaced(text: str, old: str, new: str) -> str:
 
 
 def _grown(functions: Functions, times: int) -> Functions:
-    """What the same stage would have done so many times as often."""
+    """What the same stage would have done `times` times as often."""
 
     def grown(histogram: Histogram) -> Histogram:
-        counts = tuple(count * times for count in histogram.counts)
-        return replace(histogram, counts=counts, sum=histogram.sum * times)
+        buckets = tuple(replace(each, count=each.count * times) for each in histogram.buckets)
+        return Histogram(buckets, histogram.sum * times)
 
     return replace(
         functions,

@@ -35,7 +35,7 @@ def alone(program: str) -> list[str]:
 
 @pytest.fixture(params=["by itself", "by the daemon"])
 def command(request: pytest.FixtureRequest, alone: list[str]) -> list[str]:
-    """The same, or as it measures for users who may not: both do the same."""
+    """`pipelined run` that observes by itself, or asks a daemon: both do the same."""
     if request.param == "by itself":
         return alone
     return [*alone, "--url", request.getfixturevalue("daemon").url]

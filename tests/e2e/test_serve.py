@@ -299,6 +299,50 @@ def test_past_the_budget_pipelines_are_counted_as_other_and_keep_their_names(
     assert daemon.value("pipelined_folded_pipelines") > 0
 
 
+def test_while_hundreds_of_pipelines_run_once_each_scrape_is_true(
+    start_daemon: StartDaemon, tmp_path: Path, wait_until: Callable[..., Any]
+) -> None:
+    cat = shutil.which("cat")
+    assert cat
+    for number in range(400):
+        (tmp_path / f"once{number}").symlink_to(cat)
+    daemon = start_daemon("--metrics.max-series", "1000")
+    script = f"for n in $(seq $0 2 399); do echo hello | {tmp_path}/once$n | wc -c; done"
+    jobs = [
+        subprocess.Popen(
+            ["bash", "-c", script, first],
+            env=os.environ | {"PIPELINED_JOB": job},
+            stdout=subprocess.DEVNULL,
+        )
+        for first, job in (("0", "even"), ("1", "odd"))
+    ]
+
+    def all_counted() -> bool:
+        """Every look is a scrape that has to be true."""
+        samples = daemon.samples()
+        there = {key: value for key, value in samples.items() if "pipeline" in dict(key[1])}
+        assert samples["pipelined_series_used", frozenset()] == len(there)
+        assert len(there) <= samples["pipelined_series_budget", frozenset()] == 500
+        of_owner: dict[tuple[str | None, ...], list[float]] = {}
+        runs: Counter[str] = Counter()
+        for (name, pairs), value in there.items():
+            labels = dict(pairs)
+            owner = (labels["pipeline"], labels["unit"], labels.get("position"))
+            of_owner.setdefault(owner, []).append(value)
+            if name == "pipelined_runs_total":
+                runs[labels["unit"]] += int(value)
+        assert [owner for owner, values in of_owner.items() if not any(values)] == []
+        assert max(runs["even.job"], runs["odd.job"]) <= 200
+        return runs["even.job"] == runs["odd.job"] == 200
+
+    try:
+        wait_until(all_counted, "400 runs, by unit")
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()
+
+
 # -- secrets
 
 
@@ -375,7 +419,7 @@ def test_it_stops_within_a_second_while_clients_hold_on(start_daemon: StartDaemo
     host, port = daemon.url.removeprefix("http://").split(":")
     clients = [socket.create_connection((host, int(port))) for _ in range(20)]
     for client in clients[:10]:
-        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")  # and never the end of it
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")  # and never the end of it
     try:
         assert daemon.stop() < 1
         assert daemon.process.returncode == 0

@@ -144,7 +144,7 @@ def test_no_thread_keeps_a_capability_that_it_does_not_need(
     start_service: Callable[..., Service],
     wait_until: Callable[[Callable[[], object], str], object],
 ) -> None:
-    """And the hooks go on working: the counters move, the history is written."""
+    """Without it the hooks go on working: the counters move, the history is written."""
     service = start_service()
     assert service.next_message()["READY"] == "1"
 

@@ -205,7 +205,7 @@ def test_a_wrong_file_is_one_line_before_anything_is_attached(
         text=True,
         timeout=20,
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"pipelined: {config}{message}")
     assert done.stderr.count("\n") == 1

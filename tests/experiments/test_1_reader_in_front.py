@@ -47,7 +47,7 @@ def _pages(name: str) -> Column:
 
 COLUMNS = (
     column("CPU", lambda trial: trial.run.cpu_seconds),
-    column("stalled", lambda trial: readahead(trial).stall_seconds),
+    column("stalled", lambda trial: readahead(trial).all_stall_seconds),
     column("overlapped", lambda trial: readahead(trial).overlapped_seconds),
     column("stalls", lambda trial: readahead(trial).stall_count),
     column("disk reads", lambda trial: trial.disk_reads[0]),

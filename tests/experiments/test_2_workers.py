@@ -50,7 +50,7 @@ def test_a_few_workers_replace_a_process_for_each_line(watch: Watch, host: Host)
     for trial in workers:
         assert [stage.forks for stage in trial.run.stages] == [0, 4, 0, 0, 0, 0]
         assert "fork-storm" not in finding_ids(trial, host)
-    # the processes cost so much that their cheapest trial exceeds the dearest of the others
+    # the cheapest trial with the processes exceeds the dearest of the others
     least = min(trial.run.cpu_seconds for trial in one_each)
     assert least > max(trial.run.cpu_seconds for trial in (*batches, *workers))
     assert len({trial.stdout for trials in tried.values() for trial in trials}) == 1

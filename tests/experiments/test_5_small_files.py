@@ -75,7 +75,7 @@ def test_inode_order_is_disk_order_until_a_cache_hides_it(
     tried = alternate(watch, commands, prepare=prepare, disks=[inner, disk])
     columns = (
         column("CPU", lambda trial: trial.run.cpu_seconds),
-        column("stalled", lambda trial: readahead(trial).stall_seconds),
+        column("stalled", lambda trial: readahead(trial).all_stall_seconds),
         column("stalls", lambda trial: readahead(trial).stall_count),
         column("reads asked for", lambda trial: trial.disk_reads[0]),
         column("reads of the drive", lambda trial: trial.disk_reads[1]),

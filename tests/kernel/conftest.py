@@ -40,11 +40,6 @@ _FINISHED = pytest.StashKey[list[Series]]()
 _RUNS_AT_MOST = 3
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "real_time: no use where a processor is emulated")
-    config.addinivalue_line("markers", "loses: the test makes the observer lose records on purpose")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """Run a test again if it failed while the kernel itself says that it left out events.
@@ -403,7 +398,7 @@ def functions(observer: Observer) -> None:
         pytest.skip(f"this kernel lets no program at its functions: {missing[0]}")
 
 
-@pytest.fixture(scope="session", params=["libbpf", "bcc"])
+@pytest.fixture(scope="session", params=["libbpf", pytest.param("bcc", marks=pytest.mark.thorough)])
 def configure(request: pytest.FixtureRequest) -> Configure:
     """Every test of this directory runs once with each loader: both must agree."""
 

@@ -17,13 +17,13 @@ _steals: list[tuple[float, float]] = []
 def stolen_since(before: float) -> float:
     """Seconds that the hypervisor may have taken from us since.
 
-    It tells them in whole ticks: where it has told any lately, some may be untold yet.
+    It reports them in whole ticks: if it has reported any lately, some may be yet to come.
     """
     now = time.monotonic()
     _steals.append((now, before))
-    told = steal_seconds() - before
+    reported = steal_seconds() - before
     lately = steal_seconds() - min(steal for when, steal in _steals if when > now - 30)
-    return told + 2 * TICK if lately else 0.0
+    return reported + 2 * TICK if lately else 0.0
 
 
 def steal_seconds() -> float:

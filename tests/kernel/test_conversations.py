@@ -23,6 +23,8 @@ from pipelined.runs import Run, Series
 if TYPE_CHECKING:
     from kernel.conftest import Observed, Watch
 
+pytestmark = pytest.mark.thorough
+
 PYTHON = "/usr/bin/python3"
 #: The browser itself: `chromium` is a shell script that has pipelines of its own.
 CHROMIUM = "/usr/lib/chromium/chromium"
@@ -50,6 +52,17 @@ for _ in range(3):
         assert len(out) == 200_000
 done = subprocess.run(["tr", "a", "b"], input=b"a" * 100_000, stdout=PIPE, stderr=PIPE)
 assert done.stdout == b"b" * 100_000
+"""
+
+#: At the fork the parent can write to three pipes, one of Popen's own. It has closed two when cat
+#: is looked at.
+CLOSED = """
+from subprocess import PIPE, Popen
+for _ in range(3):
+    with Popen(["cat"], stdin=PIPE, stdout=PIPE) as cat:
+        cat.stdin.write(b"a")
+        cat.stdin.close()
+        assert cat.stdout.read() == b"a"
 """
 
 #: A language server: `Content-Length: N`, an empty line, and N bytes of JSON, both ways.
@@ -132,6 +145,7 @@ exec git-upload-pack "$2"
 
 TALKS = [
     Talk("python: communicate", f"{PYTHON} talk.py", {"talk.py": COMMUNICATE}),
+    Talk("python: Popen asks and closes at once", f"{PYTHON} talk.py", {"talk.py": CLOSED}),
     Talk(
         "a language server in Python",
         f"{PYTHON} client.py echo {PYTHON} server.py",
@@ -353,3 +367,37 @@ def test_a_browser_and_what_drives_it_are_no_runs(
 def test_every_program_of_the_table_is_here() -> None:
     needed = (CHROMIUM, "bc", "gawk", "git", "node", "zsh")
     assert [program for program in needed if not shutil.which(program)] == []
+
+
+#: Another thread of the parent may have written all, and closed that pipe, before the child has its
+#: program: with many threads one time in twenty thousand. Here it is so each time.
+FED_BEFORE_EXEC = """
+import os, select, time
+for _ in range(3):
+    question, answer = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        while not os.path.exists("asked"):
+            time.sleep(0.001)
+        os.close(question[1])
+        os.close(answer[0])
+        os.dup2(question[0], 0)
+        os.dup2(answer[1], 1)
+        os.execvp("sort", ["sort", "-u"])
+    os.close(question[0])
+    os.close(answer[1])
+    os.write(question[1], b"b\\na\\n")
+    os.close(question[1])
+    os.mkdir("asked")
+    select.select([answer[0]], [], [])  # as communicate() waits: it never sleeps in a read
+    assert os.read(answer[0], 100) == b"a\\nb\\n"
+    os.waitpid(child, 0)
+    os.rmdir("asked")
+open("gate").read()
+"""
+
+
+def test_a_child_that_was_asked_before_its_exec_converses(watch: Watch) -> None:
+    (watch.directory / "driver").write_text(FED_BEFORE_EXEC)
+    observed = watch.drive(PYTHON, "driver")
+    assert (observed.returncode, [run.pipeline for run in observed.runs]) == (0, [])

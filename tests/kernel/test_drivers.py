@@ -273,6 +273,37 @@ for _ in range(3):
         nested={"seq|sort": 10, "seq|uniq|wc": 10},
         files={"job.sh": JOB},
     ),
+    python(
+        "three children that it feeds, one after the other",
+        """
+for _ in range(3):
+    with Popen(["sh", "-c", "sleep 0.02; exec sort -o sorted"], stdin=PIPE) as sort:
+        sort.stdin.write(b"b\\na\\n" * 50_000)
+""",
+        {"python3|sort": 3},
+    ),
+    python(
+        "a child that it feeds with little, then others",
+        """
+with Popen(["sh", "-c", "sleep 0.02; exec sort -o sorted"], stdin=PIPE) as sort:
+    sort.stdin.write(b"b\\na\\n")
+for _ in range(3):
+    shell("seq 10 | sort > /dev/null")
+""",
+        {"python3|sort": 1, "seq|sort": 3},
+    ),
+    python(
+        "from one child to the next, through itself",
+        """
+for _ in range(3):
+    lines = "for i in 1 2 3 4 5 6; do sleep 0.05; echo $i; done"
+    sort = Popen(["sort", "-o", "sorted"], stdin=PIPE)
+    with Popen(lines, shell=True, stdout=PIPE) as sh, sort:
+        for line in sh.stdout:
+            sort.stdin.write(line * 50_000)
+""",
+        {"sh|python3|sort": 3},
+    ),
     # what Node.js gives its children as stdio are sockets, no pipes
     Driver(
         "node: exec, spawn, execSync",
@@ -293,6 +324,35 @@ for _ in range(3):
         PERL,
         {"sh|perl": 6, "seq|uniq|wc": 3},
         nested={"seq|sort": 6},
+    ),
+    Driver(
+        "perl: a pipe to a child",
+        ("perl", "driver"),
+        """
+for (1 .. 3) {
+    open(my $pipe, "| exec sort > sorted") or die;
+    print $pipe "b\\na\\n" x 50_000;
+    close($pipe);
+}
+system("seq 5 | uniq | wc -l > /dev/null");
+open(my $gate, "<", "gate") or die;
+<$gate>;
+""",
+        {"perl|sort": 3, "seq|uniq|wc": 1},
+    ),
+    Driver(
+        "awk: a pipe to a child",
+        ("awk", "-f", "driver"),
+        """
+BEGIN {
+    for (turn = 1; turn <= 3; turn++) {
+        for (line = 1; line <= 50000; line++) print line | "exec sort > sorted"
+        close("exec sort > sorted")
+    }
+    getline < "gate"
+}
+""",
+        {"awk|sort": 3},
     ),
     Driver(
         "ruby: backticks, IO.popen, system",
@@ -382,7 +442,17 @@ def most_at_once(runs: Sequence[Run]) -> int:
     return most
 
 
-@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
+@pytest.mark.parametrize(
+    "driver",
+    [
+        pytest.param(
+            driver,
+            id=driver.name,
+            marks=[pytest.mark.thorough] * ("check_output" not in driver.name),
+        )
+        for driver in DRIVERS
+    ],
+)
 def test_each_pipeline_of_a_driver_is_counted_and_over_while_the_driver_lives(
     driver: Driver, watch: Watch
 ) -> None:
@@ -424,6 +494,7 @@ print(json.dumps(times), flush=True)
 """
 
 
+@pytest.mark.thorough
 def test_a_run_lasts_as_long_as_its_pipeline_not_as_its_driver(watch: Watch) -> None:
     observed = drive_python(watch, TIMED)
     runs = sorted((r for r in observed.runs if r.pipeline == "sleep|cat"), key=lambda r: r.start)
@@ -484,6 +555,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.thorough
 def test_threads_that_read_a_child_each_are_in_a_run_each(watch: Watch) -> None:
     observed = drive_python(watch, TWO_AT_ONCE)
     assert count(run.series for run in observed.runs) == {("seq|python3", False): 4}
@@ -503,6 +575,7 @@ for child in children:
 """
 
 
+@pytest.mark.thorough
 def test_children_that_one_thread_reads_are_branches_of_one_run(watch: Watch) -> None:
     observed = drive_python(watch, TWO_READ_AT_ONCE)
     assert count(run.series for run in observed.runs) == {("sh|python3", False): 1}
@@ -550,6 +623,7 @@ DOCUMENTS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "dash", "zsh -f"])
 def test_here_documents_and_here_strings_make_no_pipeline(shell: str, watch: Watch) -> None:
     script = watch.directory / "script"
@@ -563,12 +637,14 @@ def test_here_documents_and_here_strings_make_no_pipeline(shell: str, watch: Wat
             assert observed.runs == [], f"{name} of {len(text)} bytes"
 
 
+@pytest.mark.thorough
 def test_a_here_document_at_the_start_of_a_pipeline_is_no_stage(watch: Watch) -> None:
     for shell in ("bash", "dash", "zsh -f"):
         observed = watch.run(f"cat <<'END' | sort\n{PAGES}END\n", shell)
         assert [run.pipeline for run in observed.runs] == ["cat|sort"], shell
 
 
+@pytest.mark.thorough
 def test_every_driver_of_the_table_is_here() -> None:
     needed = sorted({driver.command[0] for driver in DRIVERS if driver.command[0] != "cron"})
     assert [program for program in needed if not shutil.which(program)] == []

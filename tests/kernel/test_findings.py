@@ -20,7 +20,8 @@ import pytest
 
 from experiments.disk import THROTTLE, Disk, made_disk
 from other_work import BUSY, cpu_seconds_taken
-from pipelined.analysis.findings import Finding, findings
+from pipelined.analysis.finding import Finding
+from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rules.cpus import TAKEN
 from pipelined.model.units import find_cgroup2

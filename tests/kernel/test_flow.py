@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kernel.conftest import Watch
     from pipelined.runs import Stage
 
-#: What a pipe holds by default: a bound on what was passed on may be higher by so much.
+#: What a pipe holds by default: a bound on what was passed on may be higher by it.
 CAPACITY = 65536
-#: A program reads so much at most when it starts: libraries, locales (bytes).
+#: What a program reads at most when it starts: libraries, locales (bytes).
 START = 32768
 
 
@@ -146,6 +146,7 @@ def check_the_rest(stage: Stage) -> None:
     assert flow.file_written == max(0, stage.written_bytes - (flow.pipe_out or 0))
 
 
+@pytest.mark.thorough
 def test_a_reader_that_leaves_early(watch: Watch) -> None:
     run = watch.run("yes | head -c 1000000 | wc -c").only("yes|head|wc")
     writer, head, reader = (stage.flow for stage in run.stages)
@@ -155,6 +156,7 @@ def test_a_reader_that_leaves_early(watch: Watch) -> None:
     assert head.pipe_in - START <= writer.pipe_out <= head.pipe_in + CAPACITY
 
 
+@pytest.mark.thorough
 def test_a_sort_that_spills_moves_the_rest_to_files(watch: Watch) -> None:
     run = watch.run(f"{LINES} | {SPILLS} | wc -c").only("seq|sort|wc")
     moved = size(watch.directory, LINES)
@@ -167,6 +169,7 @@ def test_a_sort_that_spills_moves_the_rest_to_files(watch: Watch) -> None:
 SPLICER = "python3 -c 'import os\nwhile os.splice(0, 1, 65536): pass'"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "script, pipeline",
     [
@@ -187,6 +190,7 @@ def test_splice_is_named_and_bounded_by_its_neighbour(
     assert reader.pipe_in is not None and moved <= reader.pipe_in <= moved + START
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("functions")
 @pytest.mark.parametrize(
     "case", [case for case in CASES if not case.late], ids=lambda case: case.pipeline

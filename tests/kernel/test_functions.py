@@ -8,7 +8,7 @@ expected (PIPELINED_REQUIRE_FUNCTIONS=1, the virtual machines) its absence is a 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 tier = pytest.mark.usefixtures("functions")
 
 
-def said_of(stage: Stage) -> Functions:
+def stage_functions(stage: Stage) -> Functions:
     assert stage.functions is not None
     return stage.functions
 
 
-def of(sizes: Iterable[int]) -> Histogram:
+def of(sizes: Collection[int]) -> Histogram:
     """The histogram that these sizes must give: a size on an edge belongs below it."""
     counts = [0] * (len(SIZE_EDGES) + 1)
     for size in sizes:
         counts[bisect_left(SIZE_EDGES, size)] += 1
-    return Histogram(SIZE_EDGES, tuple(counts), sum(sizes))
+    return Histogram.of(SIZE_EDGES, counts, sum(sizes))
 
 
 AT_THE_EDGES = sorted({2**n + by for n in range(22) for by in (-1, 0, 1)} - {0})
@@ -45,8 +45,8 @@ AT_THE_EDGES = sorted({2**n + by for n in range(22) for by in (-1, 0, 1)} - {0})
 def test_writes_lie_in_the_bucket_of_their_size(watch: Watch) -> None:
     steps = " ".join(f"write:{size}" for size in AT_THE_EDGES)
     run = watch.run(f"moves {steps} | moves drain:65536").only("moves|moves")
-    assert said_of(run.stages[0]).pipe_writes == of(AT_THE_EDGES)
-    assert said_of(run.stages[1]).pipe_writes.count == 0
+    assert stage_functions(run.stages[0]).pipe_writes == of(AT_THE_EDGES)
+    assert stage_functions(run.stages[1]).pipe_writes.count == 0
 
 
 @tier
@@ -57,22 +57,25 @@ def test_reads_lie_in_the_bucket_of_what_they_returned(watch: Watch) -> None:
     # one write: all is there when the first read begins; reads of the rest return it whole
     script = f"moves write:65536 | moves until:65536 {steps} drain:1000000"
     run = watch.run(script).only("moves|moves")
-    assert said_of(run.stages[1]).pipe_reads == of([*sizes, 65536 - total])
-    assert said_of(run.stages[0]).pipe_reads.count == 0
+    assert stage_functions(run.stages[1]).pipe_reads == of([*sizes, 65536 - total])
+    assert stage_functions(run.stages[0]).pipe_reads.count == 0
 
 
 @tier
 def test_the_pipe_is_as_full_as_the_writer_found_it(watch: Watch) -> None:
     script = "moves write:4096:16 empty:0 write:1:3 | moves until:65536 drain:65536"
-    writer = said_of(watch.run(script).only("moves|moves").stages[0])
+    writer = stage_functions(watch.run(script).only("moves|moves").stages[0])
     found = [page / 16 for page in range(16)]
     counts = [0] * len(FILL_EDGES)
     for fill in found:
         counts[bisect_left(FILL_EDGES, fill)] += 1
     # the three single bytes: the first finds it empty, and the reader may have been as quick again
-    after = [writer.pipe_fill.counts[0] - counts[0], writer.pipe_fill.counts[1] - counts[1]]
+    filled = {bucket.le: bucket.count for bucket in writer.pipe_fill.buckets}
+    seen = [filled.pop(edge, 0) for edge in FILL_EDGES]
+    assert not filled
+    after = [seen[0] - counts[0], seen[1] - counts[1]]
     assert sum(after) == 3 and after[0] >= 1
-    assert writer.pipe_fill.counts[2:] == tuple(counts[2:])
+    assert seen[2:] == counts[2:]
     assert writer.pipe_fill.sum == pytest.approx(sum(found) + after[1] / 16)
     assert writer.pipe_capacity_bytes == 65536
 
@@ -81,8 +84,8 @@ def test_the_pipe_is_as_full_as_the_writer_found_it(watch: Watch) -> None:
 @pytest.mark.parametrize("size", [4096, 65536, 1 << 20])
 def test_the_capacity_is_the_pipes(watch: Watch, size: int) -> None:
     run = watch.run(f"moves pipe:{size} write:10:1 | moves drain:65536").only("moves|moves")
-    assert said_of(run.stages[0]).pipe_capacity_bytes == size
-    assert said_of(run.stages[1]).pipe_capacity_bytes is None
+    assert stage_functions(run.stages[0]).pipe_capacity_bytes == size
+    assert stage_functions(run.stages[1]).pipe_capacity_bytes is None
 
 
 @pytest.fixture
@@ -97,11 +100,11 @@ def test_reads_of_a_file_are_counted_and_timed(watch: Watch, megabyte: Path) -> 
     sizes = [*[1000] * 5, *[4096] * 3, *[65536] * 15]
     steps = f"file:1000:5:{megabyte} file:4096:3:{megabyte} file:65536:15:{megabyte}"
     run = watch.run(f"moves {steps} | moves drain:65536").only("moves|moves")
-    reader = said_of(run.stages[0])
+    reader = stage_functions(run.stages[0])
     assert reader.file_reads == of(sizes)
     assert reader.file_read_seconds.count == len(sizes)
     assert 0 < reader.file_read_seconds.sum <= run.stages[0].lifetime_seconds
-    assert said_of(run.stages[1]).file_reads.count == 0
+    assert stage_functions(run.stages[1]).file_reads.count == 0
 
 
 @pytest.fixture
@@ -120,7 +123,7 @@ def test_what_splice_moves_is_counted_once(watch: Watch, megabyte: Path, start: 
     assert (writer.read_bytes, writer.written_bytes) == (1_000_000 + start, 1_000_000)
     assert reader.read_bytes == 1_000_000 + start
     # the stage's pipe, not the one of its own that splice goes through
-    assert said_of(writer).pipe_capacity_bytes == 1 << 20
+    assert stage_functions(writer).pipe_capacity_bytes == 1 << 20
 
 
 @tier
@@ -154,15 +157,15 @@ def test_what_vmsplice_gives_is_written(watch: Watch, start: int) -> None:
 def test_a_fifo_with_a_name_is_counted_once(watch: Watch) -> None:
     script = "mkfifo f; moves drain:65536 < f & moves write:100:7 > f; wait"
     run = watch.run(script).only("moves|moves")
-    assert said_of(run.stages[0]).pipe_writes == of([100] * 7)
-    assert said_of(run.stages[1]).pipe_reads.sum == 700
+    assert stage_functions(run.stages[0]).pipe_writes == of([100] * 7)
+    assert stage_functions(run.stages[1]).pipe_reads.sum == 700
 
 
 @tier
 def test_a_stage_around_others_has_what_they_did(watch: Watch) -> None:
     script = "{ moves write:10:3; moves write:100:2; } | moves drain:65536"
     run = watch.run(script).only("bash|moves")
-    assert said_of(run.stages[0]).pipe_writes == of([10, 10, 10, 100, 100])
+    assert stage_functions(run.stages[0]).pipe_writes == of([10, 10, 10, 100, 100])
 
 
 @tier
@@ -174,7 +177,7 @@ def test_without_fentry_a_kprobe_tells_of_writes(
         assert [h.method for h in second.hooks() if h.tier == "functions"] == ["kprobe"]
         steps = " ".join(f"write:{size}" for size in AT_THE_EDGES)
         run = type(watch)(second, tmp_path).run(f"moves {steps} | moves drain:65536")
-        writer = said_of(run.only("moves|moves").stages[0])
+        writer = stage_functions(run.only("moves|moves").stages[0])
     assert writer.pipe_writes == of(AT_THE_EDGES)
     assert writer.pipe_fill.count == len(AT_THE_EDGES)
     assert writer.pipe_capacity_bytes == 65536

@@ -31,11 +31,13 @@ def units(watch: Watch, script: str, **environment: str) -> Counter[str]:
     return Counter(run.series.unit for run in runs if run.pipeline == SORTED)
 
 
+@pytest.mark.oldest_kernel
 def test_without_a_variable_the_unit_is_that_of_the_cgroup(watch: Watch) -> None:
     assert unit(watch, SORT) == unit(watch, SORT, PIPELINED_JOBS="x", NOT_PIPELINED_JOB="y")
     assert not unit(watch, SORT).endswith((".job", ".cron"))
 
 
+@pytest.mark.oldest_kernel
 @pytest.mark.parametrize(
     ("script", "pipeline"),
     [
@@ -57,6 +59,7 @@ def test_what_a_process_with_the_variable_starts_is_its_job(
     assert unit(watch, script, pipeline, PIPELINED_JOB="nightly") == "nightly.job"
 
 
+@pytest.mark.thorough
 def test_a_nested_pipeline_may_be_another_job(watch: Watch) -> None:
     inner = f"PIPELINED_JOB=inner bash -c '{SORT}'"
     runs = watch.run(f"({inner}; true) | cat; true", environment={"PIPELINED_JOB": "outer"})
@@ -64,6 +67,7 @@ def test_a_nested_pipeline_may_be_another_job(watch: Watch) -> None:
     assert runs.only("bash|cat").series.unit == "outer.job"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "script",
     [
@@ -79,12 +83,14 @@ def test_a_pipeline_is_of_the_job_of_the_first_stage_that_has_one(
     assert unit(watch, script) == "one.job"
 
 
+@pytest.mark.thorough
 def test_each_of_many_jobs_is_counted_by_its_name(watch: Watch) -> None:
     names = [f"job-{a}{b}" for a in "ghijklmnop" for b in "ghijklmnop"]
     seen = units(watch, f"for j in {' '.join(names)}; do PIPELINED_JOB=$j bash -c '{SORT}'; done")
     assert seen == Counter(f"{name}.job" for name in names)
 
 
+@pytest.mark.oldest_kernel
 def test_the_variable_that_is_named_first_counts(watch: Watch) -> None:
     variables = {"AIRFLOW_CTX_DAG_ID": "c", "PIPELINED_JOB": "a", "SLURM_JOB_NAME": "b"}
     assert unit(watch, SORT, **variables) == "a.job"
@@ -92,12 +98,14 @@ def test_the_variable_that_is_named_first_counts(watch: Watch) -> None:
     assert unit(watch, SORT, AIRFLOW_CTX_DAG_ID="etl.daily") == "etl.daily.job"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [100, 254, 255, 256, 257, 511, 5000])
 def test_long_variables_around_it_change_nothing(watch: Watch, size: int) -> None:
     around = {"A": "x" * (size - 2), "B": "PIPELINED_JOB=wrong", "Z": "y" * size}
     assert unit(watch, SORT, **around, PIPELINED_JOB="nightly") == "nightly.job"
 
 
+@pytest.mark.oldest_kernel
 def test_it_is_found_behind_a_hundred_other_variables(watch: Watch) -> None:
     many = " ".join(f"V{n}=x" for n in range(100))
     assert unit(watch, f"env -i PATH=$PATH {many} PIPELINED_JOB=one bash -c '{SORT}'; true") == (
@@ -105,16 +113,19 @@ def test_it_is_found_behind_a_hundred_other_variables(watch: Watch) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_long_name_is_cut(watch: Watch) -> None:
     assert unit(watch, SORT, PIPELINED_JOB="n" * 500) == "n" * 119 + ".job"
 
 
+@pytest.mark.thorough
 def test_another_user_s_process_is_no_different(watch: Watch) -> None:
     watch.directory.chmod(0o777)
     script = f"setpriv --reuid=65534 --regid=65534 --clear-groups bash -c '{SORT}'; true"
     assert unit(watch, script, PIPELINED_JOB="theirs") == "theirs.job"
 
 
+@pytest.mark.thorough
 def test_what_was_started_before_is_of_another_job(watch: Watch) -> None:
     script = f"PIPELINED_JOB=one bash -c '{SORT}'; {SORT}"
     seen = units(watch, script, PIPELINED_JOB="whole")
@@ -124,6 +135,7 @@ def test_what_was_started_before_is_of_another_job(watch: Watch) -> None:
 # What cron starts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("command", "unit"),
     [
@@ -161,6 +173,7 @@ def container(make_cgroup: Callable[[str], Path]) -> Path:
     return make_cgroup(f"docker-{'3f2a9c81b0d4'.ljust(64, 'e')}.scope")
 
 
+@pytest.mark.thorough
 def test_a_container_is_a_unit_in_which_jobs_have_their_own(
     watch: Watch, configure: Configure, container: Path, tmp_path: Path
 ) -> None:
@@ -188,6 +201,7 @@ def observed_with(watch: Watch, configure: Configure, directory: Path, **options
         )
 
 
+@pytest.mark.oldest_kernel
 def test_variables_and_schedulers_are_those_of_the_configuration(
     watch: Watch, configure: Configure, tmp_path: Path
 ) -> None:

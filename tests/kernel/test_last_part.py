@@ -64,7 +64,13 @@ SHELLS = [
         sleeps_in_read=False,
     ),
 ]
-over_shells = pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell.name)
+over_shells = pytest.mark.parametrize(
+    "shell",
+    [
+        pytest.param(shell, id=shell.name, marks=[pytest.mark.thorough] * (shell.name != "bash"))
+        for shell in SHELLS
+    ],
+)
 
 #: Late enough for the shell to sleep when it reads: if all data is there by then, it is not seen.
 SORT, TAC = (f"sh -c 'sleep 0.2; exec {command}'" for command in ("sort -R", "tac"))

@@ -121,6 +121,7 @@ def test_what_the_verifier_refuses_is_named_with_its_reason(
     assert "\n" not in said
 
 
+@pytest.mark.parametrize("configure", ["libbpf", "bcc"], indirect=True, scope="session")
 def test_a_function_that_is_not_there_is_done_without(
     watch: Watch,
     observer: Observer,

@@ -21,6 +21,8 @@ from pipelined.runs import Run
 if TYPE_CHECKING:
     from kernel.conftest import Configure, Watch
 
+pytestmark = pytest.mark.oldest_kernel
+
 PYTHON = "/usr/bin/python3"
 
 #: What Node.js, Java and others do: a thread with a name of its own reads.
@@ -695,7 +697,13 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("item", ALL, ids=lambda item: item.name)
+@pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param(item, id=item.name, marks=[pytest.mark.thorough] * ("script" not in item.name))
+        for item in ALL
+    ],
+)
 def test_a_shape_gives_exactly_the_pipelines_that_the_rules_name(
     item: Shape, watch: Watch, lines: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelined.model import started as kept
 from pipelined.starter import STARTER_NAME, Starter
 
 if TYPE_CHECKING:
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 BECOME = f"printf '{STARTER_NAME}' > /proc/$$/comm; mkfifo $0; : < $0; "
 
 
-def begin(watch: Watch, script: str, name: str = "go") -> tuple[Started, Starter]:
-    """Start a script whose shell is a starter; who that is."""
-    started = watch.start_command(["bash", "-c", BECOME + script, name])
+def begin(
+    watch: Watch, script: str, name: str = "go", *, uid: int | None = None
+) -> tuple[Started, Starter]:
+    """Start a script, as another user if `uid` is given, whose shell is a starter; who that is."""
+    user = ["setpriv", f"--reuid={uid}", "--clear-groups"] if uid is not None else []
+    started = watch.start_command([*user, "bash", "-c", BECOME + script, name])
     stat = Path(f"/proc/{started.pid}/stat").read_text().rpartition(")")[2].split()
     return started, Starter(started.pid, int(stat[19]))
 
@@ -83,6 +87,25 @@ def test_two_that_run_the_same_at_the_same_time_have_their_own(watch: Watch) -> 
     assert pipelines(watch, second).count("seq|sort|tail") == 7
     ids = [{run.id for run in watch.observer.started(of, 0).runs} for of in (first, second)]
     assert not ids[0] & ids[1]
+
+
+def test_all_that_one_user_starts_has_one_bound(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound is also for processes that only call themselves `pipelined run`."""
+    monkeypatch.setattr(kept, "KEPT", 5)
+    watch.directory.chmod(0o777)
+    script = "for i in $(seq {}); do seq 9 | sort -n | tail -n 1; done; true"
+    began = {
+        name: begin(watch, script.format(runs), name, uid=uid)
+        for name, uid, runs in (("mine", 0, 3), ("one", 65534, 4), ("two", 65534, 4))
+    }
+    for name, (started, _) in began.items():
+        go(watch, name)
+        started.finish()
+    found = {name: watch.observer.started(of, 0) for name, (_, of) in began.items()}
+    assert {name: one.finished for name, one in found.items()} == {"mine": 3, "one": 4, "two": 4}
+    assert {name: len(one.runs) for name, one in found.items()} == {"mine": 3, "one": 1, "two": 4}
 
 
 def test_what_another_process_starts_meanwhile_is_not_its_own(watch: Watch) -> None:

@@ -19,7 +19,7 @@ __all__ = ["BOUNDED", "Bounded", "Verdict", "failed_scrapes_allowed", "grows", "
 #: Counted runs may exceed those made by this share, beside those that have the name of another
 #: pipeline: short ones of the host are in `(other)` too.
 OTHERS = 0.01
-#: The file itself may take so much of the history's size; the rest is for its log.
+#: Share of the history's size that the file itself may take; the rest is for its log.
 FULL = 0.75
 #: Runs that may wait to be stored: the queue, and the batch that is being written.
 WAITING = 600
@@ -48,7 +48,7 @@ class Bounded(NamedTuple):
     tolerance: float
     """By which share it may grow."""
     slack: float
-    """And by how much beyond that, in `unit`: what measuring it varies by."""
+    """What it may grow by beyond its tolerance, in `unit`: what measuring it varies by."""
 
 
 BOUNDED = (
@@ -176,18 +176,18 @@ def _with_series(soak: Soak) -> Verdict:
 
 
 def _jobs_counted(soak: Soak) -> Verdict:
-    return _all_of("runs of nightly jobs in the roll-up", soak.jobs, lambda job: job.rolled_up)
+    return _every_run("runs of nightly jobs in the roll-up", soak.jobs, lambda job: job.rolled_up)
 
 
 def _jobs_stored(soak: Soak) -> Verdict:
-    return _all_of("runs of nightly jobs stored", soak.jobs, lambda job: job.stored)
+    return _every_run("runs of nightly jobs stored", soak.jobs, lambda job: job.stored)
 
 
 def _driver(driver: Named) -> Verdict:
-    return _all_of(f"driver's {driver.pipeline}", [driver], lambda named: named.rolled_up)
+    return _every_run(f"driver's {driver.pipeline}", [driver], lambda named: named.rolled_up)
 
 
-def _all_of(about: str, expected: Sequence[Named], found: Callable[[Named], int]) -> Verdict:
+def _every_run(about: str, expected: Sequence[Named], found: Callable[[Named], int]) -> Verdict:
     """Every run, but those that fell into the gap, and none twice."""
     wrong = [
         f"{named.pipeline}: {found(named)} of {named.made}"

@@ -28,7 +28,7 @@ BUILD = HERE / "build"
 NIGHTS = 30
 #: Jobs, by the pipeline that each is.
 JOBS = tuple(f"dump-{n:02d}|pack-{n:02d}" for n in range(20))
-#: So many names have the stages of one-liners: enough for 4 million pipelines.
+#: Names of the stages of one-liners: enough for 4 million pipelines.
 TOOLS = 2000
 #: Drivers' pipelines, and whether they are nested: those in `… | tee log` are.
 DRIVERS = {"plan|record": False, "compile|assemble": False, "fetch|filter": True}
@@ -169,7 +169,7 @@ class Month:
         return Made(runs, pipelines + sum(count > 0 for count in named.values()), named)
 
     def begun(self) -> Made:
-        """The same, and the jobs that are live."""
+        """What was made, with the jobs that are live."""
         made = self.made()
         live = {JOBS[job]: made.named[JOBS[job]] + 1 for job in self._running}
         return replace(made, named={**made.named, **live})

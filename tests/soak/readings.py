@@ -52,7 +52,7 @@ class Account:
     others: int
     """Of them, runs of pipelines that the soak does not count, as far as they have a name."""
     not_stored: int
-    """By pipelined_history_dropped_runs_total."""
+    """By pipelined_sink_dropped_runs_total."""
 
 
 @dataclass(frozen=True)

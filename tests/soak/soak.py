@@ -39,10 +39,10 @@ __all__ = ["main"]
 
 HERE = Path(__file__).resolve().parent
 READINGS = 20
-#: So many readings are taken before the kill -9. Growth is judged after it.
+#: Readings that are taken before the kill -9. Growth is judged after it.
 READINGS_BEFORE_KILL = 5
-#: What the daemon had not written may be lost with it: runs made so many seconds before the kill
-#: are not accounted for.
+#: What the daemon had not written may be lost with it: runs made within these seconds before the
+#: kill are not accounted for.
 UNWRITTEN = 5.0
 #: A run is in the metrics so long after its end, at most (seconds).
 COUNTED_WITHIN = 10.0
@@ -243,7 +243,7 @@ def _counted(scrape: Scrape) -> int:
 
 
 def _not_stored(scrape: Scrape) -> int:
-    return int(scrape.value("pipelined_history_dropped_runs_total"))
+    return int(scrape.value("pipelined_sink_dropped_runs_total", sink="history"))
 
 
 def _sweeps(scrape: Scrape) -> tuple[float, float]:
@@ -264,7 +264,7 @@ def _named(
     state: Path, pipeline: str, nested: bool, made: Made, before: Made, after: Made
 ) -> Named:
     rows = Archive(state).rollup(Period(pipeline=pipeline))
-    live = 4 if pipeline in DRIVERS else 1  # so many may be live when the gap ends: make -j4
+    live = 4 if pipeline in DRIVERS else 1  # may be live when the gap ends: make -j4
     return Named(
         pipeline=pipeline,
         made=made.named[pipeline],

@@ -18,7 +18,7 @@ _INT, _POINTER, _ARRAY, _STRUCT, _UNION, _ENUM = 1, 2, 3, 4, 5, 6
 _TYPEDEF, _VOLATILE, _CONST, _RESTRICT = 8, 9, 10, 11
 _VARIABLE, _SECTION = 14, 15
 
-#: Bytes after the 12 of each type, by kind: so many for each of its members, and so many besides.
+#: Bytes after the 12 of each type, by kind: for each of its members, and besides.
 _TRAILERS = {
     _INT: (0, 4),
     _ARRAY: (0, 12),
@@ -126,7 +126,7 @@ class Btf:
             ]
             entries = 0
             if "max_entries" in members:
-                # libbpf's convention: a pointer to an array of so many
+                # libbpf's convention: a pointer to an array with this number of members
                 array = self._types[self._types[members["max_entries"]].size_or_type]
                 entries = array.members[0][2]
             found[name] = Map(*sizes, entries)

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipelined.model.tracker import Finished
+from pipelined.model.sighting import Finished
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
     SIZE_EDGES,
     STATES,
     TIME_EDGES,
+    Edge,
     Flow,
     Functions,
     Histogram,
@@ -25,6 +26,7 @@ from pipelined.runs import (
     Stage,
     StagePoint,
     Stalls,
+    StallSeconds,
     Timeline,
 )
 
@@ -69,7 +71,7 @@ def make_histogram(edges: tuple[float, ...], *values: float, past: bool = True) 
     counts = [0] * (len(edges) + past)
     for value in values:
         counts[bisect_left(edges, value)] += 1
-    return Histogram(edges, tuple(counts), sum(values))
+    return Histogram.of(edges, counts, sum(values))
 
 
 def make_functions() -> Functions:
@@ -91,10 +93,11 @@ def make_readahead(**given: Any) -> Readahead:
         "inserted_pages": 10_000,
         "direct_bytes": 4096,
         "faults": {"miss": 1, "late": 2, "other": 3},
-        "stalls": {
-            "miss": Stalls(10, 2, 0.3, 0.08),
-            "late": Stalls(60, 40, 0.4, 0.12),
-            "other": Stalls(0, 0, 0.0, 0.0),
+        "stalls": {"miss": Stalls(2, 10), "late": Stalls(40, 60), "other": Stalls()},
+        "stall_seconds": {
+            "miss": StallSeconds(0.08, 0.3),
+            "late": StallSeconds(0.12, 0.4),
+            "other": StallSeconds(),
         },
     }
     return Readahead(**values | given)
@@ -106,7 +109,9 @@ def make_run(stages: Sequence[Stage], wall: float, *, overlapping: float = 0, **
     levels = (wall - busy, busy * (1 - overlapping), busy * overlapping)
     values: dict[str, Any] = {
         "id": "1",
-        "series": Series("|".join(stage.command for stage in stages), False, "-"),
+        "series": Series(
+            pipeline="|".join(stage.command for stage in stages), nested=False, unit="-"
+        ),
         "start": START,
         "end": None,
         "wall_seconds": wall,
@@ -115,7 +120,7 @@ def make_run(stages: Sequence[Stage], wall: float, *, overlapping: float = 0, **
         "disk_overlapped_seconds": 0.0,
         "disk_alone_seconds": 0.0,
         "stages": tuple(stages),
-        "edges": tuple((index, index + 1) for index in range(len(stages) - 1)),
+        "edges": tuple(Edge(index, index + 1) for index in range(len(stages) - 1)),
     }
     return Run(**values | given)
 
@@ -135,7 +140,7 @@ def make_ended(number: int, pipeline: str = "cat|sort", *, wall: float = 1.0, **
     ]
     values: dict[str, Any] = {
         "id": f"{int((START + number) * 1000)}-{number}",
-        "series": Series(pipeline, nested=False, unit="-"),
+        "series": Series(pipeline=pipeline, nested=False, unit="-"),
         "start": START + number,
         "end": START + number + wall,
     }
@@ -145,7 +150,7 @@ def make_ended(number: int, pipeline: str = "cat|sort", *, wall: float = 1.0, **
 def make_inside(outer: Run, number: int, pipeline: str = "seq|sort", **given: Any) -> Run:
     """A run as of `make_ended` that lies in a stage of `outer`."""
     place: dict[str, Any] = {
-        "series": Series(pipeline, nested=True, unit=outer.series.unit),
+        "series": Series(pipeline=pipeline, nested=True, unit=outer.series.unit),
         "parent": outer.id,
         "parent_pipeline": outer.pipeline,
     }
@@ -176,7 +181,7 @@ def make_live(run: Run) -> Run:
 
 
 def make_timeline(run: Run, count: int = 1) -> Timeline:
-    """A run's time line, in so many points of which each is like the others."""
+    """A run's time line, in `count` points of which each is like the others."""
     stages = tuple(
         StagePoint(
             {"cpu": stage.cpu_seconds / count},
@@ -195,7 +200,7 @@ def make_timeline(run: Run, count: int = 1) -> Timeline:
 
 
 def make_finished(run: Run) -> Finished:
-    """What the model tells of a run that has ended."""
+    """What the model reports of a run that has ended."""
     return Finished(
         wall_seconds=run.wall_seconds,
         make=lambda: (run, make_timeline(run)),

@@ -42,7 +42,7 @@ def run(number: int, pipeline: str = "cat|awk", *, live: bool = True) -> Run:
         stages,
         10.0,
         id=f"run-{number}",
-        series=Series(pipeline, nested=False, unit="session.scope"),
+        series=Series(pipeline=pipeline, nested=False, unit="session.scope"),
         start=START + number,
         end=None if live else START + 10 + number,
         levels=(1.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
@@ -99,6 +99,9 @@ class FakeObserver:
     def settle(self, starter: Starter | None = None) -> None:
         self.calls.append("settle")
 
+    def compared(self, series: Series, usual_ratio: float | None) -> None:
+        """Nobody asks how runs compare with what is usual."""
+
     def sweep(self) -> None:
         """Totals are there from the first sweep on."""
         self.sweep_stats.count += 1
@@ -140,8 +143,8 @@ class FakeObserver:
     def short_runs(self) -> dict[str, int]:
         return self.short
 
-    def series_use(self) -> SeriesUse:
-        return self.use
+    def counted(self) -> tuple[dict[Series, Any], SeriesUse]:
+        return self.totals(), self.use
 
     def timeline(self, run_id: str) -> Timeline | None:
         """Two points of a second each, of the runs that there are."""

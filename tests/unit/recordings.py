@@ -131,10 +131,10 @@ class RecordedMaps:
         for name, fd in self.maps.items():
             os.ftruncate(fd, (ARRAYS.get(name, 0) * (max_stages + 1) // 4096 + 2) * 4096)
 
-    def iterate(self) -> None:
-        """The last moment stays, as if nothing happened any more."""
+    def iterate(self) -> bytes:
+        """The last moment stays, as if nothing happened any more. No thread is written out."""
         if not self._moments:
-            return
+            return b""
         moment = self._moments.pop(0)
         for name, raw in moment.arrays.items():
             # the daemon's own fields of the control page are not the recorded ones
@@ -143,6 +143,7 @@ class RecordedMaps:
         self.elements["pipes"] = dict(moment.pipes)
         used = len(moment.arrays["stages"]) // ARRAYS["stages"]
         self.free_stages = [index for index in self.free_stages if index >= used]
+        return b""
 
     def array(self, name: str, index: int) -> bytes:
         """Record `index` of an array as it is now."""

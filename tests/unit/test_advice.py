@@ -11,7 +11,6 @@ from advice.data import MADE, named_in
 from advice.judgement import Followed, Healthy, Spread, Untried, failures
 from advice.pairs import HEALTHY, PAIRS, WITHOUT_PAIRS, Pair
 from advice.table import HEADING, line, section
-from for_every import for_every
 from pipelined.analysis.findings import RULES
 
 PAIR = Pair("barrier", "sort f | grep x", "grep x f | sort")
@@ -78,7 +77,7 @@ def test_a_healthy_pipeline_fails_with_any_advice_or_if_it_could_have_none() -> 
     ]
 
 
-@for_every([rule.id for rule in RULES])
+@pytest.mark.parametrize("id", [rule.id for rule in RULES])
 def test_every_kind_has_two_pairs_or_a_reason(id: str) -> None:
     count = sum(pair.id == id for pair in PAIRS)
     assert count >= 2 if id not in WITHOUT_PAIRS else count == 0

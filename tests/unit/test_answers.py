@@ -20,11 +20,12 @@ from jsonschema import Draft202012Validator
 from answer_schema import SCHEMA, problems
 from pipelined.analysis.comparison import compare_runs, compare_trials, comparison_as_dict
 from pipelined.analysis.comparison_reasons import Trial
+from pipelined.answers.described import describe_run
 from pipelined.history.history import History
 from pipelined.run.child import Ended
 from pipelined.run.profile import Profile, write_json
 from pipelined.runs import Run
-from pipelined.schema import describe_run, run_as_dict
+from pipelined.runs.codec import written
 from pipelined.starter import Starter, boot_id
 from pipelined.web.app import create_app
 from unit.invented import (
@@ -36,7 +37,7 @@ from unit.invented import (
     make_stage,
 )
 from unit.observed import HOST, FakeObserver, hook, run, three_runs
-from unit.test_schema import patient, runs
+from unit.test_codec import patient, runs
 
 TOP = Path(__file__).parents[2]
 ME = Starter(4711, 100)
@@ -70,8 +71,8 @@ def test_the_tables_of_the_page_are_those_of_the_types(reference: ModuleType) ->
 
 
 def test_a_class_that_no_table_shows_is_found(reference: ModuleType) -> None:
-    page = reference.REFERENCE.read_text().replace("keys of StageJson", "keys of EdgeJson")
-    with pytest.raises(ValueError, match=r"missing \['StageJson'\]"):
+    page = reference.REFERENCE.read_text().replace("keys of Stage ", "keys of Edge ")
+    with pytest.raises(ValueError, match=r"missing \['Stage'\]"):
         reference.reference(page)
 
 
@@ -114,14 +115,14 @@ def test_numbers_have_the_unit_that_their_names_end_in() -> None:
 
 
 def test_a_key_that_the_schema_does_not_have_is_a_problem() -> None:
-    described = json.loads(json.dumps(run_as_dict(run(1))))
+    described = json.loads(json.dumps(written(run(1))))
     described["stages"][0]["colour_of_the_moon"] = "grey"
     (problem,) = problems(described, "Run")
     assert problem.startswith("$.stages[0]: Additional properties are not allowed")
 
 
 def test_a_key_that_is_missing_is_a_problem() -> None:
-    described = json.loads(json.dumps(run_as_dict(run(1))))
+    described = json.loads(json.dumps(written(run(1))))
     del described["stages"][1]["pipe_bytes"]["in"]
     assert problems(described, "Run") == ["$.stages[1].pipe_bytes: 'in' is a required property"]
 
@@ -143,9 +144,9 @@ def history(tmp_path: Path) -> History:
     job = make_ended(1, "job.sh|tee")
     kept = History(tmp_path, host=HOST, max_age=1e12, show_arguments=True)
     for one in (job, make_inside(job, 2), make_ended(5)):
-        kept.put(make_finished(one))
-    kept.start()
-    kept.close(20)
+        kept.sink.put(make_finished(one))
+    kept.sink.start()
+    kept.sink.close(20)
     return kept
 
 

@@ -16,6 +16,7 @@ from certificates import Authority
 from pipelined.analysis.machine import Host
 from pipelined.cli import main
 from pipelined.errors import UserError
+from pipelined.http_port.host_names import HostNames
 from pipelined.http_port.server import HttpServer
 from pipelined.http_port.web_config_file import WebConfigFile
 from pipelined.web.app import create_app
@@ -148,6 +149,19 @@ def test_nobody_is_followed_elsewhere_with_a_password(top: Top) -> None:
     assert asked == ["api/v1/pipelines"]
 
 
+def test_a_name_that_the_daemon_does_not_answer_for_is_reported(top: Top) -> None:
+    class NoNames(HostNames):
+        def include(self, host: str) -> bool:
+            return False
+
+    with HttpServer(Flask("x"), "127.0.0.1", 0, names=NoNames()) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        status, _, error = top(url)
+    assert status == 1
+    assert f"the daemon at {url} does not answer for the name 127.0.0.1; add it there" in error
+    assert "--web.allowed-hosts" in error
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -169,7 +183,7 @@ def test_nobody_is_followed_elsewhere_with_a_password(top: Top) -> None:
 )
 def test_a_wrong_file_is_one_line(top: Top, ca: Authority, text: str, message: str) -> None:
     status, out, error = top("https://127.0.0.1:1", text)
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert message in error
     assert error.startswith("pipelined: ")
 

@@ -20,7 +20,7 @@ from pipelined.errors import UserError
 from pipelined.http_port.server import HttpServer
 from pipelined.kernel.hooks import Program
 from pipelined.runs import LEVELS, STATES, Run
-from pipelined.schema import run_as_dict
+from pipelined.runs.codec import written
 from pipelined.web.app import create_app
 from unit.observed import HOST, FakeObserver, hook, run, three_runs
 
@@ -175,7 +175,7 @@ def test_command_lines_appear_when_asked_for_at_start(observer: FakeObserver) ->
 
 
 def test_run_keeps_its_figures() -> None:
-    described = run_as_dict(run(2, live=False))
+    described = written(run(2, live=False))
     assert described["wall_seconds"] == 10.0
     assert described["end_timestamp_seconds"] == 1_700_000_012.0
     assert described["cores_used"] == pytest.approx(0.05)
@@ -186,7 +186,7 @@ def test_run_keeps_its_figures() -> None:
 
 
 def test_levels_and_states_keep_names_and_order() -> None:
-    described = json.loads(json.dumps(run_as_dict(run(1))))
+    described = json.loads(json.dumps(written(run(1))))
     assert list(described["level_seconds"]) == list(LEVELS)
     assert list(described["stages"][0]["state_seconds"]) == list(STATES)
 
@@ -195,7 +195,7 @@ def test_unknown_values_are_null() -> None:
     idle = replace(
         run(1), levels=(10.0, *[0.0] * 8), disk_overlapped_seconds=0.0, disk_alone_seconds=0.0
     )
-    described = run_as_dict(idle)
+    described = written(idle)
     assert described["overlap_ratio"] is None
     assert described["io_overlap_ratio"] is None
     assert described["stages"][0]["exec_failures"] is None
@@ -412,7 +412,7 @@ def test_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
     server = PatientServer(endless, "127.0.0.1", 0)
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
-        client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(4) == b"HTTP"
         assert stop_seconds(server) < 5
 

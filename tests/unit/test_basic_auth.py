@@ -11,6 +11,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 from flask import Flask
+from werkzeug.test import Client
 
 from pipelined.http_port.basic_auth import Logins, Verdict
 from pipelined.http_port.guard import guarded
@@ -246,7 +247,7 @@ def test_the_parts_of_a_page_share_one_check(crowd: Crowd, held: Held) -> None:
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Flask:
+def client(tmp_path: Path) -> Client:
     path = tmp_path / "web.yml"
     path.write_text(
         f"basic_auth_users: {{alice: {SECRET}}}\n"
@@ -256,8 +257,7 @@ def app(tmp_path: Path) -> Flask:
     inner = Flask("inner")
     inner.add_url_rule("/", view_func=lambda: "shown")
     inner.after_request(lambda response: _with_policy(response))
-    inner.wsgi_app = guarded(inner.wsgi_app, WebConfigFile(path))  # type: ignore[method-assign]
-    return inner
+    return Client(guarded(inner, WebConfigFile(path)))
 
 
 def _with_policy(response):  # type: ignore[no-untyped-def]
@@ -265,8 +265,8 @@ def _with_policy(response):  # type: ignore[no-untyped-def]
     return response
 
 
-def test_without_a_login_the_answer_is_401_in_json(app: Flask) -> None:
-    answer = app.test_client().get("/")
+def test_without_a_login_the_answer_is_401_in_json(client: Client) -> None:
+    answer = client.get("/")
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"] == 'Basic realm="pipelined", charset="UTF-8"'
     assert answer.get_json() == {
@@ -277,26 +277,26 @@ def test_without_a_login_the_answer_is_401_in_json(app: Flask) -> None:
     }
 
 
-def test_a_wrong_login_is_refused_as_such(app: Flask) -> None:
-    answer = app.test_client().get("/", headers={"Authorization": login("alice", "oops")})
+def test_a_wrong_login_is_refused_as_such(client: Client) -> None:
+    answer = client.get("/", headers={"Authorization": login("alice", "oops")})
     assert answer.status_code == 401
     assert answer.get_json()["error"]["message"] == "wrong user name or password"
 
 
-def test_a_right_login_sees_the_page(app: Flask) -> None:
-    answer = app.test_client().get("/", headers={"Authorization": login("alice", "secret")})
+def test_a_right_login_sees_the_page(client: Client) -> None:
+    answer = client.get("/", headers={"Authorization": login("alice", "secret")})
     assert (answer.status_code, answer.text) == (200, "shown")
 
 
-def test_head_is_refused_without_a_body(app: Flask) -> None:
-    answer = app.test_client().head("/")
+def test_head_is_refused_without_a_body(client: Client) -> None:
+    answer = client.head("/")
     assert (answer.status_code, answer.data) == (401, b"")
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": login("alice", "secret")}])
 def test_headers_of_the_file_are_on_every_answer_in_place_of_ours(
-    app: Flask, headers: dict[str, str]
+    client: Client, headers: dict[str, str]
 ) -> None:
-    answer = app.test_client().get("/", headers=headers)
+    answer = client.get("/", headers=headers)
     assert answer.headers["X-Frame-Options"] == "deny"
     assert answer.headers.getlist("Content-Security-Policy") == ["default-src https"]

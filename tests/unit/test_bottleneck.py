@@ -8,9 +8,26 @@ from dataclasses import replace
 
 import pytest
 
-from pipelined.analysis.bottleneck import bottleneck, share
+from pipelined.analysis.bottleneck import (
+    PipeWaits,
+    bottleneck,
+    has_several_threads,
+    is_too_short,
+    main_state,
+    pipe_waits,
+    share,
+)
+from pipelined.analysis.pipe_graph import build_graph
 from pipelined.analysis.readahead_words import stalls
-from pipelined.analysis.sentence import beginning, brief, sentence, stage_label
+from pipelined.analysis.sentence import (
+    beginning,
+    brief,
+    main_bottleneck,
+    partial_figures,
+    sentence,
+    stage_label,
+    unwatched,
+)
 from pipelined.runs import PipeEnd, Run, Stage
 from pipelined.wording import duration, percent
 from unit import invented
@@ -465,3 +482,383 @@ def test_duration(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("wall", "reported"), [(1.0, True), (1000.0, False)])
 def test_waits_for_disk_that_round_to_nothing_are_left_out(wall: float, reported: bool) -> None:
     assert (stalls(make_readahead(), wall) is not None) is reported
+
+
+# -- figures behind the verdict
+
+
+def test_shares_of_pipe_waits_within_the_run_and_outside_it() -> None:
+    """Of `sort`'s sleep on its input a quarter was on a pipe of its own."""
+    ends = (PipeEnd("p:1", "read", 9, 3.0), PipeEnd("p:8", "read", 9, 1.0))
+    out = (PipeEnd("p:2", "write", 9, 1.0), PipeEnd("p:9", "write", 9, 1.0))
+    stages = [
+        replace(make_stage(1, "cat", cpu=10), ends=(PipeEnd("p:1", "write", 0, 0.0),)),
+        replace(make_stage(2, "sort", cpu=4, pipe_empty=4, pipe_full=2), ends=(*ends, *out)),
+        replace(make_stage(3, "wc", cpu=10), ends=(PipeEnd("p:2", "read", 0, 0.0),)),
+    ]
+    run = make_run(stages)
+    found = pipe_waits(run, 1, build_graph(run))
+    shares = (found.empty, found.full, found.outside_in, found.outside_out)
+    assert shares == pytest.approx((0.3, 0.1, 0.1, 0.1))
+
+
+def test_without_neighbours_all_waits_are_outside() -> None:
+    run = make_run([make_stage(1, "cat", cpu=4, pipe_empty=4, pipe_full=2)])
+    found = pipe_waits(run, 0, build_graph(run))
+    assert found == PipeWaits(empty=0.0, full=0.0, outside_in=0.4, outside_out=0.2)
+    assert found.inside == 0.0
+
+
+def test_waits_inside_are_no_more_than_the_run() -> None:
+    assert PipeWaits(0.75, 0.75, 0.0, 0.0).inside == 1.0
+    assert PipeWaits(0.25, 0.5, 9.0, 9.0).inside == 0.75
+
+
+def test_helpers_time_is_divided_by_the_run_and_left_out_of_the_others() -> None:
+    stage = make_stage(1, "sort", cpu=10, disk=5, lock=8, child=30)
+    assert share(stage, "lock", 10.0) == 0.8
+    assert share(stage, "child", 10.0) == 1.0
+    assert share(stage, "disk", 10.0) == pytest.approx(5 / 15)
+    assert share(stage, "cpu", 5.0) == 2.0
+    assert share(stage, "disk", 0.0) == 0.0
+
+
+def test_several_threads_live_longer_than_the_run() -> None:
+    assert not has_several_threads(make_stage(1, "sort", cpu=10.5), 10.0)
+    assert has_several_threads(make_stage(1, "sort", cpu=10.6), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("states", "kind"),
+    [
+        ({"cpu": 1, "child": 5.1, "sleep": 4}, "child"),
+        ({"cpu": 1, "child": 5.0, "sleep": 4}, "sleep"),  # no more than half of the run
+        ({"cpu": 5, "child": 9}, "cpu"),
+        ({"cpu": 4.9, "child": 9}, "child"),
+        ({"cpu": 1, "child": 9, "disk": 2.5}, "disk"),
+        ({"cpu": 1, "child": 9, "disk": 2.4}, "child"),
+        ({"cpu": 1, "child": 7, "runqueue": 8}, "runqueue"),
+    ],
+)
+def test_children_are_the_reason_if_they_fill_half_of_the_run_and_nothing_else_works(
+    states: dict[str, float], kind: str
+) -> None:
+    run = make_run([make_stage(1, "bash", **states), make_stage(2, "wc", cpu=1, pipe_empty=9)])
+    waits = [pipe_waits(run, index, build_graph(run)) for index in range(2)]
+    assert main_state(run, (0,), waits)[0] == kind
+
+
+@pytest.mark.parametrize(("waits", "named"), [(1.0, True), (0.99, False)])
+def test_a_neighbour_has_to_wait_for_a_tenth_of_the_run(waits: float, named: bool) -> None:
+    run = make_run(
+        [make_stage(1, "cat", cpu=10 - waits, pipe_full=waits), make_stage(2, "awk", cpu=10)]
+    )
+    assert (bottleneck(run) is not None) is named
+
+
+@pytest.mark.parametrize(("busy", "named"), [(1.0, True), (0.99, False)])
+def test_a_reason_has_to_fill_a_tenth_of_the_run(busy: float, named: bool) -> None:
+    run = make_run([make_stage(1, "cat", cpu=1, pipe_full=9), make_stage(2, "awk", cpu=busy)])
+    assert (bottleneck(run) is not None) is named
+
+
+@pytest.mark.parametrize(
+    ("cpu", "wall", "short"),
+    [
+        (0.0009, 0.09, True),
+        (0.001, 0.09, False),
+        (0.0009, 0.1, False),
+        (0.0, 0.0, True),
+        (1.0, 0.0, True),
+    ],
+)
+def test_a_run_is_too_short_with_little_cpu_time_and_little_wall_time(
+    cpu: float, wall: float, short: bool
+) -> None:
+    assert is_too_short(make_run([make_stage(1, "a", cpu=cpu)], wall=wall)) is short
+
+
+@pytest.mark.parametrize(
+    ("apart", "members"), [(0.15, (1, 2)), (0.16, (1,))], ids=["within 15 %", "beyond"]
+)
+def test_branches_that_wait_as_little_share_the_part(
+    apart: float, members: tuple[int, ...]
+) -> None:
+    waits = 10 * apart
+    branches = [
+        replace(make_stage(2, "gzip", cpu=10), pid=7),
+        replace(make_stage(2, "gzip", cpu=10 - waits, pipe_empty=waits), pid=8),
+    ]
+    run = make_run([make_stage(1, "tee", cpu=1, pipe_full=9), *branches], edges=((0, 1), (0, 2)))
+    found = bottleneck(run)
+    assert found is not None and found.stages == members
+
+
+def test_a_writer_that_ended_a_quarter_before_the_end_had_ended() -> None:
+    def ended(alive: float) -> tuple[tuple[int, float], ...]:
+        run = make_run([make_stage(1, "cat", alive=alive, cpu=alive), make_stage(2, "awk", cpu=10)])
+        found = bottleneck(run)
+        assert found is not None
+        return found.ended
+
+    assert ended(7.5) == ((0, pytest.approx(0.75)),)
+    assert ended(7.6) == ()
+
+
+def test_of_a_partial_live_run_nobody_has_ended() -> None:
+    stages = [make_stage(1, "cat", alive=2.0, cpu=2), make_stage(2, "awk", cpu=10)]
+    assert bottleneck(make_run(stages, live=True, partial=True)) is None
+    found = bottleneck(make_run(stages, live=True))
+    assert found is not None and found.ended == ((0, pytest.approx(0.2)),)
+
+
+@pytest.mark.parametrize(("waits", "barrier"), [(5.0, True), (4.9, False)])
+def test_readers_of_a_barrier_on_a_file_wait_for_half_of_the_run(
+    waits: float, barrier: bool
+) -> None:
+    reader = make_stage(2, "awk", cpu=10 - waits, pipe_empty=waits)
+    found = bottleneck(make_run([make_stage(1, "sort", cpu=10), reader]))
+    assert found is not None and found.barrier is barrier
+
+
+@pytest.mark.parametrize(("waits", "barrier"), [(7.3, True), (7.1, False)])
+def test_readers_of_a_barrier_wait_for_as_long_as_its_writers_live(
+    waits: float, barrier: bool
+) -> None:
+    stages = [
+        make_stage(1, "zcat", alive=8.0, cpu=2, pipe_full=6),
+        make_stage(2, "sort", cpu=10),
+        make_stage(3, "awk", cpu=10 - waits, pipe_empty=waits),
+    ]
+    found = bottleneck(make_run(stages))
+    assert found is not None and found.barrier is barrier
+
+
+@pytest.mark.parametrize(
+    ("forks", "states", "said"),
+    [
+        (99, {"cpu": 9.9}, ""),
+        (100, {"cpu": 9.9}, " (100 forks)"),
+        (1, {"child": 9.9}, ""),
+        (2, {"child": 9.9}, " (2 forks)"),
+    ],
+)
+def test_forks_are_named_if_many_or_if_children_are_the_reason(
+    forks: int, states: dict[str, float], said: str
+) -> None:
+    bash = replace(make_stage(2, "bash", **states), forks=forks)
+    said_of = sentence(make_run([make_stage(1, "cat", cpu=1, pipe_full=9), bash]))
+    assert ("forks" in said_of) is bool(said)
+    assert said in said_of
+
+
+def test_children_s_lives_are_named_if_any_was_seen() -> None:
+    bash = replace(
+        make_stage(2, "bash", cpu=9.9),
+        forks=200,
+        exited_children=100,
+        children_lifetime_seconds=5.0,
+    )
+    cat = make_stage(1, "cat", cpu=1, pipe_full=9)
+    assert "(200 forks, children live 50 ms)" in sentence(make_run([cat, bash]))
+    lifeless = replace(bash, children_lifetime_seconds=0.0)
+    assert "(200 forks)" in sentence(make_run([cat, lifeless]))
+
+
+def balanced(**states: float) -> str:
+    """The sentence on a run of two stages that hardly wait for each other."""
+    return sentence(make_run([make_stage(1, "a", **states), make_stage(2, "b", cpu=0.1)]))
+
+
+@pytest.mark.parametrize(
+    ("states", "opening"),
+    [
+        ({"cpu": 1.0}, "Balanced"),
+        ({"cpu": 0.99}, "Idle"),
+        ({"cpu": 7.5, "disk": 2.5}, "Waits for disk"),
+        ({"cpu": 7.6, "disk": 2.4}, "Balanced"),
+        ({"cpu": 7.5, "runqueue": 2.5}, "Too few free CPUs"),
+        ({"cpu": 7.6, "runqueue": 2.4}, "Balanced"),
+    ],
+)
+def test_what_a_run_without_a_bottleneck_does(states: dict[str, float], opening: str) -> None:
+    assert balanced(**states).startswith(opening)
+
+
+@pytest.mark.parametrize(
+    ("waits", "overlapping", "opening"),
+    [
+        (2.5, 0.0, "No single bottleneck: the stages take turns"),
+        (2.5, 0.099, "No single bottleneck: the stages take turns"),
+        (2.5, 0.2, "No single bottleneck stands out"),
+        (2.4, 0.0, "Balanced"),
+    ],
+)
+def test_stages_that_wait_for_a_quarter_of_the_run_take_turns_if_little_overlaps(
+    waits: float, overlapping: float, opening: str
+) -> None:
+    stages = [
+        make_stage(1, "a", cpu=5, pipe_full=waits),
+        make_stage(2, "b", cpu=5, pipe_empty=waits),
+    ]
+    assert sentence(make_run(stages, overlapping=overlapping)).startswith(opening)
+
+
+def test_one_stage_that_waits_takes_no_turns() -> None:
+    stages = [
+        make_stage(1, "a", cpu=7.4, pipe_full=2.6),
+        make_stage(2, "b", cpu=7.6, pipe_empty=2.4),
+    ]
+    assert sentence(make_run(stages, overlapping=0.0)).startswith("No single bottleneck stands out")
+
+
+def test_three_stages_are_named_and_those_that_do_next_to_nothing_are_not() -> None:
+    def named(*busy: float) -> str:
+        stages = [make_stage(n, f"s{n}", cpu=seconds) for n, seconds in enumerate(busy, 1)]
+        return sentence(make_run(stages, overlapping=0.9)).partition("on CPU: ")[2]
+
+    assert named(2, 4, 3, 1.5) == "s2 40 %, s3 30 %, s1 20 %."
+    assert named(2, 1.0, 0.9) == "s1 20 %, s2 10 %."
+
+
+@pytest.mark.parametrize(
+    ("cpu", "words"), [(1.0, ", on CPU 10 %."), (0.99, "asleep 90 % of the run.")]
+)
+def test_what_a_program_alone_computes_is_named_from_a_tenth_of_the_run_on(
+    cpu: float, words: str
+) -> None:
+    assert sentence(make_run([make_stage(1, "a", cpu=cpu, sleep=9.0)])).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("states", "head"),
+    [
+        ({"sleep": 7.5, "cpu": 2.5}, "b is the bottleneck: asleep 75 % of the run, on CPU 25 %;"),
+        ({"sleep": 7.5, "cpu": 2.4}, "b holds the others back without working: asleep 75 %"),
+        (
+            {"sleep": 7.5, "cpu": 0.9},
+            "b holds the others back without working: asleep 75 % of the run;",
+        ),
+        ({"disk": 7.5, "cpu": 0.5}, "b is the bottleneck: waits for disk 75 % of the run;"),
+        ({"cpu": 7.5, "runqueue": 2.5}, "b is the bottleneck: on CPU 75 % of the run, waits for a"),
+        ({"cpu": 7.5, "runqueue": 2.4}, "b is the bottleneck: on CPU 75 % of the run;"),
+    ],
+)
+def test_what_a_bottleneck_does_besides(states: dict[str, float], head: str) -> None:
+    stages = [make_stage(1, "a", cpu=0.5, pipe_full=9.5), make_stage(2, "b", **states)]
+    assert sentence(make_run(stages)).startswith(head)
+
+
+def test_three_waiting_stages_are_named() -> None:
+    branches = [make_stage(2, f"w{n}", cpu=1, pipe_empty=9) for n in range(5)]
+    run = make_run(
+        [make_stage(1, "tee", cpu=10), *branches], edges=tuple((0, n) for n in range(1, 6))
+    )
+    assert "; w0, w1 and w2 wait for it 90 %, 90 % and 90 %, 2 more (empty pipe)." in sentence(run)
+    three = make_run(
+        [make_stage(1, "tee", cpu=10), *branches[:3]], edges=tuple((0, n) for n in range(1, 4))
+    )
+    assert "more" not in sentence(three)
+
+
+@pytest.mark.parametrize(("own", "said"), [(1.0, True), (0.99, False)])
+def test_its_own_waits_are_named_from_a_tenth_of_the_run_on(own: float, said: bool) -> None:
+    stages = [
+        make_stage(1, "a", cpu=0.5, pipe_full=9.5),
+        make_stage(2, "b", cpu=10 - own, pipe_empty=own),
+    ]
+    assert ("it waits for the others 10 %" in sentence(make_run(stages))) is said
+
+
+@pytest.mark.parametrize(
+    ("cpu", "words"),
+    [(10.5, "on 105 % of one CPU over the run"), (10.6, "on 1.1 CPUs over the run")],
+)
+def test_more_than_one_cpu_is_named_as_cpus(cpu: float, words: str) -> None:
+    stages = [make_stage(1, "a", cpu=0.5, pipe_full=9.5), make_stage(2, "b", cpu=cpu, lock=5.0)]
+    assert words in sentence(make_run(stages))
+
+
+def test_the_main_bottleneck_of_runs_is_what_held_them_back_longest() -> None:
+    assert main_bottleneck({"sort: CPU": 2.0, "awk: CPU": 5.0, "-": 13.0}) == ("awk: CPU", 0.25)
+    assert main_bottleneck({"-": 9.0}) == (None, None)
+    assert main_bottleneck({"sort: CPU": 0.0}) == ("sort: CPU", 0.0)
+
+
+def test_what_is_not_known_of_a_run_is_stated() -> None:
+    run = make_run([make_stage(1, "a", cpu=9)])
+    gap = replace(run, unwatched_seconds=2.0)
+    assert partial_figures(run) == []
+    assert partial_figures(gap) == ["partial, 2.0 s unwatched"]
+    assert partial_figures(replace(run, partial=True)) == ["partial"]
+    tiers = replace(run, partial_tiers=("functions", "readahead"))
+    assert partial_figures(tiers) == ["functions and readahead partial"]
+    assert "Partial: for 2.0 s no daemon ran, and nothing was counted." in sentence(gap)
+    ended = replace(run, ended_unwatched=True)
+    assert sentence(ended).endswith(
+        "Partial: it ended while no daemon ran, and its end is when it was last seen alive."
+    )
+    assert unwatched(run) == ""
+
+
+def test_of_two_writers_the_one_that_lived_longer_decides_how_long_a_barrier_read() -> None:
+    def barrier(waits: float) -> bool:
+        stages = [
+            make_stage(1, "a", alive=2.0, cpu=1, pipe_full=1),
+            make_stage(1, "b", alive=9.0, cpu=1, pipe_full=8),
+            make_stage(2, "sort", cpu=10),
+            make_stage(3, "wc", cpu=10 - waits, pipe_empty=waits),
+        ]
+        found = bottleneck(make_run(stages, edges=((0, 2), (1, 2), (2, 3))))
+        assert found is not None and found.command == "sort"
+        return found.barrier
+
+    assert barrier(8.5)
+    assert not barrier(7.5)
+
+
+def test_all_readers_of_a_barrier_have_to_wait() -> None:
+    stages = [
+        make_stage(1, "sort", cpu=10),
+        make_stage(2, "a", cpu=1, pipe_empty=9),
+        make_stage(2, "b", cpu=6, pipe_empty=4),
+    ]
+    found = bottleneck(make_run(stages, edges=((0, 1), (0, 2))))
+    assert found is not None and not found.barrier
+
+
+def test_a_little_sleep_on_pipes_is_divided_as_a_long_one() -> None:
+    ends = (PipeEnd("p:1", "read", 9, 0.3), PipeEnd("p:8", "read", 9, 0.1))
+    stages = [
+        replace(make_stage(1, "cat", cpu=10), ends=(PipeEnd("p:1", "write", 0, 0.0),)),
+        replace(make_stage(2, "sort", cpu=9.6, pipe_empty=0.4), ends=ends),
+    ]
+    run = make_run(stages)
+    found = pipe_waits(run, 1, build_graph(run))
+    assert (found.empty, found.outside_in) == pytest.approx((0.03, 0.01))
+
+
+def test_the_mean_of_all_that_wait_decides_between_two_stages() -> None:
+    # c has more stages around it, of which some hardly wait; a's one waits as long as c's first
+    stages = [
+        make_stage(1, "a", cpu=10),
+        make_stage(2, "b", cpu=2, pipe_empty=8),
+        make_stage(3, "c", cpu=9.8, pipe_empty=0.2),
+        make_stage(4, "d", cpu=1, pipe_empty=8.5),
+        make_stage(5, "e", cpu=10),
+    ]
+    run = make_run(stages, edges=((0, 1), (2, 3), (2, 4)))
+    found = bottleneck(run)
+    assert found is not None and found.command == "a"
+
+
+def test_of_two_states_alike_the_one_that_repeats_nothing_is_the_reason() -> None:
+    run = make_run([make_stage(1, "sort", lock=5, poll=5), make_stage(2, "wc", pipe_empty=9)])
+    waits = [pipe_waits(run, index, build_graph(run)) for index in range(2)]
+    assert main_state(run, (0,), waits) == ("poll", 0.5)
+
+
+def test_without_a_bottleneck_there_are_no_few_words() -> None:
+    balanced_run = make_run([make_stage(1, "a", cpu=9), make_stage(2, "b", cpu=9)])
+    short = make_run([make_stage(1, "a", wall=0.01, cpu=0.0001)], wall=0.01)
+    assert (brief(balanced_run), brief(short)) == ("-", "-")

@@ -72,3 +72,43 @@ def successors(at: int, function: Function, after: dict[int, int]) -> list[int]:
     jump = re.search(r"goto ([+-]\w+)", text)
     there = [at + 1 + int(jump[1], 0)] if jump else []
     return there if text.startswith("goto") else [after[at], *there]
+
+
+#: Bytes of stack for a program and what it calls; before 6.5 a frame counts in steps of 32.
+STACK, STEP = 512, 32
+
+
+def test_every_program_fits_into_the_stack_that_older_kernels_count() -> None:
+    listing = subprocess.run(
+        ["llvm-objdump", "-dr", "--no-show-raw-insn", OBJECT],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    frames, calls = stacks(listing)
+
+    def deepest(name: str) -> int:
+        return frames[name] + max(map(deepest, calls[name]), default=0)
+
+    programs = [name for name in frames if name.startswith("on_") or name == "sweep_tasks"]
+    assert len(programs) > 20
+    assert {n: depth for n in programs if (depth := deepest(n)) > STACK} == {}
+
+
+def stacks(listing: str) -> tuple[dict[str, int], dict[str, set[str]]]:
+    """The frame of each function, and what it calls."""
+    frames: dict[str, int] = {}
+    calls: dict[str, set[str]] = {}
+    head = r"^([0-9a-f]+) <(?!LBB)(\w+)>:$"
+    text = listing.partition("section .text:")[2].partition("Disassembly")[0]
+    # static functions are called by their place in the section .text
+    places = {int(at, 16) // 8: name for at, name in re.findall(head, text, re.M)}
+    parts = re.split(head, listing, flags=re.MULTILINE)
+    for name, body in zip(parts[2::3], parts[3::3], strict=True):
+        used = [int(n, 0) for n in re.findall(r"\(r10 - (0x[0-9a-f]+|\d+)\)", body)]
+        used += [int(n, 0) for n in re.findall(r"= r10\n.*\+= -(0x[0-9a-f]+|\d+)$", body, re.M)]
+        frames[name] = -(-max(used, default=1) // STEP) * STEP
+        named = set(re.findall(r"R_BPF_64_32\s+([a-z_]\w+)", body))
+        static = re.findall(r"call (0x[0-9a-f]+|\d+)\n\s*[0-9a-f]+:\s+R_BPF_64_32\s+\.text", body)
+        calls[name] = named | {places[int(at, 0) + 1] for at in static}
+    return frames, calls

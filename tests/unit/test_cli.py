@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import io
 import json
 import os
@@ -32,8 +33,9 @@ from pipelined import __version__, cli
 from pipelined.analysis.machine import Host
 from pipelined.commands import standard_error
 from pipelined.config import OPTIONS, Address, Config
-from pipelined.daemon.serve import announcement, serve
-from pipelined.errors import UserError
+from pipelined.daemon.announcement import announcement
+from pipelined.daemon.serve import serve
+from pipelined.errors import NotPermittedError, UserError
 from pipelined.http_port.basic_auth import Logins, Verdict
 from pipelined.http_port.server import HttpServer
 from pipelined.kernel import hooks
@@ -41,7 +43,7 @@ from pipelined.run import child, profile
 from pipelined.run.child import NotStarted, command_line, execute
 from pipelined.run.profile import report_order
 from pipelined.runs import Run, Series
-from pipelined.schema import run_from_dict
+from pipelined.runs.codec import read
 from pipelined.web.app import create_app
 from unit import invented
 from unit.invented import START
@@ -59,7 +61,7 @@ def make_run(name: str, *commands: str, wall: float = 1.0, parent: str | None = 
         stages,
         wall,
         id=name,
-        series=Series("|".join(commands), parent is not None, "-"),
+        series=Series(pipeline="|".join(commands), nested=parent is not None, unit="-"),
         end=START + wall,
         parent=parent,
     )
@@ -174,12 +176,94 @@ def test_a_wrong_config_file_is_one_line_with_file_and_line(
 ) -> None:
     file = tmp_path / "p.toml"
     file.write_text("[web]\nlisten-adress = ':1'\n")
-    assert program("serve", "--config", str(file)) == 1
+    assert program("serve", "--config", str(file)) == 2
     error = capsys.readouterr().err
     assert error == (
         f"pipelined: {file}:2: unknown key web.listen-adress;"
         " did you mean listen-address under [web]?\n"
     )
+
+
+# -- checking the configuration without starting
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A configuration file, and the web configuration that it names."""
+    web, file = tmp_path / "web.yml", tmp_path / "p.toml"
+    web.write_text("http_server_config: {http2: false}\n")
+    file.write_text(f'max-stages = 5\n[web]\nconfig.file = "{web}"\n')
+    return file, web
+
+
+def test_checking_names_each_file_that_is_right(
+    program: Program, capsys: pytest.CaptureFixture[str], files: tuple[Path, Path]
+) -> None:
+    file, web = files
+    assert program("serve", "--check-config", "--config", str(file)) == 0
+    assert capsys.readouterr() == (f"{file}: ok\n{web}: ok\n", "")
+
+
+def test_checking_starts_and_binds_nothing(
+    program: Program, monkeypatch: pytest.MonkeyPatch, files: tuple[Path, Path]
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("started")
+
+    monkeypatch.setattr("pipelined.daemon.serve.serve", started)
+    monkeypatch.setattr(socket.socket, "bind", started)
+    assert program("serve", "--check-config", "--config", str(files[0])) == 0
+
+
+@pytest.mark.parametrize("words", [("--check-config",), ()])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("basic_auth_users: {alice: secret}\n", "{}:1: basic_auth_users: what alice has is no bc"),
+        ("tls_server_config: {cert_file: a}\n", "{}:1: tls_server_config has no key_file"),
+        ("tls_server_config: {cert_file: a, key_file: a}\n", "{}:1: cannot read cert_file "),
+        ("tls_server_config: {cert: no, key: no}\n", "{}:1: cert: holds no certificate"),
+        ('tls_server_config: {cert_file: "\\0", key_file: a}\n', "{}:1: cert_file must be the "),
+        ("[\n", "{}:2: not YAML: "),
+        (None, "cannot read {}: no such file or directory"),
+    ],
+)
+def test_an_error_in_the_web_config_is_one_line_and_status_2(
+    program: Program,
+    capsys: pytest.CaptureFixture[str],
+    files: tuple[Path, Path],
+    words: tuple[str, ...],
+    text: str | None,
+    expected: str,
+) -> None:
+    file, web = files
+    if text is None:
+        web.unlink()
+    else:
+        web.write_text(text)
+    assert program("serve", "--config", str(file), *words) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith(f"pipelined: {expected.format(web)}")
+    assert error.count("\n") == 1
+
+
+def test_checking_without_a_file_is_wrong_usage(
+    program: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program("serve", "--check-config") == 2
+    assert "give --config or --web.config.file" in capsys.readouterr().err
+
+
+def test_a_wrong_client_configuration_is_status_2_also_without_privileges(
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> Any:
+        raise NotPermittedError("cannot load BPF programs: not root", "run it with sudo")
+
+    monkeypatch.setattr("pipelined.run.profile.open_private", refused)
+    assert program("run", "--http.config.file", "/lost.yml", "true") == 2
+    assert "cannot read /lost.yml: no such file or directory" in capsys.readouterr().err
 
 
 def test_an_internal_error_is_one_line(
@@ -582,7 +666,7 @@ def test_json_has_every_run_and_what_was_lost(
     file = tmp_path / "report.json"
     program("run", "--json", "-o", str(file), "true")
     document = json.loads(file.read_text())
-    assert [run_from_dict(run) for run in document["runs"]] == runs
+    assert [read(Run, run) for run in document["runs"]] == runs
     assert document["lost"] == {"stages": 2, "pipes": 0, "runs": 0}
 
 
@@ -984,6 +1068,28 @@ def test_serve_answers_where_it_says() -> None:
 
     serve(local(), Announced(ask), open_observer=lambda _: observer)
     assert answers == ["cat|awk"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("host17.example.org", 200), (socket.gethostname(), 200), ("a.b", 421)]
+)
+def test_serve_answers_for_its_own_name_and_for_those_of_its_options(
+    host: str, status: int
+) -> None:
+    seen = []
+
+    def ask(text: str) -> None:
+        address = next(word for word in text.split() if word.endswith("/metrics")).split("/")[2]
+        connection = http.client.HTTPConnection(address, timeout=5)
+        connection.request("GET", "/healthz", headers={"Host": host})
+        seen.append(connection.getresponse().status)
+        connection.close()
+        signal.raise_signal(signal.SIGTERM)
+
+    observer: Any = FakeObserver()
+    names = ("*.example.org",)
+    serve(local(web_allowed_hosts=names), Announced(ask), open_observer=lambda _: observer)
+    assert seen == [status]
 
 
 def test_a_taken_port_fails_before_anything_is_attached() -> None:

@@ -217,7 +217,10 @@ def test_a_bound_of_some_of_the_runs_says_of_how_many() -> None:
 
 def test_nested_parts_are_indented_under_theirs() -> None:
     outer = make(1, 0.0, 2.0, "bash|tee")
-    place: dict[str, Any] = {"parent": outer.id, "series": Series("seq|sort", True, "-")}
+    place: dict[str, Any] = {
+        "parent": outer.id,
+        "series": Series(pipeline="seq|sort", nested=True, unit="-"),
+    }
     inner = [make(n, 0.0, 0.5, "seq|sort", **place) for n in range(2, 5)]
     rows = [line for line in table(report(outer, *inner, wall=2.0)) if "Try" not in line]
     assert rows[0].startswith("  bash|tee   ")

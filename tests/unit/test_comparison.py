@@ -18,9 +18,11 @@ from pipelined.analysis.comparison import (
     comparison_as_dict,
     longest_run,
 )
-from pipelined.analysis.comparison_reasons import Trial
-from pipelined.analysis.comparison_rows import Row, times
-from pipelined.runs import LEVELS, Run, Stage
+from pipelined.analysis.comparison_cache import caches_differ, explained_seconds
+from pipelined.analysis.comparison_reasons import Trial, agree
+from pipelined.analysis.comparison_rows import Row, amount, is_worth_a_row, times
+from pipelined.runs import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES, Run, Stage
+from pipelined.wording import STATE_WORDS
 from unit.invented import START, make_readahead, make_run, make_stage
 
 MB = 1_000_000
@@ -110,6 +112,13 @@ def test_two_percent_are_no_difference() -> None:
     found = of_walls([1.0] * 5, [0.985] * 5)
     assert found.winner is None
     assert found.verdict.startswith("No difference: ")
+
+
+def test_two_percent_in_each_round_are_no_difference_but_not_in_the_median_alone() -> None:
+    same = of_walls([1.0] * 5, [0.985, 1.0, 1.0, 1.0, 1.015])
+    assert only_pair(same).outcome == "same"
+    apart = of_walls([1.0] * 5, [0.8, 1.0, 1.0, 1.0, 1.0])
+    assert only_pair(apart).outcome == "undecided"
 
 
 def test_rounds_that_disagree_name_no_winner() -> None:
@@ -287,7 +296,7 @@ def of_caches(cold: Run, warm_run: Run, rounds: int = 5, **given: Any) -> Compar
 
 
 def in_kernel(run: Run, seconds: float) -> Run:
-    """`run` with so much of its CPU time in the kernel."""
+    """`run` with `seconds` of its CPU time in the kernel."""
     stages = [
         replace(
             stage,
@@ -522,3 +531,328 @@ def test_a_comparison_is_json() -> None:
 @pytest.mark.parametrize(("ratio", "text"), [(0.638, "0.64"), (12.34, "12.3"), (8e6, "over 1,000")])
 def test_ratios_have_up_to_three_figures(ratio: float, text: str) -> None:
     assert times(ratio) == text
+
+
+# -- at the bounds
+
+
+def test_the_quicker_side_of_three_is_named_and_what_the_others_are() -> None:
+    found = of_walls([1.0] * 5, [2.0] * 5, [0.5] * 5)
+    assert (found.winner, found.verdict) == (
+        2,
+        "C wins: C 0.50 s, A 1.0 s, B 2.0 s in the median.",
+    )
+    apart = of_walls([3.0] * 5, [1.0] * 5, [0.9, 0.9, 1.2, 1.2, 1.2])
+    assert apart.winner is None
+    assert apart.verdict == (
+        "No single winner: B 1.0 s, C 1.2 s, A 3.0 s in the median. C is not distinguishable from "
+        "B in 5 rounds."
+    )
+    both = of_walls([1.0] * 5, [1.01] * 5, [1.01] * 5)
+    assert both.verdict.endswith("B and C are within 2 % of A.")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        (1, "B took 0.50 of A's wall time, 0.50 s against 1.0 s. 1 round cannot name a winner"),
+        (2, "B took 0.50 of A's wall time in each round, 0.50 s against 1.0 s. 2 rounds cannot"),
+    ],
+)
+def test_a_round_is_no_round_by_round(rounds: int, said: str) -> None:
+    assert of_walls([1.0] * rounds, [0.5] * rounds).verdict.startswith(said)
+
+
+def test_the_pipeline_that_most_rounds_ran_stands_for_a_side() -> None:
+    other = make_run([make_stage(1, "gawk", cpu=1.0)], 1.0, end=START + 1)
+    rounds = [trial(alone()), trial(other), trial(other)]
+    found = compare_trials(["a", "b"], [rounds, [trial(None, 1.0)] * 3])
+    assert [side.pipeline for side in found.sides] == ["gawk", None]
+
+
+def test_rounds_without_wall_time_have_no_ratio() -> None:
+    found = compare_trials(["a", "b"], [[trial(None, 0.0)], [trial(None, 1.0)]])
+    pair = only_pair(found)
+    assert (pair.ratio.median, pair.ratio.low, pair.ratio.high) == (1.0, 1.0, 1.0)
+    assert pair.outcome == "same"
+
+
+def test_rounds_that_disagree_are_not_explained_unless_they_are_few() -> None:
+    disagree = [0.5, 0.5, 0.5, 1.2, 1.2]
+    assert only_pair(of_walls([1.0] * 5, disagree)).reasons == ()
+    assert only_pair(of_walls([1.0] * 4, [0.5] * 4)).reasons != ()
+    assert only_pair(of_walls([1.0] * 5, [1.01] * 5)).reasons == ()
+
+
+def test_a_decided_pair_without_a_reason_says_so() -> None:
+    # each part varies: now CPU time is what one has less of, now idle time
+    quick = [alone(1.0), alone(1.0, idle=0.9), alone(1.0), alone(1.0, idle=0.9), alone(1.0)]
+    slow = [alone(2.0, idle=1.9), alone(2.0), alone(2.0, idle=1.9), alone(2.0), alone(2.0, idle=1)]
+    found = compare_trials(["a", "b"], [[trial(run) for run in side] for side in (quick, slow)])
+    assert found.winner == 0
+    assert only_pair(found).reasons == ()
+    assert found.why == "no part of the time differs by more than its noise."
+
+
+@pytest.mark.parametrize(("above", "below", "agreed"), [(5, 0, True), (8, 1, True), (7, 1, False)])
+def test_when_rounds_agree(above: int, below: int, agreed: bool) -> None:
+    assert agree([1.0] * above + [-1.0] * below) is agreed
+    assert agree([-1.0] * above + [1.0] * below) is agreed
+
+
+def test_rounds_without_a_difference_do_not_agree_for_the_others() -> None:
+    assert agree([1.0])
+    assert not agree([1.0, 0.0])
+    assert not agree([1.0] * 5 + [0.0])
+    assert agree([1.0] * 6 + [0.0])
+    assert not agree([0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("part", "difference", "named"),
+    [(0.1001, 1.0, True), (0.099, 1.0, False), (0.00101, 0.002, True), (0.00099, 0.002, False)],
+)
+def test_a_reason_is_a_tenth_of_the_difference_and_a_millisecond(
+    part: float, difference: float, named: bool
+) -> None:
+    pair = only_pair(compare_runs(alone(0.01 + difference, disk=part), alone(0.01)))
+    assert ("disk" in [reason.part for reason in pair.reasons]) is named
+
+
+@pytest.mark.parametrize(
+    ("more", "fewer", "named"),
+    [(100, 0, True), (99, 0, False), (400, 200, True), (399, 200, False)],
+)
+def test_forks_that_are_many_more_are_named(more: int, fewer: int, named: bool) -> None:
+    slow, quick = make_run([awk(3.0, forks=more)], 3.0), make_run([awk(1.0, forks=fewer)], 1.0)
+    assert (f"{fewer} forks, not {more}" in compare_runs(slow, quick).why) is named
+
+
+@pytest.mark.parametrize(("more", "named"), [(1000, True), (999, False)])
+def test_calls_that_are_many_more_are_named(more: int, named: bool) -> None:
+    slow = make_run([awk(3.0, read_calls=more - 1, write_calls=1)], 3.0)
+    found = compare_runs(slow, make_run([awk(1.0)], 1.0))
+    assert ("0 calls, not" in found.why) is named
+
+
+def test_a_command_is_named_for_half_of_a_part() -> None:
+    def run(cat: float, wc: float) -> Run:
+        stages = [make_stage(1, "cat", cpu=cat), make_stage(2, "wc", cpu=wc)]
+        return make_run(stages, cat + wc, levels=make_levels(0, cat + wc))
+
+    assert "mostly cat" in compare_runs(run(3.0, 3.0), run(1.0, 1.0)).why
+    three = [make_stage(n, name, cpu=2.0) for n, name in enumerate(("cat", "tr", "wc"), 1)]
+    slow = make_run(three, 6.0, levels=make_levels(0, 6.0))
+    none = make_run([replace(s, states=awk(0.5).states) for s in three], 1.5)
+    assert "mostly" not in compare_runs(slow, replace(none, levels=make_levels(0, 1.5))).why
+
+
+def test_idle_time_is_of_a_state_that_repeats_nothing_if_that_is_half_of_it() -> None:
+    def idle(**states: float) -> Run:
+        return make_run([awk(1.0, **states)], 3.0, levels=make_levels(2.0, 1.0))
+
+    quick = alone(1.0)
+    assert ": sleep" in compare_runs(idle(sleep=1.0, pipe_empty=9.0), quick).why
+    assert ": sleep" not in compare_runs(idle(sleep=0.9, pipe_empty=9.0), quick).why
+    assert ": pipe empty" in compare_runs(idle(sleep=0.9, pipe_empty=9.0), quick).why
+    assert "mostly" not in compare_runs(idle(sleep=0.9, poll=0.9), quick).why
+
+
+def test_what_is_left_open_is_stated_from_two_fifths_on() -> None:
+    def left(rest: float) -> str:
+        slow = [alone(3.0), alone(3.0 + 2 * rest, idle=2 * rest)] * 2
+        sides = ([trial(run) for run in slow], [trial(alone(2.0))] * 4)
+        return compare_trials(["a", "b"], sides).why
+
+    assert "; the other 0.70 s are in parts" in left(0.7)
+    assert "the other" not in left(0.6)
+
+
+@pytest.mark.parametrize(("first", "second", "differ"), [(0.9, 0.96, True), (0.9, 0.95, False)])
+def test_caches_differ_by_more_than_a_twentieth(first: float, second: float, differ: bool) -> None:
+    sides = [[trial(warm(alone(), share))] for share in (first, second)]
+    assert caches_differ(*sides) is differ
+    assert caches_differ(*reversed(sides)) is differ
+    rounds = [trial(warm(alone(), first)), trial(warm(alone(), second))]
+    caveats = compare_trials(["a", "b"], [rounds, rounds]).caveats
+    assert any("in each round" in caveat for caveat in caveats) is differ
+
+
+def test_what_is_seen_of_a_cold_cache_is_waiting_and_more_cpu_time_in_the_kernel() -> None:
+    cold, hot = in_kernel(alone(2.0, disk=0.5), 0.4), in_kernel(alone(1.0), 0.1)
+    assert explained_seconds([trial(cold)], [trial(hot)]) == [pytest.approx(0.5 + 0.3)]
+    assert explained_seconds([trial(hot)], [trial(cold)]) == [0.0]
+    assert explained_seconds([trial(cold)], [trial(None, 1.0)]) is None
+    assert explained_seconds([trial(cold, pipelines=2)], [trial(hot)]) is None
+
+
+@pytest.mark.parametrize(("queued", "caveats"), [(0.375, 1), (0.374, 0)])
+def test_a_wait_for_a_cpu_is_a_caveat_from_a_quarter_of_the_run_on(
+    queued: float, caveats: int
+) -> None:
+    run = make_run([awk(1.0, runqueue=queued)], 1.5, end=START + 1.5)
+    assert len(compare_runs(alone(1.5), run).caveats) == caveats
+    assert len(compare_runs(run, run).caveats) == caveats
+
+
+@pytest.mark.parametrize(("read", "caveats"), [(102, 0), (103, 1), (98, 0), (97, 1)])
+def test_inputs_differ_by_more_than_two_percent(read: int, caveats: int) -> None:
+    found = compare_runs(alone(read_bytes=100 * MB), alone(read_bytes=read * MB))
+    assert len(found.caveats) == caveats
+
+
+def test_an_input_of_nothing_is_a_caveat() -> None:
+    assert compare_runs(alone(read_bytes=0), alone(read_bytes=MB)).caveats == (
+        "different inputs: the first stage of A read nothing",
+    )
+
+
+def test_one_pipeline_in_each_round_and_no_lost_event_are_no_caveats() -> None:
+    two = compare_trials(["a", "b"], [[trial(alone(), pipelines=2)]] * 2).caveats
+    assert [caveat.split(":")[0] for caveat in two] == ["A ran 2 pipelines", "B ran 2 pipelines"]
+    assert compare_trials(["a", "b"], [[trial(alone())]] * 2).caveats == ()
+
+
+def test_every_row_has_the_value_of_its_quantity() -> None:
+    read = make_readahead()
+    stage = make_stage(
+        1,
+        "awk",
+        **{state: 0.25 * place for place, state in enumerate(STATES, 1)},
+        user_seconds=0.2,
+        system_seconds=0.05,
+        read_bytes=7,
+        written_bytes=8,
+        read_calls=9,
+        write_calls=10,
+        forks=11,
+        readahead=read,
+    )
+    run = make_run(
+        [stage, replace(stage, position=2)],
+        4.0,
+        levels=make_levels(1.0, 2.0, 0.5, 0.25),
+        disk_alone_seconds=0.75,
+        disk_overlapped_seconds=0.5,
+    )
+    found = compare_trials(["a", "b"], [[trial(run, 5.0)]] * 2)
+    values = {(r.group, r.name): r.values[0].median for r in found.rows if r.values[0]}
+    waits = {state: ("waits", STATE_WORDS[state]) for state in STATES if state != "cpu"}
+    for place, state in enumerate(STATES, 1):
+        if state != "cpu":
+            assert values.pop(waits[state]) == 2 * 0.25 * place
+    for name in PAGE_CLASSES:
+        assert values.pop(("pages", name)) == 2 * read.pages[name]
+    for name in STALL_CLASSES:
+        assert values.pop(("disk", f"stalled: {name}")) == 2 * sum(read.stall_seconds[name])
+    assert values == {
+        ("time", "wall"): 5.0,
+        ("time", "pipeline"): 4.0,
+        ("time", "CPU"): 0.5,
+        ("time", "user CPU"): pytest.approx(0.4),
+        ("time", "system CPU"): pytest.approx(0.1),
+        ("time", "cores used"): 0.1,
+        ("time", "overlap"): run.overlap,
+        ("time", "level 0"): 1.0,
+        ("time", "level 1"): 2.0,
+        ("time", "level 2 and up"): 0.75,
+        ("disk", "no stage on CPU"): 0.75,
+        ("disk", "a stage on CPU"): 0.5,
+        ("disk", "stalls"): 2 * 112,
+        ("pages", "warm share"): pytest.approx(run.readahead.warm_share if run.readahead else 0),
+        ("data", "read"): 14,
+        ("data", "written"): 16,
+        ("data", "read calls"): 18,
+        ("data", "write calls"): 20,
+        ("data", "forks"): 22,
+    }
+    (one, _) = found.stages
+    figures = one.sides[0]
+    assert figures is not None
+    assert (figures.position, figures.branches) == (1, 1)
+    assert (figures.user_seconds, figures.system_seconds) == (0.2, 0.05)
+    assert (figures.read_bytes, figures.written_bytes) == (7, 8)
+    assert (figures.read_calls, figures.write_calls, figures.forks) == (9, 10, 11)
+    assert figures.state_seconds == stage.states
+
+
+def test_a_row_is_worth_showing_from_a_hundredth_of_the_longest_wall_time_on() -> None:
+    def shown(idle: float) -> bool:
+        found = compare_runs(alone(10.0, idle=idle), alone(10.0))
+        return is_worth_a_row(row(found, "sleep", "waits"), 10.0)
+
+    assert (shown(0.11), shown(0.1)) == (True, False)
+    found = compare_runs(alone(10.0), alone(10.0, forks=1))
+    assert is_worth_a_row(row(found, "forks"), 10.0)
+    assert not is_worth_a_row(row(found, "read"), 10.0)
+    assert is_worth_a_row(row(compare_runs(alone(0.0), alone(0.0)), "wall"), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.5, "seconds", "1.5 s"),
+        (1.5e6, "bytes", "1.5 MB"),
+        (0.25, "ratio", "25 %"),
+        (2.5, "cores", "2.50"),
+        (1234.0, "count", "1,234"),
+        (1234.0, "pages", "1,234"),
+    ],
+)
+def test_a_value_is_shown_with_its_unit(value: float, unit: str, text: str) -> None:
+    assert amount(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(9.99, "9.99"), (9.996, "10.0"), (99.9, "99.9"), (99.96, "100"), (1000.0, "1000")],
+)
+def test_the_figures_of_a_ratio_at_their_bounds(ratio: float, text: str) -> None:
+    assert times(ratio) == text
+
+
+def test_a_round_without_a_pipeline_is_a_caveat_though_others_have_one() -> None:
+    rounds = [trial(alone()), trial(None, 1.0), trial(alone())]
+    (caveat, *_) = compare_trials(["a", "b"], [rounds, [trial(alone())] * 3]).caveats
+    assert caveat.startswith("rounds of A had no pipeline")
+
+
+def test_what_works_against_the_difference_takes_the_place_of_a_reason() -> None:
+    """Four parts make one slower, and one makes it quicker."""
+    quick = make_run([awk(2.0, user_seconds=2.0)], 2.0, levels=make_levels(0, 2.0))
+    slow = make_run(
+        [awk(2.5, disk=1.0, sleep=1.0, user_seconds=0.5, system_seconds=2.0)],
+        4.5,
+        levels=make_levels(2.0, 2.5),
+        disk_alone_seconds=1.0,
+    )
+    pair = only_pair(compare_trials(["a", "b"], [[trial(quick)], [trial(slow, 6.0)]]))
+    assert [(one.part, one.against) for one in pair.reasons] == [
+        ("system", False),
+        ("outside", False),
+        ("user", True),
+    ]
+
+
+def test_of_three_the_quicker_of_each_pair_is_named_first() -> None:
+    assert of_walls([2.0] * 3, [1.0] * 3, [4.0] * 3).why == (
+        "B against A: 1.0 s less CPU time in programs (user; mostly awk). "
+        "A against C: 2.0 s less CPU time in programs (user; mostly awk)."
+    )
+    found = of_walls([2.0] * 4, [3.0] * 4)
+    assert found.verdict.startswith("A took 0.67 of B's wall time in each round, 2.0 s against 3.0")
+    assert compare_trials(["a", "b"], [[trial(alone())]] * 2).rounds == 1
+
+
+def test_one_part_at_most_works_against_the_difference() -> None:
+    slow = make_run(
+        [awk(1.0, user_seconds=1.0, disk=3.0)],
+        5.0,
+        levels=make_levels(4.0, 1.0),
+        disk_alone_seconds=3.0,
+    )
+    quick = make_run(
+        [awk(2.2, user_seconds=1.5, system_seconds=0.7)], 2.2, levels=make_levels(0, 2.2)
+    )
+    pair = only_pair(compare_runs(slow, quick))
+    assert [(one.part, one.against) for one in pair.reasons if one.against] == [("system", True)]

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from for_every import for_every
 from pipelined.config import (
     OPTIONS,
     Address,
@@ -65,7 +64,7 @@ def test_every_field_is_an_option_named_after_its_flag() -> None:
     assert [option.flag for option in OPTIONS][:2] == ["--web.listen-address", "--log.level"]
 
 
-each_option = for_every(OPTIONS, lambda option: option.name)
+each_option = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
 
 @each_option
@@ -219,6 +218,8 @@ def test_a_mistake_in_a_file_is_named_with_its_line(text: str, message: str, wri
         ("max-pipes = 1\nmax-pipes =\n", "FILE:2:12: not TOML: invalid value"),
         ("max-pipes = 1\nmax-pipes = 2\n", "FILE:2:"),
         ('x = """\nnever closed\n', "FILE:2: not TOML: "),
+        ("x = " + "[" * 5000, "FILE: not TOML: "),
+        ("x = " + "1" * 5000, "FILE: not TOML: "),
         (b"max-pipes = 1\n# caf\xe9\n", "FILE:2: not UTF-8"),
     ],
 )
@@ -370,3 +371,41 @@ def test_variables_that_the_kernel_side_has_no_room_for_are_refused(given: str, 
         UserError, match=f"--job-variables must be a list of names of .*{must}, not"
     ):
         merge(Config(), job_variables=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("host1, *.example.org,host1", ("host1", "*.example.org")),
+        (["*"], ("*",)),
+        (["my_host.example.org."], ("my_host.example.org.",)),
+    ],
+)
+def test_hosts_are_a_list_of_names(given: object, kept: tuple[str, ...]) -> None:
+    assert merge(Config(), web_allowed_hosts=given).web_allowed_hosts == kept
+
+
+@pytest.mark.parametrize(
+    "given", ["http://host1", "host1:9905", "a*.org", "*.", "a.*", "host 1", [1], 1, "[::1]"]
+)
+def test_what_is_no_name_of_a_host_is_refused(given: object) -> None:
+    with pytest.raises(UserError, match=r"--web\.allowed-hosts must be a list of host names, such"):
+        merge(Config(), web_allowed_hosts=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("grep=1, diff=1,grep=1", ("grep=1", "diff=1")),
+        (["rsync=24", "g++=255"], ("rsync=24", "g++=255")),
+        ("", ()),
+    ],
+)
+def test_exit_codes_that_are_no_failures(given: object, kept: tuple[str, ...]) -> None:
+    assert merge(Config(), harmless_exits=given).harmless_exits == kept
+
+
+@pytest.mark.parametrize("given", ["grep", "grep=0", "grep=256", "grep=x", "/bin/grep=1", [1], 7])
+def test_a_wrong_exit_code_is_refused(given: object) -> None:
+    with pytest.raises(UserError, match="such as grep=1"):
+        merge(Config(), harmless_exits=given)

@@ -19,7 +19,7 @@ import pytest
 from flask import Flask, Response, request
 
 from certificates import Authority
-from pipelined.daemon.serve import exposure
+from pipelined.daemon.announcement import exposure
 from pipelined.http_port.connection import Connection
 from pipelined.http_port.server import HttpServer
 from pipelined.http_port.web_config_file import WebConfigFile
@@ -109,7 +109,7 @@ def connect(ca: Authority) -> Iterator[Connect]:
 
 def ask(sock: socket.socket, path: str) -> tuple[int, bytes]:
     """A request on this connection, and its answer."""
-    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return answer_on(sock)
 
 
@@ -169,7 +169,7 @@ def test_more_dribbled_headers_than_threads(server: HttpServer, connect: Connect
 def test_more_dribbled_bodies_than_threads(server: HttpServer, connect: Connect) -> None:
     for _ in range(3 * server.threads):
         sock = connect(server)
-        sock.sendall(b"POST /metrics HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\na")
+        sock.sendall(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\na")
     assert scrape_seconds(server, connect) < SOON
 
 
@@ -179,7 +179,7 @@ def test_clients_that_do_not_read(server: HttpServer, connect: Connect, path: st
     few = server.threads // 2
     for _ in range(3 * server.threads if path == "/big" else few):
         sock = connect(server, buffer=4096)
-        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     for _ in range(3):
         assert scrape_seconds(server, connect) < SOON
     until(lambda: kept(server) <= HttpServer.max_kept)
@@ -189,7 +189,7 @@ def test_what_a_slow_client_has_not_read_is_sent_to_the_end(
     server: HttpServer, connect: Connect
 ) -> None:
     sock = connect(server, buffer=4096)
-    sock.sendall(b"GET /big HTTP/1.1\r\nHost: test\r\n\r\n")
+    sock.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
     until(lambda: kept(server) > 0)
     status, body = answer_on(sock)
     assert (status, len(body)) == (200, BIG)
@@ -287,7 +287,7 @@ def test_a_client_that_sends_for_ever_gets_its_refusal(
 
 def test_a_body_is_not_taken_for_the_next_request(server: HttpServer, connect: Connect) -> None:
     sock = connect(server)
-    body = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n"
+    body = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     sock.sendall(b"GET /metrics HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
     assert answer_on(sock)[0] == 200
     assert sock.recv(100) == b""
@@ -316,7 +316,9 @@ def test_garbage_instead_of_a_handshake_is_dropped(
 def test_requests_sent_at_once_are_answered_in_turn(server: HttpServer, connect: Connect) -> None:
     sock = connect(server)
     sock.sendall(
-        b"".join(b"GET /%b HTTP/1.1\r\nHost: t\r\n\r\n" % p for p in (b"metrics", b"scheme"))
+        b"".join(
+            b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n" % p for p in (b"metrics", b"scheme")
+        )
     )
     # One reader for both: HTTPResponse reads ahead.
     received = b""
@@ -368,7 +370,7 @@ def test_who_is_being_answered_makes_no_room_and_who_waits_for_a_thread_does(
 
     slow.add_url_rule("/", view_func=answer)
     with Small(slow, "127.0.0.1", 0, threads=1) as server:
-        request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
+        request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
         answered, queued = connect(server), connect(server)
         answered.sendall(request)
         assert begun.acquire(timeout=20)
@@ -390,7 +392,7 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(
     with Small(app, "127.0.0.1", 0, web_config) as server:
         socks = [connect(server, buffer=4096) for _ in range(4)]
         for sock in socks:
-            sock.sendall(b"GET /big HTTP/1.1\r\nHost: test\r\n\r\n")
+            sock.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until(lambda: held(server) < len(socks) and kept(server) <= server.max_kept)
         assert scrape_seconds(server, connect) < SOON
 
@@ -408,7 +410,7 @@ def test_threads_do_not_make_answers_ahead_of_the_event_loop(connect: Connect) -
     with HttpServer(counting, "127.0.0.1", 0, threads=2) as server:
         socks = [connect(server) for _ in range(10)]
         for sock in socks:
-            sock.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until(lambda: server._jobs.qsize() == len(socks) - server.threads)
         server.loop.call_soon_threadsafe(hold.wait, 20)
         go.set()
@@ -423,7 +425,7 @@ def test_a_client_that_reads_nothing_for_long_is_dropped(
     impatient: HttpServer, connect: Connect
 ) -> None:
     sock = connect(impatient, buffer=4096)
-    sock.sendall(b"GET /big HTTP/1.1\r\nHost: test\r\n\r\n")
+    sock.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
     until(lambda: kept(impatient) > 0)
     until(lambda: held(impatient) == 0 and kept(impatient) == 0)
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
@@ -452,7 +454,7 @@ def test_what_ends_the_connection(
     server: HttpServer, connect: Connect, request_line: str, status: int, ends: bool
 ) -> None:
     sock = connect(server)
-    sock.sendall(f"{request_line}\r\nHost: test\r\n\r\n".encode())
+    sock.sendall(f"{request_line}\r\nHost: localhost\r\n\r\n".encode())
     answer = http.client.HTTPResponse(sock, method=request_line.split()[0])
     answer.begin()
     assert (answer.status, answer.will_close) == (status, ends)

@@ -31,7 +31,6 @@ from dashboard_files import (
     panels,
     queries,
 )
-from for_every import for_every
 from pipelined.runs import LEVELS, PAGE_CLASSES, STATES
 
 ALL = [load(file) for file in FILES]
@@ -54,9 +53,12 @@ def titles(board_or_panel: dict[str, Any]) -> str:
     return title
 
 
-each_board = for_every(ALL, name=titles)
-each_panel = for_every(PANELS, name=lambda case: f"{titles(case[0])}: {titles(case[1])}")
-each_query = for_every(QUERIES)
+each_board = pytest.mark.parametrize("board", ALL, ids=titles)
+each_panel = pytest.mark.parametrize(
+    ("board", "panel"),
+    [pytest.param(*case, id=f"{titles(case[0])}: {titles(case[1])}") for case in PANELS],
+)
+each_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 
 
 def defaults(panel: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +271,8 @@ def test_an_answer_that_is_not_known_is_neither_green_nor_red(
 def test_a_panel_without_data_says_why(board: dict[str, Any], panel: dict[str, Any]) -> None:
     empty = defaults(panel)["noValue"]
     assert empty
-    asked = {name for query in queries(board) if _of(query, panel) for name in query.metrics}
+    there = [query for query in queries(board) if _is_in_panel(query, panel)]
+    asked = {name for query in there for name in query.metrics}
     tiers = {tier for name in asked if (tier := tier_of(name)) is not None}
     if panel["type"] != "stat" and tiers and panel["title"] not in MIXED:
         assert "pipelined doctor" in empty or "--no-history" in empty, tiers
@@ -280,7 +283,7 @@ def tier_of(metric: str) -> str | None:
     return found[1] if found else None
 
 
-def _of(query: Query, panel: dict[str, Any]) -> bool:
+def _is_in_panel(query: Query, panel: dict[str, Any]) -> bool:
     return query.place.rpartition(" (")[0] == panel["title"]
 
 

@@ -25,42 +25,19 @@ from pipelined.history.archive import (
     Query,
     _searched,
 )
-from pipelined.history.database import COLUMNS, FILE_NAME, Details, Row, Store
-from pipelined.history.migrations import MIGRATIONS
+from pipelined.history.database import Store
+from pipelined.history.files import FILE_NAME
+from pipelined.history.migrations import MIGRATIONS, migrate
 from pipelined.history.packing import pack
 from pipelined.history.rollup import HOUR, Pending
+from pipelined.history.rows import COLUMNS, Details, Summary
 from pipelined.runs import Series
-from pipelined.schema import run_as_dict
+from pipelined.runs.codec import written
 from unit.invented import make_ended, make_inside
 
 NOW = 1_700_000_000.0
 DAY = 86400.0
 ROOMY = 256_000_000
-
-
-#: The schema of files that the first version wrote, as such a file has it.
-FIRST_VERSION = """
-    CREATE TABLE runs (
-        key INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        pipeline TEXT NOT NULL,
-        nested INTEGER NOT NULL,
-        unit TEXT NOT NULL,
-        start REAL NOT NULL,
-        end REAL NOT NULL,
-        wall REAL NOT NULL,
-        partial INTEGER NOT NULL,
-        cores REAL NOT NULL,
-        overlap REAL,
-        cache TEXT,
-        bottleneck TEXT NOT NULL,
-        findings TEXT NOT NULL,
-        commands TEXT NOT NULL
-    );
-    CREATE INDEX runs_by_end ON runs (end);
-    CREATE TABLE details (key INTEGER PRIMARY KEY, run BLOB NOT NULL, timeline BLOB NOT NULL);
-    PRAGMA user_version = 1;
-"""
 
 
 def details(number: int, *, size: int = 1000, **given: Any) -> Details:
@@ -82,14 +59,16 @@ def details(number: int, *, size: int = 1000, **given: Any) -> Details:
         "findings": (),
     }
     bulk = random.Random(number).randbytes(size)
-    return Details(Row(**values | given), commands, bulk, bulk[::-1])
+    return Details(Summary(**values | given), commands, bulk, bulk[::-1])
 
 
 def add(store: Store, *runs: Details) -> None:
     """Count runs and store them, as the daemon does."""
     pending = Pending(500)
     for run in runs:
-        sums = pending.sums(Series(run.row.pipeline, run.row.nested, run.row.unit), run.row.end)
+        sums = pending.sums(
+            Series(pipeline=run.row.pipeline, nested=run.row.nested, unit=run.row.unit), run.row.end
+        )
         sums.count(run.row.wall, 1.0, 0.5, 100, 200)
     store.count(pending)
     store.add(runs)
@@ -114,7 +93,7 @@ def filled(tmp_path: Path) -> Archive:
     return Archive(tmp_path)
 
 
-def numbers(rows: list[Row]) -> list[int]:
+def numbers(rows: list[Summary]) -> list[int]:
     return [round(row.start - NOW) for row in rows]
 
 
@@ -151,6 +130,7 @@ def test_runs_are_listed_newest_start_first(filled: Archive) -> None:
         (Query(min_duration=1.01), []),
         (Query(top_level=True), [2, 1]),
         (Query(slower=True), []),
+        (Query(failed=True), []),
         (Query(before=details(3).row.id), [2, 1]),
     ],
 )
@@ -172,6 +152,7 @@ def test_runs_that_are_hidden_are_counted_up_to_a_bound(filled: Archive) -> None
         Query(),
         Query(min_duration=10.0),
         Query(top_level=True, slower=True),
+        Query(failed=True),
         Query(since=NOW, until=NOW + 1, before="1"),
     ],
 )
@@ -247,6 +228,9 @@ def last_of(store: Store, *runs: Details) -> tuple[float | None, bool | None]:
         ({"wall": 15.1, "nested": True}, (None, None)),
         ({"wall": 15.1, "pipeline": "cat|tac"}, (None, None)),
         ({"wall": 15.1, "partial": True}, (None, None)),
+        ({"wall": 15.1, "outcome": "failed"}, (None, None)),
+        ({"wall": 15.1, "outcome": "interrupted"}, (None, None)),
+        ({"wall": 15.1, "outcome": "unknown"}, (10.0, True)),
     ],
 )
 def test_a_run_is_compared_with_those_that_had_the_same_to_do(
@@ -265,9 +249,16 @@ def test_a_run_has_a_usual_once_five_are_stored_before_it(tmp_path: Path) -> Non
     assert [row.usual for row in Archive(tmp_path).rows(Query(), 10)] == [10.0] + [None] * 5
 
 
-def test_runs_that_were_seen_in_part_are_not_compared_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [{"partial": True}, {"outcome": "failed"}, {"outcome": "interrupted"}],
+    ids=["seen in part", "failed", "interrupted"],
+)
+def test_runs_that_have_not_done_all_are_not_compared_with(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
     with open_store(tmp_path) as store:
-        store.add(repeated(0, 5, partial=True))
+        store.add(repeated(0, 5, **given))
         assert last_of(store, *repeated(10, 1)) == (None, None)
 
 
@@ -371,8 +362,8 @@ def test_a_nightly_run_outlives_thousands_of_different_pipelines(tmp_path: Path)
 @given(st.integers(), st.integers(1, 50))
 def test_every_pipeline_keeps_its_longest_and_its_latest_run(seed: int, pipelines: int) -> None:
     numbers_of = random.Random(seed)
-    longest: dict[str, Row] = {}
-    latest: dict[str, Row] = {}
+    longest: dict[str, Summary] = {}
+    latest: dict[str, Summary] = {}
     with tempfile.TemporaryDirectory() as name:
         with open_store(Path(name), max_bytes=1_000_000) as store:
             for number in range(0, 1500, 50):
@@ -491,7 +482,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> Non
 
 def test_a_file_of_the_first_version_is_read_and_written(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
-        connection.executescript(FIRST_VERSION)
+        migrate(connection, MIGRATIONS[:1])
         connection.execute(
             "INSERT INTO runs VALUES (1, '1700000001000-1', 'cat|sort', 0, '-', 1700000001.0,"
             " 1700000002.0, 1.0, 1, 0.5, NULL, 'warm', 'sort: CPU 97 %', '[\"barrier\"]',"
@@ -511,7 +502,7 @@ def test_a_file_of_the_first_version_is_read_and_written(tmp_path: Path) -> None
 def test_runs_of_the_first_version_are_rolled_up_once(tmp_path: Path) -> None:
     runs = [make_ended(n, wall=2.0 + n, overlapping=0.5) for n in range(3)]
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
-        connection.executescript(FIRST_VERSION)
+        migrate(connection, MIGRATIONS[:1])
         for key, run in enumerate(runs):
             connection.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, 1, 'u', ?, ?, ?, 0, 0.5, NULL, NULL, '-', ?, ?)",
@@ -520,7 +511,7 @@ def test_runs_of_the_first_version_are_rolled_up_once(tmp_path: Path) -> None:
                     *('["barrier"]' if key else "[]", "[]"),
                 ),
             )
-            packed = pack(run_as_dict(run, show_arguments=False)) if key else b"unknown"
+            packed = pack(written(run)) if key else b"unknown"
             connection.execute("INSERT INTO details VALUES (?, ?, x'02')", (key, packed))
     connection.close()
 
@@ -529,7 +520,7 @@ def test_runs_of_the_first_version_are_rolled_up_once(tmp_path: Path) -> None:
             assert store.rows == 3
 
     (found,) = Archive(tmp_path).rollup(Period())
-    assert found.series == Series("cat|sort", nested=True, unit="u")
+    assert found.series == Series(pipeline="cat|sort", nested=True, unit="u")
     assert (found.sums.runs, found.sums.wall, found.sums.longest) == (3, 9.0, 4.0)
     # Of the first run only its columns can be read: half a CPU for two seconds.
     assert found.sums.cpu == pytest.approx(1.0 + 2 * runs[1].cpu_seconds)
@@ -542,8 +533,7 @@ def test_runs_of_the_first_version_are_rolled_up_once(tmp_path: Path) -> None:
 def test_runs_of_an_older_version_are_compared_with(tmp_path: Path) -> None:
     runs = [make_ended(n, wall=10.0) for n in range(5)]
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
-        for migration in MIGRATIONS[:3]:
-            connection.executescript(migration)
+        migrate(connection, MIGRATIONS[:3])
         connection.execute(
             "INSERT INTO pipelines (pipeline, nested, unit) VALUES ('cat|sort', 0, '-')"
         )
@@ -553,12 +543,11 @@ def test_runs_of_an_older_version_are_compared_with(tmp_path: Path) -> None:
                 " 'sort: CPU 97 %', '[]', '[]', NULL, NULL)",
                 (key, run.id, run.pipeline, run.start, run.end),
             )
-            packed = pack(run_as_dict(run, show_arguments=False))
+            packed = pack(written(run))
             connection.execute("INSERT INTO details VALUES (?, ?, x'02')", (key, packed))
             connection.execute(
                 "INSERT INTO runs_of_pipelines VALUES (1, ?, ?, 10, 1000)", (run.end, key)
             )
-        connection.execute("PRAGMA user_version = 3")
     connection.close()
 
     read = sum(stage.read_bytes for stage in runs[0].stages)
@@ -575,13 +564,13 @@ def test_nested_runs_of_an_older_version_get_the_name_of_the_run_around_them(
     job = make_ended(0, "job.sh|tee", wall=100.0)
     runs = [job, make_inside(job, 1), make_inside(replace(job, id="removed"), 2)]
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
-        connection.executescript(FIRST_VERSION)
+        migrate(connection, MIGRATIONS[:1])
         for key, run in enumerate(runs):
             connection.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?, '-', ?, ?, 1, 0, 1, NULL, NULL, '-', ?, ?)",
                 (key, run.id, run.pipeline, run.nested, run.start, run.end, "[]", "[]"),
             )
-            old = run_as_dict(run)
+            old = written(run)
             del old["parent_pipeline"]  # a key that older versions did not know
             connection.execute("INSERT INTO details VALUES (?, ?, x'02')", (key, pack(old)))
     connection.close()
@@ -595,14 +584,10 @@ def test_nested_runs_of_an_older_version_get_the_name_of_the_run_around_them(
     ]
 
 
-def test_the_step_from_an_empty_file_to_the_first_version_is_never_edited() -> None:
-    assert MIGRATIONS[0].strip() == FIRST_VERSION.partition("PRAGMA")[0].strip()
-
-
 def test_runs_of_the_first_version_make_room_like_others(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE_NAME) as connection:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # as a daemon made it
-        connection.executescript(FIRST_VERSION)
+        migrate(connection, MIGRATIONS[:1])
         for key in range(1000):
             connection.execute(
                 "INSERT INTO runs VALUES (?, ?, 'a|b', 0, '-', ?, ?, ?, 0, 0.5, NULL, NULL, '-',"

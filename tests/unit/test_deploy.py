@@ -23,7 +23,9 @@ import pytest
 import yaml
 
 from pipelined import __version__
+from pipelined.config import Config, merge
 from pipelined.config.toml_file import load
+from pipelined.http_port.host_names import HostNames
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -189,6 +191,16 @@ def test_composes_configuration_differs_from_the_example_in_the_target_alone() -
 def test_the_daemon_listens_where_composes_prometheus_looks() -> None:
     command = SERVICES["pipelined"]["command"]
     assert command[command.index("--web.listen-address") + 1] == ":9905"
+
+
+def test_the_daemon_answers_for_the_name_that_composes_prometheus_asks_for() -> None:
+    command = SERVICES["pipelined"]["command"]
+    allowed = merge(
+        Config(), web_allowed_hosts=command[command.index("--web.allowed-hosts") + 1]
+    ).web_allowed_hosts
+    composed = yaml.safe_load(COMPOSED["configs"]["prometheus"]["content"])
+    (targets,) = composed["scrape_configs"][0]["static_configs"]
+    assert [HostNames(allowed).include(target) for target in targets["targets"]] == [True]
 
 
 def test_grafana_finds_its_data_source_and_every_dashboard() -> None:

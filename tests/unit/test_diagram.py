@@ -35,7 +35,10 @@ def fan() -> Run:
         make_stage(3, "wc", pipe_empty=9.0, ends=(slept("7:2", "read", 9.0),)),
     ]
     return make_run(
-        stages, 10.0, series=Series("tee|(gzip,wc)", False, "-"), edges=((0, 1), (0, 2))
+        stages,
+        10.0,
+        series=Series(pipeline="tee|(gzip,wc)", nested=False, unit="-"),
+        edges=((0, 1), (0, 2)),
     )
 
 
@@ -75,7 +78,9 @@ def workers(count: int) -> Run:
     stages = [make_stage(1, "split", cpu=1.0)]
     stages += [make_stage(2, "bash", pid=200 + n, cpu=2.0, read_bytes=10) for n in range(count)]
     edges = tuple((0, n + 1) for n in range(count))
-    return make_run(stages, 4.0, series=Series("split|bash", False, "-"), edges=edges)
+    return make_run(
+        stages, 4.0, series=Series(pipeline="split|bash", nested=False, unit="-"), edges=edges
+    )
 
 
 def test_a_few_branches_of_one_name_are_a_box_each() -> None:

@@ -63,6 +63,10 @@ def test_every_document_is_listed_in_the_readme() -> None:
     assert [name for name in names if f"({name})" not in readme] == []
 
 
+def test_the_readme_is_at_most_200_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
 # -- ARCHITECTURE: complete and true
 
 ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text()

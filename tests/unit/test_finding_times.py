@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelined.analysis.finding import Finding
 from pipelined.analysis.finding_times import SHOWN, finding_times
-from pipelined.analysis.findings import RULES, Finding, findings
+from pipelined.analysis.findings import RULES, findings
 from pipelined.runs import LEVELS, STATES, Point, Run, StagePoint, Timeline
 from pipelined.wording import STATE_WORDS, percent
 from unit.invented import START, make_run, make_stage
@@ -21,7 +22,9 @@ RUN = make_run([make_stage(1, "cat"), make_stage(2, "sort"), make_stage(3, "uniq
 
 
 def finding(finding_id: str, *stages: int) -> Finding:
-    return Finding(finding_id, "advice", "", "", stages, ())
+    return Finding(
+        id=finding_id, severity="advice", sentence="", advice="", stages=stages, evidence=()
+    )
 
 
 def course(*rows: tuple[dict[str, float], ...], step: float = 1.0) -> Timeline:
@@ -143,3 +146,49 @@ def test_the_documentation_has_how_each_finding_shows() -> None:
         assert states.split(", ") == [STATE_WORDS[s] for s in STATES if s in how.states], one
         assert share == percent(how.least)
     assert SHOWN.keys() == documented.keys() & {rule.id for rule in RULES}
+
+
+@pytest.mark.parametrize(
+    ("id", "state", "least"), [("ceiling", "cpu", 0.5), ("readahead-late", "disk", 0.25)]
+)
+def test_a_state_shows_a_finding_from_its_share_of_a_point_on(
+    id: str, state: str, least: float
+) -> None:
+    rows = [({state: share, "poll": 1 - share}, {}, {}) for share in (least, least - 0.01)]
+    timeline = course(*[rows[0]] * 5, *[rows[1]] * 5)
+    assert shown(RUN, timeline, finding(id, 0)) == [[(0, 0, 5)]]
+
+
+def test_a_stretch_has_a_fiftieth_of_the_run_or_more() -> None:
+    def stretches(points: int) -> list[tuple[int, float, float]]:
+        rows = [({"cpu": 1.0}, {}, {})] * 200
+        rows[50 : 50 + points] = [({"disk": 1.0}, {}, {})] * points
+        return shown(RUN, course(*rows), finding("readahead-late", 0))[0]
+
+    assert stretches(4) == [(0, 50, 54)]
+    assert stretches(3) == []
+
+
+def test_a_gap_of_more_than_a_twentieth_of_the_run_parts_two_stretches() -> None:
+    def stretches(gap: int) -> list[tuple[int, float, float]]:
+        rows = [({"disk": 1.0}, {}, {})] * 100
+        rows[50 : 50 + gap] = [({"cpu": 1.0}, {}, {})] * gap
+        return shown(RUN, course(*rows), finding("readahead-late", 0))[0]
+
+    assert stretches(5) == [(0, 0, 100)]
+    assert stretches(6) == [(0, 0, 50), (0, 56, 100)]
+
+
+def test_two_points_show_when() -> None:
+    row = ({"disk": 1.0}, {}, {})
+    assert shown(RUN, course(row, row), finding("readahead-late", 0)) == [[(0, 0, 2)]]
+
+
+def test_stretches_are_in_the_order_of_the_data_and_an_idle_stage_shows_at_its_reader() -> None:
+    row = ({"pipe_empty": 1.0, "disk": 1.0}, {"pipe_empty": 1.0}, {"pipe_empty": 1.0})
+    timeline = course(*[row] * 4)
+    assert shown(RUN, timeline, finding("idle-stage", 1, 0)) == [[(1, 0, 4)]]
+    turns = ({"pipe_full": 1.0}, {"pipe_empty": 1.0}, {})
+    assert shown(RUN, course(*[turns] * 4), finding("large-writes", 1, 0)) == [
+        [(0, 0, 4), (1, 0, 4)]
+    ]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from for_every import for_every
-from pipelined.analysis.findings import MIN_WALL, RULES, SEVERITIES, Finding, findings
+from pipelined.analysis.finding import SEVERITIES, Finding
+from pipelined.analysis.findings import MIN_WALL, RULES, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import COUNT, Script
 from pipelined.analysis.rules.rule import WORTH_SECONDS, WORTH_SHARE, Case
@@ -25,6 +25,7 @@ from pipelined.runs import (
     Run,
     Stage,
     Stalls,
+    StallSeconds,
     Surroundings,
 )
 from unit.invented import START, make_functions, make_histogram, make_readahead, make_run
@@ -34,7 +35,6 @@ MB = 1_000_000
 HOST = Host(cores=4, l2_bytes=1 << 20)
 USELESS = "readahead-useless"
 RULES_BY_ID = {rule.id: rule.check for rule in RULES}
-NO_STALLS = {name: Stalls(0, 0, 0.0, 0.0) for name in ("miss", "late", "other")}
 
 
 def make_stage(
@@ -60,17 +60,19 @@ def make_stage(
 def pages(
     *, warm: int = 0, hit: int = 0, late: int = 0, miss: int = 0, wasted: int = 0, **given: Any
 ) -> Readahead:
-    """A reader of so many pages; seconds alone and overlapped in `misses`, `lates`, `others`."""
-    stalls = dict(NO_STALLS)
+    """A reader of these pages; seconds alone and overlapped in `misses`, `lates`, `others`."""
+    stalls, stall_seconds = {}, {}
     for key, name in (("misses", "miss"), ("lates", "late"), ("others", "other")):
         alone, overlapped = given.pop(key, (0.0, 0.0))
-        stalls[name] = Stalls(100 if alone else 0, 100 if overlapped else 0, alone, overlapped)
+        stalls[name] = Stalls(100 if overlapped else 0, 100 if alone else 0)
+        stall_seconds[name] = StallSeconds(overlapped, alone)
     values: dict[str, Any] = {
         "pages": {"warm": warm, "hit": hit, "late": late, "miss": miss, "wasted": wasted},
         "inserted_pages": hit + late + wasted,
         "direct_bytes": 0,
         "faults": {"miss": 0, "late": 0, "other": 0},
         "stalls": stalls,
+        "stall_seconds": stall_seconds,
     }
     return make_readahead(**values | given)
 
@@ -83,7 +85,7 @@ def run_of(
 ) -> Run:
     """A finished run; the stalls of its readers are its waits for disk."""
     readers = [stage.readahead for stage in stages if stage.readahead]
-    alone = sum(s.alone_seconds for reader in readers for s in reader.stalls.values())
+    alone = sum(s.alone for reader in readers for s in reader.stall_seconds.values())
     hidden = sum(reader.overlapped_seconds for reader in readers)
     values = {
         "end": START + wall,
@@ -126,7 +128,7 @@ def test_computing_and_waiting_by_turns_asks_for_a_reader(by_turns: Run) -> None
 
 def test_one_slow_answer_of_a_disk_is_no_taking_of_turns() -> None:
     reader = pages(hit=20_000, miss=1, misses=(3.0, 0.0))
-    once = replace(reader, stalls=reader.stalls | {"miss": Stalls(1, 0, 3.0, 0.0)})
+    once = replace(reader, stalls=reader.stalls | {"miss": Stalls(alone=1)})
     run = run_of([make_stage(1, "awk", (80, 0.001), cpu=6.0, disk=3.0, readahead=once)])
     assert "disk-not-overlapped" not in ids_of(run)
 
@@ -552,7 +554,7 @@ def test_a_run_that_lacks_cpus_because_of_others_gets_no_advice_to_use_fewer() -
 
 
 def beside(others: float | None, throttled: float | None = None, **given: Any) -> Run:
-    """gzip waits 4.6 of 10 s for a CPU, while others use so many."""
+    """gzip waits 4.6 of 10 s for a CPU, while other programs use `others` CPUs."""
     values: dict[str, Any] = {"cpu": 5.2, "runqueue": 4.6}
     stages = [
         make_stage(1, "tar", (80, 80), cpu=1.0, pipe_full=8.0, runqueue=0.9),
@@ -600,7 +602,7 @@ def test_a_compressor_whose_cpu_others_took_is_still_the_ceiling() -> None:
 
 
 def chained(*commands: str, cpu: float = 1.5, passes: float = 80) -> Run:
-    """Stages of so many seconds of CPU each, and two heavy ones, on CPUs that they fight for."""
+    """Stages of `cpu` seconds of CPU each, and two heavy ones, on CPUs that they fight for."""
     stages = [
         make_stage(n, command, (80, passes), cpu=cpu, runqueue=5.0, pipe_empty=3.0)
         for n, command in enumerate(commands, 1)
@@ -1198,20 +1200,21 @@ ILL = {
 }
 
 
-@for_every(
+@pytest.mark.parametrize(
+    ("ill", "id"),
     [
-        (ILL["copied"], "reader-costs"),
-        (ILL["flushing"], "small-calls"),
-        (ILL["ceiling"], "ceiling"),
-        (ILL["filtered late"], "idle-stage"),
-        (ILL["barrier"], "barrier"),
-        (ILL["storm"], "fork-storm"),
-        (ILL["counting"], "grep-count"),
-        (ILL["repeating"], "count-in-hash"),
+        ("copied", "reader-costs"),
+        ("flushing", "small-calls"),
+        ("ceiling", "ceiling"),
+        ("filtered late", "idle-stage"),
+        ("barrier", "barrier"),
+        ("storm", "fork-storm"),
+        ("counting", "grep-count"),
+        ("repeating", "count-in-hash"),
     ],
-    name=lambda case: case[1],
 )
-def test_without_the_work_its_waits_for_a_cpu_are_gone_too(run: Run, id: str) -> None:
+def test_without_the_work_its_waits_for_a_cpu_are_gone_too(ill: str, id: str) -> None:
+    run = ILL[ill]
     waiting = replace(
         run,
         stages=tuple(
@@ -1294,6 +1297,10 @@ PARTIAL = {
 def test_a_partial_run_has_only_findings_that_rest_on_times(name: str) -> None:
     whole, partial = set(ids_of(ILL[name])), set(ids_of(replace(ILL[name], partial=True)))
     assert whole & PARTIAL <= partial <= PARTIAL
+
+
+def test_rules_that_rest_on_times_hold_for_partial_runs() -> None:
+    assert {rule.id for rule in RULES if rule.of_partial_runs} == PARTIAL
 
 
 def test_nothing_is_concluded_from_partial_readahead() -> None:

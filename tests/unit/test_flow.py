@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelined.kernel import layout
-from pipelined.kernel.layout import COUNTERS
-from pipelined.kernel.records import PIPE_IN, PIPE_KEY, PIPE_OUT, EndRecord, StageRecord
 from pipelined.model.flow import flows
+from pipelined.records.process import Process
+from pipelined.records.stage import COUNTERS, PIPE_KEY, STAGE_ENDS, EndRecord, StageRecord
+from pipelined.records.tiers import PIPE_IN, PIPE_OUT
 from pipelined.runs import STATES, Flow
 
 MB = 1_000_000
@@ -41,12 +42,11 @@ def make(
         "counted": [0] * len(STATES) + [*counters.values()],
         "start_ns": 1,
         "end_ns": 0,
-        "root_start_ns": 1,
         "cgroup": 1,
         "live": 1,
         "generation": 0,
-        "pid": 1,
-        "parent_pid": 1,
+        "root": Process(1, 1),
+        "parent": Process(1, 0),
         "partial": False,
         "alone": False,
         "command": "x",
@@ -150,8 +150,40 @@ def test_what_was_counted_is_exact_unless_it_began_late() -> None:
     assert one() == Flow(58, 57, 58, 59, exact=True)
     assert not one(late=True).exact and not one(partial=True).exact
     assert chain(make("read", read=116, counted=(58, 57), joined=False))[0].pipe_in == 116
-    many = make(*["read"] * layout.STAGE_ENDS, read=116, counted=(58, 57))
+    many = make(*["read"] * STAGE_ENDS, read=116, counted=(58, 57))
     assert not chain(many, counted=True)[0].exact
+
+
+def test_a_pipe_that_was_not_used_is_reported_only_if_its_other_end_is_known() -> None:
+    assert through(chain(make("read", "write"))) == [(0, 0)]
+    assert through(chain(make("read", "write", joined=False))) == [(None, None)]
+
+
+def test_a_counter_below_zero_flows_as_nothing() -> None:
+    found = chain(make("write", written=-5, read=-7), make("read", read=-5))
+    assert through(found) == [(None, 0), (0, None)]
+    assert [flow.file_read for flow in found] == [0, 0]
+
+
+def test_a_reader_got_something_from_64_kib_and_two_sleeps_on() -> None:
+    def splices(read: int, sleeps: int) -> bool:
+        return chain(make("write"), make("read", read=read, sleeps=sleeps))[0].splices
+
+    assert splices(65536, 2)
+    assert not splices(65535, 2)
+    assert not splices(65536, 1)
+
+
+def test_one_of_two_pipes_with_an_unknown_end_makes_the_side_unknown() -> None:
+    ends = make("read", "read", read=70).ends
+    ends[0].joined = False
+    found = chain(make("write", written=50), make(read=70, ends=ends))
+    assert through(found)[1] == (70, None)
+
+
+def test_eight_ends_may_be_more() -> None:
+    seven = make(*["read"] * (STAGE_ENDS - 1), read=116, counted=(58, 57))
+    assert chain(seven, counted=True)[0].exact
 
 
 amounts = st.integers(0, 10**9)

@@ -13,24 +13,21 @@ import pytest
 
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import brief
+from pipelined.config.state_directory import default_directory
 from pipelined.errors import UserError
-from pipelined.history import history as module
-from pipelined.history.database import FILE_NAME, Store
-from pipelined.history.history import (
-    History,
-    HistoryStats,
-    NoSuchRunError,
-    Summary,
-    default_directory,
-    moment,
-)
-from pipelined.history.summaries import summary_as_dict
-from pipelined.runs import Run, Timeline
+from pipelined.history import writer as module
+from pipelined.history.database import Store
+from pipelined.history.files import FILE_NAME
+from pipelined.history.history import History, NoSuchRunError
+from pipelined.history.moments import moment
+from pipelined.history.rows import Summary
+from pipelined.history.writer import HistoryStats
+from pipelined.runs import Run, Series, Timeline
+from pipelined.runs.codec import written
 from unit.invented import START, make_ended, make_finished, make_inside, make_timeline
+from unit.waiting import PATIENCE, wait_until
 
 HOST = Host(cores=2, l2_bytes=1 << 20)
-#: A test that waits longer than this for something has failed (seconds).
-PATIENCE = 20.0
 
 
 @pytest.fixture
@@ -45,7 +42,7 @@ def open_history(tmp_path: Path) -> Iterator[Callable[..., History]]:
 
     yield make
     for history in made:
-        history.close()
+        history.sink.close()
 
 
 @pytest.fixture
@@ -55,7 +52,7 @@ def store_runs(open_history: Callable[..., History]) -> Callable[..., History]:
     def store(*runs: Run, **given: Any) -> History:
         history = open_history(**given)
         for run in runs:
-            history.put(make_finished(run))
+            history.sink.put(make_finished(run))
         write(history)
         return history
 
@@ -64,17 +61,8 @@ def store_runs(open_history: Callable[..., History]) -> Callable[..., History]:
 
 def write(history: History) -> None:
     """Write everything that is queued."""
-    history.start()
-    history.close(PATIENCE)
-
-
-def wait_until(found: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.01)):
-        if found():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen in time")
+    history.sink.start()
+    history.sink.close(PATIENCE)
 
 
 # -- storing and finding
@@ -96,7 +84,7 @@ def test_command_lines_are_not_stored_unless_asked_for(
 
 def test_a_list_has_the_figures_of_each_run(store_runs: Callable[..., History]) -> None:
     (summary,) = store_runs(make_ended(1, overlapping=0.25, partial=True)).runs()
-    described = summary_as_dict(summary)
+    described = written(summary)
     assert described["id"] == make_ended(1).id
     assert described["pipeline"] == "cat|sort"
     assert described["partial"] is True
@@ -179,32 +167,45 @@ def test_a_run_in_an_unknown_form_is_an_error(store_runs: Callable[..., History]
 
 def test_a_run_is_stored_while_the_daemon_runs(open_history: Callable[..., History]) -> None:
     history = open_history()
-    history.start()
-    history.put(make_finished(make_ended(1)))
+    history.sink.start()
+    history.sink.put(make_finished(make_ended(1)))
     wait_until(lambda: history.stats().runs == 1)
     assert len(history.runs()) == 1
     assert (history.stats().size_bytes or 0) > 4096
+
+
+def test_each_stored_run_is_reported_with_how_long_it_took_compared_with_others(
+    open_history: Callable[..., History],
+) -> None:
+    compared: list[tuple[Series, float | None]] = []
+    history = open_history(compared=lambda *given: compared.append(given))
+    runs = [make_ended(number) for number in range(5)]
+    for run in [*runs, make_ended(5, wall=3.0)]:
+        history.sink.put(make_finished(run))
+    write(history)
+    assert compared == [(runs[0].series, ratio) for ratio in (*[None] * 5, 3.0)]
 
 
 def test_a_run_that_was_queued_before_the_start_is_stored(
     open_history: Callable[..., History],
 ) -> None:
     history = open_history()
-    history.put(make_finished(make_ended(1)))
+    history.sink.put(make_finished(make_ended(1)))
     write(history)
     assert len(history.runs()) == 1
 
 
 def test_if_more_runs_end_than_it_takes_the_longest_are_stored(
-    open_history: Callable[..., History],
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "SAVED", 1e9)  # however much CPU time a run takes here
     history = open_history()
     spare = 20
     for number in range(module.QUEUE + spare):
-        history.put(make_finished(make_ended(number, wall=1.0 + number % 7)))
-    history.put(make_finished(make_ended(9999, wall=500.0)))
+        history.sink.put(make_finished(make_ended(number, wall=1.0 + number % 7)))
+    history.sink.put(make_finished(make_ended(9999, wall=500.0)))
 
-    assert history.stats().dropped == spare + 1
+    assert history.sink.dropped == spare + 1
     write(history)
     kept = history.runs(limit=10_000)
     assert len(kept) == module.QUEUE
@@ -217,6 +218,52 @@ def test_if_more_runs_end_than_it_takes_the_longest_are_stored(
     assert not counted.all_stored
 
 
+def test_a_burst_is_stored_within_seconds_and_nothing_of_it_is_dropped(
+    open_history: Callable[..., History],
+) -> None:
+    history = open_history()
+    for number in range(module.QUEUE):
+        history.sink.put(make_finished(make_ended(number)))
+    history.sink.start()
+    wait_until(lambda: history.stats().runs == module.QUEUE)
+    assert history.sink.dropped == 0
+
+
+def test_writing_pauses_for_its_share_of_a_cpu_but_not_for_long(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With next to no share, what the next batch can take is written all the same."""
+    monkeypatch.setattr(module, "SAVED", 0.0)
+    monkeypatch.setattr(module, "SHARE", 1e-9)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(module, "BATCH_SECONDS", 60.0)
+    history = open_history()
+    for number in range(2 * module.BATCH):
+        history.sink.put(make_finished(make_ended(number)))
+    history.sink.start()
+    wait_until(lambda: history.stats().runs == 2 * module.BATCH)
+    assert history.sink.dropped == 0
+
+
+def test_what_cannot_be_written_soon_does_not_wait_and_the_longest_runs_do(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that is killed loses no more than waits."""
+    monkeypatch.setattr(module, "SAVED", 0.0)
+    monkeypatch.setattr(module, "SHARE", 1e-9)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(module, "BATCH_SECONDS", 60.0)
+    history = open_history()
+    for number in range(module.QUEUE):
+        history.sink.put(make_finished(make_ended(number, wall=1.0 + number)))
+    history.sink.start()
+    wait_until(lambda: history.stats().runs == 2 * module.BATCH)
+    assert history.sink.dropped == module.QUEUE - 2 * module.BATCH
+    walls = [summary.wall for summary in history.runs(limit=module.QUEUE)]
+    assert min(walls) == 1.0 + module.QUEUE - 2 * module.BATCH
+    assert history.counted().runs == module.QUEUE
+
+
 def test_a_run_that_cannot_be_described_is_counted_and_the_others_stored(
     open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,11 +271,11 @@ def test_a_run_that_cannot_be_described_is_counted_and_the_others_stored(
         raise ZeroDivisionError("what a run")
 
     history = open_history()
-    history.put(make_finished(make_ended(2))._replace(make=fail))
-    history.put(make_finished(make_ended(1)))
+    history.sink.put(make_finished(make_ended(2))._replace(make=fail))
+    history.sink.put(make_finished(make_ended(1)))
     write(history)
     assert len(history.runs()) == 1
-    assert history.stats().dropped == 1
+    assert history.sink.dropped == 1
     assert "what a run" in caplog.text
 
 
@@ -238,8 +285,8 @@ def test_a_directory_that_cannot_be_written_is_logged_once_and_tried_again(
     caplog.set_level("INFO")
     (tmp_path / "state").touch()
     history = open_history(retry=0.01)
-    history.start()
-    history.put(make_finished(make_ended(1)))
+    history.sink.start()
+    history.sink.put(make_finished(make_ended(1)))
     wait_until(lambda: history.stats().errors >= 3)
     assert history.stats().runs is None
     assert [record.levelname for record in caplog.records] == ["ERROR"]
@@ -247,8 +294,8 @@ def test_a_directory_that_cannot_be_written_is_logged_once_and_tried_again(
 
     (tmp_path / "state").unlink()
     wait_until(lambda: history.stats().runs == 1)
-    assert history.stats().dropped == 0
-    history.close()
+    assert history.sink.dropped == 0
+    history.sink.close()
     assert "can be written again" in caplog.text
 
 
@@ -256,13 +303,13 @@ def test_after_its_file_is_removed_a_new_history_begins(
     open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
 ) -> None:
     history = open_history()
-    history.start()
-    history.put(make_finished(make_ended(1)))
+    history.sink.start()
+    history.sink.put(make_finished(make_ended(1)))
     wait_until(lambda: history.stats().runs == 1)
     for file in history.directory.iterdir():
         file.unlink()
 
-    history.put(make_finished(make_ended(2)))
+    history.sink.put(make_finished(make_ended(2)))
 
     wait_until(lambda: [run.start for run in readable(history)] == [START + 2])
     assert "was removed; a new one begins" in caplog.text
@@ -276,7 +323,7 @@ def test_a_daemon_whose_history_cannot_be_made_reports_why(
 
     monkeypatch.setattr(module, "Store", refuse)
     history = open_history()
-    history.start()
+    history.sink.start()
     wait_until(lambda: history.stats().errors == 1)
     for ask in (history.runs, lambda: history.run("last"), lambda: history.run("17")):
         with pytest.raises(UserError, match=r"state cannot be written: no space left on device$"):
@@ -295,7 +342,7 @@ def test_a_daemon_that_is_about_to_make_its_history_has_no_run_yet(
 
     monkeypatch.setattr(module, "Store", open_slowly)
     history = open_history()
-    history.start()
+    history.sink.start()
     opened.wait(PATIENCE)
     try:
         assert history.runs() == []
@@ -309,12 +356,13 @@ def test_only_the_first_of_two_daemons_writes(
     open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = open_history(), open_history()
-    first.start()
+    first.sink.start()
     wait_until(lambda: first.stats().runs == 0)
-    second.start()
+    second.sink.start()
     wait_until(lambda: second.stats().errors == 1)
-    assert second.stats() == HistoryStats(None, None, 1, 0)
-    assert "another daemon writes there" in caplog.text
+    assert second.stats() == HistoryStats(None, None, 1)
+    assert second.sink.dropped == 0
+    wait_until(lambda: "another daemon writes there" in caplog.text)
 
 
 def readable(history: History) -> list[Summary]:
@@ -388,8 +436,8 @@ def test_a_run_is_counted_once_however_often_writing_fails(
     original, counting = Store.add, Store.count
     monkeypatch.setattr(Store, "add", add)
     monkeypatch.setattr(Store, "count", count)
-    history.put(make_finished(make_ended(1)))
-    history.start()
+    history.sink.put(make_finished(make_ended(1)))
+    history.sink.start()
     wait_until(lambda: history.stats().runs == 1)
     assert history.stats().errors == 2
     assert history.counted().runs == 1

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from pipelined.history.database import FILE_NAME
+from pipelined.answers.described import describe_run
+from pipelined.history.files import FILE_NAME
 from pipelined.history.history import History
-from pipelined.model.timeline import timeline_as_dict
 from pipelined.runs import Run
-from pipelined.schema import describe_run
+from pipelined.runs.codec import written
 from pipelined.web.app import create_app
 from unit.invented import START, make_ended, make_finished, make_timeline
 from unit.observed import HOST, FakeObserver
@@ -29,9 +29,9 @@ def ask(tmp_path: Path) -> Callable[..., FlaskClient]:
     ) -> FlaskClient:
         history = History(tmp_path, host=HOST, max_age=1e12, show_arguments=True)
         for run in stored:
-            history.put(make_finished(run))
-        history.start()
-        history.close(20)
+            history.sink.put(make_finished(run))
+        history.sink.start()
+        history.sink.close(20)
         values: dict[str, Any] = {"host": HOST, "history": history}
         observer: Any = FakeObserver(*seen)
         return create_app(observer, **values | given).test_client()
@@ -183,7 +183,7 @@ def test_a_stored_run_is_returned_in_full(ask: Callable[..., FlaskClient]) -> No
     timeline, machine = answer.pop("timeline"), answer.pop("machine")
     assert answer == describe_run(run, HOST, timeline=make_timeline(run))
     assert machine == {"cores": HOST.cores, "l2_bytes": HOST.l2_bytes}
-    assert timeline == timeline_as_dict(make_timeline(run))
+    assert timeline == [written(point) for point in make_timeline(run)]
 
 
 def test_a_live_run_is_returned_with_its_time_line_so_far(ask: Callable[..., FlaskClient]) -> None:

@@ -4,20 +4,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelined import cli
-from pipelined.analysis.findings import Finding
+from pipelined.analysis.finding import Finding
 from pipelined.analysis.machine import Host
-from pipelined.history.database import FILE_NAME, Store
-from pipelined.history.history import CountedRuns, History, Summary
+from pipelined.history.counted_runs import CountedRuns
+from pipelined.history.database import Store
+from pipelined.history.files import FILE_NAME
+from pipelined.history.history import History
+from pipelined.history.rows import Summary
 from pipelined.nesting import nested_lines
-from pipelined.runs import LEVELS, Point, Run, StagePoint, Timeline
+from pipelined.runs import LEVELS, Exit, Outcome, Point, Run, StagePoint, Timeline
 from pipelined.terminal.history_report import counted_line, run_table, time_lines
 from unit.invented import (
     START,
@@ -197,7 +203,9 @@ def test_a_finding_has_a_line_with_when_it_shows() -> None:
         Point(run.start + n, run.start + n + 1, levels, (waits if n == 1 else busy, busy))
         for n in range(4)
     )
-    found = Finding("readahead-late", "advice", "", "", (0,), ())
+    found = Finding(
+        id="readahead-late", severity="advice", sentence="", advice="", stages=(0,), evidence=()
+    )
     for ascii_only, mark in ((False, "━"), (True, "=")):
         lines = time_lines(run, timeline, 100, [found], ascii_only=ascii_only)
         blank = " " * 15
@@ -212,7 +220,9 @@ def test_a_short_stretch_has_a_mark_and_none_is_past_the_end() -> None:
         Point(run.start + n, run.start + n + 1, (1.0,) * len(LEVELS), (stage, busy))
         for n, stage in enumerate([busy] * 293 + [waits] * 7)
     )
-    found = Finding("readahead-late", "advice", "", "", (0,), ())
+    found = Finding(
+        id="readahead-late", severity="advice", sentence="", advice="", stages=(0,), evidence=()
+    )
     last = time_lines(run, timeline, 60, [found])[-1].plain
     assert last.count("━") == 1
     assert last.endswith("━  1 cat")
@@ -253,9 +263,9 @@ def test_only_the_busiest_of_many_stages_are_drawn() -> None:
 def record(directory: Path, *runs: Run) -> Path:
     history = History(directory, host=Host(2, None), max_age=1e12)
     for run in runs:
-        history.put(make_finished(run))
-    history.start()
-    history.close(20)
+        history.sink.put(make_finished(run))
+    history.sink.start()
+    history.sink.close(20)
     return directory
 
 
@@ -336,7 +346,31 @@ def test_runs_are_filtered_by_duration_level_and_what_is_usual(
     assert ids("--min-duration", "1m") == [job.id]
     assert make_inside(job, 60).id not in ids("--top-level")
     assert ids("--slower") == [make_ended(40).id]
+    assert ids("--failed") == []
     assert "▲ slower: 2.5 × usual" in pipelined("runs", "--slower")
+
+
+def test_runs_that_have_failed_are_marked_and_found(
+    pipelined: Callable[..., str], recorded: Path
+) -> None:
+    def ended(number: int, result: str, **given: Any) -> Run:
+        run = make_ended(number, wall=30.0)
+        first, second = run.stages
+        stages = (first, replace(second, exit=Exit(**given)))
+        return replace(run, stages=stages, outcome=Outcome(result, (1,)))
+
+    failed, stopped = ended(50, "failed", code=3), ended(60, "interrupted", signal="SIGINT")
+    record(recorded, failed, stopped)
+    (found,) = json.loads(pipelined("runs", "--failed", "--json"))["runs"]
+    assert (found["id"], found["outcome"], found["failure"]) == (
+        failed.id,
+        "failed",
+        "sort: exit 3",
+    )
+    assert "failed (sort: exit 3)" in pipelined("runs")
+    assert "interrupted (sort: SIGINT)" in pipelined("runs")
+    assert "Failed: sort exited with 3 after" in pipelined("show", failed.id)
+    assert "Try:" not in pipelined("show", failed.id)
 
 
 def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
@@ -369,10 +403,11 @@ def test_a_mistake_is_one_line(
 def test_a_history_that_may_not_be_read_is_one_line(
     pipelined: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> int:
-        raise PermissionError(13, "Permission denied")
+    def refuse(*_: object, **__: object) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr("pipelined.history.database.os.open", refuse)
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
     printed = pipelined("runs", status=1)
     assert printed.endswith("history.db: permission denied; run it as root\n")
     assert printed.count("\n") == 1

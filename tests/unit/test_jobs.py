@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelined.kernel import layout
-from pipelined.kernel.records import Job
 from pipelined.model.jobs import unit_of_job
+from pipelined.records.stage import JOB_COMMAND, JOB_PROGRAM, JOB_TEXT, JOB_VARIABLE, Job
 
 
 def by_variable(value: str) -> str | None:
-    return unit_of_job(Job(layout.JOB_VARIABLE, value.encode()))
+    return unit_of_job(Job(JOB_VARIABLE, value.encode()))
 
 
 def by_command(command: str) -> str | None:
-    return unit_of_job(Job(layout.JOB_COMMAND, command.encode()))
+    return unit_of_job(Job(JOB_COMMAND, command.encode()))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_a_variable_names_the_job_without_ids_and_paths(value: str, unit: str | 
 
 
 def test_a_value_that_is_cut_off_within_a_letter_loses_that_letter() -> None:
-    assert unit_of_job(Job(layout.JOB_VARIABLE, "größe".encode()[:-4])) == "gr.job"
+    assert unit_of_job(Job(JOB_VARIABLE, "größe".encode()[:-4])) == "gr.job"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,13 @@ def test_a_value_that_is_cut_off_within_a_letter_loses_that_letter() -> None:
         ("flock -n /tmp/lock timeout -k 5 10m /opt/etl.sh", "etl.sh"),
         ("flock -w 5 /tmp/lock -c x", "x"),
         ("sudo -u www-data /srv/x/report", "report"),
+        ("sudo -u www-data -n /srv/x/report", "report"),
+        ("sudo --user=u /srv/x/report", "report"),
+        ("nice --adjustment=5 /opt/x", "x"),
         ("exec /opt/x", "x"),
+        ("bash --exec /opt/x", "x"),
+        ("bash --rc-- /opt/x", "x"),
+        ("echo $ ; (/opt/x)", "x"),
         ("(sleep 5; /opt/x) | tee log", "x"),
         ("set -e; { cat a; cat b; } | sort", "cat"),
         ("> /tmp/log 2>&1 /opt/x", "x"),
@@ -86,6 +91,19 @@ def test_cron_s_command_is_named_by_its_program(command: str, program: str) -> N
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        *("chronic -e", "chrt -T 5 -D 9 -P 1 10", "command -p", "env -C /x -u Y", "exec -a name"),
+        *("flock -E 5 -w 5 /lock", "ionice -c 2 -n 7", "nice -n 5", "nohup", "runuser -g g -u u"),
+        *("setsid -w", "stdbuf -e 0 -i 0 -o L", "sudo -u u -g g -p x", "systemd-cat -t x -p info"),
+        *("taskset 0x3", "time -f x -o file", "timeout -k 5 -s KILL 9"),
+    ],
+)
+def test_what_runs_a_command_is_not_the_job(before: str) -> None:
+    assert by_command(f"{before} /opt/job.sh first second") == "job.sh.cron"
+
+
+@pytest.mark.parametrize(
     "command",
     ["", ":", "cd /srv", "cd /srv && ", "X=1", "bash", "sh -c", "'unclosed", "$(", "| | |", "nice"],
 )
@@ -94,7 +112,7 @@ def test_a_command_without_a_program_has_no_name(command: str) -> None:
 
 
 def test_of_a_command_that_is_cut_off_the_last_word_is_no_name() -> None:
-    whole = layout.JOB_TEXT - 1
+    whole = JOB_TEXT - 1
     begin = "cd /" + "d" * 90 + " && "
     assert by_command((begin + "/opt/nightly-report-of-all.sh --x")[:whole]) is None
     assert by_command(("/opt/x --secret=" + "y" * 200)[:whole]) == "x.cron"
@@ -105,15 +123,13 @@ def test_of_a_command_that_is_cut_off_the_last_word_is_no_name() -> None:
 def test_a_program_that_a_scheduler_started_is_the_job_unless_it_is_a_shell(
     name: str, unit: str | None
 ) -> None:
-    assert unit_of_job(Job(layout.JOB_PROGRAM, name.encode())) == unit
+    assert unit_of_job(Job(JOB_PROGRAM, name.encode())) == unit
 
 
-sources = st.sampled_from([layout.JOB_VARIABLE, layout.JOB_COMMAND, layout.JOB_PROGRAM])
+sources = st.sampled_from([JOB_VARIABLE, JOB_COMMAND, JOB_PROGRAM])
 
 
-@given(
-    source=sources, text=st.binary(max_size=layout.JOB_TEXT - 1).filter(lambda t: b"\0" not in t)
-)
+@given(source=sources, text=st.binary(max_size=JOB_TEXT - 1).filter(lambda t: b"\0" not in t))
 def test_whatever_the_text_a_label_has_no_path_and_no_blank(source: int, text: bytes) -> None:
     unit = unit_of_job(Job(source, text))
     assert unit is None or not set(unit) & set("/ \t\n\"'\\$")

@@ -8,6 +8,7 @@ that includes the header prints. All are compared by name.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterable
 from ctypes import Array, Structure, sizeof
@@ -19,6 +20,9 @@ import pytest
 from pipelined import runs
 from pipelined.config import Config
 from pipelined.kernel import bcc_compiler, layout, loader
+from pipelined.kernel.layout import struct_of
+from pipelined.records import stage, tiers
+from pipelined.records.stage import PIPE_KEY
 from unit.btf import Btf, Map
 
 BPF = Path(__file__).parents[2] / "bpf"
@@ -32,15 +36,21 @@ STRUCTURES = {
     "pipe_key": layout.PipeKey,
     "pipe_end": layout.PipeEnd,
     "control": layout.Control,
-    "starter": layout.Starter,
+    "process": layout.Process,
     "job": layout.Job,
     "variable": layout.Variable,
+    "saved_task": layout.SavedTask,
+    "written_task": layout.WrittenTask,
 }
 
 CONSTANTS = {
     name: value for name, value in vars(layout).items() if name.isupper() and isinstance(value, int)
+} | {
+    name: getattr(stage, name)
+    for name in stage.__all__
+    if name == "STAGE_ENDS" or re.match("(NO_)?JOB|EXIT", name)
 }
-"""All that layout.py copies, under the names that they have in C."""
+"""All that layout.py and records copy, under the names that they have in C."""
 
 #: Of maps.bpf.h and jobs.bpf.h, which only BPF programs can include: seen in the maps instead.
 OF_MAPS = ("UNIT_LEN", "MAX_COMMANDS", "MAX_UNITS", "MAX_VARIABLES", "VARIABLE_LEN")
@@ -92,7 +102,11 @@ def fields(record: Any) -> dict[str, tuple[int, int]]:
             found |= {f"{name}[].{path}": place for path, place in fields(element).items()}
         elif issubclass(kind, Structure):
             inside = fields(kind).items()
-            found |= {f"{name}.{path}": (at + begin, size) for path, (begin, size) in inside}
+            # places in the elements of an array are relative to these
+            found |= {
+                f"{name}.{path}": (begin if "[]." in path else at + begin, size)
+                for path, (begin, size) in inside
+            }
         else:
             found[name] = (at, sizeof(kind))
     return found
@@ -106,7 +120,8 @@ def test_every_field_is_where_the_object_has_it(btf: Btf, name: str) -> None:
 def test_every_constant_has_the_value_of_the_header(in_c: Evaluate) -> None:
     assert len(CONSTANTS) > 15
     copied = {name: value for name, value in CONSTANTS.items() if name not in OF_MAPS}
-    assert in_c(copied) == copied
+    # the C program prints 64 bits as a signed number
+    assert {name: value % 2**64 for name, value in in_c(copied).items()} == copied
 
 
 def numbered(prefix: str, names: Iterable[str]) -> dict[str, int]:
@@ -130,20 +145,24 @@ def test_names_are_those_of_the_enum_in_its_order(
     assert in_c(expected) == expected
 
 
+def test_a_pipe_is_told_apart_by_all_of_its_key() -> None:
+    assert struct_of(layout.PipeKey, "inode", "device", "incarnation").format == PIPE_KEY.format
+
+
 def test_there_is_a_label_for_each_level(in_c: Evaluate) -> None:
     assert in_c(["LEVEL_COUNT"]) == {"LEVEL_COUNT": len(runs.LEVELS)}
     assert runs.LEVELS[-1] == f"{len(runs.LEVELS) - 1}+"
 
 
 def test_histograms_have_the_buckets_of_the_header(in_c: Evaluate) -> None:
-    kinds = {kind.record: kind for kind in runs.HISTOGRAMS}
+    kinds = dict(zip(tiers.HISTOGRAM_FIELDS, runs.HISTOGRAMS, strict=True))
     sizes, times, fill = kinds["pipe_writes"], kinds["file_read_time"], kinds["pipe_fill"]
     expected = {
         "SIZE_BUCKETS": sizes.buckets,
         "TIME_BUCKETS": times.buckets,
         "FILL_BUCKETS": fill.buckets,
-        "TIME_FIRST": round(times.edges[0] / times.unit).bit_length() - 1,
-        "FILL_SHIFT": round(1 / fill.unit).bit_length() - 1,
+        "TIME_FIRST": round(times.edges[0] / 1e-9).bit_length() - 1,
+        "FILL_SHIFT": 16,  # see tiers._SUM_UNITS
     }
     assert in_c(expected) == expected
     assert sizes.edges == tuple(2**n for n in range(expected["SIZE_BUCKETS"] - 1))
@@ -163,6 +182,7 @@ def test_maps_have_the_sizes_that_the_daemon_reads_and_writes(btf: Btf) -> None:
     others = {
         "free_stages": Map(0, 4, config.max_stages),
         "pipes": Map(sizeof(layout.PipeKey), sizeof(layout.Pipe), config.max_pipes),
+        "saved_tasks": Map(sizeof(layout.Process), sizeof(layout.SavedTask), 1),
         "commands": commands,
         "units": Map(layout.UNIT_LEN, 4, layout.MAX_UNITS),
         "variables": Map(4, sizeof(layout.Variable), layout.MAX_VARIABLES),

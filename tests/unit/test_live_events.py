@@ -42,7 +42,7 @@ class Clock:
 
 
 class Stop(threading.Event):
-    """Set after so many waits, each of which takes its time on `clock` at once."""
+    """Set after `waits` waits, each of which takes its time on `clock` at once."""
 
     def __init__(self, clock: Clock, waits: int) -> None:
         super().__init__()
@@ -336,7 +336,7 @@ def test_a_moment_can_be_requested(client: FlaskClient) -> None:
 
 
 def events(now: Now, clock: Clock, seconds: int) -> list[str]:
-    """The names of the events of so many seconds; empty for a line that is no event."""
+    """The names of the events of `seconds`; empty for a line that is no event."""
     stream = _stream(now, Stop(clock, round(seconds / PACE)), clock)
     lines = [event.split(b"\n")[0].decode() for event in stream]
     return [line.partition(":")[2].strip() for line in lines]

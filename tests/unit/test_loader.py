@@ -22,7 +22,7 @@ from pipelined.kernel.libbpf_loader import LibbpfPrograms
 
 
 def wanted_programs(**tiers: bool) -> tuple[dict[str, Program], dict[str, tuple[Program, str]]]:
-    """Those of the `functions` tier, unless other tiers are given."""
+    """The optional programs of the `functions` tier, unless other tiers are given."""
     given = {"functions": True, "readahead": False, "trace_exec_failures": False} | tiers
     return hooks.optional_programs(**given)
 
@@ -368,7 +368,10 @@ def test_the_verifiers_verdict_is_the_line_that_matters() -> None:
 def test_names_that_the_kernel_has_too_are_found() -> None:
     """Linux 6.1 has a struct fault, say; under bcc both would be declared in one file."""
     declared = "struct fault {\n\tint a;\n};\n\nenum e {\n\tNO_RUN = 0,\n\tOTHER = -1,\n};\n"
-    assert bcc_compiler._taken({"fault", "stall", "NO_RUN"}, declared) == ["NO_RUN", "fault"]
+    assert bcc_compiler._also_in_kernel({"fault", "stall", "NO_RUN"}, declared) == [
+        "NO_RUN",
+        "fault",
+    ]
     source = bcc_compiler._Source(Path(__file__).parents[2] / "bpf")
     assert {"fault", "run_kind", "NO_RUN", "PAGE_WARM"} <= source.names
     assert not {"task_struct", "inode"} & source.names

@@ -24,7 +24,8 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pipelined import __version__
-from pipelined.history.history import HistoryStats
+from pipelined.history.files import Reason
+from pipelined.history.writer import HistoryStats
 from pipelined.kernel.hooks import Program
 from pipelined.model.tracker import SeriesUse
 from pipelined.observer import Hook, MapUse
@@ -38,6 +39,7 @@ from pipelined.runs import (
     Readahead,
     Series,
     Stalls,
+    StallSeconds,
 )
 from pipelined.web.exposition import choose_format
 from pipelined.web.metrics import Metrics
@@ -110,12 +112,17 @@ class MeasuredObserver(FakeObserver):
         self.events_missed = {"sched_process_exec": 2}
 
 
-CAT_AWK = Series("cat|awk", nested=False, unit="session.scope")
+CAT_AWK = Series(pipeline="cat|awk", nested=False, unit="session.scope")
 KEYS = {"pipeline": "cat|awk", "nested": "false", "unit": "session.scope"}
 AWK = {**KEYS, "position": "2", "command": "awk"}
 
 
-STORED = HistoryStats(runs=7, size_bytes=8192, errors=2, dropped=3)
+STORED = HistoryStats(
+    runs=7,
+    size_bytes=8192,
+    errors=2,
+    disruptions=dict.fromkeys(Reason, 0) | {Reason.DAMAGED: 2},
+)
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,16 @@ class FakeHistory:
         return self.reported
 
 
+@dataclass(frozen=True)
+class FakeSinks:
+    """Stands in for the ways out for finished runs."""
+
+    reported: dict[str, int] = field(default_factory=lambda: {"history": 3})
+
+    def dropped(self) -> dict[str, int]:
+        return self.reported
+
+
 class FakeWebConfig:
     last_reload_successful = False
     last_reload_success_time = 1_700_000_000.5
@@ -135,10 +152,10 @@ class FakeWebConfig:
 
 
 def scrape(
-    observer: Any, history: Any = None, web_config: Any = None
+    observer: Any, history: Any = None, web_config: Any = None, sinks: Any = None
 ) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """One scrape, parsed back from the text that Prometheus would read."""
-    text, _ = Metrics(observer, history, web_config).render()
+    text, _ = Metrics(observer, history, web_config, sinks).render()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in parse_text(text.decode())
@@ -162,11 +179,11 @@ def several_series() -> dict[Series, FakeTotals]:
     return {
         CAT_AWK: FakeTotals(),
         replace(CAT_AWK, nested=True): never_ended,
-        Series("tee|(gzip,wc)", nested=False, unit="-"): no_exec_hook,
-        Series('a"b\\|c\n|naïve|\udcff', nested=False, unit="cron.service"): FakeTotals(
+        Series(pipeline="tee|(gzip,wc)", nested=False, unit="-"): no_exec_hook,
+        Series(pipeline='a"b\\|c\n|naïve|\udcff', nested=False, unit="cron.service"): FakeTotals(
             stages={(1, 'a"b\\'): FakeStage(), (2, "c\n"): FakeStage(), (4, "\udcff"): FakeStage()}
         ),
-        Series("(other)", nested=False, unit="-"): FakeTotals(stages={}),
+        Series(pipeline="(other)", nested=False, unit="-"): FakeTotals(stages={}),
     }
 
 
@@ -321,7 +338,7 @@ QUIET = FakeStage(
     children_cpu_seconds=0.0,
     children_lifetime_seconds=0.0,
     functions=Functions(
-        *(make_histogram(kind.edges, past=kind.overflow) for kind in HISTOGRAMS),
+        **{kind.field: make_histogram(kind.edges, past=kind.overflow) for kind in HISTOGRAMS},
         pipe_capacity_bytes=None,
     ),
     readahead=make_readahead(
@@ -329,7 +346,8 @@ QUIET = FakeStage(
         inserted_pages=0,
         direct_bytes=0,
         faults=dict.fromkeys(STALL_CLASSES, 0),
-        stalls=dict.fromkeys(STALL_CLASSES, Stalls(0, 0, 0.0, 0.0)),
+        stalls=dict.fromkeys(STALL_CLASSES, Stalls()),
+        stall_seconds=dict.fromkeys(STALL_CLASSES, StallSeconds()),
     ),
 )
 
@@ -396,7 +414,13 @@ def test_what_happened_once_adds_its_own_series_and_those_it_is_divided_by() -> 
             {("pipelined_direct_read_bytes_total", "")},
         ),
         (
-            {"readahead": replace(quiet, stalls=no_stalls | {"late": Stalls(1, 0, 0.1, 0.0)})},
+            {
+                "readahead": replace(
+                    quiet,
+                    stalls=no_stalls | {"late": Stalls(alone=1)},
+                    stall_seconds=quiet.stall_seconds | {"late": StallSeconds(alone=0.1)},
+                )
+            },
             {
                 (stall, "falselate"),
                 (stall, "latetrue"),
@@ -464,7 +488,7 @@ def test_history_metrics_are_absent_without_a_history() -> None:
 
 
 def test_history_metrics_that_are_not_known_yet_are_absent() -> None:
-    found = names(scrape(MeasuredObserver(), FakeHistory(HistoryStats(None, None, 2, 0))))
+    found = names(scrape(MeasuredObserver(), FakeHistory(HistoryStats(None, None, 2))))
     assert "pipelined_history_errors_total" in found
     assert not found & {"pipelined_history_runs", "pipelined_history_size_bytes"}
 
@@ -474,7 +498,22 @@ def test_the_history_reports_what_it_stores_and_what_it_could_not() -> None:
     assert value(samples, "pipelined_history_runs") == 7
     assert value(samples, "pipelined_history_size_bytes") == 8192
     assert value(samples, "pipelined_history_errors_total") == 2
-    assert value(samples, "pipelined_history_dropped_runs_total") == 3
+
+
+def test_each_sink_reports_what_it_dropped() -> None:
+    samples = scrape(MeasuredObserver(), sinks=FakeSinks({"history": 3, "other": 0}))
+    assert value(samples, "pipelined_sink_dropped_runs_total", sink="history") == 3
+    assert value(samples, "pipelined_sink_dropped_runs_total", sink="other") == 0
+
+
+def test_what_happens_to_the_files_of_the_history_is_counted_from_the_start() -> None:
+    samples = scrape(MeasuredObserver(), FakeHistory(STORED))
+    name = "pipelined_history_disruptions_total"
+    assert {labels for found, labels in samples if found == name} == {
+        frozenset({("reason", reason.value)}) for reason in Reason
+    }
+    assert value(samples, name, reason="database_removed") == 0
+    assert value(samples, name, reason="damaged") == 2
 
 
 # -- one scrape
@@ -715,7 +754,12 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
     exposed = {
         re.sub(r"_(sum|count|bucket)$", "", name)
         for name in names(
-            scrape(MeasuredObserver(several_series()), FakeHistory(STORED), FakeWebConfig())
+            scrape(
+                MeasuredObserver(several_series()),
+                FakeHistory(STORED),
+                FakeWebConfig(),
+                FakeSinks(),
+            )
         )
         if name.startswith("pipelined_")
     }

@@ -16,17 +16,19 @@ import pytest
 from flask.testing import FlaskClient
 
 import pipelined
+from pipelined.answers.lists import TopFinding
 from pipelined.errors import UserError
-from pipelined.history.history import StoredRun, Summary
+from pipelined.history.files import Disruption, Reason
+from pipelined.history.history import StoredRun
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import (
     NO_PIPELINES,
-    Bar,
-    Pipelines,
+    PipelinesSummary,
     PipelineSummary,
-    TopFinding,
 )
+from pipelined.history.pipelines import TrendBar as Bar
 from pipelined.history.rollup import Sums
+from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
 from pipelined.runs import LEVELS, Point, Run, Series, StagePoint, Surroundings, Timeline
 from pipelined.web.app import create_app
@@ -65,6 +67,10 @@ class FakeHistory:
         self.hidden_runs = 0
         self.found = NO_PIPELINES
         self.asked: dict[str, Any] = {}
+        self.disrupted: Disruption | None = None
+
+    def disruption(self) -> Disruption | None:
+        return self.disrupted
 
     def runs(self, **asked: Any) -> list[Summary]:
         given = {name: value for name, value in asked.items() if value is not None}
@@ -74,7 +80,7 @@ class FakeHistory:
     def hidden(self, **asked: Any) -> int:
         return min(self.hidden_runs, asked["most"])
 
-    def pipelines(self, **asked: Any) -> Pipelines:
+    def pipelines(self, **asked: Any) -> PipelinesSummary:
         self.asked = {name: value for name, value in asked.items() if value is not None}
         return self.found
 
@@ -298,6 +304,7 @@ def test_short_and_nested_runs_are_hidden_unless_something_is_searched_for(
         ("?min_duration=0&top_level=false", {"min_duration": 0.0}),
         ("?finding=barrier", {"finding": "barrier"}),
         ("?slower=true&top_level=true", {"slower": True, "top_level": True}),
+        ("?failed=true", {"failed": True}),
     ):
         page(client, f"/history{query}")
         del history.asked["limit"]
@@ -308,7 +315,7 @@ def test_short_and_nested_runs_are_hidden_unless_something_is_searched_for(
 def test_a_search_in_the_form_hides_nothing(client: FlaskClient, history: FakeHistory) -> None:
     outline = Outline(page(client, "/history"))
     fields = {str(field["name"]): field.get("value") or "" for field in outline.all("input")}
-    sent = {name: text for name, text in fields.items() if name not in ("slower", "run")}
+    sent = {name: text for name, text in fields.items() if name not in ("slower", "failed", "run")}
     assert set(sent.values()) == {""}
     client.get("/history", query_string=sent | {"pipeline": "a|b", "top_level": ""})
     assert history.asked == {"pipeline": "a|b", "limit": 51}
@@ -340,6 +347,13 @@ def test_a_history_whose_every_run_is_hidden_is_not_empty(
     text = page(client, "/history")
     assert "No other run matches." in text
     assert "No run is stored yet" not in text
+
+
+def test_a_run_that_has_failed_is_marked_with_what_ended_it(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [summary(1, outcome="failed", failure="perl: SIGKILL")]
+    assert '<span class="failed">failed: perl: SIGKILL</span>' in page(client, "/history")
 
 
 def test_a_run_that_is_far_from_its_usual_is_marked_with_a_sign_and_words(
@@ -453,6 +467,21 @@ def test_without_a_history_its_page_says_how_to_turn_it_on(observer: FakeObserve
     assert "--history" in text
 
 
+@pytest.mark.parametrize("path", ["/history", "/pipelines"])
+def test_what_happened_to_the_files_of_the_history_is_shown(
+    client: FlaskClient, history: FakeHistory, path: str
+) -> None:
+    assert "removed" not in client.get(path).text
+    history.disrupted = Disruption(
+        Reason.DATABASE_REMOVED, START, "the history in /state was removed; a new one begins"
+    )
+    notice = re.search(r'<p class="notice">(.*)</p>', client.get(path).text)
+    assert notice
+    assert re.sub("<[^>]*>", "", notice[1]) == (
+        "2023-11-14 22:13:20 UTC: the history in /state was removed; a new one begins."
+    )
+
+
 def test_a_history_that_cannot_be_read_says_why(
     client: FlaskClient, history: FakeHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,15 +501,17 @@ def test_a_history_that_cannot_be_read_says_why(
 # -- the pipelines
 
 PIPELINE = PipelineSummary(
-    id="1",
-    series=Series("cat|awk", nested=False, unit="nightly.service"),
-    start=START,
-    end=START + 7200,
+    series=Series(pipeline="cat|awk", nested=False, unit="nightly.service"),
+    parent_pipeline=None,
     sums=Sums(runs=1200, wall=600.0, cpu=500.0, not_overlapped=450.0, longest=9.0, examined=1200),
     median=0.5,
     p95=2.0,
     exact=True,
-    trend=(Bar(START - 3600, 1000, 100.0), Bar(START, 0, 0.0), Bar(START + 3600, 200, 500.0)),
+    trend=(
+        Bar(START - 3600, 1000, 100.0),
+        Bar(START, 0, 0.0),
+        Bar(START + 3600, 200, 500.0),
+    ),
     bottleneck="awk: CPU",
     bottleneck_share=0.9,
     finding=TopFinding("barrier", 7, 120.0),
@@ -488,8 +519,8 @@ PIPELINE = PipelineSummary(
 )
 
 
-def pipelines(*listed: PipelineSummary, matching: int | None = None) -> Pipelines:
-    return Pipelines(START, START + 7200, 3600.0, matching or len(listed), listed)
+def pipelines(*listed: PipelineSummary, matching: int | None = None) -> PipelinesSummary:
+    return PipelinesSummary(START, START + 7200, 3600.0, matching or len(listed), listed)
 
 
 def test_a_pipeline_is_listed_with_what_it_cost(client: FlaskClient, history: FakeHistory) -> None:
@@ -553,7 +584,7 @@ def test_what_is_not_known_of_a_pipeline_is_blank(
     history.found = pipelines(
         replace(
             PIPELINE,
-            series=Series(OTHER, nested=True, unit="-"),
+            series=Series(pipeline=OTHER, nested=True, unit="-"),
             bottleneck=None,
             bottleneck_share=None,
             finding=None,
@@ -569,9 +600,14 @@ def test_a_nested_pipeline_names_the_one_around_it(
     client: FlaskClient, history: FakeHistory
 ) -> None:
     last = summary(2, nested=True, parent_pipeline="job.sh|tee")
-    inner = replace(PIPELINE, id="2", series=Series("seq|wc", True, "u"), last=last)
-    outer = replace(PIPELINE, id="3", series=Series("job.sh|tee", False, "u"))
-    history.found = pipelines(replace(inner, parent="3"), outer)
+    inner = replace(
+        PIPELINE,
+        series=Series(pipeline="seq|wc", nested=True, unit="u"),
+        parent_pipeline="job.sh|tee",
+        last=last,
+    )
+    outer = replace(PIPELINE, series=Series(pipeline="job.sh|tee", nested=False, unit="u"))
+    history.found = pipelines(inner, outer)
     depths = [
         row["data-depth"]
         for row in Outline(page(client, "/pipelines")).all("th")
@@ -776,7 +812,9 @@ def test_names_are_shown_as_text_and_never_run(
     ill = run(7, f"cat|{HOSTILE.replace('|', '')}", live=False)
     observer.seen.append(ill)
     history.rows = [summary(7, pipeline=HOSTILE, unit=HOSTILE, bottleneck=HOSTILE)]
-    one = replace(PIPELINE, series=Series(HOSTILE, False, HOSTILE), bottleneck=HOSTILE)
+    one = replace(
+        PIPELINE, series=Series(pipeline=HOSTILE, nested=False, unit=HOSTILE), bottleneck=HOSTILE
+    )
     history.found = pipelines(one)
     for path in ("/history", "/pipelines", "/run/run-7", "/compare?a=run-7&b=run-7"):
         text = page(client, path)

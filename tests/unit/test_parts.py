@@ -167,7 +167,10 @@ def test_a_loop_in_a_run_that_is_advised_so_is_not_advised_again() -> None:
     outer = make_run(
         [shell, make_stage(2, "tee", cpu=0.1)], 4.0, id="outer", start=START, end=START + 4
     )
-    place: dict[str, Any] = {"parent": "outer", "series": Series("echo|cut", True, "-")}
+    place: dict[str, Any] = {
+        "parent": "outer",
+        "series": Series(pipeline="echo|cut", nested=True, unit="-"),
+    }
     loop = [make(n, n * 0.01, 0.005, **place) for n in range(400)]
     around, inside = parts_of([outer, *loop], 4.0).parts
     assert around.advice is not None
@@ -182,3 +185,67 @@ def test_ten_thousand_runs_take_no_time_to_speak_of() -> None:
     began = time.process_time()
     assert len(parts_of(runs, 120.0).parts) == 50
     assert time.process_time() - began < 2.0
+
+
+def test_a_part_has_what_held_its_runs_back() -> None:
+    run = make_barrier(1, 0.0, 2.0)
+    (part,) = parts_of([run, make_barrier(2, 3.0, 1.0)], 6.0).parts
+    assert (part.bottleneck, part.bottleneck_share) == ("sort: CPU", 1.0)
+
+
+def test_the_text_to_try_is_that_of_the_longest_run() -> None:
+    short, long = make_barrier(1, 0.0, 1.0), make_barrier(2, 3.0, 2.0)
+    found = {
+        run.id: next(f for f in findings(run, HOST) if f.id == "barrier") for run in (short, long)
+    }
+    (part,) = parts_of([short, long], 6.0).parts
+    assert part.advice is not None
+    assert part.advice.text == found[long.id].advice
+
+
+@pytest.mark.parametrize(("at", "covered"), [(-0.1, 0.9), (-0.11, 1.0), (12.0, 0.0), (12.01, 1.0)])
+def test_from_when_on_a_run_is_by_another_clock(at: float, covered: float) -> None:
+    """A command of 2 s: a tenth of a second before its begin, or 10 s after its end."""
+    assert parts_of([make(1, at, 1.0)], 2.0).covered_seconds == pytest.approx(covered, abs=1e-6)
+
+
+def test_a_loop_inside_a_run_saves_no_time_between_its_runs() -> None:
+    outer = make(1, 0.0, 5.0, "bash|tee")
+    place: dict[str, Any] = {
+        "parent": outer.id,
+        "series": Series(pipeline="echo|cut", nested=True, unit="-"),
+    }
+    loop = [make(n, n * 0.01, 0.005, **place) for n in range(400)]
+    advice = parts_of([outer, *loop], 5.0).parts[1].advice
+    assert advice is not None
+    assert advice.bound == pytest.approx(400 * 0.005, abs=1e-3)
+
+
+def test_advice_of_another_kind_around_a_loop_is_no_advice_about_the_loop() -> None:
+    stages = [
+        make_stage(1, "sort", cpu=4.0, user_seconds=4.0, read_bytes=1 << 24),
+        make_stage(2, "tee", cpu=0.1),
+    ]
+    outer = make_run(stages, 4.0, id="outer", start=START, end=START + 4)
+    place: dict[str, Any] = {
+        "parent": "outer",
+        "series": Series(pipeline="echo|cut", nested=True, unit="-"),
+    }
+    loop = [make(n, n * 0.01, 0.005, **place) for n in range(400)]
+    around, inside = parts_of([outer, *loop], 4.0).parts
+    assert around.advice is not None and around.advice.id == "sort-locale"
+    assert inside.advice is not None and inside.advice.id == "fork-storm"
+
+
+@pytest.mark.parametrize(
+    ("count", "wall", "of", "advised"),
+    [(100, 0.005, 10.0, True), (100, 0.005, 10.1, False), (200, 0.0499, 10.0, True)],
+)
+def test_from_when_on_a_loop_is_worth_it(count: int, wall: float, of: float, advised: bool) -> None:
+    runs = [make(n, n * wall, wall) for n in range(count)]
+    assert (parts_of(runs, of).parts[0].advice is not None) is advised
+
+
+def test_one_run_by_another_clock_makes_all_of_them_lengths() -> None:
+    runs = [make(1, 0.0, 1.0), make(2, 3600.0, 0.5)]
+    assert parts_of(runs, 9.0).covered_seconds == pytest.approx(1.5)

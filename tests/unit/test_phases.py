@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ steps = st.lists(
 
 
 def course(*rows: tuple[float, dict[str, float]], start: float = 0.0) -> Timeline:
-    """Points of so many seconds in which one stage has these shares of states."""
+    """Points, each with its seconds, and the shares of states that one stage has in it."""
     points: list[Point] = []
     for seconds, shares in rows:
         begin = points[-1].end if points else start
@@ -73,3 +75,35 @@ def test_phases_follow_each_other_and_add_up_to_the_run(
             sum(one.stages[0].states.get(state, 0.0) for one in line) for line in (timeline, found)
         )
         assert merged == pytest.approx(total)
+
+
+def test_all_of_a_merged_point_is_added_up() -> None:
+    (only,) = phases(course(*[(1.0, {"cpu": 1.0})] * 3))
+    assert (only.stages[0].read_bytes, only.stages[0].written_bytes) == (30, 60)
+    assert (only.levels[0], only.seconds, only.stages[0].pid) == (3.0, 3.0, 7)
+    assert only.unwatched == 0.0
+
+
+def test_time_in_which_nobody_watched_is_kept() -> None:
+    first, second = course((1.0, {"cpu": 1.0}), (2.0, {"cpu": 1.0}))
+    second = replace(second, end=second.end + 5.0, unwatched=5.0)
+    (only,) = phases((first, second))
+    assert (only.start, only.end, only.unwatched) == (0, 8, 5)
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(1.0, 1), (1.1, 2)])
+def test_a_stage_that_changes_for_a_fiftieth_of_the_run_begins_a_phase(
+    seconds: float, count: int
+) -> None:
+    # two states change by a whole; the two stretches are nearly as long as the shorter one
+    timeline = course((seconds, {"disk": 1.0}), (100.0 - seconds, {"cpu": 1.0}))
+    assert len(phases(timeline)) == count
+    assert len(phases(course(*reversed([(seconds, {"disk": 1.0}), (99.0, {"cpu": 1.0})])))) == count
+
+
+def test_the_two_that_differ_least_are_merged_first() -> None:
+    shares = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.3, 0.7, 0.0]
+    rows = [(10.0, {"cpu": share, "disk": 1 - share}) for share in shares]
+    found = phases(course(*rows))
+    assert len(found) == MAX_PHASES
+    assert [(one.start, one.end) for one in found if one.seconds > 10] == [(60, 80)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines over a time: their sums, percentiles, trends, findings and last runs."""
+"""PipelinesSummary over a time: their sums, percentiles, trends, findings and last runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
+from pipelined.answers.lists import TopFinding
 from pipelined.history.archive import Archive, Period
-from pipelined.history.database import Details, Row, Store
+from pipelined.history.database import Store
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import (
     NO_PIPELINES,
-    Pipelines,
+    PipelinesSummary,
     PipelineSummary,
-    TopFinding,
-    pipelines_as_dict,
     read_pipelines,
 )
 from pipelined.history.rollup import HOUR, Pending
-from pipelined.history.summaries import summary_as_dict
+from pipelined.history.rows import Details, Summary
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
+from pipelined.runs.codec import written
 
 #: The hour in which the first runs end.
 FIRST = 470_000
@@ -55,7 +55,7 @@ def stored(number: float, **given: Any) -> Details:
     }
     values |= {name: given[name] for name in given if name != "bounds"}
     values["id"] += f"-{values['pipeline']}-{values['nested']}-{values['unit']}"
-    row = Row(**{"start": values["end"] - values["wall"]} | values)
+    row = Summary(**{"start": values["end"] - values["wall"]} | values)
     return Details(row, ("cat",), b"", b"", given.get("bounds", {}))
 
 
@@ -67,7 +67,7 @@ def store_runs(tmp_path: Path) -> Callable[..., Archive]:
         with Store(tmp_path, max_age=1e12, max_bytes=256_000_000, clock=lambda: NOW) as store:
             pending = Pending(500)
             for run in (*runs, *only_counted):
-                series = Series(run.row.pipeline, run.row.nested, run.row.unit)
+                series = Series(pipeline=run.row.pipeline, nested=run.row.nested, unit=run.row.unit)
                 pending.sums(series, run.row.end).count(
                     run.row.wall, run.row.wall / 2, run.row.wall / 4, 1000, 2000
                 )
@@ -78,7 +78,7 @@ def store_runs(tmp_path: Path) -> Callable[..., Archive]:
     return make
 
 
-def read(archive: Archive, **given: Any) -> Pipelines:
+def read(archive: Archive, **given: Any) -> PipelinesSummary:
     """All pipelines of the first week, unless given."""
     values: dict[str, Any] = {"search": None, "sort": "wall", "limit": 50}
     period = given.pop("period", Period(FIRST, FIRST + 7 * DAY))
@@ -90,13 +90,13 @@ def only(archive: Archive, **given: Any) -> PipelineSummary:
     return found
 
 
-def names(found: Pipelines) -> list[str]:
+def names(found: PipelinesSummary) -> list[str]:
     return [one.pipeline for one in found.listed]
 
 
 def test_a_pipeline_has_the_sums_of_all_its_runs(store_runs: Callable[..., Archive]) -> None:
     found = only(store_runs(stored(0), stored(1, wall=30.0), only_counted=(stored(2),)))
-    assert found.series == Series("cat|sort", nested=False, unit="job.service")
+    assert found.series == Series(pipeline="cat|sort", nested=False, unit="job.service")
     sums = found.sums
     assert (sums.runs, sums.wall, sums.cpu, sums.not_overlapped) == (3, 50.0, 25.0, 12.5)
     assert (sums.read_bytes, sums.written_bytes, sums.longest) == (3000, 6000, 30.0)
@@ -328,7 +328,7 @@ def test_single_runs_are_found_through_an_index(
 def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
     run = stored(0, findings=("barrier",), bounds={"barrier": 4.0})
     found = read(store_runs(run), period=Period(FIRST, FIRST + 2))
-    assert pipelines_as_dict(found) == {
+    assert written(found) == {
         "start_timestamp_seconds": FIRST * HOUR,
         "end_timestamp_seconds": (FIRST + 2) * HOUR,
         "trend_step_seconds": HOUR,
@@ -357,7 +357,7 @@ def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
                 "bottleneck": "sort: CPU",
                 "bottleneck_ratio": 1.0,
                 "top_finding": {"id": "barrier", "runs": 1, "bound_seconds": 4.0},
-                "last_run": summary_as_dict(run.row),
+                "last_run": written(run.row),
             }
         ],
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines over a time at the prompt: `pipelined pipelines`."""
+"""PipelinesSummary over a time at the prompt: `pipelined pipelines`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import pytest
 
 from pipelined import cli
 from pipelined.analysis.machine import Host
-from pipelined.history.history import History, Summary
-from pipelined.history.pipelines import Bar, Pipelines, PipelineSummary, TopFinding
+from pipelined.answers.lists import TopFinding
+from pipelined.history.history import History
+from pipelined.history.pipelines import PipelinesSummary, PipelineSummary, TrendBar
 from pipelined.history.rollup import Sums
+from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 from pipelined.terminal.pipelines_report import pipelines_lines
@@ -40,15 +42,13 @@ LAST = Summary(
     slower=True,
 )
 PIPELINE = PipelineSummary(
-    id="1",
-    series=Series("zcat|sort", nested=False, unit="nightly.service"),
-    start=START,
-    end=START + 7 * DAY,
+    series=Series(pipeline="zcat|sort", nested=False, unit="nightly.service"),
+    parent_pipeline=None,
     sums=Sums(runs=1400, wall=3000.0, cpu=2700.0, not_overlapped=2400.0, examined=7),
     median=240.0,
     p95=600.0,
     exact=True,
-    trend=tuple(Bar(START + DAY * n, int(n < 6), 100.0 * (n + 1) * (n < 6)) for n in range(7)),
+    trend=tuple(TrendBar(START + DAY * n, int(n < 6), 100.0 * (n + 1) * (n < 6)) for n in range(7)),
     bottleneck="sort: CPU",
     bottleneck_share=0.8,
     finding=TopFinding("barrier", 7, 120.0),
@@ -56,8 +56,8 @@ PIPELINE = PipelineSummary(
 )
 
 
-def found(*listed: PipelineSummary, step: float = DAY) -> Pipelines:
-    return Pipelines(START, START + 7 * DAY, step, len(listed), listed)
+def found(*listed: PipelineSummary, step: float = DAY) -> PipelinesSummary:
+    return PipelinesSummary(START, START + 7 * DAY, step, len(listed), listed)
 
 
 def text(*listed: PipelineSummary, width: int = 240, **given: Any) -> str:
@@ -88,7 +88,7 @@ def test_a_line_describes_a_pipeline() -> None:
 def test_what_is_not_known_is_a_dash() -> None:
     unknown = replace(
         PIPELINE,
-        series=Series(OTHER, nested=False, unit="-"),
+        series=Series(pipeline=OTHER, nested=False, unit="-"),
         median=None,
         p95=None,
         bottleneck=None,
@@ -107,14 +107,18 @@ def test_estimated_percentiles_are_marked() -> None:
 
 
 def test_neighbouring_bars_of_a_long_trend_are_one_column() -> None:
-    bars = tuple(Bar(START + DAY * n, 1, 1.0 + (n >= 30)) for n in range(40))
+    bars = tuple(TrendBar(START + DAY * n, 1, 1.0 + (n >= 30)) for n in range(40))
     shown = text(replace(PIPELINE, trend=bars))
     assert "▅" * 10 + "█" * 4 in shown
     assert "a column is 3 days" in shown
 
 
 def test_a_nested_pipeline_is_indented() -> None:
-    inner = replace(PIPELINE, id="2", series=Series("seq|wc", True, "nightly.service"), parent="1")
+    inner = replace(
+        PIPELINE,
+        series=Series(pipeline="seq|wc", nested=True, unit="nightly.service"),
+        parent_pipeline="zcat|sort",
+    )
     lines = text(PIPELINE, inner).splitlines()
     assert lines[2].startswith("└ seq|wc  ")
 
@@ -122,7 +126,9 @@ def test_a_nested_pipeline_is_indented() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100, 160, 240])
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_every_line_fits(width: int, ascii_only: bool) -> None:
-    long = replace(PIPELINE, series=Series("|".join(["größe"] * 40), False, "u" * 200))
+    long = replace(
+        PIPELINE, series=Series(pipeline="|".join(["größe"] * 40), nested=False, unit="u" * 200)
+    )
     lines = text(PIPELINE, long, width=width, ascii_only=ascii_only).splitlines()
     assert all(len(line) <= width for line in lines)
     assert all(line.isascii() for line in lines) or not ascii_only
@@ -139,9 +145,9 @@ def pipelined(
     history = History(tmp_path, host=Host(2, None), max_age=1e12)
     job = make_ended(5, "job.sh|tee", wall=600.0)
     for run in (make_ended(1), make_ended(2, "seq|wc"), make_ended(3), job, make_inside(job, 6)):
-        history.put(make_finished(run))
-    history.start()
-    history.close(20)
+        history.sink.put(make_finished(run))
+    history.sink.start()
+    history.sink.close(20)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "PIPELINED_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))

@@ -305,3 +305,159 @@ def test_the_command_lines_of_all_stages_are_a_script() -> None:
     run = make_run(stages, 1.0)
     assert Script.of_arguments(run) == Script("grep 'a b' f | wc -l")
     assert Script.of_arguments(replace(run, stages=(stages[0], make_stage(2, "wc")))) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "new"),
+    [
+        ("sort -S 1M -k 2 f", "sort -S 64M -k 2 f"),
+        ("sort -S1M f", "sort -S 64M f"),
+        ("sort --buffer-size=1M -n f", "sort -S 64M -n f"),
+        ("sort -nS f", "sort -S 64M -nS f"),
+    ],
+)
+def test_a_sort_is_given_another_buffer(command: str, new: str) -> None:
+    assert rewriting.with_buffer(pipeline(command).commands[0], "64M").text == new
+
+
+@pytest.mark.parametrize(
+    ("command", "new"),
+    [
+        ("dd if=f bs=1M", "dd if=f bs=32k"),
+        ("dd bs=1M", "dd bs=32k"),
+        ("dd if=f", None),
+        ("dd if=f bs=1M count=3", None),
+        ("dd if=f bs=1M skip=1", None),
+        ("dd bs=1M seek=1", None),
+        ("pv bs=1M", None),
+    ],
+)
+def test_dd_is_given_other_blocks(command: str, new: str | None) -> None:
+    found = rewriting.with_blocks(pipeline(command).commands[0], "32k")
+    assert (found.text if found else None) == new
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cut -f 2 | sed s/a/b/ | sed s/b/c/ | wc", "cut -f 2 | sed -e s/a/b/ -e s/b/c/ | wc"),
+        (
+            "cut -f 2 | sed -E s/a/b/ | sed -r s/b/c/ | wc",
+            "cut -f 2 | sed -E -e s/a/b/ -e s/b/c/ | wc",
+        ),
+        ("cat f | grep aa | awk '{ n }' | wc", "cat f | awk '/aa/ { n }' | wc"),
+    ],
+)
+def test_commands_in_the_middle_are_joined(old: str, new: str) -> None:
+    found = rewriting.joined(pipeline(old), (1, 2))
+    assert found is not None and found.text == new
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        "sed s/a/b/ | sed s/b/c/ g",
+        "sed s/a/b/ | nice sed s/b/c/",
+        "sed s/a/b/ | X=1 sed s/b/c/",
+        "sed s/a/b/ | sed",
+        "sed s/a/b/ | sed -e s/b/c/ -n",
+        "grep aa f g | awk '{ n }'",
+        "grep aa *.log | awk '{ n }'",
+        "grep aa | awk '{ n }' f",
+        "grep aa bb | awk",
+        "grep -i aa | awk '{ n }'",
+        "grep aa | awk '{ n } { m }'",
+    ],
+)
+def test_what_one_command_would_do_otherwise_is_not_joined(old: str) -> None:
+    assert joined(pipeline(old)) is None
+
+
+def test_commands_in_the_middle_are_counted_and_turned() -> None:
+    found = rewriting.counted_by_grep(pipeline("cut -f 2 | grep a | wc -l"), 1)
+    assert found is not None and found.text == "cut -f 2 | grep -c a"
+    assert rewriting.counted_by_grep(pipeline("grep a | wc -l f"), 0) is None
+    assert rewriting.counted_by_grep(pipeline("grep a | wc"), 0) is None
+    turned = rewriting.swapped(pipeline("cut -f 2 | sed s/a/b/ | grep c | wc"), 1)
+    assert turned is not None and turned.text == "cut -f 2 | grep c | sed s/a/b/ | wc"
+    assert rewriting.swapped(pipeline("cut -f 2 | sed s/a/b/ f | grep c | wc"), 1) is None
+    assert rewriting.swapped(pipeline("sed s/a/b/ *.log | grep c"), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "new"),
+    [
+        (r"find . -exec wc {} \; -exec wc {} \;", None),
+        (r"find . -exec wc {} {} \;", None),
+        (r"find . -execdir wc {} \;", None),
+        (r"find . -exec wc {} \; -print", "find . -exec wc {} + -print"),
+        ("xargs -I{} {}", None),
+        ("xargs -I{} gzip {} {}", None),
+        ("xargs -I{} gzip a{} {}", None),
+        ("xargs -I{} gzip {} -9", None),
+        ("xargs -I % gzip %", None),
+        ("xargs -n 2 gzip", None),
+        ("xargs -I{} gzip {}", r"xargs -d '\n' gzip"),
+        ("xargs -n1 gzip", "xargs -n 1000 gzip"),
+        ("parallel -n1 gzip", None),
+    ],
+)
+def test_when_more_arguments_at_a_time_are_the_same(command: str, new: str | None) -> None:
+    found = rewriting.more_at_a_time(pipeline(command).commands[0])
+    assert (found.text if found else None) == new
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("tar | gzip", False),
+        ("tar x f | gzip", False),
+        ("dd bs=1M | sort", False),
+        ("dd bs=1M if=f | sort", True),
+        ("cat f - | sort", False),
+        ("x | sort", False),
+    ],
+)
+def test_what_reads_its_standard_input_needs_it(text: str, alone: bool) -> None:
+    assert Script(text).standalone is alone
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        "wc f",
+        "cat -n < f | wc",
+        "X=1 cat f | wc",
+        "dd if=f of=g | wc",
+        "dd bs=1M | wc",
+        "cat < f g | wc",
+        "cat f g | python3 x.py",
+        "cat f g | awk '{ print }' h",
+    ],
+)
+def test_a_reader_that_cannot_be_left_out(old: str) -> None:
+    assert no_cat(pipeline(old)) is None
+
+
+def test_a_reader_is_put_before_a_command_that_opens_one_file_or_takes_several_as_one() -> None:
+    for old, new, names in (
+        ("sort f | wc", "cat f | sort | wc", ["f"]),
+        ("sort f g | wc", "cat f g | sort | wc", ["f", "g"]),
+        ("sort *.log | wc", "cat *.log | sort | wc", ["*.log"]),
+    ):
+        found = rewriting.with_reader_in_front(pipeline(old), "cat")
+        assert found is not None
+        assert (found[0].text, [word.value for word in found[1]]) == (new, names)
+    for old in ("sort - f | wc", "sort | wc", "wc *.log | cat"):
+        assert fronted(pipeline(old)) is None
+    assert blocked(pipeline("sort *.log | wc")) is None
+
+
+def test_a_cat_with_an_option_among_its_files_stays() -> None:
+    assert no_cat(pipeline("cat f -n | wc")) is None
+
+
+def test_commands_in_front_of_joined_ones_stay() -> None:
+    found = rewriting.joined(pipeline("cat f | cut -f 1 | sed s/a/b/ | sed s/b/c/"), (2, 3))
+    assert found is not None
+    assert found.text == "cat f | cut -f 1 | sed -e s/a/b/ -e s/b/c/"

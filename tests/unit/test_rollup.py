@@ -7,13 +7,14 @@ import math
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelined.analysis.sentence import bottleneck_label
-from pipelined.history.migrations import MIGRATIONS
+from pipelined.history.migrations import migrate
 from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums
 from pipelined.history.tables import ROLLUP_ROW_BYTES, SUMMED, Rollup
 from pipelined.model.ledger import OTHER
@@ -34,7 +35,7 @@ runs = st.lists(
 def pending(counted: Iterable[tuple[str, bool, int, float]], most: int = 1000) -> Pending:
     found = Pending(most)
     for pipeline, nested, hour, wall in counted:
-        sums = found.sums(Series(pipeline, nested, "u"), hour * HOUR + 1.0)
+        sums = found.sums(Series(pipeline=pipeline, nested=nested, unit="u"), hour * HOUR + 1.0)
         sums.count(wall, wall / 2, wall / 4, 10, 20)
         sums.examine(["barrier"] if wall > 1 else [])
     return found
@@ -77,6 +78,62 @@ def test_a_quantile_is_within_a_factor_of_2(walls: list[float], share: float) ->
     assert exact / 2 * (1 - 1e-9) <= found <= exact * 2 * (1 + 1e-9)
 
 
+def test_sums_are_added_figure_by_figure() -> None:
+    one, other = Sums(), Sums()
+    one.count(2.0, 1.5, 0.5, 100, 200)
+    one.examine(["barrier"])
+    other.count(0.003, 0.002, 0.001, 1, 2)
+    other.count(0.003, 0.002, 0.001, 1, 2)
+    other.examine(["barrier", "cold-run"])
+    other.examine(["barrier"])
+    one.add(other)
+    assert one.cells[:8] == (3, 2.006, 1.504, 0.502, 102, 204, 2.0, 3)
+    assert {place: runs for place, runs in enumerate(one.durations) if runs} == {1: 2, 6: 1}
+    assert one.findings == {"barrier": 3, "cold-run": 1}
+
+
+def test_the_longest_of_short_runs_is_short() -> None:
+    sums = Sums()
+    sums.count(0.003, 0.002, 0.001, 1, 2)
+    assert (sums.longest, sums.wall) == (0.003, 0.003)
+
+
+def test_sums_are_read_from_the_cells_that_they_have() -> None:
+    sums = Sums()
+    sums.count(2.0, 1.5, 0.5, 100, 200)
+    sums.examine([])
+    assert Sums.read(sums.cells) == sums
+    without = Sums.read(sums.cells[:8])
+    assert without.durations == [0] * (len(BOUNDS) + 1)
+    assert without.cells[:8] == sums.cells[:8]
+
+
+def test_a_bound_belongs_to_the_bucket_below_it() -> None:
+    sums = Sums()
+    for bound in BOUNDS:
+        sums.count(bound, 0.0, 0.0, 0, 0)
+    assert sums.durations == [1] * len(BOUNDS) + [0]
+    sums.count(BOUNDS[-1] * 1.001, 0.0, 0.0, 0, 0)
+    assert sums.durations[-1] == 1
+
+
+def test_buckets_go_from_1_ms_to_3_days_each_4_times_the_one_before() -> None:
+    assert BOUNDS[0] == 0.001
+    assert 3 * 86400 < BOUNDS[-1] < 4 * 86400
+    assert all(after == 4 * before for before, after in pairwise(BOUNDS))
+
+
+def test_half_the_runs_did_not_exceed_the_middle_of_their_bucket() -> None:
+    sums = Sums()
+    for wall in (0.003, 0.003, 10.0, 10.0):
+        sums.count(wall, 0.0, 0.0, 0, 0)
+    assert sums.within(0.5) == 0.002
+    assert sums.within(0.51) == 0.001 * 4**7 / 2
+    assert sums.within(1.0) == 0.001 * 4**7 / 2
+    sums.count(400_000.0, 0.0, 0.0, 0, 0)
+    assert sums.within(1.0) == 400_000.0
+
+
 def test_no_runs_have_no_quantile() -> None:
     assert Sums().within(0.5) is None
 
@@ -94,13 +151,54 @@ def test_merging_what_waits_loses_nothing(
         assert_equal(found[key], expected[key])
 
 
+def rows_of(waiting: Pending) -> set[tuple[int, str, bool]]:
+    return {(hour, series.pipeline, series.nested) for hour, series in waiting.rows}
+
+
+def test_half_of_the_rows_are_merged_when_one_more_would_be_too_many() -> None:
+    counted = [(f"a|{number}", False, 0, 1.0 + number) for number in range(4)]
+    assert len(pending(counted, most=4).rows) == 4
+    waiting = pending([*counted, ("a|new", True, 0, 0.1)], most=4)
+    assert rows_of(waiting) == {
+        *((0, "a|2", False), (0, "a|3", False)),
+        *((0, OTHER, False), (0, "a|new", True)),
+    }
+
+
+def test_what_could_not_be_written_is_added_to_what_waits() -> None:
+    waiting = pending([("a|b", False, 0, 1.0), ("a|c", False, 0, 3.0)], most=3)
+    waiting.add(pending([("a|b", False, 0, 2.0), ("a|d", False, 1, 2.0)]))
+    assert rows_of(waiting) == {(0, "a|b", False), (0, "a|c", False), (1, "a|d", False)}
+    assert waiting.rows[0, Series(pipeline="a|b", nested=False, unit="u")].runs == 2
+    waiting.add(pending([("a|e", True, 2, 0.5)]))
+    assert len(waiting.rows) == 4, "one row for each of three pipelines that were merged"
+    assert rows_of(waiting) >= {(2, OTHER, True), (1, OTHER, False)}
+
+
+def test_hours_are_those_of_unix_time() -> None:
+    series = Series(pipeline="a|b", nested=False, unit="u")
+    waiting = Pending(10)
+    for end in (3_599.9 + 3600 * 470_000, 3600.0 * 470_001):
+        waiting.sums(series, end)
+    assert [hour for hour, _ in waiting.rows] == [470_000, 470_001]
+
+
+def test_an_hour_is_that_in_which_the_run_ended() -> None:
+    waiting, series = Pending(10), Series(pipeline="a|b", nested=False, unit="u")
+    for end in (0.0, HOUR - 0.1, float(HOUR), 2 * HOUR + 1.0):
+        waiting.sums(series, end).count(1.0, 0.0, 0.0, 0, 0)
+    assert {hour: sums.runs for (hour, _), sums in waiting.rows.items()} == {0: 2, 1: 1, 2: 1}
+
+
 def test_the_lightest_of_what_waits_are_merged() -> None:
     waiting = pending([("nightly|gzip", False, 0, 3600.0)], most=10)
     for number in range(1000):
-        waiting.sums(Series(f"a|{number}", False, "u"), 1.0).count(0.002, 0.0, 0.0, 0, 0)
+        waiting.sums(Series(pipeline=f"a|{number}", nested=False, unit="u"), 1.0).count(
+            0.002, 0.0, 0.0, 0, 0
+        )
     assert len(waiting.rows) <= 11
-    assert (0, Series("nightly|gzip", False, "u")) in waiting.rows
-    assert waiting.rows[0, Series(OTHER, False, "-")].runs > 900
+    assert (0, Series(pipeline="nightly|gzip", nested=False, unit="u")) in waiting.rows
+    assert waiting.rows[0, Series(pipeline=OTHER, nested=False, unit="-")].runs > 900
 
 
 @pytest.mark.parametrize(
@@ -126,8 +224,7 @@ def test_a_bottleneck_is_counted_without_what_differs_from_run_to_run(
 @pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:")
-    for migration in MIGRATIONS:
-        connection.executescript(migration)
+    migrate(connection)
     yield connection
     connection.close()
 
@@ -156,8 +253,7 @@ def test_merging_rows_loses_nothing(
     written: list[list[tuple[str, bool, int, float]]], max_bytes: int
 ) -> None:
     connection = sqlite3.connect(":memory:")
-    for migration in MIGRATIONS:
-        connection.executescript(migration)
+    migrate(connection)
     rollup = Rollup(connection, max_bytes)
     for counted in written:
         rollup.add(pending(counted).rows)

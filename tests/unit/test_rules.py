@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from for_every import for_every
 from unit.test_metrics import (
     STORED,
     FakeHistory,
+    FakeSinks,
     FakeWebConfig,
     MeasuredObserver,
     scrape,
@@ -87,7 +87,7 @@ def exposed() -> dict[str, dict[str, set[str]]]:
     """Metric → its labels → the values that the collectors gave them."""
     found: dict[str, dict[str, set[str]]] = {}
     for name, labels in scrape(
-        MeasuredObserver(several_series()), FakeHistory(STORED), FakeWebConfig()
+        MeasuredObserver(several_series()), FakeHistory(STORED), FakeWebConfig(), FakeSinks()
     ):
         of_metric = found.setdefault(name, {})
         for label, value in labels:
@@ -99,9 +99,9 @@ def by_name(rule: Rule) -> str:
     return rule.name
 
 
-each_rule = for_every(ALL, by_name)
-each_recording = for_every(RECORDED, by_name)
-each_alert = for_every(ALERTING, by_name)
+each_rule = pytest.mark.parametrize("rule", ALL, ids=by_name)
+each_recording = pytest.mark.parametrize("rule", RECORDED, ids=by_name)
+each_alert = pytest.mark.parametrize("alert", ALERTING, ids=by_name)
 
 
 # -- what promtool says

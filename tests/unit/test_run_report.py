@@ -23,6 +23,7 @@ from pipelined.runs import (
     Series,
     Stage,
     Stalls,
+    StallSeconds,
     Surroundings,
 )
 from pipelined.terminal.drawing import bar, printable, shorten
@@ -192,7 +193,11 @@ def test_every_line_fits_the_width(run: Run, width: int, ascii_only: bool) -> No
         branches(run, 9),
         endpoints=tuple(Endpoint(f"endpoint-{n}", "read") for n in range(9)),
         parent="1763200000123-42",
-        series=Series("a-long-name|" * 20 + "end", True, "some-long-unit-name@.service" * 3),
+        series=Series(
+            pipeline="a-long-name|" * 20 + "end",
+            nested=True,
+            unit="some-long-unit-name@.service" * 3,
+        ),
         partial=True,
     )
     shown = lines(wide, 123_456, width, ascii_only=ascii_only, host=HOST)
@@ -260,16 +265,17 @@ def reading(run: Run, **readahead: object) -> str:
 
 
 def test_what_a_reader_waited_for_is_said_in_words_with_the_term_behind(run: Run) -> None:
-    stalls = {
-        "miss": Stalls(9, 0, 0.3, 0.0),
-        "late": Stalls(0, 3, 0.0, 0.1),
-        "other": Stalls(0, 0, 0.0, 0.0),
+    stalls = {"miss": Stalls(alone=9), "late": Stalls(overlapped=3), "other": Stalls()}
+    seconds = {
+        "miss": StallSeconds(alone=0.3),
+        "late": StallSeconds(overlapped=0.1),
+        "other": StallSeconds(),
     }
     assert (
         "  stalls  zcat waited 0.40 s in 12 stalls, 7 % of the run: 0.30 s for pages that were not "
         "read ahead (miss), 0.10 s for pages that were on their way (late); during 25 % of that "
         "time another stage was computing\n"
-    ) in reading(run, stalls=stalls)
+    ) in reading(run, stalls=stalls, stall_seconds=seconds)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
 
 import pytest
 
-from pipelined.analysis.shell_text import parse
+from pipelined.analysis.shell_text import Command, parse
 
 
 def values_of(text: str) -> list[list[str]]:
@@ -171,3 +172,79 @@ def test_bash_agrees_about_every_word_that_is_said_to_be_literal() -> None:
     printed = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
     words = [found.split("\0")[:-1] for found in printed.decode().split("\1")[:-1]]
     assert words == [values for _, values in accepted]
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "after"),
+    [
+        ("A=b nice -n 5 xz -k f", lambda c: c.with_program("xz -T0"), "A=b nice -n 5 xz -T0 -k f"),
+        ("nice xz < f", lambda c: c.with_arguments(*c.arguments), "nice xz < f"),
+        ("nice xz f", lambda c: c.with_arguments(), "nice xz"),
+        ("stdbuf -oL cut -c 1 f", lambda c: c.without_prefix(), "cut -c 1 f"),
+        ("sort < f", lambda c: c.with_source(None), "sort"),
+        ("A=b=c sort", lambda c: c.with_variable("A=d=e"), "A=d=e sort"),
+        ("AB=c sort", lambda c: c.with_variable("A=d"), "AB=c A=d sort"),
+    ],
+)
+def test_a_command_is_changed_in_one_place(
+    before: str, change: Callable[[Command], Command], after: str
+) -> None:
+    found = parse(before)
+    assert found is not None
+    changed = change(found.commands[0])
+    assert changed.text == after
+    again = parse(after)
+    assert again is not None and again.commands[0].program == changed.program
+
+
+def test_the_last_value_of_a_variable_counts_whatever_it_contains() -> None:
+    found = parse("A=1=2 env A=3=4 sort A=5")
+    assert found is not None
+    assert found.commands[0].variable("A") == "3=4"
+
+
+@pytest.mark.parametrize(
+    ("text", "certain"),
+    [
+        ("a < f | b", True),
+        ("a | b < f", False),
+        ("a > f | b", False),
+        ("a < f < g | b", False),
+        ("a <", False),
+        ("a | b > f", True),
+        ("a | b > f > g", False),
+        ("a 2> f", False),
+        ("A=$x a", False),
+        ("A=*.log a", False),
+        ("A=b", False),
+        ("*.sh a", False),
+        ("nice *.sh a", False),
+        ("if a", False),
+        ("nice -n 5", False),
+        ("nice --adjustment=5 a", False),
+        ("env - a", False),
+    ],
+)
+def test_where_a_redirection_or_an_assignment_may_stand(text: str, certain: bool) -> None:
+    assert (parse(text) is not None) is certain
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("sort", 0),
+        ("nice sort -n", 1),
+        ("nice -n 5 sort", 3),
+        ("nice -5 sort", 2),
+        ("env A=b C=d sort", 3),
+        ("stdbuf -o L nice -n 5 sort", 6),
+        ("stdbuf -oL -eL sort", 3),
+    ],
+)
+def test_where_the_program_stands(text: str, start: int) -> None:
+    found = parse(text)
+    assert found is not None and found.commands[0].start == start
+
+
+def test_a_backslash_takes_one_mark() -> None:
+    assert values_of("a b\\|c\\ d | e") == [["a", "b|c d"], ["e"]]

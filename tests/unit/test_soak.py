@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from document_section import put_section
-from for_every import for_every
 from soak.judgement import BOUNDED, Verdict, grows, judge
 from soak.month import DRIVERS, JOBS, NIGHTS, TOOLS, due_times, first_night, may_be_made, tool_name
 from soak.picture import draw
@@ -36,7 +35,7 @@ FIGURES = Reading(
 
 
 def readings(**growth: float) -> list[Reading]:
-    """20 readings in 40 minutes, 5 before the kill -9; fields grow by so much each."""
+    """20 readings in 40 minutes, 5 before the kill -9; fields grow by `growth` each."""
     return [
         replace(
             FIGURES,
@@ -85,54 +84,57 @@ def with_readings(**growth: float) -> Soak:
     return replace(GOOD, readings=readings(**growth))
 
 
-@for_every(
-    [
-        ("resident memory", with_readings(resident_bytes=0.6e6)),
-        (
-            "resident memory",
-            replace(GOOD, readings=[replace(r, resident_bytes=64.1e6) for r in readings()]),
-        ),
-        ("series", with_readings(series=100)),
-        ("size of a scrape", with_readings(scrape_bytes=20_000)),
-        ("CPU of a scrape", with_readings(scrape_cpu_seconds=0.01)),
-        ("sweep", with_readings(sweep_seconds=0.003)),
-        ("slowest query", with_readings(query_seconds=0.01)),
-        ("history's size", with_readings(history_bytes=0.03e6)),
-        ("history's size", replace(GOOD, history_max_bytes=14_000_000)),
-        ("lost", replace(GOOD, lost={"tasks": 0.0, "ends": 8.0})),
-        (
-            "runs in the metrics, before the kill -9",
-            replace(GOOD, accounts=[replace(FIRST, counted=249_999), SECOND]),
-        ),
-        (
-            "runs in the metrics, after the kill -9",
-            replace(GOOD, accounts=[FIRST, replace(SECOND, others=7_000)]),
-        ),
-        (
-            "runs in the roll-up, before the kill -9",
-            replace(GOOD, accounts=[replace(FIRST, rolled_up=240_000), SECOND]),
-        ),
-        (
-            "runs in the roll-up, after the kill -9",
-            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=763_999)]),
-        ),
-        (
-            "runs in the roll-up, after the kill -9",
-            replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=780_000)]),
-        ),
-        ("single runs", replace(GOOD, unexplained=601)),
-        ("single runs", replace(GOOD, unexplained=None)),
-        ("series of nightly jobs", replace(GOOD, without_series=["dump-00|pack-00 at minute 4"])),
-        ("series of nightly jobs", replace(GOOD, resets={"dump-00|pack-00": 2.0})),
-        ("runs of nightly jobs in the roll-up", replace(GOOD, jobs=[replace(JOB, rolled_up=28)])),
-        ("runs of nightly jobs in the roll-up", replace(GOOD, jobs=[replace(JOB, rolled_up=31)])),
-        ("runs of nightly jobs stored", replace(GOOD, jobs=[replace(JOB, stored=28)])),
-        ("driver's plan|record", replace(GOOD, drivers=[replace(DRIVER, rolled_up=0)])),
-        ("driver's plan|record", replace(GOOD, drivers=[replace(DRIVER, made=0, rolled_up=0)])),
-        ("Prometheus' scrapes", replace(GOOD, failed_scrapes=3)),
-        ("live page", replace(GOOD, complaints=["TypeError"])),
-    ],
-    name=lambda case: case[0],
+#: What the verdict has to say of each.
+BAD = [
+    ("resident memory", with_readings(resident_bytes=0.6e6)),
+    (
+        "resident memory",
+        replace(GOOD, readings=[replace(r, resident_bytes=64.1e6) for r in readings()]),
+    ),
+    ("series", with_readings(series=100)),
+    ("size of a scrape", with_readings(scrape_bytes=20_000)),
+    ("CPU of a scrape", with_readings(scrape_cpu_seconds=0.01)),
+    ("sweep", with_readings(sweep_seconds=0.003)),
+    ("slowest query", with_readings(query_seconds=0.01)),
+    ("history's size", with_readings(history_bytes=0.03e6)),
+    ("history's size", replace(GOOD, history_max_bytes=14_000_000)),
+    ("lost", replace(GOOD, lost={"tasks": 0.0, "ends": 8.0})),
+    (
+        "runs in the metrics, before the kill -9",
+        replace(GOOD, accounts=[replace(FIRST, counted=249_999), SECOND]),
+    ),
+    (
+        "runs in the metrics, after the kill -9",
+        replace(GOOD, accounts=[FIRST, replace(SECOND, others=7_000)]),
+    ),
+    (
+        "runs in the roll-up, before the kill -9",
+        replace(GOOD, accounts=[replace(FIRST, rolled_up=240_000), SECOND]),
+    ),
+    (
+        "runs in the roll-up, after the kill -9",
+        replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=763_999)]),
+    ),
+    (
+        "runs in the roll-up, after the kill -9",
+        replace(GOOD, accounts=[FIRST, replace(SECOND, rolled_up=780_000)]),
+    ),
+    ("single runs", replace(GOOD, unexplained=601)),
+    ("single runs", replace(GOOD, unexplained=None)),
+    ("series of nightly jobs", replace(GOOD, without_series=["dump-00|pack-00 at minute 4"])),
+    ("series of nightly jobs", replace(GOOD, resets={"dump-00|pack-00": 2.0})),
+    ("runs of nightly jobs in the roll-up", replace(GOOD, jobs=[replace(JOB, rolled_up=28)])),
+    ("runs of nightly jobs in the roll-up", replace(GOOD, jobs=[replace(JOB, rolled_up=31)])),
+    ("runs of nightly jobs stored", replace(GOOD, jobs=[replace(JOB, stored=28)])),
+    ("driver's plan|record", replace(GOOD, drivers=[replace(DRIVER, rolled_up=0)])),
+    ("driver's plan|record", replace(GOOD, drivers=[replace(DRIVER, made=0, rolled_up=0)])),
+    ("Prometheus' scrapes", replace(GOOD, failed_scrapes=3)),
+    ("live page", replace(GOOD, complaints=["TypeError"])),
+]
+
+
+@pytest.mark.parametrize(
+    ("about", "soak"), [pytest.param(about, soak, id=about) for about, soak in BAD]
 )
 def test_each_claim_that_does_not_hold_is_reported_and_no_other(about: str, soak: Soak) -> None:
     assert bad(soak) == [about]

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from pipelined.errors import UserError
-from pipelined.kernel.layout import COUNTERS
-from pipelined.kernel.records import Group
-from pipelined.model.started import KEPT, KEPT_SECONDS, Started
+from pipelined.model.started import KEPT, KEPT_IN_ALL, KEPT_SECONDS, Started
 from pipelined.model.tracker import Model
+from pipelined.records.stage import COUNTERS, Group
 from pipelined.runs import STATES
 from pipelined.starter import STARTER_NAME, Starter
 from unit.test_tracker import group, model
@@ -23,6 +22,8 @@ from unit.test_tracker import group, model
 ALICE, BOB = Starter(4711, 100), Starter(4712, 100)
 #: The same number as Alice's, given again.
 LATER = Starter(4711, 200)
+#: User ids.
+ROOT, AN, BEN, CY = 0, 1001, 1002, 1003
 
 
 # -- who it is
@@ -73,7 +74,7 @@ def test_a_process_in_a_namespace_of_its_own_cannot_be_one(kind: str, tmp_path: 
 def test_each_starter_has_its_own_runs_in_the_order_of_their_end() -> None:
     started: Started[str] = Started()
     for starter, run in ((ALICE, "a1"), (BOB, "b1"), (ALICE, "a2"), (LATER, "l1")):
-        started.add([starter], run, 1.0)
+        started.add({starter: ROOT}, run, 1.0)
     assert started.after(ALICE, 0) == ["a1", "a2"]
     assert started.after(BOB, 0) == ["b1"]
     assert started.after(LATER, 0) == ["l1"]
@@ -83,22 +84,70 @@ def test_each_starter_has_its_own_runs_in_the_order_of_their_end() -> None:
 def test_those_that_it_has_are_not_returned_again() -> None:
     started: Started[str] = Started()
     for run in ("1", "2", "3"):
-        started.add([ALICE], run, 1.0)
+        started.add({ALICE: ROOT}, run, 1.0)
     assert started.after(ALICE, 2) == ["3"]
 
 
 def test_only_the_last_ones_are_kept_but_all_are_counted() -> None:
     started: Started[int] = Started()
     for run in range(KEPT + 10):
-        started.add([ALICE], run, 1.0)
+        started.add({ALICE: ROOT}, run, 1.0)
     assert started.after(ALICE, 0) == list(range(10, KEPT + 10))
     assert started.count(ALICE) == KEPT + 10
 
 
+def test_a_user_has_no_more_with_many_starters() -> None:
+    started: Started[int] = Started()
+    starters = [Starter(pid, 1) for pid in range(1, 101)]
+    for run in range(2 * KEPT):
+        started.add({starters[run % len(starters)]: AN}, run, 1.0)
+    kept = sorted(run for starter in starters for run in started.after(starter, 0))
+    assert kept == [*range(KEPT, 2 * KEPT)]
+
+
+def test_what_one_user_starts_takes_nothing_from_another() -> None:
+    started: Started[str] = Started()
+    started.add({ALICE: AN}, "a1", 1.0)
+    for pid in range(5000, 5000 + 3 * KEPT):
+        started.add({Starter(pid, 1): BEN}, "b", 1.0)
+    assert started.after(ALICE, 0) == ["a1"]
+    assert started.count(ALICE) == 1
+
+
+def test_all_users_have_a_bound_and_the_one_with_most_gives_way() -> None:
+    started: Started[str] = Started()
+    few = Starter(4713, 100)
+    for _ in range(10):
+        started.add({few: CY}, "few", 1.0)
+    for _ in range(KEPT):
+        for starter, uid in ((ALICE, AN), (BOB, BEN)):
+            started.add({starter: uid}, "many", 1.0)
+    sizes = [len(started.after(starter, 0)) for starter in (few, ALICE, BOB)]
+    assert sizes == [10, KEPT_IN_ALL // 2 - 5, KEPT_IN_ALL // 2 - 5]
+
+
+def test_thousands_of_users_have_the_same_bound() -> None:
+    started: Started[str] = Started()
+    starters = [Starter(pid, 1) for pid in range(1, 2 * KEPT_IN_ALL)]
+    for starter in starters:
+        started.add({starter: 100_000 + starter.pid}, "run", 1.0)
+    assert sum(len(started.after(starter, 0)) for starter in starters) <= KEPT_IN_ALL
+    started.forget(2.0 + KEPT_SECONDS)
+    assert sum(started.count(starter) for starter in starters) <= KEPT_IN_ALL
+
+
+def test_a_starter_that_changes_its_user_goes_on_being_counted() -> None:
+    started: Started[str] = Started()
+    started.add({ALICE: ROOT}, "1", 1.0)
+    started.add({ALICE: AN}, "2", 1.0)
+    assert started.count(ALICE) == 2
+    assert started.after(ALICE, 1) == ["2"]
+
+
 def test_they_are_not_kept_for_long() -> None:
     started: Started[str] = Started()
-    started.add([ALICE], "old", 1.0)
-    started.add([ALICE], "new", 31.0)
+    started.add({ALICE: ROOT}, "old", 1.0)
+    started.add({ALICE: ROOT}, "new", 31.0)
     started.forget(2.0 + KEPT_SECONDS)
     assert started.after(ALICE, 0) == ["new"]
     assert started.count(ALICE) == 2
@@ -171,3 +220,12 @@ def test_the_runs_of_one_starter_are_finished_at_once_when_it_asks() -> None:
     watched.update([ended], 103)
     (totals,) = watched.totals().values()
     assert totals.runs == 1
+
+
+def test_a_starter_is_counted_on_after_its_runs_are_no_longer_kept() -> None:
+    started: Started[str] = Started()
+    started.add({ALICE: AN}, "a1", 1.0)
+    started.forget(1.0 + KEPT_SECONDS)
+    assert started.after(ALICE, 0) == ["a1"]
+    started.forget(1.1 + KEPT_SECONDS)
+    assert (started.after(ALICE, 0), started.count(ALICE)) == ([], 1)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from ctypes import sizeof
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 
+import pipelined.kernel.sweep
 from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.kernel import layout
-from pipelined.kernel.records import PIPE_KEY, Group, Job
-from pipelined.kernel.sweep import MapUse, command_key
-from pipelined.model.tracker import Model
+from pipelined.kernel.names import command_key
+from pipelined.kernel.sweep import MapUse
+from pipelined.model.tracker import Lookups, Model
+from pipelined.model.watched import Watched
+from pipelined.records.stage import JOB_COMMAND, JOB_VARIABLE, PIPE_KEY, STAGE_ENDS, Group, Job
 from pipelined.runs import Endpoint, Run
 from pipelined.starter import STARTER_NAME
 from unit.recordings import MAX_STAGES, Moment, RecordedMaps, Recording, recording, swept
@@ -35,7 +39,7 @@ def groups_of(recorded: Recording) -> list[list[Group]]:
 
 def runs_of(recorded: Recording) -> list[list[Run]]:
     """The runs after each sweep of a recording, oldest start first."""
-    model = Model(recent_runs=10, unit_of=lambda _: "-", unix=0.0)
+    model = Model(Watched(0.0), Lookups(lambda _: "-"), recent_runs=10)
     found = []
     with swept(RecordedMaps(recorded.moments)) as sweep:
         for moment in recorded.moments:
@@ -130,7 +134,7 @@ def test_pages_of_a_cold_file_come_from_disk() -> None:
     from_disk = sum(readahead.pages[name] for name in ("hit", "late", "miss"))
     assert from_disk >= facts["cold_bytes"] // 4096
     assert readahead.inserted_pages > 0
-    assert readahead.stall_seconds <= run.stages[0].states["disk"] + 0.001
+    assert readahead.all_stall_seconds <= run.stages[0].states["disk"] + 0.001
     other = run.stages[1].readahead
     assert other is not None and other.inserted_pages == 0
 
@@ -150,7 +154,7 @@ def test_who_reads_the_end_of_a_pipeline_is_its_endpoint() -> None:
 def test_a_stage_with_more_pipes_than_it_remembers_keeps_its_edges() -> None:
     (run,), facts = last_runs("many_pipes")
     assert run.pipeline == "tee|wc"
-    assert len(run.stages[0].ends) == layout.STAGE_ENDS
+    assert len(run.stages[0].ends) == STAGE_ENDS
     assert run.edges == tuple((0, reader) for reader in range(1, 11))
     assert run.stages[0].written_bytes == 11 * facts["lines_bytes"]
 
@@ -198,12 +202,54 @@ def test_a_freed_record_is_blank_with_the_next_generation_and_free_again() -> No
         stages = stages_of(sweep.take())
         assert not {stage.index for stage in stages} & set(maps.free_stages)
         sweep.free(stages)
+        assert sweep.take() == []
         for stage in stages:
             blank = layout.Stage(generation=stage.generation + 1)
             assert maps.array("stages", stage.index) == bytes(blank)
             assert not any(maps.array("readahead", stage.index))
         assert sorted(maps.free_stages) == list(range(1, MAX_STAGES + 1))
+        assert sweep.maps()[0] == MapUse("stages", 0, MAX_STAGES)
+
+
+def test_no_reference_finds_a_freed_record_before_it_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a kernel that does not wait for its programs, the next sweep gives it back."""
+    monkeypatch.setattr(pipelined.kernel.sweep, "barrier", lambda: False)
+    maps = RecordedMaps([moment(stage_of(1, 11))])
+    with swept(maps) as sweep:
+        sweep.free(stages_of(sweep.take()))
+        kept = layout.Stage.from_buffer_copy(maps.array("stages", 1))
+        assert (kept.start_ns, kept.generation) == (1, 1)
+        assert 1 not in maps.free_stages and sweep.maps()[0].entries == 1
         assert sweep.take() == []
+        assert 1 in maps.free_stages and sweep.maps()[0].entries == 0
+
+
+@pytest.mark.parametrize("how", ["it ended inside it", "a program merges it meanwhile"])
+def test_a_record_is_not_given_back_while_a_stage_in_use_names_it(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    second = stage_of(2, 12)
+    if how == "it ended inside it":
+        second.word = 1 << layout.WORD_OUTER_SHIFT
+    maps = RecordedMaps([moment(stage_of(1, 11), second)])
+
+    def merge() -> bool:
+        second.pipeline.alias = 1
+        os.pwrite(maps.maps["stages"], bytes(second), 2 * sizeof(layout.Stage))
+        return True
+
+    with swept(maps) as sweep:
+        if how == "a program merges it meanwhile":
+            monkeypatch.setattr(pipelined.kernel.sweep, "barrier", merge)
+        sweep.free([stage for stage in stages_of(sweep.take()) if stage.index == 1])
+        for _ in range(2):
+            (last,) = stages_of(sweep.take())
+            assert last.index == 2 and 1 not in maps.free_stages
+        monkeypatch.undo()
+        sweep.free([last])
+        assert {1, 2} <= set(maps.free_stages)
 
 
 def test_the_pipes_of_freed_stages_are_forgotten() -> None:
@@ -213,23 +259,32 @@ def test_the_pipes_of_freed_stages_are_forgotten() -> None:
         held = {end.key for stage in stages for end in stage.ends}
         assert held <= maps.elements["pipes"].keys()
         sweep.free(stages)
-    assert not held & maps.elements["pipes"].keys()
+        sweep.take()
+        assert not held & maps.elements["pipes"].keys()
 
 
 def test_a_pipe_that_another_stage_holds_is_kept() -> None:
     maps = RecordedMaps(recording("fifo").moments)
     with swept(maps) as sweep:
-        cat, wc = (stage for stage in stages_of(sweep.take()) if stage.command in ("cat", "wc"))
-        assert {end.key for end in cat.ends} == {end.key for end in wc.ends}
-        sweep.free([cat])
-        assert cat.ends[0].key in maps.elements["pipes"]
+        both = [stage for stage in stages_of(sweep.take()) if stage.command in ("cat", "wc")]
+        first, second = sorted(both, key=lambda stage: not stage.alias)
+        # whichever of them was found last names the other's record, and is named by none
+        assert (first.alias, second.alias) == (second.index, 0)
+        assert {end.key for end in first.ends} == {end.key for end in second.ends}
+        sweep.free([first])
+        sweep.take()
+        assert first.index in maps.free_stages
+        assert first.ends[0].key in maps.elements["pipes"]
 
 
-def test_generations_start_over_after_the_last_one() -> None:
-    last = (1 << 14) - 1
-    with swept(maps := RecordedMaps([moment(layout.Stage(start_ns=1, generation=last))])) as sweep:
+@pytest.mark.parametrize("often", [(1 << 14) - 1, (1 << 32) - 1, (1 << 45) - 1])
+def test_a_generation_never_comes_again(often: int) -> None:
+    """A reference has 46 bits of it."""
+    freed = layout.Stage(start_ns=1, generation=often)
+    with swept(maps := RecordedMaps([moment(freed)])) as sweep:
         sweep.free(stages_of(sweep.take()))
-        assert maps.array("stages", 1) == bytes(layout.Stage(generation=0))
+        sweep.take()
+        assert maps.array("stages", 1) == bytes(layout.Stage(generation=often + 1))
 
 
 def test_a_record_that_is_freed_twice_is_an_error() -> None:
@@ -243,21 +298,24 @@ def test_a_record_that_is_freed_twice_is_an_error() -> None:
 # -- finding the records in use
 
 
+def stage_of(start_ns: int, pid: int) -> layout.Stage:
+    """A stage whose root has this id and began at the same moment."""
+    return layout.Stage(start_ns=start_ns, root=layout.Process(start_ns, pid))
+
+
 def moment(*stages: layout.Stage, pipes: dict[bytes, layout.Pipe] | None = None) -> Moment:
     """Maps with these records, from index 1 on."""
     arrays = {"stages": bytes(layout.Stage()) + b"".join(map(bytes, stages))}
     return Moment(0, arrays, {key: bytes(pipe) for key, pipe in (pipes or {}).items()})
 
 
-@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 1024, 1500, 2000])
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 512, 1024, 1500, 2000])
 def test_all_records_in_use_are_found_and_mapped(count: int) -> None:
-    """The first sweep maps 1,024 of them, and looks at 256 at a time."""
-    maps = RecordedMaps(
-        [moment(*(layout.Stage(start_ns=n, pid=n) for n in range(1, count + 1)))], max_stages=2000
-    )
+    """The first sweep maps 512 of them, and looks at 256 at a time."""
+    maps = RecordedMaps([moment(*(stage_of(n, n) for n in range(1, count + 1)))], max_stages=2000)
     with swept(maps, max_stages=2000) as sweep:
         found = stages_of(sweep.take())
-        assert [(stage.index, stage.pid) for stage in found] == [
+        assert [(stage.index, stage.root.pid) for stage in found] == [
             (n, n) for n in range(1, count + 1)
         ]
 
@@ -296,22 +354,22 @@ def test_a_stage_whose_root_is_gone_has_its_own_clock() -> None:
     ("job", "known"),
     [
         (layout.Job(), None),
-        (layout.Job(layout.JOB_COMMAND, b"./go | tee x"), Job(layout.JOB_COMMAND, b"./go | tee x")),
-        (layout.Job(layout.JOB_VARIABLE, b"a\0left over"), Job(layout.JOB_VARIABLE, b"a")),
+        (layout.Job(JOB_COMMAND, b"./go | tee x"), Job(JOB_COMMAND, b"./go | tee x")),
+        (layout.Job(JOB_VARIABLE, b"a\0left over"), Job(JOB_VARIABLE, b"a")),
     ],
 )
 def test_a_stage_has_the_text_of_its_job_up_to_a_zero(job: layout.Job, known: Job | None) -> None:
-    with swept(RecordedMaps([moment(layout.Stage(start_ns=3, pid=13, job=job))])) as sweep:
+    with swept(RecordedMaps([moment(layout.Stage(start_ns=3, job=job))])) as sweep:
         (group,) = sweep.take()
     assert group.stages[0].job == known
 
 
 def pair(*, joined: bool) -> tuple[layout.Stage, layout.Stage]:
     """Two stages of one pipeline; the second writes to pipe 56."""
-    first, second = layout.Stage(start_ns=1, pid=11), layout.Stage(start_ns=2, pid=12)
+    first, second = stage_of(1, 11), stage_of(2, 12)
     second.pipeline.alias = 1
     bits = 2 | layout.END_JOINED * joined
-    second.ends[0] = layout.PipeEnd(56, 13, bits)
+    second.ends[0] = layout.PipeEnd(layout.PipeKey(56, 13), bits)
     return first, second
 
 
@@ -326,18 +384,22 @@ KEY = PIPE_KEY.pack(56, 13, 0)
 
 
 @pytest.mark.parametrize(
-    ("pid", "side", "endpoints"),
+    ("process", "side", "endpoints"),
     [
-        (99, layout.SIDE_READ, (Endpoint("bash", "read"),)),
-        (99, layout.SIDE_WRITE, ()),  # the stage's own side
-        (11, layout.SIDE_READ, ()),  # a process of the same pipeline
-        (0, layout.SIDE_READ, ()),  # nobody has been seen
+        ((99, 4), layout.SIDE_READ, (Endpoint("bash", "read"),)),
+        ((99, 4), layout.SIDE_WRITE, ()),  # the stage's own side
+        ((11, 1), layout.SIDE_READ, ()),  # a process of the same pipeline
+        ((11, 4), layout.SIDE_READ, (Endpoint("bash", "read"),)),  # which has its id again
+        ((0, 0), layout.SIDE_READ, ()),  # nobody has been seen
     ],
 )
 def test_the_process_at_the_other_end_of_a_pipe_is_an_endpoint(
-    pid: int, side: int, endpoints: tuple[Endpoint, ...]
+    process: tuple[int, int], side: int, endpoints: tuple[Endpoint, ...]
 ) -> None:
-    pipe = layout.Pipe(endpoint_pid=pid, endpoint_side=side, endpoint=b"bash")
+    pid, start_ns = process
+    pipe = layout.Pipe(
+        endpoint=layout.Process(start_ns, pid), endpoint_side=side, endpoint_comm=b"bash"
+    )
     with swept(RecordedMaps([moment(*pair(joined=False), pipes={KEY: pipe})])) as sweep:
         (group,) = sweep.take()
     assert group.endpoints == endpoints
@@ -347,7 +409,7 @@ def test_the_process_at_the_other_end_of_a_pipe_is_an_endpoint(
 def test_a_stage_of_another_group_is_an_endpoint_if_the_reference_is_to_that_very_stage(
     generation: int, found: bool
 ) -> None:
-    other = layout.Stage(start_ns=3, pid=13, generation=5, comm=b"ssh")
+    other = layout.Stage(start_ns=3, generation=5, comm=b"ssh")
     pipe = layout.Pipe()
     pipe.stages[layout.SIDE_READ][4] = generation << 18 | 3
     with swept(RecordedMaps([moment(*pair(joined=False), other, pipes={KEY: pipe})])) as sweep:

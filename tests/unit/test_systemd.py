@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pipelined.config import Address, Config
+from pipelined.daemon import announcement, signals
 from pipelined.daemon import serve as daemon
 from pipelined.daemon.systemd import JournalFormatter, Supervisor, logs_to_journal
 from pipelined.kernel.hooks import Program
@@ -295,7 +296,7 @@ def test_the_hangup_of_its_own_terminal_stops_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     there = iter([True, False])
-    monkeypatch.setattr(daemon, "_has_terminal", lambda: next(there))
+    monkeypatch.setattr(signals, "_has_terminal", lambda: next(there))
     with caplog.at_level(logging.INFO):
         serve(Observer(), Supervisor(), hang_up)
     assert "SIGHUP: stopping" in caplog.text
@@ -326,7 +327,7 @@ def test_privileges_are_given_up_before_the_port_serves_and_when_the_hooks_are_a
 def test_hidden_command_lines_are_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hidden: bool
 ) -> None:
-    monkeypatch.setattr(daemon, "_sees_arguments", lambda: not hidden)
+    monkeypatch.setattr(announcement, "_sees_arguments", lambda: not hidden)
     serve(Observer(), Supervisor(), lambda: None, show_arguments=True)
     assert ("set ProtectProc=default in the unit" in caplog.text) is hidden
 

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelined.kernel.layout import COUNTERS
 from pipelined.model.timeline import (
     MAX_POINTS,
     NOTED,
     Moment,
     Track,
-    timeline_as_dict,
-    timeline_from_dict,
 )
-from pipelined.runs import LEVELS, STATES, Timeline
+from pipelined.records.stage import COUNTERS
+from pipelined.runs import LEVELS, STATES, Point, Timeline
+from pipelined.runs.codec import read, written
 
 START = 1_700_000_000.0
 SECOND = 1_000_000_000
@@ -29,10 +28,12 @@ CAT, SORT = (1, 0), (2, 0)
 
 
 def moment(
-    levels: Sequence[int], stages: dict[tuple[int, int], dict[str, int]] | None = None
+    levels: Sequence[int],
+    stages: dict[tuple[int, int], dict[str, int]] | None = None,
+    unwatched: int = 0,
 ) -> Moment:
-    """Nanoseconds at the lowest levels, and what each stage has counted so far."""
-    values = array("q", [*levels, *[0] * (len(LEVELS) - len(levels))])
+    """Nanoseconds at the lowest levels and unwatched, and what each stage has counted so far."""
+    values = array("q", [*levels, *[0] * (len(LEVELS) - len(levels)), unwatched])
     names = (*STATES, *COUNTERS)[:NOTED]
     for counted in (stages or {}).values():
         values.extend(counted.get(name, 0) for name in names)
@@ -161,9 +162,47 @@ def test_the_points_add_up_to_the_run(steps: list[tuple[int, int, int]], memory:
     assert points[-1].end == pytest.approx(START + wall / SECOND)
 
 
+def read_again(points: Timeline) -> Timeline:
+    """Written as JSON, and read."""
+    text = json.dumps([written(point) for point in points])
+    return tuple(read(Point, point) for point in json.loads(text))
+
+
 def test_a_time_line_survives_json() -> None:
     track = Track()
     track.add(moment([0, SECOND], {CAT: {"cpu": SECOND}}), PLENTY)
     points = timeline(track, moment([SECOND, SECOND], {CAT: {"cpu": SECOND, "disk": SECOND}}))
 
-    assert timeline_from_dict(json.loads(json.dumps(timeline_as_dict(points)))) == points
+    assert read_again(points) == points
+
+
+def test_time_unwatched_is_a_point_of_its_own() -> None:
+    track = Track()
+    track.resume(moment([0, 4 * SECOND], {CAT: {"cpu": 4 * SECOND}}))
+    track.add(moment([0, 4 * SECOND], {CAT: {"cpu": 4 * SECOND}}, 6 * SECOND), PLENTY)
+    now = moment([0, 5 * SECOND], {CAT: {"cpu": 5 * SECOND}}, 6 * SECOND)
+    track.add(now, PLENTY)
+
+    points = timeline(track, now)
+
+    assert [(p.start - START, p.end - START) for p in points] == [(0, 4), (4, 10), (10, 11)]
+    assert [(point.unwatched, point.seconds) for point in points] == [(0, 4), (6, 0), (0, 1)]
+    assert [point.stages[0].states for point in points] == [{"cpu": 4}, {}, {"cpu": 1}]
+    assert read_again(points) == points
+
+
+def test_a_time_line_of_an_older_version_was_watched_all_along() -> None:
+    now = moment([SECOND], {CAT: {}})
+    described = [written(point) for point in timeline(Track(), now)]
+    del described[0]["unwatched_seconds"]
+    assert read(Point, described[0]).unwatched == 0
+
+
+def test_after_it_was_thinned_a_track_goes_on_as_before() -> None:
+    track = Track()
+    for second in range(1, 5000):
+        track.add(moment([0, second * SECOND], {CAT: {}}), PLENTY)
+    points = timeline(track, moment([0, 5000 * SECOND], {CAT: {}}))
+    lengths = [point.end - point.start for point in points]
+    assert max(lengths) <= 2.5 * lengths[0]
+    assert 5000 / MAX_POINTS <= lengths[0] <= 4 * 5000 / MAX_POINTS

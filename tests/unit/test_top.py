@@ -25,7 +25,9 @@ from unit.invented import START, make_stage
 
 
 def make_run(name: str, wall: float, *stages: Stage, end: float | None = None) -> Run:
-    series = Series("|".join(stage.command for stage in stages), False, "cron.service")
+    series = Series(
+        pipeline="|".join(stage.command for stage in stages), nested=False, unit="cron.service"
+    )
     return invented.make_run(stages, wall, id=name, series=series, end=end)
 
 

@@ -3,27 +3,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from ctypes import sizeof
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelined.kernel import layout
-from pipelined.kernel.layout import COUNTERS, Functions, words_of
-from pipelined.kernel.records import (
-    NO_READAHEAD,
+from pipelined.model.coverage import Coverage
+from pipelined.model.ledger import OTHER
+from pipelined.model.neighbours import Neighbours
+from pipelined.model.sighting import Finished
+from pipelined.model.sums import OTHER_PLACE
+from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse
+from pipelined.model.views import Totals
+from pipelined.model.watched import Watched
+from pipelined.records.process import Process
+from pipelined.records.stage import (
+    COUNTERS,
+    JOB_VARIABLE,
     PIPE_KEY,
     EndRecord,
+    Gap,
     Group,
     Job,
     PipelineRecord,
     StageRecord,
 )
-from pipelined.model.ledger import OTHER
-from pipelined.model.tracker import Finished, Model, SeriesUse, Totals
+from pipelined.records.tiers import FUNCTIONS, NO_READAHEAD
 from pipelined.runs import LEVELS, STATES, Series, Surroundings
 from pipelined.web.pipeline_metrics import series_count
 
@@ -31,13 +42,35 @@ UNIX = 1_000_000.0
 FUNCTIONS_WORDS = sizeof(layout.Functions) // 8
 
 
-def model(**options: object) -> Model:
-    values: dict[str, object] = {
-        "recent_runs": 10,
-        "unit_of": lambda cgroup: "nightly.service" if cgroup == 7 else "-",
-        "unix": UNIX,
-    }
-    return Model(**(values | options))  # type: ignore[arg-type]
+def unit_of(cgroup: int) -> str:
+    return "nightly.service" if cgroup == 7 else "-"
+
+
+def model(
+    *,
+    recent_runs: int = 10,
+    unix: float = UNIX,
+    gaps: Sequence[Gap] = (),
+    resumed: Sequence[Group] = (),
+    arguments_of: Callable[[Process], str | None] | None = None,
+    max_series: int | None = None,
+    series_of: Callable[[Totals], int] = lambda _: 0,
+    accounts: Accounts | None = None,
+    home: Path | None = None,
+    on_finished: Callable[[Finished], object] | None = None,
+    **coverage: Any,
+) -> Model:
+    made = Model(
+        Watched(unix, gaps),
+        Lookups(unit_of, arguments_of),
+        recent_runs=recent_runs,
+        coverage=Coverage(**coverage),
+        budget=Budget(max_series, series_of),
+        neighbours=Neighbours(accounts, home),  # type: ignore[arg-type]
+        on_finished=on_finished,
+    )
+    made.resume(resumed)
+    return made
 
 
 def ns(seconds: float) -> int:
@@ -54,17 +87,20 @@ def stage(index: int, command: str, side: str, *, cpu: float = 1.0, end: float =
         counted=[ns(cpu), *[0] * (len(STATES) - 1), *counters.values()],
         start_ns=ns(100),
         end_ns=ns(end),
-        root_start_ns=ns(100) + index,
         cgroup=7,
         live=0 if end else 1,
         generation=0,
-        pid=1000 + index,
-        parent_pid=1,
+        root=Process(1000 + index, ns(100) + index),
+        parent=Process(1, 0),
         partial=False,
         alone=False,
         command=command,
         ends=(EndRecord(PIPE_KEY.pack(55, 13, 0), side, True, True, 0, 0),),
     )
+
+
+def other_process(stage: StageRecord) -> Process:
+    return stage.root._replace(pid=stage.root.pid + 8)
 
 
 def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat", "wc")) -> Group:
@@ -189,7 +225,7 @@ class Accounts:
     def busy(self) -> float:
         return 1.5 * self.now
 
-    def group(self, pid: int, cgroup: int | None = None) -> Path:
+    def group(self, process: Process, cgroup: int) -> Path:
         return Path("/limited")
 
     def throttled(self, group: Path) -> float:
@@ -247,7 +283,7 @@ def test_a_run_that_waited_for_cpus_knows_the_pipelines_that_used_them() -> None
     accounts = Accounts()
     watched = model(accounts=accounts)
     other = replace(group(cpu=1.5), root=9)
-    renumbered = tuple(replace(s, index=s.index + 8, pid=s.pid + 8) for s in other.stages)
+    renumbered = tuple(replace(s, index=s.index + 8, root=other_process(s)) for s in other.stages)
     other = replace(other, stages=renumbered)
     sweeps(
         watched,
@@ -272,7 +308,7 @@ def test_the_run_around_a_run_is_no_other_one() -> None:
     def inside(end: float = 0) -> Group:
         (inner,) = waiting(group(end=end, commands=("seq", "sort")))
         stages = [
-            replace(stage, index=stage.index + 8, pid=stage.pid + 8, outer=1, alias=alias)
+            replace(stage, index=stage.index + 8, root=other_process(stage), outer=1, alias=alias)
             for stage, alias in zip(inner.stages, (0, 9), strict=True)
         ]
         return replace(inner, root=9, stages=tuple(stages))
@@ -300,12 +336,12 @@ def test_a_live_run_knows_what_others_have_used_so_far_but_names_none() -> None:
     accounts = Accounts()
     watched = model(accounts=accounts, home=Path("/limited"))
     other = replace(group(cpu=1.5), root=9)
-    renumbered = tuple(replace(s, index=s.index + 8, pid=s.pid + 8) for s in other.stages)
+    renumbered = tuple(replace(s, index=s.index + 8, root=other_process(s)) for s in other.stages)
     other = replace(other, stages=renumbered)
 
     def seen(now: float) -> Surroundings | None:
         sweeps(watched, accounts, (now, [*waiting(group(cpu=0.25)), other]))
-        (run,) = [run for run in watched.runs() if run.stages[0].pid < other.stages[0].pid]
+        (run,) = [run for run in watched.runs() if run.stages[0].pid < other.stages[0].root.pid]
         assert run.live
         return run.surroundings
 
@@ -444,6 +480,17 @@ def test_totals_of_nested_pipelines_name_the_outermost_one() -> None:
     assert parents["cut|tr"] == "seq|sort"
 
 
+def test_a_run_around_which_another_one_is_found_later_is_nested_from_then_on() -> None:
+    watched, inner = model(), inside(2)
+    watched.update([inner], 102.0)
+    assert [run.nested for run in watched.runs()] == [False]
+    watched.update([group(commands=("job.sh", "tee")), inner], 103.0)
+    assert {run.pipeline: run.nested for run in watched.runs()} == {
+        "job.sh|tee": False,
+        "seq|sort": True,
+    }
+
+
 def test_a_nested_run_that_is_finished_after_the_one_around_it_stays_nested() -> None:
     watched = model()
     both = [inside(2, end=105.0), group(end=105.0, commands=("job.sh", "tee"))]
@@ -455,6 +502,27 @@ def test_a_nested_run_that_is_finished_after_the_one_around_it_stays_nested() ->
     assert {series.nested for series in watched.totals()} == {True, False}
 
 
+def test_it_stays_nested_in_a_stage_of_its_own_inside_that_run() -> None:
+    watched = model()
+    lone = stage(31, "bash", "write", end=105.0)
+    subshell = replace(group(), root=31, closed=False, stages=(replace(lone, alias=0, outer=2),))
+    inner = inside(31, end=105.0)
+    over = watched.update([inner, subshell, group(end=105.0, commands=("job.sh", "tee"))], 105.2)
+    assert {record.index for record in over} == {1, 2}
+    watched.update([inner, subshell], 106.1)
+    assert {run.pipeline: run.parent_pipeline for run in watched.runs()}["seq|sort"] == "job.sh|tee"
+
+
+def test_the_outermost_run_stays_so_when_it_is_finished_first() -> None:
+    watched = model()
+    between = inside(2, end=105.0)
+    deepest = inside(12, end=105.0, first=21, names=("cut", "tr"))
+    watched.update([deepest, between, group(end=105.0, commands=("job.sh", "tee"))], 105.2)
+    watched.update([deepest, between], 106.1)
+    named = {series.pipeline: totals.outermost for series, totals in watched.totals().items()}
+    assert named["cut|tr"] == "job.sh|tee"
+
+
 def test_a_run_keeps_the_current_name_of_the_run_around_it() -> None:
     watched = model()
     watched.update([group(commands=("bash", "tee")), inner := inside(2)], 102.0)
@@ -463,15 +531,20 @@ def test_a_run_keeps_the_current_name_of_the_run_around_it() -> None:
     assert {run.parent_pipeline for run in watched.runs()} == {None, "job.sh|tee"}
 
 
+def five_or_ten(totals: Totals) -> int:
+    """What a pipeline costs: so little if it is `(other)`."""
+    return 5 if OTHER_PLACE in totals.stages else 10
+
+
 def test_past_the_budget_totals_are_folded_and_runs_keep_their_names() -> None:
-    watched = model(max_series=10, series_of=lambda _: 10)
+    watched = model(max_series=15, series_of=five_or_ten)
     watched.update([group(end=105.0)], 107.0)
     watched.update([group(end=115.0, commands=("seq", "sort"))], 117.0)
     totals = {series.pipeline: totals for series, totals in watched.totals().items()}
     assert {name: found.runs for name, found in totals.items()} == {"cat|wc": 1, OTHER: 1}
     assert totals[OTHER].last_run_seconds is None
     assert {run.series.pipeline for run in watched.runs()} == {"cat|wc", "seq|sort"}
-    assert watched.series_use() == SeriesUse(10, 10, 1, pytest.approx(2.375, rel=1e-3))
+    assert watched.series_use() == SeriesUse(15, 15, 1, pytest.approx(2.375, rel=1e-3))
 
 
 def test_a_run_that_was_compared_is_in_the_totals_and_in_the_budget() -> None:
@@ -491,14 +564,14 @@ def test_a_run_that_was_compared_is_in_the_totals_and_in_the_budget() -> None:
 def test_a_run_without_totals_of_its_own_is_not_compared() -> None:
     watched = model(max_series=10, series_of=lambda _: 10)
     watched.update([group(end=105.0)], 107.0)
-    watched.compared(Series("seq|sort", nested=False, unit="u"), 2.0)
+    watched.compared(Series(pipeline="seq|sort", nested=False, unit="u"), 2.0)
     assert [totals.last_usual_ratio for totals in watched.totals().values()] == [None]
 
 
 def of_jobs(*values: bytes, end: float = 0) -> Group:
     """A run whose stages have these values of a variable; empty: none."""
     made = group(end=end)
-    jobs = [Job(layout.JOB_VARIABLE, value) if value else None for value in values]
+    jobs = [Job(JOB_VARIABLE, value) if value else None for value in values]
     stages = [replace(stage, job=job) for stage, job in zip(made.stages, jobs, strict=True)]
     return replace(made, stages=tuple(stages))
 
@@ -528,13 +601,13 @@ def test_ten_thousand_jobs_stay_within_the_budget_and_all_are_counted() -> None:
         letters = bytes(b"ghijklmnop"[int(digit)] for digit in f"{number:04}")
         watched.update([of_jobs(letters, b"", end=105.0 + number)], 107.0 + number)
     totals = watched.totals()
-    assert len(totals) <= 1000 // 10 + 1  # and (other)
+    assert len(totals) <= 1000 // 10
     assert sum(found.runs for found in totals.values()) == 10_000
     assert watched.series_use().used <= 1000
 
 
 def test_totals_of_a_retired_pipeline_move_into_other_whole() -> None:
-    watched = model(max_series=10, series_of=lambda _: 10)
+    watched = model(max_series=15, series_of=five_or_ten)
     watched.update([group(cpu=1.0, end=105.0)], 107.0)
     before = watched.totals()
     for start in (120.0, 140.0, 160.0):
@@ -568,7 +641,7 @@ def test_what_is_used_of_the_budget_is_what_is_exported_whatever_begins_to_count
         "disk_ns": [0] * len(LEVELS),
         "counted": [0] * (len(STATES) + len(COUNTERS)),
         "readahead": list(NO_READAHEAD),
-        "functions": [0] * words_of(Functions, "pipe_slots").stop,
+        "functions": [0] * sum(FUNCTIONS.values()),
     }
     for sweep, (kind, at) in enumerate(grown):
         values[kind][at % len(values[kind])] += ns(1)
@@ -603,7 +676,7 @@ def test_exec_failures_are_unknown_without_their_hook(hooked: bool, failures: in
 
 
 def with_tiers(seen: Group, **changed: object) -> Group:
-    """The same with figures of the optional tiers."""
+    """`seen` with figures of the optional tiers."""
     figures = {"functions": (1,) * FUNCTIONS_WORDS, "readahead": (1,) * len(NO_READAHEAD)}
     stages = tuple(replace(stage, **figures | changed) for stage in seen.stages)
     return replace(seen, stages=stages)
@@ -615,7 +688,7 @@ TIERS = ["readahead", "functions"]
 def test_a_run_that_ends_before_the_optional_hooks_are_attached_is_partial_for_them() -> None:
     watched = model(pending_tiers=TIERS)
     watched.update([group(end=101)], 103)
-    watched.hooks_attached(104, TIERS, exec_failures=True, pipe_bytes=True)
+    watched.coverage.complete(104, TIERS, exec_failures=True, pipe_bytes=True)
     (seen,) = watched.runs()
     assert (seen.partial, seen.partial_tiers) == (False, ("functions", "readahead"))
     assert seen.stages[0].exec_failures is None
@@ -624,7 +697,7 @@ def test_a_run_that_ends_before_the_optional_hooks_are_attached_is_partial_for_t
 def test_a_run_that_began_before_the_optional_hooks_shows_what_they_saw_of_it() -> None:
     watched = model(pending_tiers=TIERS)
     watched.update([group()], 101)
-    watched.hooks_attached(102, TIERS, exec_failures=True, pipe_bytes=True)
+    watched.coverage.complete(102, TIERS, exec_failures=True, pipe_bytes=True)
     watched.update([with_tiers(group(cpu=2.0))], 103)
     (seen,) = watched.runs()
     assert seen.partial_tiers == ("functions", "readahead")
@@ -636,7 +709,7 @@ def test_a_run_that_began_before_the_optional_hooks_shows_what_they_saw_of_it() 
 def test_a_tier_that_is_off_is_not_partial() -> None:
     watched = model(pending_tiers=TIERS)
     watched.update([group()], 101)
-    watched.hooks_attached(102, ["readahead"], exec_failures=True, pipe_bytes=True)
+    watched.coverage.complete(102, ["readahead"], exec_failures=True, pipe_bytes=True)
     watched.update([with_tiers(group(cpu=2.0), functions=())], 103)
     assert watched.runs()[0].partial_tiers == ("readahead",)
 
@@ -646,7 +719,9 @@ def test_runs_that_began_later_or_before_the_daemon_are_counted_with_their_tiers
     began: float, partial: bool
 ) -> None:
     watched = model(pending_tiers=TIERS)
-    watched.hooks_attached(100 if not partial else 101, TIERS, exec_failures=True, pipe_bytes=True)
+    watched.coverage.complete(
+        100 if not partial else 101, TIERS, exec_failures=True, pipe_bytes=True
+    )
     watched.update([with_tiers(group(), partial=partial, start_ns=ns(began))], 103)
     assert watched.runs()[0].partial_tiers == ()
     (totals,) = watched.totals().values()
@@ -738,3 +813,234 @@ def test_of_many_runs_only_the_last_ones_keep_their_time_line() -> None:
 
     assert kept == ids[:50]
     assert len(told) == 60
+
+
+# -- resumed
+
+
+def resumed(**options: object) -> Model:
+    """A model that has resumed the run of `group(cpu=3.0)`, unwatched from 104 to 110."""
+    known = group(cpu=3.0)
+    known = replace(known, stages=tuple(replace(s, partial=True) for s in known.stages))
+    gap = Gap(ns(104), ns(110), UNIX - 5)
+    return model(gaps=(gap,), resumed=(known,), **options)
+
+
+def going_on(cpu: float, end: float = 0, unmet: bool = False) -> Group:
+    found = group(cpu=cpu, end=end)
+    return replace(found, stages=tuple(replace(s, partial=True, unmet=unmet) for s in found.stages))
+
+
+def test_what_was_counted_before_is_in_the_run_and_in_no_totals() -> None:
+    watched = resumed()
+    watched.update([going_on(cpu=3.0)], 110.5)
+    (run,) = watched.runs()
+    assert [stage.cpu_seconds for stage in run.stages] == [3, 3]
+    assert watched.totals() == {}, "it has not grown yet"
+    watched.update([going_on(cpu=4.0)], 111.5)
+    (totals,) = watched.totals().values()
+    assert [stage.states["cpu"] for stage in totals.stages.values()] == [1, 1]
+    assert [stage.user_seconds + stage.system_seconds for stage in totals.stages.values()] == [1, 1]
+    assert [stage.read_bytes for stage in totals.stages.values()] == [0, 0]
+    assert [totals.run_seconds, totals.runs, totals.active] == [pytest.approx(1), 0, 1]
+
+
+def test_a_resumed_run_keeps_its_start_and_id_though_the_clock_was_set() -> None:
+    before = model(unix=UNIX - 5)
+    before.update([group(cpu=3.0)], 104.0)
+    after = resumed()
+    after.update([going_on(cpu=4.0)], 111.0)
+    (first,), (then,) = before.runs(), after.runs()
+    assert (then.id, then.start) == (first.id, first.start)
+
+
+def test_time_unwatched_is_wall_time_but_none_at_a_level() -> None:
+    watched = resumed()
+    watched.update([going_on(cpu=4.0)], 111.0)
+    (run,) = watched.runs()
+    assert run.unwatched_seconds == 6 and run.partial
+    assert run.wall_seconds == pytest.approx(sum(run.levels) + 6)
+    assert run.cores_used == pytest.approx(run.cpu_seconds / sum(run.levels))
+
+
+def test_a_resumed_run_is_counted_and_stored_once() -> None:
+    stored: list[Finished] = []
+    watched = resumed(on_finished=stored.append)
+    for now in (111.0, 112.01, 113.0):
+        watched.update([going_on(cpu=4.0, end=112.0)] if now > 112 else [going_on(4.0)], now)
+    (totals,) = watched.totals().values()
+    assert totals.runs == 1 and len(stored) == 1
+    assert stored[0].wall_seconds == pytest.approx(totals.last_run_seconds)
+    assert stored[0].make()[0].unwatched_seconds == 6
+
+
+def test_a_run_that_ended_while_nobody_watched_says_so() -> None:
+    watched = resumed()
+    watched.update([going_on(cpu=3.0, end=104.0, unmet=True)], 110.5)
+    (run,) = watched.runs()
+    assert run.ended_unwatched and run.unwatched_seconds == 0
+    assert run.end == UNIX - 5 + 104
+
+
+def test_only_what_is_not_finished_is_left_to_the_next_daemon() -> None:
+    watched = model()
+    lives = group()
+    watched.update([lives], 100.05)
+    assert watched.unfinished() == [], "it has only just begun"
+    watched.update([lives], 102.0)
+    assert watched.unfinished() == [lives]
+    watched.update([group(end=103.0)], 110.0)
+    assert watched.unfinished() == []
+
+
+def test_a_run_ends_when_its_last_stage_does() -> None:
+    watched = model()
+    over = replace(group(end=103.5))
+    first, second = over.stages
+    over = replace(over, stages=(first, replace(second, end_ns=ns(102.0))))
+    watched.update([over], 104.0)
+    (run,) = watched.runs()
+    assert run.end == UNIX + 103.5
+
+
+@pytest.mark.parametrize(("now", "shown"), [(100.11, True), (100.09, False)])
+def test_a_live_run_is_shown_a_tenth_of_a_second_after_its_start(now: float, shown: bool) -> None:
+    watched = model()
+    watched.update([group()], now)
+    assert bool(watched.runs()) is shown
+    assert bool(watched.unfinished()) is shown
+
+
+@pytest.mark.parametrize(
+    ("closed", "now", "finished"),
+    [(True, 105.11, 1), (True, 105.09, 0), (False, 106.01, 1), (False, 105.99, 0)],
+)
+def test_how_long_after_its_end_a_run_is_finished(closed: bool, now: float, finished: int) -> None:
+    watched = model()
+    watched.update([replace(group(end=105.0), closed=closed)], now)
+    assert watched.ended_runs == finished
+
+
+def test_run_time_of_what_is_folded_is_what_the_run_has_grown() -> None:
+    watched = model(max_series=1, series_of=lambda totals: 10)
+    watched.update([group(cpu=1.0)], 102.0)
+    first = watched.series_use()
+    assert (first.budget, first.folded) == (1, 1)
+    assert first.heaviest_folded_seconds == pytest.approx(2.375)
+    watched.update([group(cpu=3.0)], 104.0)
+    assert watched.series_use().heaviest_folded_seconds == pytest.approx(4.375, rel=1e-4)
+
+
+def test_flows_are_in_the_totals() -> None:
+    watched = model()
+    watched.update([group()], 102.0)
+    (totals,) = watched.totals().values()
+    flows = {command: stage.flow for (_, command), stage in totals.stages.items()}
+    assert (flows["cat"].file_read, flows["cat"].pipe_out) == (10, 0)
+    assert (flows["wc"].pipe_in, flows["wc"].file_read) == (0, 20)
+
+
+def test_exec_failures_are_known_from_when_their_hook_is_attached() -> None:
+    attached = Coverage()
+    assert (attached.exec_failures, attached.pipe_bytes) == (False, False)
+    attached.complete(103.0, ("functions",), exec_failures=True, pipe_bytes=True)
+    assert (attached.exec_failures, attached.pipe_bytes) == (True, True)
+    (before,) = {s.start_ns for s in group().stages}
+    assert before < ns(103.0)
+    assert attached.partial_tiers(group().stages) == ("functions",)
+    assert attached.misses_begin_of(group().stages[0])
+    assert not attached.misses_begin_of(replace(group().stages[0], start_ns=ns(103.0)))
+    assert not attached.misses_begin_of(replace(group().stages[0], partial=True))
+    off = Coverage(exec_failures=True, pipe_bytes=True)
+    off.complete(103.0, (), exec_failures=False, pipe_bytes=False)
+    assert (off.exec_failures, off.pipe_bytes) == (False, False)
+
+
+def test_edges_are_in_order_whatever_order_their_pipes_have() -> None:
+    def one(index: int, *ends: tuple[int, str]) -> StageRecord:
+        made = stage(index, f"s{index}", "write")
+        return replace(
+            made,
+            alias=0 if index == 1 else 1,
+            ends=tuple(
+                EndRecord(PIPE_KEY.pack(pipe, 13, 0), side, True, True, 0, 0) for pipe, side in ends
+            ),
+        )
+
+    stages = (
+        *(one(1, (50, "write"), (53, "write")), one(2, (50, "read"), (51, "write"))),
+        *(one(3, (51, "read"), (53, "read"), (52, "write")), one(4, (52, "read"))),
+    )
+    watched = model()
+    watched.update([replace(group(), stages=stages)], 102.0)
+    (run,) = watched.runs()
+    assert [tuple(edge) for edge in run.edges] == [(0, 1), (0, 2), (1, 2), (2, 3)]
+    assert run.pipeline == "s1|s2|s3|s4"
+
+
+def test_one_of_two_stages_that_ended_unwatched_leaves_the_end_unknown() -> None:
+    watched = model()
+    over = group(end=103.5)
+    first, second = over.stages
+    watched.update([replace(over, stages=(replace(first, unmet=True), second))], 104.0)
+    assert watched.runs()[0].ended_unwatched
+
+
+def test_one_stage_that_began_before_the_hooks_makes_the_run_partial_for_them() -> None:
+    first, second = group().stages
+    coverage = Coverage()
+    coverage.complete(103.0, ("readahead",), exec_failures=False, pipe_bytes=False)
+    later = replace(second, start_ns=ns(104.0))
+    assert coverage.partial_tiers((first, later)) == ("readahead",)
+    assert coverage.partial_tiers((later,)) == ()
+    assert not Coverage().misses_begin_of(first)
+    pending = Coverage(pending_tiers=("functions",))
+    assert pending.partial_tiers((later,)) == ("functions",)
+
+
+def test_what_was_read_ahead_before_a_restart_is_in_no_totals() -> None:
+    def read(pages: int) -> Group:
+        counted = (pages, *NO_READAHEAD[1:])
+        seen = group()
+        return replace(seen, stages=tuple(replace(s, readahead=counted) for s in seen.stages))
+
+    watched = model(resumed=[read(5)])
+    watched.update([read(7)], 102.0)
+    for totals in watched.totals().values():
+        for stage_totals in totals.stages.values():
+            assert stage_totals.readahead is not None
+            assert stage_totals.readahead.pages["warm"] == 2
+
+
+def test_a_conversation_has_its_split_of_cpu_time() -> None:
+    watched = model()
+    watched.update([replace(group(cpu=2.0), conversation=True)], 104.0)
+    (talk,) = watched.conversations()
+    assert (talk.stages[0].user_seconds, talk.stages[0].system_seconds) == (1.5, 0.5)
+
+
+def test_calls_from_before_a_restart_are_in_no_totals() -> None:
+    def called(writes: int) -> Group:
+        counted = (writes, *[0] * (FUNCTIONS_WORDS - 1))
+        seen = group()
+        return replace(seen, stages=tuple(replace(s, functions=counted) for s in seen.stages))
+
+    watched = model(resumed=[called(5)])
+    watched.update([called(7)], 102.0)
+    for totals in watched.totals().values():
+        for stage_totals in totals.stages.values():
+            assert stage_totals.functions is not None
+            assert stage_totals.functions.pipe_writes.count == 2
+
+
+def test_bytes_at_pipes_are_exact_for_stages_that_began_with_their_hook() -> None:
+    def flowed(start: float) -> bool:
+        watched = model()
+        watched.coverage.complete(100.5, ("functions",), exec_failures=False, pipe_bytes=True)
+        seen = with_tiers(group(), functions=(1,) * FUNCTIONS_WORDS, start_ns=ns(start))
+        watched.update([seen], 103.0)
+        (run,) = watched.runs()
+        return all(stage.flow.exact for stage in run.stages)
+
+    assert flowed(101.0)
+    assert not flowed(100.0)

@@ -30,7 +30,7 @@ from pipelined.run.child import Ended
 from pipelined.run.profile import NewRuns, Profile
 from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Run, Series
-from pipelined.schema import run_as_dict
+from pipelined.runs.codec import written
 from unit.invented import START, make_run, make_stage
 from unit.observed import FakeObserver
 
@@ -169,7 +169,9 @@ def test_stages_that_went_on_hold_the_next_command_back_once(
 
 def test_pipelines_inside_another_one_are_not_counted() -> None:
     observer: Any = FakeObserver()
-    inner = replace(finished("2", 0.5), series=Series("seq|wc", True, "-"), parent="1")
+    inner = replace(
+        finished("2", 0.5), series=Series(pipeline="seq|wc", nested=True, unit="-"), parent="1"
+    )
     observer.seen = [finished("1"), inner]
     plan = Plan(("true", "true"), rounds=1, warm_up=0)
     found = run_trials(plan, open_observer=lambda: observer)
@@ -314,7 +316,6 @@ COMPARE = textwrap.dedent(
         yield SimpleNamespace(start=nothing, settle=nothing, runs=list, lost=dict)
 
     trials.open_private = observer
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
     sys.exit(cli._guarded(["compare", *sys.argv[1:]]))
     """
 )
@@ -356,11 +357,11 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Callable[[str, float], str]:
-    """Writes what `run --json -o FILE` would, of a run of so many seconds."""
+    """Writes what `run --json -o FILE` would, of a run that took `wall` seconds."""
 
     def write(name: str, wall: float) -> str:
         file = tmp_path / name
-        file.write_text(json.dumps({"runs": [run_as_dict(finished("17-1", wall))], "lost": {}}))
+        file.write_text(json.dumps({"runs": [written(finished("17-1", wall))], "lost": {}}))
         return str(file)
 
     return write
@@ -409,7 +410,7 @@ def test_one_described_run_is_read_too(
     program: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "run.json"
-    file.write_text(json.dumps(run_as_dict(finished("17-1"))))
+    file.write_text(json.dumps(written(finished("17-1"))))
     assert program(str(file), str(file)) == 0
     assert "No difference" in capfd.readouterr().out
 

@@ -175,6 +175,23 @@ def test_a_cgroup_keeps_its_name_after_it_is_gone(tree: Path) -> None:
     assert names.unit(cgroup_id) == "nightly.service"
 
 
+def test_what_an_earlier_daemon_knew_is_known(tree: Path) -> None:
+    gone = tree / "system.slice" / "nightly.service"
+    cgroup_id, clock = id_of(gone), Clock()
+    before = CgroupNames(tree, clock=clock)
+    before.unit(cgroup_id)
+    known = before.known([cgroup_id, 2**63])
+    assert known == {
+        cgroup_id: ("/system.slice/nightly.service", "nightly.service"),
+        2**63: (None, None),
+    }
+    gone.rmdir()
+    after = CgroupNames(tree, clock=clock)
+    after.remember(known)
+    assert after.known([cgroup_id, 2**63]) == known
+    assert (after.path(cgroup_id), after.unit(cgroup_id)) == known[cgroup_id]
+
+
 def test_memory_is_bounded(tree: Path) -> None:
     names = CgroupNames(tree, limit=5)
     gone = tree / "system.slice" / "nightly.service"

@@ -25,12 +25,12 @@ from pipelined.commands import daemon_client, standard_error
 from pipelined.errors import NotPermittedError, UserError
 from pipelined.history.archive import Archive
 from pipelined.history.history import History, NoSuchRunError
-from pipelined.history.pipelines import pipelines_as_dict
 from pipelined.http_port.server import HttpServer
 from pipelined.run import daemon_observer
 from pipelined.run.daemon_observer import DaemonObserver
 from pipelined.run.profile import NewRuns
 from pipelined.runs import Series
+from pipelined.runs.codec import written
 from pipelined.starter import Starter, boot_id
 from pipelined.terminal.api_client import Client, HttpConfig
 from pipelined.terminal.daemon_history import DaemonHistory
@@ -165,7 +165,7 @@ def test_runs_that_the_daemon_had_no_longer_are_counted(observer: FakeObserver) 
 
 
 def test_what_it_is_itself_in_is_not_around_its_runs(observer: FakeObserver) -> None:
-    nested = Series("cat|awk", True, "-")
+    nested = Series(pipeline="cat|awk", nested=True, unit="-")
     outer = replace(run(3), series=nested, parent="the shell's", parent_pipeline="pipelined|less")
     inner = replace(run(4), series=nested, parent=outer.id, parent_pipeline="cat|awk")
     with asking(observer) as asked:
@@ -376,24 +376,24 @@ def history(tmp_path: Path) -> Iterator[History]:
     """A daemon's, with three runs."""
     written = History(tmp_path / "state", host=HOST, max_age=1e12, show_arguments=True)
     for ended in (make_ended(1), make_ended(2, "seq|wc"), make_ended(3)):
-        written.put(make_finished(ended))
-    written.start()
-    written.close(20)
+        written.sink.put(make_finished(ended))
+    written.sink.start()
+    written.sink.close(20)
     yield written
 
 
 @pytest.fixture
 def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is not readable for this user; the daemon has it open."""
-    opened = os.open
+    """The file's directory is closed to this user, as the service's is; the daemon has it open."""
+    look = os.stat
 
-    def refuse(path: Any, *given: Any, **named: Any) -> int:
+    def refuse(path: Any, *given: Any, **named: Any) -> os.stat_result:
         if str(path).endswith("/history.db") and "/var/lib/" in str(path):
             raise PermissionError(13, "Permission denied")
-        return opened(path, *given, **named)
+        return look(path, *given, **named)
 
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "stat", refuse)
 
 
 def test_a_daemon_is_read_like_its_file(history: History) -> None:
@@ -413,7 +413,7 @@ def test_a_daemon_is_read_like_its_file(history: History) -> None:
             assert asked.counted(**of) == history.counted(**of), period
         listed, read = asked.pipelines(since=START - 7200), history.pipelines(since=START - 7200)
         # numbers of a file and sums of findings are nobody else's
-        assert pipelines_as_dict(listed) == pipelines_as_dict(read)
+        assert written(listed) == written(read)
         assert [line.depth for line in listed.lines] == [line.depth for line in read.lines]
         assert len(listed.listed) > 1
         found = history.runs()[0].id
@@ -437,7 +437,8 @@ def test_a_long_list_is_read_page_by_page(
 def test_runs_and_show_ask_the_daemon_if_the_file_is_not_readable(
     program: Callable[..., Ended], history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory, long_ago = str(history.directory), ("--since", "2020-01-01")
+    directory = str(history.directory)
+    long_ago = ("--since", "2020-01-01", "--until", "2024-01-01")
     with serving(FakeObserver(), history, show_arguments=True) as url:
         with by_default(url, monkeypatch):
             listed, shown = program("runs"), program("show")

@@ -110,9 +110,9 @@ static void compare(struct stage *stages, struct functions *functions,
 	__u64 sum;
 
 	for (int i = 1; i < STAGES; i++) {
-		if (stages[i].pid == (__u32)writer)
+		if (stages[i].root.pid == (__u32)writer)
 			w = &stages[i];
-		if (stages[i].pid == (__u32)reader)
+		if (stages[i].root.pid == (__u32)reader)
 			r = &stages[i];
 	}
 	check(w && r, "both are stages");

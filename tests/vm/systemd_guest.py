@@ -298,18 +298,19 @@ def a_stop_leaves_nothing_attached() -> None:
     assert messages()[-1] == "pipelined.daemon.serve: every hook is detached"
 
 
-def a_wrong_flag_is_an_error_in_the_log_and_not_tried_again() -> None:
+def a_wrong_flag_or_file_is_an_error_in_the_log_and_not_tried_again() -> None:
     usual = OPTIONS.read_text()
-    OPTIONS.write_text('OPTIONS="--no-such-flag"\n')
-    assert systemctl("start", "pipelined").returncode != 0
-    assert (show("ActiveState"), show("ExecMainStatus"), show("Result")) == (
-        "failed",
-        "2",
-        "exit-code",
-    )
-    assert any("--no-such-flag" in told for told in messages("-p", "err"))
+    for wrong in ("--no-such-flag", "--web.config.file /no/such/file.yml"):
+        OPTIONS.write_text(f'OPTIONS="{wrong}"\n')
+        assert systemctl("start", "pipelined").returncode != 0
+        assert (show("ActiveState"), show("ExecMainStatus"), show("Result")) == (
+            "failed",
+            "2",
+            "exit-code",
+        )
+        assert any(wrong.split()[-1] in told for told in messages("-p", "err"))
+        systemctl("reset-failed", "pipelined")
     OPTIONS.write_text(usual)
-    systemctl("reset-failed", "pipelined")
 
 
 def a_purge_stops_it_and_takes_everything_away() -> None:
@@ -348,7 +349,7 @@ CLAIMS = (
     a_daemon_that_hangs_is_replaced,
     a_stop_leaves_nothing_attached,
     without_the_service_a_user_reads_what_to_do,
-    a_wrong_flag_is_an_error_in_the_log_and_not_tried_again,
+    a_wrong_flag_or_file_is_an_error_in_the_log_and_not_tried_again,
     a_purge_stops_it_and_takes_everything_away,
 )
 

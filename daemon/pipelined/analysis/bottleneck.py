@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which stage of a run the other stages wait for.
 
-Pure functions of a `Run`. All shares are fractions of the run's wall time (1.0 = all of it).
+Pure functions of a `Run`. All shares are fractions of the run's wall time that was watched (1.0 =
+all of it).
 `analysis/sentence.py` puts the answer into words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.pipe_graph import Graph, build_graph
 from pipelined.command_names import BARRIERS
 from pipelined.runs import Run, Stage
+from pipelined.states import STATE_TABLE
 
 __all__ = [
     "LARGE",
     "NOTABLE",
+    "OUTSIDE",
     "STORM",
     "Bottleneck",
     "PipeWaits",
@@ -41,6 +44,19 @@ SHORT_WALL = 0.1
 SEVERAL = 1.05
 #: From this many forks on, the processes that a stage starts are part of the answer.
 STORM = 100
+
+#: What a stage does that waits on a pipe which no other stage of the run feeds or reads, and the
+#: state that it is in then.
+OUTSIDE: Mapping[str, str] = {"outside_in": "pipe_empty", "outside_out": "pipe_full"}
+#: States that repeat what a helper of the same stage does.
+_HELPED = tuple(state.name for state in STATE_TABLE if state.echo == "helper")
+#: States that explain by themselves what a stage does, ``child`` only under conditions. Of several
+#: with the same share the first does: a state that repeats nothing.
+_REASONS = tuple(
+    state.name
+    for state in sorted(STATE_TABLE, key=lambda state: state.echo != "")
+    if state.echo != "stage" and state.name != "child"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +122,9 @@ def share(stage: Stage, state: str, wall: float) -> float:
         return 0.0
     if state == "cpu":
         return seconds / wall
-    if state in ("child", "lock"):
+    if state in _HELPED:
         return min(1.0, seconds / wall)
-    own = stage.lifetime_seconds - stage.states.get("child", 0.0) - stage.states.get("lock", 0.0)
+    own = stage.lifetime_seconds - sum(stage.states.get(helped, 0.0) for helped in _HELPED)
     return min(1.0, seconds / max(wall, own))
 
 
@@ -144,7 +160,7 @@ def bottleneck(run: Run) -> Bottleneck | None:
     A reason that fills less than 10 % of the run explains nothing and yields None, and so does
     a run with less than 1 ms of CPU and less than 100 ms of wall time.
     """
-    wall = run.wall_seconds
+    wall = run.watched_seconds
     if len(run.stages) < 2 or is_too_short(run):
         return None
     graph = build_graph(run)
@@ -203,14 +219,14 @@ def bottleneck(run: Run) -> Bottleneck | None:
 
 def is_too_short(run: Run) -> bool:
     """Whether a run has too little CPU and wall time to say which stage holds it back."""
-    if run.wall_seconds <= 0:
+    if run.watched_seconds <= 0:
         return True
-    return run.cpu_seconds < SHORT_CPU and run.wall_seconds < SHORT_WALL
+    return run.cpu_seconds < SHORT_CPU and run.watched_seconds < SHORT_WALL
 
 
 def pipe_waits(run: Run, index: int, graph: Graph) -> PipeWaits:
     """Pipe waits of one stage: on pipes to other stages, and on pipes to the outside."""
-    stage, wall = run.stages[index], run.wall_seconds
+    stage, wall = run.stages[index], run.watched_seconds
     empty, full = share(stage, "pipe_empty", wall), share(stage, "pipe_full", wall)
     inner_in = _inside(run, index, "read") if graph.before[index] else 0.0
     inner_out = _inside(run, index, "write") if graph.after[index] else 0.0
@@ -257,13 +273,11 @@ def main_state(run: Run, members: Sequence[int], waits: Sequence[PipeWaits]) -> 
 
     A name of `runs.STATES`, ``outside_in`` or ``outside_out``; see `Bottleneck.kind`.
     """
-    wall = run.wall_seconds
-    names = ("cpu", "disk", "runqueue", "net", "poll", "lock", "sleep", "stopped", "other")
+    wall = run.watched_seconds
     shares = {
-        name: mean_share([share(run.stages[m], name, wall) for m in members]) for name in names
+        name: mean_share([share(run.stages[m], name, wall) for m in members]) for name in _REASONS
     }
-    shares["outside_in"] = mean_share([waits[m].outside_in for m in members])
-    shares["outside_out"] = mean_share([waits[m].outside_out for m in members])
+    shares |= {name: mean_share([getattr(waits[m], name) for m in members]) for name in OUTSIDE}
     kind = max(shares, key=lambda name: shares[name])
     child = mean_share([share(run.stages[m], "child", wall) for m in members])
     working = shares["cpu"] >= 0.5 or shares["disk"] >= LARGE

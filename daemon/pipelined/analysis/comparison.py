@@ -37,8 +37,8 @@ from pipelined.analysis.comparison_rows import (
     stage_rows,
     times,
 )
-from pipelined.answers.fields import AsDict, Described, OneOf, Seconds
 from pipelined.runs import Run
+from pipelined.runs.fields import AsDict, Described, OneOf, Seconds
 from pipelined.wording import duration, listing, percent
 
 __all__ = [
@@ -61,7 +61,7 @@ LABELS = "ABCDEFGH"
 OUTPUTS = ("same", "lines", "any")
 #: Wall times that differ by no more than this share are the same.
 SAME_WALL = 0.02
-#: From so many rounds on a winner is named.
+#: With fewer rounds no winner is named.
 MIN_ROUNDS = 5
 #: If the reasons leave more than this share of the difference open, the sentence says so.
 MUCH_UNEXPLAINED = 0.4

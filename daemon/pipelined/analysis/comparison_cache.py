@@ -22,8 +22,8 @@ __all__ = ["cache_caveats", "cache_explains", "caches_differ", "explained_second
 
 #: Warm shares further apart than this belong to different states of the page cache.
 SAME_CACHE = 0.05
-#: The outcome has to be the same without so many times what is seen. Of the difference of one job
-#: from a cold and from a warm cache, half or more is seen (docs/COMPARE.md).
+#: The outcome has to be the same without this multiple of what is seen. Of the difference of one
+#: job from a cold and from a warm cache, half or more is seen (docs/COMPARE.md).
 SURE = 4
 #: Seconds. A ratio to no time at all is none.
 LEAST = 1e-9

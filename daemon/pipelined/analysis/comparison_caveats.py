@@ -12,6 +12,7 @@ from statistics import median
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.comparison_rows import times
+from pipelined.analysis.sentence import unwatched
 from pipelined.runs import Run
 from pipelined.wording import percent
 
@@ -54,7 +55,7 @@ def queue_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> l
 
 def _queued_share(run: Run) -> float:
     """The longest wait of a stage for a free CPU, as a share of the run."""
-    return max((share(stage, "runqueue", run.wall_seconds) for stage in run.stages), default=0.0)
+    return max((share(stage, "runqueue", run.watched_seconds) for stage in run.stages), default=0.0)
 
 
 def run_caveats(a: Run, b: Run) -> list[str]:
@@ -72,7 +73,9 @@ def run_caveats(a: Run, b: Run) -> list[str]:
                 else "different inputs: the first stage of A read nothing"
             )
     for label, run in zip("AB", (a, b), strict=True):
-        if run.partial:
+        if words := unwatched(run):
+            caveats.append(f"{label} is partial: {words}")
+        elif run.partial:
             caveats.append(f"{label} is partial: it was already running when observation began")
         elif run.partial_tiers:
             caveats.append(

@@ -68,7 +68,7 @@ class Reason:
 
 
 def agree(differences: Sequence[float]) -> bool:
-    """Whether all have one sign, or so many that chance is unlikely (two-sided sign test)."""
+    """Whether all have one sign, or enough to make chance unlikely (two-sided sign test)."""
     above = sum(value > 0 for value in differences)
     below = sum(value < 0 for value in differences)
     total, fewer = above + below, min(above, below)

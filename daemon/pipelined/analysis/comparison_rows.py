@@ -13,8 +13,8 @@ from statistics import median
 from typing import Annotated
 
 from pipelined.analysis.comparison_reasons import Trial
-from pipelined.answers.fields import Seconds, Unit
 from pipelined.runs import PAGE_CLASSES, STALL_CLASSES, STATES, Run, Stage
+from pipelined.runs.fields import Seconds, Unit
 from pipelined.wording import STATE_WORDS, data_size, duration, percent
 
 __all__ = [
@@ -96,7 +96,7 @@ class Row:
 
     @property
     def words_and_term(self) -> str:
-        """The same, with the term behind them."""
+        """What it is, in plain words, with the term behind them."""
         return self.name if self.words == self.name else f"{self.words} ({self.name})"
 
 
@@ -191,7 +191,7 @@ def _pages(name: str) -> Callable[[Trial], float | None]:
 
 
 def _stalled(name: str) -> Callable[[Trial], float | None]:
-    return _of_run(lambda run: run.readahead.stalls[name].seconds if run.readahead else None)
+    return _of_run(lambda run: sum(run.readahead.stall_seconds[name]) if run.readahead else None)
 
 
 def _cores(trial: Trial) -> float | None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.bottleneck import LARGE
-from pipelined.analysis.rules.rule import Finding
+from pipelined.analysis.finding import Finding, FindingTime
 from pipelined.runs import Run, Timeline, state_shares
 
-__all__ = ["SHOWN", "Shown", "Stretch", "finding_times"]
+__all__ = ["SHOWN", "Shown", "finding_times"]
 
 #: Two stretches are one if less than this share of the run is between them.
 BRIDGED = 0.05
@@ -22,16 +22,6 @@ BRIDGED = 0.05
 LEAST = 0.02
 #: A state dominates a point from this share of its time on.
 MOST = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A finding shows at one stage from `start` to `end` (Unix time, seconds)."""
-
-    stage: int
-    """Index into `Run.stages`."""
-    start: float
-    end: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +58,7 @@ SHOWN = {
 
 def finding_times(
     run: Run, timeline: Timeline, findings: Sequence[Finding]
-) -> list[tuple[Stretch, ...]]:
+) -> list[tuple[FindingTime, ...]]:
     """The stretches of each finding: by stage in data order, then by time.
 
     None if the time line does not show when; nor does it if it has only one point.
@@ -76,7 +66,7 @@ def finding_times(
     return [tuple(_stretches(run, timeline, finding)) for finding in findings]
 
 
-def _stretches(run: Run, timeline: Timeline, finding: Finding) -> Iterator[Stretch]:
+def _stretches(run: Run, timeline: Timeline, finding: Finding) -> Iterator[FindingTime]:
     shown = SHOWN.get(finding.id)
     if shown is None or len(timeline) < 2:
         return
@@ -91,7 +81,7 @@ def _stretches(run: Run, timeline: Timeline, finding: Finding) -> Iterator[Stret
     for stage in stages:
         found: list[tuple[float, float]] = []
         for point in timeline:
-            shares = state_shares(point.stages[stage], point.end - point.start)
+            shares = state_shares(point.stages[stage], point.seconds)
             if sum(shares[state] for state in shown.states) < shown.least:
                 continue
             if found and point.start - found[-1][1] <= BRIDGED * length:
@@ -100,4 +90,4 @@ def _stretches(run: Run, timeline: Timeline, finding: Finding) -> Iterator[Stret
                 found.append((point.start, point.end))
         for start, end in found:
             if end - start >= LEAST * length:
-                yield Stretch(stage, start, end)
+                yield FindingTime(stage, start, end)

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pipelined.analysis.finding import SEVERITIES, Finding
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules import calls, cpus, disk, processes, shorter, sorting, stages
-from pipelined.analysis.rules.rule import DOCUMENTATION, SEVERITIES, Case, Evidence, Finding
+from pipelined.analysis.rules.rule import Case
 from pipelined.runs import Run
 
-__all__ = ["DOCUMENTATION", "RULES", "SEVERITIES", "Evidence", "Finding", "Rule", "findings"]
+__all__ = ["RULES", "Rule", "findings"]
 
 #: A shorter run than this is mostly the start of its programs (seconds).
 MIN_WALL = 0.1
@@ -79,10 +80,11 @@ def findings(run: Run, host: Host, script: Script | None = None) -> tuple[Findin
     """What to report about `run`, which was on `host`: the most severe first, then by gain.
 
     `script` is what is known of its command: with it the findings name what can be changed, and the
-    command that tries it. Nothing if the run is shorter than `MIN_WALL`. A finding that another one
+    command that tries it. Nothing if the run is shorter than `MIN_WALL`, or has failed or was
+    interrupted: to be faster would not have helped it. A finding that another one
     explains more exactly (`Rule.hides`) is left out.
     """
-    if run.wall_seconds < MIN_WALL or not run.stages:
+    if run.wall_seconds < MIN_WALL or not run.stages or not run.complete:
         return ()
     case = Case.of(run, host, script)
     found = [

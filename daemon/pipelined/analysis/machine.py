@@ -6,17 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelined.runs.fields import Bytes, Count
+
 __all__ = ["Host"]
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine that a run was on, as far as findings need it."""
+    """The machine that answers, as far as findings need it."""
 
-    cores: int
+    cores: Count
     """CPUs that are online."""
-    l2_bytes: int | None
-    """Second-level cache of one CPU; None if the kernel does not report it."""
+    l2_bytes: Bytes | None
+    """Second-level cache of one CPU; null if the kernel does not report it."""
 
     @classmethod
     def read(cls, sys: Path = Path("/sys")) -> Host:

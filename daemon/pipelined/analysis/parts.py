@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import inf
 
 from pipelined.analysis.bottleneck import STORM
-from pipelined.analysis.findings import SEVERITIES, Finding, findings
+from pipelined.analysis.finding import SEVERITIES, Finding
+from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.processes import SHORT_LIFE
@@ -27,7 +28,7 @@ __all__ = ["Advice", "Part", "Parts"]
 _STORM_ID = "fork-storm"
 #: The clocks of the command and of its runs may differ by this (seconds).
 _CLOCKS = 0.1
-#: A run may begin so long after its command has ended: what that left behind (seconds).
+#: A run may begin this long after its command has ended: what that left behind (seconds).
 _LATER = 10.0
 
 _Interval = tuple[float, float]
@@ -59,7 +60,7 @@ class Part:
     bottleneck: str | None
     """What held its runs back for most of their time, as ``sort: CPU``; None: not known."""
     bottleneck_share: float | None
-    """For so much of that time."""
+    """Share of that time."""
     advice: Advice | None
 
     @property

@@ -23,7 +23,7 @@ def phases(timeline: Timeline) -> Timeline:
     differ. How much they differ is the sum over stages and states of the squared difference of the
     shares, times the length of the shorter one (of two equally long ones, half of it).
     """
-    points = [point for point in timeline if point.end > point.start]
+    points = [point for point in timeline if point.seconds > 0]
     if not points:
         return ()
     most = ALIKE * (points[-1].end - points[0].start)
@@ -43,7 +43,7 @@ def phases(timeline: Timeline) -> Timeline:
 
 def _difference(a: Point, b: Point) -> float:
     """By how much two neighbours differ (seconds)."""
-    first, second = a.end - a.start, b.end - b.start
+    first, second = a.seconds, b.seconds
     distance = 0.0
     for one, other in zip(a.stages, b.stages, strict=True):
         before, after = state_shares(one, first), state_shares(other, second)
@@ -66,4 +66,4 @@ def _merged(a: Point, b: Point) -> Point:
         for one, other in zip(a.stages, b.stages, strict=True)
     )
     levels = tuple(x + y for x, y in zip(a.levels, b.levels, strict=True))
-    return Point(a.start, b.end, levels, stages)
+    return Point(a.start, b.end, levels, stages, b.end - a.start - a.seconds - b.seconds)

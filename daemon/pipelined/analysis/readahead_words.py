@@ -28,10 +28,10 @@ def stalls(readahead: Readahead, wall: float) -> str | None:
     0.38 s for pages that were not read ahead (miss); during 40 % of that time another stage was
     computing``
     """
-    seconds = readahead.stall_seconds
+    seconds = readahead.all_stall_seconds
     if not readahead.stall_count or seconds < max(0.00005, WORTH_A_WORD * wall):
         return None
-    parts = {name: readahead.stalls[name].seconds for name in STALL_CLASSES}
+    parts = {name: sum(readahead.stall_seconds[name]) for name in STALL_CLASSES}
     named = sorted(
         (name for name in parts if parts[name] >= 0.005 * seconds), key=lambda n: -parts[n]
     )

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.repeatable import is_repeatable
-from pipelined.analysis.shell_text import Command, Pipeline, Word, parse, plain
+from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
+from pipelined.analysis.shell_words import Word
 from pipelined.command_names import AWKS, FILTERS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pipelined.analysis.bottleneck import (
     LARGE,
     NOTABLE,
+    OUTSIDE,
     STORM,
     Bottleneck,
     bottleneck,
@@ -23,8 +24,10 @@ from pipelined.analysis.bottleneck import (
     pipe_waits,
     share,
 )
+from pipelined.analysis.outcome_words import outcome_sentence
 from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
+from pipelined.states import STATE_TABLE, State
 from pipelined.wording import STATE_WORDS, cpu_share, duration, listing, percent
 
 __all__ = [
@@ -36,26 +39,12 @@ __all__ = [
     "partial_figures",
     "sentence",
     "stage_label",
+    "unwatched",
 ]
 
 #: A sentence names at most this many waiting stages.
 NAMED = 3
-#: States in which a stage holds the others back without working.
-_IDLE = frozenset({"net", "poll", "lock", "sleep", "stopped", "other", "outside_in", "outside_out"})
-#: What a stage does, by state: its share of the run, and the words that follow it.
-_PHRASES: Mapping[str, str] = {
-    "runqueue": "waits for a free CPU {0}{1}",
-    "disk": "waits for disk {0}{1}",
-    "child": "waits for its own children {0}{1}",
-    "net": "waits for the network {0}{1}",
-    "poll": "waits in poll {0}{1}",
-    "lock": "waits for a lock {0}{1}",
-    "sleep": "asleep {0}{1}",
-    "stopped": "stopped {0}{1}",
-    "other": "waits outside pipes, disk and network {0}{1}",
-    "outside_in": "waits {0}{1} on a pipe that no other stage feeds",
-    "outside_out": "waits {0}{1} on a pipe that no other stage reads",
-}
+_STATES: Mapping[str, State] = {state.name: state for state in STATE_TABLE}
 #: What differs from run to run in what `brief` returns.
 _VARYING = re.compile(r" <?\d+ %(?: of one CPU)?$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
 
@@ -106,11 +95,11 @@ def on_cpu(run: Run, members: Sequence[int], value: float, span: str) -> str:
         return f"on {value:.1f} CPUs{over}"
     if _several(run, members):
         return f"on {percent(value)} of one CPU{over}"
-    return f"on CPU {percent(min(1.0, value))}{span}"
+    return _phrase("cpu", value, span)
 
 
 def _several(run: Run, members: Sequence[int]) -> bool:
-    return any(has_several_threads(run.stages[index], run.wall_seconds) for index in members)
+    return any(has_several_threads(run.stages[index], run.watched_seconds) for index in members)
 
 
 def bottleneck_label(brief: str) -> str:
@@ -135,12 +124,15 @@ def main_bottleneck(walls: Mapping[str, float]) -> tuple[str | None, float | Non
 
 
 def sentence(run: Run) -> str:
-    """The verdict on a run: one sentence, and a second one for barriers and for partial runs.
+    """The verdict on a run: one sentence, and others before and after it where there is need: of a
+    run that has not succeeded, of barriers and of partial runs.
 
     ``awk is the bottleneck: on CPU 97 % of the run; cat waits for it 61 % (full pipe).``
     """
-    text = _sentence(run)
-    if run.partial:
+    text = " ".join(filter(None, (outcome_sentence(run), _sentence(run))))
+    if run.unwatched_seconds or run.ended_unwatched:
+        text += f" Partial: {unwatched(run)}."
+    elif run.partial:
         text += " Partial: figures since observation began, not since the start of the run."
     elif run.partial_tiers:
         text += (
@@ -160,8 +152,22 @@ def beginning(verdict: str) -> str:
     return re.sub(r" (?:of|over) the run(?: so far)?", "", first)
 
 
+def unwatched(run: Run) -> str:
+    """What is not known of a run because no daemon ran; empty if one always did."""
+    parts = []
+    if run.unwatched_seconds:
+        parts.append(
+            f"for {duration(run.unwatched_seconds)} no daemon ran, and nothing was counted"
+        )
+    if run.ended_unwatched:
+        parts.append("it ended while no daemon ran, and its end is when it was last seen alive")
+    return "; ".join(parts)
+
+
 def partial_figures(run: Run) -> list[str]:
     """What a headline says of figures that lack a part: ``partial``, ``readahead partial``."""
+    if run.unwatched_seconds:
+        return [f"partial, {duration(run.unwatched_seconds)} unwatched"]
     if run.partial:
         return ["partial"]
     return [f"{' and '.join(run.partial_tiers)} partial"] if run.partial_tiers else []
@@ -188,8 +194,8 @@ def _alone(run: Run) -> tuple[str, float]:
 
 def _alone_sentence(run: Run, span: str) -> str:
     kind, value = _alone(run)
-    text = f"{stage_label(run, (0,))} runs alone: {_phrase(run, (0,), kind, value, span)}"
-    cpu = share(run.stages[0], "cpu", run.wall_seconds)
+    text = f"{stage_label(run, (0,))} runs alone: {_doing(run, (0,), kind, value, span)}"
+    cpu = share(run.stages[0], "cpu", run.watched_seconds)
     if kind != "cpu" and cpu >= NOTABLE:
         text += f", {on_cpu(run, (0,), cpu, '')}"
     return f"{text}."
@@ -198,21 +204,21 @@ def _alone_sentence(run: Run, span: str) -> str:
 def _bottleneck_sentence(run: Run, found: Bottleneck, span: str) -> str:
     name = stage_label(run, found.stages)
     several = len(found.stages) > 1
-    idle = found.kind in _IDLE and found.cpu_share < LARGE
+    idle = not _state(found.kind).busy and found.cpu_share < LARGE
     if idle:
         head = f"{name} {'hold' if several else 'holds'} the others back without working: "
     else:
         head = f"{name} {'are' if several else 'is'} the bottleneck: "
     parts = [head + ("each " if several else "")]
-    parts[0] += _phrase(run, found.stages, found.kind, found.share, span)
+    parts[0] += _doing(run, found.stages, found.kind, found.share, span)
     if found.kind != "cpu" and found.cpu_share >= NOTABLE:
         parts[0] += f", {on_cpu(run, found.stages, found.cpu_share, '')}"
     elif found.kind == "cpu":
         queue = mean_share(
-            [share(run.stages[m], "runqueue", run.wall_seconds) for m in found.stages]
+            [share(run.stages[m], "runqueue", run.watched_seconds) for m in found.stages]
         )
         if queue >= LARGE:
-            parts[0] += f", waits for a free CPU {percent(queue)}"
+            parts[0] += f", {_phrase('runqueue', queue, '')}"
     parts[0] += _forks_clause(run, found)
     parts += _waiting_clauses(run, found)
     if not found.waiters:
@@ -255,7 +261,7 @@ def _forks_clause(run: Run, found: Bottleneck) -> str:
 
 def _balanced_sentence(run: Run, span: str) -> str:
     """The sentence for a run in which no stage stands out: what its stages do instead."""
-    wall = run.wall_seconds
+    wall = run.watched_seconds
     graph = build_graph(run)
     waits = [pipe_waits(run, index, graph) for index in range(len(run.stages))]
     most = max(wait.inside for wait in waits)
@@ -278,7 +284,7 @@ def _balanced_sentence(run: Run, span: str) -> str:
 
 def _top(run: Run, shares: Sequence[float], span: str, *, of_cpu: bool = False) -> str:
     order = sorted(range(len(shares)), key=lambda index: -shares[index])
-    named = [index for index in order if shares[index] >= NOTABLE][:NAMED] or order[:1]
+    named = [index for index in order if shares[index] >= NOTABLE][:NAMED]
     texts = [
         f"{stage_label(run, [index])} "
         + cpu_share(shares[index], of_cpu and _several(run, [index]))
@@ -288,7 +294,16 @@ def _top(run: Run, shares: Sequence[float], span: str, *, of_cpu: bool = False) 
     return ", ".join(texts)
 
 
-def _phrase(run: Run, members: Sequence[int], kind: str, value: float, span: str) -> str:
+def _doing(run: Run, members: Sequence[int], kind: str, value: float, span: str) -> str:
+    """What stages do for most of their time, and for how much of it."""
     if kind == "cpu":
         return on_cpu(run, members, value, span)
-    return _PHRASES[kind].format(percent(min(1.0, value)), span)
+    return _phrase(kind, value, span)
+
+
+def _phrase(kind: str, value: float, span: str) -> str:
+    return _state(kind).phrase.format(percent(min(1.0, value)) + span)
+
+
+def _state(kind: str) -> State:
+    return _STATES[OUTSIDE.get(kind, kind)]

@@ -11,32 +11,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-__all__ = ["Command", "Pipeline", "Word", "parse", "plain"]
+from pipelined.analysis.shell_words import ASSIGNMENT, Word, base, behind_wrapper, tokens
+from pipelined.command_names import WRAPPERS
 
-#: What ends a word, outside quotes.
-_ENDS = " \t\n|<>;&()"
-#: A dollar sign before one of these is replaced by the shell.
-_EXPANDED = re.compile(r"\$[A-Za-z0-9_{(@*#?$!\[-]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+__all__ = ["Command", "Pipeline", "parse", "plain"]
+
 #: First words that make a command more than a program and its arguments.
 _CONTROL = re.compile(
     r"[!.{}]|\[\[?|case|command|coproc|do|done|elif|else|esac|eval|exec|fi|for|function|if|select|"
     "source|then|time|until|while"
 )
-#: Programs that start another one in their own place, and their options that take a word.
-_PREFIXES = {"env": "", "nice": "n", "stdbuf": "ioe"}
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """One word of a command."""
-
-    text: str
-    """As written, with its quotes."""
-    value: str
-    """What the program gets, if `literal`."""
-    literal: bool
-    """False: the shell may make other words of it (``*.log``, ``~/f``, ``{1..3}``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +41,7 @@ class Command:
     @property
     def program(self) -> str:
         """The program's name, without its folder."""
-        return _base(self.words[self.start].value)
+        return base(self.words[self.start].value)
 
     @property
     def arguments(self) -> tuple[Word, ...]:
@@ -132,29 +116,22 @@ def parse(text: str) -> Pipeline | None:
     text = text.strip()
     if any(not mark.isprintable() and mark != "\t" for mark in text):
         return None  # a command is also shown
-    at = 0
-    while at < len(text):
-        mark = text[at]
-        if mark in " \t":
-            at += 1
-        elif mark == "|":
-            if text[at + 1 : at + 2] in ("|", "&"):
+    try:
+        for token in tokens(text):
+            if isinstance(token, Word):
+                if token.expanded or token.text.startswith("#"):
+                    return None
+                parts[-1].append(token)
+            elif token.text == "|":
+                ends[-1] = (ends[-1][0], token.at)
+                parts.append([])
+                ends.append((token.at + 1, token.at + 1))
+            elif token.text in ("<", ">") and text[token.at - 1 : token.at] in " \t|":
+                parts[-1].append(token.text)
+            else:  # 2> FILE, >>, <(…), &&
                 return None
-            ends[-1] = (ends[-1][0], at)
-            at += 1
-            parts.append([])
-            ends.append((at, at))
-        elif mark in "<>":
-            # >>, <(…), 2> FILE
-            if text[at + 1 : at + 2] in "<>&|(" or text[at - 1 : at] not in " \t|":
-                return None
-            parts[-1].append(mark)
-            at += 1
-        elif mark == "#" or mark in _ENDS or (word := _word(text, at)) is None:
-            return None
-        else:
-            parts[-1].append(word[0])
-            at = word[1]
+    except ValueError:
+        return None
     ends[-1] = (ends[-1][0], len(text))
     commands = []
     for index, (part, (begin, end)) in enumerate(zip(parts, ends, strict=True)):
@@ -184,7 +161,7 @@ def _command(part: list[Word | str], written: str, *, first: bool, last: bool) -
         if not allowed or not isinstance(file, Word) or token in files:
             return None
         files[token] = file
-    count = next((i for i, word in enumerate(words) if not _ASSIGNMENT.match(word.text)), None)
+    count = next((i for i, word in enumerate(words) if not ASSIGNMENT.match(word.text)), None)
     if count is None or any(not word.literal for word in words[:count]):
         return None
     assignments, words = words[:count], words[count:]
@@ -197,72 +174,18 @@ def _command(part: list[Word | str], written: str, *, first: bool, last: bool) -
 
 def _start(words: list[Word]) -> int | None:
     """Index of the program that does the work; None if it is not known."""
+    values = [word.value for word in words]
     at = 0
-    while (prefix := _base(words[at].value)) in _PREFIXES:
-        at += 1
-        while at < len(words):
-            value = words[at].value
-            if value.startswith("--") or (value.startswith("-") and prefix == "env"):
-                return None
-            if value.startswith("-"):
-                at += 2 if len(value) == 2 and value[1] in _PREFIXES[prefix] else 1
-            elif prefix == "env" and _ASSIGNMENT.match(value):
-                at += 1
-            else:
-                break
-        if at >= len(words):
+    while at < len(values):
+        name = base(values[at])
+        if name not in WRAPPERS or not WRAPPERS[name].rewritten:
+            return at
+        behind = behind_wrapper(values, at)
+        # of env's options some change which variables there are
+        refused = "-" if name == "env" else "--"
+        if any(value.startswith(refused) for value in values[at + 1 : behind]):
             return None
-    return at
-
-
-def _word(text: str, at: int) -> tuple[Word, int] | None:
-    """The word that begins at `at`, and where it ends; None if the shell would expand it."""
-    begin, value, literal = at, "", True
-    while at < len(text) and text[at] not in _ENDS:
-        mark = text[at]
-        if mark == "\\":
-            if text[at + 1 : at + 2] in ("", "\n"):
-                return None
-            value, at = value + text[at + 1], at + 2
-        elif mark == "'":
-            end = text.find("'", at + 1)
-            if end < 0:
-                return None
-            value, at = value + text[at + 1 : end], end + 1
-        elif mark == '"':
-            quoted = _in_double_quotes(text, at + 1)
-            if quoted is None:
-                return None
-            value, at = value + quoted[0], quoted[1]
-        elif mark == "`" or (
-            mark == "$" and (_expands(text, at) or text[at + 1 : at + 2] in "'\"")
-        ):
-            return None
-        else:
-            # find's {} is an ordinary word
-            literal = literal and (mark not in "*?[{~" or text[at : at + 2] == "{}")
-            value, at = value + mark, at + 1
-    return Word(text[begin:at], value, literal), at
-
-
-def _in_double_quotes(text: str, at: int) -> tuple[str, int] | None:
-    """The value of what is in double quotes from `at` on, and where the word goes on."""
-    value = ""
-    while at < len(text) and text[at] != '"':
-        mark = text[at]
-        if mark == "`" or (mark == "$" and _expands(text, at)):
-            return None
-        if mark == "\\" and text[at + 1 : at + 2] == "\n":
-            return None
-        if mark == "\\" and text[at + 1 : at + 2] in ("$", "`", '"', "\\"):
+        at = behind
+        while name == "env" and at < len(values) and ASSIGNMENT.match(values[at]):
             at += 1
-        value, at = value + text[at], at + 1
-    return (value, at + 1) if at < len(text) else None
-
-
-def _expands(text: str, at: int) -> bool:
-    return _EXPANDED.match(text, at) is not None
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
+    return None

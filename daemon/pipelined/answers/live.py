@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from pipelined.answers.fields import Count, OneOf, Ratio, Seconds, UnixTime
-from pipelined.answers.run import AnalysisJson, RunFiguresJson
-from pipelined.runs import STATES
+from pipelined.answers.run import AnalysisJson
+from pipelined.runs import STATES, Run
+from pipelined.runs.fields import Count, OneOf, Ratio, Seconds, UnixTime, with_keys_of
 
 __all__ = [
     "BoxJson",
@@ -77,7 +77,7 @@ class PipeStateJson(TypedDict):
     bytes_per_second: float | None
     """Throughput; null if it cannot be separated from another pipe's."""
     speed: str
-    """The same as text; empty for null."""
+    """Throughput as text; empty if it is null."""
 
 
 class PipeJson(PipeStateJson):
@@ -86,7 +86,7 @@ class PipeJson(PipeStateJson):
     writer: int
     """Index into `boxes`, from 0."""
     reader: int
-    """Likewise."""
+    """Index into `boxes`, from 0."""
 
 
 class DiagramJson(TypedDict):
@@ -102,7 +102,8 @@ class DiagramJson(TypedDict):
     """From box to box."""
 
 
-class RecentRunJson(RunFiguresJson, AnalysisJson):
+@with_keys_of(Run, without=("stages", "edges", "endpoints"))
+class RecentRunJson(AnalysisJson):
     """A run that ended lately, as the live page lists it."""
 
     figures: list[str]
@@ -143,7 +144,7 @@ class ShortRunsJson(TypedDict):
     runs: Count
     """Runs of less than 1 s, nested ones included."""
     sentence: str
-    """That as text; empty if there are none."""
+    """How many there were, as text; empty if there are none."""
     pipelines: list[ShortPipelineJson]
     """At most 20 that had most of them."""
 

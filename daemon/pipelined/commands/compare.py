@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -118,7 +119,7 @@ def compare(
     be the same each time: the first output that differs ends the comparison, unless --match allows
     it. Reports medians, spread, and the ratio round by round.
     """
-    from pipelined.analysis.comparison import LABELS
+    from pipelined.analysis.comparison import LABELS, compare_runs, comparison_as_dict
 
     runs = [not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None for word in command]
     if any(runs) and not all(runs):
@@ -138,8 +139,6 @@ def compare(
     standard_error.log_to_stderr("critical")
     with report_file(output, sys.stdout) as file:
         if all(runs):
-            from pipelined.analysis.comparison import compare_runs
-
             opened = partial(open_history, state_directory, url, http_config)
             first, second = (recorded_run(word, opened) for word in command)
             found, daemon = compare_runs(first, second), None
@@ -148,10 +147,6 @@ def compare(
             found, daemon = _compare_commands(command, plan, open_observer, color)
         try:
             if as_json:
-                import json
-
-                from pipelined.analysis.comparison import comparison_as_dict
-
                 json.dump(comparison_as_dict(found), file, indent=2)
                 file.write("\n")
             else:
@@ -205,15 +200,14 @@ def recorded_run(word: str, open_recorded: Callable[[], Recorded]) -> Run:
 
 def _run_from_file(path: Path) -> Run:
     """The first run of a report by `run --json`, or the run that `show --json` described."""
-    import json
-
-    from pipelined.schema import run_from_dict
+    from pipelined.runs import Run
+    from pipelined.runs.codec import read
 
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         runs = document.get("runs", [document])
         if runs:
-            return run_from_dict(runs[0])
+            return read(Run, runs[0])
         reason, hint = "it has no run", "give the report of a command with a pipeline"
     except OSError as error:
         reason, hint = why(error), "name a file that can be read"

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
-from pipelined.errors import NotPermittedError, UserError
+from pipelined.errors import ConfigurationError, NotPermittedError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,8 +67,6 @@ def open_client(url: str | None, http_config: Path | None) -> Client:
 
 def _base_url(url: str) -> str:
     """`url` without a path."""
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
@@ -119,6 +118,8 @@ def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
 
     try:
         return ask_daemon()
+    except ConfigurationError:
+        raise
     except UserError as error:
         no_daemon = isinstance(error, NoDaemonError)
         hint = f"run it as root, or {SERVICE}" if no_daemon else error.hint

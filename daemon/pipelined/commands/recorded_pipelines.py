@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -90,14 +92,10 @@ def list_pipelines(
         limit=limit,
     )
     if as_json:
-        import json
+        from pipelined.runs.codec import written
 
-        from pipelined.history.pipelines import pipelines_as_dict
-
-        click.echo(json.dumps(pipelines_as_dict(found), indent=2))
+        click.echo(json.dumps(written(found), indent=2))
         return
-    import time
-
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
     from pipelined.terminal.pipelines_report import pipelines_lines
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +14,13 @@ import click
 
 from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon
 from pipelined.commands.report_output import color_option, open_console
+from pipelined.config import parse_duration
+from pipelined.config.state_directory import DEFAULT_DIRECTORY, default_directory
 from pipelined.errors import NotPermittedError
 
 if TYPE_CHECKING:
-    from pipelined.answers.lists import RunListJson
-    from pipelined.answers.run import RunWithTimelineJson
-    from pipelined.history.history import CountedRuns, Recorded
+    from pipelined.history.counted_runs import CountedRuns
+    from pipelined.history.history import Recorded
 
 __all__ = ["as_moment", "list_runs", "open_history", "show", "state_directory_option"]
 
@@ -36,6 +39,7 @@ Examples:
   sudo pipelined runs
   sudo pipelined runs --since 2h --command sort
   sudo pipelined runs --since 7d --slower --min-duration 1m
+  sudo pipelined runs --since 1d --failed
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
 
 Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
@@ -55,10 +59,11 @@ line, unless --pipeline is given.""",
 @click.option(
     "--min-duration",
     metavar="DURATION",
-    help="Runs that took at least so long, such as 500ms or 2m.",
+    help="Runs that took at least this long, such as 500ms or 2m.",
 )
 @click.option("--top-level", is_flag=True, help="Only runs that lie in no other run.")
 @click.option("--slower", is_flag=True, help="Only runs that were slower than usual.")
+@click.option("--failed", is_flag=True, help="Only runs that have failed.")
 @click.option(
     "--limit",
     metavar="COUNT",
@@ -92,23 +97,14 @@ def list_runs(
     history = open_history(state_directory, url, http_config)
     counted = _counted(history, searched)
     if as_json:
-        import json
-
-        from pipelined.history.history import counted_as_dict
-        from pipelined.history.summaries import summary_as_dict
+        from pipelined.history.run_list import RunList
+        from pipelined.runs.codec import written
 
         # One more than is shown, to know whether there are more.
         found = history.runs(**searched, limit=limit + 1)
-        shown, more = found[:limit], len(found) > limit
-        described: RunListJson = {
-            "runs": [summary_as_dict(run) for run in shown],
-            "next": shown[-1].id if more else None,
-            "counted": counted_as_dict(counted) if counted else None,
-        }
-        click.echo(json.dumps(described, indent=2))
+        page = RunList.page(found, limit, counted)
+        click.echo(json.dumps(written(page), indent=2))
         return
-    import time
-
     from pipelined.history.listing import list_lines
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
     from pipelined.terminal.history_report import counted_line, run_table
@@ -130,9 +126,10 @@ def list_runs(
 def _counted(history: Recorded, searched: dict[str, Any]) -> CountedRuns | None:
     """How many runs there were; None if they cannot be searched by what is given.
 
-    Of a run that is not stored the commands and findings are not known, nor how long it took.
+    Of a run that is not stored the commands and findings are not known, nor how long it took, nor
+    its outcome.
     """
-    if any(searched[name] for name in ("finding", "command", "min_duration", "slower")):
+    if any(searched[name] for name in ("finding", "command", "min_duration", "slower", "failed")):
         return None
     known = {name: searched[name] for name in ("pipeline", "unit", "since", "until")}
     return history.counted(**known)
@@ -140,7 +137,7 @@ def _counted(history: Recorded, searched: dict[str, Any]) -> CountedRuns | None:
 
 def as_moment(flag: str, text: str | None) -> float | None:
     """Unix time of what the option `flag` was given. Raises click.UsageError."""
-    from pipelined.history.history import moment
+    from pipelined.history.moments import moment
 
     try:
         return None if text is None else moment(text)
@@ -149,8 +146,6 @@ def as_moment(flag: str, text: str | None) -> float | None:
 
 
 def _as_duration(flag: str, text: str | None) -> float | None:
-    from pipelined.config import parse_duration
-
     try:
         return None if text is None else parse_duration(text)
     except ValueError as error:
@@ -166,7 +161,7 @@ def open_history(
     the file in the default directory. Raises UserError.
     """
     from pipelined.analysis.machine import Host
-    from pipelined.history.history import DEFAULT_DIRECTORY, History, default_directory
+    from pipelined.history.history import History
     from pipelined.terminal.daemon_history import DaemonHistory
 
     if url is not None and state_directory is not None:
@@ -220,18 +215,11 @@ def show(
     found = open_history(state_directory, url, http_config).run(run)
     host = found.host or Host.read()
     if as_json:
-        import json
-
-        from pipelined.model.timeline import timeline_as_dict
-        from pipelined.schema import describe_run, machine_as_dict
+        from pipelined.answers.described import describe_stored_run
 
         # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
-        described: RunWithTimelineJson = {
-            **describe_run(found.run, host, recorded, timeline=found.timeline),
-            "timeline": timeline_as_dict(found.timeline),
-            "machine": machine_as_dict(host),
-        }
+        described = describe_stored_run(found.run, host, found.timeline, recorded)
         click.echo(json.dumps(described, indent=2))
         return
     from pipelined.analysis.findings import findings

@@ -6,15 +6,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pipelined.commands import standard_error
+from pipelined.config import OPTIONS, Config, Option, merge
+from pipelined.daemon.systemd import Supervisor
 from pipelined.errors import UserError
-
-if TYPE_CHECKING:
-    from pipelined.config import Option
 
 __all__ = ["serve"]
 
@@ -26,11 +25,9 @@ class TakesDaemonOptions(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         if self._made is None:
-            from pipelined.config import OPTIONS
-
             self._made = [_flag(option) for option in OPTIONS]
         inherited = super().get_params(ctx)
-        # `--config` first, `--help` last.
+        # `--config` and `--check-config` first, `--help` last.
         return [*inherited[:-1], *self._made, *inherited[-1:]]
 
 
@@ -57,6 +54,7 @@ Examples:
   sudo pipelined serve
   sudo pipelined serve --web.listen-address :9905
   sudo pipelined serve --config /etc/pipelined.toml --log.level debug
+  pipelined serve --config /etc/pipelined.toml --check-config
 
 \b
 The file has the same options as the flags; flags win:
@@ -73,24 +71,51 @@ SIGTERM and Ctrl-C detach everything within a second. SIGHUP reads the web confi
     metavar="FILE",
     help="TOML file with these options.",
 )
-def serve(config_file: str | None, **flags: object) -> int:
+@click.option(
+    "--check-config",
+    is_flag=True,
+    help="Only check the flags, this file and that of --web.config.file; start nothing.",
+)
+def serve(config_file: str | None, check_config: bool, **flags: object) -> int:
     """Watch every pipeline; serve metrics and a page.
 
     Reports all pipelines of this host as Prometheus metrics, as JSON and as a web page.
     Runs in the foreground until it is stopped, and logs to stderr.
     """
-    from pipelined.config import Config, merge
-    from pipelined.config.toml_file import load
-
-    config = load(Path(config_file)) if config_file is not None else Config()
+    config = _read(Path(config_file)) if config_file is not None else Config()
     try:
         config = merge(config, **flags)
     except UserError as error:
         raise click.UsageError(str(error)) from None
+    if check_config:
+        return _check(config_file, config)
     standard_error.log_to_stderr(config.log_level)
     from pipelined.daemon.capabilities import drop
     from pipelined.daemon.serve import serve as run_daemon
-    from pipelined.daemon.systemd import Supervisor
 
     run_daemon(config, sys.stdout, give_up=drop, supervisor=Supervisor.take(os.environ))
     return 0
+
+
+def _check(config_file: str | None, config: Config) -> int:
+    """Name the files of `config`, which has been read; the web config is read as the daemon does.
+
+    Raises ConfigurationError for the first mistake.
+    """
+    if config_file is None and config.web_config_file is None:
+        raise click.UsageError("--check-config checks files: give --config or --web.config.file")
+    if config.web_config_file is not None:
+        from pipelined.http_port.web_config_file import WebConfigFile
+
+        standard_error.log_to_stderr(config.log_level)  # a certificate that has expired
+        WebConfigFile(config.web_config_file)
+    for file in (config_file, config.web_config_file):
+        if file is not None:
+            click.echo(f"{file}: ok")
+    return 0
+
+
+def _read(path: Path) -> Config:
+    from pipelined.config.toml_file import load  # with the parser of TOML, 0.2 MB of the daemon
+
+    return load(path)

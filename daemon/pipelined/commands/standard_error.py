@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 
 import click
+
+from pipelined.daemon.systemd import JournalFormatter, logs_to_journal
 
 __all__ = ["DEBUG_VARIABLE", "PROGRAM", "complain", "log_to_stderr"]
 
@@ -18,30 +21,18 @@ DEBUG_VARIABLE = "PIPELINED_DEBUG"
 
 def complain(message: str, status: int) -> int:
     """Write `message` as one line; the exit status is returned as it was given."""
-    priority = "<3>" if _logs_to_journal() else ""
+    priority = "<3>" if logs_to_journal(os.environ) else ""
     with contextlib.suppress(OSError):
         click.echo(f"{priority}{PROGRAM}: {' '.join(message.split())}", err=True)
     return status
 
 
-def _logs_to_journal() -> bool:
-    if "JOURNAL_STREAM" not in os.environ:
-        return False
-    from pipelined.daemon.systemd import logs_to_journal
-
-    return logs_to_journal(os.environ)
-
-
 def log_to_stderr(level: str) -> None:
     """Send log records of `level` and above to stderr."""
-    import logging
-
     if os.environ.get(DEBUG_VARIABLE):
         level = "debug"
     handler = logging.StreamHandler(sys.stderr)
-    if _logs_to_journal():
-        from pipelined.daemon.systemd import JournalFormatter
-
+    if logs_to_journal(os.environ):
         handler.setFormatter(JournalFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pipelined.command_names import SHELLS
+from pipelined.command_names import SHELLS, WRAPPERS
 from pipelined.config import values
 from pipelined.config.values import Address, Parser
 from pipelined.errors import UserError
@@ -88,34 +88,15 @@ _INTERPRETERS = (
     "mawk",
     "original-awk",
 )
-# Commands that fork what they run and stay its parent. Those that exec it (nice, env, nohup,
-# stdbuf, taskset …) become that command and need no entry.
-_WRAPPERS = (
-    "timeout",
-    "time",
-    "sudo",
-    "doas",
-    "su",
-    "runuser",
-    "flock",
-    "setsid",
-    "unshare",
-    "nsenter",
-    "strace",
-    "ltrace",
-    "perf",
-    "script",
-    "systemd-run",
-    "systemd-inhibit",
-    "xvfb-run",
-    "dbus-run-session",
-    "fakeroot",
-    "firejail",
-    "bwrap",
-    "chronic",
-    "cpulimit",
-    "tini",
-    "dumb-init",
+_WRAPPERS = tuple(name for name, wrapper in WRAPPERS.items() if wrapper.forks)
+#: Nothing matches; the inputs differ; the expression is false.
+_HARMLESS_EXITS = tuple(
+    f"{name}=1"
+    for name in (
+        *("grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "zstdgrep", "rg", "ag", "ack"),
+        *("pgrep", "pidof", "diff", "zdiff", "xzdiff", "sdiff", "diff3", "cmp", "zcmp", "xzcmp"),
+        *("test", "[", "expr"),
+    )
 )
 _JOB_VARIABLES = ("PIPELINED_JOB", "SLURM_JOB_NAME", "AIRFLOW_CTX_DAG_ID")
 # run-parts runs the scripts of /etc/cron.daily and the like: each is a job.
@@ -152,6 +133,18 @@ class Config:
         parse=values.path_of("a file"),
         example='"/etc/pipelined/web.yml"',
         help="TLS, passwords and headers of the port, in the format of other Prometheus exporters.",
+    )
+    web_allowed_hosts: tuple[str, ...] = _option(
+        "web.allowed-hosts",
+        default=(),
+        shown="",
+        metavar="NAME,…",
+        parse=values.host_names,
+        example='["host1.example.com", "*.example.org"]',
+        help=(
+            "Further host names that the port answers for, besides the host's own name, localhost "
+            "and IP addresses. *.example.org is every name below example.org, * is every name."
+        ),
     )
     sweep_interval: float = _option(
         "sweep-interval",
@@ -203,8 +196,8 @@ class Config:
         parse=values.path_of("a directory"),
         example='"/var/lib/pipelined"',
         help=(
-            "Directory of the history; created if missing. If not given: $STATE_DIRECTORY, which "
-            "systemd sets, or /var/lib/pipelined."
+            "Directory of the history, and of what lives when the daemon stops; created if "
+            "missing. If not given: $STATE_DIRECTORY, which systemd sets, or /var/lib/pipelined."
         ),
     )
     history_max_age: float = _option(
@@ -293,8 +286,8 @@ class Config:
         parse=values.unit_names,
         example='["nightly.service", "backup@.service"]',
         help=(
-            "The same for every program except shells in these systemd units. An instance counts "
-            "as its template. Needs cgroup v2."
+            "Systemd units in which every program except shells is reported as the commands of "
+            "--alone are. An instance counts as its template. Needs cgroup v2."
         ),
     )
     job_variables: tuple[str, ...] = _option(
@@ -320,6 +313,18 @@ class Config:
         help=(
             "Commands that start jobs: each command that they run has a unit of its own, named "
             "after its program (backup.sh.cron)."
+        ),
+    )
+    harmless_exits: tuple[str, ...] = _option(
+        "harmless-exits",
+        default=_HARMLESS_EXITS,
+        shown=",".join(_HARMLESS_EXITS),
+        metavar="NAME=CODE,…",
+        parse=values.exit_codes,
+        example='["grep=1", "diff=1", "rsync=24"]',
+        help=(
+            "Exit codes that are no failure of the command: grep exits with 1 if nothing matches, "
+            "diff if the files differ. An empty list: every code but 0 is a failure."
         ),
     )
     show_arguments: bool = _option(

@@ -34,7 +34,7 @@ from typing import Any
 
 from pipelined.config.options import OPTIONS, Config
 from pipelined.config.values import as_written
-from pipelined.errors import UserError, why
+from pipelined.errors import ConfigurationError, why
 
 __all__ = ["load"]
 
@@ -42,13 +42,13 @@ __all__ = ["load"]
 def load(path: Path) -> Config:
     """Read a TOML file; options that it does not set keep their defaults.
 
-    Raises UserError, with file and line, if the file cannot be read, is not TOML, or has a wrong
-    key, type or value.
+    Raises ConfigurationError, with file and line, if the file cannot be read, is not TOML, or has a
+    wrong key, type or value.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(
+        raise ConfigurationError(
             f"cannot read {path}: {why(error)}",
             "name a TOML file that exists and that this user may read",
         ) from None
@@ -56,12 +56,12 @@ def load(path: Path) -> Config:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: not UTF-8", "save the file as UTF-8") from None
+        raise ConfigurationError(f"{path}:{line}: not UTF-8", "save the file as UTF-8") from None
     # TOML ends lines with \n or \r\n only; Unicode's other line breaks may occur in strings.
     lines = text.replace("\r\n", "\n").split("\n")
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # or too many digits, brackets in brackets
         raise _syntax_error(path, error, len(text.rstrip().split("\n"))) from None
 
     by_name = {option.name: option for option in OPTIONS}
@@ -70,14 +70,14 @@ def load(path: Path) -> Config:
         name = ".".join(keys)
         option = by_name.get(name)
         if option is None:
-            raise UserError(
+            raise ConfigurationError(
                 f"{path}:{_line_of(lines, keys)}: {_unknown(name, value, by_name)}",
                 _suggestion(name, value, by_name),
             )
         try:
             values[option.field] = option.parse(value)
         except ValueError as error:
-            raise UserError(
+            raise ConfigurationError(
                 f"{path}:{_line_of(lines, keys)}: {name} must be {error}, not {as_written(value)}",
                 f"for example {name.rpartition('.')[2]} = {option.example}",
             ) from None
@@ -117,14 +117,14 @@ def _line_of(lines: list[str], keys: tuple[str, ...]) -> int:
     return start
 
 
-def _syntax_error(path: Path, error: tomllib.TOMLDecodeError, last_line: int) -> UserError:
+def _syntax_error(path: Path, error: Exception, last_line: int) -> ConfigurationError:
     message = str(error)
     match = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", message)
     if match is None:
-        return UserError(f"{path}: not TOML: {message}")
+        return ConfigurationError(f"{path}: not TOML: {message}")
     reason, line = match[1], match[2] or str(last_line)
     column = f":{match[3]}" if match[3] else ""
-    return UserError(f"{path}:{line}{column}: not TOML: {reason.lower()}")
+    return ConfigurationError(f"{path}:{line}{column}: not TOML: {reason.lower()}")
 
 
 def _unknown(name: str, value: object, known: Collection[str]) -> str:

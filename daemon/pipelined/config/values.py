@@ -22,6 +22,8 @@ __all__ = [
     "as_written",
     "command_names",
     "duration",
+    "exit_codes",
+    "host_names",
     "log_level",
     "one_of",
     "parse_duration",
@@ -183,6 +185,27 @@ def variable_names(value: object) -> tuple[str, ...]:
     if len(kept) > _VARIABLES:
         raise ValueError(f"{must}, at most {_VARIABLES}")
     return kept
+
+
+def exit_codes(value: object) -> tuple[str, ...]:
+    """Commands with exit codes, given as `command_names` are: ``grep=1``. Each is kept once."""
+    must = "a list of commands with exit codes, such as grep=1"
+    items = _items(value, must)
+    for item in items:
+        match = isinstance(item, str) and re.fullmatch(r"([^/\s\x00=]+)=(\d{1,3})", item, re.ASCII)
+        if not match or not 1 <= int(match[2]) <= 255:
+            raise ValueError(f"{must}; a code is from 1 to 255")
+    return tuple(dict.fromkeys(items))
+
+
+def host_names(value: object) -> tuple[str, ...]:
+    """Names of hosts, given as `command_names` are; ``*.`` before one is all names below it."""
+    must = "a list of host names, such as host1.example.com or *.example.com, or *"
+    names = _items(value, must)
+    for name in names:
+        if not isinstance(name, str) or not re.fullmatch(r"\*|(\*\.)?\w[\w.-]*", name, re.ASCII):
+            raise ValueError(must)
+    return tuple(dict.fromkeys(names))
 
 
 def _items(value: object, must: str) -> list[Any]:

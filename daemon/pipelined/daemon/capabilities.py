@@ -10,7 +10,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 __all__ = ["CAP_BPF", "KEPT", "drop", "map_access_needs_bpf", "permitted", "started_without"]
@@ -82,9 +84,6 @@ def started_without(
     The calling thread keeps its capabilities and goes on. The function returned waits for the
     end of `start`, and returns or raises what that did.
     """
-    import threading
-    from concurrent.futures import Future
-
     done: Future[T] = Future()
 
     def run() -> None:

@@ -15,10 +15,11 @@ from typing import Any, TypedDict
 from urllib.parse import quote
 
 from pipelined.errors import NotPermittedError, UserError, why
-from pipelined.history.database import BUSY_TIMEOUT, COLUMN_LIST, COLUMNS, FILE_NAME, Row, is_damage
+from pipelined.history.files import FILE_NAME, LOG, refusal
 from pipelined.history.migrations import MIGRATIONS
-from pipelined.history.rollup import BOUNDS, HOUR, Counted, Sums
-from pipelined.history.tables import SUMMED
+from pipelined.history.opening import BUSY_TIMEOUT, is_damage, primary_code
+from pipelined.history.rollup import COUNTED, HOUR, Counted, Sums
+from pipelined.history.rows import COLUMNS, SUMMED, Summary, merged
 from pipelined.runs import Series
 
 __all__ = ["Archive", "NoHistoryError", "Period", "Query"]
@@ -39,11 +40,13 @@ class Query(TypedDict, total=False):
     until: float | None
     """Started before."""
     min_duration: float | None
-    """Took at least so many seconds."""
+    """Took at least this many seconds."""
     top_level: bool
     """Lies in no other run."""
     slower: bool
     """Was slower than usual."""
+    failed: bool
+    """Has failed."""
     before: str | None
     """Listed after the run with this id, which may be gone."""
 
@@ -60,12 +63,6 @@ class Period:
     unit: str | None = None
 
 
-_CELLS = [f"{'max' if name == 'longest' else 'sum'}({name})" for name in SUMMED]
-_SUMS = ", ".join(_CELLS)
-#: Half of the work, over a long time.
-_WITHOUT_DURATIONS = ", ".join(_CELLS[: -len(BOUNDS) - 1])
-
-
 #: What pipelines are sorted by; `slower` is by their last runs.
 _ORDERS = {
     "wall": "sums.wall DESC",
@@ -77,6 +74,8 @@ _ORDERS = {
 
 #: A run is read only if what the index has of it matches: it is a tenth of the size.
 _LISTED = "runs INDEXED BY runs_listed"
+#: What SQLite reports if it cannot make the index of a log, which a reader needs too.
+_NO_INDEX = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 #: One parameter, however many keys.
 _AMONG = "pipeline IN (SELECT value FROM json_each(?))"
 
@@ -95,14 +94,14 @@ class Archive:
         """Find out whether it can be read. Raises NotPermittedError if this user may not."""
         self._read("SELECT 1", ())
 
-    def rows(self, query: Query, limit: int) -> list[Row]:
+    def rows(self, query: Query, limit: int) -> list[Summary]:
         """The runs that match, newest start first."""
         where, values = _searched(query)
         rows = self._read(
-            f"SELECT {COLUMN_LIST} FROM {_LISTED} WHERE {where} ORDER BY id DESC LIMIT ?",
+            f"SELECT {', '.join(COLUMNS)} FROM {_LISTED} WHERE {where} ORDER BY id DESC LIMIT ?",
             (*values, limit),
         )
-        return [Row.read(cells) for cells in rows]
+        return [Summary.read(cells) for cells in rows]
 
     def hidden(self, query: Query, most: int) -> int:
         """How many runs do not match only because they are too short, or nested.
@@ -126,7 +125,7 @@ class Archive:
     def rollup(self, period: Period) -> list[Counted]:
         """Sums over the runs of each pipeline that ended in the period; most wall time first."""
         where, values = _of(period)
-        found = self._counted(_SUMS, where, "", values)
+        found = self._counted(SUMMED, where, "", values)
         for key, findings in self.findings(period).items():
             if key in found:  # the second statement may see a later state of the file
                 counts = {finding: runs for finding, (runs, _) in findings.items()}
@@ -136,7 +135,7 @@ class Archive:
     def highest(
         self, period: Period, search: str | None, sort: str, limit: int
     ) -> dict[int, Counted]:
-        """The same of the first `limit` pipelines by `sort`, by key and in that order.
+        """Sums over the runs of the first `limit` pipelines by `sort`, by key and in that order.
 
         Without findings and durations. `sort` is one of `pipeline_query.SORTS`; `search` is a part
         of the name or of the unit. Whatever is left out takes no memory.
@@ -150,7 +149,7 @@ class Archive:
         where, values = _of(period)
         named, texts = _named(search)
         return self._counted(
-            _WITHOUT_DURATIONS,
+            COUNTED,  # without durations: half of the work, over a long time
             where,
             f"WHERE {named} ORDER BY {orders[sort]}, p.key LIMIT ?",
             (*values, *texts, *(spans if sort == "slower" else ()), limit),
@@ -168,20 +167,19 @@ class Archive:
         return int(rows[0][0])
 
     def _counted(
-        self, sums: str, where: str, rest: str, values: Sequence[object]
+        self, columns: Iterable[str], where: str, rest: str, values: Sequence[object]
     ) -> dict[int, Counted]:
-        columns = [name for name in SUMMED if f"({name})" in sums]
-        named = ", ".join(
-            f"{sum} AS {name}" for sum, name in zip(sums.split(", "), columns, strict=True)
-        )
         rows = self._read(
-            f"SELECT p.key, p.pipeline, nested, unit, sums.* FROM (SELECT pipeline AS key, {named}"
+            "SELECT p.key, p.pipeline, nested, unit, sums.*"
+            f" FROM (SELECT pipeline AS key, {merged(columns)}"
             f" FROM rollup WHERE {where} GROUP BY key) AS sums"
             f" JOIN pipelines AS p USING (key) {rest}",
             values,
         )
         return {
-            key: Counted(Series(pipeline, bool(nested), unit), Sums.read(cells))
+            key: Counted(
+                Series(pipeline=pipeline, nested=bool(nested), unit=unit), Sums.read(cells)
+            )
             for key, pipeline, nested, unit, _, *cells in rows
         }
 
@@ -189,7 +187,7 @@ class Archive:
         """Sums over the runs of these pipelines, with durations and without findings."""
         where, values = _of(period, keys)
         rows = self._read(
-            f"SELECT pipeline, {_SUMS} FROM rollup WHERE {where} GROUP BY pipeline", values
+            f"SELECT pipeline, {merged()} FROM rollup WHERE {where} GROUP BY pipeline", values
         )
         return {key: Sums.read(cells) for key, *cells in rows}
 
@@ -265,7 +263,7 @@ class Archive:
                     found[key] = (len(walls), [walls[rank - 1] for rank in ranks])
         return found
 
-    def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Row]:
+    def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Summary]:
         """The stored run of each pipeline that ended last in the period."""
         columns = ", ".join(f"runs.{name}" for name in COLUMNS)
         where, values = _stored_of(period)
@@ -276,7 +274,7 @@ class Archive:
             " FROM json_each(?)) AS last JOIN runs ON runs.key = last.run",
             (*values, json.dumps(list(keys))),
         )
-        return {key: Row.read(cells) for key, *cells in rows}
+        return {key: Summary.read(cells) for key, *cells in rows}
 
     def totals(self, period: Period) -> tuple[Sums, Sums]:
         """Sums over all top-level runs that ended in the period, and over all nested ones.
@@ -285,8 +283,8 @@ class Archive:
         """
         where, values = _of(period)
         rows = self._read(
-            f"SELECT (SELECT nested FROM pipelines WHERE key = rollup.pipeline) AS inside, {_SUMS}"
-            f" FROM rollup WHERE {where} GROUP BY inside",
+            "SELECT (SELECT nested FROM pipelines WHERE key = rollup.pipeline) AS inside,"
+            f" {merged()} FROM rollup WHERE {where} GROUP BY inside",
             values,
         )
         found = {inside: Sums.read(cells) for inside, *cells in rows}
@@ -358,25 +356,15 @@ class Archive:
             ) from None
 
     def _open(self) -> sqlite3.Connection:
-        try:
-            os.close(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
-        except FileNotFoundError:
-            raise self._no_history() from None
-        except PermissionError as error:
-            raise NotPermittedError(
-                f"cannot read {self._path}: {why(error)}", "run it as root"
-            ) from None
-        except OSError as error:
-            raise UserError(f"cannot read {self._path}: {why(error)}") from None
         uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+        connection = self._connected(uri)
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
             connection.close()
             # A reader that may not write here cannot make the index that all users of a log share.
             # Without a log there is no writer, and the file is complete without one.
-            if os.path.exists(f"{self._path}-wal"):
+            if primary_code(error) not in _NO_INDEX or os.path.exists(f"{self._path}{LOG}"):
                 raise
             connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -390,6 +378,25 @@ class Archive:
                 "use the version of the daemon that writes it",
             )
         return connection
+
+    def _connected(self, uri: str) -> sqlite3.Connection:
+        def connect() -> sqlite3.Connection:
+            return sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+
+        try:
+            return connect()
+        except sqlite3.OperationalError:  # which does not say why
+            match refusal(self._path, os.R_OK):
+                case None:
+                    return connect()  # it was made in this moment
+                case FileNotFoundError():
+                    raise self._no_history() from None
+                case PermissionError() as error:
+                    raise NotPermittedError(
+                        f"cannot read {self._path}: {why(error)}", "run it as root"
+                    ) from None
+                case error:
+                    raise UserError(f"cannot read {self._path}: {why(error)}") from None
 
     def _no_history(self) -> NoHistoryError:
         return NoHistoryError(
@@ -411,6 +418,7 @@ def _searched(query: Query) -> tuple[str, list[Any]]:
             "wall >= ?": query.get("min_duration"),
             "nested = ?": 0 if query.get("top_level") else None,
             "slower = ?": 1 if query.get("slower") else None,
+            "outcome = ?": "failed" if query.get("failed") else None,
             # Ids begin with the start, so they are in its order.
             "id < ?": query.get("before"),
         }
@@ -418,7 +426,7 @@ def _searched(query: Query) -> tuple[str, list[Any]]:
 
 
 def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:
-    """The same for rows of the roll-up; with `keys`, only those of these pipelines."""
+    """The condition on rows of the roll-up, and its values; with `keys`, of these pipelines."""
     return _matching(
         {
             "hour >= ?": period.since,
@@ -438,7 +446,7 @@ def _named(search: str | None) -> tuple[str, list[str]]:
 
 
 def _stored_of(period: Period) -> tuple[str, list[Any]]:
-    """The same for `runs_of_pipelines`, of every pipeline."""
+    """The condition on `runs_of_pipelines` of every pipeline, and its values."""
     return _matching({"end >= ?": _seconds(period.since), "end < ?": _seconds(period.until)})
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pipelined.history.history import Recorded, Summary
+from pipelined.history.history import Recorded
+from pipelined.history.rows import Summary
 from pipelined.nesting import Line, first_lines, nested_lines
 
 __all__ = ["Listing", "list_lines"]
 
-#: At most so many runs are read for one list, however few lines they are.
+#: Runs that are read for one list, at most, however few lines they are.
 MOST_READ = 10_000
 
 

@@ -1,14 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of the history's file, as the steps that lead to it from each older version."""
+"""The schema of the history's file, as the steps that lead to it from each older version.
+
+A step is SQL and, for what is in the bulk of a run, the functions at the end of this module. They
+know the runs of their time, so they use no other code of the program.
+"""
 
 from __future__ import annotations
 
-__all__ = ["MIGRATIONS", "ROLLED_UP", "WITH_PARENTS", "WITH_USUAL"]
+import json
+import re
+import sqlite3
+import zlib
+from collections.abc import Sequence
+from typing import Any
 
-#: The statements that lead from each version of the schema to the next; `PRAGMA user_version` is
-#: the number of those that a file has had. Files exist, so none is ever edited: a column that is
-#: added to `Row` comes into the table by a new one. What is listed and searched is in one table,
-#: the bulk, which is read for one run at a time, in another.
+__all__ = ["MIGRATIONS", "migrate"]
+
+#: Of a bottleneck: a share, the number of parallel stages, the process id of one of them.
+_VARYING = re.compile(r" <?\d+ %(?: of one CPU)?$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
+
+#: The statements that lead from each version of the schema to the next, and fill what is new with
+#: what is stored; `PRAGMA user_version` is the number of those that a file has had. Files exist, so
+#: none is ever edited: a column that is added to `Row` comes into the table by a new one. What is
+#: listed and searched is in one table, the bulk, which is read for one run at a time, in another.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE runs (
@@ -91,10 +105,52 @@ MIGRATIONS: tuple[str, ...] = (
         runs INTEGER NOT NULL,
         PRIMARY KEY (hour, pipeline, finding)
     ) WITHOUT ROWID;
+    INSERT INTO pipelines (pipeline, nested, unit, stored, wall, bytes)
+        SELECT pipeline, nested, unit, count(*), sum(wall),
+            sum(length(run) + length(timeline) + 650)
+        FROM runs JOIN details USING (key) GROUP BY pipeline, nested, unit ORDER BY min(end);
+    INSERT INTO runs_of_pipelines
+        SELECT p.key, end, runs.key, runs.wall, length(run) + length(timeline) + 650
+        FROM runs JOIN details USING (key) JOIN pipelines AS p USING (pipeline, nested, unit);
+    WITH bulk AS MATERIALIZED (SELECT key AS run, stored_figures(run) AS figures FROM details)
+    INSERT INTO rollup
+        SELECT CAST(r.end / 3600 AS INTEGER), r.pipeline, count(*), sum(r.wall),
+            sum(coalesce(json_extract(figures, '$[0]'), cores * r.wall)),
+            sum(coalesce(json_extract(figures, '$[1]'), 0.0)),
+            sum(coalesce(json_extract(figures, '$[2]'), 0)),
+            sum(coalesce(json_extract(figures, '$[3]'), 0)),
+            max(r.wall), count(*),
+            sum(r.wall <= 0.001),
+            sum(r.wall > 0.001 AND r.wall <= 0.004),
+            sum(r.wall > 0.004 AND r.wall <= 0.016),
+            sum(r.wall > 0.016 AND r.wall <= 0.064),
+            sum(r.wall > 0.064 AND r.wall <= 0.256),
+            sum(r.wall > 0.256 AND r.wall <= 1.024),
+            sum(r.wall > 1.024 AND r.wall <= 4.096),
+            sum(r.wall > 4.096 AND r.wall <= 16.384),
+            sum(r.wall > 16.384 AND r.wall <= 65.536),
+            sum(r.wall > 65.536 AND r.wall <= 262.144),
+            sum(r.wall > 262.144 AND r.wall <= 1048.576),
+            sum(r.wall > 1048.576 AND r.wall <= 4194.304),
+            sum(r.wall > 4194.304 AND r.wall <= 16777.216),
+            sum(r.wall > 16777.216 AND r.wall <= 67108.864),
+            sum(r.wall > 67108.864 AND r.wall <= 268435.456),
+            sum(r.wall > 268435.456)
+        FROM runs_of_pipelines AS r JOIN runs ON runs.key = r.run JOIN bulk USING (run)
+        GROUP BY 1, 2;
+    INSERT INTO rollup_findings
+        SELECT CAST(r.end / 3600 AS INTEGER), r.pipeline, finding.value, count(*)
+        FROM runs_of_pipelines AS r JOIN runs ON runs.key = r.run, json_each(findings) AS finding
+        GROUP BY 1, 2, 3;
+    UPDATE pipelines SET hours = (SELECT count(*) FROM rollup WHERE pipeline = pipelines.key)
     """,
     """
     ALTER TABLE runs ADD COLUMN parent TEXT;
-    ALTER TABLE runs ADD COLUMN parent_pipeline TEXT
+    ALTER TABLE runs ADD COLUMN parent_pipeline TEXT;
+    UPDATE runs SET parent = (SELECT stored_parent(run) FROM details WHERE key = runs.key)
+        WHERE nested;
+    UPDATE runs SET parent_pipeline =
+        (SELECT pipeline FROM runs AS outer_run WHERE outer_run.id = runs.parent) WHERE nested
     """,
     """
     ALTER TABLE runs ADD COLUMN read_bytes INTEGER;
@@ -110,18 +166,77 @@ MIGRATIONS: tuple[str, ...] = (
         bottleneck TEXT NOT NULL,
         wall REAL NOT NULL,
         PRIMARY KEY (hour, pipeline, bottleneck)
-    ) WITHOUT ROWID
+    ) WITHOUT ROWID;
+    UPDATE runs SET read_bytes =
+        (SELECT json_extract(stored_figures(run), '$[2]') FROM details WHERE key = runs.key);
+    UPDATE runs_of_pipelines SET (cache, read_bytes) =
+        (SELECT cache, iif(partial, NULL, read_bytes) FROM runs WHERE key = run);
+    INSERT INTO rollup_bottlenecks
+        SELECT rollup.hour, rollup.pipeline, bottleneck_label(bottleneck), sum(runs.wall)
+        FROM runs JOIN runs_of_pipelines AS r ON r.run = runs.key
+        JOIN rollup ON rollup.hour = CAST(r.end / 3600 AS INTEGER) AND rollup.pipeline = r.pipeline
+        GROUP BY 1, 2, 3
+    """,
+    """
+    ALTER TABLE runs ADD COLUMN outcome TEXT NOT NULL DEFAULT 'unknown';
+    ALTER TABLE runs ADD COLUMN failure TEXT NOT NULL DEFAULT '';
+    DROP INDEX runs_listed;
+    CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower, outcome)
     """,
 )
 
-#: The version since which every stored run is in the tables that the second step makes: `Store`
-#: enters those that are in the file by then.
-ROLLED_UP = 2
 
-#: The version since which a nested run's row names the run that encloses it: `Store` fills the
-#: columns of those that are in the file by then.
-WITH_PARENTS = 3
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Bring a file up to date. It must not be of a newer version.
 
-#: The version since which runs are compared with earlier ones, and the roll-up counts bottlenecks:
-#: `Store` enters those of the runs that are in the file by then.
-WITH_USUAL = 4
+    In one transaction: no reader sees a file between two versions.
+    """
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == len(migrations):
+        return
+    for function in (stored_figures, stored_parent, bottleneck_label):
+        connection.create_function(function.__name__, 1, function, deterministic=True)
+    connection.execute("BEGIN IMMEDIATE")
+    for migration in migrations[version:]:
+        for statement in migration.split(";"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {len(migrations)}")
+    connection.execute("COMMIT")
+
+
+def stored_figures(run: bytes) -> str | None:
+    """Of the bulk of versions 1 to 3, what the roll-up counts; None if it cannot be read.
+
+    A list in JSON: CPU seconds, seconds with at most one stage on CPU, bytes read and written.
+    """
+    try:
+        described = _unpacked(run)
+        levels, stages = described["level_seconds"], described["stages"]
+        return json.dumps(
+            [
+                described["cpu_seconds"],
+                levels["0"] + levels["1"],
+                sum(stage["read_bytes"] for stage in stages),
+                sum(stage["written_bytes"] for stage in stages),
+            ]
+        )
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
+
+
+def stored_parent(run: bytes) -> str | None:
+    """Of the bulk of versions 1 and 2, the id of the run around it; None if it is not known."""
+    try:
+        parent = _unpacked(run)["parent"]
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
+    return parent if isinstance(parent, str) else None
+
+
+def bottleneck_label(bottleneck: str) -> str:
+    """The bottleneck of a row of versions 1 to 3, without what differs from run to run."""
+    return _VARYING.sub("", bottleneck)
+
+
+def _unpacked(bulk: bytes) -> Any:
+    return json.loads(zlib.decompress(bulk))

@@ -10,49 +10,45 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
 from pipelined.analysis.sentence import main_bottleneck
+from pipelined.answers.lists import TopFinding
 from pipelined.history.archive import Archive, Period
-from pipelined.history.database import Row
 from pipelined.history.rollup import HOUR, Counted, Sums
-from pipelined.history.summaries import summary_as_dict, summary_from_dict
+from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
 from pipelined.nesting import Line, nested_lines
 from pipelined.runs import Series
-
-if TYPE_CHECKING:
-    from pipelined.answers.lists import PipelinesSummaryJson, PipelineSummaryJson
+from pipelined.runs.fields import Count, Inline, Key, Ratio, Seconds, UnixTime, Unwritten
 
 __all__ = [
     "NO_PIPELINES",
-    "Bar",
     "PipelineSummary",
-    "Pipelines",
-    "TopFinding",
-    "pipelines_as_dict",
-    "pipelines_from_dict",
+    "PipelinesSummary",
+    "TrendBar",
     "read_pipelines",
 ]
 
-#: A bar of a trend is so many hours: the fewest with which there are not too many.
+#: Hours in a bar of a trend, the fewest with which there are not too many bars, and their limit.
 _STEPS, _MOST_BARS = (1, 24, 7 * 24, 28 * 24), 48
-#: Percentiles are read from the single runs of a pipeline if it has at most so many: reading more
-#: would take longer than it is worth.
+#: Percentiles are read from the single runs of a pipeline that has at most this many: reading
+#: more would take longer than it is worth.
 _MOST_EXACT = 5_000
 #: The median, and the 95th percentile.
 _SHARES = (0.5, 0.95)
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A part of the time in a trend."""
+class TrendBar:
+    """A part of the time."""
 
-    start: float
-    """Unix time."""
-    runs: int
-    wall: float
-    """Seconds, of all runs that ended in it."""
+    start: Annotated[UnixTime, Key("start_timestamp_seconds")]
+    """When it begins."""
+    runs: Count
+    """Runs that ended in it."""
+    wall: Annotated[Seconds, Key("wall_seconds")]
+    """Of these runs."""
 
     @property
     def mean(self) -> float:
@@ -60,43 +56,34 @@ class Bar:
         return self.wall / self.runs if self.runs else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TopFinding:
-    """The finding that could save most of what the stored runs of a pipeline took."""
-
-    id: str
-    runs: int
-    bound: float
-    """Seconds that it could save at most, summed over these runs; 0: not known."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSummary:
-    """One pipeline (signature, unit, nested or not) over a time."""
+    """One pipeline (signature, unit, nested or not) over a time; `(other)`: those that have no sums
+    of their own."""
 
-    id: str
-    """Of the pipeline in this list."""
-    series: Series
-    start: float
-    """The hours that are summed begin then (Unix time)."""
-    end: float
-    sums: Sums
-    median: float | None
-    """Wall seconds that half of the runs did not exceed."""
-    p95: float | None
-    """Wall seconds that 95 in 100 did not exceed."""
-    exact: bool
-    """False: both are within a factor of 2, as they are not those of single runs."""
-    trend: tuple[Bar, ...]
-    """Oldest first; the last one may be shorter."""
+    series: Annotated[Series, Inline()]
+    parent_pipeline: str | None
+    """The pipeline that encloses its last run."""
+    sums: Annotated[Sums, Inline()]
+    median: Annotated[Seconds | None, Key("median_wall_seconds")]
+    """Half of the runs took no longer."""
+    p95: Annotated[Seconds | None, Key("p95_wall_seconds")]
+    """95 in 100 took no longer."""
+    exact: Annotated[bool, Key("exact_percentiles")]
+    """False: both are within a factor of 2."""
+    trend: tuple[TrendBar, ...]
+    """Parts of `trend_step_seconds`, oldest first."""
     bottleneck: str | None
-    """What held its runs back for most of their time, as ``sort: CPU``; None: not known."""
-    bottleneck_share: float | None
-    """For so much of that time."""
-    finding: TopFinding | None
-    last: Row | None
-    """The stored run that ended last; None: none is stored."""
-    parent: str | None = None
+    """What held the examined runs back for most of their time, such as `sort: CPU`."""
+    bottleneck_share: Annotated[Ratio | None, Key("bottleneck_ratio")]
+    """For how much of it."""
+    finding: Annotated[TopFinding | None, Key("top_finding")]
+    """The one with the largest bound in all examined runs together."""
+    last: Annotated[Summary | None, Key("last_run")]
+    """The stored run that ended last."""
+    id: Annotated[str, Unwritten()] = ""
+    """Of the pipeline in this list."""
+    parent: Annotated[str | None, Unwritten()] = None
     """`id` of the pipeline in the list in which the last run lies."""
 
     @property
@@ -108,8 +95,14 @@ class PipelineSummary:
         return self.series.nested
 
     @property
-    def parent_pipeline(self) -> str | None:
-        return self.last.parent_pipeline if self.last else None
+    def start(self) -> float:
+        """One for all in a list: their hours are the same."""
+        return 0.0
+
+    @property
+    def end(self) -> float:
+        """As `start`."""
+        return 0.0
 
     @property
     def merged(self) -> bool:
@@ -118,31 +111,34 @@ class PipelineSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipelines:
-    """The pipelines of a time, as they were asked for."""
+class PipelinesSummary:
+    """What each pipeline cost over a time."""
 
-    start: float | None
-    """The hours that are summed begin then (Unix time); None: nothing has been counted in them."""
-    end: float | None
-    step: float
-    """Length of a bar of the trends (seconds)."""
-    matching: int
-    """How many match, of which the first are listed."""
-    listed: tuple[PipelineSummary, ...]
+    start: Annotated[UnixTime | None, Key("start_timestamp_seconds")]
+    """When the first of the hours begins that are summed up, from the first in which a run was
+    counted; null if there is none."""
+    end: Annotated[UnixTime | None, Key("end_timestamp_seconds")]
+    """When the last one ends."""
+    step: Annotated[Seconds, Key("trend_step_seconds")]
+    """Length of a part of the trends: an hour up to two days, else a day, a week or four."""
+    matching: Annotated[Count, Key("matching_pipelines")]
+    """How many match."""
+    listed: Annotated[tuple[PipelineSummary, ...], Key("pipelines")]
+    """The first `limit` of them in the order of `sort`."""
 
     @property
     def lines(self) -> list[Line[PipelineSummary]]:
         """For people: nested ones under what encloses them."""
-        return nested_lines(self.listed, grouped=False)
+        return nested_lines(_with_parents(self.listed), grouped=False)
 
 
 #: What there is of a time in which nothing is counted.
-NO_PIPELINES = Pipelines(None, None, float(HOUR), 0, ())
+NO_PIPELINES = PipelinesSummary(None, None, float(HOUR), 0, ())
 
 
 def read_pipelines(
     archive: Archive, period: Period, *, search: str | None, sort: str, limit: int
-) -> Pipelines:
+) -> PipelinesSummary:
     """The first `limit` pipelines of the period that have `search` in their name or unit.
 
     `sort` is one of `pipeline_query.SORTS`. Raises UserError.
@@ -157,7 +153,7 @@ def read_pipelines(
         return NO_PIPELINES
     step = next((hours for hours in _STEPS if last - first <= hours * _MOST_BARS), _STEPS[-1])
     chosen = archive.highest(period, search, sort, limit)
-    return Pipelines(
+    return PipelinesSummary(
         start=float(first * HOUR),
         end=float(last * HOUR),
         step=float(step * HOUR),
@@ -187,10 +183,8 @@ def _summaries(
         bottleneck, share = main_bottleneck(bottlenecks.get(key, {}))
         summaries.append(
             PipelineSummary(
-                id=str(key),
                 series=one.series,
-                start=float(hours.start * HOUR),
-                end=float(hours.stop * HOUR),
+                parent_pipeline=last.parent_pipeline if (last := lasts.get(key)) else None,
                 sums=sums,
                 median=median,
                 p95=p95,
@@ -199,15 +193,16 @@ def _summaries(
                 bottleneck=bottleneck,
                 bottleneck_share=share,
                 finding=_top(findings.get(key, {})),
-                last=lasts.get(key),
+                last=last,
             )
         )
-    return _with_parents(summaries)
+    return tuple(summaries)
 
 
-def _trend(bars: Mapping[int, tuple[int, float]], hours: range) -> tuple[Bar, ...]:
+def _trend(bars: Mapping[int, tuple[int, float]], hours: range) -> tuple[TrendBar, ...]:
     return tuple(
-        Bar(float(hour * HOUR), *bars.get(number, (0, 0.0))) for number, hour in enumerate(hours)
+        TrendBar(float(hour * HOUR), *bars.get(number, (0, 0.0)))
+        for number, hour in enumerate(hours)
     )
 
 
@@ -224,7 +219,7 @@ def _with_parents(summaries: Iterable[PipelineSummary]) -> tuple[PipelineSummary
 
     It is in the same unit; where a pipeline is both nested and not, it is the one that is not.
     """
-    listed = list(summaries)
+    listed = [replace(one, id=str(number)) for number, one in enumerate(summaries)]
     ids = {
         (one.pipeline, one.series.unit): one.id
         for one in sorted(listed, key=lambda one: not one.nested)
@@ -238,92 +233,3 @@ def _with_parents(summaries: Iterable[PipelineSummary]) -> tuple[PipelineSummary
         if parent is not None and outer is None:  # else the two would lie in each other
             parents[one.id] = parent
     return tuple(replace(one, parent=parents.get(one.id)) for one in listed)
-
-
-def pipelines_as_dict(found: Pipelines) -> PipelinesSummaryJson:
-    """The same, ready for `json.dumps`."""
-    return {
-        "start_timestamp_seconds": found.start,
-        "end_timestamp_seconds": found.end,
-        "trend_step_seconds": found.step,
-        "matching_pipelines": found.matching,
-        "pipelines": [_as_dict(one) for one in found.listed],
-    }
-
-
-def _as_dict(one: PipelineSummary) -> PipelineSummaryJson:
-    sums, finding, last = one.sums, one.finding, one.last
-    return {
-        "pipeline": one.pipeline,
-        "nested": one.nested,
-        "unit": one.series.unit,
-        "parent_pipeline": one.parent_pipeline,
-        "runs": sums.runs,
-        "examined_runs": sums.examined,
-        "wall_seconds": sums.wall,
-        "cpu_seconds": sums.cpu,
-        "not_overlapped_seconds": sums.not_overlapped,
-        "read_bytes": sums.read_bytes,
-        "written_bytes": sums.written_bytes,
-        "longest_wall_seconds": sums.longest,
-        "median_wall_seconds": one.median,
-        "p95_wall_seconds": one.p95,
-        "exact_percentiles": one.exact,
-        "trend": [
-            {"start_timestamp_seconds": bar.start, "runs": bar.runs, "wall_seconds": bar.wall}
-            for bar in one.trend
-        ],
-        "bottleneck": one.bottleneck,
-        "bottleneck_ratio": one.bottleneck_share,
-        "top_finding": {"id": finding.id, "runs": finding.runs, "bound_seconds": finding.bound}
-        if finding
-        else None,
-        "last_run": summary_as_dict(last) if last else None,
-    }
-
-
-def pipelines_from_dict(described: Mapping[str, Any]) -> Pipelines:
-    """What `pipelines_as_dict` described. Raises KeyError or TypeError for anything else."""
-    start, end = described["start_timestamp_seconds"], described["end_timestamp_seconds"]
-    listed = [
-        _from_dict(str(number), one, start, end)
-        for number, one in enumerate(described["pipelines"])
-    ]
-    return Pipelines(
-        start=start,
-        end=end,
-        step=described["trend_step_seconds"],
-        matching=described["matching_pipelines"],
-        listed=_with_parents(listed),
-    )
-
-
-def _from_dict(id: str, one: Mapping[str, Any], start: float, end: float) -> PipelineSummary:
-    finding, last = one["top_finding"], one["last_run"]
-    return PipelineSummary(
-        id=id,
-        series=Series(one["pipeline"], one["nested"], one["unit"]),
-        start=start,
-        end=end,
-        sums=Sums(
-            runs=one["runs"],
-            wall=one["wall_seconds"],
-            cpu=one["cpu_seconds"],
-            not_overlapped=one["not_overlapped_seconds"],
-            read_bytes=one["read_bytes"],
-            written_bytes=one["written_bytes"],
-            longest=one["longest_wall_seconds"],
-            examined=one["examined_runs"],
-        ),
-        median=one["median_wall_seconds"],
-        p95=one["p95_wall_seconds"],
-        exact=one["exact_percentiles"],
-        trend=tuple(
-            Bar(bar["start_timestamp_seconds"], bar["runs"], bar["wall_seconds"])
-            for bar in one["trend"]
-        ),
-        bottleneck=one["bottleneck"],
-        bottleneck_share=one["bottleneck_ratio"],
-        finding=finding and TopFinding(finding["id"], finding["runs"], finding["bound_seconds"]),
-        last=last and summary_from_dict(last),
-    )

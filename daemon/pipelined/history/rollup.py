@@ -11,13 +11,14 @@ import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
+from pipelined.runs.fields import Bytes, Count, Key, Seconds, Unwritten
 
-__all__ = ["BOUNDS", "HOUR", "Counted", "Pending", "Sums", "other"]
+__all__ = ["BOUNDS", "COUNTED", "HOUR", "Counted", "Pending", "Sums", "other"]
 
 #: Seconds.
 HOUR = 3600
@@ -34,19 +35,28 @@ _MIDDLE = 2.0
 class Sums:
     """Sums over runs: seconds, bytes, counts."""
 
-    runs: int = 0
-    wall: float = 0.0
-    cpu: float = 0.0
-    not_overlapped: float = 0.0
-    """Seconds of the wall time with at most one stage on CPU."""
-    read_bytes: int = 0
-    written_bytes: int = 0
-    longest: float = 0.0
-    examined: int = 0
-    """Runs whose findings were counted: those that were stored singly."""
-    durations: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    runs: Count = 0
+    """Runs that ended, stored or [only counted](HISTORY.md#what-is-kept). The keys below, up to
+    `longest_wall_seconds`, are sums over them."""
+    wall: Annotated[Seconds, Key("wall_seconds")] = 0.0
+    """From start to end."""
+    cpu: Annotated[Seconds, Key("cpu_seconds")] = 0.0
+    """Of all stages."""
+    not_overlapped: Annotated[Seconds, Key("not_overlapped_seconds")] = 0.0
+    """With at most one stage on CPU."""
+    read_bytes: Bytes = 0
+    """By all stages."""
+    written_bytes: Bytes = 0
+    """By all stages."""
+    longest: Annotated[Seconds, Key("longest_wall_seconds")] = 0.0
+    """Of the longest run."""
+    examined: Annotated[Count, Key("examined_runs")] = 0
+    """Runs whose bottleneck and findings are known: they were stored."""
+    durations: Annotated[list[int], Unwritten()] = field(
+        default_factory=lambda: [0] * (len(BOUNDS) + 1)
+    )
     """Runs by wall time: a bucket for each of `BOUNDS`, and one for what is longer."""
-    findings: dict[str, int] = field(default_factory=dict)
+    findings: Annotated[dict[str, int], Unwritten()] = field(default_factory=dict)
     """By id, in how many of the examined runs it was."""
 
     def count(
@@ -84,25 +94,14 @@ class Sums:
 
     @property
     def cells(self) -> tuple[float, ...]:
-        """All but the findings, in the order of the fields."""
-        return (
-            self.runs,
-            self.wall,
-            self.cpu,
-            self.not_overlapped,
-            self.read_bytes,
-            self.written_bytes,
-            self.longest,
-            self.examined,
-            *self.durations,
-        )
+        """The fields of `COUNTED`, and the durations."""
+        return (*(getattr(self, name) for name in COUNTED), *self.durations)
 
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Sums:
         """The sums of the cells that SQLite returned, with or without those of durations."""
-        runs, wall, cpu, not_overlapped, read, written, longest, examined, *durations = cells
-        sums = cls(runs, wall, cpu, not_overlapped, read, written, longest, examined)
-        sums.durations = durations or sums.durations
+        sums = cls(*cells[: len(COUNTED)])
+        sums.durations = list(cells[len(COUNTED) :]) or sums.durations
         return sums
 
     def within(self, share: float) -> float | None:
@@ -116,6 +115,10 @@ class Sums:
             if runs and left <= 0:
                 return min(bound / _MIDDLE, self.longest)
         return None
+
+
+#: The fields of `Sums` that are one number each.
+COUNTED = tuple(its.name for its in fields(Sums) if its.name not in ("durations", "findings"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +166,4 @@ class Pending:
 
 def other(nested: bool) -> Series:
     """What pipelines are merged into; nested ones apart, since their time is counted twice."""
-    return Series(OTHER, nested, "-")
+    return Series(pipeline=OTHER, nested=nested, unit="-")

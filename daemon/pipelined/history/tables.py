@@ -12,51 +12,33 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pipelined.history.rollup import BOUNDS, Sums, other
+from pipelined.history.rollup import Sums, other
+from pipelined.history.rows import SUMMED, grown, insertion, merged
 from pipelined.history.usual import BYTES_FACTOR, COMPARED, LOOKED_THROUGH
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
-__all__ = ["ROLLUP_ROW_BYTES", "SUMMED", "Pipelines", "Ranked", "Ranking", "Rollup"]
+__all__ = ["ROLLUP_ROW_BYTES", "Pipelines", "Ranked", "Ranking", "Rollup"]
 
-#: A pipeline that has to make room gives up one in so many of its stored runs at a time.
+#: A pipeline that has to make room gives up 1/_PART of its stored runs at a time.
 _PART = 20
 #: How crowded a pipeline is, as its index has it: the square of what it has for its length, which
 #: is the number of its runs by the square root of their mean wall time.
 _CROWDING = "stored * stored * stored / max(wall, 0.000001)"
-#: So many pipelines make room at a time, if they are about as crowded as the first.
+#: Pipelines that make room at a time, if they are about as crowded as the first.
 _CROWDED = 8
-#: After choosing so often it is assessed anew whether there are too many pipelines.
+#: Choices after which it is assessed anew whether there are too many pipelines.
 _ASSESSED = 50
-#: Columns of `runs_of_pipelines` in the order of `Ranked`.
-_RANKED = "r.pipeline, r.end, r.run, r.wall, r.bytes"
 #: The latest of all stored runs, one in so many, make no room whatever they are.
 _LATEST = 10
 #: What a row of the roll-up takes in the file, with a finding and a bottleneck (bytes).
 ROLLUP_ROW_BYTES = 155
 #: What a pipeline's name takes, which is in the table and in its index (bytes, in SQL).
 _NAME = "60 + 2 * (length(pipeline) + length(unit))"
-#: An hour that has to make room gives up one in so many of its rows at a time, and at most so
-#: many.
+#: An hour that has to make room gives up 1/_FOLDED of its rows at a time, at most _MOST_FOLDED.
 _FOLDED, _MOST_FOLDED = 10, 500
-
-_DURATIONS = tuple(f"duration{n}" for n in range(len(BOUNDS) + 1))
-#: Columns of the roll-up in the order of `Sums.cells`; all but `longest` are added up.
-SUMMED = (
-    "runs",
-    "wall",
-    "cpu",
-    "not_overlapped",
-    "read_bytes",
-    "written_bytes",
-    "longest",
-    "examined",
-    *_DURATIONS,
-)
-_MERGED = ", ".join(f"{'max' if name == 'longest' else 'sum'}(rollup.{name})" for name in SUMMED)
-_GROWN = ", ".join(
-    "longest = max(longest, ?)" if name == "longest" else f"{name} = {name} + ?" for name in SUMMED
-)
+_INSERT_SUMS = insertion("rollup", ("hour", "pipeline", *SUMMED))
+_GROW = f"UPDATE rollup SET {grown()} WHERE hour = ? AND pipeline = ?"
 
 
 class Ranked(NamedTuple):
@@ -70,6 +52,11 @@ class Ranked(NamedTuple):
     wall: float
     bytes: int
     """What it takes in the file, about."""
+
+
+#: Its columns in `runs_of_pipelines`.
+_RANKED = ", ".join(f"r.{name}" for name in Ranked._fields)
+_INSERT_RANKED = insertion("runs_of_pipelines", (*Ranked._fields, "cache", "read_bytes"))
 
 
 class Pipelines:
@@ -108,8 +95,7 @@ class Ranking:
     def enter(self, run: Ranked, cache: str | None = None, read_bytes: int | None = None) -> None:
         """A run was stored. Without `read_bytes` others are not compared with it."""
         self._execute(
-            "INSERT INTO runs_of_pipelines (pipeline, end, run, wall, bytes, cache, read_bytes)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            _INSERT_RANKED,
             (*run, cache, read_bytes),
         )
         self._execute(
@@ -151,7 +137,7 @@ class Ranking:
         )
 
     def ended_before(self, end: float, most: int) -> list[Ranked]:
-        """At most so many stored runs that ended before then."""
+        """Stored runs that ended before `end` (Unix time), `most` at most."""
         return self._ranked(
             f"SELECT {_RANKED} FROM runs JOIN pipelines AS p USING (pipeline, nested, unit)"
             " JOIN runs_of_pipelines AS r"
@@ -299,7 +285,7 @@ class Rollup:
         listed = json.dumps(keys)
         which = f"hour = ? AND pipeline IN {those}"
         cells = self._execute(
-            f"SELECT {_MERGED} FROM rollup WHERE {which}", (hour, listed)
+            f"SELECT {merged()} FROM rollup WHERE {which}", (hour, listed)
         ).fetchone()
         findings = self._execute(
             f"SELECT finding, sum(runs), sum(seconds) FROM rollup_findings WHERE {which}"
@@ -315,19 +301,11 @@ class Rollup:
 
     def _grow(self, hour: int, key: int, cells: Sequence[float]) -> None:
         """Add to a row, or make it."""
-        grown = self._execute(
-            f"UPDATE rollup SET {_GROWN} WHERE hour = ? AND pipeline = ?", (*cells, hour, key)
-        )
-        if not grown.rowcount:
+        if not self._execute(_GROW, (*cells, hour, key)).rowcount:
             self._insert(hour, key, cells)
 
     def _insert(self, hour: int, key: int, cells: Iterable[float]) -> None:
-        values = (hour, key, *cells)
-        self._execute(
-            f"INSERT INTO rollup (hour, pipeline, {', '.join(SUMMED)})"
-            f" VALUES ({', '.join('?' * len(values))})",
-            values,
-        )
+        self._execute(_INSERT_SUMS, (hour, key, *cells))
         self._names += self._execute(
             f"SELECT total({_NAME}) FROM pipelines WHERE key = ? AND hours = 0", (key,)
         ).fetchone()[0]

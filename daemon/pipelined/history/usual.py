@@ -9,18 +9,19 @@ input makes a run slower than usual.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 __all__ = ["BYTES_FACTOR", "COMPARED", "LOOKED_THROUGH", "is_slower", "usual"]
 
-#: Runs that a run is compared with: at least so many, as the median of fewer is one of chance's,
-#: and at most so many, so that what is usual follows a host that changes.
+#: Runs that a run is compared with: at least the first number, as the median of fewer is one of
+#: chance's, and at most the second, so that what is usual follows a host that changes.
 _LEAST, COMPARED = 5, 30
-#: They are looked for among so many of the latest stored runs of the pipeline.
+#: They are looked for among this number of the latest stored runs of the pipeline.
 LOOKED_THROUGH = 200
-#: They read at least this part of its bytes and at most so many times as many.
+#: They read at most this multiple of its bytes, and it at most this multiple of theirs.
 BYTES_FACTOR = 2.0
-#: A run is far from its usual if it took so many times as long: the same job on a host that does
-#: other work besides varies by less. And so many seconds longer, which somebody may care about.
+#: A run is far from its usual if it took more than this multiple of it, as the same job on a host
+#: that does other work besides varies by less; and these seconds more, which somebody may notice.
 _TIMES, _SECONDS = 1.5, 1.0
 
 
@@ -28,9 +29,7 @@ def usual(walls: Sequence[float]) -> float | None:
     """What runs that took `walls` seconds usually take; None if these are too few."""
     if len(walls) < _LEAST:
         return None
-    ordered, half = sorted(walls), len(walls) // 2
-    # not statistics.median: with its module the daemon would be half a megabyte larger
-    return ordered[half] if len(walls) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return median(walls)
 
 
 def is_slower(wall: float, usually: float | None) -> bool | None:

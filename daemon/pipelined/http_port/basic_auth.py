@@ -111,8 +111,8 @@ class Logins:
             if sum(waiting.threads for waiting in self._waiting.values()) >= _WAITING:
                 return False
             if key not in self._waiting:
-                of_it = sum(waiting.address == address for waiting in self._waiting.values())
-                if len(self._waiting) >= _LOGINS or of_it >= _LOGINS_OF_ONE:
+                of_address = sum(waiting.address == address for waiting in self._waiting.values())
+                if len(self._waiting) >= _LOGINS or of_address >= _LOGINS_OF_ONE:
                     return False
                 self._waiting[key] = _Waiting(address)
             self._waiting[key].threads += 1

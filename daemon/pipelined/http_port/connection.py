@@ -12,6 +12,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -22,9 +23,37 @@ from pipelined.http_port.messages import Exchange, Refusal, end_of_header
 from pipelined.http_port.tls import peer_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
 
-    from pipelined.http_port.server import HttpServer
+    from pipelined.http_port.host_names import HostNames
+    from pipelined.http_port.messages import WsgiApp
+    from pipelined.http_port.sparing_log import SparingLog
+    from pipelined.http_port.web_config_file import WebConfigFile
+
+    class Server(Protocol):
+        """What a connection asks of the one that has accepted it."""
+
+        @property
+        def app(self) -> WsgiApp: ...
+        @property
+        def environ(self) -> Mapping[str, Any]: ...
+        @property
+        def loop(self) -> asyncio.AbstractEventLoop: ...
+        @property
+        def stopping(self) -> threading.Event: ...
+        @property
+        def client_timeout(self) -> float: ...
+        @property
+        def web_config(self) -> WebConfigFile | None: ...
+        @property
+        def names(self) -> HostNames: ...
+        @property
+        def log(self) -> SparingLog: ...
+        def in_thread(self, call: Callable[[], Any]) -> concurrent.futures.Future[Any]: ...
+        def waits_from_now(self, connection: Connection) -> None: ...
+        def bound_kept(self) -> None: ...
+
 
 __all__ = ["Connection"]
 
@@ -38,7 +67,7 @@ log = logging.getLogger(__name__)
 class Connection:
     """A connection of `server`; `run` is its life."""
 
-    def __init__(self, server: HttpServer, sock: socket.socket, address: tuple[Any, ...]) -> None:
+    def __init__(self, server: Server, sock: socket.socket, address: tuple[Any, ...]) -> None:
         self.address = address
         self.kept = 0
         """Bytes of the answer that the client is taking: all of it until it has the last one."""
@@ -133,7 +162,19 @@ class Connection:
             raise Refusal(408, "The request took too long.") from None
         header = bytes(self._received[:end])
         del self._received[:end]
-        return Exchange(header)
+        exchange = Exchange(header)
+        if not self._server.names.include(exchange.host):
+            raise self._misdirected(exchange.host)
+        return exchange
+
+    def _misdirected(self, host: str) -> Refusal:
+        """The refusal of a request for another host."""
+        name = host if re.fullmatch(r"[\w.:-]{1,260}", host, re.ASCII) else "What Host says"
+        text = (
+            f"{name} is no name of this host; if it should be one, add it to --web.allowed-hosts."
+        )
+        self._server.log.info("host", f"refused a request of {self.address[0]}: {text}")
+        return Refusal(421, text)
 
     async def _answer(self, exchange: Exchange) -> bool:
         """Answer it; whether there may be another request."""

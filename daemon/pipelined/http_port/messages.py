@@ -89,6 +89,11 @@ class Exchange:
         self.is_stream = False
         """Nobody knows how long the answer will be. Known as soon as there is a part of it."""
 
+    @property
+    def host(self) -> str:
+        """The header `Host`; localhost if there is none."""
+        return self._headers["host"]
+
     def environ(
         self, server: tuple[Any, ...], client: tuple[Any, ...], more: Mapping[str, Any]
     ) -> dict[str, Any]:

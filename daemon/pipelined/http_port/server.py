@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pipelined.config import Address
 from pipelined.http_port.connection import Connection
+from pipelined.http_port.host_names import HostNames
 from pipelined.http_port.listening import listen
 from pipelined.http_port.sparing_log import SparingLog
 
@@ -78,16 +79,21 @@ class HttpServer:
         *,
         threads: int = 16,
         listener: socket.socket | None = None,
+        names: HostNames | None = None,
     ) -> None:
-        """With a `listener` it is the one to serve on, made for `host` and `port`."""
+        """With a `listener` it is the one to serve on, made for `host` and `port`.
+
+        `names` are those that requests may have in `Host`, by default addresses and localhost.
+        """
         self.app = app
         if web_config is not None:
-            from pipelined.http_port.guard import guarded  # it takes memory
+            from pipelined.http_port.guard import guarded  # TLS, YAML and bcrypt: 1.2 MB
 
             self.app = guarded(app, web_config)
         self.host, self.port = host, port
         self.web_config = web_config
         self.threads = threads
+        self.names = names or HostNames()
         self.log = SparingLog(logging.getLogger(__name__))
         self._listener = listener
         self._thread: threading.Thread | None = None
@@ -205,7 +211,7 @@ class HttpServer:
             del made, call  # not kept until the next one comes
 
     def waits_from_now(self, connection: Connection) -> None:
-        """It is answered: it takes its place behind those that wait already."""
+        """Put a connection that was answered behind those that wait already."""
         if (task := self._connections.pop(connection, None)) is not None:
             self._connections[connection] = task
 

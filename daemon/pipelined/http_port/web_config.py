@@ -99,7 +99,7 @@ class WebConfig:
 
 
 def read(path: Path) -> WebConfig:
-    """The content of the file. Raises UserError with the line of what is wrong."""
+    """The content of the file. Raises ConfigurationError with the line of what is wrong."""
     reader = _Reader(path)
     return reader.config(reader.root("--web.config.file names a YAML file that this user may read"))
 

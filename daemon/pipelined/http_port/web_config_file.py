@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelined.errors import UserError
+from pipelined.errors import ConfigurationError
 from pipelined.http_port.basic_auth import Logins
 from pipelined.http_port.tls import TlsError, Wanted, context_of, expiry_of
 from pipelined.http_port.web_config import TlsSettings, WebConfig, read
@@ -50,7 +50,7 @@ class WebConfigFile:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Reads the file and what it names; raises UserError."""
+        """Reads the file and what it names; raises ConfigurationError."""
         self._path = path
         self._clock = clock
         self._wall_clock = wall_clock
@@ -81,7 +81,10 @@ class WebConfigFile:
         return self._now().expiry
 
     def reload(self) -> None:
-        """Read the files again. Raises UserError if they are wrong: what was read last stays."""
+        """Read the files again.
+
+        Raises ConfigurationError if they are wrong: what was read last stays.
+        """
         with self._lock:
             self._load()
 
@@ -114,7 +117,7 @@ class WebConfigFile:
                 return
             self._load()
             log.info("%s: has changed; read again", self._path)
-        except UserError as error:
+        except ConfigurationError as error:
             log.error("%s; what was read before stays in use", error)
         finally:
             self._lock.release()
@@ -127,13 +130,13 @@ class WebConfigFile:
             seen |= {path: _state(path) for path in config.files}
             before = self._in_use
             if before and (config.tls is None) != (before.context is None):
-                raise UserError(
+                raise ConfigurationError(
                     f"{self._path}: TLS cannot be switched {'on' if config.tls else 'off'}"
                     " while pipelined runs",
                     "restart it",
                 )
             context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
-        except UserError:
+        except ConfigurationError:
             self.last_reload_successful = False
             raise
         finally:
@@ -157,7 +160,7 @@ def _state(path: Path) -> object:
 
 
 def _context(path: Path, tls: TlsSettings) -> tuple[ssl.SSLContext, float]:
-    """The context, and when its certificate expires. Raises UserError."""
+    """The context, and when its certificate expires. Raises ConfigurationError."""
     certificate = tls.certificate.read(path)
     wanted = Wanted(
         certificate=certificate,
@@ -177,7 +180,7 @@ def _context(path: Path, tls: TlsSettings) -> tuple[ssl.SSLContext, float]:
         about = material.get(error.part)
         line, name = (about.line, about.key) if about else (tls.line, error.part)
         shown = f"{name} {about.path}" if about and about.path else name
-        raise UserError(f"{path}:{line}: {shown}: {error.reason}", error.hint) from None
+        raise ConfigurationError(f"{path}:{line}: {shown}: {error.reason}", error.hint) from None
     expiry = expiry_of(certificate)
     if expiry < time.time():
         log.warning(

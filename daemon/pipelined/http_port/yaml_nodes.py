@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from pipelined.errors import UserError, why
+from pipelined.errors import ConfigurationError, why
 
 __all__ = ["Material", "Nodes"]
 
@@ -26,20 +26,20 @@ class Material:
     text: str
 
     def read(self, config: Path) -> bytes:
-        """What it holds: PEM, or a password. Raises UserError."""
+        """What it holds: PEM, or a password. Raises ConfigurationError."""
         if self.path is None:
             return self.text.encode()
         try:
             return self.path.read_bytes()
         except OSError as error:
-            raise UserError(
+            raise ConfigurationError(
                 f"{config}:{self.line}: cannot read {self.key} {self.path}: {why(error)}",
                 "a path that does not begin with / begins where this file is",
             ) from None
 
 
 class Nodes:
-    """One file. Each method raises UserError with the line of what is wrong."""
+    """One file. Each method raises ConfigurationError with the line of what is wrong."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,21 +50,25 @@ class Nodes:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise UserError(f"cannot read {path}: {why(error)}", hint) from None
+            raise ConfigurationError(f"cannot read {path}: {why(error)}", hint) from None
         try:
             return yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{path}:{line}: not UTF-8", "save the file as UTF-8") from None
+            raise ConfigurationError(
+                f"{path}:{line}: not UTF-8", "save the file as UTF-8"
+            ) from None
         except yaml.MarkedYAMLError as error:
             at = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-            raise UserError(f"{path}{at}: not YAML: {error.problem or error.context}") from None
+            raise ConfigurationError(
+                f"{path}{at}: not YAML: {error.problem or error.context}"
+            ) from None
         except (yaml.YAMLError, RecursionError) as error:
-            raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+            raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
 
-    def wrong(self, node: yaml.Node, message: str, hint: str = "") -> UserError:
+    def wrong(self, node: yaml.Node, message: str, hint: str = "") -> ConfigurationError:
         """The error to raise about `node`."""
-        return UserError(f"{self.path}:{node.start_mark.line + 1}: {message}", hint)
+        return ConfigurationError(f"{self.path}:{node.start_mark.line + 1}: {message}", hint)
 
     def mapping(
         self, node: yaml.Node | None, where: str, known: Iterable[str] | None
@@ -125,6 +129,8 @@ class Nodes:
         text, file = self.text(keys, name), self.text(keys, f"{name}_file")
         if text and file:
             raise self.wrong(keys[name], f"{name} and {name}_file are both given", "keep one")
+        if "\0" in file:
+            raise self.wrong(keys[f"{name}_file"], f"{name}_file must be the path of a file")
         if file:
             line = keys[f"{name}_file"].start_mark.line + 1
             return Material(f"{name}_file", line, self.path.parent / file, "")

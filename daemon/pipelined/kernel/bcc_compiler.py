@@ -210,7 +210,7 @@ def _write_types(lib: ctypes.CDLL, structures: Collection[str], path: Path) -> N
     libc.fclose(file)
 
 
-def _taken(names: Collection[str], declared: str) -> list[str]:
+def _also_in_kernel(names: Collection[str], declared: str) -> list[str]:
     """Those of `names` that the kernel's types and constants have."""
     there = set(re.findall(r"^(?:struct|enum|union) (\w+) \{", declared, re.M))
     there.update(re.findall(r"^\t(\w+) = -?\d+,$", declared, re.M))
@@ -251,7 +251,9 @@ def _compile(
             path.write_text(text)
         os.environ["BCC_KERNEL_SOURCE"] = name
         lines = ["#define PIPELINED_BCC"]
-        lines += [f"#define {name} pipelined_{name}" for name in _taken(source.names, declared)]
+        lines += [
+            f"#define {name} pipelined_{name}" for name in _also_in_kernel(source.names, declared)
+        ]
         lines += [f"#define FILE_HAS_REF {_has_field(declared, 'file', 'f_ref')}"]
         lines += [f"#define FOLIO_HAS_NR_PAGES {_has_field(declared, 'folio', '_nr_pages')}"]
         lines += [f"#define __TARGET_ARCH_{'arm64' if machine == 'aarch64' else 'x86'}"]

@@ -11,10 +11,11 @@ from ctypes import Array, Structure, c_char, c_int64, c_uint32, c_uint64, sizeof
 from struct import Struct
 from typing import Any
 
-from pipelined.runs import HISTOGRAMS, LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
+from pipelined.records.stage import COUNTERS, JOB_TEXT, STAGE_ENDS
+from pipelined.records.tiers import FUNCTIONS, HISTOGRAM_FIELDS, READAHEAD
+from pipelined.runs import LEVELS, STATES
 
 __all__ = [
-    "COUNTERS",
     "LOST_KINDS",
     "Control",
     "Functions",
@@ -23,35 +24,18 @@ __all__ = [
     "PipeEnd",
     "PipeKey",
     "Pipeline",
+    "Process",
     "ReadaheadCounters",
+    "SavedTask",
     "Stage",
-    "Starter",
     "Variable",
+    "WrittenTask",
     "offset_of",
     "struct_of",
-    "words_of",
 ]
 
 #: What could not be recorded, in the order of `enum lost_kind`.
 LOST_KINDS = ("tasks", "stages", "pipes", "ends", "updates", "readahead")
-
-#: What a stage counts after its nanoseconds by state, in the order of `struct stage`.
-COUNTERS = (
-    "user_ns",
-    "system_ns",
-    "read_bytes",
-    "written_bytes",
-    "read_calls",
-    "write_calls",
-    "sleeps_empty",
-    "sleeps_full",
-    "forks",
-    "execs",
-    "exec_failures",
-    "exited_children",
-    "children_cpu_ns",
-    "children_life_ns",
-)
 
 # Properties of a command name, in the `commands` map.
 COMMAND_INTERPRETER = 1
@@ -62,19 +46,13 @@ COMMAND_READS_ANYWHERE = 16
 COMMAND_STARTER = 32
 COMMAND_SCHEDULER = 64
 
-# What the text of a job is.
-NO_JOB = 0
-JOB_VARIABLE = 1
-JOB_COMMAND = 2
-JOB_PROGRAM = 3
-
-JOB_TEXT = 120
-
 # Flags of a stage.
 STAGE_PARTIAL = 1
 STAGE_ALONE = 16
+STAGE_RESUMED = 32
 STAGE_CONVERSES = 128
 STAGE_SPLICES = 512
+STAGE_UNMET = 1024
 
 # Bits of `pipe_end.side_and_flags`; the side is `enum pipe_side` + 1.
 END_SIDE_MASK = 3
@@ -89,14 +67,18 @@ SIDE_READ = 0
 SIDE_WRITE = 1
 
 COMM_LEN = 16
-STAGE_ENDS = 8
 PIPE_SLOTS = 8
 PIPELINE_DRIVERS = 2
+FED_PIPES = 4
 
 # The word of a stage, and references to stages in the slots of a pipe.
 WORD_OUTER_SHIFT = 32
 INDEX_MASK = 0x3FFFF
+WORD_DRIVER = 1 << 60
+WORD_LAST_PART = 1 << 61
 WORD_RETIRED = 1 << 62
+WORD_ENDED = 1 << 63
+PIPELINE_CLOCK_MASK = (1 << 44) - 1
 GENERATION_SHIFT = 18
 
 #: In place of a process's id in `control.watch_pid`.
@@ -112,19 +94,27 @@ MAX_VARIABLES = 8
 VARIABLE_LEN = 32
 
 
+class Process(Structure):
+    """A process; a pid of 0 is none. Its id comes again: compared is its start time too."""
+
+    pid: int
+    start_ns: int
+    _fields_ = (("start_ns", c_uint64), ("pid", c_uint32), ("uid", c_uint32))
+
+
 class PipeKey(Structure):
     """Key of the `pipes` map."""
 
-    _fields_ = (("inode", c_uint64), ("device", c_uint32), ("zero", c_uint32))
+    _fields_ = (("inode", c_uint64), ("device", c_uint32), ("incarnation", c_uint32))
 
 
 class PipeEnd(Structure):
     """A pipe end that a stage remembers; an inode of 0 is a free slot."""
 
     _fields_ = (
-        ("inode", c_uint64),
-        ("device", c_uint32),
+        ("pipe", PipeKey),
         ("side_and_flags", c_uint32),
+        ("zero", c_uint32),
         ("sleeps", c_uint64),
         ("asleep_ns", c_uint64),
     )
@@ -141,12 +131,6 @@ class Pipeline(Structure):
         ("members", c_uint64),
         ("drivers", c_uint64 * PIPELINE_DRIVERS),
     )
-
-
-class Starter(Structure):
-    """The process to which a stage's run is reported; a pid of 0 is none."""
-
-    _fields_ = (("start_ns", c_uint64), ("pid", c_uint32), ("zero", c_uint32))
 
 
 class Job(Structure):
@@ -180,50 +164,46 @@ class Stage(Structure):
         ("start_ns", c_uint64),
         ("end_ns", c_uint64),
         ("exec_ns", c_uint64),
-        ("root_start_ns", c_uint64),
-        ("parent_start_ns", c_uint64),
+        ("root", Process),
+        ("parent", Process),
+        ("namer", Process),
+        ("starter", Process),
         ("cgroup", c_uint64),
-        ("starter", Starter),
         ("live", c_uint64),
-        ("generation", c_uint32),
-        ("pid", c_uint32),
-        ("parent_pid", c_uint32),
-        ("name_pid", c_uint32),
+        ("generation", c_uint64),
         ("flags", c_uint32),
-        ("read_children", c_uint32),
+        ("own_children", c_uint32),
+        ("exit_status", c_uint64),
         ("comm", c_char * COMM_LEN),
         ("ends", PipeEnd * STAGE_ENDS),
         ("job", Job),
     )
 
 
-def _histogram(buckets: int) -> type[Structure]:
-    fields = (("counts", c_uint64 * buckets), ("sum", c_uint64))
+def _histogram(values: int) -> type[Structure]:
+    fields = (("counts", c_uint64 * (values - 1)), ("sum", c_uint64))
     return type("Histogram", (Structure,), {"_fields_": fields})
+
+
+def _values(count: int) -> Any:
+    return c_uint64 if count == 1 else c_uint64 * count
 
 
 class Functions(Structure):
     """What the `functions` tier counts for the stage with the same index."""
 
-    _fields_ = (
-        *((kind.record, _histogram(kind.buckets)) for kind in HISTOGRAMS),
-        ("pipe_in_bytes", c_uint64),
-        ("pipe_out_bytes", c_uint64),
-        ("pipe_slots", c_uint64),
+    _fields_ = tuple(
+        (name, _histogram(count) if name in HISTOGRAM_FIELDS else _values(count))
+        for name, count in FUNCTIONS.items()
     )
 
 
 class ReadaheadCounters(Structure):
     """What the `readahead` tier counts for the stage with the same index."""
 
-    _fields_ = (
-        ("pages", c_uint64 * len(PAGE_CLASSES)),
-        ("inserted", c_uint64),
-        ("direct_bytes", c_uint64),
-        ("faults", c_uint64 * len(STALL_CLASSES)),
-        ("stalls", c_uint64 * 2 * len(STALL_CLASSES)),
-        ("stall_ns", c_uint64 * 2 * len(STALL_CLASSES)),
-        ("not_input", c_uint64),
+    _fields_ = tuple(
+        (name, c_uint64 * 2 * (count // 2) if name in ("stalls", "stall_ns") else _values(count))
+        for name, count in READAHEAD.items()
     )
 
 
@@ -231,17 +211,43 @@ class Pipe(Structure):
     """A pipe with the stages seen at its ends, as references; 0 is a free slot."""
 
     stages: Array[Array[c_uint64]]
-    endpoint_pid: int
+    endpoint: Process
+    endpoint_comm: bytes
     endpoint_side: int
-    endpoint: bytes
     _fields_ = (
         ("stages", c_uint64 * PIPE_SLOTS * 2),
-        ("self", c_uint32),
-        ("endpoint_pid", c_uint32),
+        ("endpoint", Process),
+        ("endpoint_comm", c_char * COMM_LEN),
         ("endpoint_side", c_uint32),
+        ("self", c_uint32),
         ("named", c_uint32),
-        ("endpoint", c_char * COMM_LEN),
+        ("zero", c_uint32),
     )
+
+
+class SavedTask(Structure):
+    """What a checkpoint keeps of a thread. Its stage is a reference as read, an index as put."""
+
+    stage: int
+    _fields_ = (
+        ("stage", c_uint64),
+        ("exec_ns", c_uint64),
+        ("parent", Process),
+        ("starter", Process),
+        ("fed_by_parent", PipeKey * FED_PIPES),
+        ("script", c_char * COMM_LEN),
+        ("exec_id", c_uint32),
+        ("zero", c_uint32),
+        ("job", Job),
+    )
+
+
+class WrittenTask(Structure):
+    """What a checkpoint keeps of a thread, as a sweep writes it out."""
+
+    thread: Process
+    task: SavedTask
+    _fields_ = (("thread", Process), ("task", SavedTask))
 
 
 class Control(Structure):
@@ -256,6 +262,10 @@ class Control(Structure):
     windows: int
     max_windows: int
     units: int
+    watched_ns: int
+    restored: int
+    resuming: int
+    saving: int
     _fields_ = (
         ("ended", c_uint64),
         ("wake_at", c_uint64),
@@ -266,6 +276,11 @@ class Control(Structure):
         ("windows", c_uint64),
         ("max_windows", c_uint64),
         ("units", c_uint64),
+        ("watched_ns", c_uint64),
+        ("restored", c_uint32),
+        ("resuming", c_uint32),
+        ("saving", c_uint32),
+        ("unused", c_uint32),
     )
 
 
@@ -286,7 +301,7 @@ def struct_of(record: type[Structure], *paths: str) -> Struct:
 
     An array of numbers unpacks as that many values, other arrays as bytes.
 
-    >>> struct_of(PipeKey, "inode", "zero").format
+    >>> struct_of(PipeKey, "inode", "incarnation").format
     '=Q4xI'
     """
     layout, at = "=", 0
@@ -295,16 +310,6 @@ def struct_of(record: type[Structure], *paths: str) -> Struct:
         layout += (f"{begin - at}x" if begin > at else "") + _letters(kind)
         at = begin + sizeof(kind)
     return Struct(layout)
-
-
-def words_of(record: type[Structure], path: str) -> slice:
-    """Where the values of a field are among those of a record that has only 64-bit values.
-
-    >>> words_of(ReadaheadCounters, "inserted")
-    slice(5, 6, None)
-    """
-    begin, kind = _locate(record, path)
-    return slice(begin // 8, (begin + sizeof(kind)) // 8)
 
 
 def _locate(record: Any, path: str) -> tuple[int, Any]:

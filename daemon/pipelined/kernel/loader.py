@@ -41,6 +41,7 @@ _MAPS = (
     "readahead",
     "free_stages",
     "pipes",
+    "saved_tasks",
     "commands",
     "units",
     "variables",
@@ -48,6 +49,9 @@ _MAPS = (
     "control",
     "wakeups",
 )
+
+#: What an iterator of the kernel has room for at a time (bytes).
+_WRITTEN = 32768
 
 #: In struct bpf_prog_info; the field exists since 5.12, before that it reads as 0.
 RECURSION_MISSES_OFFSET = 208
@@ -162,16 +166,18 @@ class Loaded:
         self._attached.append((program.hook, itself))
         return link
 
-    def iterate(self) -> None:
-        """Run the sweep's program over every task; returns after the last one."""
+    def iterate(self) -> bytes:
+        """Run the sweep's program over every task. Returns after the last one, what it wrote."""
         fd = self._lib.bpf_iter_create(self._iterator)
         if fd < 0:
             raise OSError(get_errno(), "bpf_iter_create")
+        written: list[bytes] = []
         try:
             while True:
                 try:
-                    if not os.read(fd, 4096):
-                        return
+                    if not (part := os.read(fd, _WRITTEN)):
+                        return b"".join(written)
+                    written.append(part)
                 except OSError as error:  # after a million tasks: read on
                     if error.errno != errno.EAGAIN:
                         raise
@@ -262,6 +268,7 @@ def probe_hooks(loader: str = "auto") -> list[Hook]:
 
     Raises `UserError` when the daemon could not start.
     """
-    sizes = dict.fromkeys(("stages", "functions", "readahead", "free_stages", "pipes"), 64)
+    bounded = ("stages", "functions", "readahead", "free_stages", "pipes", "saved_tasks")
+    sizes = dict.fromkeys(bounded, 64)
     with closing(load(sizes, loader=loader)) as loaded:
         return [*loaded.attach(), *loaded.attach_optional()]

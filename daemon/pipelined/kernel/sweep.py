@@ -2,49 +2,59 @@
 """Read the kernel side's maps: the only module that does.
 
 A sweep runs the task iterator, which credits every live task up to now, and then reads
-the mapped arrays. Records of stages that ended stay until `free` gives them back.
+the mapped arrays. Records of stages that ended stay until `free` gives them back: only then may
+their indexes mean other stages.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
-import re
 import struct
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ctypes import Structure, sizeof
 from dataclasses import dataclass
+from itertools import count
 
-from pipelined.errors import UserError
-from pipelined.kernel import layout, records
+from pipelined.kernel import decoding, layout
+from pipelined.kernel.barrier import barrier
+from pipelined.kernel.checkpoint import NOTHING, Checkpoint, Restored, pipe_keys
+from pipelined.kernel.decoding import RawStage
 from pipelined.kernel.layout import Control, Pipe, offset_of
 from pipelined.kernel.loader import Loaded
-from pipelined.kernel.records import EndRecord, Group, RawStage, StageRecord
+from pipelined.kernel.names import put_commands, put_units, put_variables
+from pipelined.kernel.wakeups import Wakeups
+from pipelined.records.process import Process
+from pipelined.records.stage import (
+    STAGE_ENDS,
+    EndRecord,
+    Gap,
+    Group,
+    StageRecord,
+    is_conversation,
+)
+from pipelined.records.tiers import NO_READAHEAD
 from pipelined.runs import Endpoint
-from pipelined.starter import STARTER_NAME
+from pipelined.starter import boot_id
 
-__all__ = ["MapUse", "Sweep", "command_key", "monotonic_to_unix"]
+__all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
 
 _CHUNK = 256
 #: Records mapped at first: what is mapped counts as our memory, in use or not.
-_MAPPED = 1024
-
-#: fish reads the last part of a pipeline at another descriptor than stdin. Other shells read
-#: `$(…)` there; fish polls for that.
-_READ_ANYWHERE = frozenset({"fish"})
+_MAPPED = 512
 
 _STAGE_BYTES = sizeof(layout.Stage)
 _FUNCTIONS_BYTES = sizeof(layout.Functions)
 _READAHEAD_BYTES = sizeof(layout.ReadaheadCounters)
 
-# In 64-bit words: of a record, and of those of its fields by which unused records are skipped.
+# In 64-bit words: of a record, and of those of its fields that are read of all records at once.
 _STAGE_WORDS = _STAGE_BYTES // 8
-_START_WORD = offset_of(layout.Stage, "start_ns") // 8
-_GENERATION_WORD = offset_of(layout.Stage, "generation") // 8
+_START, _GENERATION, _WORD, _ALIAS = (
+    offset_of(layout.Stage, name) // 8
+    for name in ("start_ns", "generation", "word", "pipeline.alias")
+)
 
-_GENERATION_MASK = (1 << 32 - layout.GENERATION_SHIFT) - 1
 _LOST = struct.Struct(f"={len(layout.LOST_KINDS)}Q")
 
 
@@ -76,8 +86,11 @@ class Sweep:
         max_readers: int,
         own_only: bool = False,
         all_alone: bool = False,
+        restored: Restored = NOTHING,
     ) -> None:
         """Fill the free lists and the lists of names. Nothing is recorded before this is done.
+
+        `restored` is what an earlier daemon knew of what still lives.
 
         With `own_only` no process is followed before the first sweep, and then those that this
         process forks. With `all_alone` every program but shells is a stage, in a pipeline or not.
@@ -88,60 +101,125 @@ class Sweep:
         self._max_readers = max_readers
         self._functions: mmap.mmap | None = None
         self._readahead: mmap.mmap | None = None
-        self._map_stages(min(_MAPPED, max_stages))
+        self._map_stages(min(max(_MAPPED, len(restored.stages)), max_stages))
         self._lost = self._map("lost", _LOST.size)
         self._control = Control.from_buffer(self._map("control", sizeof(Control)))
-        self._wakeups = _Wakeups(loaded.maps["wakeups"])
+        self._wakeups = Wakeups(loaded.maps["wakeups"])
         self._in_use: dict[int, StageRecord] = {}
+        self._freed: dict[int, StageRecord] = {}
+        """No reference finds these records any more, but they are not given back yet."""
         self._groups: dict[int, Group] = {}
-        self._endpoints: dict[bytes, tuple[int, Endpoint]] = {}
-        self._commands = 0
+        self._endpoints: dict[bytes, tuple[Process, Endpoint]] = {}
         self._readers = 0
-        self._name_commands(
-            (
-                (interpreters, layout.COMMAND_INTERPRETER),
-                (wrappers, layout.COMMAND_WRAPPER),
-                (shells, layout.COMMAND_SHELL),
-                (alone, layout.COMMAND_ALONE),
-                (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
-                ([STARTER_NAME], layout.COMMAND_STARTER),
-                (schedulers, layout.COMMAND_SCHEDULER),
-            )
+        self._commands = put_commands(
+            loaded,
+            interpreters=interpreters,
+            wrappers=wrappers,
+            shells=shells,
+            alone=alone,
+            schedulers=schedulers,
         )
-        self._name_units(alone_units)
-        self._name_variables(job_variables)
+        self._control.units = put_units(loaded, alone_units)
+        put_variables(loaded, job_variables)
         self._control.watch_pid = layout.WATCH_SWEEPER if own_only else 0
         self._control.alone = all_alone
         self._control.max_windows = max_readers
         self._wake_later()
-        for index in range(max_stages, 0, -1):
+        self._written = b""
+        self._raw: dict[int, RawStage] = {}
+        self._restore(restored)
+        for index in range(max_stages, len(restored.stages), -1):
             self._give_back(index)
 
     def began(self) -> None:
-        """The programs are attached: what is older than this moment was running before."""
+        """All programs are attached: what is older than this moment was running before."""
         self._control.began_ns = time.monotonic_ns()
         self.map_tiers()
+
+    def resume(self) -> int:
+        """The required programs are attached: look for the threads of the stages restored.
+
+        After them for what descends from them. A stage of which no thread is left has ended.
+        Returns up to when nobody watched (CLOCK_MONOTONIC).
+        """
+        self._control.began_ns = resumed_ns = time.monotonic_ns()
+        if self._control.resuming:
+            self._loaded.iterate()
+            self._control.resuming = 0
+        while self._control.restored:
+            self._loaded.iterate()
+        return resumed_ns
 
     def map_tiers(self) -> None:
         """The optional programs are attached: map what they fill."""
         self._map_stages(self._mapped)
 
-    def take(self) -> list[Group]:
+    def restored(self) -> list[Group]:
+        """What was restored, as it was when it was saved. To be asked for before the first `take`.
+
+        The values of optional tiers are there, whether these are on or not.
+        """
+        return self._grouped()
+
+    def take(self, *, keep: bool = False) -> list[Group]:
         """Bring every clock up to now and read all that is in use.
 
-        What has not changed since the last time comes back as the same objects.
+        What has not changed since the last time comes back as the same objects. With `keep` what
+        was read is kept for `checkpoint`.
         """
-        self._loaded.iterate()
+        self._control.saving = keep
+        self._written = self._loaded.iterate()
         self._wakeups.clear()
         self._wake_later()
         self._readers = self._control.windows
         before, self._in_use = self._in_use, {}
+        self._raw = {}
         for index in self._find_in_use():
+            if index in self._freed:
+                continue
             raw = self._read(index)
             stage = before.get(index)
             if stage is None or stage.fingerprint != hash(raw):
-                stage = records.decode_stage(raw, index)
+                stage = decoding.decode_stage(raw, index)
             self._in_use[index] = stage
+            if keep:
+                self._raw[index] = raw
+        self._watched_ns = time.monotonic_ns()
+        if self._freed:
+            self._give_back_freed()
+        return self._grouped()
+
+    def checkpoint(
+        self,
+        groups: Iterable[Group],
+        *,
+        unix: float,
+        gaps: Iterable[Gap],
+        cgroups: Callable[[Collection[int]], Mapping[int, tuple[str | None, str | None]]],
+    ) -> Checkpoint:
+        """What the last `take` kept of these groups; to be asked for once.
+
+        `unix` and `gaps` as in `Checkpoint`; `cgroups` says what is known of cgroups by their ids.
+        """
+        kept = [stage for group in groups for stage in group.stages]
+        raw = {stage.index: self._raw[stage.index] for stage in kept}
+        first_ns = min((group.clock.start_ns for group in groups), default=0)
+        pipes = {
+            key: self._loaded.get("pipes", key, sizeof(Pipe)) for key in pipe_keys(raw.values())
+        }
+        written, self._written, self._raw = self._written, b"", {}
+        return Checkpoint(
+            boot_id=boot_id(),
+            watched_ns=self._watched_ns,
+            unix=unix,
+            gaps=tuple(gap for gap in gaps if gap.end_ns > first_ns),
+            cgroups=cgroups({stage.cgroup for stage in kept}),
+            stages=raw,
+            pipes={key: pipe for key, pipe in pipes.items() if pipe is not None},
+            tasks=written,
+        )
+
+    def _grouped(self) -> list[Group]:
         members: dict[int, list[StageRecord]] = {}
         for stage in self._in_use.values():
             members.setdefault(self._root(stage), []).append(stage)
@@ -155,11 +233,27 @@ class Sweep:
         return list(self._groups.values())
 
     def free(self, stages: Collection[StageRecord]) -> None:
-        """Give back the records of stages that ended; their pipes are forgotten."""
+        """Give back the records of stages that ended; their pipes are forgotten.
+
+        A stage that names one of them by its index keeps it: one inside it that ended later, or one
+        that a program was just joining with it.
+        """
         if not stages:
             return
-        for stage in stages:
-            self._in_use.pop(stage.index, None)
+        with memoryview(self._stages) as view, view.cast("Q") as words:
+            for stage in stages:
+                if self._in_use.pop(stage.index, None) is None:
+                    raise RuntimeError(f"record {stage.index} is not in use: freed twice")
+                self._freed[stage.index] = stage
+                words[stage.index * _STAGE_WORDS + _GENERATION] = stage.generation + 1
+
+        # programs that had found one of them before have ended; else the next sweep gives them back
+        if barrier():
+            self._give_back_freed()
+
+    def _give_back_freed(self) -> None:
+        named = self._named()
+        stages = [stage for index, stage in self._freed.items() if index not in named]
         kept = {end.key for stage in self._in_use.values() for end in stage.ends}
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)
@@ -170,11 +264,12 @@ class Sweep:
             layout.ReadaheadCounters(),
         )
         for stage in stages:
-            blank.generation = (stage.generation + 1) & _GENERATION_MASK
+            del self._freed[stage.index]
+            blank.generation = stage.generation + 1
             _write(self._stages, stage.index, blank)
             if self._functions:
                 _write(self._functions, stage.index, no_functions)
-            if self._readahead and stage.readahead is not records.NO_READAHEAD:
+            if self._readahead and stage.readahead is not NO_READAHEAD:
                 _write(self._readahead, stage.index, no_readahead)
             self._give_back(stage.index)
 
@@ -194,7 +289,7 @@ class Sweep:
         """How full the bounded maps were at the last reading."""
         pipes = {end.key for stage in self._in_use.values() for end in stage.ends}
         return [
-            MapUse("stages", len(self._in_use), self._max_stages),
+            MapUse("stages", len(self._in_use) + len(self._freed), self._max_stages),
             MapUse("pipes", min(len(pipes), self._max_pipes), self._max_pipes),
             MapUse("commands", self._commands, layout.MAX_COMMANDS),
             MapUse("windows", self._readers, self._max_readers),
@@ -224,6 +319,21 @@ class Sweep:
             _slice(self._readahead, index, _READAHEAD_BYTES),
         )
 
+    def _restore(self, restored: Restored) -> None:
+        for index, raw in enumerate(restored.stages, 1):
+            self._in_use[index] = decoding.decode_stage(raw, index)
+            record, *tiers = raw
+            self._stages[index * _STAGE_BYTES : (index + 1) * _STAGE_BYTES] = record
+            for name, values in zip(("functions", "readahead"), tiers, strict=True):
+                if values:  # if the tier is off, there is no place for them
+                    self._loaded.put(name, index.to_bytes(4, sys.byteorder), values)
+        for name, entries in (("pipes", restored.pipes), ("saved_tasks", restored.tasks)):
+            for key, value in entries.items():
+                self._loaded.put(name, key, value)
+        self._control.watched_ns = restored.watched_ns
+        self._control.restored = len(restored.stages)
+        self._control.resuming = bool(restored.tasks)
+
     def _map_stages(self, count: int) -> None:
         """Map the records up to index `count`."""
         self._mapped = count
@@ -235,59 +345,49 @@ class Sweep:
 
     def _give_back(self, index: int) -> None:
         if not self._loaded.put("free_stages", None, index.to_bytes(4, sys.byteorder)):
-            raise RuntimeError(f"no room for record {index} among the free ones: freed twice")
-
-    def _name_commands(self, listed: Iterable[tuple[Iterable[str], int]]) -> None:
-        flags: dict[bytes, int] = {}
-        for names, flag in listed:
-            for name in names:
-                key = command_key(name)
-                flags[key] = flags.get(key, 0) | flag
-        for key, value in flags.items():
-            if not self._loaded.put("commands", key, struct.pack("=I", value)):
-                raise UserError(
-                    f"too many command names: {len(flags)} interpreters, wrappers, shells, "
-                    "schedulers and commands alone",
-                    f"name at most {layout.MAX_COMMANDS}",
-                )
-        self._commands = len(flags)
-
-    def _name_units(self, names: Iterable[str]) -> None:
-        keys = {re.sub("@.*(?=\\.)", "@", name).encode() for name in names}
-        for key in keys:
-            value = struct.pack("=I", 1)
-            if not self._loaded.put("units", key.ljust(layout.UNIT_LEN, b"\0"), value):
-                raise UserError(
-                    f"too many units alone: {len(keys)}", f"name at most {layout.MAX_UNITS}"
-                )
-        self._control.units = len(keys)
-
-    def _name_variables(self, names: Iterable[str]) -> None:
-        for at, name in enumerate(names):
-            text = f"{name}=".encode()
-            variable = layout.Variable(text, b"\xff" * len(text), len(text))
-            if not self._loaded.put("variables", at.to_bytes(4, sys.byteorder), bytes(variable)):
-                raise RuntimeError(f"no room for variable {at}")
+            raise RuntimeError(f"no room for record {index} among the free ones")
 
     def _wake_later(self) -> None:
         self._control.wake_at = self._control.ended + max(1, self._max_stages // 8)
 
     def _find_in_use(self) -> list[int]:
         """Indexes of used records. Free ones are taken lowest first, so the rest is untouched."""
-        found: list[int] = []
+        return [
+            index
+            for first, (starts, _) in self._columns()
+            for index, start in enumerate(starts, first)
+            if start
+        ]
+
+    def _named(self) -> set[int]:
+        """What records in use name by index: stages around them, or that they were merged into."""
+        return {
+            index
+            for first, (_, _, words, aliases) in self._columns(_WORD, _ALIAS)
+            for at, word, alias in zip(count(first), words, aliases)
+            if (word or alias) and at not in self._freed
+            for index in (word >> layout.WORD_OUTER_SHIFT & layout.INDEX_MASK, alias)
+        }
+
+    def _columns(self, *fields: int) -> Iterator[tuple[int, list[list[int]]]]:
+        """Words of all records that were ever used, by field, and the index of the first record.
+
+        In chunks; the first two fields are always those that show whether a record was used.
+        """
         for first in range(1, self._max_stages + 1, _CHUNK):
             last = min(first + _CHUNK - 1, self._max_stages)
             if last > self._mapped:
                 self._map_stages(min(2 * self._mapped, self._max_stages))
             begin, end = first * _STAGE_WORDS, (last + 1) * _STAGE_WORDS
             with memoryview(self._stages) as view, view.cast("Q") as words:
-                starts = words[begin + _START_WORD : end : _STAGE_WORDS].tolist()
-                used = [first + i for i, start in enumerate(starts) if start]
-                found += used
-                # a record that was ever used has a generation, beside the pid in its word
-                if not (used or any(words[begin + _GENERATION_WORD : end : _STAGE_WORDS].tolist())):
-                    break
-        return found
+                columns = [
+                    words[begin + field : end : _STAGE_WORDS].tolist()
+                    for field in (_START, _GENERATION, *fields)
+                ]
+            # a record that was ever used has a generation
+            if not any(columns[0]) and not any(columns[1]):
+                break
+            yield first, columns
 
     def _root(self, stage: StageRecord) -> int:
         """Index of the stage whose pipeline this stage uses."""
@@ -297,8 +397,8 @@ class Sweep:
 
     def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
         # read again, after the stages: of those that are over it has all their time
-        clock = records.decode_pipeline(_slice(self._stages, root, _STAGE_BYTES))
-        conversation = records.is_conversation(stages)
+        clock = decoding.decode_pipeline(_slice(self._stages, root, _STAGE_BYTES))
+        conversation = is_conversation(stages)
         if len(stages) == 1 and not conversation:
             return Group(root, clock, stages)
         outer = stages[0].outer
@@ -308,14 +408,14 @@ class Sweep:
             if outer in alone and any(stage.borrows for stage in stages)
             else []
         )
-        endpoints = self._endpoints_of([*stages, *around], {stage.pid for stage in stages})
+        endpoints = self._endpoints_of([*stages, *around], {stage.root for stage in stages})
         closed = not around and all(end.joined for stage in stages for end in stage.ends)
-        full = any(len(stage.ends) == layout.STAGE_ENDS for stage in stages)
+        full = any(len(stage.ends) == STAGE_ENDS for stage in stages)
         slot_edges = self._slot_edges(stages) if full else ()
         return Group(root, clock, stages, closed, endpoints, slot_edges, conversation)
 
     def _endpoints_of(
-        self, stages: Iterable[StageRecord], inside: Collection[int]
+        self, stages: Iterable[StageRecord], inside: Collection[Process]
     ) -> tuple[Endpoint, ...]:
         """Who, but the processes `inside`, is at the other end of pipes that join no stages."""
         found: list[Endpoint] = []
@@ -348,8 +448,10 @@ class Sweep:
             edges += [(a, b) for a in writers for b in readers if a != b]
         return tuple(edges)
 
-    def _endpoint(self, end: EndRecord, inside: Collection[int]) -> tuple[int, Endpoint] | None:
-        """Process id and endpoint at the other side of a pipe, once known."""
+    def _endpoint(
+        self, end: EndRecord, inside: Collection[Process]
+    ) -> tuple[Process, Endpoint] | None:
+        """Process and endpoint at the other side of a pipe, once known."""
         if end.key in self._endpoints:
             return self._endpoints[end.key]
         pipe = self._pipe(end.key)
@@ -359,12 +461,13 @@ class Sweep:
             ("write", layout.SIDE_WRITE) if end.side == "read" else ("read", layout.SIDE_READ)
         )
         found = None
-        if pipe.endpoint_pid and pipe.endpoint_side == side:
-            found = (pipe.endpoint_pid, Endpoint(records.text(pipe.endpoint), other))
+        if pipe.endpoint.pid and pipe.endpoint_side == side:
+            process = Process(pipe.endpoint.pid, pipe.endpoint.start_ns)
+            found = (process, Endpoint(decoding.text(pipe.endpoint_comm), other))
         for slot in pipe.stages[side]:
             stage = self._in_use.get(slot & layout.INDEX_MASK)
-            if stage and _reference(stage) == slot and stage.parent_pid not in inside:
-                found = (stage.pid, Endpoint(stage.command, other))
+            if stage and _reference(stage) == slot and stage.parent not in inside:
+                found = (stage.root, Endpoint(stage.command, other))
         if found:
             self._endpoints[end.key] = found
         return found
@@ -372,18 +475,6 @@ class Sweep:
     def _pipe(self, key: bytes) -> Pipe | None:
         value = self._loaded.get("pipes", key, sizeof(Pipe))
         return None if value is None else Pipe.from_buffer_copy(value)
-
-
-def command_key(name: str) -> bytes:
-    """The key of a command in the `commands` map: its first 15 bytes without a version.
-
-    The kernel side leaves out the version of a name before it looks it up.
-
-    >>> command_key("python3.11").rstrip(b"\\0")
-    b'python'
-    """
-    kept = os.fsencode(name)[: layout.COMM_LEN - 1].rstrip(b"0123456789.")
-    return kept.ljust(layout.COMM_LEN, b"\0")
 
 
 def _reference(stage: StageRecord) -> int:
@@ -399,22 +490,6 @@ def _slice(mapped: mmap.mmap | None, index: int, size: int) -> bytes:
 def _write(mapped: mmap.mmap, index: int, record: Structure) -> None:
     size = sizeof(record)
     mapped[index * size : (index + 1) * size] = record
-
-
-class _Wakeups:
-    """The ring buffer that carries no data: its arrival is the message."""
-
-    def __init__(self, fd: int) -> None:
-        page = mmap.PAGESIZE
-        self._consumer = mmap.mmap(fd, page)
-        self._producer = mmap.mmap(fd, page, prot=mmap.PROT_READ, offset=page)
-
-    def clear(self) -> None:
-        self._consumer[:8] = self._producer[:8]
-
-    def close(self) -> None:
-        self._consumer.close()
-        self._producer.close()
 
 
 def monotonic_to_unix() -> float:

@@ -8,6 +8,7 @@ its id, shortened as `docker ps` shows it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -112,6 +113,4 @@ class ContainerFiles:
 
 
 def _json(path: Path) -> Any:
-    import json  # most hosts have no container whose name may be read
-
     return json.loads(path.read_bytes())

@@ -8,10 +8,11 @@ the limits are those of its `cpu` controller.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pipelined.model.units import mounts_of
+from pipelined.records.process import Process
 
 __all__ = ["CpuAccounts"]
 
@@ -57,18 +58,28 @@ class CpuAccounts:
         work = sum(value for index, value in enumerate(columns) if index not in _NO_WORK)
         return work / os.sysconf("SC_CLK_TCK")
 
-    def group(self, pid: int, cgroup: int | None = None) -> Path | None:
-        """The folder of the cgroup that shares CPUs out to a process; None if it is not known.
+    def own_group(self) -> Path | None:
+        """The folder of the cgroup that shares CPUs out to this process; None: not known."""
+        return self._folder(self._paths("self"))
 
-        `cgroup` is the id of its cgroup v2, for a process whose /proc entry is not ours to read.
+    def group(self, process: Process, cgroup: int) -> Path | None:
+        """The folder of the cgroup that shares CPUs out to `process`; None: not known.
+
+        `cgroup` is the id of its cgroup v2, for one whose /proc entry is not ours to read, or gone.
         """
+        paths = self._paths(str(process.pid))
+        if not paths or not process.is_at(self._proc):
+            known = None if 1 in self._mounts else self._path_of(cgroup)
+            paths = {} if known is None else {2: known}
+        return self._folder(paths)
+
+    def _paths(self, entry: str) -> dict[int, str]:
+        """The paths of the cgroups that limit CPU time, by version, of an entry of /proc."""
         paths: dict[int, str] = {}
         try:
-            lines = (self._proc / str(pid) / "cgroup").read_text(errors="surrogateescape")
+            lines = (self._proc / entry / "cgroup").read_text(errors="surrogateescape")
         except OSError:
-            lines = ""
-            known = None if cgroup is None or 1 in self._mounts else self._path_of(cgroup)
-            paths = {} if known is None else {2: known}
+            return paths
         for line in lines.splitlines():
             number, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
@@ -76,6 +87,9 @@ class CpuAccounts:
                 paths[1] = path
             elif (number, controllers) == ("0", ""):
                 paths[2] = path
+        return paths
+
+    def _folder(self, paths: Mapping[int, str]) -> Path | None:
         version = 1 if 1 in paths else 2
         mount = self._mounts.get(version)
         if mount is None or version not in paths:

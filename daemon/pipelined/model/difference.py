@@ -26,18 +26,19 @@ def difference(new: Run, old: Run) -> Run | None:
     wall = new.wall_seconds - old.wall_seconds
     if new.id != old.id or wall < MIN_DELTA:
         return None
-    before = {(stage.position, stage.pid): stage for stage in old.stages}
+    before = {(stage.position, stage.pid, stage.start): stage for stage in old.stages}
     return replace(
         new,
         start=new.start + old.wall_seconds,
         wall_seconds=wall,
+        unwatched_seconds=new.unwatched_seconds - old.unwatched_seconds,
         levels=tuple(
             max(0.0, now - then) for now, then in zip(new.levels, old.levels, strict=True)
         ),
         disk_overlapped_seconds=max(0.0, new.disk_overlapped_seconds - old.disk_overlapped_seconds),
         disk_alone_seconds=max(0.0, new.disk_alone_seconds - old.disk_alone_seconds),
         stages=tuple(
-            _stage_difference(stage, before.get((stage.position, stage.pid)))
+            _stage_difference(stage, before.get((stage.position, stage.pid, stage.start)))
             for stage in new.stages
         ),
     )

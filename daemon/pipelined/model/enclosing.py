@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipelined.kernel.records import Group
+from pipelined.records.stage import Group
 from pipelined.starter import Starter
 
-__all__ = ["Enclosing", "around"]
+__all__ = ["Enclosing", "around", "is_whole"]
 
 
 class Enclosing(NamedTuple):
@@ -20,7 +20,7 @@ class Enclosing(NamedTuple):
     pipeline: str
     """Its signature."""
     outermost: str
-    """That of the run that none encloses."""
+    """Signature of the outermost run around it, which lies in no other."""
     alone: bool
     """It is a program alone: it has one stage."""
     starters: frozenset[Starter] = frozenset()
@@ -36,3 +36,11 @@ def around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
             return found
         outer = next(stage.outer for stage in found.stages if stage.index == outer)
     return None
+
+
+def is_whole(group: Group, by_stage: Mapping[int, Group]) -> bool:
+    """Whether all stages around this run still have records: those further out may go first."""
+    outer = group.stages[0].outer
+    while outer in by_stage:
+        outer = next(stage.outer for stage in by_stage[outer].stages if stage.index == outer)
+    return not outer

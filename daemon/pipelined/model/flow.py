@@ -18,18 +18,18 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pipelined.kernel.layout import COUNTERS, STAGE_ENDS
-from pipelined.kernel.records import PIPE_IN, PIPE_OUT, StageRecord
+from pipelined.records.stage import COUNTERS, STAGE_ENDS, StageRecord
+from pipelined.records.tiers import PIPE_IN, PIPE_OUT
 from pipelined.runs import STATES, Flow
 
 __all__ = ["flows"]
 
 _READ, _WRITTEN = (len(STATES) + COUNTERS.index(name) for name in ("read_bytes", "written_bytes"))
 
-#: What a pipe holds by default (bytes, pipe(7)): so much may have been written and never read.
+#: What a pipe holds by default (bytes, pipe(7)): it may have been written and never read.
 _CAPACITY = 65536
-#: A reader that slept so often on its pipes, and read so many bytes, got some of them there: it
-#: sleeps once to find the end of a pipe that nobody has written to.
+#: A reader with this number of sleeps on its pipes, and of bytes, got some of them there: it sleeps
+#: once to find the end of a pipe that nobody has written to.
 _SLEEPS, _GOT = 2, 65536
 
 
@@ -90,7 +90,7 @@ def flows(
 
 
 def _is_used(pipes: _Pipes, flowed: float) -> bool:
-    """Whether so many bytes are to be said of these pipes.
+    """Whether `flowed` bytes are to be reported of these pipes.
 
     One that joins no other stage, and was not used, is a shell's that was still open in its child.
     """

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 
-from pipelined.kernel.layout import COUNTERS
 from pipelined.model.ledger import OTHER
+from pipelined.records.stage import COUNTERS
 from pipelined.runs import LEVELS, STATES, Flow, Place
 
 __all__ = [
@@ -70,6 +70,11 @@ class StageSums:
             readahead = self.readahead or [0] * len(other.readahead)
             self.readahead = list(map(add, readahead, other.readahead))
 
+    def grown(self) -> bool:
+        """Whether anything is counted: a run that is counted late may have stages that were over
+        before."""
+        return any(map(any, (self.counted, self.flow, self.functions, self.readahead)))
+
     def filled(self) -> int:
         """How many values are not 0, and one more."""
         tiers = (self.counted, self.functions, self.readahead, self.flow)
@@ -98,17 +103,21 @@ class Sums:
         for stage in other.stages.values():
             self.stages.setdefault(OTHER_PLACE, StageSums()).fold(stage)
 
-    def filled(self) -> int:
-        """How many values are not 0: while this stays, an account has as many series."""
+    def counted(self) -> bool:
+        stages = self.stages.values()
+        return bool(self.runs or any(self.clock) or any(stage.grown() for stage in stages))
+
+    def filled(self) -> tuple[int, bool]:
+        """How many values are not 0, but for the one that may be unknown again."""
         levels = len(self.clock) - self.clock.count(0)
         stages = sum([stage.filled() for stage in self.stages.values()])
-        known = (self.outermost, self.last_run_end, self.last_usual_ratio)
-        return levels + stages + len(known) - known.count(None)
+        known = (self.runs or None, self.outermost, self.last_run_end)
+        return levels + stages + len(known) - known.count(None), self.last_usual_ratio is None
 
 
 @dataclass(slots=True)
 class SeenStage:
-    """The same of a stage, which may move from one run to another when these merge."""
+    """The figures that a stage had when last seen; it may move to another run when runs merge."""
 
     arguments: str | None
     counted: list[int] = field(default_factory=list)

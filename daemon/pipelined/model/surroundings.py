@@ -11,7 +11,7 @@ from pipelined.runs import OtherPipeline, Surroundings
 
 __all__ = ["Lived", "Reading", "surroundings"]
 
-#: So many of the busiest other pipelines are named ...
+#: At most this number of the busiest other pipelines is named ...
 _NAMED = 3
 #: ... and only those that used this share of a CPU while both lived.
 _NOTABLE = 0.05

@@ -10,25 +10,19 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from pipelined.kernel.layout import COUNTERS
-from pipelined.kernel.records import NS
+from pipelined.records.stage import COUNTERS, NS
 from pipelined.runs import LEVELS, STATES, Point, StagePoint, Timeline
-
-if TYPE_CHECKING:
-    from pipelined.answers.run import PointJson
 
 __all__ = [
     "MAX_POINTS",
     "NOTED",
     "Moment",
     "Track",
-    "timeline_as_dict",
-    "timeline_from_dict",
 ]
 
 #: Points of a time line, at most.
@@ -41,7 +35,10 @@ _MIN_MOMENTS = 8
 #: Bytes of a moment beside those of its packed values, about.
 _MOMENT_BYTES = 140
 
-#: Of a stage's counters, which begin with its states, so many are noted: up to the bytes.
+#: Values that add up to the time that has passed: those of the levels, and what was unwatched.
+_TIMES = len(LEVELS) + 1
+
+#: How many of a stage's counters, which begin with its states, are noted: up to the bytes.
 NOTED = len(STATES) + COUNTERS.index("written_bytes") + 1
 _READ = len(STATES) + COUNTERS.index("read_bytes")
 _WRITTEN = NOTED - 1
@@ -54,12 +51,13 @@ class Moment:
     stages: tuple[tuple[int, int], ...]
     """Index and generation of each stage's record: together they are unique."""
     values: array[int]
-    """Nanoseconds at each level; then of each stage the first `NOTED` counters of its record."""
+    """Nanoseconds at each level, and those in which nobody watched; then of each stage the first
+    `NOTED` counters of its record."""
 
     @property
     def elapsed_ns(self) -> int:
-        """Since the run's start: what the levels add up to."""
-        return sum(self.values[: len(LEVELS)])
+        """Since the run's start: what the levels and the time unwatched add up to."""
+        return sum(self.values[:_TIMES])
 
 
 class _Packed(NamedTuple):
@@ -109,6 +107,11 @@ class Track:
         if count >= MAX_POINTS or (count > _MIN_MOMENTS and self._bytes > memory):
             self._thin(moment.elapsed_ns)
 
+    def resume(self, moment: Moment) -> None:
+        """Begin with this moment, after which nobody watched for a while: a point ends there."""
+        self._kept.append(packed := _Packed.of(moment))
+        self._bytes += _size(packed)
+
     def _thin(self, end_ns: int) -> None:
         """Merge neighbours two by two; from now on a point lasts as long as these do."""
         self._step_ns = 2 * end_ns // (len(self._kept) + 1)
@@ -142,11 +145,11 @@ def _size(packed: _Packed) -> int:
 
 def _aligned(moment: Moment, stages: Iterable[tuple[int, int]]) -> list[int]:
     """The values of `moment` in the order of these stages; zeros for one not there yet."""
-    values, levels = moment.values, len(LEVELS)
+    values = moment.values
     if moment.stages == stages:
         return values.tolist()
-    place = {stage: levels + NOTED * at for at, stage in enumerate(moment.stages)}
-    row = values[:levels].tolist()
+    place = {stage: _TIMES + NOTED * at for at, stage in enumerate(moment.stages)}
+    row = values[:_TIMES].tolist()
     for stage in stages:
         at = place.get(stage)
         row += [0] * NOTED if at is None else values[at : at + NOTED]
@@ -164,7 +167,7 @@ def _point(
     grown = [b - a for a, b in zip(before, after, strict=True)]
     stages = []
     for at, pid in zip(order, pids, strict=True):
-        first = levels + NOTED * at
+        first = _TIMES + NOTED * at
         states = dict(zip(STATES, grown[first:], strict=False))
         stages.append(
             StagePoint(
@@ -175,62 +178,9 @@ def _point(
             )
         )
     return Point(
-        start + NS * sum(before[:levels]),
-        start + NS * sum(after[:levels]),
+        start + NS * sum(before[:_TIMES]),
+        start + NS * sum(after[:_TIMES]),
         tuple(NS * ns for ns in grown[:levels]),
         tuple(stages),
-    )
-
-
-def timeline_as_dict(timeline: Timeline) -> list[PointJson]:
-    """The points, ready for `json.dumps`."""
-    return [
-        {
-            "start_timestamp_seconds": point.start,
-            "end_timestamp_seconds": point.end,
-            "level_seconds": {
-                level: _exact(seconds) for level, seconds in zip(LEVELS, point.levels, strict=True)
-            },
-            "stages": [
-                {
-                    "pid": stage.pid,
-                    "state_seconds": {
-                        state: _exact(seconds) for state, seconds in stage.states.items()
-                    },
-                    "read_bytes": stage.read_bytes,
-                    "written_bytes": stage.written_bytes,
-                }
-                for stage in point.stages
-            ],
-        }
-        for point in timeline
-    ]
-
-
-def _exact(seconds: float) -> float:
-    """Whole nanoseconds, as they were counted: a float's last digits only take space."""
-    return round(seconds, 9)
-
-
-def timeline_from_dict(described: Iterable[Mapping[str, Any]]) -> Timeline:
-    """The time line that `timeline_as_dict` described, also after a way through JSON.
-
-    Raises KeyError, TypeError or ValueError if it is no such description.
-    """
-    return tuple(
-        Point(
-            point["start_timestamp_seconds"],
-            point["end_timestamp_seconds"],
-            tuple(point["level_seconds"][level] for level in LEVELS),
-            tuple(
-                StagePoint(
-                    dict(stage["state_seconds"]),
-                    stage["read_bytes"],
-                    stage["written_bytes"],
-                    stage["pid"],
-                )
-                for stage in point["stages"]
-            ),
-        )
-        for point in described
+        NS * grown[levels],
     )

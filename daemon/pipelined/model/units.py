@@ -12,12 +12,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pipelined.model.containers import ContainerFiles
+from pipelined.model.containers import ContainerFiles, container_of
 
 __all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit", "without_ids"]
 
@@ -170,8 +168,6 @@ class CgroupNames:
 
     def _in_container(self, cgroup_id: int, path: str) -> str:
         """The unit by the container's name if that is known, else by its id."""
-        from pipelined.model.containers import ContainerFiles, container_of  # most hosts have none
-
         if (container := container_of(path)) is None:
             return self._units.setdefault(cgroup_id, normalise_unit(path))
         unit, look_at = self._unnamed.get(cgroup_id, ("", float("-inf")))
@@ -185,6 +181,15 @@ class CgroupNames:
         unit = f"{container.short}.{container.runtime}"
         self._unnamed[cgroup_id] = (unit, now + self._interval)
         return unit
+
+    def known(self, cgroup_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
+        """Path and unit of each, as far as they have been asked for."""
+        return {i: (self._paths.get(i), self._units.get(i)) for i in cgroup_ids}
+
+    def remember(self, known: Mapping[int, tuple[str | None, str | None]]) -> None:
+        """What an earlier daemon knew (`known`): a cgroup may be gone by now."""
+        self._paths |= {i: path for i, (path, _) in known.items() if path}
+        self._units |= {i: unit for i, (_, unit) in known.items() if unit}
 
     def scan(self) -> None:
         """Read all directories now, some microseconds for each."""

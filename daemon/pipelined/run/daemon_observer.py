@@ -10,48 +10,30 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
+from pipelined.answers.run import Started
 from pipelined.errors import UserError
 from pipelined.runs import Run
-from pipelined.schema import run_from_dict
+from pipelined.runs.codec import read
 from pipelined.starter import Starter, boot_id
 
 __all__ = ["Ask", "DaemonObserver"]
 
-Ask = Callable[[str, Callable[[Any], "Answer"]], "Answer"]
+Ask = Callable[[str, Callable[[Any], Started]], Started]
 """Gets a path below /api/v1 and reads the JSON of the answer; raises UserError."""
 
 #: Seconds between requests while the command runs.
 _POLL = 1.0
-#: After an answer with so many runs the next request follows in a tenth of that time.
+#: After an answer with this many runs the next request follows in a tenth of that time.
 _MANY = 50
 #: Least time between requests when the command has ended (seconds).
 _PACE = 0.1
-
-
-class Answer(NamedTuple):
-    """One answer of `/api/v1/started`."""
-
-    observed_since: float
-    lost: Mapping[str, int]
-    finished: int
-    """How many runs have ended, ever."""
-    runs: tuple[Run, ...]
-
-    @classmethod
-    def read(cls, described: Any) -> Answer:
-        """Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
-        return cls(
-            float(described["observed_since_timestamp_seconds"]),
-            {kind: int(count) for kind, count in described["lost"].items()},
-            int(described["finished_runs"]),
-            tuple(map(run_from_dict, described["runs"])),
-        )
 
 
 class DaemonObserver(AbstractContextManager["DaemonObserver"]):
@@ -123,10 +105,10 @@ class DaemonObserver(AbstractContextManager["DaemonObserver"]):
         with self._lock:
             return self._number - self._number_before
 
-    def _get(self, *, settle: bool = False) -> Answer:
+    def _get(self, *, settle: bool = False) -> Started:
         words = {"by": self._by, "after": self._number} | ({"settle": "true"} if settle else {})
         try:
-            return self._ask(f"started?{urlencode(words)}", Answer.read)
+            return self._ask(f"started?{urlencode(words)}", partial(read, Started))
         finally:
             self._asked = time.monotonic()
 

@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol, Self
 
+from pipelined.analysis.machine import Host
+from pipelined.analysis.parts import Part, Parts
+from pipelined.answers.described import describe_run
+from pipelined.answers.lists import CommandPart, TopFinding
+from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.run.child import Ended, execute
 from pipelined.runs import Run
+from pipelined.runs.codec import written
 
 if TYPE_CHECKING:
-    from pipelined.analysis.machine import Host
-    from pipelined.analysis.parts import Part, Parts
     from pipelined.analysis.rewriting import Script
-    from pipelined.answers.lists import CommandPartJson, RunReportJson
     from pipelined.observer import Observer
 
 __all__ = [
@@ -81,8 +84,6 @@ class Profile:
 
     def parts(self, host: Host) -> Parts:
         """What its runs add up to; `host` is the machine on which they ran."""
-        from pipelined.analysis.parts import Parts
-
         ended = self.ended
         return Parts.of(self.runs, ended.start, ended.wall_seconds, host, self.script)
 
@@ -111,8 +112,7 @@ def profile(
 
 def open_private() -> Observer:
     """An observer of only what this process will start."""
-    from pipelined.config import Config
-    from pipelined.observer import Observer
+    from pipelined.observer import Observer  # 5 MB, which a run that a daemon measures saves
 
     return Observer.open(Config(recent_runs=KEPT_RUNS), own_only=True, all_alone=True)
 
@@ -165,18 +165,15 @@ def report_order(runs: Iterable[Run]) -> list[Run]:
 
 def write_json(found: Profile, file: IO[str]) -> None:
     """Write the report as JSON."""
-    from pipelined.analysis.machine import Host
-    from pipelined.schema import describe_run
-
     host = Host.read()
     parts = found.parts(host)
-    described: RunReportJson = {
+    described = {
         "exit_status": found.ended.status,
         "start_timestamp_seconds": found.ended.start,
         "wall_seconds": found.ended.wall_seconds,
         "cpu_seconds": found.ended.cpu_seconds,
         "covered_seconds": parts.covered_seconds,
-        "parts": [_part_as_dict(part) for part in parts.parts],
+        "parts": [written(_described(part)) for part in parts.parts],
         "runs": [describe_run(run, host, script=found.script) for run in found.runs],
         "lost": dict(found.lost),
         "daemon": found.daemon,
@@ -184,19 +181,17 @@ def write_json(found: Profile, file: IO[str]) -> None:
     file.write(json.dumps(described, indent=2) + "\n")
 
 
-def _part_as_dict(part: Part) -> CommandPartJson:
+def _described(part: Part) -> CommandPart:
     advice = part.advice
-    return {
-        "pipeline": part.longest.pipeline,
-        "depth": part.line.depth,
-        "runs": part.line.runs,
-        "wall_seconds": part.wall_seconds,
-        "cpu_seconds": part.cpu_seconds,
-        "longest_run": part.longest.id,
-        "bottleneck": part.bottleneck,
-        "bottleneck_ratio": part.bottleneck_share,
-        "advice": advice.text if advice else "",
-        "top_finding": None
-        if advice is None
-        else {"id": advice.id, "runs": advice.runs, "bound_seconds": advice.bound or 0.0},
-    }
+    return CommandPart(
+        pipeline=part.longest.pipeline,
+        depth=part.line.depth,
+        runs=part.line.runs,
+        wall_seconds=part.wall_seconds,
+        cpu_seconds=part.cpu_seconds,
+        longest_run=part.longest.id,
+        bottleneck=part.bottleneck,
+        bottleneck_ratio=part.bottleneck_share,
+        advice=advice.text if advice else "",
+        top_finding=TopFinding(advice.id, advice.runs, advice.bound or 0.0) if advice else None,
+    )

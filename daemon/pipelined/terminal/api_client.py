@@ -32,7 +32,7 @@ from pipelined.errors import UserError, why
 from pipelined.http_port.tls import TlsError, client_context
 from pipelined.http_port.yaml_nodes import Nodes
 from pipelined.runs import Run
-from pipelined.schema import run_from_dict
+from pipelined.runs.codec import read
 
 if TYPE_CHECKING:
     import yaml
@@ -154,11 +154,11 @@ class Client:
     def runs(self) -> list[Run]:
         """Live and recently finished runs. Raises UserError if there is no valid answer."""
 
-        def read(described: Any) -> list[Run]:
-            return [run_from_dict(run) for run in described["runs"]]
+        def listed(described: Any) -> list[Run]:
+            return [read(Run, run) for run in described["runs"]]
 
-        live = self.get(f"pipelines?live=true&limit={_MOST_LIVE}", read)
-        finished = self.get(f"pipelines?live=false&limit={_MOST_FINISHED}", read)
+        live = self.get(f"pipelines?live=true&limit={_MOST_LIVE}", listed)
+        finished = self.get(f"pipelines?live=false&limit={_MOST_FINISHED}", listed)
         # A run that ended between the two requests is in both answers: take the later one.
         return list({run.id: run for run in [*live, *finished]}.values())
 
@@ -217,6 +217,11 @@ class Client:
                 f"{self.base} asks for a user name and a password",
                 "write them into a file for --http.config.file: basic_auth, username and"
                 " password_file",
+            )
+        if error.code == 421:
+            return UserError(
+                f"the daemon at {self.base} does not answer for the name {self.host}",
+                "add it there to --web.allowed-hosts, or give its IP address in --url",
             )
         text = error.read(10_000)
         if error.code == 400 and b"HTTPS" in text:

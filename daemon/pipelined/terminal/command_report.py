@@ -38,18 +38,18 @@ from pipelined.wording import duration, listing, percent
 
 __all__ = ["command_lines", "write_report"]
 
-#: So many runs, one in another, are each reported in full, without a table.
+#: Up to this many runs, one in another, are each reported in full, without a table.
 FEW = 3
-#: The longest runs of so many parts are reported in full.
+#: Parts of which the longest run is reported in full.
 FULL_REPORTS = 3
 #: But only if they took at least this share of the command's wall time; the longest one always is.
 FULL_SHARE = 0.05
-#: What no run covers is worth a table if it is this share of the command, and so many seconds: to
+#: What no run covers is worth a table if it is this share of the command, and these seconds: to
 #: start a shell may take some tenths on a busy host.
 REST_SHARE, REST_SECONDS = 0.1, 0.5
 #: Lines of the table.
 LISTED = 20
-#: The first of so many lines have what to try below them.
+#: How many lines, the first ones, have what to try below them.
 TRIED = 5
 #: What the rest of a command consists of.
 _REST = (

@@ -14,6 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from pipelined.analysis.comparison import Comparison, Side
@@ -61,15 +69,6 @@ def progress(console: Console, total: int) -> Iterator[Advance]:
 
     Yields a function to call before each of `total` steps, with a description of the step.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     shown = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -101,7 +100,7 @@ def render(comparison: Comparison, console: Console) -> None:
 
 def lines(comparison: Comparison, width: int, *, ascii_only: bool = False) -> list[Text]:
     """The report as lines of at most `width` columns: verdict, caveats, then the figures."""
-    out = [_named(side, width) for side in comparison.sides]
+    out = [_side_line(side, width) for side in comparison.sides]
     out.append(Text())
     out += _paragraph(comparison.verdict, "bold", width)
     if comparison.why:
@@ -113,7 +112,7 @@ def lines(comparison: Comparison, width: int, *, ascii_only: bool = False) -> li
     return [plain_marks(line, ascii_only) for line in out]
 
 
-def _named(side: Side, width: int) -> Text:
+def _side_line(side: Side, width: int) -> Text:
     name = printable(" ".join(side.name.split()))
     tail = f"   run {side.run}" if side.run else ""
     return Text(f"{side.label}  ", "bold") + Text(shorten(name, width - 3 - len(tail)) + tail)

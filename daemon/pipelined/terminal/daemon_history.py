@@ -5,43 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 from urllib.parse import quote, urlencode
 
-from pipelined.analysis.machine import Host
-from pipelined.history.history import (
-    CountedRuns,
-    NoSuchRunError,
-    StoredRun,
-    counted_from_dict,
-)
-from pipelined.history.pipelines import Pipelines, pipelines_from_dict
-from pipelined.history.summaries import Summary, summary_from_dict
-from pipelined.model.timeline import timeline_from_dict
-from pipelined.schema import run_from_dict
+from pipelined.history.counted_runs import CountedRuns
+from pipelined.history.history import NoSuchRunError, StoredRun
+from pipelined.history.pipelines import PipelinesSummary
+from pipelined.history.rows import Summary
+from pipelined.history.run_list import RunList
+from pipelined.runs.codec import read
 from pipelined.terminal.api_client import ApiError, Client
 
 __all__ = ["DaemonHistory"]
 
-#: At most so many runs are in one answer.
+#: Runs in one answer, at most.
 _PAGE = 1000
-
-
-class _Page(NamedTuple):
-    """One answer of `/api/v1/runs`."""
-
-    runs: list[Summary]
-    next: str | None
-    counted: CountedRuns | None
-
-    @classmethod
-    def read(cls, described: Any) -> _Page:
-        counted = described["counted"]
-        return cls(
-            [summary_from_dict(run) for run in described["runs"]],
-            described["next"],
-            counted and counted_from_dict(counted),
-        )
 
 
 class DaemonHistory:
@@ -62,7 +41,7 @@ class DaemonHistory:
         while len(found) < limit:
             page = self._page(**searched, before=before, limit=min(limit - len(found), _PAGE))
             found += page.runs
-            before = page.next
+            before = page.before
             if before is None:
                 break
         return found
@@ -74,21 +53,23 @@ class DaemonHistory:
         assert counted, "the API counts whatever is searched by pipeline and unit alone"
         return replace(counted, start=None) if since is None else counted
 
-    def pipelines(self, **searched: Any) -> Pipelines:
+    def pipelines(self, **searched: Any) -> PipelinesSummary:
         """As `History.pipelines`, but without `since` of the last 7 days."""
-        return self._client.get(f"pipelines/summary?{_query(searched)}", pipelines_from_dict)
+        return self._client.get(
+            f"pipelines/summary?{_query(searched)}", partial(read, PipelinesSummary)
+        )
 
     def run(self, which: str) -> StoredRun:
         """As `History.run`; live runs and those that are not stored yet are found too."""
         try:
-            return self._client.get(f"runs/{quote(which, safe='')}", _stored_run)
+            return self._client.get(f"runs/{quote(which, safe='')}", partial(read, StoredRun))
         except ApiError as error:
             if error.status == 404:
                 raise NoSuchRunError(error.message) from None
             raise
 
-    def _page(self, **query: Any) -> _Page:
-        return self._client.get(f"runs?{_query(query)}", _Page.read)
+    def _page(self, **query: Any) -> RunList:
+        return self._client.get(f"runs?{_query(query)}", partial(read, RunList))
 
 
 def _query(values: Mapping[str, Any]) -> str:
@@ -99,13 +80,4 @@ def _query(values: Mapping[str, Any]) -> str:
             for name, value in values.items()
             if value is not None and value is not False
         }
-    )
-
-
-def _stored_run(described: Any) -> StoredRun:
-    machine = described["machine"]
-    return StoredRun(
-        run_from_dict(described),
-        timeline_from_dict(described["timeline"]),
-        Host(machine["cores"], machine["l2_bytes"]),
     )

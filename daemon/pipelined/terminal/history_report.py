@@ -15,9 +15,10 @@ from itertools import groupby
 from rich.cells import cell_len
 from rich.text import Text
 
-from pipelined.analysis.finding_times import Stretch, finding_times
-from pipelined.analysis.findings import Finding
-from pipelined.history.history import CountedRuns, Summary
+from pipelined.analysis.finding import Finding, FindingTime
+from pipelined.analysis.finding_times import finding_times
+from pipelined.history.counted_runs import CountedRuns
+from pipelined.history.rows import Summary
 from pipelined.nesting import Line
 from pipelined.runs import Point, Run, Stage, Timeline
 from pipelined.terminal.drawing import (
@@ -125,8 +126,10 @@ def when(start: float, now: float) -> str:
 
 
 def _notes(run: Summary) -> str:
-    """Whether it was slower than usual, or observed only in part, and the ids of its findings."""
-    notes = [times_usual(run.usual_ratio, True)] if run.slower and run.usual_ratio else []
+    """How it ended if not well, whether it was slower than usual, or observed only in part, and
+    the ids of its findings."""
+    notes = [f"{run.outcome} ({run.failure})"] if run.failure else []
+    notes += [times_usual(run.usual_ratio, True)] if run.slower and run.usual_ratio else []
     return ", ".join([*notes, *(["partial"] if run.partial else []), *run.findings]) or "-"
 
 
@@ -150,7 +153,13 @@ def time_lines(
         for finding, times in zip(found, finding_times(run, timeline, found), strict=True)
         for stage, stretches in groupby(times, lambda stretch: stretch.stage)
     ]
-    heads = ["level", *names.values(), *(shorten(finding, MAX_LABEL) for finding, _, _ in marked)]
+    gaps = [FindingTime(0, point.start, point.end) for point in timeline if point.unwatched > 0]
+    heads = [
+        "level",
+        *(["no daemon"] if gaps else []),
+        *names.values(),
+        *(shorten(finding, MAX_LABEL) for finding, _, _ in marked),
+    ]
     label = max(cell_len(head) for head in heads)
     columns = max(10, min(MAX_COLUMNS, width - label - 4 - len("  max 00.0")))
     begin, end = timeline[0].start, timeline[-1].end
@@ -160,6 +169,9 @@ def time_lines(
         Text(f"  over time: stages on CPU, and CPUs of each stage; a column is {duration(step)}")
     ]
     lines.append(_row("level", level, label, ascii_only))
+    if gaps:
+        marks = _marks(gaps, begin, step, columns, "x")
+        lines.append(Text(f"  {'no daemon'.ljust(label)}  {marks}"))
     for index, name in names.items():
         cpu = _per_column(timeline, columns, partial(_cpu_seconds, index))
         lines.append(_row(name, cpu, label, ascii_only))
@@ -189,7 +201,9 @@ def _name(stage: Stage, ascii_only: bool) -> str:
     return shorten(f"{stage.position} {printable(stage.command, ascii_only)}", MAX_LABEL)
 
 
-def _marks(stretches: Sequence[Stretch], begin: float, step: float, columns: int, mark: str) -> str:
+def _marks(
+    stretches: Sequence[FindingTime], begin: float, step: float, columns: int, mark: str
+) -> str:
     """A mark in each column in whose middle one of the stretches is, or that one is all in."""
     out = [" "] * columns
     for stretch in stretches:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from pipelined.history.pipelines import Bar, Pipelines, PipelineSummary
+from pipelined.history.pipelines import PipelinesSummary, PipelineSummary, TrendBar
 from pipelined.nesting import Line
 from pipelined.terminal.drawing import (
     HEIGHTS,
@@ -30,12 +30,12 @@ from pipelined.wording import about, bound, duration, percent, step_words, times
 
 __all__ = ["pipelines_lines"]
 
-#: A trend has at most so many columns: neighbouring bars are one.
+#: Columns of a trend, at most: neighbouring bars are one.
 _TREND = 16
 
 
 def pipelines_lines(
-    found: Pipelines, width: int, now: float, *, ascii_only: bool = False
+    found: PipelinesSummary, width: int, now: float, *, ascii_only: bool = False
 ) -> list[Text]:
     """The table of all that is listed, each line of at most `width` columns; `now` is Unix time."""
     columns: tuple[Column[Line[PipelineSummary]], ...] = (
@@ -71,7 +71,7 @@ def pipelines_lines(
     return [plain_marks(line, ascii_only) for line in (*cut, *words)]
 
 
-def _words(found: Pipelines, now: float) -> str:
+def _words(found: PipelinesSummary, now: float) -> str:
     """What is summed up, and what the marks mean."""
     since = when(found.start or 0.0, now)
     until = when(min(found.end or now, now), now)
@@ -84,7 +84,7 @@ def _words(found: Pipelines, now: float) -> str:
     return text
 
 
-def _column_words(found: Pipelines) -> str:
+def _column_words(found: PipelinesSummary) -> str:
     bars = len(found.listed[0].trend) if found.listed else 1
     return step_words(found.step * _merged(bars))
 
@@ -124,7 +124,7 @@ def _finding(one: PipelineSummary) -> str:
     return f"{one.finding.id} {bound(one.finding.bound)}".rstrip()
 
 
-def _trend(bars: Sequence[Bar], ascii_only: bool) -> str:
+def _trend(bars: Sequence[TrendBar], ascii_only: bool) -> str:
     """A mark for each bar, as high as its mean; blank where nothing ended."""
     merged = _merged(len(bars))
     means = []

@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelined.analysis.bottleneck import share
-from pipelined.analysis.findings import Finding, findings
+from pipelined.analysis.finding import Finding
+from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.readahead_words import WORTH_A_WORD, cache, meanwhile, stalls
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import partial_figures, sentence, stage_label
-from pipelined.runs import LEVELS, STATES, Histogram, Readahead, Run, Stage, total_flow
+from pipelined.runs import LEVELS, SIZE_EDGES, STATES, Histogram, Readahead, Run, Stage, total_flow
 from pipelined.terminal.drawing import (
     HEIGHTS,
     STYLES,
@@ -45,10 +46,10 @@ from pipelined.wording import (
     STATE_WORDS,
     data_size,
     duration,
+    input_size,
     mean_size,
-    passed_on,
+    output_size,
     percent,
-    taken,
 )
 
 __all__ = ["lines", "render"]
@@ -205,9 +206,9 @@ def _columns(run: Run, width: int) -> list[Column[_Row]]:
         Column("command", lambda row: Text(_short_name(row, name_width), "bold")),
         Column("cpu", lambda row: Text(duration(row.stage.cpu_seconds)), right=True),
         Column(_BAR, lambda row: Text(), width=MAX_BAR, least=MIN_BAR, floor=LEAST_BAR),
-        Column("longest wait", lambda row: _longest_wait(row, run.wall_seconds)),
-        Column("in", lambda row: Text(taken(row.stage.flow)), right=True, rank=1),
-        Column("out", lambda row: Text(passed_on(row.stage.flow)), right=True, rank=1),
+        Column("longest wait", lambda row: _longest_wait(row, run.watched_seconds)),
+        Column("in", lambda row: Text(input_size(row.stage.flow)), right=True, rank=1),
+        Column("out", lambda row: Text(output_size(row.stage.flow)), right=True, rank=1),
         Column("mean read", _mean_read, right=True, rank=4),
         Column("mean write", _mean_write, right=True, rank=3),
     ]
@@ -222,11 +223,11 @@ def _table(run: Run, width: int, ascii_only: bool) -> list[Text]:
     columns = fitted(_columns(run, width), rows, width - len(_INDENT))
     bars = next(index for index, column in enumerate(columns) if column.title == _BAR)
     space = columns[bars].width or 0
-    title = f"{_BAR} over {duration(run.wall_seconds)}"
+    title = f"{_BAR} over {duration(run.watched_seconds)}"
     columns[bars] = replace(
         columns[bars],
         title=title if len(title) <= space else _BAR,
-        value=lambda row: _row_bar(row, run.wall_seconds, space, ascii_only),
+        value=lambda row: _row_bar(row, run.watched_seconds, space, ascii_only),
     )
     lines = [heading(columns, _INDENT), *(table_row(columns, row, _INDENT) for row in rows)]
     return [cropped(line, width) for line in lines] + _legend(run, rows, space, width, ascii_only)
@@ -266,7 +267,7 @@ def _row_bar(row: _Row, wall: float, width: int, ascii_only: bool) -> Text:
 
 def _legend(run: Run, rows: Sequence[_Row], space: int, width: int, ascii_only: bool) -> list[Text]:
     """What the marks mean, for those that appear."""
-    wall = run.wall_seconds
+    wall = run.watched_seconds
     drawn = [cells_by_state(row.stage.states, _row_total(row, wall), space) for row in rows]
     seen = {state for cells in drawn for state in cells}
     marks = glyphs(ascii_only)
@@ -285,7 +286,7 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
     out = flow(_levels(run, ascii_only), "   ", "  level   ", width)
     out += _fact("disk", _disk(run), width)
     for name, texts in (
-        ("stalls", _each_reader(run, lambda found: stalls(found, run.wall_seconds))),
+        ("stalls", _each_reader(run, lambda found: stalls(found, run.watched_seconds))),
         ("cache", _each_reader(run, cache)),
         ("pipes", _pipe_writes(run)),
         ("files", _file_reads(run)),
@@ -388,7 +389,7 @@ def _beside_pipes(run: Run) -> list[str]:
 def _half(sizes: Histogram) -> str:
     """The size that half of the calls did not exceed, in words."""
     median = sizes.within(0.5)
-    word, edge = ("over", sizes.edges[-1]) if median is None else ("up to", median)
+    word, edge = ("over", SIZE_EDGES[-1]) if median is None else ("up to", median)
     return f"{word} {mean_size(edge, 1)}"
 
 
@@ -398,9 +399,9 @@ def _disk(run: Run) -> str:
     if hidden is None or waited < 0.00005:
         return "no stage waited for it"
     text = f"a stage waited for {duration(waited)}"
-    if run.wall_seconds > 0:
-        text += f", {percent(min(1.0, waited / run.wall_seconds))} of the run"
-    return text if waited < WORTH_A_WORD * run.wall_seconds else f"{text}; {meanwhile(hidden)}"
+    if run.watched_seconds > 0:
+        text += f", {percent(min(1.0, waited / run.watched_seconds))} of the run"
+    return text if waited < WORTH_A_WORD * run.watched_seconds else f"{text}; {meanwhile(hidden)}"
 
 
 def _fact(name: str, value: str, width: int) -> list[Text]:

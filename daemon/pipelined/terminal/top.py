@@ -390,7 +390,7 @@ def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
             state: sum(run.stages[index].states.get(state, 0.0) for index in branches)
             for state in STATES
         }
-        total = max(run.wall_seconds * len(branches), sum(states.values()))
+        total = max(run.watched_seconds * len(branches), sum(states.values()))
         cell += bar(states, total, size, ascii_only)
         if line.cell_len + cell.cell_len + 1 > width:
             return line + Text("…", "dim")
@@ -403,9 +403,9 @@ def _reads(run: Run) -> str:
     found = run.readahead
     if found is None:
         return ""
-    waited = f"waited {duration(found.stall_seconds)} for disk"
+    waited = f"waited {duration(found.all_stall_seconds)} for disk"
     state = f"cache {found.cache_state}"
-    shown = ((waited, found.stall_seconds >= 0.001), (state, found.cache_state is not None))
+    shown = ((waited, found.all_stall_seconds >= 0.001), (state, found.cache_state is not None))
     return ", ".join(text for text, known in shown if known)
 
 
@@ -413,7 +413,7 @@ def _drawn(run: Run) -> set[str]:
     """States that are large enough to show in a small bar."""
     found = set()
     for stage in run.stages:
-        total = max(run.wall_seconds, stage.lifetime_seconds)
+        total = max(run.watched_seconds, stage.lifetime_seconds)
         found |= {state for state in STATES if stage.states.get(state, 0.0) * 24 >= total > 0}
     return found
 

@@ -18,7 +18,8 @@ from flask import Blueprint, Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from pipelined.analysis.machine import Host
-from pipelined.schema import run_as_dict
+from pipelined.answers.run import Pipelines
+from pipelined.runs.codec import written
 from pipelined.web.history_api import PARAMETERS as HISTORY_PARAMETERS
 from pipelined.web.history_api import create_history_api
 from pipelined.web.live_events import create_events
@@ -30,12 +31,12 @@ from pipelined.web.started_api import PARAMETERS as STARTED_PARAMETERS
 from pipelined.web.started_api import create_started_api
 
 if TYPE_CHECKING:
-    from pipelined.answers.lists import PipelinesJson
     from pipelined.history.history import History
     from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer
+    from pipelined.sinks import Sinks
 
-__all__ = ["create_app", "create_front"]
+__all__ = ["create_app"]
 
 DEFAULT_LIMIT = 100
 
@@ -56,16 +57,17 @@ def create_app(
     host: Host,
     show_arguments: bool = False,
     history: History | None = None,
+    sinks: Sinks | None = None,
     web_config: WebConfigFile | None = None,
 ) -> Flask:
     """The web application that shows `observer`, and the finished runs of `history`.
 
     Findings are those for the machine `host`. Command lines appear only with `show_arguments`.
-    The application only exports metrics of `web_config`; `HttpServer` applies it.
+    Of `sinks` and `web_config` it only exports metrics; `HttpServer` applies the latter.
     """
     app = Flask("pipelined.web")
     app.json.sort_keys = False  # type: ignore[attr-defined]  # keys are in the documented order
-    metrics = Metrics(observer, history, web_config)
+    metrics = Metrics(observer, history, web_config, sinks)
     app.register_error_handler(HTTPException, _answer_error)
     app.before_request(_refuse_unknown_parameters)
     app.after_request(_add_security_headers)
@@ -101,22 +103,6 @@ def create_app(
     return app
 
 
-def create_front() -> Flask:
-    """The application that answers until hooks are attached."""
-    front = Flask("pipelined.web", static_folder=None)
-
-    @front.before_request
-    def answer() -> Response:
-        if request.path == "/healthz":
-            return jsonify(status="alive")
-        response = jsonify(error={"status": 503, "message": "starting: hooks are being attached"})
-        response.status_code = 503
-        response.headers["Retry-After"] = "1"
-        return response
-
-    return front
-
-
 def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
     api = Blueprint("api", __name__, url_prefix="/api/v1")
 
@@ -133,12 +119,12 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
             if (live is None or run.live == live)
             and (signature is None or run.pipeline == signature)
         ]
-        found: PipelinesJson = {
-            "sweep_timestamp_seconds": observer.sweep_stats.last_time,
-            "matching_runs": len(runs),
-            "runs": [run_as_dict(run, show_arguments) for run in runs[:limit]],
-        }
-        return jsonify(found)
+        found = Pipelines(
+            sweep_timestamp_seconds=observer.sweep_stats.last_time,
+            matching_runs=len(runs),
+            runs=tuple(runs[:limit]),
+        )
+        return jsonify(written(found, secrets=show_arguments))
 
     @api.get("/schema")
     def schema() -> Response:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipelined.history.history import History
     from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer
+    from pipelined.sinks import Sinks
     from pipelined.web.scrape import Scrape
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "HookCollector",
     "LossCollector",
     "SeriesCollector",
+    "SinkCollector",
     "SweepCollector",
     "WebConfigCollector",
 ]
@@ -119,19 +121,25 @@ class LossCollector(Collector):
 class SeriesCollector(Collector):
     """How much of the budget of series pipelines use, and which have no series of their own."""
 
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
 
     def collect(self) -> Iterator[Metric]:
-        use = self._observer.series_use()
+        use = self._scrape.use
+        if use is None:
+            return
         for name, documentation, value in (
             (
                 "pipelined_series_budget",
                 "How many series pipelines may have: --metrics.max-series, less 500 for the"
-                " daemon's own and (other).",
+                " daemon's own.",
                 use.budget,
             ),
-            ("pipelined_series_used", "How many of them pipelines have.", use.used),
+            (
+                "pipelined_series_used",
+                "How many series with the label pipeline there are, (other) included.",
+                use.used,
+            ),
             (
                 "pipelined_folded_pipelines",
                 "Pipelines that ran lately and have no series of their own: they are in (other).",
@@ -147,7 +155,7 @@ class SeriesCollector(Collector):
 
 
 class HistoryCollector(Collector):
-    """How many finished runs are stored, and how many could not be."""
+    """How many finished runs are stored, and what went wrong with the files."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -169,12 +177,31 @@ class HistoryCollector(Collector):
             "How often the history could not be opened or written.",
             value=stats.errors,
         )
-        yield CounterMetricFamily(
-            "pipelined_history_dropped_runs_total",
-            "Finished runs that were not stored: too many at once, or the history could not be"
-            " written.",
-            value=stats.dropped,
+        disruptions = CounterMetricFamily(
+            "pipelined_history_disruptions_total",
+            "How often the history's files were removed or replaced while in use, or set aside.",
+            labels=["reason"],
         )
+        for reason, count in stats.disruptions.items():
+            disruptions.add_metric([reason], count)
+        yield disruptions
+
+
+class SinkCollector(Collector):
+    """How many finished runs did not go out of the daemon as they should."""
+
+    def __init__(self, sinks: Sinks) -> None:
+        self._sinks = sinks
+
+    def collect(self) -> Iterator[Metric]:
+        dropped = CounterMetricFamily(
+            "pipelined_sink_dropped_runs_total",
+            "Finished runs that a sink did not write: too many at once, or it could not.",
+            labels=["sink"],
+        )
+        for sink, runs in self._sinks.dropped().items():
+            dropped.add_metric([sink], runs)
+        yield dropped
 
 
 class WebConfigCollector(Collector):

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from pipelined.analysis.bottleneck import bottleneck, has_several_threads, share
 from pipelined.analysis.sentence import partial_figures
 from pipelined.runs import LEVELS, STATES, Run, Stage, total_flow
-from pipelined.wording import STATE_WORDS, cpu_share, data_size, duration, passed_on, percent, taken
+from pipelined.wording import (
+    STATE_WORDS,
+    cpu_share,
+    data_size,
+    duration,
+    input_size,
+    output_size,
+    percent,
+)
 
 if TYPE_CHECKING:
     from pipelined.answers.live import BoxJson, DiagramJson, PipeJson, PipeStateJson
@@ -47,7 +55,7 @@ def diagram(run: Run, whole: Run | None = None) -> DiagramJson:
     found = bottleneck(whole or run)
     marked = set(found.stages) if found else set()
     return {
-        "seconds": run.wall_seconds,
+        "seconds": run.watched_seconds,
         "mean_level": mean_level(run.levels),
         "boxes": [_box(run, box, bool(marked & set(box.stages))) for box in boxes],
         "pipes": _pipes(run, boxes),
@@ -102,7 +110,7 @@ def _columns(run: Run) -> list[int]:
 
 def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
     stages = [run.stages[index] for index in box.stages]
-    wall = run.wall_seconds
+    wall = run.watched_seconds
     states = {state: sum(stage.states[state] for stage in stages) for state in STATES}
     space = max(wall * len(stages), sum(states.values()))
     shares = {
@@ -134,8 +142,8 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
             for state, seconds in states.items()
             if space > 0 and seconds > 0
         ],
-        "read": taken(flow),
-        "written": passed_on(flow),
+        "read": input_size(flow),
+        "written": output_size(flow),
     }
 
 
@@ -196,7 +204,7 @@ def _asleep(run: Run, index: int, peer: int, side: str) -> float:
     them: those that no other neighbour holds are taken to be the peer's.
     """
     stage = run.stages[index]
-    asleep = share(stage, "pipe_full" if side == "write" else "pipe_empty", run.wall_seconds)
+    asleep = share(stage, "pipe_full" if side == "write" else "pipe_empty", run.watched_seconds)
     own = {end.pipe: end.seconds for end in stage.ends if end.side == side}
     total = sum(own.values())
     if total <= 0:
@@ -217,7 +225,7 @@ def _pipes_of(stage: Stage, side: str) -> set[str]:
 
 def _speed(run: Run, writer: int, reader: int) -> float | None:
     """Bytes per second through one pipe; None if they cannot be separated from another pipe's."""
-    if run.wall_seconds <= 0:
+    if run.watched_seconds <= 0:
         return None
     bounds = []
     if sum(edge[0] == writer for edge in run.edges) == 1:
@@ -225,7 +233,7 @@ def _speed(run: Run, writer: int, reader: int) -> float | None:
     if sum(edge[1] == reader for edge in run.edges) == 1:
         bounds.append(run.stages[reader].flow.pipe_in)
     known = [bound for bound in bounds if bound is not None]
-    return min(known) / run.wall_seconds if known else None
+    return min(known) / run.watched_seconds if known else None
 
 
 def _mean(values: Iterable[float]) -> float:

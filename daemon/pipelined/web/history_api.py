@@ -7,23 +7,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, Response, abort, current_app, jsonify
+from flask import Blueprint, Response, abort, jsonify
 
+from pipelined.answers.described import describe_stored_run
 from pipelined.errors import UserError
-from pipelined.history.history import (
-    NoSuchRunError,
-    StoredRun,
-    counted_as_dict,
-    moment,
-    only_one,
-)
+from pipelined.history.counted_runs import CountedRuns
+from pipelined.history.history import NoSuchRunError, StoredRun, only_one
+from pipelined.history.moments import moment
 from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
-from pipelined.history.pipelines import pipelines_as_dict
-from pipelined.history.summaries import summary_as_dict
-from pipelined.model.timeline import timeline_as_dict
-from pipelined.schema import describe_run, machine_as_dict
+from pipelined.history.run_list import RunList
+from pipelined.runs.codec import written
+from pipelined.web.long_json import long_json
 from pipelined.web.query_parameters import (
     as_bool,
     as_duration,
@@ -35,8 +32,6 @@ from pipelined.web.query_parameters import (
 
 if TYPE_CHECKING:
     from pipelined.analysis.machine import Host
-    from pipelined.answers.lists import CountedRunsJson
-    from pipelined.answers.run import RunWithTimelineJson
     from pipelined.history.history import History
     from pipelined.observer import Observer
 
@@ -64,7 +59,7 @@ _OF_PIPELINES = ("pipeline", "unit")
 PARAMETERS = {
     "history.runs": (
         *_SEARCHED,
-        *("since", "until", "min_duration", "top_level", "slower", "limit"),
+        *("since", "until", "min_duration", "top_level", "slower", "failed", "limit"),
     ),
     "history.pipelines": (*_OF_PIPELINES, "search", "since", "until", "sort", "limit"),
 }
@@ -86,6 +81,7 @@ def create_history_api(
         until = parameter("until", moment, None)
         min_duration = parameter("min_duration", as_duration, None)
         slower = parameter("slower", as_bool, False)
+        failed = parameter("failed", as_bool, False)
         try:
             # One more shows whether there are more.
             found = history.runs(
@@ -95,20 +91,17 @@ def create_history_api(
                 min_duration=min_duration,
                 top_level=parameter("top_level", as_bool, False),
                 slower=slower,
+                failed=failed,
                 limit=limit + 1,
             )
-            # How long a run took that is not stored is not known, nor whether that was usual.
-            known = min_duration is None and not slower
+            # How long a run took that is not stored is not known, nor its outcome.
+            known = min_duration is None and not slower and not failed
             counted = _counted(history, searched, since, until) if known else None
         except UserError as error:
             abort(503, description=str(error))
-        shown = found[:limit]
-        # As text one by one: a thousand runs as objects would be several megabytes.
-        dumps = current_app.json.dumps
-        runs = ",".join([dumps(summary_as_dict(summary)) for summary in shown])
-        next_id = dumps(shown[-1].id if len(found) > limit else None)
-        text = f'{{"runs":[{runs}],"next":{next_id},"counted":{dumps(counted)}}}\n'
-        return Response(text, mimetype="application/json")
+        page = RunList.page(found, limit, counted)
+        answer = {**written(replace(page, runs=())), "runs": map(written, page.runs)}
+        return Response(long_json(answer) + "\n", mimetype="application/json")
 
     @api.get("/pipelines/summary")
     def pipelines() -> Response:
@@ -125,7 +118,7 @@ def create_history_api(
             )
         except UserError as error:
             abort(503, description=str(error))
-        return jsonify(pipelines_as_dict(found))
+        return jsonify(written(found))
 
     @api.get("/runs/<which>")
     def run(which: str) -> Response:
@@ -135,12 +128,7 @@ def create_history_api(
             abort(404, description=str(error))
         except UserError as error:
             abort(503, description=str(error))
-        described: RunWithTimelineJson = {
-            **describe_run(found.run, host, show_arguments, timeline=found.timeline),
-            "timeline": timeline_as_dict(found.timeline),
-            "machine": machine_as_dict(host),
-        }
-        return jsonify(described)
+        return jsonify(describe_stored_run(found.run, host, found.timeline, show_arguments))
 
     return api
 
@@ -152,7 +140,7 @@ def _texts(examples: Mapping[str, str]) -> dict[str, Any]:
 
 def _counted(
     history: History, searched: dict[str, Any], since: float | None, until: float | None
-) -> CountedRunsJson | None:
+) -> CountedRuns | None:
     """How many runs there were since then; None without `since`, and on later pages.
 
     Also None if runs are searched by finding or command: those of a run that is not stored are
@@ -161,7 +149,7 @@ def _counted(
     known = {name: searched[name] for name in ("pipeline", "unit")}
     if since is None or any(searched[name] for name in searched.keys() - known.keys()):
         return None
-    return counted_as_dict(history.counted(**known, since=since, until=until))
+    return history.counted(**known, since=since, until=until)
 
 
 def find_run(which: str, observer: Observer, history: History | None) -> StoredRun:

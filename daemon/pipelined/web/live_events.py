@@ -7,7 +7,6 @@ the server, so there are few of them; a client too many is refused, and asks for
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,17 +18,18 @@ from werkzeug.exceptions import ServiceUnavailable
 
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import beginning
+from pipelined.answers.described import describe_run
 from pipelined.http_port.server import STOPPING
 from pipelined.model.difference import difference
 from pipelined.model.short_runs import SHORT, WINDOW
 from pipelined.nesting import Line, first_lines, in_order, nested_lines
 from pipelined.runs import Run
-from pipelined.schema import describe_run
 from pipelined.web.diagram import diagram, figures
 from pipelined.wording import duration
 
 if TYPE_CHECKING:
     from pipelined.observer import Observer
+from pipelined.web.long_json import long_json
 
 __all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "Moment", "Now", "create_events"]
 
@@ -113,12 +113,11 @@ class Now:
             "live_runs": len(live),
             "recent": [{**self._described[line.run.id][1], **_place(line)} for line in recent],
             "short": short,
+            "live": ({**self._diagrams(line.run), **_place(line)} for line in shown),
         }
-        # One at a time: as objects all diagrams together would take ten times the memory.
-        rows = ", ".join(json.dumps({**self._diagrams(line.run), **_place(line)}) for line in shown)
+        text = long_json(shown_now)
         self._before = {line.run.id: line.run for line in shown}
         lines = tuple((line.run.id, line.runs, line.depth) for line in recent)
-        text = f'{json.dumps(shown_now)[:-1]}, "live": [{rows}]}}'
         return Moment(bool(shown), (*lines, short["sentence"]), text)
 
     def _once(self, run: Run) -> tuple[Run, dict[str, Any]]:

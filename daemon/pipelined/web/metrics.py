@@ -5,7 +5,7 @@ Where a metric is added:
 
 - of a pipeline or a stage: a row in a table of `pipeline_metrics`; it costs a series for each of
   them, so it has to answer a question that no other metric does;
-- of the daemon itself (sweeps, hooks, losses, history, configuration): a collector in
+- of the daemon itself (sweeps, hooks, losses, history, sinks, configuration): a collector in
   `daemon_metrics`;
 - always: an entry in docs/METRICS.md (a test compares both lists), and a panel or a reason for
   none in tests/unit/test_dashboards.py.
@@ -35,6 +35,7 @@ from pipelined.web.daemon_metrics import (
     HookCollector,
     LossCollector,
     SeriesCollector,
+    SinkCollector,
     SweepCollector,
     WebConfigCollector,
 )
@@ -46,10 +47,11 @@ if TYPE_CHECKING:
     from pipelined.history.history import History
     from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer
+    from pipelined.sinks import Sinks
 
 __all__ = ["Metrics"]
 
-#: A text of so many bytes is made of several times as much, which is given back to the kernel.
+#: Making a text of this size (bytes) takes several times as much, which the kernel gets back.
 _MUCH = 1 << 18
 
 
@@ -61,10 +63,11 @@ class Metrics:
         observer: Observer,
         history: History | None = None,
         web_config: WebConfigFile | None = None,
+        sinks: Sinks | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Without `history` or `web_config`, their metrics are absent."""
+        """Without `history`, `web_config` or `sinks`, their metrics are absent."""
         self._scrape = scrape = Scrape(observer)
         collectors: dict[str, Collector] = {
             "sweep": SweepCollector(observer, scrape),
@@ -72,7 +75,7 @@ class Metrics:
             "stages": StageCollector(scrape),
             "hooks": HookCollector(observer),
             "losses": LossCollector(observer),
-            "series": SeriesCollector(observer),
+            "series": SeriesCollector(scrape),
             "build": BuildCollector(__version__, observer.loader),
             "process": ProcessCollector(registry=None),
         }
@@ -80,6 +83,8 @@ class Metrics:
             collectors["history"] = HistoryCollector(history)
         if web_config:
             collectors["web_config"] = WebConfigCollector(web_config)
+        if sinks:
+            collectors["sinks"] = SinkCollector(sinks)
         self.registry = CollectorRegistry()
         self.registry.register(GuardedCollectors(collectors, clock))
         self._one_scrape = threading.Lock()

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pipelined.analysis.finding_times import Stretch, finding_times
+from pipelined.analysis.finding import Finding, FindingTime
+from pipelined.analysis.finding_times import finding_times
 from pipelined.analysis.phases import phases
-from pipelined.analysis.rules.rule import Finding
 from pipelined.analysis.sentence import stage_label
-from pipelined.model.timeline import timeline_as_dict
 from pipelined.runs import STATES, Point, Run, Timeline, state_shares
+from pipelined.runs.codec import written
 from pipelined.web.diagram import diagram, mean_level
 from pipelined.wording import STATE_WORDS, data_size, duration, listing, percent
 
 __all__ = ["NumberedFinding", "PhaseTable", "chart_data", "numbered", "phase_table", "unmarked"]
 
-#: In a phase a state is named from this share of it on; at most so many are.
+#: In a phase a state is named from this share of it on; the number of named states, at most.
 _NAMED = 0.05
 _MAX_NAMED = 2
 
@@ -35,9 +35,9 @@ class NumberedFinding:
     number: int
     """From 1."""
     finding: Finding
-    times: tuple[Stretch, ...]
+    times: tuple[FindingTime, ...]
     when: str
-    """The same in words, as ``uniq 0 s to 3.2 s``; empty if the time line does not show when."""
+    """`times` in words, as ``uniq 0 s to 3.2 s``; empty if the time line does not show when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def chart_data(run: Run, timeline: Timeline, findings: Sequence[NumberedFinding]
         "start_timestamp_seconds": run.start,
         "diagram": diagram(run),
         "stages": [{"command": stage.command, "position": stage.position} for stage in run.stages],
-        "timeline": timeline_as_dict(timeline),
+        "timeline": [written(point) for point in timeline],
         "words": list(STATE_WORDS.items()),
         "marks": [
             {
@@ -108,7 +108,7 @@ def phase_table(run: Run, timeline: Timeline) -> PhaseTable:
     )
 
 
-def _when(run: Run, stretches: Sequence[Stretch]) -> str:
+def _when(run: Run, stretches: Sequence[FindingTime]) -> str:
     parts = []
     for stage, own in groupby(stretches, lambda stretch: stretch.stage):
         spans = listing([_span(run, one.start, one.end) for one in own])
@@ -121,7 +121,7 @@ def _span(run: Run, start: float, end: float) -> str:
 
 
 def _states(point: Point, index: int) -> str:
-    shares = state_shares(point.stages[index], point.end - point.start)
+    shares = state_shares(point.stages[index], point.seconds)
     largest = sorted(
         (state for state in STATES if shares[state] >= _NAMED), key=lambda s: -shares[s]
     )
@@ -132,4 +132,4 @@ def _states(point: Point, index: int) -> str:
 def _throughput(point: Point) -> float:
     """What all stages read or wrote per second, of each whichever is more."""
     moved = sum(max(stage.read_bytes, stage.written_bytes) for stage in point.stages)
-    return moved / (point.end - point.start)
+    return moved / point.seconds if point.seconds > 0 else 0.0

@@ -43,10 +43,10 @@ from pipelined.wording import (
     cpu_share,
     data_size,
     duration,
+    input_size,
     mean_size,
-    passed_on,
+    output_size,
     percent,
-    taken,
     times_usual,
 )
 
@@ -101,8 +101,8 @@ def create_pages(
         "times_usual": times_usual,
         "percent": percent,
         "data_size": data_size,
-        "taken": taken,
-        "passed_on": passed_on,
+        "input_size": input_size,
+        "output_size": output_size,
         "utc": _utc,
     }
     for name, format_value in filters.items():
@@ -144,7 +144,7 @@ def create_pages(
 
     @pages.get("/api/v1/compare")
     def compare_as_json() -> Response:
-        from pipelined.analysis.comparison import comparison_as_dict
+        from pipelined.analysis.comparison import comparison_as_dict  # as `_compared` has it
 
         if not set(_SIDES) <= request.args.keys():
             abort(400, description="give two runs: a=ID&b=ID; /api/v1/runs lists them")
@@ -185,7 +185,7 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
 
 
 def _row(run: Run, stage: Stage) -> _Row:
-    wall = run.wall_seconds
+    wall = run.watched_seconds
     shares = {state: share(stage, state, wall) for state in STATES}
     largest = sorted((s for s in STATES if shares[s] >= 0.005), key=lambda s: -shares[s])
     return _Row(
@@ -202,13 +202,14 @@ def _row(run: Run, stage: Stage) -> _Row:
 
 def _compared(find: Callable[[str], StoredRun]) -> Comparison:
     """The two runs that the request names, side by side."""
-    from pipelined.analysis.comparison import compare_runs  # rarely needed
+    from pipelined.analysis.comparison import compare_runs  # 0.6 MB, seldom needed
 
     first, second = (find(request.args[name]).run for name in _SIDES)
     return compare_runs(first, second)
 
 
 def _compare_page(comparison: Comparison) -> str:
+    # as `_compared` has it
     from pipelined.analysis.comparison_rows import GROUPS, amount, is_worth_a_row, times
 
     longest = max(side.wall_seconds.median for side in comparison.sides)
@@ -231,7 +232,7 @@ def _compare_page(comparison: Comparison) -> str:
 @cache
 def _documentation() -> str:
     """docs/FINDINGS.md as HTML, with the id of each finding on its heading; made once."""
-    from markdown_it import MarkdownIt  # rarely needed
+    from markdown_it import MarkdownIt  # 0.9 MB, seldom needed
 
     text = resources.files("pipelined.web").joinpath("FINDINGS.md").read_text(encoding="utf-8")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")

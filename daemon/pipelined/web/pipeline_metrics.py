@@ -11,7 +11,7 @@ ratios and alerts divide by or compare with 0 is there from the start, or appear
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,8 +25,16 @@ from pipelined.states import STATE_TABLE
 from pipelined.web.exposition import NO_LABELS, Labels, OwnedMetric
 
 if TYPE_CHECKING:
-    from pipelined.model.tracker import Totals
-    from pipelined.runs import Functions, Histogram, Readahead, Series, StageCounters, Stalls
+    from pipelined.model.views import Totals
+    from pipelined.runs import (
+        Functions,
+        Histogram,
+        Readahead,
+        Series,
+        StageCounters,
+        Stalls,
+        StallSeconds,
+    )
     from pipelined.web.scrape import Scrape
 
 __all__ = ["EXPORTED_EDGES", "PipelineCollector", "StageCollector", "series_count"]
@@ -115,10 +123,10 @@ def _read_ahead(readahead: Readahead) -> bool:
     return bool(readahead.inserted_pages or readahead.pages["wasted"])
 
 
-def _stalls(stall_class: str, field: str) -> Value:
+def _stalls(stall_class: str, value: Callable[[StallSeconds, Stalls], float]) -> Value:
     def read(readahead: Readahead) -> float | None:
-        stalls: Stalls = readahead.stalls[stall_class]
-        return getattr(stalls, field) if stalls.count else None
+        stalls = readahead.stalls[stall_class]
+        return value(readahead.stall_seconds[stall_class], stalls) if any(stalls) else None
 
     return read
 
@@ -187,7 +195,7 @@ _NESTED = (
     "gauge",
 )
 
-#: States that tell what holds a stage back: they are there from its start.
+#: States that show what holds a stage back: they are there from its start.
 _MAIN_STATES = tuple(state.name for state in STATE_TABLE if state.from_start)
 
 #: Per stage; samples read `runs.StageCounters`.
@@ -294,15 +302,21 @@ _READAHEAD = (
         "Time that the stage's threads slept for disk while reading files, by the page that ended"
         " the wait, with (overlapped) or without another stage on CPU.",
         tuple(
-            (Labels({"class": name, "overlapped": value}), _stalls(name, field))
+            (Labels({"class": name, "overlapped": overlapped}), _stalls(name, value))
             for name in STALL_CLASSES
-            for value, field in (("true", "overlapped_seconds"), ("false", "alone_seconds"))
+            for overlapped, value in (
+                ("true", lambda seconds, _: seconds.overlapped),
+                ("false", lambda seconds, _: seconds.alone),
+            )
         ),
     ),
     _counter(
         "pipelined_stalls_total",
         "How often a thread of the stage slept for disk while reading a file.",
-        tuple((Labels({"class": name}), _stalls(name, "count")) for name in STALL_CLASSES),
+        tuple(
+            (Labels({"class": name}), _stalls(name, lambda _, stalls: sum(stalls)))
+            for name in STALL_CLASSES
+        ),
     ),
     _counter(
         "pipelined_readahead_pages_total",
@@ -338,13 +352,7 @@ class PipelineCollector(Collector):
         pipelines = [
             (_series_labels(series), totals) for series, totals in self._scrape.totals.items()
         ]
-        for row in _PIPELINE:
-            yield _family(row, pipelines)
-        family = OwnedMetric(*_NESTED)
-        for labels, totals in pipelines:
-            if totals.outermost is not None:
-                family.add(labels, Labels({"outermost": _text(totals.outermost)}), 1)
-        yield family
+        yield from _of_pipelines(pipelines)
 
 
 class StageCollector(Collector):
@@ -364,53 +372,47 @@ class StageCollector(Collector):
             )
             for (position, command), stage in totals.stages.items()
         ]
-        functions = [(labels, stage.functions) for labels, stage in stages if stage.functions]
-        readahead = [(labels, stage.readahead) for labels, stage in stages if stage.readahead]
-        for row in _STAGE:
-            yield _family(row, stages)
-        for kind in HISTOGRAMS:
-            edges = EXPORTED_EDGES[kind.field]
-            family = OwnedMetric(
-                f"pipelined_{kind.name}",
-                _HISTOGRAM_HELP[kind.field],
-                "histogram" if edges else "summary",
-            )
-            for labels, called in functions:
-                _add_histogram(family, labels, getattr(called, kind.field), edges)
-            yield family
-        for row in _FUNCTION:
-            yield _family(row, functions)
-        for row in _READAHEAD:
-            yield _family(row, readahead)
+        yield from _of_stages(stages)
 
 
 def series_count(totals: Totals) -> int:
     """How many series the collectors export of one pipeline."""
-    stages = totals.stages.values()
-    functions = [stage.functions for stage in stages if stage.functions]
-    readahead = [stage.readahead for stage in stages if stage.readahead]
-    tiers: tuple[tuple[tuple[_Row, ...], Iterable[object]], ...] = (
-        (_PIPELINE, [totals]),
-        (_STAGE, stages),
-        (_FUNCTION, functions),
-        (_READAHEAD, readahead),
-    )
-    return (
-        (totals.outermost is not None)
-        + sum(
-            value_of(owner) is not None
-            for rows, owners in tiers
-            for owner in owners
-            for row in rows
-            for _, value_of in row.samples
+    stages = [(NO_LABELS, stage) for stage in totals.stages.values()]
+    families = (*_of_pipelines([(NO_LABELS, totals)]), *_of_stages(stages))
+    return sum(len(family.samples) for family in families)
+
+
+def _of_pipelines(pipelines: Sequence[tuple[Labels, Totals]]) -> Iterator[Metric]:
+    """All metrics of pipelines that have these labels."""
+    for row in _PIPELINE:
+        yield _family(row, pipelines)
+    family = OwnedMetric(*_NESTED)
+    for labels, totals in pipelines:
+        if totals.outermost is not None:
+            family.add(labels, Labels({"outermost": _text(totals.outermost)}), 1)
+    yield family
+
+
+def _of_stages(stages: Sequence[tuple[Labels, StageCounters]]) -> Iterator[Metric]:
+    """All metrics of stages that have these labels."""
+    functions = [(labels, stage.functions) for labels, stage in stages if stage.functions]
+    readahead = [(labels, stage.readahead) for labels, stage in stages if stage.readahead]
+    for row in _STAGE:
+        yield _family(row, stages)
+    for kind in HISTOGRAMS:
+        edges = EXPORTED_EDGES[kind.field]
+        family = OwnedMetric(
+            f"pipelined_{kind.name}",
+            _HISTOGRAM_HELP[kind.field],
+            "histogram" if edges else "summary",
         )
-        + sum(
-            len(edges) + 3 if edges else 2
-            for called in functions
-            for field, edges in EXPORTED_EDGES.items()
-            if getattr(called, field).count
-        )
-    )
+        for labels, called in functions:
+            _add_histogram(family, labels, getattr(called, kind.field), edges)
+        yield family
+    for row in _FUNCTION:
+        yield _family(row, functions)
+    for row in _READAHEAD:
+        yield _family(row, readahead)
 
 
 def _family(row: _Row, owners: Iterable[tuple[Labels, object]]) -> Metric:
@@ -431,11 +433,8 @@ def _add_histogram(
     if not histogram.count:
         return
     if edges:
-        below = 0
-        for edge, count in zip(histogram.edges, histogram.counts, strict=False):
-            below += count
-            if edge in edges:
-                family.add(labels, _le(edge), below, "_bucket")
+        for edge in edges:
+            family.add(labels, _le(edge), histogram.up_to(edge), "_bucket")
         family.add(labels, _le(math.inf), histogram.count, "_bucket")
     family.add(labels, NO_LABELS, histogram.count, "_count")
     family.add(labels, NO_LABELS, histogram.sum, "_sum")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from flask import request, url_for
 
 from pipelined.errors import UserError
-from pipelined.history.history import moment
 from pipelined.history.listing import Listing, list_lines
+from pipelined.history.moments import moment
 from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
 from pipelined.history.pipelines import NO_PIPELINES
 from pipelined.web.query_parameters import as_bool, as_duration, as_limit, as_one_of, parameter
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _PAGE = 50
 #: The most pipelines on one page.
 _MOST_PIPELINES = 1000
-#: At most so many hidden runs are counted.
+#: Hidden runs that are counted, at most.
 _MOST_COUNTED = 10_000
 #: Text fields of the history's search form, in order: name, label, example.
 _SEARCHED = (
@@ -43,9 +43,15 @@ _SEARCHED = (
 #: What is hidden unless something is searched for: short and nested runs would bury the others.
 _HIDING = {"min_duration": "100ms", "top_level": "true"}
 #: Fields that are a search.
-_SEARCHES = frozenset({"pipeline", "command", "unit", "finding", "slower"})
+_SEARCHES = frozenset({"pipeline", "command", "unit", "finding", "slower", "failed"})
 
-HISTORY_PARAMETERS = (*(name for name, _, _ in _SEARCHED), "top_level", "slower", "before")
+HISTORY_PARAMETERS = (
+    *(name for name, _, _ in _SEARCHED),
+    "top_level",
+    "slower",
+    "failed",
+    "before",
+)
 PIPELINES_PARAMETERS = ("search", "since", "until", "sort", "limit")
 
 #: When the last night began and ended (hours of the day).
@@ -93,6 +99,7 @@ def history_page(history: History | None) -> dict[str, Any]:
         "lines": listing.lines,
         "problem": problem,
         "off": history is None,
+        "disruption": history and history.disruption(),
         "hidden": _count(hidden),
         "hides": hides,
         "everything": newest | {"min_duration": "0", "top_level": "false"},
@@ -111,6 +118,7 @@ def _searched(given: Mapping[str, str]) -> dict[str, Any]:
         "min_duration": _value("min_duration", as_duration, given),
         "top_level": _value("top_level", as_bool, given) or False,
         "slower": _value("slower", as_bool, given) or False,
+        "failed": _value("failed", as_bool, given) or False,
     }
 
 
@@ -162,6 +170,7 @@ def pipelines_page(history: History | None) -> dict[str, Any]:
         "lines": found.lines,
         "problem": problem,
         "off": history is None,
+        "disruption": history and history.disruption(),
         "sorts": _SORT_WORDS,
         "times": {name: given[name] for name in ("since", "until") if name in given},
         "step": step_words(found.step),

@@ -12,7 +12,8 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from pipelined.model.tracker import Totals
+    from pipelined.model.tracker import SeriesUse
+    from pipelined.model.views import Totals
     from pipelined.observer import Observer
     from pipelined.runs import Series
 
@@ -25,13 +26,15 @@ class Scrape:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self.totals: Mapping[Series, Totals] = {}
+        self.use: SeriesUse | None = None
+        """How much of the budget these totals use; None before the first scrape."""
 
     def begin(self) -> None:
         """Sweep, and keep the totals until `end`: those of the sweep before, if this one fails."""
         try:
             self._observer.sweep()
         finally:
-            self.totals = self._observer.totals()
+            self.totals, self.use = self._observer.counted()
 
     def end(self) -> None:
         """Forget the totals: they are several times as large as what they were made of."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, abort, jsonify
 
-from pipelined.schema import run_as_dict
+from pipelined.answers.run import Started
+from pipelined.runs.codec import written
 from pipelined.starter import Starter, boot_id
 from pipelined.web.query_parameters import as_bool, as_count, parameter
 
 if TYPE_CHECKING:
-    from pipelined.answers.lists import StartedJson
     from pipelined.observer import Observer
 
 __all__ = ["PARAMETERS", "create_started_api"]
@@ -41,12 +41,12 @@ def create_started_api(observer: Observer, *, show_arguments: bool) -> Blueprint
         else:
             observer.sweep()
         found = observer.started(starter, after)
-        answer: StartedJson = {
-            "observed_since_timestamp_seconds": observer.opened,
-            "lost": dict(observer.lost()),
-            "finished_runs": found.finished,
-            "runs": [run_as_dict(run, show_arguments) for run in found.runs],
-        }
-        return jsonify(answer)
+        answer = Started(
+            observed_since=observer.opened,
+            lost=observer.lost(),
+            finished=found.finished,
+            runs=tuple(found.runs),
+        )
+        return jsonify(written(answer, secrets=show_arguments))
 
     return api

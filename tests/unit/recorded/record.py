@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record the kernel side's maps while real pipelines run. Needs root; takes about 10 seconds.
 
-    cd tests && sudo ../.venv/bin/python -m unit.recorded.record
+    sudo make recordings
 
 Beside the maps, what can be seen of each command without BPF is recorded: its wall time, the CPU
 time of its processes according to wait4(2), and the sizes of the files that it reads. A tier that
@@ -26,8 +26,8 @@ from typing import Any
 
 from pipelined.kernel import layout
 from pipelined.kernel.loader import Loaded, load
-from pipelined.kernel.records import Group
 from pipelined.kernel.sweep import Sweep
+from pipelined.records.stage import Group
 from unit.recordings import ARRAYS, LAYOUT, MAX_STAGES, Moment, Recording, layout_now, swept
 
 #: Bytes of the file `lines`, and of `cold`, which is in the page cache in no part.
@@ -66,8 +66,6 @@ SCENARIOS = {
 
 
 def main() -> None:
-    described = {"kernel": platform.release().partition("-")[0], "structures": layout_now()}
-    LAYOUT.write_text(json.dumps(described, indent=1) + "\n")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         for scenario_name, scenario in SCENARIOS.items():
             made = None
@@ -75,6 +73,8 @@ def main() -> None:
                 made = record(scenario, Path(name))
             made.save(scenario_name)
             print(scenario_name, made.facts)
+    described = {"kernel": platform.release().partition("-")[0], "structures": layout_now()}
+    LAYOUT.write_text(json.dumps(described, indent=1) + "\n")
 
 
 def record(scenario: Scenario, directory: Path) -> Recording | None:

@@ -6,18 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat, with_blocks
 from pipelined.analysis.rules.rule import (
     BULK,
     PAGE,
     Case,
-    Evidence,
-    Finding,
     Part,
-    passed_on,
+    bytes_in,
+    bytes_out,
     ratio,
     readahead_evidence,
-    taken,
     with_waits,
 )
 from pipelined.analysis.sentence import stage_label
@@ -50,7 +49,7 @@ def reader_costs(case: Case) -> Iterator[Finding]:
         if readahead is None or not _copies_files(case, part):
             continue
         stage = part.stages[0]
-        cpu, stalled = stage.cpu_seconds, readahead.stall_seconds
+        cpu, stalled = stage.cpu_seconds, readahead.all_stall_seconds
         # what it waits, its reader need not: that may be worth more than the copy costs
         if not case.worth(cpu) or case.worth(stalled):
             continue
@@ -59,42 +58,42 @@ def reader_costs(case: Case) -> Iterator[Finding]:
         command = case.run.stages[reader].command
         evidence = (
             Evidence("on CPU", cpu, "seconds"),
-            Evidence("copied", passed_on(stage), "bytes"),
+            Evidence("copied", bytes_out(stage), "bytes"),
             Evidence("stalled", stalled, "seconds"),
             *readahead_evidence(readahead),
         )
-        size = data_size(passed_on(stage))
+        size = data_size(bytes_out(stage))
         if readahead.cache_state == "warm":
             new = in_place_of_cat(case.pipeline) if case.pipeline else None
             if case.pipeline and new is None:
                 continue  # what it reads, its reader could not
             yield Finding(
-                "reader-costs",
-                "advice",
-                f"{part.name} only copied {size}, which was in memory, into the pipe: "
+                id="reader-costs",
+                severity="advice",
+                sentence=f"{part.name} only copied {size}, which was in memory, into the pipe: "
                 f"{duration(cpu)} of CPU.",
-                _without_copier(part.command, command, known=new is not None),
-                (*part.indexes, reader),
-                evidence,
-                min(
+                advice=_without_copier(part.command, command, known=new is not None),
+                stages=(*part.indexes, reader),
+                evidence=evidence,
+                gain_seconds=min(
                     case.wall,
                     with_waits(stage, cpu)
                     + with_waits(case.run.stages[reader], case.run.stages[reader].system_seconds),
                 ),
-                f"its CPU seconds, and those of {then} in the kernel, where it reads the pipe, "
-                "with the waits for a CPU among them",
-                case.attempt(new),
+                gain_reason=f"its CPU seconds, and those of {then} in the kernel, where it reads "
+                "the pipe, with the waits for a CPU among them",
+                command=case.attempt(new),
             )
         elif readahead.cache_state is not None:
             yield Finding(
-                "reader-costs",
-                "note",
-                f"{part.name} copied {size} from disk into the pipe for {duration(cpu)} of CPU and "
-                f"hardly waited: {then} may do as well without it, or wait more.",
-                f"Try: both ways from a cold cache (pipelined compare --cold FILE 'cat FILE | "
-                f"{command} …' '{command} … < FILE').",
-                (*part.indexes, reader),
-                evidence,
+                id="reader-costs",
+                severity="note",
+                sentence=f"{part.name} copied {size} from disk into the pipe for {duration(cpu)} "
+                f"of CPU and hardly waited: {then} may do as well without it, or wait more.",
+                advice=f"Try: both ways from a cold cache (pipelined compare --cold FILE 'cat FILE "
+                f"| {command} …' '{command} … < FILE').",
+                stages=(*part.indexes, reader),
+                evidence=evidence,
                 command=_from_cold_cache(case),
             )
 
@@ -127,8 +126,8 @@ def _copies_files(case: Case, part: Part) -> bool:
     return (
         not case.graph.before[index]
         and len(case.graph.after[index]) == 1
-        and passed_on(stage) >= max(BULK, 0.9 * taken(stage))
-        and readahead.read_pages * PAGE >= 0.9 * passed_on(stage)
+        and bytes_out(stage) >= max(BULK, 0.9 * bytes_in(stage))
+        and readahead.read_pages * PAGE >= 0.9 * bytes_out(stage)
         and stage.user_seconds <= COPYING * stage.cpu_seconds
     )
 
@@ -156,14 +155,14 @@ def large_writes(case: Case) -> Iterator[Finding]:
         name, other = stage_label(run, (index,)), stage_label(run, (reading,))
         blocks = "bs=32k" if writer.command == "dd" else "32 KiB"
         yield Finding(
-            "large-writes",
-            "warning",
-            f"{name} wrote {mean_size(mean, 1)} at a time into a pipe of "
+            id="large-writes",
+            severity="warning",
+            sentence=f"{name} wrote {mean_size(mean, 1)} at a time into a pipe of "
             f"{mean_size(capacity, 1)}: it waited {percent(full)} of the run for {other}, and "
             f"{other} {percent(empty)} for it.",
-            f"Try: smaller blocks ({blocks}), or a larger pipe (F_SETPIPE_SZ).",
-            (index, reading),
-            (
+            advice=f"Try: smaller blocks ({blocks}), or a larger pipe (F_SETPIPE_SZ).",
+            stages=(index, reading),
+            evidence=(
                 Evidence("mean write", mean, "bytes"),
                 Evidence("capacity of the pipe", capacity, "bytes"),
                 Evidence("writer at a full pipe", full * wall, "seconds"),
@@ -171,10 +170,11 @@ def large_writes(case: Case) -> Iterator[Finding]:
                 Evidence("waiting for a free CPU", queued, "seconds"),
                 Evidence("two stages on CPU", sum(run.levels[2:]), "seconds"),
             ),
-            gain,
-            "the least of the writer's wait, of the reader's less what the writer itself waited "
-            "for input, and of the CPU seconds that could have overlapped but did not",
-            _other_blocks(case, index, "32k"),
+            gain_seconds=gain,
+            gain_reason="the least of the writer's wait, of the reader's less what the writer "
+            "itself waited for input, and of the CPU seconds that could have overlapped but did "
+            "not",
+            command=_other_blocks(case, index, "32k"),
         )
 
 
@@ -193,21 +193,21 @@ def small_calls(case: Case) -> Iterator[Finding]:
         words = case.words(part.indexes[0]) if writes >= reads else None
         new = case.rewritten(part.indexes[0], flushing_less(words)) if words else None
         yield Finding(
-            "small-calls",
-            "warning",
-            f"{part.name} made {listing(made)} on average: the calls cost more than the data"
-            f"{_taken_in_pieces(case, part) if writes > reads else ''}.",
-            _larger_calls(part.command, reads > writes),
-            part.indexes,
-            (
+            id="small-calls",
+            severity="warning",
+            sentence=f"{part.name} made {listing(made)} on average: the calls cost more than the "
+            f"data{_taken_in_pieces(case, part) if writes > reads else ''}.",
+            advice=_larger_calls(part.command, reads > writes),
+            stages=part.indexes,
+            evidence=(
                 Evidence("small reads", reads, "calls"),
                 Evidence("small writes", writes, "calls"),
                 Evidence("in the kernel", system, "seconds"),
             ),
-            min(case.wall, part.busy_seconds),
-            "its seconds on CPU or waiting for one: what it computes for each piece goes with the "
-            "calls",
-            case.attempt(new),
+            gain_seconds=min(case.wall, part.busy_seconds),
+            gain_reason="its seconds on CPU or waiting for one: what it computes for each piece "
+            "goes with the calls",
+            command=case.attempt(new),
         )
 
 
@@ -227,21 +227,23 @@ def cache_sized(case: Case) -> Iterator[Finding]:
         if not case.worth(gain):
             continue
         yield Finding(
-            "cache-sized",
-            "advice",
-            f"{part.name} moved blocks of {mean_size(block, 1)}, over half of this machine's "
-            f"second-level cache ({mean_size(level2, 1)}): what it read may have left the cache "
-            "when it was written.",
-            f"Try: smaller blocks ({SMALLER_BLOCKS.get(part.command, 'dd bs=128k in its place')}).",
-            part.indexes,
-            (
+            id="cache-sized",
+            severity="advice",
+            sentence=f"{part.name} moved blocks of {mean_size(block, 1)}, over half of this "
+            f"machine's second-level cache ({mean_size(level2, 1)}): what it read may have left "
+            "the cache when it was written.",
+            advice=f"Try: smaller blocks "
+            f"({SMALLER_BLOCKS.get(part.command, 'dd bs=128k in its place')}).",
+            stages=part.indexes,
+            evidence=(
                 Evidence("mean block", block, "bytes"),
                 Evidence("second-level cache", level2, "bytes"),
                 Evidence("in the kernel", system, "seconds"),
             ),
-            gain,
-            "its seconds in the kernel, for the part of a block that exceeds half of the cache",
-            _other_blocks(case, part.indexes[0], "128k"),
+            gain_seconds=gain,
+            gain_reason="its seconds in the kernel, for the part of a block that exceeds half of "
+            "the cache",
+            command=_other_blocks(case, part.indexes[0], "128k"),
         )
 
 

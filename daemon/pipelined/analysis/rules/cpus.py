@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
-from pipelined.analysis.rules.rule import Case, Evidence, Finding
+from pipelined.analysis.finding import Evidence, Finding
+from pipelined.analysis.rules.rule import Case
 from pipelined.analysis.sentence import stage_label
 from pipelined.wording import duration, listing, percent
 
@@ -38,22 +39,22 @@ def cpu_contention(case: Case) -> Iterator[Finding]:
     busiest = f" (busiest: {around.pipelines[0].pipeline})" if others else ""
     waiter = stage_label(run, (index,))
     yield Finding(
-        "cpu-contention",
-        "advice",
-        f"{waiter} waited {percent(waited)} of the run for a free CPU: the "
+        id="cpu-contention",
+        severity="advice",
+        sentence=f"{waiter} waited {percent(waited)} of the run for a free CPU: the "
         f"pipeline used {run.cores_used:.1f} of {cores} CPUs, programs outside it "
         f"{around.others_cores:.1f}.{who}",
-        "Try: another run when the others are done, or start them with nice. Compare its times "
-        "only with runs that had as much CPU.",
-        (index,),
-        (
+        advice="Try: another run when the others are done, or start them with nice. Compare its "
+        "times only with runs that had as much CPU.",
+        stages=(index,),
+        evidence=(
             Evidence("longest wait for a free CPU", waited * case.wall, "seconds"),
             Evidence("CPUs used by others", around.others_cores, "count"),
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
         ),
-        gain,
-        _WAIT_BOUND,
+        gain_seconds=gain,
+        gain_reason=_WAIT_BOUND,
         notice=f"The host was busy: {waiter} waited {percent(waited)} of the run for a CPU that "
         f"others used{busiest}.",
     )
@@ -70,20 +71,20 @@ def cpu_limit(case: Case) -> Iterator[Finding]:
     if throttled < NOTABLE * case.wall or waited < NOTABLE or not case.worth(gain):
         return
     yield Finding(
-        "cpu-limit",
-        "advice",
-        f"The CPU limit of a cgroup held its tasks back for {duration(throttled)}, summed over "
-        f"CPUs; {waiter} waited {percent(waited)} of the run for a CPU.",
-        "Try: a higher limit (CPUQuota= of the unit, --cpus or limits.cpu of the container), or "
-        "fewer stages and workers at a time.",
-        (index,),
-        (
+        id="cpu-limit",
+        severity="advice",
+        sentence=f"The CPU limit of a cgroup held its tasks back for {duration(throttled)}, summed "
+        f"over CPUs; {waiter} waited {percent(waited)} of the run for a CPU.",
+        advice="Try: a higher limit (CPUQuota= of the unit, --cpus or limits.cpu of the "
+        "container), or fewer stages and workers at a time.",
+        stages=(index,),
+        evidence=(
             Evidence("held back by the limit", throttled, "seconds"),
             Evidence("longest wait for a free CPU", waited * case.wall, "seconds"),
             Evidence("CPUs used", run.cores_used, "count"),
         ),
-        gain,
-        _WAIT_BOUND,
+        gain_seconds=gain,
+        gain_reason=_WAIT_BOUND,
         notice=f"A CPU limit held the run back: {waiter} waited {percent(waited)} of it for a CPU.",
     )
 
@@ -99,21 +100,21 @@ def more_stages_than_cores(case: Case) -> Iterator[Finding]:
     if wanted <= cores or not saturated or longest < LARGE or not case.worth(gain):
         return
     yield Finding(
-        "more-stages-than-cores",
-        "advice",
-        f"The pipeline could use {wanted:.1f} CPUs on average and there are {cores}: its stages "
-        f"waited {duration(queued)} for a free one.",
-        f"Try: fewer at a time: join light stages, or at most {cores} workers (xargs -P {cores}); "
-        "or more CPUs.",
-        (),
-        (
+        id="more-stages-than-cores",
+        severity="advice",
+        sentence=f"The pipeline could use {wanted:.1f} CPUs on average and there are {cores}: its "
+        f"stages waited {duration(queued)} for a free one.",
+        advice=f"Try: fewer at a time: join light stages, or at most {cores} workers (xargs -P "
+        f"{cores}); or more CPUs.",
+        stages=(),
+        evidence=(
             Evidence("waiting for a free CPU", queued, "seconds"),
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
         ),
-        gain,
-        "the run less the busiest stage's CPU seconds: with fewer stages there is also less to "
-        "copy and to switch",
+        gain_seconds=gain,
+        gain_reason="the run less the busiest stage's CPU seconds: with fewer stages there is also "
+        "less to copy and to switch",
     )
 
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import with_reader_in_front
-from pipelined.analysis.rules.rule import (
-    BULK,
-    PAGE,
-    Case,
-    Evidence,
-    Finding,
-    Part,
-    readahead_evidence,
-)
+from pipelined.analysis.rules.rule import BULK, PAGE, Case, Part, readahead_evidence
 from pipelined.command_names import BARRIERS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Readahead
 from pipelined.wording import data_size, duration, percent
@@ -77,24 +70,24 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
         new, names = front or (None, ())
         takes = part.command in FILTERS and (case.pipeline is None or front is not None)
         yield Finding(
-            "disk-not-overlapped",
-            "warning",
-            f"{name} computed {duration(cpu)} and waited {duration(stalled)} for disk by turns: "
-            "no stage was on CPU while it waited.",
-            _reading(part.command, reader, takes=takes)
+            id="disk-not-overlapped",
+            severity="warning",
+            sentence=f"{name} computed {duration(cpu)} and waited {duration(stalled)} for disk by "
+            "turns: no stage was on CPU while it waited.",
+            advice=_reading(part.command, reader, takes=takes)
             + ("." if covered else "; or a larger read-ahead for that disk (read_ahead_kb)."),
-            part.indexes,
-            (
+            stages=part.indexes,
+            evidence=(
                 Evidence("stalled alone, not read ahead", stalled, "seconds"),
                 Evidence("on CPU", cpu, "seconds"),
                 Evidence("pages not read ahead", readahead.pages["miss"], "pages"),
                 *readahead_evidence(readahead),
             ),
             # a reader in front also asks for more at a time, and each wait ends in one for a CPU
-            min(case.wall, run.disk_alone_seconds + part.system_and_queue_seconds),
-            "all waiting for disk with no stage on CPU, and its seconds in the kernel or waiting "
-            "for a CPU: a reader in front hides waits, and asks for more at a time",
-            case.attempt(new, cold=names),
+            gain_seconds=min(case.wall, run.disk_alone_seconds + part.system_and_queue_seconds),
+            gain_reason="all waiting for disk with no stage on CPU, and its seconds in the kernel "
+            "or waiting for a CPU: a reader in front hides waits, and asks for more at a time",
+            command=case.attempt(new, cold=names),
         )
 
 
@@ -124,7 +117,7 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
         if readahead is None or not _reads_from_disk(readahead):
             continue
         coverage = readahead.coverage
-        stalled = min(readahead.stalls["miss"].alone_seconds, case.run.disk_alone_seconds)
+        stalled = min(readahead.stall_seconds["miss"].alone, case.run.disk_alone_seconds)
         # sort and its like ask for as much as they have room for: there is nothing to read ahead
         if coverage is None or coverage >= LOW_COVERAGE or part.command in BARRIERS:
             continue
@@ -144,21 +137,21 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
                 "disk."
             )
         yield Finding(
-            "readahead-useless",
-            "advice",
-            f"{part.name} waited {duration(stalled)} for disk with no stage on CPU; "
+            id="readahead-useless",
+            severity="advice",
+            sentence=f"{part.name} waited {duration(stalled)} for disk with no stage on CPU; "
             f"{percent(coverage)} of the pages from there had been read ahead (coverage).",
-            advice,
-            part.indexes,
-            (
+            advice=advice,
+            stages=part.indexes,
+            evidence=(
                 Evidence("stalled alone, not read ahead", stalled, "seconds"),
                 Evidence("mean read", mean, "bytes"),
                 *readahead_evidence(readahead),
             ),
-            min(case.wall, stalled + part.system_and_queue_seconds),
-            "its waiting for pages that were not read ahead, with no stage on CPU, and its seconds "
-            "in the kernel and waiting for a CPU, since each of these waits has a call and a "
-            "wake-up",
+            gain_seconds=min(case.wall, stalled + part.system_and_queue_seconds),
+            gain_reason="its waiting for pages that were not read ahead, with no stage on CPU, and "
+            "its seconds in the kernel and waiting for a CPU, since each of these waits has a call "
+            "and a wake-up",
         )
 
 
@@ -170,28 +163,28 @@ def readahead_wasted(case: Case) -> Iterator[Finding]:
             continue
         wasted = readahead.pages["wasted"]
         unused = wasted / readahead.inserted_pages
-        waited = sum(stalls.alone_seconds for stalls in readahead.stalls.values())
+        waited = sum(split.alone for split in readahead.stall_seconds.values())
         waited = min(waited, case.run.disk_alone_seconds)
         gain = waited * wasted / (readahead.inserted_pages + readahead.pages["miss"])
         if wasted * PAGE < BULK or unused <= 1 - LOW_ACCURACY or not case.worth(gain):
             continue
         yield Finding(
-            "readahead-wasted",
-            "advice",
-            f"{part.name} waited {duration(waited)} for disk with no stage on CPU, and "
+            id="readahead-wasted",
+            severity="advice",
+            sentence=f"{part.name} waited {duration(waited)} for disk with no stage on CPU, and "
             f"{percent(unused)} of what was read ahead for it ({data_size(wasted * PAGE)}) was "
             "never used.",
-            "Try: a smaller read-ahead for that disk (read_ahead_kb), or "
+            advice="Try: a smaller read-ahead for that disk (read_ahead_kb), or "
             "posix_fadvise(POSIX_FADV_RANDOM) in the program.",
-            part.indexes,
-            (
+            stages=part.indexes,
+            evidence=(
                 Evidence("stalled alone", waited, "seconds"),
                 Evidence("read ahead and never used", wasted, "pages"),
                 *readahead_evidence(readahead),
             ),
-            min(case.wall, (waited + part.system_and_queue_seconds) * gain / waited),
-            "the wasted pages' part of the pages read, of its waiting with no stage on CPU and of "
-            "its seconds in the kernel and waiting for a CPU",
+            gain_seconds=min(case.wall, (waited + part.system_and_queue_seconds) * gain / waited),
+            gain_reason="the wasted pages' part of the pages read, of its waiting with no stage on "
+            "CPU and of its seconds in the kernel and waiting for a CPU",
         )
 
 
@@ -201,21 +194,21 @@ def readahead_late(case: Case) -> Iterator[Finding]:
         readahead = part.readahead
         if readahead is None or not _reads_from_disk(readahead):
             continue
-        late = min(readahead.stalls["late"].alone_seconds, case.run.disk_alone_seconds)
+        late = min(readahead.stall_seconds["late"].alone, case.run.disk_alone_seconds)
         enough = late >= DISK_LIMIT * case.wall and case.worth(late)
         if not enough or late < LATE_DOMINATES * _unrequested(readahead):
             continue
         rate = _from_disk(readahead) / case.wall
         yield Finding(
-            "readahead-late",
-            "advice",
-            f"{part.name} waited {duration(late)}, {percent(late / case.wall)} of the run, for "
-            "pages that were on their way: read-ahead was at work, and the disk gave it "
+            id="readahead-late",
+            severity="advice",
+            sentence=f"{part.name} waited {duration(late)}, {percent(late / case.wall)} of the "
+            "run, for pages that were on their way: read-ahead was at work, and the disk gave it "
             f"{data_size(rate)} a second.",
-            "Try: fewer bytes from that disk (compressed input), or a faster one; a larger "
+            advice="Try: fewer bytes from that disk (compressed input), or a faster one; a larger "
             "read-ahead (read_ahead_kb) if it is slow to answer rather than to deliver.",
-            part.indexes,
-            (
+            stages=part.indexes,
+            evidence=(
                 Evidence("stalled alone, read ahead too late", late, "seconds"),
                 Evidence("from disk", _from_disk(readahead), "bytes"),
                 *readahead_evidence(readahead),
@@ -234,13 +227,13 @@ def cold_run(case: Case) -> Iterator[Finding]:
     read = data_size(_from_disk(readahead))
     alike = "other cold runs" if state == "cold" else "runs that are as warm"
     yield Finding(
-        "cold-run",
-        "note",
-        f"The page cache was {state}: {read} came from disk, and {percent(warm)} of the pages "
-        f"read were there before. Compare this run only with {alike}.",
-        "",
-        (),
-        (
+        id="cold-run",
+        severity="note",
+        sentence=f"The page cache was {state}: {read} came from disk, and {percent(warm)} of the "
+        f"pages read were there before. Compare this run only with {alike}.",
+        advice="",
+        stages=(),
+        evidence=(
             Evidence("from disk", _from_disk(readahead), "bytes"),
             Evidence("warm pages", warm, "ratio"),
         ),
@@ -260,19 +253,19 @@ def _reads_from_disk(readahead: Readahead) -> bool:
 
 def _unrequested(readahead: Readahead) -> float:
     """Seconds asleep, with no stage on CPU, for what was requested only when it was needed."""
-    stalls = readahead.stalls
-    seconds = stalls["miss"].alone_seconds
+    stalled = readahead.stall_seconds
+    seconds = stalled["miss"].alone
     if readahead.direct_bytes > _from_disk(readahead) / 2:
-        seconds += stalls["other"].alone_seconds
+        seconds += stalled["other"].alone
     return seconds
 
 
 def _unrequested_waits(readahead: Readahead) -> int:
     """Upper bound of the number of sleeps in those seconds."""
     stalls = readahead.stalls
-    waits = stalls["miss"].alone + stalls["miss"].overlapped
+    waits = sum(stalls["miss"])
     if readahead.direct_bytes > _from_disk(readahead) / 2:
-        waits += stalls["other"].alone + stalls["other"].overlapped
+        waits += sum(stalls["other"])
     return waits
 
 

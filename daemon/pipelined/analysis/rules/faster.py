@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipelined.analysis.rules.rule import passed_on, taken
+from pipelined.analysis.rules.rule import bytes_in, bytes_out
 from pipelined.analysis.shell_text import Command
 from pipelined.command_names import COMMON_SHELLS, SCRIPTS
 from pipelined.runs import Stage
@@ -27,7 +27,7 @@ _COMPRESS: Mapping[str, tuple[str, str]] = {
     "xz": ("xz -T0, which works on all CPUs; or zstd -T0, which is faster", "xz -T0"),
     "zstd": ("zstd -T0, which works on all CPUs", "zstd -T0"),
 }
-#: The same for decompressing.
+#: What decompresses faster, by the command that a stage runs now: advice, and the command.
 _DECOMPRESS: Mapping[str, tuple[str, str]] = {
     "bzip2": ("lbzip2, which decompresses on all CPUs", "lbzip2"),
     "gzip": (
@@ -60,7 +60,7 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
     if stage.command == "xargs":
         return f"several processes at a time (xargs -P {workers})", ""
     if stage.command in SPLITS:
-        if stage.cpu_seconds < SPLIT_PAYS * taken(stage):
+        if stage.cpu_seconds < SPLIT_PAYS * bytes_in(stage):
             return "", ""
         # not split --filter: what its filters write is mixed in the middle of lines
         parts = (
@@ -79,7 +79,7 @@ def _codec(codec: str, stage: Stage, words: Command | None) -> tuple[str, str]:
     if codec != stage.command:  # zcat, gunzip
         expands = True
     elif words is None or words.program != codec:
-        expands = passed_on(stage) > _GROWS * taken(stage)
+        expands = bytes_out(stage) > _GROWS * bytes_in(stage)
     else:
         options = [word.value for word in words.arguments]
         expands = any(re.fullmatch(r"-[a-z0-9]*d[a-z0-9]*|--decompress", o) for o in options)

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import STORM
+from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import more_at_a_time
-from pipelined.analysis.rules.rule import Case, Evidence, Finding, Part
+from pipelined.analysis.rules.rule import Case, Part
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.wording import duration
 
@@ -30,21 +31,23 @@ def fork_storm(case: Case) -> Iterator[Finding]:
         words = case.words(part.indexes[0])
         new = case.rewritten(part.indexes[0], more_at_a_time(words) if words else None)
         yield Finding(
-            "fork-storm",
-            "warning",
-            f"{part.name} started {exited:,} processes that lived {duration(lived / exited)} "
-            f"each; including their start they took {duration(cpu)} of CPU.",
-            f"Try: {_fewer(case, part)}.",
-            part.indexes,
-            (
+            id="fork-storm",
+            severity="warning",
+            sentence=f"{part.name} started {exited:,} processes that lived "
+            f"{duration(lived / exited)} each; including their start they took {duration(cpu)} of "
+            "CPU.",
+            advice=f"Try: {_fewer(case, part)}.",
+            stages=part.indexes,
+            evidence=(
                 Evidence("children", exited, "count"),
                 Evidence("mean lifetime of a child", lived / exited, "seconds"),
                 Evidence("children on CPU", part.sum(lambda s: s.children_cpu_seconds), "seconds"),
                 Evidence("waiting for children", part.sum(lambda s: s.states["child"]), "seconds"),
             ),
-            min(case.wall, part.busy_seconds),
-            "the seconds in which the stage and its children were on CPU or waited for one",
-            case.attempt(new, differs=True),
+            gain_seconds=min(case.wall, part.busy_seconds),
+            gain_reason="the seconds in which the stage and its children were on CPU or waited for "
+            "one",
+            command=case.attempt(new, differs=True),
         )
 
 
@@ -78,13 +81,13 @@ def failed_execs(case: Case) -> Iterator[Finding]:
         if failed < STORM or failed < execs:
             continue
         yield Finding(
-            "failed-execs",
-            "note",
-            f"{failed:,} of {failed + execs:,} execs in {part.name} failed: a program was "
+            id="failed-execs",
+            severity="note",
+            sentence=f"{failed:,} of {failed + execs:,} execs in {part.name} failed: a program was "
             "searched for in one directory of PATH after another.",
-            "Try: the program's full path (xargs /usr/bin/gzip), or a shorter PATH.",
-            part.indexes,
-            (
+            advice="Try: the program's full path (xargs /usr/bin/gzip), or a shorter PATH.",
+            stages=part.indexes,
+            evidence=(
                 Evidence("failed execs", failed, "count"),
                 Evidence("execs", execs, "count"),
             ),

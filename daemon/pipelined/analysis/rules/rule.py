@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every rule takes (`Case`, `Part`) and what it yields (`Finding`, `Evidence`).
+"""What every rule takes (`Case`, `Part`), and what rules have in common.
 
 A rule is a generator function of a `Case`. It yields nothing unless its numbers are large enough to
 matter (`Case.worth`). Rules are registered in `analysis/findings.py`.
@@ -11,35 +11,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.bottleneck import Bottleneck, bottleneck
+from pipelined.analysis.finding import Evidence
 from pipelined.analysis.machine import Host
 from pipelined.analysis.pipe_graph import Graph, build_graph
 from pipelined.analysis.rewriting import Script, compare, matching
 from pipelined.analysis.sentence import stage_label
-from pipelined.analysis.shell_text import Command, Pipeline, Word
+from pipelined.analysis.shell_text import Command, Pipeline
+from pipelined.analysis.shell_words import Word
 from pipelined.runs import Readahead, Run, Stage, total_readahead
 
 __all__ = [
     "BULK",
-    "DOCUMENTATION",
     "PAGE",
-    "SEVERITIES",
     "WORTH_SECONDS",
     "WORTH_SHARE",
     "Case",
-    "Evidence",
-    "Finding",
     "Part",
-    "passed_on",
+    "bytes_in",
+    "bytes_out",
     "ratio",
     "readahead_evidence",
-    "taken",
     "with_waits",
 ]
 
-#: The page with a section for each id; the id is its anchor.
-DOCUMENTATION = "docs/FINDINGS.md"
-#: The most severe first.
-SEVERITIES = ("warning", "advice", "note")
 #: A gain below this share of the run, or below these seconds, is not worth a change.
 WORTH_SHARE = 0.05
 WORTH_SECONDS = 0.010
@@ -48,43 +42,6 @@ WORTH_SECONDS = 0.010
 BULK = 1 << 20
 #: A page of the page cache, as `Readahead` counts them (bytes).
 PAGE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A number that a finding stands on."""
-
-    name: str
-    value: float
-    unit: str
-    """``seconds``, ``bytes``, ``ratio`` (0 to 1), ``pages``, ``calls`` or ``count``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to change in a pipeline, or to know about a run."""
-
-    id: str
-    """Stable; also the anchor of its section in docs/FINDINGS.md."""
-    severity: str
-    """One of `SEVERITIES`: ``warning`` (change something), ``advice`` (worth trying), ``note``
-    (know this when you read the numbers)."""
-    sentence: str
-    """What is wrong, with its numbers."""
-    advice: str
-    """What to do, beginning with ``Try:``; empty if there is nothing to do."""
-    stages: tuple[int, ...]
-    """Indexes into `Run.stages`; empty if the finding is about the whole run."""
-    evidence: tuple[Evidence, ...]
-    gain_seconds: float | None = None
-    """Upper bound of the wall time that could be saved; None if it is not known."""
-    gain_reason: str = ""
-    """How that bound was computed; empty if there is none."""
-    command: str = ""
-    """What to paste into a shell, to compare the pipeline with what is advised; empty if the
-    pipeline's text is not known, or other text is not certain to be what is advised."""
-    notice: str = ""
-    """A sentence for the top of a report, if all its figures must be read with this in mind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +130,7 @@ class Case:
 
     @property
     def wall(self) -> float:
-        return self.run.wall_seconds
+        return self.run.watched_seconds
 
     @property
     def readahead(self) -> Readahead | None:
@@ -181,7 +138,7 @@ class Case:
         return _readahead(self.run, self.run.stages)
 
     def worth(self, seconds: float) -> bool:
-        """Whether saving so many seconds of this run would be worth a change."""
+        """Whether saving `seconds` of this run would be worth a change."""
         return seconds >= max(WORTH_SHARE * self.wall, WORTH_SECONDS)
 
 
@@ -201,18 +158,18 @@ def readahead_evidence(readahead: Readahead) -> Iterator[Evidence]:
             yield Evidence(name, value, "ratio")
 
 
-def taken(stage: Stage) -> int:
+def bytes_in(stage: Stage) -> int:
     """Bytes that a stage took in: from its pipes if what else it read is known apart."""
     return stage.read_bytes if stage.flow.taken is None else stage.flow.taken
 
 
-def passed_on(stage: Stage) -> int:
+def bytes_out(stage: Stage) -> int:
     """Bytes that a stage passed on: through its pipes if what else it wrote is known apart."""
     return stage.written_bytes if stage.flow.passed_on is None else stage.flow.passed_on
 
 
 def with_waits(stage: Stage, cpu: float) -> float:
-    """Seconds that so many CPU seconds of a stage took, with the waits for a free CPU among them.
+    """Seconds that `cpu` seconds on CPU took a stage, with the waits for a free CPU among them.
 
     Without the work the waits are gone, too, whoever else used the CPUs.
     """

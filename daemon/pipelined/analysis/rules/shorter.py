@@ -6,17 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import NOTABLE, share
+from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import counted_by_grep, joined
-from pipelined.analysis.rules.rule import (
-    BULK,
-    Case,
-    Evidence,
-    Finding,
-    passed_on,
-    ratio,
-    taken,
-    with_waits,
-)
+from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import AWKS
 from pipelined.runs import Stage
@@ -52,22 +44,22 @@ def join_stages(case: Case) -> Iterator[Finding]:
         )
         new = joined(case.pipeline, chain) if case.pipeline else None
         yield Finding(
-            "join-stages",
-            "advice",
-            f"{listing([stage_label(run, (index,)) for index in chain])} took "
+            id="join-stages",
+            severity="advice",
+            sentence=f"{listing([stage_label(run, (index,)) for index in chain])} took "
             f"{duration(sum(seconds))} of CPU, and the pipeline could use "
             f"{(run.cpu_seconds + queued) / wall:.1f} CPUs where there are {case.host.cores}.",
-            f"Try: {advice}.",
-            chain,
-            (
+            advice=f"Try: {advice}.",
+            stages=chain,
+            evidence=(
                 Evidence("on CPU", sum(seconds), "seconds"),
                 Evidence("waiting for a free CPU", queued, "seconds"),
                 Evidence("CPUs", case.host.cores, "count"),
             ),
-            gain,
-            "their CPU seconds but for the busiest one's, and no more than the run less the CPU "
-            "seconds of its busiest stage",
-            case.attempt(new),
+            gain_seconds=gain,
+            gain_reason="their CPU seconds but for the busiest one's, and no more than the run "
+            "less the CPU seconds of its busiest stage",
+            command=case.attempt(new),
         )
 
 
@@ -109,7 +101,7 @@ def _chains(case: Case) -> Iterator[tuple[int, ...]]:
 
 def _feeds(grep: Stage, reader: Stage) -> bool:
     """Whether what grep passes on is most of its input, and awk reads it."""
-    return reader.command in AWKS and ratio(passed_on(grep), taken(grep)) >= PASSES
+    return reader.command in AWKS and ratio(bytes_out(grep), bytes_in(grep)) >= PASSES
 
 
 def grep_count(case: Case) -> Iterator[Finding]:
@@ -122,25 +114,27 @@ def grep_count(case: Case) -> Iterator[Finding]:
         grep, wc = run.stages[index], run.stages[reader]
         gain = min(case.wall, wc.cpu_seconds + grep.system_seconds)
         alone = case.graph.before[reader] == {index} and not case.graph.after[reader]
-        if wc.command != "wc" or not alone or taken(wc) < BULK or not case.worth(gain):
+        if wc.command != "wc" or not alone or bytes_in(wc) < BULK or not case.worth(gain):
             continue
         new = counted_by_grep(case.pipeline, index) if case.pipeline else None
         if case.pipeline and new is None:
             continue  # it counts what grep does not
         sure = "" if new else ", if wc counts lines (wc -l) and grep has no -o and one input"
         yield Finding(
-            "grep-count",
-            "advice",
-            f"{stage_label(run, (index,))} wrote {data_size(taken(wc))} for "
+            id="grep-count",
+            severity="advice",
+            sentence=f"{stage_label(run, (index,))} wrote {data_size(bytes_in(wc))} for "
             f"{stage_label(run, (reader,))} to count: {duration(gain)} of CPU.",
-            f"Try: grep -c in place of grep | wc -l{sure}.",
-            (index, reader),
-            (
+            advice=f"Try: grep -c in place of grep | wc -l{sure}.",
+            stages=(index, reader),
+            evidence=(
                 Evidence("wc on CPU", wc.cpu_seconds, "seconds"),
                 Evidence("grep in the kernel", grep.system_seconds, "seconds"),
             ),
-            min(case.wall, with_waits(wc, wc.cpu_seconds) + with_waits(grep, grep.system_seconds)),
-            "the CPU seconds of wc, and those of grep in the kernel, where it writes, with the "
-            "waits for a CPU among them",
-            case.attempt(new),
+            gain_seconds=min(
+                case.wall, with_waits(wc, wc.cpu_seconds) + with_waits(grep, grep.system_seconds)
+            ),
+            gain_reason="the CPU seconds of wc, and those of grep in the kernel, where it writes, "
+            "with the waits for a CPU among them",
+            command=case.attempt(new),
         )

@@ -6,17 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import COUNT, FIRST, counted_in_hash, with_buffer
-from pipelined.analysis.rules.rule import (
-    BULK,
-    Case,
-    Evidence,
-    Finding,
-    passed_on,
-    ratio,
-    taken,
-    with_waits,
-)
+from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, percent
@@ -53,24 +45,24 @@ def sort_spills(case: Case) -> Iterator[Finding]:
         larger = with_buffer(words, f"{size}M") if words and size <= LARGEST else None
         name = stage_label(case.run, (index,))
         yield Finding(
-            "sort-spills",
-            "advice",
-            f"{name} wrote {data_size(spilled)} to temporary files, and read them again to merge "
-            f"them; it was in the kernel for {duration(stage.system_seconds)} and waited "
+            id="sort-spills",
+            severity="advice",
+            sentence=f"{name} wrote {data_size(spilled)} to temporary files, and read them again "
+            f"to merge them; it was in the kernel for {duration(stage.system_seconds)} and waited "
             f"{duration(waited)} for disk.",
-            f"Try: sort -S {size}M, if there is so much memory; else a faster folder for them "
-            "(sort -T, or TMPDIR).",
-            (index,),
-            (
+            advice=f"Try: sort -S {size}M, if the host has the memory; else a faster folder for "
+            "them (sort -T, or TMPDIR).",
+            stages=(index,),
+            evidence=(
                 Evidence("written to temporary files", spilled, "bytes"),
                 Evidence("in the kernel", stage.system_seconds, "seconds"),
                 Evidence("waiting for disk", waited, "seconds"),
             ),
             # each wait for disk may end in one for a CPU
-            min(case.wall, waited + stage.system_seconds + stage.states["runqueue"]),
-            "its seconds in the kernel, waiting for disk or for a CPU, those for its pipes among "
-            "them",
-            case.attempt(case.rewritten(index, larger)),
+            gain_seconds=min(case.wall, waited + stage.system_seconds + stage.states["runqueue"]),
+            gain_reason="its seconds in the kernel, waiting for disk or for a CPU, those for its "
+            "pipes among them",
+            command=case.attempt(case.rewritten(index, larger)),
         )
 
 
@@ -92,23 +84,24 @@ def sort_locale(case: Case) -> Iterator[Finding]:
         new = case.rewritten(index, words.with_variable("LC_ALL=C") if words else None)
         name = stage_label(case.run, (index,))
         yield Finding(
-            "sort-locale",
-            "advice" if known else "note",
-            f"{name} was "
+            id="sort-locale",
+            severity="advice" if known else "note",
+            sentence=f"{name} was "
             + on_cpu(case.run, (index,), share(stage, "cpu", case.wall), " of the run")
             + (f" and compares by the rules of {locale}." if known else "."),
-            "Try: LC_ALL=C sort, which compares bytes, if that order will do"
+            advice="Try: LC_ALL=C sort, which compares bytes, if that order will do"
             + ("." if known else " and it does not run so already."),
-            (index,),
-            (
+            stages=(index,),
+            evidence=(
                 Evidence("in user mode", stage.user_seconds, "seconds"),
                 Evidence("on CPU", stage.cpu_seconds, "seconds"),
             ),
-            min(case.wall, with_waits(stage, user)) if known else None,
-            "its CPU seconds in user mode, in which it compares, and its waits for a CPU meanwhile"
+            gain_seconds=min(case.wall, with_waits(stage, user)) if known else None,
+            gain_reason="its CPU seconds in user mode, in which it compares, and its waits for a "
+            "CPU meanwhile"
             if known
             else "",
-            case.attempt(new, differs=True) if known else "",
+            command=case.attempt(new, differs=True) if known else "",
         )
 
 
@@ -120,8 +113,8 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
             continue
         (reader,) = behind
         sort, uniq = run.stages[index], run.stages[reader]
-        kept = ratio(passed_on(uniq), taken(uniq))
-        if uniq.command != "uniq" or taken(uniq) < BULK or kept > REPEATS:
+        kept = ratio(bytes_out(uniq), bytes_in(uniq))
+        if uniq.command != "uniq" or bytes_in(uniq) < BULK or kept > REPEATS:
             continue
         if case.graph.before[reader] != {index} or _busy(case, sort) < MOST:
             continue
@@ -139,24 +132,24 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
             "-c": f"{hashed}. Lines with equal counts may come in another order",
         }[None if options is None else "".join(options)]
         yield Finding(
-            "count-in-hash",
-            "advice",
-            f"{stage_label(run, (index,))} took {duration(sort.cpu_seconds)} of CPU to sort "
-            f"{data_size(taken(uniq))}, of which uniq kept {percent(kept)}.",
-            f"Try: {advice}.",
-            (index, reader),
-            (
+            id="count-in-hash",
+            severity="advice",
+            sentence=f"{stage_label(run, (index,))} took {duration(sort.cpu_seconds)} of CPU to "
+            f"sort {data_size(bytes_in(uniq))}, of which uniq kept {percent(kept)}.",
+            advice=f"Try: {advice}.",
+            stages=(index, reader),
+            evidence=(
                 Evidence("sort on CPU", sort.cpu_seconds, "seconds"),
                 Evidence("uniq on CPU", uniq.cpu_seconds, "seconds"),
                 Evidence("kept by uniq", kept, "ratio"),
             ),
-            min(
+            gain_seconds=min(
                 with_waits(sort, sort.cpu_seconds) + with_waits(uniq, uniq.cpu_seconds),
                 case.wall - max(others, default=0.0),
             ),
-            "the CPU seconds of both, and their waits for a CPU, but no more than the run less the "
-            "busiest other stage's CPU seconds",
-            case.attempt(new, differs=options == ["-c"]),
+            gain_reason="the CPU seconds of both, and their waits for a CPU, but no more than the "
+            "run less the busiest other stage's CPU seconds",
+            command=case.attempt(new, differs=options == ["-c"]),
         )
 
 
@@ -170,16 +163,16 @@ def _given(case: Case, index: int, spilled: int) -> int:
     stage, writers = case.run.stages[index], case.graph.before[index]
     if stage.flow.pipe_in is not None:
         return stage.flow.pipe_in
-    written = sum(passed_on(case.run.stages[writer]) for writer in writers)
+    written = sum(bytes_out(case.run.stages[writer]) for writer in writers)
     return min(stage.read_bytes, written) if writers else stage.read_bytes - spilled
 
 
 def _spilled(case: Case, index: int) -> int:
-    """Bytes that a sort wrote to temporary files; 0 if that cannot be told from its output."""
+    """Bytes that a sort wrote to temporary files; 0 if its output does not show that."""
     stage, flow = case.run.stages[index], case.run.stages[index].flow
     if flow.file_written is not None:
         # without a pipe behind it, it writes as much again: its result
-        return flow.file_written - (0 if flow.pipe_out is not None else taken(stage))
+        return flow.file_written - (0 if flow.pipe_out is not None else bytes_in(stage))
     readers = case.graph.after[index]
     if len(readers) != 1:
         return 0

@@ -7,19 +7,10 @@ from collections.abc import Iterator
 from math import ceil
 
 from pipelined.analysis.bottleneck import NOTABLE, share
+from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.faster import SPLITS, faster
-from pipelined.analysis.rules.rule import (
-    BULK,
-    Case,
-    Evidence,
-    Finding,
-    Part,
-    passed_on,
-    ratio,
-    taken,
-    with_waits,
-)
+from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.command_names import BY_LINE
 from pipelined.runs import Stage
@@ -64,21 +55,21 @@ def ceiling(case: Case) -> Iterator[Finding]:
     new = case.rewritten(index, words.with_program(program)) if words and program else None
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
-        "ceiling",
-        "advice" if advice else "note",
-        f"{stage_label(run, found.stages)} was "
+        id="ceiling",
+        severity="advice" if advice else "note",
+        sentence=f"{stage_label(run, found.stages)} was "
         f"{on_cpu(run, found.stages, found.cpu_share, ' of the run')}{wanted}; the others waited "
         f"for it. The next busiest, {second.command}, took {duration(second.cpu_seconds)} of CPU.",
-        f"Try: {advice}." if advice else "",
-        found.stages,
-        (
+        advice=f"Try: {advice}." if advice else "",
+        stages=found.stages,
+        evidence=(
             Evidence("on CPU", cpu, "seconds"),
             Evidence("next busiest stage on CPU", second.cpu_seconds, "seconds"),
             Evidence("CPUs that it could use", free, "count"),
         ),
-        min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
-        _reason(free if spread else None) if advice else "",
-        case.attempt(new, differs=True),
+        gain_seconds=min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
+        gain_reason=_reason(free if spread else None) if advice else "",
+        command=case.attempt(new, differs=True),
     )
 
 
@@ -98,7 +89,7 @@ def idle_stage(case: Case) -> Iterator[Finding]:
             continue
         stage, (source,) = run.stages[index], tuple(before)
         heavy = run.stages[source]
-        passed = _passed_on(stage)
+        passed = _share_kept(stage)
         if passed is None or not {stage.command, heavy.command} <= BY_LINE:
             continue
         waited = share(stage, "pipe_empty", case.wall)
@@ -108,23 +99,23 @@ def idle_stage(case: Case) -> Iterator[Finding]:
         if waited * case.wall < IDLE * alone or not case.worth(gain):
             continue
         yield Finding(
-            "idle-stage",
-            "advice",
-            f"{stage_label(run, (index,))} slept {percent(waited)} of the run and passed on "
-            f"{percent(passed)} of what {stage_label(run, (source,))} took "
+            id="idle-stage",
+            severity="advice",
+            sentence=f"{stage_label(run, (index,))} slept {percent(waited)} of the run and passed "
+            f"on {percent(passed)} of what {stage_label(run, (source,))} took "
             f"{duration(heavy.cpu_seconds)} of CPU to make.",
-            f"Try: put {stage.command} before {heavy.command}, if it does not need what "
+            advice=f"Try: put {stage.command} before {heavy.command}, if it does not need what "
             f"{heavy.command} makes of a line.",
-            (source, index),
-            (
+            stages=(source, index),
+            evidence=(
                 Evidence("asleep on an empty pipe", waited, "ratio"),
                 Evidence("passed on", passed, "ratio"),
                 Evidence("stage before it on CPU", heavy.cpu_seconds, "seconds"),
             ),
-            min(with_waits(heavy, gain), case.wall),
-            "the CPU seconds of the stage before it, and its waits for a CPU, for the share that "
-            "is thrown away",
-            case.attempt(swapped(case.pipeline, source) if case.pipeline else None),
+            gain_seconds=min(with_waits(heavy, gain), case.wall),
+            gain_reason="the CPU seconds of the stage before it, and its waits for a CPU, for the "
+            "share that is thrown away",
+            command=case.attempt(swapped(case.pipeline, source) if case.pipeline else None),
         )
 
 
@@ -138,7 +129,7 @@ def barrier(case: Case) -> Iterator[Finding]:
     waited = min(run.stages[index].states["pipe_empty"] for index in behind)
     part = Part(run, found.stages)
     cpu = part.sum(lambda stage: stage.cpu_seconds)
-    passed = _passed_on(run.stages[behind[0]]) if len(behind) == 1 else None
+    passed = _share_kept(run.stages[behind[0]]) if len(behind) == 1 else None
     gain = 0.0 if passed is None else min(cpu * (1 - passed), case.wall)
     sentence = (
         f"{part.name} had to read all of its input before it wrote (a barrier); {names} waited "
@@ -150,29 +141,36 @@ def barrier(case: Case) -> Iterator[Finding]:
     )
     if passed is None or not case.worth(gain):
         if case.worth(waited):
-            yield Finding("barrier", "note", sentence, "", (*found.stages, *behind), evidence)
+            yield Finding(
+                id="barrier",
+                severity="note",
+                sentence=sentence,
+                advice="",
+                stages=(*found.stages, *behind),
+                evidence=evidence,
+            )
         return
     yield Finding(
-        "barrier",
-        "advice",
-        sentence,
-        f"Try: put {run.stages[behind[0]].command} before {found.command}, if it takes each line "
-        f"by itself and the order of the result does not matter. It passes on {percent(passed)} of "
-        "the bytes.",
-        (*found.stages, *behind),
-        (*evidence, Evidence("passed on", passed, "ratio")),
-        min(case.wall, part.busy_seconds * (1 - passed)),
-        f"the CPU seconds of {found.command}, and its waits for a CPU, for the share that would "
-        "not reach it",
-        case.attempt(
+        id="barrier",
+        severity="advice",
+        sentence=sentence,
+        advice=f"Try: put {run.stages[behind[0]].command} before {found.command}, if it takes each "
+        f"line by itself and the order of the result does not matter. It passes on "
+        f"{percent(passed)} of the bytes.",
+        stages=(*found.stages, *behind),
+        evidence=(*evidence, Evidence("passed on", passed, "ratio")),
+        gain_seconds=min(case.wall, part.busy_seconds * (1 - passed)),
+        gain_reason=f"the CPU seconds of {found.command}, and its waits for a CPU, for the share "
+        "that would not reach it",
+        command=case.attempt(
             swapped(case.pipeline, found.stages[0]) if case.pipeline else None, differs=True
         ),
     )
 
 
-def _passed_on(stage: Stage) -> float | None:
+def _share_kept(stage: Stage) -> float | None:
     """Share of its input that a stage passes on; None unless it works by line and shrinks it."""
-    passed = ratio(passed_on(stage), taken(stage))
-    shrinks = taken(stage) >= BULK and passed <= SHRINKS
-    shrinks = shrinks and passed_on(stage) >= PASSED_ON
+    passed = ratio(bytes_out(stage), bytes_in(stage))
+    shrinks = bytes_in(stage) >= BULK and passed <= SHRINKS
+    shrinks = shrinks and bytes_out(stage) >= PASSED_ON
     return passed if shrinks and stage.command in BY_LINE else None

@@ -16,7 +16,7 @@ const UNITS = [
  * Marks at round times.
  *
  * @param {number} from seconds @param {number} to
- * @param {number} count at most so many, about
+ * @param {number} count of times, about, at most
  * @returns {{step: number, times: number[]}}
  */
 export function roundTimes(from, to, count) {
@@ -32,7 +32,7 @@ export function roundTimes(from, to, count) {
  * A time in words: `20 ms`, `3.2 s`, `5 min 30 s`, `1 h 10 min`.
  *
  * @param {number} seconds
- * @param {number} exact to so many seconds; 1.5 steps apart times differ
+ * @param {number} exact to this many seconds; 1.5 steps apart times differ
  */
 export function timeText(seconds, exact) {
   const digits = Math.max(0, Math.ceil(-Math.log10(exact) - 1e-6));

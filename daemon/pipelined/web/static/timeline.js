@@ -3,7 +3,7 @@
 
 /**
  * @typedef {{start_timestamp_seconds: number, end_timestamp_seconds: number,
- *            level_seconds: Record<string, number>,
+ *            level_seconds: Record<string, number>, unwatched_seconds: number,
  *            stages: Array<{state_seconds: Record<string, number>, read_bytes: number,
  *                           written_bytes: number}>}} Point
  * @typedef {{command: string, position: number}} Stage
@@ -32,8 +32,11 @@ function asSpeed(value) {
 /** @param {number[]} values */
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-/** @param {Point} point */
-const span = (point) => point.end_timestamp_seconds - point.start_timestamp_seconds;
+/** Seconds in which no daemon ran. @param {Point} point */
+const unwatched = (point) => point.unwatched_seconds ?? 0;
+
+/** Seconds that were watched: shares are of these. @param {Point} point */
+const span = (point) => point.end_timestamp_seconds - point.start_timestamp_seconds - unwatched(point);
 
 /** @param {Point[]} points */
 const length = (points) => sum(points.map(span));
@@ -82,24 +85,34 @@ function names(stages) {
   });
 }
 
-/** Shares of the time at each level, the highest at the bottom. */
+/** What share of some points no daemon ran. @param {Point[]} some */
+const unwatchedShare = (some) => sum(some.map(unwatched)) / (length(some) + sum(some.map(unwatched)) || 1);
+
+/** Shares of the time at each level, the highest at the bottom; and of the time not watched. */
 function levels(points) {
   const all = Object.keys(points[0].level_seconds);
   const share = (some, level) => sum(some.map((p) => p.level_seconds[level])) / (length(some) || 1);
+  const gaps = points.some((point) => unwatched(point) > 0) ? [{ word: "not watched", fill: "var(--unwatched)" }] : [];
   const reached = all.filter((level) => points.some((p) => p.level_seconds[level] > 0)).reverse();
   return {
     kind: "level",
     name: "Stages on CPU at once",
     stage: null,
-    bands: reached.map((level) => ({ word: level, fill: `var(--level-${all.indexOf(level)})` })),
-    heights: (point) => reached.map((level) => share([point], level)),
+    bands: [...reached.map((level) => ({ word: level, fill: `var(--level-${all.indexOf(level)})` })), ...gaps],
+    heights: (point) => {
+      const gap = unwatchedShare([point]);
+      return [...reached.map((level) => share([point], level) * (1 - gap)), ...gaps.map(() => gap)];
+    },
     top: 1,
     describe: (some) => {
+      const gap = unwatchedShare(some);
+      if (gap > 0.995) return "not watched: no daemon ran";
       const parts = reached.toReversed().map((level) => [level, share(some, level)]);
       const shown = parts.filter(([, value]) => value >= 0.005);
       const each = shown.map(([level, value]) => `${level}: ${asPercent(value)}`).join(", ");
       const mean = sum(some.map(stageSeconds)) / (length(some) || 1);
-      return `${mean.toFixed(1)} on average${each ? ` (${each})` : ""}`;
+      const rest = gap > 0 ? `, ${asPercent(gap)} not watched` : "";
+      return `${mean.toFixed(1)} on average${each ? ` (${each})` : ""}${rest}`;
     },
   };
 }
@@ -126,7 +139,7 @@ function states(points, index, name, words) {
         .filter(([, value]) => value >= 0.005)
         .sort((a, b) => b[1] - a[1])
         .map(([word, value]) => `${word} ${asPercent(value)}`);
-      if (shares.length === 0) return "not alive";
+      if (shares.length === 0) return unwatchedShare(some) > 0.5 ? "not watched" : "not alive";
       const bytes = (key) => sum(some.map((point) => point.stages[index]?.[key] ?? 0));
       const flow = [["read_bytes", "reads"], ["written_bytes", "writes"]]
         .filter(([key]) => bytes(key) > 0)

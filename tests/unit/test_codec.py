@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run goes through JSON and comes back as it was."""
+"""A run is written as JSON and comes back as it was, also from what older versions wrote."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import sentence
+from pipelined.answers.described import describe_run
 from pipelined.runs import (
     FILL_EDGES,
     LEVELS,
@@ -22,7 +24,9 @@ from pipelined.runs import (
     STALL_CLASSES,
     STATES,
     TIME_EDGES,
+    Edge,
     Endpoint,
+    Flow,
     Functions,
     Histogram,
     OtherPipeline,
@@ -34,9 +38,11 @@ from pipelined.runs import (
     Stage,
     StagePoint,
     Stalls,
+    StallSeconds,
     Surroundings,
+    fields,
 )
-from pipelined.schema import describe_run, run_as_dict, run_from_dict
+from pipelined.runs.codec import read, written
 from unit.invented import START, make_readahead, make_run, make_stage
 
 #: A busy machine takes its time to make up a run.
@@ -53,8 +59,8 @@ sides = st.sampled_from(["read", "write"])
 
 
 def histograms(edges: tuple[float, ...], buckets: int) -> st.SearchStrategy[Histogram]:
-    found = st.lists(counts, min_size=buckets, max_size=buckets).map(tuple)
-    return st.builds(Histogram, st.just(edges), found, seconds)
+    found = st.lists(counts, min_size=buckets, max_size=buckets)
+    return st.builds(Histogram.of, st.just(edges), found, seconds)
 
 
 sizes = histograms(SIZE_EDGES, len(SIZE_EDGES) + 1)
@@ -68,14 +74,16 @@ functions = st.builds(
     pipe_capacity_bytes=st.none() | counts,
 )
 classes = st.fixed_dictionaries(dict.fromkeys(STALL_CLASSES, counts))
-stalls = st.builds(Stalls, counts, counts, seconds, seconds)
 readahead = st.builds(
     Readahead,
     pages=st.fixed_dictionaries(dict.fromkeys(PAGE_CLASSES, counts)),
     inserted_pages=counts,
     direct_bytes=counts,
     faults=classes,
-    stalls=st.fixed_dictionaries(dict.fromkeys(STALL_CLASSES, stalls)),
+    stalls=st.fixed_dictionaries(dict.fromkeys(STALL_CLASSES, st.builds(Stalls, counts, counts))),
+    stall_seconds=st.fixed_dictionaries(
+        dict.fromkeys(STALL_CLASSES, st.builds(StallSeconds, seconds, seconds))
+    ),
     not_input_pages=counts,
 )
 stages = st.builds(
@@ -110,7 +118,7 @@ surroundings = st.builds(Surroundings, st.none() | seconds, st.none() | seconds,
 runs = st.builds(
     Run,
     id=names,
-    series=st.builds(Series, names, st.booleans(), names),
+    series=st.builds(Series, pipeline=names, nested=st.booleans(), unit=names),
     start=moments,
     end=st.none() | moments,
     wall_seconds=seconds,
@@ -122,7 +130,7 @@ runs = st.builds(
     endpoints=st.lists(st.builds(Endpoint, names, sides), max_size=2).map(tuple),
     parent=st.none() | names,
     parent_pipeline=st.none() | names,
-    edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple),
+    edges=st.lists(st.builds(Edge, st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple),
     partial_tiers=st.lists(names, max_size=2).map(tuple),
     surroundings=st.none() | surroundings,
 )
@@ -133,53 +141,93 @@ def through_json(described: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
+ANSWERED = json.loads(Path(__file__).with_name("answered.json").read_text())
+
+
+def test_a_run_is_answered_as_it_was_by_the_version_before_the_classes_were_its_description() -> (
+    None
+):
+    run = read(Run, ANSWERED["run"])
+    # of a state that is newer than the file there was no time; how it ended was not stored
+    stages = [
+        {
+            **stage,
+            "state_seconds": {**dict.fromkeys(STATES, 0.0), **stage["state_seconds"]},
+            "exit": None,
+        }
+        for stage in ANSWERED["run"]["stages"]
+    ]
+    assert written(run, secrets=True) == {**ANSWERED["run"], "stages": stages, "outcome": None}
+    assert run.stages[0].functions is not None
+    timeline = [read(Point, point) for point in ANSWERED["timeline"]]
+    assert [written(point) for point in timeline] == ANSWERED["timeline"]
+
+
+def test_a_run_of_the_oldest_version_is_read() -> None:
+    """It knew neither tiers, nor pipes from files, nor what was around the run."""
+    oldest = dict(ANSWERED["run"])
+    for key in ("parent_pipeline", "partial_tiers", "surroundings", "ended_unwatched"):
+        del oldest[key]
+    del oldest["unwatched_seconds"]
+    later = ("functions", "readahead", "pipe_bytes", "file_bytes", "splices")
+    oldest["stages"] = [
+        {key: value for key, value in stage.items() if key not in later}
+        for stage in oldest["stages"]
+    ]
+    run = read(Run, oldest)
+    stage, stored = run.stages[0], oldest["stages"][0]
+    assert stage.flow == Flow(stored["read_bytes"], stored["written_bytes"], None, None, False)
+    assert (stage.functions, stage.readahead, run.surroundings) == (None, None, None)
+    assert (run.partial_tiers, run.parent_pipeline, run.unwatched_seconds) == ((), None, 0.0)
+
+
 def test_a_run_that_was_stored_before_a_state_was_known_was_never_in_it(slow_awk: Run) -> None:
-    described = run_as_dict(slow_awk)
+    described = written(slow_awk)
     for stage in described["stages"]:
         assert stage["state_seconds"].pop("poll") == 0.0
-    assert run_as_dict(run_from_dict(described)) == run_as_dict(slow_awk)
+    assert written(read(Run, described)) == written(slow_awk)
 
 
 def test_a_run_that_was_stored_before_surroundings_were_known_has_none() -> None:
-    described = run_as_dict(make_run([make_stage(1, "sort")], 1.0))
+    described = written(make_run([make_stage(1, "sort")], 1.0))
     del described["surroundings"]
-    assert run_from_dict(described).surroundings is None
+    assert read(Run, described).surroundings is None
 
 
 def test_a_run_that_was_stored_before_its_own_files_were_known_read_none() -> None:
-    described = run_as_dict(make_run([make_stage(1, "sort", readahead=make_readahead())], 1.0))
+    described = written(make_run([make_stage(1, "sort", readahead=make_readahead())], 1.0))
     del described["stages"][0]["readahead"]["not_input_pages"]
-    (stage,) = run_from_dict(described).stages
+    (stage,) = read(Run, described).stages
     assert stage.readahead is not None and stage.readahead.not_input_pages == 0
 
 
 @patient
 @given(runs)
 def test_a_run_comes_back_from_json_as_it_was(run: Run) -> None:
-    assert run_from_dict(through_json(run_as_dict(run, show_arguments=True))) == run
+    assert read(Run, through_json(written(run, secrets=True))) == run
 
 
 @patient
 @given(runs)
 def test_without_arguments_only_they_are_missing(run: Run) -> None:
     bare = replace(run, stages=tuple(replace(stage, arguments=None) for stage in run.stages))
-    assert run_from_dict(through_json(run_as_dict(run))) == bare
+    assert read(Run, through_json(written(run))) == bare
 
 
 @patient
 @given(runs)
 def test_keys_of_a_later_version_are_passed_over(run: Run) -> None:
-    described = run_as_dict(run, show_arguments=True)
+    described = written(run, secrets=True)
     described["colour_of_the_moon"] = "grey"
     for stage in described["stages"]:
         stage["colour_of_the_moon"] = "grey"
-    assert run_from_dict(described) == run
+    assert read(Run, described) == run
 
 
 @pytest.mark.parametrize("described", [{}, {"level_seconds": None, "disk_wait_seconds": 1}])
 def test_what_is_no_run_is_refused(described: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        run_from_dict(described)
+        read(Run, described)
 
 
 @pytest.fixture
@@ -231,7 +279,7 @@ def test_with_its_time_line_a_finding_has_when_it_shows(slow_awk: Run) -> None:
 
 
 def test_a_described_run_comes_back_as_the_run(slow_awk: Run) -> None:
-    assert run_from_dict(through_json(describe_run(slow_awk, HOST, True))) == slow_awk
+    assert read(Run, through_json(describe_run(slow_awk, HOST, True))) == slow_awk
     assert "secret" not in json.dumps(describe_run(slow_awk, HOST))
 
 
@@ -252,3 +300,15 @@ def test_a_command_to_try_is_shown_only_where_command_lines_are() -> None:
 @given(runs)
 def test_every_run_can_be_described(run: Run) -> None:
     assert describe_run(run, HOST)["verdict"]
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    shown: str
+    number: Annotated[int | None, fields.Unwritten()] = None
+    secret: Annotated[int | None, fields.Secret()] = None
+
+
+def test_what_is_no_key_is_neither_written_nor_read_back() -> None:
+    assert written(_Numbered("a", 1, 2), secrets=True) == {"shown": "a", "secret": 2}
+    assert read(_Numbered, {"shown": "a", "number": 1, "secret": 2}) == _Numbered("a", None, 2)

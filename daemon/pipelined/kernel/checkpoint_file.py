@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file in which a daemon leaves what lives to the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelined.kernel.checkpoint import Checkpoint, Restored, UnreadableError, restored
+from pipelined.starter import boot_id
+
+__all__ = ["FILE_NAME", "CheckpointFile"]
+
+FILE_NAME = "live.checkpoint"
+
+log = logging.getLogger(__name__)
+
+
+class CheckpointFile:
+    """A checkpoint in a directory, replaced as a whole: a reader sees the old one or the new one.
+
+    It is not synced: it outlives the daemon, and need not outlive the host, whose end is also
+    that of all that lives.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+        self._lock = -1
+        self._failed = ""
+
+    @classmethod
+    def open(cls, directory: Path) -> CheckpointFile | None:
+        """The file, for this process alone; None, which is logged, if it cannot be had.
+
+        A directory that is missing is made when there is something to write.
+        """
+        file = cls(directory)
+        try:
+            if directory.exists():
+                file._take_lock()
+        except OSError as error:
+            file.close()
+            taken = isinstance(error, BlockingIOError)
+            reason = "another daemon has it" if taken else (error.strerror or str(error)).lower()
+            log.warning("%s: %s; live runs will not survive a restart", file.path, reason)
+            return None
+        return file
+
+    def _take_lock(self) -> None:
+        lock = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            self._give_to_owner(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+    def read(self, *, max_stages: int) -> tuple[Checkpoint, Restored] | None:
+        """What is there and can be restored; None: nothing. Damage is logged, never raised."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("%s cannot be read: %s; live runs begin anew", self.path, error.strerror)
+            return None
+        try:
+            found = Checkpoint.decode(data)
+            if found.boot_id != boot_id():
+                log.info("%s is of another boot of the host: nothing to resume", self.path)
+                self.clear()
+                return None
+            if found.watched_ns > time.monotonic_ns():
+                raise UnreadableError("it is of a later time")
+            what = restored(found, max_stages=max_stages)
+        except UnreadableError as error:
+            aside = self.path.with_suffix(".unreadable")
+            with contextlib.suppress(OSError):
+                os.replace(self.path, aside)
+            log.warning(
+                "%s cannot be used: %s; set aside as %s; live runs begin anew",
+                self.path,
+                error,
+                aside.name,
+            )
+            return None
+        if what.left_out:
+            log.warning(
+                "%d stages of live runs begin anew: there is no room for them with --max-stages=%d",
+                what.left_out,
+                max_stages,
+            )
+        return found, what
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Take the place of what is there. A failure is logged once, and tried again next time."""
+        self._try(lambda: self._replace(checkpoint.encode()))
+
+    def clear(self) -> None:
+        """Nothing lives."""
+        self._try(lambda: self.path.unlink(missing_ok=True))
+
+    def _try(self, change: Callable[[], object]) -> None:
+        try:
+            change()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if reason != self._failed:
+                log.error(
+                    "%s cannot be written: %s; live runs would not survive a restart of the daemon",
+                    self.path,
+                    reason.lower(),
+                )
+            self._failed = reason
+        else:
+            self._failed = ""
+
+    def _replace(self, data: bytes) -> None:
+        if self._lock < 0:
+            self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._take_lock()
+        made = self.path.with_suffix(".new")
+        with contextlib.suppress(FileNotFoundError):
+            made.unlink()
+        with open(made, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            self._give_to_owner(file.fileno())
+            file.write(data)
+        os.replace(made, self.path)
+
+    def _give_to_owner(self, file: int) -> None:
+        """Of root's in a directory of the service's user: it must be able to use them later."""
+        owner = self.path.parent.stat()
+        if os.geteuid() == 0 and owner.st_uid != 0:
+            os.fchown(file, owner.st_uid, owner.st_gid)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decode the bytes of the kernel side's maps, which layout.py describes, into records."""
+
+from __future__ import annotations
+
+from array import array
+from ctypes import sizeof
+from struct import Struct
+
+from pipelined.kernel import layout
+from pipelined.kernel.layout import struct_of
+from pipelined.records.process import Process
+from pipelined.records.stage import COUNTERS, EndRecord, Job, PipelineRecord, StageRecord, place_of
+from pipelined.records.tiers import NO_READAHEAD
+from pipelined.starter import Starter
+
+__all__ = ["RawStage", "decode_pipeline", "decode_stage", "text"]
+
+#: The bytes of a stage's record, those of its functions and those of its readahead. The latter two
+#: are empty if their tiers are off.
+RawStage = tuple[bytes, bytes, bytes]
+
+_STAGE = struct_of(
+    layout.Stage,
+    "word",
+    "pipeline.alias",
+    "start_ns",
+    "end_ns",
+    "root.start_ns",
+    "root.pid",
+    "parent.start_ns",
+    "parent.pid",
+    "starter.start_ns",
+    "starter.pid",
+    "starter.uid",
+    "cgroup",
+    "live",
+    "generation",
+    "flags",
+    "exit_status",
+    "comm",
+    "ends",
+    "job.source",
+    "job.text",
+)
+_COUNTED = struct_of(layout.Stage, "time_ns", *COUNTERS)
+_CLOCK = struct_of(layout.Stage, "pipeline.time_ns", "pipeline.start_ns")
+_END = struct_of(layout.PipeEnd, "pipe", "side_and_flags", "zero", "sleeps", "asleep_ns")
+_NO_INODE = bytes(8)
+_FUNCTIONS = Struct(f"={sizeof(layout.Functions) // 8}Q")
+_READAHEAD = Struct(f"={sizeof(layout.ReadaheadCounters) // 8}Q")
+
+_SIDES = ("read", "write")
+#: With the second of these flags the root no longer has the end as its stdin or stdout.
+_OWN = layout.END_STANDARD | layout.END_LEFT
+_NOWHERE: frozenset[str] = frozenset()
+
+_SLEEPS_EMPTY, _SLEEPS_FULL = map(place_of, ("sleeps_empty", "sleeps_full"))
+
+#: What most stages of a storm of short processes read through the page cache.
+_NO_READAHEAD = bytes(sizeof(layout.ReadaheadCounters))
+
+
+def decode_stage(raw: RawStage, index: int) -> StageRecord:
+    """The stage whose bytes `raw` holds; `index` is its place in all arrays."""
+    record, functions, readahead = raw
+    # Assigned one by one: to call the class with 20 keywords would take a third longer.
+    stage = StageRecord.__new__(StageRecord)
+    (
+        word,
+        stage.alias,
+        stage.start_ns,
+        stage.end_ns,
+        root_start_ns,
+        root_pid,
+        parent_start_ns,
+        parent_pid,
+        starter_start_ns,
+        starter_pid,
+        stage.starter_uid,
+        stage.cgroup,
+        stage.live,
+        stage.generation,
+        flags,
+        stage.exit_status,
+        comm,
+        slots,
+        job_source,
+        job_text,
+    ) = _STAGE.unpack_from(record)
+    stage.fingerprint = hash(raw)
+    stage.index = index
+    stage.root = Process(root_pid, root_start_ns)
+    stage.parent = Process(parent_pid, parent_start_ns)
+    stage.outer = word >> layout.WORD_OUTER_SHIFT & layout.INDEX_MASK
+    stage.retired = bool(word & layout.WORD_RETIRED)
+    stage.partial = bool(flags & (layout.STAGE_PARTIAL | layout.STAGE_RESUMED))
+    stage.unmet = bool(flags & layout.STAGE_UNMET)
+    stage.converses = bool(flags & layout.STAGE_CONVERSES)
+    stage.alone = bool(flags & layout.STAGE_ALONE)
+    stage.command = text(comm)
+    stage.counted = counted = array("q", _COUNTED.unpack_from(record))
+    stage.borrows = _NOWHERE
+    stage.splices = bool(flags & layout.STAGE_SPLICES)
+    stage.late = False
+    stage.starter = Starter.of(starter_pid, starter_start_ns) if starter_pid else None
+    stage.job = Job(job_source, job_text.split(b"\0", 1)[0]) if job_source else None
+    ends = []
+    for key, side_and_flags, _, sleeps, asleep_ns in _END.iter_unpack(slots):
+        if key.startswith(_NO_INODE):
+            break
+        if side_and_flags & layout.END_BORROWED:
+            side = (side_and_flags >> layout.END_BORROWED_SHIFT & layout.END_SIDE_MASK) - 1
+            stage.borrows |= {_SIDES[side]}
+            continue
+        side = (side_and_flags & layout.END_SIDE_MASK) - 1
+        if side < 0:  # it is being filled
+            continue
+        joined = bool(side_and_flags & layout.END_JOINED)
+        own = joined or side_and_flags & _OWN == layout.END_STANDARD
+        if own and side_and_flags & layout.END_LATE:
+            stage.late = True
+        ends.append(EndRecord(key, _SIDES[side], joined, own, sleeps, asleep_ns))
+        counted[_SLEEPS_FULL if side == layout.SIDE_WRITE else _SLEEPS_EMPTY] += sleeps
+    stage.ends = tuple(ends)
+    stage.functions = _FUNCTIONS.unpack(functions) if functions else ()
+    if readahead == _NO_READAHEAD:
+        stage.readahead = NO_READAHEAD
+    else:
+        stage.readahead = _READAHEAD.unpack(readahead) if readahead else ()
+    return stage
+
+
+def decode_pipeline(stage: bytes) -> PipelineRecord:
+    """The pipeline record inside a stage's record."""
+    *times, start = _CLOCK.unpack_from(stage)
+    return PipelineRecord(tuple(times[::2]), tuple(times[1::2]), start)
+
+
+def text(comm: bytes) -> str:
+    """A command name, as the kernel keeps it."""
+    return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names that the kernel side treats specially: of commands, units and variables."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import sys
+from collections.abc import Collection, Iterable
+
+from pipelined.errors import UserError
+from pipelined.kernel import layout
+from pipelined.kernel.loader import Loaded
+from pipelined.starter import STARTER_NAME
+
+__all__ = ["command_key", "put_commands", "put_units", "put_variables"]
+
+#: fish reads the last part of a pipeline at another descriptor than stdin. Other shells read
+#: `$(…)` there; fish polls for that.
+_READ_ANYWHERE = frozenset({"fish"})
+
+
+def put_commands(
+    loaded: Loaded,
+    *,
+    interpreters: Iterable[str],
+    wrappers: Iterable[str],
+    shells: Collection[str],
+    alone: Iterable[str],
+    schedulers: Iterable[str],
+) -> int:
+    """Fill the map of commands, and return how many there are; `UserError` if they are too many."""
+    listed = (
+        (interpreters, layout.COMMAND_INTERPRETER),
+        (wrappers, layout.COMMAND_WRAPPER),
+        (shells, layout.COMMAND_SHELL),
+        (alone, layout.COMMAND_ALONE),
+        (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
+        ([STARTER_NAME], layout.COMMAND_STARTER),
+        (schedulers, layout.COMMAND_SCHEDULER),
+    )
+    flags: dict[bytes, int] = {}
+    for names, flag in listed:
+        for name in names:
+            key = command_key(name)
+            flags[key] = flags.get(key, 0) | flag
+    for key, value in flags.items():
+        if not loaded.put("commands", key, struct.pack("=I", value)):
+            raise UserError(
+                f"too many command names: {len(flags)} interpreters, wrappers, shells, "
+                "schedulers and commands alone",
+                f"name at most {layout.MAX_COMMANDS}",
+            )
+    return len(flags)
+
+
+def put_units(loaded: Loaded, names: Iterable[str]) -> int:
+    """Fill the map of units alone, and return how many there are; `UserError` if too many."""
+    keys = {re.sub("@.*(?=\\.)", "@", name).encode() for name in names}
+    for key in keys:
+        value = struct.pack("=I", 1)
+        if not loaded.put("units", key.ljust(layout.UNIT_LEN, b"\0"), value):
+            raise UserError(
+                f"too many units alone: {len(keys)}", f"name at most {layout.MAX_UNITS}"
+            )
+    return len(keys)
+
+
+def put_variables(loaded: Loaded, names: Iterable[str]) -> None:
+    """Fill the map of variables that name jobs; the configuration bounds them."""
+    for at, name in enumerate(names):
+        text = f"{name}=".encode()
+        variable = layout.Variable(text, b"\xff" * len(text), len(text))
+        if not loaded.put("variables", at.to_bytes(4, sys.byteorder), bytes(variable)):
+            raise RuntimeError(f"no room for variable {at}")
+
+
+def command_key(name: str) -> bytes:
+    """The key of a command in the `commands` map: its first 15 bytes without a version.
+
+    The kernel side leaves out the version of a name before it looks it up.
+
+    >>> command_key("python3.11").rstrip(b"\\0")
+    b'python'
+    """
+    kept = os.fsencode(name)[: layout.COMM_LEN - 1].rstrip(b"0123456789.")
+    return kept.ljust(layout.COMM_LEN, b"\0")

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counting: what each run has grown since it was seen last goes to the totals of its series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pipelined.model.coverage import Coverage
+from pipelined.model.flow import flows
+from pipelined.model.jobs import unit_of_job
+from pipelined.model.ledger import Ledger
+from pipelined.model.sighting import Seen, Shape, Sighting, clock_of, facts_of, shape_of
+from pipelined.model.sums import (
+    SeenStage,
+    StageSums,
+    Sums,
+    grow,
+    grow_flow,
+    grow_functions,
+    grow_modes,
+)
+from pipelined.records.process import Process
+from pipelined.records.stage import NS, Group, StageRecord
+from pipelined.records.tiers import NO_READAHEAD
+from pipelined.runs import Flow, Series
+
+__all__ = ["Growth"]
+
+
+class Growth:
+    """What has been counted of each stage, so that only growth is."""
+
+    def __init__(
+        self,
+        ledger: Ledger[Sums],
+        coverage: Coverage,
+        *,
+        unit_of: Callable[[int], str],
+        arguments_of: Callable[[Process], str | None] | None = None,
+    ) -> None:
+        """`unit_of` names a cgroup id; `arguments_of` finds the command line of a process."""
+        self._ledger = ledger
+        self._coverage = coverage
+        self._unit_of = unit_of
+        self._arguments_of = arguments_of
+        self._stages: dict[tuple[int, int], SeenStage] = {}
+
+    def resume(self, group: Group) -> None:
+        """Count of what an earlier daemon has counted only what it will have grown."""
+        shape, nowhere = shape_of(group), StageSums()
+        for stage, flow in zip(shape.records, self._flows(shape), strict=True):
+            seen = self._seen(stage)
+            seen.counted = list(stage.counted)
+            grow_modes(nowhere, seen)
+            grow_flow(nowhere, seen, flow)
+            if stage.functions:
+                grow_functions(nowhere, seen, stage.functions)
+            seen.readahead = list(stage.readahead)
+
+    def sight(self, group: Group, seen: Seen, now: float) -> Sighting:
+        """Count what a run has grown since it was seen last; `now` is monotonic (seconds)."""
+        shape = shape_of(group)
+        records = shape.records
+        series = self._series(shape, nested=seen.enclosing is not None)
+        sums = self._ledger.account(series)
+        stages = [self._seen(stage) for stage in records]
+        flowed = self._flows(shape)
+        before = sum(seen.clock)
+        grow(sums.clock, seen.clock, clock_of(group))
+        self._ledger.ran(series, NS * (sum(seen.clock) - before), now)
+        for i, position in zip(shape.order.sequence, shape.order.positions, strict=True):
+            place = (position, records[i].command)
+            total = sums.stages.get(place)
+            if total is None:
+                total = sums.stages[place] = StageSums()
+            grow(total.counted, stages[i].counted, records[i].counted)
+            grow_modes(total, stages[i])
+            grow_flow(total, stages[i], flowed[i])
+            if self._coverage.misses_begin_of(records[i]):
+                continue
+            if records[i].functions:
+                grow_functions(total, stages[i], records[i].functions)
+            if counted := records[i].readahead:
+                total.readahead = total.readahead or [0] * len(counted)
+                if counted is not NO_READAHEAD:
+                    grow(total.readahead, stages[i].readahead, counted)
+        facts = tuple([facts_of(stage, seen) for stage, seen in zip(records, stages, strict=True)])
+        return Sighting(group, series, shape, facts, flowed, seen.enclosing, seen.track)
+
+    def apart(self, group: Group) -> Sighting:
+        """A group that is in no totals, as if it were a run."""
+        shape = shape_of(group)
+        facts = []
+        for stage in shape.records:
+            seen = SeenStage(None, list(stage.counted))
+            grow_modes(StageSums(), seen)
+            facts.append(facts_of(stage, seen))
+        series = self._series(shape, nested=False)
+        return Sighting(group, series, shape, tuple(facts), self._flows(shape), None, None)
+
+    def forget(self, over: Iterable[StageRecord]) -> None:
+        """These stages are over and counted."""
+        for stage in over:
+            self._stages.pop((stage.index, stage.generation), None)
+
+    def _seen(self, stage: StageRecord) -> SeenStage:
+        key = (stage.index, stage.generation)
+        seen = self._stages.get(key)
+        if seen is None:
+            known = self._arguments_of(stage.root) if self._arguments_of and stage.live else None
+            seen = self._stages[key] = SeenStage(known)
+        return seen
+
+    def _series(self, shape: Shape, *, nested: bool) -> Series:
+        signature = shape.order.signature
+        return Series(pipeline=signature, nested=nested, unit=self._unit(shape.records))
+
+    def _unit(self, records: Sequence[StageRecord]) -> str:
+        """Of stages by their start: the job of the first that has one, else the first's cgroup."""
+        jobs = (unit_of_job(record.job) for record in records if record.job)
+        return next(filter(None, jobs), None) or self._unit_of(records[0].cgroup)
+
+    def _flows(self, shape: Shape) -> tuple[Flow, ...]:
+        counted = [
+            self._coverage.pipe_bytes and not self._coverage.misses_begin_of(record)
+            for record in shape.records
+        ]
+        return flows(shape.records, shape.edges, counted)

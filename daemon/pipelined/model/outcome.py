@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How stages ended, and whether their run has succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from signal import SIGRTMIN, Signals
+
+from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
+from pipelined.runs import Edge, Endpoint, Exit, Outcome, Stage
+
+__all__ = ["exit_of", "outcome_of"]
+
+#: What somebody outside a run sends to stop it. A shell exits with 128 and the number if a signal
+#: ended what it waited for.
+_STOPPING = ("SIGHUP", "SIGINT", "SIGTERM")
+_SHELL_STATUS = {128 + Signals[name]: name for name in (*_STOPPING, "SIGPIPE")}
+
+
+def exit_of(status: int) -> Exit | None:
+    """What wait() says of a process (`StageRecord.exit_status`); None: nobody saw it."""
+    if not status & EXIT_SEEN:
+        return None
+    number = status & 0x7F
+    if not number:
+        return Exit(code=status >> 8 & 0xFF)
+    return Exit(
+        signal=_signal_name(number),
+        core_dumped=bool(status & 0x80),
+        out_of_memory=bool(status & EXIT_OOM),
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - SIGRTMIN}"
+
+
+def outcome_of(
+    stages: Sequence[Stage],
+    edges: Collection[Edge],
+    endpoints: Collection[Endpoint],
+    harmless: Mapping[str, Collection[int]],
+) -> Outcome:
+    """The outcome of a run that has ended; of commands, `harmless` exit codes are no failures."""
+    writers = {edge.writer for edge in edges}
+    if any(endpoint.side == "read" for endpoint in endpoints):
+        writers.add(len(stages) - 1)
+    found: dict[str, list[int]] = {}
+    for index, stage in enumerate(stages):
+        found.setdefault(_result(stage, index in writers, harmless), []).append(index)
+    for result in ("failed", "interrupted", "unknown"):
+        if result in found:
+            return Outcome(result, tuple(found[result]))
+    return Outcome("succeeded")
+
+
+def _result(stage: Stage, writes: bool, harmless: Mapping[str, Collection[int]]) -> str:
+    ended = stage.exit
+    if ended is None:
+        return "unknown"
+    signal = ended.signal or _SHELL_STATUS.get(ended.code or 0)
+    if ended.out_of_memory:
+        return "failed"
+    if signal in _STOPPING:
+        return "interrupted"
+    if signal == "SIGPIPE" and writes:  # its reader had what it wanted
+        return "succeeded"
+    if ended.code == 0 or ended.code in harmless.get(stage.command, ()):
+        return "succeeded"
+    return "failed"

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others see of the model: runs, time lines and totals, made of records and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelined.model.coverage import Coverage
+from pipelined.model.outcome import exit_of, outcome_of
+from pipelined.model.sighting import Facts, Sighting, clock_of, moment_of
+from pipelined.model.sums import StageSums, Sums
+from pipelined.model.timeline import Track
+from pipelined.model.watched import Watched
+from pipelined.records.stage import COUNTERS, NS, Group, StageRecord
+from pipelined.records.tiers import functions_of, readahead_of
+from pipelined.runs import (
+    LEVELS,
+    STATES,
+    Edge,
+    Flow,
+    PipeEnd,
+    Place,
+    Run,
+    Stage,
+    StageCounters,
+    Surroundings,
+    Timeline,
+)
+
+__all__ = ["Totals", "Views"]
+
+#: Counters that a view shows as they are: bytes, calls, sleeps, processes.
+_PLAIN_COUNTERS = tuple(
+    name for name in COUNTERS if not name.endswith("_ns") and name != "exec_failures"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all runs of one pipeline, finished and live."""
+
+    runs: int
+    active: int
+    outermost: str | None
+    """Of a nested pipeline: the one that its last run lay in, and that none encloses."""
+    run_seconds: float
+    last_run_seconds: float | None
+    last_run_end: float | None
+    last_usual_ratio: float | None
+    """Wall time of the run that was stored last, as a multiple of what is usual; None: unknown."""
+    levels: tuple[float, ...]
+    disk_overlapped_seconds: float
+    disk_alone_seconds: float
+    stages: Mapping[Place, StageCounters]
+
+
+class Views:
+    """Makes what is asked for; keeps nothing but what a sighting keeps."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        coverage: Coverage,
+        around: Callable[[Sighting], Surroundings | None],
+        harmless: Mapping[str, Collection[int]],
+    ) -> None:
+        """`around` finds what surrounds a live run; `harmless` as in `outcome_of`."""
+        self._watched = watched
+        self._coverage = coverage
+        self._around = around
+        self._harmless = harmless
+        self.now = 0.0
+        """Monotonic time of the last sweep (seconds)."""
+
+    def run_id(self, group: Group) -> str:
+        first = min(group.stages, key=lambda stage: (stage.start_ns, stage.index))
+        return f"{int(self._watched.unix_time(group.clock.start_ns) * 1000)}-{first.root.pid}"
+
+    def wall_seconds(self, sighting: Sighting) -> float:
+        return NS * (sum(clock_of(sighting.group)) + self.unwatched_ns(sighting))
+
+    def unwatched_ns(self, sighting: Sighting) -> int:
+        end = self.now / NS if sighting.end_ns is None else sighting.end_ns
+        return self._watched.unwatched_ns(sighting.group.clock.start_ns, end)
+
+    def ended(self, end_ns: int) -> float:
+        """The end of a run, or of a stage, as Unix time."""
+        return self._watched.unix_time(end_ns)
+
+    def run(self, sighting: Sighting) -> Run:
+        if sighting.run:
+            return sighting.run
+        group, shape = sighting.group, sighting.shape
+        records, order = shape.records, shape.order
+        place = {i: at for at, i in enumerate(order.sequence)}
+        clock = [NS * max(0, ns) for ns in clock_of(group)]
+        end, unwatched = sighting.end_ns, NS * self.unwatched_ns(sighting)
+        stages = tuple(
+            self._stage(records[i], position, sighting.facts[i], sighting.flows[i])
+            for i, position in zip(order.sequence, order.positions, strict=True)
+        )
+        edges = tuple(sorted(Edge(place[a], place[b]) for a, b in shape.edges))
+        sighting.run = Run(
+            id=self.run_id(group),
+            series=sighting.series,
+            start=self._watched.unix_time(group.clock.start_ns),
+            end=None if end is None else self.ended(end),
+            wall_seconds=sum(clock) + unwatched,
+            partial=any(stage.partial for stage in records),
+            **_by_level(clock),
+            stages=stages,
+            endpoints=group.endpoints,
+            parent=sighting.enclosing.run if sighting.enclosing else None,
+            parent_pipeline=sighting.enclosing.pipeline if sighting.enclosing else None,
+            edges=edges,
+            outcome=None
+            if end is None
+            else outcome_of(stages, edges, group.endpoints, self._harmless),
+            partial_tiers=self._coverage.partial_tiers(records),
+            surroundings=self._around(sighting) if end is None else sighting.surroundings,
+            unwatched_seconds=unwatched,
+            ended_unwatched=any(stage.unmet and stage.end_ns == end for stage in records),
+        )
+        return sighting.run
+
+    def timeline(self, sighting: Sighting, track: Track | None) -> Timeline:
+        group, records = sighting.group, sighting.shape.records
+        order = sighting.shape.order.sequence
+        start = self._watched.unix_time(group.clock.start_ns)
+        pids = [records[i].root.pid for i in order]
+        moment = moment_of(group, records, self.unwatched_ns(sighting))
+        return (track or Track()).timeline(start, moment, order, pids)
+
+    def totals(self, sums: Sums) -> Totals:
+        clock = [NS * ns for ns in sums.clock]
+        return Totals(
+            runs=sums.runs,
+            active=sums.active,
+            outermost=sums.outermost,
+            run_seconds=sum(clock),
+            last_run_seconds=sums.last_run_seconds,
+            last_run_end=sums.last_run_end,
+            last_usual_ratio=sums.last_usual_ratio,
+            **_by_level(clock),
+            stages={
+                place: StageCounters(
+                    **self._counters(
+                        stage.counted, stage.user_ns, stage.system_ns, stage.flowed(), stage
+                    )
+                )
+                for place, stage in sums.stages.items()
+                if stage.grown()
+            },
+        )
+
+    def _stage(self, record: StageRecord, position: int, facts: Facts, flow: Flow) -> Stage:
+        # two CPUs may credit a few negative nanoseconds before the positive ones land
+        counted = [max(0, value) for value in record.counted]
+        counters = self._counters(counted, facts.user_ns, facts.system_ns, flow, record)
+        if self._coverage.misses_begin_of(record):
+            counters["exec_failures"] = None
+        return Stage(
+            position=position,
+            command=record.command,
+            pid=record.root.pid,
+            start=self._watched.unix_time(record.start_ns),
+            end=self.ended(record.end_ns) if record.ended else None,
+            ends=tuple(
+                PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
+            ),
+            exit=exit_of(record.exit_status),
+            arguments=facts.arguments,
+            **counters,
+        )
+
+    def _counters(
+        self,
+        counted: Sequence[int],
+        user_ns: int,
+        system_ns: int,
+        flow: Flow,
+        tiers: StageRecord | StageSums,
+    ) -> dict[str, Any]:
+        """The fields of `StageCounters`; `tiers` has the values of the optional tiers."""
+        values = dict(zip((*STATES, *COUNTERS), counted, strict=True))
+        return {
+            "states": {state: NS * values[state] for state in STATES},
+            "user_seconds": NS * user_ns,
+            "system_seconds": NS * system_ns,
+            "exec_failures": values["exec_failures"] if self._coverage.exec_failures else None,
+            "children_cpu_seconds": NS * values["children_cpu_ns"],
+            "children_lifetime_seconds": NS * values["children_life_ns"],
+            "flow": flow,
+            "functions": functions_of(tiers.functions) if tiers.functions else None,
+            "readahead": readahead_of(tiers.readahead) if tiers.readahead else None,
+            **{name: values[name] for name in _PLAIN_COUNTERS},
+        }
+
+
+def _by_level(clock: Sequence[float]) -> dict[str, Any]:
+    """Of seconds by level without and with a stage that waits for disk, the fields of a run."""
+    levels = len(LEVELS)
+    return {
+        "levels": tuple(a + b for a, b in zip(clock[:levels], clock[levels:], strict=True)),
+        "disk_overlapped_seconds": sum(clock[levels + 1 :]),
+        "disk_alone_seconds": clock[levels],
+    }

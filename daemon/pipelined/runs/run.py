@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run: one life of a pipeline.
+
+A run that is still live carries the values of the latest sweep; a finished run carries its final
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from pipelined.runs.fields import (
+    ByLevel,
+    CacheState,
+    Cpus,
+    Group,
+    Inline,
+    Key,
+    OneOf,
+    Ratio,
+    Seconds,
+    Side,
+    UnixTime,
+    computed,
+)
+from pipelined.runs.stage import Place, Readahead, Stage, total_readahead
+
+__all__ = [
+    "INCOMPLETE",
+    "OUTCOMES",
+    "Edge",
+    "Endpoint",
+    "OtherPipeline",
+    "Outcome",
+    "Run",
+    "Series",
+    "Surroundings",
+]
+
+#: What a run that has ended may be.
+OUTCOMES = ("succeeded", "failed", "interrupted", "unknown")
+#: Those of a run that has not done what it had to do.
+INCOMPLETE = ("failed", "interrupted")
+
+DISK_WAIT = Group("disk_wait_seconds", "DiskWait", "Time in which a stage waited for disk.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The labels shared by every series of a pipeline."""
+
+    pipeline: str
+    """Signature, such as `cat|awk|sort`."""
+    nested: bool
+    """The pipeline runs inside a stage of another one."""
+    unit: str
+    """Job, container, systemd unit or cgroup; `-` if there is none."""
+
+
+class Edge(NamedTuple):
+    """Which stage writes to which, by index into `stages`, from 0."""
+
+    writer: int
+    """Stage that writes to the pipe."""
+    reader: int
+    """Stage that reads from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A process at an outer end of the pipeline that is no stage."""
+
+    command: str
+    """Command name."""
+    side: Side
+    """What it does with its pipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPipeline:
+    """Another run on the host."""
+
+    pipeline: str
+    """Signature."""
+    cpu_seconds: Seconds
+    """Its mean CPU use, for the time that both lived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else was on the host while the run lived."""
+
+    others_cores: Annotated[Cpus | None, Key("others_cores_used")]
+    """CPUs that everything but the run kept busy, and those that the hypervisor took: the mean from
+    the sweep before the run to that after it, or to the last one."""
+    throttled_seconds: Seconds | None
+    """How long CPU limits of its cgroup, and of those around it, held tasks back in that time,
+    summed over CPUs; null if it is not known, as for a run that came and went between two
+    sweeps."""
+    pipelines: tuple[OtherPipeline, ...] = ()
+    """If a tenth of the run was spent waiting for a free CPU: up to three other pipelines, busiest
+    first. None of a run that is live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether a run has succeeded."""
+
+    result: Annotated[str, OneOf(OUTCOMES)]
+    """`failed`: a stage did; `interrupted`: SIGINT, SIGTERM or SIGHUP ended a stage; `unknown`:
+    nobody saw how a stage ended."""
+    stages: tuple[int, ...] = ()
+    """The stages that it is so for, by index into `stages`; empty if it has succeeded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run: one life of a pipeline."""
+
+    id: str
+    """Unique on this host, sortable by start."""
+    series: Annotated[Series, Inline()]
+    parent: str | None = None
+    """`id` of the enclosing run, in a stage of which this run lies; null if it is in no other. That
+    run may be in no list any more."""
+    parent_pipeline: str | None = None
+    """Its signature."""
+    partial: bool
+    """It was already running when observation began, or while no daemon ran."""
+    unwatched_seconds: Seconds = 0.0
+    """Of `wall_seconds`, the time in which no daemon ran. Times in states and levels, bytes and
+    calls do not have it."""
+    ended_unwatched: bool = False
+    """It ended while no daemon ran: `end_timestamp_seconds` is when it was last seen alive."""
+    partial_tiers: tuple[str, ...] = ()
+    """Optional tiers whose hooks were attached only after the run began: figures of these tiers
+    lack the time before."""
+    start: Annotated[UnixTime, Key("start_timestamp_seconds")]
+    """Start of the first stage."""
+    end: Annotated[UnixTime | None, Key("end_timestamp_seconds")]
+    """Exit of the last stage; null while the run is live."""
+    outcome: Outcome | None = None
+    """Whether it has succeeded; null while the run is live, and for runs that were stored by older
+    versions."""
+    wall_seconds: Seconds
+    """From start to end, or to now."""
+    levels: Annotated[ByLevel, Key("level_seconds")]
+    """Time by number of stages on CPU at once; adds up to `wall_seconds` without
+    `unwatched_seconds`."""
+    disk_overlapped_seconds: Annotated[Seconds, Key(DISK_WAIT, "overlapped")]
+    """While another stage was on CPU."""
+    disk_alone_seconds: Annotated[Seconds, Key(DISK_WAIT, "alone")]
+    """While none was."""
+    stages: tuple[Stage, ...]
+    """In data order."""
+    edges: tuple[Edge, ...] = ()
+    """Which stage writes to which."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """Processes at the outer ends that are no stages, such as the shell of `x=$(a | b)`."""
+    surroundings: Surroundings | None = None
+    """[What else was on the host](#surroundings). Null for runs shorter than 0.25 s and for those
+    that were stored by older versions."""
+
+    @property
+    def result(self) -> str:
+        """Of its outcome; ``unknown`` without one."""
+        return self.outcome.result if self.outcome else "unknown"
+
+    @property
+    def complete(self) -> bool:
+        """It has done what it had to do, as far as that is known."""
+        return self.result not in INCOMPLETE
+
+    @property
+    def watched_seconds(self) -> float:
+        """Wall time without `unwatched_seconds`: what times in states and levels are shares of."""
+        return self.wall_seconds - self.unwatched_seconds
+
+    @property
+    def pipeline(self) -> str:
+        return self.series.pipeline
+
+    @property
+    def nested(self) -> bool:
+        """It lies in a stage of another run."""
+        return self.series.nested
+
+    @property
+    @computed
+    def live(self) -> bool:
+        """A stage of the run is alive."""
+        return self.end is None
+
+    def by_place(self, indexes: Iterable[int] | None = None) -> dict[Place, list[int]]:
+        """Indexes into `stages` by position and command, in data order.
+
+        Parallel branches of one command share a place. With `indexes`, only of those stages.
+        """
+        places: dict[Place, list[int]] = {}
+        for index in range(len(self.stages)) if indexes is None else indexes:
+            places.setdefault(self.stages[index].place, []).append(index)
+        return places
+
+    @property
+    @computed
+    def cpu_seconds(self) -> Seconds:
+        """CPU time of all stages."""
+        return sum(stage.cpu_seconds for stage in self.stages)
+
+    @property
+    @computed
+    def cores_used(self) -> Cpus:
+        """CPU time of all stages, divided by the wall time that was watched."""
+        return self.cpu_seconds / self.watched_seconds if self.watched_seconds > 0 else 0.0
+
+    @property
+    @computed
+    def overlap(self) -> Annotated[Ratio | None, Key("overlap_ratio")]:
+        """Of the time with a stage on CPU, the share with two or more."""
+        busy = sum(self.levels[1:])
+        return sum(self.levels[2:]) / busy if busy > 0 else None
+
+    @property
+    def disk_wait_seconds(self) -> float:
+        return self.disk_overlapped_seconds + self.disk_alone_seconds
+
+    @property
+    def readahead(self) -> Readahead | None:
+        """The stages' sum; None if the `readahead` tier is off."""
+        return total_readahead(self.stages)
+
+    @property
+    @computed
+    def io_overlap(self) -> Annotated[Ratio | None, Key("io_overlap_ratio")]:
+        """Of the time waiting for disk, the share in which another stage was on CPU."""
+        waits = self.disk_wait_seconds
+        return self.disk_overlapped_seconds / waits if waits > 0 else None
+
+    @property
+    @computed
+    def cache_state(self) -> CacheState | None:
+        """Whether the files' pages were in the page cache before; null if the `readahead` tier is
+        off or too few were read."""
+        return self.readahead.cache_state if self.readahead else None

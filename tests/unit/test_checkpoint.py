@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon leaves to the next one is read whatever version wrote it, and refused if damaged.
+
+How live runs go on is tested on real BPF: tests/kernel/test_restart.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from ctypes import Structure, c_uint32, c_uint64
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelined.kernel import checkpoint as module
+from pipelined.kernel import layout
+from pipelined.kernel.checkpoint import Checkpoint, Restored, UnreadableError, restored
+from pipelined.kernel.checkpoint_file import FILE_NAME, CheckpointFile
+from pipelined.kernel.decoding import RawStage
+from pipelined.records.stage import Gap
+from pipelined.runs import STATES
+from pipelined.starter import boot_id
+
+CPU, DISK = (STATES.index(state) for state in ("cpu", "disk"))
+PIPE = layout.PipeKey(inode=55, device=13, incarnation=9)
+
+
+def reference(index: int, generation: int) -> int:
+    return generation << layout.GENERATION_SHIFT | index
+
+
+def stage(
+    start: int, *, alias: int = 0, outer: int = 0, generation: int = 0, word: int = 0, **values: int
+) -> RawStage:
+    record = layout.Stage(start_ns=start, end_ns=values.get("end_ns", 0), generation=generation)
+    record.word = word | outer << layout.WORD_OUTER_SHIFT
+    record.live = 7
+    record.pipeline.alias = alias
+    record.pipeline.start_ns = start
+    record.pipeline.moment = values.get("moment", 0)
+    record.pipeline.members = 9
+    record.pipeline.drivers[0] = values.get("driver", 0)
+    record.root.pid = start
+    record.ends[0].key = PIPE
+    record.comm = b"cat"
+    return bytes(record), b"", b""
+
+
+def task(pid: int, stage: int, **values: Any) -> bytes:
+    record = layout.WrittenTask()
+    record.thread.pid = pid
+    record.thread.start_ns = 1000 + pid
+    record.task.stage = stage
+    record.task.starter.pid = values.get("starter", 0)
+    return bytes(record)
+
+
+def taken(stages: Mapping[int, RawStage], **values: Any) -> Checkpoint:
+    given: dict[str, Any] = {
+        "boot_id": boot_id(),
+        "watched_ns": 5000,
+        "unix": 1.5e9,
+        "gaps": (Gap(10, 20, 1.4e9),),
+        "cgroups": {7: ("/a", "a.service"), 8: (None, None)},
+        "stages": stages,
+        "pipes": {},
+        "tasks": b"",
+    }
+    return Checkpoint(**given | values)
+
+
+def stages_of(what: Restored) -> list[layout.Stage]:
+    return [layout.Stage.from_buffer_copy(raw[0]) for raw in what.stages]
+
+
+def put_back(checkpoint: Checkpoint) -> list[layout.Stage]:
+    return stages_of(restored(checkpoint, max_stages=100))
+
+
+def outer_of(record: layout.Stage) -> int:
+    found: int = record.word >> layout.WORD_OUTER_SHIFT & layout.INDEX_MASK
+    return found
+
+
+# The format
+
+
+def test_what_is_written_is_read() -> None:
+    pipe = bytes(layout.Pipe(self=1))
+    given = taken(
+        {3: stage(100), 9: (stage(200)[0], b"\1" * 872, b"\2" * 184)},
+        pipes={bytes(PIPE): pipe},
+        tasks=task(1, 3) + task(2, 9),
+    )
+    assert Checkpoint.decode(given.encode()) == given
+
+
+def another_version(
+    monkeypatch: pytest.MonkeyPatch, name: str, fields: list[tuple[str, Any]]
+) -> type[Structure]:
+    """A record of another version: it has these fields and no other."""
+    other = type("Other", (Structure,), {"_fields_": fields})
+    monkeypatch.setattr(module, "_RECORDS", {**module._RECORDS, name: other})
+    return other
+
+
+def test_fields_are_found_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        other = another_version(
+            older, "tasks", [("no_more", c_uint64), ("task", layout.SavedTask), ("thread", Thread)]
+        )
+        record = other(no_more=5)
+        record.thread.pid, record.thread.start_ns = 77, 88
+        record.task.stage, record.task.exec_ns = 3, 99
+        older.setattr(module.layout, "WrittenTask", other)
+        written = taken({3: stage(100)}, tasks=bytes(record)).encode()
+    (found,) = (layout.WrittenTask.from_buffer_copy(Checkpoint.decode(written).tasks),)
+    assert (found.thread.pid, found.thread.start_ns) == (77, 88)
+    assert (found.task.stage, found.task.exec_ns, found.task.exec_id) == (3, 99, 0)
+
+
+class Thread(Structure):
+    """The number of a thread had half as many bits."""
+
+    _fields_ = (("pid", c_uint32), ("start_ns", c_uint64))
+
+
+def test_states_are_found_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = layout.Stage.from_buffer_copy(stage(100)[0])
+    record.time_ns[0] = 11
+    record.time_ns[1] = 22
+    with monkeypatch.context() as older:
+        names = {**module._ELEMENTS, (layout.Stage, "time_ns"): ("disk", "gone", *"abcdefghij")}
+        older.setattr(module, "_ELEMENTS", names)
+        module._layout.cache_clear()
+        written = taken({3: (bytes(record), b"", b"")}).encode()
+    module._layout.cache_clear()
+    found = layout.Stage.from_buffer_copy(Checkpoint.decode(written).stages[3][0])
+    assert list(found.time_ns) == [11 if at == DISK else 0 for at in range(len(STATES))]
+
+
+def damaged_header(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    """Changes the header, and makes the sum agree."""
+
+    def damage(data: bytes) -> bytes:
+        first, rest = data.split(b"\n", 1)
+        length = int(first.split()[-1])
+        header = json.loads(rest[:length])
+        change(header)
+        described = json.dumps(header).encode()
+        content = described + rest[length:]
+        return (
+            f"pipelined checkpoint 1 {zlib.crc32(content):08x} {len(described)}\n".encode()
+            + content
+        )
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: b"\0" * 100,
+        lambda data: data[:40],
+        lambda data: data[:-1],
+        lambda data: data + b"x",
+        lambda data: data.replace(b"checkpoint 1", b"checkpoint 2"),
+        lambda data: data.replace(b"cat", b"dog"),
+        damaged_header(lambda header: header.pop("unix")),
+        damaged_header(lambda header: header.update(stages=[0])),
+        damaged_header(lambda header: header.update(stages=["a"])),
+        damaged_header(lambda header: header.update(stages=[1 << 40])),
+        damaged_header(lambda header: header.update(stages=list(range(1, 500)))),
+        damaged_header(lambda header: header.update(tasks=-1)),
+        damaged_header(lambda header: header.update(pipes="all")),
+        damaged_header(lambda header: header.update(gaps=[[1]])),
+        damaged_header(lambda header: header.update(layouts=[])),
+        damaged_header(lambda header: header["layouts"]["stages"].__setitem__(0, 10**9)),
+        damaged_header(lambda header: header["layouts"]["stages"][1].update(start_ns=[9999, 8])),
+        damaged_header(lambda header: header["layouts"]["stages"][1].update(start_ns="here")),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(damage: Callable[[bytes], bytes]) -> None:
+    data = taken({3: stage(100), 4: stage(200)}, tasks=task(1, 3)).encode()
+    with pytest.raises(UnreadableError):
+        Checkpoint.decode(damage(data))
+
+
+# What is put back
+
+
+def test_stages_get_the_first_indexes_and_keep_their_relations() -> None:
+    one, two, inner = put_back(
+        taken(
+            {
+                5: stage(100),
+                17: stage(110, alias=5, driver=17),
+                40: stage(120, outer=17),
+            }
+        )
+    )
+    assert [one.pipeline.alias, two.pipeline.alias, inner.pipeline.alias] == [0, 1, 0]
+    assert [outer_of(one), outer_of(two), outer_of(inner)] == [0, 0, 2]
+    assert two.pipeline.drivers[0] == 2
+    assert [record.root.pid for record in (one, two, inner)] == [100, 110, 120]
+
+
+def test_what_lives_is_held_once_more_than_by_what_is_in_it() -> None:
+    outer, inner, over = put_back(
+        taken({1: stage(1), 2: stage(2, outer=1), 3: stage(3, outer=1, word=layout.WORD_ENDED)})
+    )
+    assert [outer.live, inner.live, over.live] == [2, 1, 0]
+
+
+def test_members_are_what_lives_and_drives_nothing() -> None:
+    first, *others = put_back(
+        taken(
+            {
+                1: stage(1),
+                2: stage(2, alias=1),
+                3: stage(3, alias=2, word=layout.WORD_DRIVER),
+                4: stage(4, alias=1, word=layout.WORD_ENDED),
+                5: stage(5, alias=1, word=layout.WORD_RETIRED, end_ns=6),
+            }
+        )
+    )
+    assert [first.pipeline.members, *(other.pipeline.members for other in others)] == [
+        2,
+        0,
+        0,
+        0,
+        0,
+    ]
+
+
+def test_nobody_is_on_cpu_and_what_was_is_credited_up_to_the_checkpoint() -> None:
+    on_cpu = 2 << 44
+    (record,) = put_back(taken({1: stage(1, word=3, moment=on_cpu | 4000)}))
+    assert record.word == 0 and record.pipeline.moment == 5000, "its clock stands"
+    assert record.pipeline.time_ns[2][0] == 1000
+
+
+def test_what_lived_is_marked_until_it_is_met_and_what_had_ended_keeps_its_end() -> None:
+    lives, over = put_back(taken({1: stage(1), 2: stage(2, word=layout.WORD_ENDED, end_ns=9)}))
+    assert lives.flags == layout.STAGE_RESUMED | layout.STAGE_UNMET and lives.end_ns == 0
+    assert over.flags == layout.STAGE_RESUMED and over.end_ns == 9
+
+
+def test_references_to_stages_are_those_of_the_new_records() -> None:
+    pipe = layout.Pipe()
+    pipe.stages[0][0], pipe.stages[0][1] = reference(5, 3), reference(5, 2)
+    pipe.stages[1][0], pipe.stages[1][1] = reference(8, 1), reference(9, 0)
+    what = restored(
+        taken(
+            {5: stage(100, generation=3), 8: stage(101, generation=1)},
+            pipes={bytes(PIPE): bytes(pipe)},
+            tasks=task(1, reference(8, 1)) + task(2, reference(8, 0)) + task(3, 0, starter=4),
+        ),
+        max_stages=10,
+    )
+    found = layout.Pipe.from_buffer_copy(what.pipes[bytes(PIPE)])
+    assert list(found.stages[0][:2]) == [1, 0] and list(found.stages[1][:2]) == [2, 0]
+    assert [record.generation for record in stages_of(what)] == [0, 0]
+    tasks = {
+        layout.Process.from_buffer_copy(key).pid: layout.SavedTask.from_buffer_copy(value).stage
+        for key, value in what.tasks.items()
+    }
+    assert tasks == {1: 2, 3: 0}
+
+
+def test_what_does_not_fit_is_left_out_by_whole_runs_the_youngest_first() -> None:
+    what = restored(
+        taken({1: stage(300), 2: stage(301, alias=1), 3: stage(100), 4: stage(101, alias=3)}),
+        max_stages=3,
+    )
+    assert [record.root.pid for record in stages_of(what)] == [100, 101]
+    assert what.left_out == 2
+
+
+def test_relations_that_lead_in_a_circle_are_dropped() -> None:
+    found = put_back(
+        taken({1: stage(1, alias=2, outer=1), 2: stage(2, alias=1, outer=3), 3: stage(3, outer=2)})
+    )
+    assert sum(bool(record.pipeline.alias) for record in found) == 1
+    assert sum(bool(outer_of(record)) for record in found) == 1
+
+
+# The file
+
+
+def file_in(directory: Path) -> CheckpointFile:
+    found = CheckpointFile.open(directory)
+    assert found
+    return found
+
+
+def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.write(taken({1: stage(1)}))
+    file.write(taken({1: stage(1)}))
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(tmp_path)) == [FILE_NAME, "live.lock"]
+
+
+def test_a_directory_is_made_when_there_is_something_to_write(tmp_path: Path) -> None:
+    directory = tmp_path / "state"
+    file = file_in(directory)
+    assert file.read(max_stages=10) is None
+    file.clear()
+    assert not directory.exists()
+    file.write(taken({1: stage(1)}))
+    assert (directory / FILE_NAME).exists()
+    assert CheckpointFile.open(directory) is None
+
+
+def test_only_one_daemon_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = file_in(tmp_path)
+    assert CheckpointFile.open(tmp_path) is None
+    assert "another daemon has it" in caplog.text
+    file.close()
+    assert CheckpointFile.open(tmp_path)
+
+
+def test_a_checkpoint_of_another_boot_is_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    file = file_in(tmp_path)
+    file.write(replace(taken({1: stage(1)}), boot_id="another"))
+    assert file.read(max_stages=10) is None
+    assert "another boot" in caplog.text and len(caplog.records) == 1
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_without_a_file_there_is_nothing_to_say(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert file_in(tmp_path).read(max_stages=10) is None
+    assert not caplog.records
+
+
+def test_a_directory_that_cannot_be_written_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = file_in(tmp_path)
+    (tmp_path / "live.new").mkdir()  # root may write anywhere
+    for _ in range(3):
+        file.write(taken({1: stage(1)}))
+    assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How stages end, what a run's outcome is, and what is said of it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipelined.analysis.findings import findings
+from pipelined.analysis.machine import Host
+from pipelined.analysis.outcome_words import brief_outcome, outcome_sentence
+from pipelined.analysis.sentence import sentence
+from pipelined.model.outcome import exit_of, outcome_of
+from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
+from pipelined.runs import Edge, Endpoint, Exit, Outcome, Run, Stage
+from unit.invented import START, make_barrier, make_run, make_stage
+
+SUCCESS = Exit(code=0)
+PIPE = Exit(signal="SIGPIPE")
+HARMLESS = {"grep": {1}}
+HOST = Host(cores=2, l2_bytes=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        (0, None),
+        (EXIT_SEEN, Exit(code=0)),
+        (EXIT_SEEN | 3 << 8, Exit(code=3)),
+        (EXIT_SEEN | 255 << 8, Exit(code=255)),
+        (EXIT_SEEN | signal.SIGTERM, Exit(signal="SIGTERM")),
+        (EXIT_SEEN | 0x80 | signal.SIGSEGV, Exit(signal="SIGSEGV", core_dumped=True)),
+        (EXIT_SEEN | EXIT_OOM | signal.SIGKILL, Exit(signal="SIGKILL", out_of_memory=True)),
+        (EXIT_SEEN | signal.SIGRTMIN, Exit(signal="SIGRTMIN")),
+        (EXIT_SEEN | (signal.SIGRTMIN + 3), Exit(signal="SIGRTMIN+3")),
+    ],
+)
+def test_an_exit_is_what_wait_says(status: int, ended: Exit | None) -> None:
+    assert exit_of(status) == ended
+
+
+def stages(*ends: Exit | None, command: str = "grep") -> list[Stage]:
+    return [
+        make_stage(number, command, exit=ended, start=START, end=START + 0.015)
+        for number, ended in enumerate(ends, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        ([SUCCESS, SUCCESS], Outcome("succeeded")),
+        ([SUCCESS, Exit(code=1)], Outcome("succeeded")),
+        ([SUCCESS, Exit(code=2)], Outcome("failed", (1,))),
+        ([Exit(code=2), Exit(signal="SIGKILL")], Outcome("failed", (0, 1))),
+        ([Exit(signal="SIGKILL", out_of_memory=True), SUCCESS], Outcome("failed", (0,))),
+        ([Exit(signal="SIGTERM"), SUCCESS], Outcome("interrupted", (0,))),
+        ([Exit(code=130), Exit(code=143)], Outcome("interrupted", (0, 1))),
+        ([Exit(code=129), Exit(signal="SIGSEGV")], Outcome("failed", (1,))),
+        ([SUCCESS, None], Outcome("unknown", (1,))),
+        ([Exit(signal="SIGINT"), None], Outcome("interrupted", (0,))),
+        ([PIPE, SUCCESS], Outcome("succeeded")),
+        ([Exit(code=141), SUCCESS], Outcome("succeeded")),
+        ([SUCCESS, PIPE], Outcome("failed", (1,))),
+    ],
+)
+def test_the_outcome_is_that_of_the_stage_that_decides(
+    ends: list[Exit | None], outcome: Outcome
+) -> None:
+    assert outcome_of(stages(*ends), [Edge(0, 1)], [], HARMLESS) == outcome
+
+
+def test_a_code_is_harmless_for_its_command_alone() -> None:
+    assert outcome_of(stages(Exit(code=1), command="awk"), [], [], HARMLESS).result == "failed"
+
+
+def test_a_reader_that_is_no_stage_may_have_had_what_it_wanted() -> None:
+    reader = Endpoint("bash", "read")
+    assert outcome_of(stages(SUCCESS, PIPE), [Edge(0, 1)], [reader], {}).result == "succeeded"
+
+
+def ended(outcome: Outcome | None, *ends: Exit | None, **given: Any) -> Run:
+    return make_run(stages(*ends, command="perl"), 0.015, outcome=outcome, **given)
+
+
+@pytest.mark.parametrize(
+    ("run", "said", "brief"),
+    [
+        (ended(None, SUCCESS), "", ""),
+        (ended(Outcome("succeeded"), SUCCESS), "", ""),
+        (ended(Outcome("unknown", (0,)), None), "", ""),
+        (
+            ended(Outcome("failed", (1,)), SUCCESS, Exit(signal="SIGKILL")),
+            "Failed: perl was killed by SIGKILL after 15 ms;"
+            " what follows is of the run as far as it got.",
+            "perl: SIGKILL",
+        ),
+        (
+            ended(Outcome("failed", (0,)), Exit(code=3)),
+            "Failed: perl exited with 3 after 15 ms; what follows is of the run as far as it got.",
+            "perl: exit 3",
+        ),
+        (
+            ended(Outcome("failed", (0,)), Exit(signal="SIGKILL", out_of_memory=True)),
+            "Failed: perl was killed by the kernel after 15 ms, as memory had run out;"
+            " what follows is of the run as far as it got.",
+            "perl: out of memory",
+        ),
+        (
+            ended(Outcome("failed", (0,)), Exit(signal="SIGSEGV", core_dumped=True)),
+            "Failed: perl was killed by SIGSEGV after 15 ms and dumped core;"
+            " what follows is of the run as far as it got.",
+            "perl: SIGSEGV",
+        ),
+        (
+            ended(Outcome("interrupted", (0, 1, 2, 3, 4)), *[Exit(signal="SIGINT")] * 5),
+            "Interrupted: perl was killed by SIGINT after 15 ms, perl was killed by SIGINT after"
+            " 15 ms, perl was killed by SIGINT after 15 ms and 2 more; what follows is of the"
+            " run as far as it got.",
+            "perl: SIGINT",
+        ),
+    ],
+)
+def test_what_has_not_succeeded_is_said_first(run: Run, said: str, brief: str) -> None:
+    assert outcome_sentence(run) == said
+    assert brief_outcome(run) == brief
+    assert sentence(run).startswith(said)
+
+
+def test_when_a_stage_ended_is_not_said_if_a_child_may_have_outlived_it() -> None:
+    run = ended(Outcome("failed", (0,)), Exit(code=3))
+    forked = replace(run, stages=(replace(run.stages[0], forks=1),))
+    assert outcome_sentence(forked).startswith("Failed: perl exited with 3; what follows")
+
+
+def test_a_run_that_failed_gets_no_advice() -> None:
+    run = make_barrier(1, 1, 20.0)
+    assert findings(run, HOST)
+    failed = replace(run, outcome=Outcome("failed", (0,)))
+    assert findings(failed, HOST) == ()
+    assert findings(replace(run, outcome=Outcome("unknown", (0,))), HOST) == findings(run, HOST)

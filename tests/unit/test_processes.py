@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process id is never compared without a start time: in the kernel side's source, in /proc."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelined.records.process import Process
+
+BPF = Path(__file__).parents[2] / "bpf"
+
+#: A comparison of an id, on either side of the operator.
+COMPARED = re.compile(r"(?:pid|tgid)\)? *[!=]= |[!=]= *[\w>.()-]*(?:pid|tgid)\b")
+#: Those that are right, by what they say: the two helpers; whether a thread is the main one; ids
+#: that are those of live tasks by necessity.
+RIGHT = (
+    *(
+        "a->pid == b->pid && a->start_ns == b->start_ns",
+        "process->pid == BPF_CORE_READ(TASK(p), tgid)",
+    ),
+    *(
+        "cpu->pid == p->pid && cpu->start_ns == p->start_time",
+        "p->pid == p->tgid",
+        "p->tgid == p->pid",
+    ),
+    *("child->tgid != parent->tgid", "curr->pid == p->pid"),
+    *("control->watch_pid != tgid", "control->watch_pid == WATCH_SWEEPER"),
+)
+
+
+def test_the_kernel_side_compares_no_process_id_without_its_start_time() -> None:
+    compared = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in sorted(BPF.glob("*.[ch]"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if COMPARED.search(line)
+    ]
+    assert len(compared) >= len(RIGHT)
+    assert [found for found in compared if not any(right in found for right in RIGHT)] == []
+
+
+def test_a_process_is_found_in_proc_by_its_start_time() -> None:
+    began = time.monotonic_ns()
+    with subprocess.Popen(["sleep", "60"]) as sleep:
+        try:
+            started = Process(sleep.pid, began)
+            assert started.is_at()
+            assert not started._replace(start_ns=began - 10**9).is_at()
+            assert not started._replace(start_ns=began + 10**9).is_at()
+        finally:
+            sleep.kill()
+    assert not started.is_at()
+
+
+@pytest.mark.parametrize(
+    ("early", "is_it"),  # how long before its start time a process would have begun, in ticks
+    [(-1.0, False), (-0.9, True), (0.0, True), (1.9, True), (2.0, False)],
+)
+def test_a_process_is_found_though_its_host_was_suspended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: float, is_it: bool
+) -> None:
+    tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    suspended = 5_000_000_000
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 70_000_000_000)
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: 70_000_000_000 + suspended)
+    fields = ["S", *map(str, range(4, 22)), str(60_000_000_000 // tick), "23"]
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text(f"7 (a) b) {' '.join(fields)}\n")
+    start = 60_000_000_000 - suspended + round(early * tick)
+    assert Process(7, start).is_at(tmp_path) is is_it
+    assert not Process(8, start).is_at(tmp_path)
+
+
+def test_a_process_has_the_start_time_of_its_first_thread() -> None:
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    suspended = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    start = int(fields[19]) * 10**9 // os.sysconf("SC_CLK_TCK") - suspended
+    assert Process(os.getpid(), start).is_at()

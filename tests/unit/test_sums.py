@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums over runs: what they grow by, what is folded, and how many values an account has."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelined.model.sums import (
+    OTHER_PLACE,
+    SeenStage,
+    StageSums,
+    Sums,
+    grow,
+    grow_flow,
+    grow_functions,
+    grow_modes,
+)
+from pipelined.records.stage import COUNTERS
+from pipelined.runs import LEVELS, STATES, Flow
+
+COUNTED = len(STATES) + len(COUNTERS)
+
+
+def row(length: int, **at: int) -> list[int]:
+    """Zeros, but for `_0=5`: 5 at place 0."""
+    values = [0] * length
+    for place, value in at.items():
+        values[int(place.removeprefix("_"))] = value
+    return values
+
+
+def counted(cpu: int = 0, user: int = 0, system: int = 0) -> list[int]:
+    values = [0] * COUNTED
+    values[0] = cpu
+    values[len(STATES) + COUNTERS.index("user_ns")] = user
+    values[len(STATES) + COUNTERS.index("system_ns")] = system
+    return values
+
+
+def test_what_was_not_seen_before_grows_whole() -> None:
+    total, before = [1, 1], []
+    grow(total, before, [3, 4])
+    assert (total, before) == ([4, 5], [3, 4])
+
+
+def test_a_value_that_falls_adds_nothing_until_it_exceeds_its_largest() -> None:
+    total, before = [10, 10], [5, 5]
+    grow(total, before, [7, 3])
+    assert (total, before) == ([12, 10], [7, 5])
+    grow(total, before, [7, 6])
+    assert (total, before) == ([12, 11], [7, 6])
+
+
+def test_cpu_time_is_split_as_the_ticks_are_and_neither_part_goes_back() -> None:
+    total, seen = StageSums(), SeenStage(None)
+    seen.counted = counted(cpu=100, user=30, system=10)
+    grow_modes(total, seen)
+    assert (total.user_ns, total.system_ns) == (75, 25)
+    seen.counted = counted(cpu=120, user=110, system=10)  # a share of 10 would be less than before
+    grow_modes(total, seen)
+    assert (total.user_ns, total.system_ns) == (95, 25)
+    assert (seen.user_ns, seen.system_ns) == (95, 25)
+    seen.counted = counted(cpu=130, user=110, system=1110)  # a share of 118 would leave too little
+    grow_modes(total, seen)
+    assert (total.user_ns, total.system_ns) == (95, 35)
+
+
+def test_without_ticks_of_the_system_all_cpu_time_is_user_time() -> None:
+    total, seen = StageSums(), SeenStage(None, counted(cpu=100))
+    grow_modes(total, seen)
+    assert (total.user_ns, total.system_ns) == (100, 0)
+
+
+def test_growth_of_modes_is_added_to_what_other_stages_have() -> None:
+    total = StageSums(user_ns=1000, system_ns=2000)
+    grow_modes(total, SeenStage(None, counted(cpu=40, user=1, system=1)))
+    assert (total.user_ns, total.system_ns) == (1020, 2020)
+
+
+def test_a_flow_counts_what_is_known_and_one_bound_makes_the_sum_a_bound() -> None:
+    total, seen = StageSums(), SeenStage(None)
+    grow_flow(total, seen, Flow(5, None, 7, None, exact=True))
+    assert total.flow == [5, 0, 7, 0] and not total.bounded
+    grow_flow(total, seen, Flow(6, 2, 7, 1, exact=False))
+    assert total.flow == [6, 2, 7, 1] and total.bounded
+    grow_flow(total, seen, Flow(6, 2, 7, 1, exact=True))
+    assert total.bounded
+    assert total.flowed() == Flow(6, 2, 7, 1, exact=False)
+
+
+def test_the_last_value_of_functions_is_the_last_that_was_known() -> None:
+    total, seen = StageSums(), SeenStage(None)
+    for now, expected in (
+        ([1, 2, 16], [1, 2, 16]),
+        ([3, 2, 0], [3, 2, 16]),
+        ([3, 4, 64], [3, 4, 64]),
+    ):
+        grow_functions(total, seen, now)
+        assert total.functions == expected
+
+
+def test_a_stage_is_folded_with_all_that_it_counts() -> None:
+    total = StageSums(counted(1, 2, 3), 10, 20, [1, 2, 16], [5, 6], [1, 2, 3, 4])
+    other = StageSums(counted(10, 20, 30), 1, 2, [10, 20, 0], [50, 60], [10, 20, 30, 40], True)
+    total.fold(other)
+    assert total == StageSums(
+        counted(11, 22, 33), 11, 22, [11, 22, 16], [55, 66], [11, 22, 33, 44], True
+    )
+    other.fold(StageSums(functions=[0, 0, 64]))
+    assert other.functions == [10, 20, 64]
+    assert other.bounded
+
+
+def test_tiers_of_a_folded_stage_are_taken_by_one_that_has_none() -> None:
+    total = StageSums()
+    total.fold(StageSums(functions=[1, 2, 16], readahead=[5, 6]))
+    assert (total.functions, total.readahead) == ([1, 2, 16], [5, 6])
+    total.fold(StageSums())
+    assert (total.functions, total.readahead) == ([1, 2, 16], [5, 6])
+
+
+def test_what_is_folded_goes_to_one_place_and_of_the_clock_to_its_level() -> None:
+    total = Sums(runs=1, active=1, clock=row(2 * len(LEVELS), _0=5, _1=1))
+    for place, cpu in (((1, "cat"), 3), ((2, "wc"), 4)):
+        other = Sums(runs=2, active=1, clock=row(2 * len(LEVELS), _1=7))
+        other.stages[place] = StageSums(counted(cpu))
+        total.fold(other)
+    assert (total.runs, total.active) == (5, 3)
+    assert total.clock == row(2 * len(LEVELS), _0=5, _1=15)
+    assert total.stages == {OTHER_PLACE: StageSums(counted(7))}
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [
+        Sums(runs=1),
+        Sums(clock=row(2 * len(LEVELS), _1=7)),
+        Sums(stages={(1, "cat"): StageSums(), (2, "wc"): StageSums(counted(1))}),
+        Sums(stages={(1, "cat"): StageSums(flow=[0, 0, 1, 0])}),
+        Sums(stages={(1, "cat"): StageSums(functions=[0, 1])}),
+        Sums(stages={(1, "cat"): StageSums(readahead=[0, 1])}),
+    ],
+)
+def test_an_account_counts_if_any_value_does(sums: Sums) -> None:
+    assert sums.counted()
+
+
+def test_an_account_of_live_runs_without_figures_counts_nothing() -> None:
+    assert not Sums(active=1, stages={(1, "cat"): StageSums(readahead=[0])}).counted()
+
+
+def test_an_account_is_as_full_as_its_values_that_are_not_0() -> None:
+    assert Sums().filled() == (0, True)
+    full = Sums(
+        runs=2,
+        outermost="cat|wc",
+        last_run_end=1.0,
+        last_usual_ratio=1.0,
+        clock=row(2 * len(LEVELS), _0=5, _1=1),
+        stages={(1, "cat"): StageSums(counted(3), 1, 1, [1, 0], [1, 1, 0], [0, 0, 0, 1])},
+    )
+    assert full.filled() == (2 + (1 + 1 + 1 + 2 + 1) + 3, False)
