@@ -100,6 +100,7 @@ lint: $(INSTALLED) ## Check style, types and layers
 	$(BIN)/ruff format --check daemon tests dashboards deploy
 	$(BIN)/ruff check daemon tests dashboards deploy
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports --no-cache
 	$(give_back)
 

@@ -21,6 +21,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -122,7 +123,7 @@ class Daemon:
         return sum(found) if found else None
 
     def runs(self, pipeline: str, query: str = "") -> list[dict[str, Any]]:
-        quoted = urllib.request.quote(pipeline)
+        quoted = urllib.parse.quote(pipeline)
         answer = json.loads(self.get(f"/api/v1/pipelines?limit=10000&pipeline={quoted}{query}"))
         found: list[dict[str, Any]] = answer["runs"]
         return found

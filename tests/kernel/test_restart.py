@@ -36,7 +36,7 @@ PATIENCE = 120 if os.environ.get("PIPELINED_EMULATED") == "1" else 30
 SLOWLY = "while read -r line; do echo $line; sleep 0.02; done"
 
 #: Seven kinds of live runs: script, and the runs of it, with their units if these are their own.
-KINDS = {
+KINDS: dict[str, tuple[str, dict[str, str | None]]] = {
     "wrapper": (f"timeout 900 yes | ({SLOWLY}) | gzip > /dev/null", {"yes|bash|gzip": None}),
     "cron": (
         f"mkfifo gate; exec cron 1 'yes | bash -c \"{SLOWLY}\" | cat > out; true'",

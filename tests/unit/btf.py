@@ -120,16 +120,16 @@ class Btf:
             name = self._types[variable].name
             definition = self._resolve(self._types[variable].size_or_type)
             members = {self._name(at): kind for at, kind, _ in definition.members}
-            sizes = [
+            key_size, value_size = (
                 self.size(self._types[members[part]].size_or_type) if part in members else 0
                 for part in ("key", "value")
-            ]
+            )
             entries = 0
             if "max_entries" in members:
                 # libbpf's convention: a pointer to an array with this number of members
                 array = self._types[self._types[members["max_entries"]].size_or_type]
                 entries = array.members[0][2]
-            found[name] = Map(*sizes, entries)
+            found[name] = Map(key_size, value_size, entries)
         return found
 
 
