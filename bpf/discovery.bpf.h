@@ -52,15 +52,14 @@ static __always_inline struct task_state *climb_to_root(struct task_struct *p, c
 {
 	struct task_struct *at = p->group_leader;
 	struct task_state *root = NULL;
-	u64 address = discovery->address;
+	u64 address = discovery->address;	/* all threads of a process have the same real_parent */
 
-	address = (u64)BPF_CORE_READ(TASK(address), group_leader);
 #pragma unroll
 	for (int i = 0; i < MAX_CLIMB; i++) {
 		struct task_state *above;
 		u64 start = at->start_time;
 
-		address = (u64)BPF_CORE_READ(TASK(address), real_parent, group_leader);
+		address = parent_of(address);
 		if (!holds_as_stdio(address, &fifo->key, fifo->side))
 			break;
 		at = at->real_parent->group_leader;
@@ -84,7 +83,7 @@ static __always_inline void share_end(struct fifo *fifo, struct discovery *disco
 
 	if (!index)
 		return;
-	if (own && !is_process(&own->root, discovery->address))
+	if (!is_root(discovery->stage, discovery->address))
 		own = NULL;
 	/* a child that its parent feeds stands beside it, and so does its stdout */
 	if (own && word_outer(own->word) != index) {

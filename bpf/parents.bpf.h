@@ -78,11 +78,12 @@ static __always_inline int was_fed_by_parent(const struct task_state *task, cons
 	return is_among(task->fed_by_parent, key);
 }
 
-/* Could it, and has it not exec'd since then (rule 4)? */
-static __always_inline int fed_by(const struct task_state *parent, const struct task_state *task,
-				  u64 start, const struct pipe_key *key)
+/* Could the parent of `child`, and has it not exec'd since then (rule 4)? */
+GLOBAL(int, fed_by)(const struct task_state *parent, const struct task_state *task, u64 child,
+		    const struct pipe_key *key)
 {
-	return parent && task && parent->exec_ns < start && was_fed_by_parent(task, key);
+	return parent && task && key && parent->exec_ns < BPF_CORE_READ(TASK(child), start_time) &&
+	       was_fed_by_parent(task, key);
 }
 
 /* Has a stage been seen at the other side of this pipe, whose root is not process `but`, if one is given? */
@@ -111,7 +112,7 @@ static __always_inline u32 other_side(u32 side)
 	return side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
 }
 
-static __always_inline u32 command_flags_of(u64 p)
+GLOBAL(u32, command_flags_of)(u64 p)
 {
 	struct command command = {};
 
@@ -126,40 +127,47 @@ enum hold {
 };
 
 /*
- * Does the parent of process `self` hold the other end of its pipe? `above` is the parent's state,
- * `flags` are those of its name.
+ * Does the parent of a process hold the other end of its pipe? `above` is the parent's state, `flags` are those of its
+ * name.
  * A shell holds its children's pipes; it uses those that are its stdout, or that it sleeps on. The same
  * goes for a command that the shell became after forking (the arguments may show more).
  */
-static __always_inline u32 parent_hold(u64 self, const struct fifo *fifo,
-				       const struct task_state *task,
-				       const struct task_state *above, u32 flags)
+static __always_inline u32 parent_hold(u64 parent, const struct discovery *discovery, const struct fifo *fifo,
+				       const struct task_state *task, const struct task_state *above,
+				       u32 flags)
 {
-	u64 start = BPF_CORE_READ(TASK(self), start_time);
-	u64 parent = (u64)BPF_CORE_READ(TASK(self), real_parent, group_leader);
-	u32 side = other_side(fifo->side), sharing;
-	struct pipe_key key = fifo->key;
+	u64 self = discovery->address;
+	u32 sharing;
 
-	if (holds_as_stdio(parent, &key, side))
+	if (holds_as_stdio(parent, &fifo->key, other_side(fifo->side)))
 		return PARENT_HOLDS | PARENT_ALONE | PARENT_STDIO;
-	if (side == SIDE_WRITE &&
-	    (flags & COMMAND_SHELL || above->exec_ns > start))
+	if (fifo->side == SIDE_READ &&
+	    (flags & COMMAND_SHELL || above->exec_ns > BPF_CORE_READ(TASK(self), start_time)))
 		return 0;
-	sharing = holds_anywhere(parent, &key, side);
+	sharing = holds_anywhere(parent, &fifo->key, other_side(fifo->side));
 	if (sharing)
 		return sharing == 1 ? PARENT_HOLDS | PARENT_ALONE : PARENT_HOLDS;
-	return (side == SIDE_WRITE && fed_by(above, task, start, &key) ? PARENT_HOLDS : 0) |
-	       (has_users(fifo, side) ? 0 : PARENT_ALONE);
+	return (fifo->side == SIDE_READ && fed_by(above, task, self, &fifo->key) ? PARENT_HOLDS : 0) |
+	       (has_users(fifo, other_side(fifo->side)) ? 0 : PARENT_ALONE);
 }
 
-static __always_inline void set_endpoint(struct pipe *pipe, u64 process, u32 side)
+GLOBAL(int, set_endpoint)(struct pipe *pipe, u64 process, u32 side)
 {
 	struct command command = {};
 
+	if (!pipe)
+		return 0;
 	command_of(process, &command);
 	__builtin_memcpy(pipe->endpoint_comm, command.name, COMM_LEN);
 	pipe->endpoint_side = side;
 	set_process(&pipe->endpoint, process);
+	return 0;
+}
+
+/* Was the process the endpoint at an earlier look? */
+GLOBAL(int, is_endpoint)(const struct pipe *pipe, u64 process, u32 side)
+{
+	return pipe && pipe->endpoint_side == side && is_process(&pipe->endpoint, process);
 }
 
 /*
@@ -194,7 +202,7 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 {
 	struct pipe_key key;
 	struct pipe *pipe;
-	u32 side, hold, flags;
+	u32 hold, flags;
 	u64 parent;
 	int asleep;
 
@@ -204,21 +212,19 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 	pipe = bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
 		return NO_STAGE;
-	parent = discovery->address;
-	parent = (u64)BPF_CORE_READ(TASK(parent), real_parent, group_leader);
-	asleep = reads_pipe(parent, reading, &key);
+	parent = parent_of(discovery->address);
+	asleep = reads_pipe(parent, reading, &fifo->key);
 	if (discovery->ask <= ASK_READER && !asleep)
 		return NO_STAGE;
-	side = other_side(fifo->side);
 	flags = command_flags_of(parent);
-	hold = parent_hold(discovery->address, fifo, task, above, flags);
+	hold = parent_hold(parent, discovery, fifo, task, above, flags);
 	if (hold & PARENT_HOLDS)
-		set_endpoint(pipe, parent, side);
-	else if (pipe->endpoint_side != side || !is_process(&pipe->endpoint, parent))
+		set_endpoint(pipe, parent, other_side(fifo->side));
+	else if (!is_endpoint(pipe, parent, other_side(fifo->side)))
 		return NO_STAGE;	/* nor did it at an earlier look: it may have closed it since */
 	if (!is_parent_stage(fifo, discovery->ask, hold, flags, asleep))
 		return NO_STAGE;
-	return side == SIDE_READ && !(flags & COMMAND_INTERPRETER) ? STAGE_LAST_PART : 0;
+	return fifo->side == SIDE_WRITE && !(flags & COMMAND_INTERPRETER) ? STAGE_LAST_PART : 0;
 }
 
 /* Looks for the other end of a pipe of the current process at its parent, and registers it there. */
@@ -283,7 +289,7 @@ GLOBAL(int, set_first_endpoint)(const struct fifo *fifo, u64 parent)
  */
 GLOBAL(int, converses)(u64 p, const struct task_state *task, u32 index)
 {
-	u64 parent = (u64)BPF_CORE_READ(TASK(p), real_parent, group_leader);
+	u64 parent = parent_of(p);
 	struct stage *stage = stage_at(index);
 	struct fifo in = {}, out = {};
 

@@ -254,7 +254,7 @@ static __always_inline void release(struct task_state *task)
 }
 
 /* Is the process of task `p` the root of this stage? */
-static __always_inline int is_root(u32 index, u64 p)
+GLOBAL(int, is_root)(u32 index, u64 p)
 {
 	struct stage *stage = index ? stage_at(index) : NULL;
 

@@ -178,6 +178,12 @@ static __always_inline int is_process(const struct process *process, u64 p)
 	       process->start_ns == BPF_CORE_READ(TASK(p), group_leader, start_time);
 }
 
+/* The parent process of a task, as the address of its first thread. A function, as callers have little stack left. */
+GLOBAL(u64, parent_of)(u64 p)
+{
+	return (u64)BPF_CORE_READ(TASK(p), real_parent, group_leader);
+}
+
 static __always_inline void set_process(struct process *process, u64 p)
 {
 	process->pid = BPF_CORE_READ(TASK(p), tgid);

@@ -3,26 +3,44 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-OBJECT = Path(__file__).parents[2] / "daemon/pipelined/bpf/pipelined.bpf.o"
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "bpf"
 
 Function = dict[int, str]
 """Instructions by number."""
 
 
-def test_no_loop_is_closed_by_an_instruction_that_does_not_jump() -> None:
-    """Linux 6.1 refuses that as a back-edge (check_cfg: loop_ok is for jumps only)."""
-    listing = subprocess.run(
-        ["llvm-objdump", "-d", "--no-show-raw-insn", OBJECT],
+@pytest.fixture(scope="module", params=["x86", "arm64"])
+def listing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The instructions of the object for an architecture, with relocations: registers differ."""
+    path = tmp_path_factory.mktemp(request.param) / "pipelined.bpf.o"
+    subprocess.run(
+        [
+            *("clang", "-g", "-O2", "-target", "bpf", "-mcpu=v3"),
+            *(f"-D__TARGET_ARCH_{request.param}", f"-I{SOURCE}"),
+            *("-idirafter", f"/usr/include/{platform.machine()}-linux-gnu"),
+            *("-c", SOURCE / "pipelined.bpf.c", "-o", path),
+        ],
+        check=True,
+    )
+    return subprocess.run(
+        ["llvm-objdump", "-dr", "--no-show-raw-insn", path],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
+
+
+def test_no_loop_is_closed_by_an_instruction_that_does_not_jump(listing: str) -> None:
+    """Linux 6.1 refuses that as a back-edge (check_cfg: loop_ok is for jumps only)."""
     functions = list(functions_of(listing))
     assert len(functions) > 50
     assert [fault for function in functions for fault in faults(function)] == []
@@ -78,13 +96,7 @@ def successors(at: int, function: Function, after: dict[int, int]) -> list[int]:
 STACK, STEP = 512, 32
 
 
-def test_every_program_fits_into_the_stack_that_older_kernels_count() -> None:
-    listing = subprocess.run(
-        ["llvm-objdump", "-dr", "--no-show-raw-insn", OBJECT],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+def test_every_program_fits_into_the_stack_that_older_kernels_count(listing: str) -> None:
     frames, calls = stacks(listing)
 
     def deepest(name: str) -> int:
