@@ -279,11 +279,14 @@ def test_without_a_run_the_answer_comes_when_the_wait_is_over(
     assert 0.3 <= asked.took < 5
 
 
-def test_a_run_that_is_there_already_is_not_waited_for(
-    server: HttpServer, history: History
+@pytest.mark.parametrize(
+    ("after", "found"), [("oldest", [1]), ("now", []), ("0123456789abcdef.7", [1])]
+)
+def test_what_has_its_answer_does_not_wait(
+    server: HttpServer, after: str, found: list[float]
 ) -> None:
-    asked = Asked(server, "wait=50s")
-    assert (starts(asked.result()), asked.took < 5) == ([1], True)
+    asked = Asked(server, f"after={after}&wait=50s")
+    assert (starts(asked.result()), asked.took < 5) == (found, True)
 
 
 def test_a_client_too_many_gets_its_answer_at_once(server: HttpServer, history: History) -> None:

@@ -20,7 +20,7 @@ from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.files import Disruption
-from pipelined.history.following import OLDEST, FinishedPage, read_page
+from pipelined.history.following import NOW, OLDEST, FinishedPage, read_page
 from pipelined.history.packing import unpack
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import NO_PIPELINES, PipelinesSummary, read_pipelines
@@ -225,15 +225,16 @@ class History:
     ) -> FinishedPage:
         """Runs in the order of storing, at most `limit`, after a cursor (`following.as_cursor`).
 
-        If there is none after the cursor, it is waited for, at most `wait` seconds, until
-        `given_up` returns true, or until `stop_waiting`. Command lines only with `secrets`.
-        Raises UserError.
+        If there is none after a cursor, it is waited for, at most `wait` seconds, until
+        `given_up` returns true, or until `stop_waiting`; there is never one after `NOW`. Command
+        lines only with `secrets`. Raises UserError.
         """
         until, arrivals = time.monotonic() + wait, self._writer.arrivals
         while True:
             seen = arrivals.count
             page = self._page(after, limit, secrets)
-            if page.runs or page.restarted or not arrivals.wait(seen, until, given_up):
+            is_answer = page.runs or page.restarted or after == NOW
+            if is_answer or not arrivals.wait(seen, until, given_up):
                 return page
 
     def _page(self, after: str, limit: int, secrets: bool) -> FinishedPage:
