@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -186,6 +187,33 @@ def test_a_wrong_parameter_is_named(
 def test_without_a_history_nothing_can_be_followed() -> None:
     answer = make_app(None).test_client().get(PATH)
     assert (answer.status_code, "--no-history" in answer.text) == (404, True)
+
+
+def test_the_loop_of_the_documentation_gets_every_run_once_over_its_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "API.md").read_text()
+    (documented,) = re.findall(
+        r"### Following finished runs.*?```python\n(.*?)```", page, re.DOTALL
+    )
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    for numbers in ((1, 2), (3,), ()):
+        store(open_history(tmp_path / "state"), *map(make_ended, numbers))
+        app = make_app(open_history(tmp_path / "state"))
+        loop = documented
+        with HttpServer(app, "127.0.0.1", 0) as server:
+            # An answer without a run ends it.
+            for of_document, here in (
+                ("127.0.0.1:9905", f"127.0.0.1:{server.port}"),
+                ("30s", "10ms"),
+                ('time.sleep(0 if page["runs"] else 1)', 'if not page["runs"]: break'),
+            ):
+                assert of_document in loop
+                loop = loop.replace(of_document, here)
+            exec(loop, {})
+        seen.append([line.split()[0] for line in capsys.readouterr().out.splitlines()])
+    assert seen == [[make_ended(n).id for n in numbers] for numbers in ((1, 2), (3,), ())]
 
 
 # -- waiting

@@ -2,7 +2,7 @@
 """Stored runs in the order of storing, page by page: whoever reads on at a cursor skips nothing.
 
 A run is answered as the JSON that is stored of it, as text: to read it and to write it again takes
-20 to 60 times as long (docs/BENCHMARKS.md). That is done only with what another version has stored,
+7 to 20 times as long (docs/BENCHMARKS.md). That is done only with what another version has stored,
 and with command lines that must not be shown.
 """
 
