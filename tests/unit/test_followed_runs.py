@@ -257,7 +257,7 @@ def test_another_history_is_reported() -> None:
     daemon = Daemon(page("a"), page("b", restarted=True, missing=None))
     list(islice(daemon.follow(), 2))
     assert daemon.reported == [
-        "this is another history, or an earlier state of it: it begins at its oldest run"
+        "the history is another one, or an earlier state of it; its oldest run is next"
     ]
 
 

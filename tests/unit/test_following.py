@@ -219,6 +219,23 @@ def test_a_run_that_cannot_be_read_is_missing_and_holds_nobody_up(
     assert "1 stored runs cannot be read and are left out; key 2: " in caplog.text
 
 
+def test_only_what_another_version_stored_is_read_and_written_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("it need not be read")
+
+    monkeypatch.setattr(following, "read", refuse)
+    with open_store(directory) as store:
+        store.add([replace(made(1), run=pack(written(make_ended(1))))])
+    assert read(directory).missing == 0
+    monkeypatch.setattr(module, "stored_form", lambda: "another form")
+    with open_store(directory) as store:
+        store.add([replace(made(2), run=pack(written(make_ended(2))))])
+    page = read(directory)
+    assert (ids(page), page.missing) == ([name(1)], 1)
+
+
 def test_openings_are_bounded_and_every_stored_run_keeps_a_place(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,7 +110,7 @@ class HistoryWriter(Writer):
         self._retry = retry
         self._compared = compared
         self.arrivals = Arrivals()
-        """Tells when something was stored."""
+        """Wakes whoever waits for a run to be stored."""
         self._lock = threading.Lock()
         self._pending = Pending(PENDING)
         self._store: Store | None = None

@@ -93,9 +93,7 @@ def follow(
     missing = 0
     while True:
         if page.restarted:
-            report(
-                "this is another history, or an earlier state of it: it begins at its oldest run"
-            )
+            report("the history is another one, or an earlier state of it; its oldest run is next")
         missing += page.missing or 0
         if missing and not page.more:
             runs = "run that was stored is" if missing == 1 else "runs that were stored are"
