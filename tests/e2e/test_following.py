@@ -151,9 +151,10 @@ def test_the_command_follows_a_daemon_that_is_killed_and_comes_back(
         reader.join(20)
         out.close()
     assert followed.returncode == 130
-    gone, back = (tmp_path / "stderr").read_text().splitlines()[:2]
-    assert gone.startswith("pipelined: no daemon answers at")
-    assert gone.endswith("; it is asked again")
+    # It may be asked while the next daemon starts, which is one more reason to ask again.
+    *gone, back, _ = (tmp_path / "stderr").read_text().splitlines()
+    assert gone[0].startswith("pipelined: no daemon answers at")
+    assert all(each.endswith("; it is asked again") for each in gone)
     assert back == "pipelined: the daemon answers again"
     assert len(lines) == len(set(ids(lines)))
     assert {json.loads(run)["pipeline"] for run in lines} == {name}
