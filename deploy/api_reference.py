@@ -35,7 +35,7 @@ from typing import (
 )
 
 from pipelined.analysis.comparison import ComparisonJson
-from pipelined.answers import lists, live, run
+from pipelined.answers import finished, lists, live, run
 from pipelined.history.pipelines import PipelinesSummary
 from pipelined.history.run_list import RunList
 from pipelined.runs import run as runs_run
@@ -53,6 +53,7 @@ ANSWERS = {
     PipelinesSummary: "GET /api/v1/pipelines/summary, pipelined pipelines --json",
     run.Started: "GET /api/v1/started",
     RunList: "GET /api/v1/runs, pipelined runs --json",
+    finished.FinishedRunsJson: "GET /api/v1/runs/finished",
     run.RunWithTimelineJson: "GET /api/v1/runs/ID, pipelined show --json",
     live.NowJson: "GET /api/v1/now, and the data of events now of GET /api/v1/events",
     ComparisonJson: "GET /api/v1/compare, pipelined compare --json",

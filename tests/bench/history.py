@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import argparse
 import random
+import sqlite3
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +28,27 @@ from flask.testing import FlaskClient
 from pipelined.analysis.machine import Host
 from pipelined.history.archive import Archive, Period, Query
 from pipelined.history.database import Store
+from pipelined.history.files import FILE_NAME
 from pipelined.history.history import History
+from pipelined.history.packing import pack
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import PipelinesSummary, read_pipelines
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.rows import Details, Summary
 from pipelined.runs import Series
+from pipelined.runs.codec import written
+from pipelined.web.history_api import create_history_api
 from pipelined.web.pages import create_pages
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for invented runs
+from unit.invented import make_ended, make_functions
 
 START = 1_800_000_000.0
 DAY = 86400.0
 #: Runs that are written at a time, as the daemon does.
 BATCH = 50
+#: Runs of the history that is followed.
+FOLLOWED = 2000
 UNIT = "job.service"
 NIGHTLY = "pg_dump|zstd"
 
@@ -50,6 +63,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         fill(Path(name), asked)
         read(Path(name), asked)
+    for stages, functions in ((2, False), (4, True)):
+        with tempfile.TemporaryDirectory() as name:
+            follow(Path(name), stages, functions)
 
 
 def fill(directory: Path, asked: argparse.Namespace) -> None:
@@ -142,6 +158,49 @@ def read(directory: Path, asked: argparse.Namespace) -> None:
         measure(f"list of 50 runs {what}", lambda query=query: archive.rows(query, 50))
     hiding = Query(min_duration=0.1, top_level=True)
     measure("number of hidden runs, up to 10,000", lambda: archive.hidden(hiding, 10_000))
+
+
+def follow(directory: Path, stages: int, functions: bool) -> None:
+    """What pages of real runs cost, and the same runs if another version had stored them."""
+    run = make_ended(1, "|".join(["cat", "grep", "sort", "uniq"][:stages]))
+    measured = make_functions() if functions else None
+    given = [replace(stage, arguments=None, functions=measured) for stage in run.stages]
+    with Store(directory, max_age=1e12, max_bytes=256_000_000) as store:
+        for first in range(0, FOLLOWED, BATCH):
+            batch = []
+            for number in range(first, first + BATCH):
+                one = replace(run, id=f"{number:06d}", stages=tuple(given))
+                bulk = pack(written(one))
+                batch.append(details(number, one.pipeline, START + number, 1.0, bulk, b""))
+            store.add(batch)
+    host = Host(cores=2, l2_bytes=None)
+    observer: Any = None  # these answers show no live run
+    app = Flask("pipelined.web")
+    history = History(directory, host=host)
+    app.register_blueprint(create_history_api(observer, history, host, show_arguments=False))
+    web = app.test_client()
+    kind = f"{stages} stages{', with functions' if functions else ''}"
+    for path in ("/api/v1/runs", "/api/v1/runs/finished"):
+        for limit in (100, 1000):
+            per_run(f"{path}?limit={limit}, {kind}", web, f"{path}?limit={limit}")
+    with closing(sqlite3.connect(directory / FILE_NAME)) as connection, connection:
+        connection.execute("UPDATE openings SET form = ''")
+    per_run(f"the same of another version, {kind}", web, "/api/v1/runs/finished?limit=100")
+
+
+def per_run(what: str, web: FlaskClient, path: str) -> None:
+    """CPU time of an answer, by run in it."""
+    answer = web.get(path)
+    runs, took = len(answer.get_json()["runs"]), []
+    for _ in range(9):
+        began = time.thread_time()
+        web.get(path)
+        took.append(time.thread_time() - began)
+    cost = statistics.median(took)
+    print(
+        f"{what}: {runs} runs, {len(answer.data) / 1e6:.2f} MB, {cost * 1e3:.1f} ms of CPU,"
+        f" {cost / runs * 1e6:.0f} us per run"
+    )
 
 
 def client(directory: Path) -> FlaskClient:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -42,7 +42,8 @@ from pipelined.runs import (
     Surroundings,
     fields,
 )
-from pipelined.runs.codec import read, written
+from pipelined.runs.codec import read, shape, written
+from pipelined.runs.fields import Key, Keys
 from unit.invented import START, make_readahead, make_run, make_stage
 
 #: A busy machine takes its time to make up a run.
@@ -307,6 +308,26 @@ class _Numbered:
     shown: str
     number: Annotated[int | None, fields.Unwritten()] = None
     secret: Annotated[int | None, fields.Secret()] = None
+
+
+def test_a_shape_differs_if_a_key_or_what_is_below_it_does() -> None:
+    def described(**hints: Any) -> Any:
+        return shape(NamedTuple("Described", list(hints.items())))  # type: ignore[misc]
+
+    same = described(at=float, of=tuple[int, ...])
+    assert described(at=float, of=tuple[int, ...]) == same
+    others = [
+        described(at=float),
+        described(at=float | None, of=tuple[int, ...]),
+        described(until=float, of=tuple[int, ...]),
+        described(at=float, of=tuple[float, ...]),
+        described(at=float, of=tuple[StagePoint, ...]),
+        described(at=Annotated[float, Key("since")], of=tuple[int, ...]),
+        described(at=float, of=Annotated[tuple[int, ...], Keys(("a", "b"))]),
+        described(at=float, of=Annotated[tuple[int, ...], Keys(("a", "c"))]),
+    ]
+    shapes = [repr(each) for each in (same, *others)]
+    assert len(set(shapes)) == len(shapes)
 
 
 def test_what_is_no_key_is_neither_written_nor_read_back() -> None:

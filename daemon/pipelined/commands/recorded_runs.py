@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon
+from pipelined.commands.followed_runs import follow_runs, refuse_with_follow
 from pipelined.commands.report_output import color_option, open_console
 from pipelined.config import parse_duration
 from pipelined.config.state_directory import DEFAULT_DIRECTORY, default_directory
@@ -41,8 +42,10 @@ Examples:
   sudo pipelined runs --since 7d --slower --min-duration 1m
   sudo pipelined runs --since 1d --failed
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
+  pipelined runs --follow --failed
 
 Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
+With --follow it always is.
 The run that started last comes first; below it, indented, what ran inside it. Equal ones are one
 line, unless --pipeline is given.""",
 )
@@ -72,9 +75,18 @@ line, unless --pipeline is given.""",
     show_default=True,
     help="Show at most this many lines; with --json, runs.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
+@click.option("--follow", is_flag=True, help="Show each run when it is stored, until Ctrl-C.")
+@click.option(
+    "--after",
+    metavar="CURSOR",
+    help="With --follow, the cursor of the last run that you have; oldest: from the first one on."
+    " [default: now]",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="As JSON, for machines; with --follow, a line per run."
+)
 @state_directory_option
-@daemon_options("if the history's file is not readable for you")
+@daemon_options("with --follow, or if the history's file is not readable for you")
 @color_option
 def list_runs(
     state_directory: Path | None,
@@ -84,16 +96,21 @@ def list_runs(
     until: str | None,
     min_duration: str | None,
     limit: int,
+    follow: bool,
+    after: str | None,
     as_json: bool,
     color: str,
     **searched: Any,
 ) -> None:
     """List finished runs that the daemon has recorded."""
-    searched |= {
-        "since": as_moment("--since", since),
-        "until": as_moment("--until", until),
-        "min_duration": _as_duration("--min-duration", min_duration),
-    }
+    searched["min_duration"] = _as_duration("--min-duration", min_duration)
+    if follow:
+        refuse_with_follow("since", "until", "limit", "state_directory")
+        follow_runs(after, url, http_config, color, as_json=as_json, **searched)
+        return
+    if after is not None:
+        raise click.UsageError("--after goes with --follow")
+    searched |= {"since": as_moment("--since", since), "until": as_moment("--until", until)}
     history = open_history(state_directory, url, http_config)
     counted = _counted(history, searched)
     if as_json:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-#: Requests that are answered at once, besides the live page's streams.
+#: Requests that are answered at once, besides the live page's streams and those that wait.
 _THREADS = 8
 
 log = logging.getLogger(__name__)
@@ -97,6 +97,8 @@ def serve(
             attach_later()
             wait_for_stop(signals, observer, supervisor, web_config)
             supervisor.stopping()
+            if history:
+                history.stop_waiting()
             # No request may see an observer that is closed.
             server.stop()
             if config.history:  # runs that have ended by now go into it
@@ -132,6 +134,7 @@ def _serve(
     import pipelined.web.app  # noqa: F401 - what the front will pass requests on to
     from pipelined.http_port.server import HttpServer
     from pipelined.web.front import Front
+    from pipelined.web.history_api import MAX_WAITING
     from pipelined.web.live_events import MAX_STREAMS
 
     front = Front()
@@ -141,7 +144,7 @@ def _serve(
         address.host,
         address.port,
         web_config,
-        threads=_THREADS + MAX_STREAMS,
+        threads=_THREADS + MAX_STREAMS + MAX_WAITING,
         listener=listener,
         names=HostNames({*own_names(), address.host, *config.web_allowed_hosts}),
     )

@@ -345,6 +345,13 @@ class Archive:
             return connection.execute(statement, values).fetchall()
 
     @contextlib.contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A connection, of which all statements see the file in the same state."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")
+            yield connection
+
+    @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         try:
             with contextlib.closing(self._open()) as connection:

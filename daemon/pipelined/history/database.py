@@ -33,6 +33,7 @@ from pipelined.history.files import (
 )
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.opening import UnfitError, lock, open_file
+from pipelined.history.openings import Numbering
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.rows import COLUMNS, Details, Summary, insertion
 from pipelined.history.tables import ROLLUP_ROW_BYTES, Pipelines, Ranked, Ranking, Rollup
@@ -54,7 +55,7 @@ _ROLLUP_SHARE, _ROLLUP_MOST = 0.15, 0.25
 #: _MOST_REMOVED.
 _MAKE_ROOM, _MOST_REMOVED = 50, 100
 #: A run that is stored already is left as it is.
-_INSERT = f"{insertion('runs', (*COLUMNS, 'commands'))} ON CONFLICT (id) DO NOTHING"
+_INSERT = f"{insertion('runs', ('key', *COLUMNS, 'commands'))} ON CONFLICT (id) DO NOTHING"
 log = logging.getLogger(__name__)
 
 
@@ -102,6 +103,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             mode = self._connection.execute("PRAGMA journal_mode").fetchone()[0]
             self._files = OpenFiles(self.path, with_log=mode == "wal")
             self.rows = self._number("SELECT count(*) FROM runs")
+            self._numbering = Numbering(self._connection)
             self._pipelines = Pipelines(self._connection)
             self._ranking = Ranking(self._connection)
             needed = 2 * ROLLUP_ROW_BYTES * max_age / HOUR
@@ -135,6 +137,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             batch.sort(key=lambda details: details.row.end)  # each is compared with those before
             with self._transaction():
                 rows = [row for details in batch if (row := self._insert(details))]
+                self._numbering.save()
                 self.rows += len(rows)
                 while self._make_room():
                     pass
@@ -244,6 +247,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             # A full disk may have rolled it back already.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            self._numbering.load()
             self._rollup.load()
             raise
 
@@ -258,13 +262,14 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if read_bytes is not None:
             usually = usual(self._ranking.comparable(pipeline, row.end, row.cache, read_bytes))
             row = replace(row, usual=usually, slower=is_slower(row.wall, usually))
+        key, hour = self._numbering.next, int(row.end // HOUR)
         inserted = self._connection.execute(
             _INSERT,
-            (*row.cells, json.dumps(details.commands)),
+            (key, *row.cells, json.dumps(details.commands)),
         )
         if not inserted.rowcount:
             return None
-        key, hour = inserted.lastrowid or 0, int(row.end // HOUR)
+        self._numbering.take()
         self._connection.execute(
             "INSERT INTO details VALUES (?, ?, ?)", (key, details.run, details.timeline)
         )

@@ -20,6 +20,7 @@ from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Period, Query
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.files import Disruption
+from pipelined.history.following import NOW, OLDEST, FinishedPage, read_page
 from pipelined.history.packing import unpack
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import NO_PIPELINES, PipelinesSummary, read_pipelines
@@ -212,6 +213,39 @@ class History:
             raise UserError(
                 f"run {run_id} is stored in a form that this version cannot read: {error!r}"
             ) from None
+
+    def finished(
+        self,
+        after: str = OLDEST,
+        *,
+        limit: int = 100,
+        secrets: bool = False,
+        wait: float = 0.0,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> FinishedPage:
+        """Runs in the order of storing, at most `limit`, after a cursor (`following.as_cursor`).
+
+        If there is none after a cursor, it is waited for, at most `wait` seconds, until
+        `given_up` returns true, or until `stop_waiting`; there is never one after `NOW`. Command
+        lines only with `secrets`. Raises UserError.
+        """
+        until, arrivals = time.monotonic() + wait, self._writer.arrivals
+        while True:
+            seen = arrivals.count
+            page = self._page(after, limit, secrets)
+            is_answer = page.runs or page.restarted or after == NOW
+            if is_answer or not arrivals.wait(seen, until, given_up):
+                return page
+
+    def _page(self, after: str, limit: int, secrets: bool) -> FinishedPage:
+        page = self._read(lambda: read_page(self._archive, after, limit, secrets=secrets), None)
+        if page is None:
+            raise UserError(f"the history in {self.directory} is just being made", "try again")
+        return page
+
+    def stop_waiting(self) -> None:
+        """Whoever waits in `finished` gets an answer at once, now and from now on."""
+        self._writer.arrivals.close()
 
     def ids(self, prefix: str) -> list[str]:
         """Ids that begin with `prefix`: only some if there are many. Raises UserError."""

@@ -178,6 +178,15 @@ MIGRATIONS: tuple[str, ...] = (
         GROUP BY 1, 2, 3
     """,
     """
+    CREATE TABLE openings (
+        key INTEGER PRIMARY KEY,
+        id TEXT NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        form TEXT NOT NULL
+    );
+    INSERT INTO openings (id, first, last, form)
+        SELECT lower(hex(randomblob(8))), 1, coalesce(max(key), 0), '' FROM runs;
     ALTER TABLE runs ADD COLUMN outcome TEXT NOT NULL DEFAULT 'unknown';
     ALTER TABLE runs ADD COLUMN failure TEXT NOT NULL DEFAULT '';
     DROP INDEX runs_listed;

@@ -7,7 +7,7 @@ import json
 import zlib
 from typing import Any
 
-__all__ = ["pack", "unpack"]
+__all__ = ["pack", "unpack", "unpack_text"]
 
 
 def pack(described: object) -> bytes:
@@ -18,4 +18,9 @@ def pack(described: object) -> bytes:
 
 def unpack(packed: bytes) -> Any:
     """What was packed. Raises ValueError or zlib.error."""
-    return json.loads(zlib.decompress(packed))
+    return json.loads(unpack_text(packed))
+
+
+def unpack_text(packed: bytes) -> str:
+    """The JSON of what was packed, as it is stored. Raises ValueError or zlib.error."""
+    return zlib.decompress(packed).decode()

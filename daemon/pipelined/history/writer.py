@@ -25,6 +25,7 @@ from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import brief_outcome
 from pipelined.analysis.sentence import brief
 from pipelined.history.allowance import Allowance
+from pipelined.history.arrivals import Arrivals
 from pipelined.history.database import LogFullError, Store
 from pipelined.history.files import Disruption, Reason
 from pipelined.history.packing import pack
@@ -108,6 +109,8 @@ class HistoryWriter(Writer):
         self._max_bytes = max_bytes
         self._retry = retry
         self._compared = compared
+        self.arrivals = Arrivals()
+        """Wakes whoever waits for a run to be stored."""
         self._lock = threading.Lock()
         self._pending = Pending(PENDING)
         self._store: Store | None = None
@@ -174,6 +177,8 @@ class HistoryWriter(Writer):
             with self._lock:
                 self._pending.add(pending)
             return Written(0, pause=self._retry)
+        finally:
+            self.arrivals.announce()  # also of a part that was stored before an error
         with self._lock:
             self._runs, self._size_bytes = store.rows, store.size_bytes
         if self._last_error:

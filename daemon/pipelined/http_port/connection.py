@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import logging
 import re
+import select
 import socket
 import ssl
 import threading
@@ -55,7 +56,10 @@ if TYPE_CHECKING:
         def bound_kept(self) -> None: ...
 
 
-__all__ = ["Connection"]
+__all__ = ["CLIENT_LEFT", "Connection"]
+
+#: Key of the WSGI environment: a function that returns whether the client has closed its side.
+CLIENT_LEFT = "pipelined.client_left"
 
 #: Seconds for a client to read the last answer.
 _LINGER = 2.0
@@ -195,7 +199,8 @@ class Connection:
     def _make(self, exchange: Exchange) -> list[bytes]:
         """In a thread: the parts of an answer, but those of a stream, which are sent here."""
         kept, loop = [], self._server.loop
-        environ = exchange.environ(self._sock.getsockname(), self.address, self._server.environ)
+        more = {**self._server.environ, CLIENT_LEFT: self._has_left}
+        environ = exchange.environ(self._sock.getsockname(), self.address, more)
         with contextlib.closing(exchange.answer(self._server.app, environ)) as parts:
             for part in parts:
                 if exchange.is_stream:
@@ -207,6 +212,15 @@ class Connection:
         loop.call_soon_threadsafe(taken.set)
         taken.wait(self._server.client_timeout)
         return kept if len(kept) <= 2 else [b"".join(kept)]  # head and body, or many small parts
+
+    def _has_left(self) -> bool:
+        """Whether the client will take no answer, as far as the kernel knows."""
+        looked = select.poll()
+        try:
+            looked.register(self._sock, select.POLLRDHUP)
+        except ValueError:  # it is closed
+            return True
+        return bool(looked.poll(0))
 
     async def _send(self, *pieces: bytes) -> None:
         """All of them, for as long as the client makes progress."""

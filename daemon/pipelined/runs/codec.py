@@ -27,7 +27,7 @@ from typing import (
 
 from pipelined.runs.fields import Group, Inline, Key, Keys, Rounded, Secret, Unwritten
 
-__all__ = ["Member", "bare", "members", "read", "written"]
+__all__ = ["Member", "bare", "members", "read", "shape", "written"]
 
 T = TypeVar("T")
 
@@ -221,6 +221,28 @@ def _object_reader(kind: Any, keys: Keys) -> Convert:
 
 
 # -- types
+
+
+def shape(kind: Any) -> Any:
+    """What values of a type are in JSON: keys, and below them the same of what is there.
+
+    Two versions of a class with the same shape write the same keys, in the same order.
+
+    >>> shape(tuple[int, ...])
+    ['int']
+    """
+    kind, notes = bare(kind)
+    if inner := _optional(kind):
+        return (shape(inner), None)
+    for note in notes:
+        if isinstance(note, Keys):
+            of = shape(get_args(kind)[0 if get_origin(kind) is tuple else 1])
+            return dict.fromkeys(note.names, of)
+    if _is_described(kind):
+        return [(member.keys, shape(member.kind)) for member in members(kind)]
+    if get_origin(kind) in (tuple, list):
+        return [shape(get_args(kind)[0])]
+    return getattr(kind, "__name__", repr(kind))
 
 
 def bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -162,13 +162,13 @@ class Client:
         # A run that ended between the two requests is in both answers: take the later one.
         return list({run.id: run for run in [*live, *finished]}.values())
 
-    def get(self, path: str, read: Callable[[Any], T]) -> T:
+    def get(self, path: str, read: Callable[[Any], T], timeout: float = _TIMEOUT) -> T:
         """What `read` makes of the JSON at a path below /api/v1. Raises UserError.
 
         `read` may raise KeyError, TypeError, ValueError or AttributeError: what answers is then
         another program, or another version. An error that the daemon reports is an ApiError.
         """
-        described = self._get(path)
+        described = self._get(path, timeout)
         try:
             return read(described)
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -177,12 +177,12 @@ class Client:
                 "give the daemon's address with --url, and use the same version on both sides",
             ) from None
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, timeout: float) -> Any:
         request = Request(f"{self.base}/api/v1/{path}")
         if self._config.authorization:
             request.add_unredirected_header("Authorization", self._config.authorization)
         try:
-            with self._opener.open(request, timeout=_TIMEOUT) as answer:
+            with self._opener.open(request, timeout=timeout) as answer:
                 return json.load(answer)
         except HTTPError as error:
             with error:

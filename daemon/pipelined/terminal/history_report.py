@@ -7,7 +7,8 @@ words say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -33,6 +34,7 @@ from pipelined.terminal.drawing import (
     printable,
     shorten,
     table_row,
+    table_width,
 )
 from pipelined.wording import duration, times_usual
 
@@ -41,6 +43,7 @@ __all__ = [
     "LEAST_SIGNATURE",
     "MIN_SIGNATURE",
     "counted_line",
+    "followed_table",
     "run_table",
     "time_lines",
     "when",
@@ -67,11 +70,48 @@ ROUNDING = 1e-6
 DIGITS = "0123456789"
 
 
+#: Widths of the columns for runs that are not known yet.
+_FOLLOWED_WIDTHS: Mapping[str, int] = {
+    **{"run": 20, "started": 11, "pipeline": 60, "wall": 7, "cores": 5, "overlap": 7},
+    **{"cache": 5, "bottleneck": 18, "findings": 14},
+}
+
+
 def run_table(
     lines: Sequence[Line[Summary]], width: int, now: float, *, ascii_only: bool = False
 ) -> list[Text]:
     """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
-    columns: tuple[Column[Line[Summary]], ...] = (
+    return _run_table(fitted(_run_columns(now, ascii_only), lines, width), lines, width, ascii_only)
+
+
+def followed_table(
+    lines: Sequence[Line[Summary]], width: int, now: float, *, ascii_only: bool = False
+) -> list[Text]:
+    """As `run_table`, with columns that have the same widths whatever is in them.
+
+    So later lines can stand below earlier ones. The last column gets what is left.
+    """
+    columns = [
+        replace(column, width=_FOLLOWED_WIDTHS[column.title])
+        for column in _run_columns(now, ascii_only)
+    ]
+    *shown, last = fitted(columns, lines, width)
+    left = max(last.width or 0, width - table_width([*shown, last]) + (last.width or 0))
+    return _run_table([*shown, replace(last, width=left)], lines, width, ascii_only)
+
+
+def _run_table(
+    shown: Sequence[Column[Line[Summary]]],
+    lines: Sequence[Line[Summary]],
+    width: int,
+    ascii_only: bool,
+) -> list[Text]:
+    rows = [heading(shown), *(table_row(shown, line) for line in lines)]
+    return [plain_marks(_shortened(row, width), ascii_only) for row in rows]
+
+
+def _run_columns(now: float, ascii_only: bool) -> tuple[Column[Line[Summary]], ...]:
+    return (
         Column("run", lambda line: Text(line.run.id)),
         Column("started", lambda line: Text(when(line.run.start, now))),
         Column(
@@ -87,9 +127,6 @@ def run_table(
         Column("bottleneck", lambda line: Text(printable(line.run.bottleneck, ascii_only)), rank=1),
         Column("findings", lambda line: Text(_notes(line.run))),
     )
-    shown = fitted(columns, lines, width)
-    rows = [heading(shown), *(table_row(shown, line) for line in lines)]
-    return [plain_marks(_shortened(row, width), ascii_only) for row in rows]
 
 
 def counted_line(counted: CountedRuns, now: float, *, ascii_only: bool = False) -> Text:

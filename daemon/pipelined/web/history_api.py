@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finished runs over HTTP: `/api/v1/runs` lists them, `/api/v1/runs/ID` returns one in full.
 
+`/api/v1/runs/finished` has them in the order of storing, and waits for the next ones.
+
 `/api/v1/pipelines/summary` has what each pipeline cost over a time.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, Response, abort, jsonify
+from flask import Blueprint, Response, abort, jsonify, request
 
 from pipelined.answers.described import describe_stored_run
 from pipelined.errors import UserError
 from pipelined.history.counted_runs import CountedRuns
+from pipelined.history.following import OLDEST, FinishedPage, as_cursor
 from pipelined.history.history import NoSuchRunError, StoredRun, only_one
 from pipelined.history.moments import moment
 from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
 from pipelined.history.run_list import RunList
+from pipelined.http_port.connection import CLIENT_LEFT
 from pipelined.runs.codec import written
-from pipelined.web.long_json import long_json
+from pipelined.web.long_json import Json, long_json
 from pipelined.web.query_parameters import (
     as_bool,
     as_duration,
@@ -35,13 +40,17 @@ if TYPE_CHECKING:
     from pipelined.history.history import History
     from pipelined.observer import Observer
 
-__all__ = ["PARAMETERS", "create_history_api", "find_run"]
+__all__ = ["MAX_WAITING", "PARAMETERS", "create_history_api", "find_run"]
 
 NO_HISTORY = "there is no history: the daemon runs with --no-history"
 
 DEFAULT_LIMIT = 100
 #: Longer lists are fetched page by page.
 MAX_LIMIT = 1000
+#: Requests that wait for a run at once. Each holds a thread of the server.
+MAX_WAITING = 4
+#: How long one of them waits at most (seconds).
+MAX_WAIT = 60.0
 
 #: Search parameters that take text, each with an example.
 _SEARCHED = {
@@ -61,6 +70,7 @@ PARAMETERS = {
         *_SEARCHED,
         *("since", "until", "min_duration", "top_level", "slower", "failed", "limit"),
     ),
+    "history.finished": ("after", "limit", "wait"),
     "history.pipelines": (*_OF_PIPELINES, "search", "since", "until", "sort", "limit"),
 }
 
@@ -70,6 +80,7 @@ def create_history_api(
 ) -> Blueprint:
     """These paths. Without `history` only live and recent runs are found, and none is listed."""
     api = Blueprint("history", __name__, url_prefix="/api/v1")
+    places = threading.BoundedSemaphore(MAX_WAITING)
 
     @api.get("/runs")
     def runs() -> Response:
@@ -103,6 +114,27 @@ def create_history_api(
         answer = {**written(replace(page, runs=())), "runs": map(written, page.runs)}
         return Response(long_json(answer) + "\n", mimetype="application/json")
 
+    @api.get("/runs/finished")
+    def finished() -> Response:
+        if history is None:
+            abort(404, description=NO_HISTORY)
+        wait = min(parameter("wait", as_duration, 0.0), MAX_WAIT)
+        may_wait = wait > 0 and request.method != "HEAD" and places.acquire(blocking=False)
+        try:
+            page = history.finished(
+                parameter("after", as_cursor, OLDEST),
+                limit=min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT),
+                secrets=show_arguments,
+                wait=wait if may_wait else 0.0,
+                given_up=request.environ.get(CLIENT_LEFT, lambda: False),
+            )
+        except UserError as error:
+            abort(503, description=str(error))
+        finally:
+            if may_wait:
+                places.release()
+        return Response(_finished_json(page) + "\n", mimetype="application/json")
+
     @api.get("/pipelines/summary")
     def pipelines() -> Response:
         if history is None:
@@ -131,6 +163,19 @@ def create_history_api(
         return jsonify(describe_stored_run(found.run, host, found.timeline, show_arguments))
 
     return api
+
+
+def _finished_json(page: FinishedPage) -> str:
+    """A `FinishedRunsJson`."""
+    return long_json(
+        {
+            "runs": map(Json, page.runs),
+            "next": page.next,
+            "more": page.more,
+            "missing": page.missing,
+            "restarted": page.restarted,
+        }
+    )
 
 
 def _texts(examples: Mapping[str, str]) -> dict[str, Any]:

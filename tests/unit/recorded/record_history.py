@@ -61,6 +61,7 @@ def main() -> None:
         history.sink.start()
         history.sink.close(20.0)
         with closing(sqlite3.connect(Path(folder) / FILE_NAME)) as connection:
+            connection.execute("UPDATE openings SET id = printf('%016x', key)")  # else random
             dump = [f"PRAGMA user_version = {len(MIGRATIONS)};", *connection.iterdump(), ""]
     to = Path(__file__).with_name(f"history_{len(MIGRATIONS)}.sql")
     to.write_text("\n".join(dump))
