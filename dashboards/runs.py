@@ -42,6 +42,7 @@ def run_columns(
             RUNS,
             width=70,
         ),
+        Column("Failed", _seen(scope, by, _failed(by)), RUNS, {0: "orange"}, width=70),
         Column("Run time", _run_time(scope, by), _SECONDS, width=90),
         Column(
             "Overlap", _seen(scope, by, lambda of: of.overlap(by)), SHARE, OVERLAP_STEPS, width=80
@@ -72,6 +73,11 @@ def run_columns(
 def _run_time(scope: Scope, by: tuple[str, ...]) -> str:
     """Seconds that runs were live in the time that is shown, of those that ran."""
     return _seen(scope, by, lambda of: f"{of.growth('pipelined_run_seconds_total', by=by)} > 0")
+
+
+def _failed(by: tuple[str, ...]) -> Callable[[Scope], str]:
+    """Runs that failed, of those of which any did."""
+    return lambda of: f"({of.growth('pipelined_failed_runs_total', by=by)} > 0)"
 
 
 def _seen(scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str]) -> str:
