@@ -12,6 +12,7 @@ __all__ = [
     "CORES",
     "DAEMONS",
     "DISK_STEPS",
+    "FAILED_STEPS",
     "OVERLAP_STEPS",
     "PART",
     "cores_used",
@@ -25,9 +26,11 @@ CORES = Limits("none", decimals=2, at_least=1)
 #: A share of which small parts matter.
 PART = Limits("percentunit", max=1, decimals=1)
 
-#: Text of tables: from which overlap, and which share on waiting for disk, it has which colour.
+#: Text of tables: from which overlap, and which share of waiting for disk or of runs that failed,
+#: it has which colour.
 OVERLAP_STEPS = {0: "orange", 0.1: "yellow", 0.5: "green"}
 DISK_STEPS = {0.05: "yellow", 0.3: "orange"}
+FAILED_STEPS = {0.05: "yellow", 0.2: "orange"}
 
 #: `up` of the daemons. Other jobs have one too, and a host that is down has nothing else.
 DAEMONS = (

@@ -10,6 +10,7 @@ from .answers import (
     CORES,
     DAEMONS,
     DISK_STEPS,
+    FAILED_STEPS,
     OVERLAP_STEPS,
     PART,
     cores_used,
@@ -90,7 +91,8 @@ def _hosts() -> table.Panel:
         Help(
             "How each host's pipelines ran in the time that is shown. Sorted by waiting for disk;"
             " click on a heading to sort by another, on a host to see it. Disk hidden: of the"
-            " waiting for disk, the share with a stage on CPU.",
+            " waiting for disk, the share with a stage on CPU. Failed: of the runs that ended, the"
+            " share that failed.",
             "lines that look alike.",
             "a host that stands out: another kernel, a slow disk, a full one.",
         ),
@@ -102,6 +104,7 @@ def _hosts() -> table.Panel:
             Column("Overlap", WHOLE.overlap(HOST), SHARE, OVERLAP_STEPS, width=90),
             Column("Cores used", WHOLE.cores_used(HOST), CORES, width=110),
             Column("Runs", WHOLE.growth("pipelined_runs_total", by=HOST), RUNS, width=90),
+            Column("Failed", WHOLE.failures(HOST), PART, FAILED_STEPS, width=80),
             Column(
                 "Run time",
                 WHOLE.growth("pipelined_run_seconds_total", by=HOST),

@@ -82,7 +82,7 @@ def _held_back() -> stat.Panel:
 
 
 def _alerts_firing() -> stat.Panel:
-    loaded = HOSTS.select("pipeline:pipelined_last_run_end_timestamp_seconds:latest")
+    loaded = HOSTS.select("pipeline:pipelined_last_complete_run_end_timestamp_seconds:latest")
     return number(
         "Alerts",
         Help(
@@ -108,10 +108,11 @@ def _pipelines() -> table.Panel:
             " by: the stage that was at work for the largest share of the run, at most 100 %. Disk"
             " alone: a stage waited for disk and none was on CPU. × usual: the last run compared"
             " with earlier ones of the same cache state and similar bytes, or if those are too few"
-            " with the mean of all since the daemon started.",
+            " with the mean of all since the daemon started. Failed: a stage exited with a code"
+            " that is a failure, or was killed.",
             "overlap above 50 %, or one stage that has to do nearly all the work.",
             "overlap near 0 % though several stages have work; disk alone above 30 %; a last run"
-            " that took twice as long as usual.",
+            " that took twice as long as usual; runs that failed.",
         ),
         [
             Label("nested", "Nested", 72, words={"true": "↳", "false": ""}),

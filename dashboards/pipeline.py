@@ -12,7 +12,9 @@ from .palette import level_colours, state_colours
 from .panels import (
     FUNCTIONS_OFF,
     INFO,
+    RUNS,
     SHARE,
+    Column,
     Help,
     Label,
     Limits,
@@ -34,6 +36,7 @@ _STAGE = "{{position}} {{command}}"
 _NO_CHILD = "No stage started a process"
 #: Where a pipeline runs.
 _PLACE = ("instance", "unit")
+_AGO = Limits("dateTimeFromNow", min=None)
 #: The runs of the pipeline in the history of its host's daemon.
 _HISTORY = (
     "Open the runs on the page of its daemon",
@@ -60,7 +63,7 @@ def pipeline() -> model.Dashboard:
             ),
             Row("Who waits for whom", [_states(), _levels(), _at_work(), _waits()]),
             Row("What flows", [_through_pipes(), _files()]),
-            Row("Runs", [_runs(), _durations()]),
+            Row("Runs", [_runs(), _failures(), _durations()]),
             Row(
                 "Each stage over time",
                 [_stage_states()],
@@ -131,7 +134,7 @@ def _last_end() -> stat.Panel:
             "longer ago than its schedule allows.",
         ),
         Query(f"1000 * {SERIES.max('pipelined_last_run_end_timestamp_seconds')}", ""),
-        Limits("dateTimeFromNow", min=None),
+        _AGO,
         empty="No end seen",
         base=INFO,
     )
@@ -274,6 +277,47 @@ def _durations() -> timeseries.Panel:
         empty="No end of a run seen",
         width=24,
         height=7,
+    )
+
+
+def _failures() -> table.Panel:
+    by = (*_PLACE, "reason")
+    failed = WHOLE.growth("pipelined_failed_runs_total", by=by)
+    stopped = WHOLE.growth("pipelined_interrupted_runs_total", by=_PLACE)
+    last = SERIES.max("pipelined_last_failed_run_end_timestamp_seconds", by=by)
+    complete = SERIES.max("pipelined_last_complete_run_end_timestamp_seconds", by=_PLACE)
+    return rows(
+        "Runs that did not succeed",
+        Help(
+            "Runs that failed, by the gravest reason of a stage (exit: it exited with a code that"
+            " is a failure; signal: one killed it; out_of_memory: the kernel did, as memory had run"
+            " out), and those that were interrupted, in the time that is shown. When the last such"
+            " run ended, and the last one that succeeded, is of any time.",
+            "empty, or a success that is later than the failure.",
+            "a failure that is later than the last success; out_of_memory.",
+        ),
+        [
+            Label("instance", "Instance", links=[TO_HOST, TO_PAGE]),
+            Label("unit", "Unit"),
+            Label("reason", "Reason", 140),
+            Column(
+                "Runs",
+                f"({failed} > 0)\nor\n"
+                f'label_replace({stopped} > 0, "reason", "interrupted", "", "")',
+                RUNS,
+                width=90,
+            ),
+            Column("Last failure", f"1000 * {last}", _AGO, width=160),
+            Column(
+                "Last success",
+                f"1000 * (0 * {last}\n+ on ({', '.join(_PLACE)}) group_left ()\n{complete})",
+                _AGO,
+                width=160,
+            ),
+        ],
+        worst="Last failure",
+        empty="No run failed",
+        height=6,
     )
 
 

@@ -110,6 +110,13 @@ class Scope:
         """Two sums of the same labels divided; absent where the second is 0."""
         return f"{above}\n/\n({below} > 0)"
 
+    def failures(self, by: tuple[str, ...] = ()) -> str:
+        """Of the runs that ended, the share that failed."""
+        return self.ratio(
+            self.growth("pipelined_failed_runs_total", by=by),
+            self.growth("pipelined_runs_total", by=by),
+        )
+
     def losses(self, by: tuple[str, ...] = ()) -> str:
         """What could not be recorded in the whole range, in whole numbers.
 

@@ -13,6 +13,7 @@ __all__ = ["run_columns"]
 
 _SECONDS = Limits("s", decimals=1)
 _END = "pipelined_last_run_end_timestamp_seconds"
+_COMPLETE_END = "pipelined_last_complete_run_end_timestamp_seconds"
 
 
 def run_columns(
@@ -25,7 +26,7 @@ def run_columns(
     took = scope.max("pipelined_last_run_seconds", by=by)
     # where the daemon does not know what is usual: against the mean since it started
     compared = scope.max("pipelined_last_run_usual_ratio", by=by)
-    lately = _ended_lately(scope, by)
+    lately, complete = _ended_lately(scope, by), _complete(scope, by)
     runs = scope.whole.growth("pipelined_runs_total", by=by)
     return [
         Column(
@@ -42,6 +43,7 @@ def run_columns(
             RUNS,
             width=70,
         ),
+        Column("Failed", _seen(scope, by, _failed(by)), RUNS, {0: "orange"}, width=70),
         Column("Run time", _run_time(scope, by), _SECONDS, width=90),
         Column(
             "Overlap", _seen(scope, by, lambda of: of.overlap(by)), SHARE, OVERLAP_STEPS, width=80
@@ -54,7 +56,7 @@ def run_columns(
         Column("Last run", f"{took}{lately}", _SECONDS, width=90),
         Column(
             "× usual",
-            f"{compared}{lately}\nor\n({took}{lately})\n/\n{_mean(scope, by)}",
+            f"{compared}{lately}\nor\n({took}{lately}{complete})\n/\n{_mean(scope, by)}",
             Limits("none", decimals=1),
             {1.5: "yellow", 2: "orange"},
             width=80,
@@ -74,6 +76,11 @@ def _run_time(scope: Scope, by: tuple[str, ...]) -> str:
     return _seen(scope, by, lambda of: f"{of.growth('pipelined_run_seconds_total', by=by)} > 0")
 
 
+def _failed(by: tuple[str, ...]) -> Callable[[Scope], str]:
+    """Runs that failed, of those of which any did."""
+    return lambda of: f"({of.growth('pipelined_failed_runs_total', by=by)} > 0)"
+
+
 def _seen(scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str]) -> str:
     """A figure of the time that is shown, also of what ran for the first time.
 
@@ -88,6 +95,12 @@ def _seen(scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str]) -> 
 def _ended_lately(scope: Scope, by: tuple[str, ...]) -> str:
     """Restricts a query to what ended in the time that is shown."""
     return f"\nand on ({', '.join(by)})\n({scope.max(_END, by=by)} > time() - $__range_s)"
+
+
+def _complete(scope: Scope, by: tuple[str, ...]) -> str:
+    """Restricts a query to pipelines whose last run neither failed nor was interrupted."""
+    last, complete = scope.max(_END, by=by), scope.max(_COMPLETE_END, by=by)
+    return f"\nand on ({', '.join(by)})\n({last} == {complete})"
 
 
 def _mean(scope: Scope, by: tuple[str, ...]) -> str:

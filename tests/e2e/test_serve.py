@@ -109,6 +109,44 @@ def test_every_short_run_is_counted(daemon: Daemon, tool: Tool) -> None:
     assert daemon.value("pipelined_runs_active", pipeline=signature(seq, wc)) == 0
 
 
+def test_every_run_that_does_not_succeed_is_counted_by_why(daemon: Daemon, tool: Tool) -> None:
+    seq, sort = tool("seq"), tool("sort")
+    name = signature(seq, sort)
+    stopped = f"{seq} inf | {sort} > /dev/null & sleep 0.5; kill -%s $!; {{ wait; }} 2> /dev/null"
+    shell(f"{seq} 9 | {sort} > /dev/null")
+    shell(f"{seq} 9 | {sort} --key=0 2> /dev/null; true")
+    for number in ("KILL", "KILL", "TERM"):
+        shell(stopped % number)
+    daemon.wait_for_runs(name, 5)
+    reasons = ("exit", "signal", "out_of_memory")
+    failed = [
+        daemon.value("pipelined_failed_runs_total", pipeline=name, reason=reason)
+        for reason in reasons
+    ]
+    assert failed == [1, 2, 0]
+    assert daemon.value("pipelined_interrupted_runs_total", pipeline=name) == 1
+    last, exited, killed, out_of_memory = (
+        daemon.value(f"pipelined_last_{of}_timestamp_seconds", pipeline=name, **reason)
+        for of, reason in (
+            ("complete_run_end", {}),
+            *(("failed_run_end", {"reason": reason}) for reason in reasons),
+        )
+    )
+    stopped_at = daemon.value("pipelined_last_run_end_timestamp_seconds", pipeline=name)
+    assert (last or 0) < (exited or 0) < (killed or 0) < (stopped_at or 0)
+    assert out_of_memory is None
+
+
+def test_a_writer_whose_reader_had_what_it_wanted_has_not_failed(
+    daemon: Daemon, tool: Tool
+) -> None:
+    seq, head = tool("seq"), tool("head")
+    shell(f"{seq} inf | {head} -n 1 > /dev/null")
+    daemon.wait_for_runs(signature(seq, head), 1)
+    assert daemon.value("pipelined_failed_runs_total", pipeline=signature(seq, head)) == 0
+    assert daemon.value("pipelined_interrupted_runs_total", pipeline=signature(seq, head)) is None
+
+
 METRIC_OF = {
     "read_calls": "pipelined_read_calls_total",
     "write_calls": "pipelined_write_calls_total",

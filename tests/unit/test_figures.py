@@ -111,6 +111,12 @@ def alert(name: str, pattern: str) -> float:
     return quantity(re.search(pattern, rule_text)[1])
 
 
+def recorded(name: str) -> float:
+    """For how many days a recording rule keeps its value."""
+    pattern = rf"- record: {name}\n(?:.*\n)*?.*time\(\) - (\d+) \* 86400"
+    return matched("deploy/prometheus/recording.rules.yml", pattern)
+
+
 def service(key: str) -> float:
     return matched("deploy/systemd/pipelined.service", rf"(?m)^{key}=(\S+)$")
 
@@ -120,6 +126,8 @@ def default_of(command: str, parameter: str) -> float:
     return next(p.default for p in cli.commands[command].params if p.name == parameter)
 
 
+LAST_FAILED = "pipeline:pipelined_last_failed_run_end_timestamp_seconds:latest"
+LAST_COMPLETE = "pipeline:pipelined_last_complete_run_end_timestamp_seconds:latest"
 LIVE_JS = "daemon/pipelined/web/static/live.js"
 PORT = CONFIG.web_listen_address.port
 JOB_NAME = stage.JOB_TEXT - 1
@@ -440,6 +448,21 @@ FIGURES = [
     ("RUNBOOK.md", "`{}` gives a nightly job six", alert("PipelineOverdue", r"\+ ([\d.]+) \*")),
     ("RUNBOOK.md", "`{}` s are added for one", alert("PipelineOverdue", r"> (\d+) \+")),
     ("RUNBOOK.md", "- `{}`: Prometheus must have", alert("PipelineOverdue", r"> (0[\d.]+)")),
+    ("RUNBOOK.md", "for longer than {} none has", alert("PipelineFailed", r"for: (\w+)")),
+    ("RUNBOOK.md", "- `{}` (`for`): a job", alert("PipelineFailed", r"for: (\w+)")),
+    ("RUNBOOK.md", "or {} after the last failure", 86400 * recorded(LAST_FAILED)),
+    ("RUNBOOK.md", "longer ago, at most {}, and no run", 86400 * recorded(LAST_FAILED)),
+    ("RUNBOOK.md", "within the {} before. The label", 86400 * recorded(LAST_COMPLETE)),
+    (
+        "RUNBOOK.md",
+        "the job more than {} failed",
+        alert("PipelineFailsMoreOften", r", (0[\d.]+)\)"),
+    ),
+    ("RUNBOOK.md", "before, and at least {} runs", alert("PipelineFailsMoreOften", r">= (\d+)")),
+    ("RUNBOOK.md", "`{}` failures: a job", alert("PipelineFailsMoreOften", r">= (\d+)")),
+    ("RUNBOOK.md", "PipelineFailed. `{}`:", alert("PipelineFailsMoreOften", r", (0[\d.]+)\)")),
+    ("RUNBOOK.md", "each minute, 72 a day. `{}`:", alert("PipelineFailsMoreOften", r"\((\d+) \*")),
+    ("RUNBOOK.md", "A day (`{}`): a second", alert("PipelineOutOfMemory", r"time\(\) - (\d+)")),
     (
         "RUNBOOK.md",
         "run that ended last took {} or more",

@@ -30,6 +30,7 @@ from pipelined.kernel.hooks import Program
 from pipelined.model.tracker import SeriesUse
 from pipelined.observer import Hook, MapUse
 from pipelined.runs import (
+    FAILURES,
     HISTOGRAMS,
     PAGE_CLASSES,
     STALL_CLASSES,
@@ -86,6 +87,14 @@ class FakeTotals:
     run_seconds: float = 12.5
     last_run_seconds: float | None = 3.5
     last_run_end: float | None = 1_700_000_000.25
+    last_complete_end: float | None = 1_700_000_000.125
+    failed: dict[str, int] = field(
+        default_factory=lambda: {"exit": 1, "signal": 0, "out_of_memory": 3}
+    )
+    last_failed_end: dict[str, float] = field(
+        default_factory=lambda: {"exit": 1_700_000_000.25, "out_of_memory": 1_700_000_000.0}
+    )
+    interrupted: int = 4
     last_usual_ratio: float | None = 1.75
     levels: tuple[float, ...] = (1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5)
     disk_overlapped_seconds: float = 0.75
@@ -173,7 +182,11 @@ def names(samples: dict[Any, float]) -> set[str]:
 
 def several_series() -> dict[Series, FakeTotals]:
     never_ended = FakeTotals(
-        runs=0, outermost='job "a".sh|tee', last_run_seconds=None, last_run_end=None
+        runs=0,
+        outermost='job "a".sh|tee',
+        last_run_seconds=None,
+        last_run_end=None,
+        last_complete_end=None,
     )
     no_exec_hook = replace(FakeTotals(), stages={(1, "sh"): FakeStage(exec_failures=None)})
     return {
@@ -206,7 +219,17 @@ def promtool(text: bytes) -> subprocess.CompletedProcess[bytes]:
         ("pipelined_run_seconds_total", KEYS, 12.5),
         ("pipelined_last_run_seconds", KEYS, 3.5),
         ("pipelined_last_run_end_timestamp_seconds", KEYS, 1_700_000_000.25),
+        ("pipelined_last_complete_run_end_timestamp_seconds", KEYS, 1_700_000_000.125),
+        (
+            "pipelined_last_failed_run_end_timestamp_seconds",
+            {**KEYS, "reason": "exit"},
+            1_700_000_000.25,
+        ),
         ("pipelined_last_run_usual_ratio", KEYS, 1.75),
+        ("pipelined_failed_runs_total", {**KEYS, "reason": "exit"}, 1),
+        ("pipelined_failed_runs_total", {**KEYS, "reason": "signal"}, 0),
+        ("pipelined_failed_runs_total", {**KEYS, "reason": "out_of_memory"}, 3),
+        ("pipelined_interrupted_runs_total", KEYS, 4),
         ("pipelined_level_seconds_total", {**KEYS, "level": "0"}, 1.0),
         ("pipelined_level_seconds_total", {**KEYS, "level": "2"}, 3.0),
         ("pipelined_level_seconds_total", {**KEYS, "level": "8+"}, 0.5),
@@ -456,6 +479,26 @@ def test_buckets_are_sums_of_those_that_the_kernel_counts() -> None:
 def test_exec_failures_are_absent_if_no_hook_sees_them() -> None:
     unseen = FakeTotals(stages={(1, "sh"): FakeStage(exec_failures=None)})
     assert "pipelined_exec_failures_total" not in names(scrape(MeasuredObserver({CAT_AWK: unseen})))
+
+
+def of_runs(**given: Any) -> set[tuple[str, str]]:
+    """Name and reason of each series of a pipeline's runs that fail or do not."""
+    found = scrape(MeasuredObserver({CAT_AWK: FakeTotals(**given)}))
+    which = re.compile(r"pipelined_(failed|interrupted|last_complete|last_failed)_run.*")
+    return {(name, dict(of).get("reason", "")) for name, of in found if which.fullmatch(name)}
+
+
+def test_a_pipeline_that_never_failed_has_each_reason_at_0_and_no_time_of_a_failure() -> None:
+    never = of_runs(failed=dict.fromkeys(FAILURES, 0), last_failed_end={}, interrupted=0)
+    assert never == {
+        *(("pipelined_failed_runs_total", reason) for reason in FAILURES),
+        ("pipelined_last_complete_run_end_timestamp_seconds", ""),
+    }
+
+
+def test_a_pipeline_that_never_succeeded_has_no_time_of_a_complete_run() -> None:
+    name = "pipelined_last_complete_run_end_timestamp_seconds"
+    assert of_runs() - of_runs(last_complete_end=None) == {(name, "")}
 
 
 def test_last_run_is_absent_until_a_run_has_ended() -> None:

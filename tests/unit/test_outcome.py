@@ -13,7 +13,7 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import brief_outcome, outcome_sentence
 from pipelined.analysis.sentence import sentence
-from pipelined.model.outcome import exit_of, outcome_of
+from pipelined.model.outcome import exit_of, failure_of, outcome_of
 from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
 from pipelined.runs import Edge, Endpoint, Exit, Outcome, Run, Stage
 from unit.invented import START, make_barrier, make_run, make_stage
@@ -80,6 +80,21 @@ def test_a_code_is_harmless_for_its_command_alone() -> None:
 def test_a_reader_that_is_no_stage_may_have_had_what_it_wanted() -> None:
     reader = Endpoint("bash", "read")
     assert outcome_of(stages(SUCCESS, PIPE), [Edge(0, 1)], [reader], {}).result == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("ends", "failure"),
+    [
+        ([Exit(code=3)], "exit"),
+        ([Exit(code=137), Exit(code=1)], "exit"),
+        ([Exit(code=3), Exit(signal="SIGSEGV")], "signal"),
+        ([Exit(signal="SIGKILL", out_of_memory=True), Exit(signal="SIGKILL")], "out_of_memory"),
+    ],
+)
+def test_a_run_has_failed_for_the_gravest_reason_of_its_stages(
+    ends: list[Exit], failure: str
+) -> None:
+    assert failure_of(stages(*ends)) == failure_of(stages(*reversed(ends))) == failure
 
 
 def ended(outcome: Outcome | None, *ends: Exit | None, **given: Any) -> Run:

@@ -10,8 +10,10 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from unit.test_metrics import (
     STORED,
@@ -120,13 +122,13 @@ def test_the_configuration_is_valid_and_loads_both_files() -> None:
     assert "SUCCESS: 2 rule files found" in checked.stdout
 
 
-#: Alerts that look back for days: half a minute of promtool.
-DAYS = "history.test.yml"
+#: Alerts that look back for days: half a minute of promtool each.
+DAYS = {"failures.test.yml", "history.test.yml"}
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.slow] * (case.name == DAYS)) for case in CASES],
+    [pytest.param(case, marks=[pytest.mark.slow] * (case.name in DAYS)) for case in CASES],
     ids=[case.name for case in CASES],
 )
 def test_the_rules_do_what_the_case_says(case: Path) -> None:
@@ -166,9 +168,14 @@ def test_every_recording_rule_is_asked_for_by_a_case_or_another_rule(rule: Rule)
 # -- what alerts say
 
 
+#: Warning, or critical of a job whose name says so.
+OF_THE_JOB = """'{{ if match "^critical-" $labels.unit }}critical{{ else }}warning{{ end }}'"""
+SEVERITIES = dict.fromkeys(["PipelineFailed", "PipelineOutOfMemory", "PipelineOverdue"], OF_THE_JOB)
+
+
 @each_alert
 def test_every_alert_says_what_is_wrong_how_bad_it_is_and_where_to_read_on(alert: Rule) -> None:
-    assert alert.block("severity") == "warning"
+    assert alert.block("severity") == SEVERITIES.get(alert.name, "warning")
     assert len(alert.block("summary")) > 20
     assert len(alert.block("description")) > len(alert.block("summary"))
     page, _, anchor = alert.block("runbook_url").partition("#")
@@ -210,7 +217,7 @@ def test_a_rule_uses_only_labels_that_exist(rule: Rule) -> None:
 
 @each_rule
 def test_a_rule_asks_only_for_label_values_that_the_daemon_gives(rule: Rule) -> None:
-    fixed = {"level", "state", "mode", "side", "overlapped", "class", "nested", "tier"}
+    fixed = {"level", "state", "mode", "side", "overlapped", "class", "nested", "tier", "reason"}
     for name, inside in _SELECTOR.findall(rule.expression):
         for label, operator, value in _MATCHER.findall(inside):
             known = exposed().get(name, {}).get(label)
@@ -231,6 +238,36 @@ def test_the_page_lists_what_is_recorded() -> None:
     for metric, levels in re.findall(r"^\| `(\w+:\w+)` \| ([a-z, ]+) \|", page, re.MULTILINE):
         listed |= {f"{level}:{metric}" for level in levels.split(", ")}
     assert listed == {rule.name for rule in RECORDED}
+
+
+def yaml_with(key: str) -> tuple[str, Any]:
+    """The block of the page that has this key, and what is in it."""
+    page = (ROOT / "docs" / "PROMETHEUS.md").read_text()
+    for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        if key in (found := yaml.safe_load(block)):
+            return block, found
+    raise AssertionError(key)
+
+
+def test_what_the_page_makes_critical_is_what_can_be(tmp_path: Path) -> None:
+    block, found = yaml_with("alerting")
+    (tmp_path / "prometheus.yml").write_text(block)
+    checked = promtool("check", "config", tmp_path / "prometheus.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    (relabel,) = found["alerting"]["alert_relabel_configs"]
+    of_job = re.compile(relabel["regex"])
+    wanted = {rule.name for rule in ALERTING if of_job.fullmatch(f"{rule.name};billing.service")}
+    assert wanted == set(SEVERITIES)
+    assert not of_job.fullmatch("PipelineFailed;nightly.service")
+
+
+def test_what_the_page_inhibits_are_alerts_with_the_labels_that_it_compares() -> None:
+    _, found = yaml_with("route")
+    labels = TARGET.union(*exposed().values())
+    for rule in found["inhibit_rules"]:
+        assert set(rule["equal"]) <= labels
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
+            assert matcher.removeprefix("alertname=").strip('"') in {each.name for each in ALERTING}
 
 
 def parsed_by_promtool(queries: list[str], directory: Path) -> list[Rule]:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from signal import SIGKILL, SIGTERM
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +16,16 @@ from hypothesis import strategies as st
 from pipelined.model.ledger import _SERIES_PER_OTHER, OTHER
 from pipelined.model.tracker import SeriesUse
 from pipelined.model.views import Totals
-from pipelined.records.stage import JOB_VARIABLE, Group, Job, PipelineRecord
+from pipelined.records.stage import (
+    EXIT_OOM,
+    EXIT_SEEN,
+    JOB_VARIABLE,
+    Group,
+    Job,
+    PipelineRecord,
+)
 from pipelined.records.tiers import NO_READAHEAD
-from pipelined.runs import LEVELS, Series
+from pipelined.runs import FAILURES, LEVELS, Series
 from pipelined.web.metrics import Metrics
 from pipelined.web.pipeline_metrics import series_count
 from unit.observed import FakeObserver
@@ -27,6 +35,16 @@ SAMPLE = re.compile(r"(?P<name>\w+){(?P<labels>.*)} (?P<value>\S+)")
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 #: Seconds from a run's end to the sweep that finishes it.
 GRACE = 0.2
+
+#: How the last stage of a run ends, by what its run counts as.
+STATUSES = {
+    "": EXIT_SEEN,
+    "unknown": 0,
+    "exit": EXIT_SEEN | 3 << 8,
+    "signal": EXIT_SEEN | SIGKILL,
+    "out_of_memory": EXIT_SEEN | EXIT_OOM | SIGKILL,
+    "interrupted": EXIT_SEEN | SIGTERM,
+}
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -40,6 +58,8 @@ class Made:
     unit: str
     start: float
     end: float = 0
+    ending: str = ""
+    """Of `STATUSES`."""
 
     def group(self, now: float) -> Group:
         took = ns((self.end or now) - self.start)
@@ -60,6 +80,7 @@ class Made:
                     counted=[took, *[0] * (len(made.counted) - 1)],
                     start_ns=clock.start_ns,
                     job=job,
+                    exit_status=STATUSES[self.ending] if index != first else EXIT_SEEN,
                 )
             )
         return Group(first, clock, tuple(stages), closed=True)
@@ -83,15 +104,20 @@ class Host(FakeObserver):
         return self.live[-1]
 
     def pass_time(
-        self, seconds: float, ending: Collection[Made] = (), *, at_once: bool = False
+        self,
+        seconds: float,
+        ending: Collection[Made] = (),
+        *,
+        at_once: bool = False,
+        how: str = "",
     ) -> None:
         """Let `seconds` pass; the runs of `ending` end in one sweep, the next one finishes them.
 
-        With `at_once` one sweep does both.
+        With `at_once` one sweep does both. They end as `how` says (`STATUSES`).
         """
         self.now += seconds
         for run in ending:
-            run.end = self.now
+            run.end, run.ending = self.now, how
         groups = [run.group(self.now) for run in self.live]
         self._swept = self.now
         for now in (self.now, self.now + GRACE)[at_once:]:
@@ -144,6 +170,53 @@ def sums(samples: dict[Sample, float], metric: str, by: str) -> dict[str, float]
         if name == metric:
             found[dict(labels)[by]] += value
     return found
+
+
+def of_owner(samples: dict[Sample, float], metric: str) -> dict[tuple[str, str], float]:
+    """The sum of a metric by pipeline and unit."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for (name, labels), value in samples.items():
+        if name == metric:
+            of = dict(labels)
+            found[of["pipeline"], of["unit"]] += value
+    return found
+
+
+def untrue_of_failures(samples: dict[Sample, float]) -> list[tuple[str, object]]:
+    """What contradicts itself of pipelines' failures and of the ends of their runs."""
+    untrue: list[tuple[str, object]] = []
+    owned = of_owner(samples, "pipelined_runs_total")
+    reasons: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for name, labels in samples:
+        if name == "pipelined_failed_runs_total":
+            of = dict(labels)
+            reasons[of["pipeline"], of["unit"]].add(of["reason"])
+    untrue += [("reasons", owner) for owner in owned if reasons[owner] != set(FAILURES)]
+    for name, labels in samples:
+        of = dict(labels)
+        if name == "pipelined_last_failed_run_end_timestamp_seconds":
+            failed = samples["pipelined_failed_runs_total", labels]
+            last = samples[
+                "pipelined_last_run_end_timestamp_seconds", labels - {("reason", of["reason"])}
+            ]
+            if not failed or samples[name, labels] > last:
+                untrue.append(("last failed", of))
+        if name == "pipelined_last_complete_run_end_timestamp_seconds":
+            last = samples["pipelined_last_run_end_timestamp_seconds", labels]
+            if samples[name, labels] > last:
+                untrue.append(("last complete", of))
+        if name == "pipelined_interrupted_runs_total" and not samples[name, labels]:
+            untrue.append(("interrupted", of))
+    incomplete = (
+        of_owner(samples, "pipelined_failed_runs_total"),
+        of_owner(samples, "pipelined_interrupted_runs_total"),
+    )
+    untrue += [
+        ("more than ran", owner)
+        for owner, runs in owned.items()
+        if sum(found[owner] for found in incomplete) > runs
+    ]
+    return untrue
 
 
 # -- one claim each
@@ -211,6 +284,38 @@ def test_a_stage_that_was_over_before_its_pipeline_had_series_has_none() -> None
     assert of_stages == {"wc": pytest.approx(1000.2), OTHER: pytest.approx(4.0)}
 
 
+def test_the_first_failure_of_a_pipeline_is_one_that_its_counter_grows_by() -> None:
+    """So increase() sees it: the series is there, at 0, before the run has failed."""
+    host = Host(budget=1_000)
+    host.begin(1, "batch")
+    host.pass_time(1.0)
+    before = sums(scraped(host), "pipelined_failed_runs_total", "reason")
+    host.pass_time(1.0, host.live, how="signal")
+    assert before == dict.fromkeys(FAILURES, 0)
+    after = sums(scraped(host), "pipelined_failed_runs_total", "reason")
+    assert after == {"exit": 0, "signal": 1, "out_of_memory": 0}
+
+
+def test_of_a_pipeline_that_has_no_series_no_failure_is_exported_as_0() -> None:
+    host = Host(budget=1_000)
+    host.begin(1, "batch")
+    host.pass_time(0.0)
+    assert not sums(scraped(host), "pipelined_failed_runs_total", "reason")
+
+
+def test_failures_of_folded_pipelines_are_in_the_sum_of_their_unit() -> None:
+    host, hows = Host(budget=1_000), ["exit", "signal", "out_of_memory", "interrupted", ""]
+    for number in range(200):
+        host.begin(number, "ab"[number % 2])
+        host.pass_time(1 + number % 5, [*host.live], how=hows[number % 5])
+    samples = scraped(host)
+    assert (OTHER, "a.job") in of_owner(samples, "pipelined_failed_runs_total")
+    assert sums(samples, "pipelined_failed_runs_total", "reason") == dict.fromkeys(FAILURES, 40)
+    assert sums(samples, "pipelined_failed_runs_total", "unit") == {"a.job": 60, "b.job": 60}
+    assert sums(samples, "pipelined_interrupted_runs_total", "unit") == {"a.job": 20, "b.job": 20}
+    assert untrue_of_failures(samples) == []
+
+
 def test_an_account_of_other_costs_at_most_half_of_what_the_budget_has_for_it() -> None:
     """With every value of every tier."""
     made = model(max_series=1, series_of=series_count, exec_failures=True)
@@ -239,6 +344,7 @@ sweeps = st.lists(
         st.sampled_from([0.0, 0.05, 1.0, 60.0, 400.0, 90_000.0]),  # seconds pass
         st.integers(0, 7),  # which of those that live end, as bits
         st.booleans(),  # in one sweep
+        st.sampled_from([*STATUSES]),  # how they end
         st.none() | st.tuples(st.integers(0, 9), st.sampled_from([None, 1.5])),  # compared
     ),
     max_size=25,
@@ -248,16 +354,18 @@ sweeps = st.lists(
 @given(sweeps=sweeps, budget=st.integers(100, 600))
 @settings(max_examples=60, deadline=None)
 def test_whatever_runs_a_scrape_is_true(
-    sweeps: list[tuple[list[tuple[int, str]], float, int, bool, tuple[int, float | None] | None]],
+    sweeps: list[
+        tuple[list[tuple[int, str]], float, int, bool, str, tuple[int, float | None] | None]
+    ],
     budget: int,
 ) -> None:
     host = Host(budget)
     before: dict[Sample, float] = {}
-    for begun, seconds, ends, at_once, compared in sweeps:
+    for begun, seconds, ends, at_once, how, compared in sweeps:
         for pipeline, unit in begun:
             host.begin(pipeline, unit)
         ending = [run for at, run in enumerate(host.live) if ends >> at & 1]
-        host.pass_time(seconds, ending, at_once=at_once)
+        host.pass_time(seconds, ending, at_once=at_once, how=how)
         if compared:
             pipeline, ratio = compared
             host.model.compared(
@@ -268,6 +376,13 @@ def test_whatever_runs_a_scrape_is_true(
         assert samples["pipelined_series_used", frozenset()] == len(there) <= budget
         assert [owner for owner, values in owners(samples).items() if not any(values)] == []
         assert sum(sums(samples, "pipelined_runs_total", "unit").values()) == len(host.ended)
+
+        hows = [run.ending for run in host.ended]
+        failed = sums(samples, "pipelined_failed_runs_total", "reason")
+        assert [failed[reason] for reason in FAILURES] == [*map(hows.count, FAILURES)]
+        interrupted = sums(samples, "pipelined_interrupted_runs_total", "unit")
+        assert sum(interrupted.values()) == hows.count("interrupted")
+        assert untrue_of_failures(samples) == []
 
         total, ran = sums(samples, "pipelined_run_seconds_total", "unit"), host.ran()
         assert sum(total.values()) == pytest.approx(sum(ran.values()))

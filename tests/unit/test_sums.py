@@ -130,6 +130,52 @@ def test_what_is_folded_goes_to_one_place_and_of_the_clock_to_its_level() -> Non
     assert total.stages == {OTHER_PLACE: StageSums(counted(7))}
 
 
+def test_runs_that_failed_are_folded_by_their_reasons_and_none_of_them_is_the_last() -> None:
+    total, other = Sums(), Sums()
+    for sums in (total, other):
+        sums.ended("failed", "signal", 1.0, 10.0)
+        sums.ended("interrupted", None, 1.0, 11.0)
+    other.ended("failed", "exit", 1.0, 12.0)
+    other.ended("succeeded", None, 1.0, 13.0)
+    total.fold(other)
+    assert (total.runs, total.interrupted) == (6, 2)
+    assert total.failed == {"exit": 1, "signal": 2, "out_of_memory": 0}
+    assert (total.last_complete_end, total.last_failed_end) == (None, {"signal": 10.0})
+
+
+@pytest.mark.parametrize(
+    ("result", "failure", "complete", "failed"),
+    [
+        ("succeeded", None, 20.0, {"exit": 10.0}),
+        ("unknown", None, 20.0, {"exit": 10.0}),
+        ("interrupted", None, None, {"exit": 10.0}),
+        ("failed", "exit", None, {"exit": 20.0}),
+        ("failed", "out_of_memory", None, {"exit": 10.0, "out_of_memory": 20.0}),
+    ],
+)
+def test_the_last_complete_run_is_one_that_is_not_known_to_be_incomplete(
+    result: str, failure: str | None, complete: float | None, failed: dict[str, float]
+) -> None:
+    sums = Sums()
+    sums.ended("failed", "exit", 1.0, 10.0)
+    sums.ended(result, failure, 2.0, 20.0)
+    assert (sums.last_run_seconds, sums.last_run_end) == (2.0, 20.0)
+    assert (sums.last_complete_end, sums.last_failed_end) == (complete, failed)
+
+
+def test_an_account_is_fuller_with_each_series_that_begins_when_a_run_ends() -> None:
+    def filled(*ends: tuple[str, str | None]) -> int:
+        sums = Sums()
+        for result, failure in ends:
+            sums.ended(result, failure, 1.0, 10.0)
+        return sums.filled()[0]
+
+    first = filled(("failed", "exit"))
+    assert filled(("failed", "exit"), ("failed", "exit")) == first
+    for more in (("failed", "signal"), ("interrupted", None), ("succeeded", None)):
+        assert filled(("failed", "exit"), more) == first + 1
+
+
 @pytest.mark.parametrize(
     "sums",
     [

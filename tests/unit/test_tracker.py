@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import sizeof
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGKILL, SIGPIPE, SIGTERM
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -25,6 +27,8 @@ from pipelined.model.watched import Watched
 from pipelined.records.process import Process
 from pipelined.records.stage import (
     COUNTERS,
+    EXIT_OOM,
+    EXIT_SEEN,
     JOB_VARIABLE,
     PIPE_KEY,
     EndRecord,
@@ -35,7 +39,7 @@ from pipelined.records.stage import (
     StageRecord,
 )
 from pipelined.records.tiers import FUNCTIONS, NO_READAHEAD
-from pipelined.runs import LEVELS, STATES, Series, Surroundings
+from pipelined.runs import FAILURES, LEVELS, STATES, Series, Surroundings
 from pipelined.web.pipeline_metrics import series_count
 
 UNIX = 1_000_000.0
@@ -58,6 +62,7 @@ def model(
     accounts: Accounts | None = None,
     home: Path | None = None,
     on_finished: Callable[[Finished], object] | None = None,
+    harmless: Mapping[str, Collection[int]] = MappingProxyType({}),
     **coverage: Any,
 ) -> Model:
     made = Model(
@@ -68,6 +73,7 @@ def model(
         budget=Budget(max_series, series_of),
         neighbours=Neighbours(accounts, home),  # type: ignore[arg-type]
         on_finished=on_finished,
+        harmless=harmless,
     )
     made.resume(resumed)
     return made
@@ -534,6 +540,38 @@ def test_a_run_keeps_the_current_name_of_the_run_around_it() -> None:
 def five_or_ten(totals: Totals) -> int:
     """What a pipeline costs: so little if it is `(other)`."""
     return 5 if OTHER_PLACE in totals.stages else 10
+
+
+@pytest.mark.parametrize(
+    ("ends", "failed", "interrupted", "complete"),
+    [
+        ((0, 0), {}, 0, True),
+        ((EXIT_SEEN, EXIT_SEEN), {}, 0, True),
+        ((EXIT_SEEN | SIGPIPE, EXIT_SEEN), {}, 0, True),
+        ((EXIT_SEEN | 1 << 8, EXIT_SEEN), {"exit": 1}, 0, False),
+        ((EXIT_SEEN | 3 << 8, EXIT_SEEN | SIGKILL), {"signal": 1}, 0, False),
+        ((EXIT_SEEN | SIGKILL, EXIT_SEEN | EXIT_OOM | SIGKILL), {"out_of_memory": 1}, 0, False),
+        ((EXIT_SEEN | SIGTERM, EXIT_SEEN | 3 << 8), {"exit": 1}, 0, False),
+        ((EXIT_SEEN | SIGTERM, EXIT_SEEN), {}, 1, False),
+        ((EXIT_SEEN, EXIT_SEEN | 1 << 8), {}, 0, True),
+    ],
+)
+def test_a_run_that_has_ended_counts_by_its_outcome_and_once_by_the_gravest_reason(
+    ends: tuple[int, int], failed: dict[str, int], interrupted: int, complete: bool
+) -> None:
+    """The last case: an exit code that is harmless for the command of this stage."""
+    watched = model(harmless={"wc": {1}})
+    made = group(end=105.0)
+    stages = zip(made.stages, ends, strict=True)
+    ended = tuple(replace(stage, exit_status=status) for stage, status in stages)
+    watched.update([replace(made, stages=ended)], 107.0)
+    (totals,) = watched.totals().values()
+    assert totals.failed == dict.fromkeys(FAILURES, 0) | failed
+    assert totals.interrupted == interrupted
+    assert totals.last_failed_end == dict.fromkeys(failed, 105.0 + UNIX)
+    assert totals.last_complete_end == (105.0 + UNIX if complete else None)
+    (run,) = watched.runs()
+    assert run.complete == complete
 
 
 def test_past_the_budget_totals_are_folded_and_runs_keep_their_names() -> None:

@@ -3,18 +3,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from signal import SIGRTMIN, Signals
+from typing import NamedTuple, Protocol
 
 from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
-from pipelined.runs import Edge, Endpoint, Exit, Outcome, Stage
+from pipelined.runs import FAILURES, Edge, Endpoint, Exit, Outcome
 
-__all__ = ["exit_of", "outcome_of"]
+__all__ = ["Ended", "EndedStage", "exit_of", "failure_of", "outcome_of"]
 
 #: What somebody outside a run sends to stop it. A shell exits with 128 and the number if a signal
 #: ended what it waited for.
 _STOPPING = ("SIGHUP", "SIGINT", "SIGTERM")
 _SHELL_STATUS = {128 + Signals[name]: name for name in (*_STOPPING, "SIGPIPE")}
+
+
+class Ended(Protocol):
+    """A stage, as far as its outcome goes."""
+
+    @property
+    def command(self) -> str: ...
+    @property
+    def exit(self) -> Exit | None: ...
+
+
+class EndedStage(NamedTuple):
+    """A stage of which nothing else is asked."""
+
+    command: str
+    exit: Exit | None
 
 
 def exit_of(status: int) -> Exit | None:
@@ -39,7 +56,7 @@ def _signal_name(number: int) -> str:
 
 
 def outcome_of(
-    stages: Sequence[Stage],
+    stages: Sequence[Ended],
     edges: Collection[Edge],
     endpoints: Collection[Endpoint],
     harmless: Mapping[str, Collection[int]],
@@ -57,7 +74,18 @@ def outcome_of(
     return Outcome("succeeded")
 
 
-def _result(stage: Stage, writes: bool, harmless: Mapping[str, Collection[int]]) -> str:
+def failure_of(failed: Iterable[Ended]) -> str:
+    """Why a run has failed (`FAILURES`): the gravest reason of the stages that have."""
+    return max((_failure(stage.exit or Exit()) for stage in failed), key=FAILURES.index)
+
+
+def _failure(ended: Exit) -> str:
+    if ended.out_of_memory:
+        return "out_of_memory"
+    return "signal" if ended.signal else "exit"
+
+
+def _result(stage: Ended, writes: bool, harmless: Mapping[str, Collection[int]]) -> str:
     ended = stage.exit
     if ended is None:
         return "unknown"

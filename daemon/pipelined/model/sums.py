@@ -12,7 +12,7 @@ from operator import add, sub
 
 from pipelined.model.ledger import OTHER
 from pipelined.records.stage import COUNTERS
-from pipelined.runs import LEVELS, STATES, Flow, Place
+from pipelined.runs import FAILURES, LEVELS, STATES, Flow, Place
 
 __all__ = [
     "OTHER_PLACE",
@@ -90,14 +90,36 @@ class Sums:
     outermost: str | None = None
     last_run_seconds: float | None = None
     last_run_end: float | None = None
+    last_complete_end: float | None = None
+    """Of the last run that has neither failed nor was interrupted, as far as that is known."""
+    failed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
+    """Runs that have failed, by the gravest reason."""
+    last_failed_end: dict[str, float] = field(default_factory=dict)
+    """When the last of them ended, by reason."""
+    interrupted: int = 0
     last_usual_ratio: float | None = None
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
     """By level, while no stage waited for disk; then by level, while one did."""
     stages: dict[Place, StageSums] = field(default_factory=dict)
 
+    def ended(self, result: str, failure: str | None, wall: float, end: float) -> None:
+        """A run has ended with this result, and if it has failed for this reason."""
+        self.runs += 1
+        self.last_run_seconds, self.last_run_end = wall, end
+        if failure is not None:
+            self.failed[failure] += 1
+            self.last_failed_end[failure] = end
+        elif result == "interrupted":
+            self.interrupted += 1
+        else:
+            self.last_complete_end = end
+
     def fold(self, other: Sums) -> None:
         """Add all of it under `OTHER`, of which no run is the last one."""
         self.runs += other.runs
+        for reason, runs in other.failed.items():
+            self.failed[reason] += runs
+        self.interrupted += other.interrupted
         self.active += other.active
         self.clock = list(map(add, self.clock, other.clock))
         for stage in other.stages.values():
@@ -111,8 +133,15 @@ class Sums:
         """How many values are not 0, but for the one that may be unknown again."""
         levels = len(self.clock) - self.clock.count(0)
         stages = sum([stage.filled() for stage in self.stages.values()])
-        known = (self.runs or None, self.outermost, self.last_run_end)
-        return levels + stages + len(known) - known.count(None), self.last_usual_ratio is None
+        known = (
+            self.runs or None,
+            self.outermost,
+            self.last_run_end,
+            self.last_complete_end,
+            self.interrupted or None,
+        )
+        whole = len(known) - known.count(None) + len(self.last_failed_end)
+        return levels + stages + whole, self.last_usual_ratio is None
 
 
 @dataclass(slots=True)

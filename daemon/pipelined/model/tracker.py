@@ -316,8 +316,7 @@ class Model:
             old.track, old.forgotten = None, True
         wall, end = self._views.wall_seconds(sighting), self._views.ended(end_ns)
         self._short.add(sighting.series.pipeline, wall, self._views.now)
-        sums.runs += 1
-        sums.last_run_seconds, sums.last_run_end = wall, end
+        sums.ended(*self._views.ending(sighting), wall, end)
         if self._on_finished:
             make = partial(self._made, sighting, seen.track)
             self._on_finished(finished_run(sighting, wall, end, make))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelined.model.coverage import Coverage
-from pipelined.model.outcome import exit_of, outcome_of
-from pipelined.model.sighting import Facts, Sighting, clock_of, moment_of
+from pipelined.model.outcome import EndedStage, exit_of, failure_of, outcome_of
+from pipelined.model.sighting import Facts, Shape, Sighting, clock_of, moment_of
 from pipelined.model.sums import StageSums, Sums
 from pipelined.model.timeline import Track
 from pipelined.model.watched import Watched
-from pipelined.records.stage import COUNTERS, NS, Group, StageRecord
+from pipelined.records.stage import COUNTERS, EXIT_SEEN, NS, Group, StageRecord
 from pipelined.records.tiers import functions_of, readahead_of
 from pipelined.runs import (
     LEVELS,
@@ -48,6 +48,13 @@ class Totals:
     run_seconds: float
     last_run_seconds: float | None
     last_run_end: float | None
+    last_complete_end: float | None
+    """Of the last run that has neither failed nor was interrupted, as far as that is known."""
+    failed: Mapping[str, int]
+    """Runs that have failed, by the gravest reason: `runs.FAILURES`."""
+    last_failed_end: Mapping[str, float]
+    """When the last of them ended, by reason; none that never happened."""
+    interrupted: int
     last_usual_ratio: float | None
     """Wall time of the run that was stored last, as a multiple of what is usual; None: unknown."""
     levels: tuple[float, ...]
@@ -94,14 +101,13 @@ class Views:
             return sighting.run
         group, shape = sighting.group, sighting.shape
         records, order = shape.records, shape.order
-        place = {i: at for at, i in enumerate(order.sequence)}
         clock = [NS * max(0, ns) for ns in clock_of(group)]
         end, unwatched = sighting.end_ns, NS * self.unwatched_ns(sighting)
         stages = tuple(
             self._stage(records[i], position, sighting.facts[i], sighting.flows[i])
             for i, position in zip(order.sequence, order.positions, strict=True)
         )
-        edges = tuple(sorted(Edge(place[a], place[b]) for a, b in shape.edges))
+        edges = _edges(shape)
         sighting.run = Run(
             id=self.run_id(group),
             series=sighting.series,
@@ -125,6 +131,23 @@ class Views:
         )
         return sighting.run
 
+    def ending(self, sighting: Sighting) -> tuple[str, str | None]:
+        """The result of a run that has ended, and if it has failed the reason (`FAILURES`).
+
+        As its `Run` has it, which takes far longer to make.
+        """
+        records, order = sighting.shape.records, sighting.shape.order
+        if all(record.exit_status == EXIT_SEEN for record in records):
+            return "succeeded", None
+        stages = [
+            EndedStage(records[i].command, exit_of(records[i].exit_status)) for i in order.sequence
+        ]
+        edges = _edges(sighting.shape)
+        outcome = outcome_of(stages, edges, sighting.group.endpoints, self._harmless)
+        if outcome.result != "failed":
+            return outcome.result, None
+        return outcome.result, failure_of(stages[index] for index in outcome.stages)
+
     def timeline(self, sighting: Sighting, track: Track | None) -> Timeline:
         group, records = sighting.group, sighting.shape.records
         order = sighting.shape.order.sequence
@@ -142,6 +165,10 @@ class Views:
             run_seconds=sum(clock),
             last_run_seconds=sums.last_run_seconds,
             last_run_end=sums.last_run_end,
+            last_complete_end=sums.last_complete_end,
+            failed=dict(sums.failed),
+            last_failed_end=dict(sums.last_failed_end),
+            interrupted=sums.interrupted,
             last_usual_ratio=sums.last_usual_ratio,
             **_by_level(clock),
             stages={
@@ -197,6 +224,12 @@ class Views:
             "readahead": readahead_of(tiers.readahead) if tiers.readahead else None,
             **{name: values[name] for name in _PLAIN_COUNTERS},
         }
+
+
+def _edges(shape: Shape) -> tuple[Edge, ...]:
+    """Which stage writes to which, by their places in data order."""
+    place = {i: at for at, i in enumerate(shape.order.sequence)}
+    return tuple(sorted(Edge(place[a], place[b]) for a, b in shape.edges))
 
 
 def _by_level(clock: Sequence[float]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Prometheus. Each class is also the description of the JSON object that it is ans
 
 from pipelined.runs.fields import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
 from pipelined.runs.run import (
+    FAILURES,
     INCOMPLETE,
     OUTCOMES,
     Edge,
@@ -43,6 +44,7 @@ from pipelined.runs.stage import (
 from pipelined.runs.timeline import Point, StagePoint, Timeline, state_shares
 
 __all__ = [
+    "FAILURES",
     "FILL_EDGES",
     "HISTOGRAMS",
     "INCOMPLETE",

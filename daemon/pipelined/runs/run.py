@@ -28,6 +28,7 @@ from pipelined.runs.fields import (
 from pipelined.runs.stage import Place, Readahead, Stage, total_readahead
 
 __all__ = [
+    "FAILURES",
     "INCOMPLETE",
     "OUTCOMES",
     "Edge",
@@ -43,6 +44,9 @@ __all__ = [
 OUTCOMES = ("succeeded", "failed", "interrupted", "unknown")
 #: Those of a run that has not done what it had to do.
 INCOMPLETE = ("failed", "interrupted")
+#: Why a run has failed, the gravest last: a stage exited with a code that is a failure, a signal
+#: killed one, or the kernel did as memory had run out.
+FAILURES = ("exit", "signal", "out_of_memory")
 
 DISK_WAIT = Group("disk_wait_seconds", "DiskWait", "Time in which a stage waited for disk.")
 

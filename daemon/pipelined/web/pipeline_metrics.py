@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from pipelined.runs import HISTOGRAMS, LEVELS, STALL_CLASSES, STATES
+from pipelined.runs import FAILURES, HISTOGRAMS, LEVELS, STALL_CLASSES, STATES
 from pipelined.states import STATE_TABLE
 from pipelined.web.exposition import NO_LABELS, Labels, OwnedMetric
 
@@ -77,6 +77,15 @@ def _each(label: str, field: str, keys: Iterable[str] | Mapping[str, int]) -> Sa
 
 def _item(field: str, index: str | int) -> Value:
     return lambda owner: getattr(owner, field)[index]
+
+
+def _known(label: str, field: str, keys: Iterable[str]) -> Samples:
+    """A sample per item of the mapping `field`; none of those of `keys` that are not in it."""
+
+    def reader(key: str) -> Value:
+        return lambda owner: getattr(owner, field).get(key)
+
+    return tuple((Labels({label: key}), reader(key)) for key in keys)
 
 
 def _not_0(samples: Samples) -> Samples:
@@ -148,6 +157,16 @@ def _capacity(functions: Functions) -> float | None:
 #: Per pipeline; samples read `model.tracker.Totals`.
 _PIPELINE = (
     _counter("pipelined_runs_total", "Runs of the pipeline that have ended.", _one("runs")),
+    _counter(
+        "pipelined_failed_runs_total",
+        "Runs of the pipeline that have failed, by the gravest reason of a stage.",
+        _each("reason", "failed", FAILURES),
+    ),
+    _counter(
+        "pipelined_interrupted_runs_total",
+        "Runs of the pipeline that SIGINT, SIGTERM or SIGHUP ended; absent if there was none.",
+        _not_0(_one("interrupted")),
+    ),
     _gauge("pipelined_runs_active", "Runs of the pipeline that are live now.", _one("active")),
     _counter(
         "pipelined_run_seconds_total",
@@ -163,6 +182,16 @@ _PIPELINE = (
         "pipelined_last_run_end_timestamp_seconds",
         "End of the run that ended last, as Unix time; absent until a run has ended.",
         _one("last_run_end"),
+    ),
+    _gauge(
+        "pipelined_last_complete_run_end_timestamp_seconds",
+        "End of the last run that is not known to have failed or been interrupted, as Unix time.",
+        _one("last_complete_end"),
+    ),
+    _gauge(
+        "pipelined_last_failed_run_end_timestamp_seconds",
+        "End of the last run that failed for this reason, as Unix time; absent if none has.",
+        _known("reason", "last_failed_end", FAILURES),
     ),
     _gauge(
         "pipelined_last_run_usual_ratio",
