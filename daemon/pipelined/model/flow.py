@@ -49,8 +49,7 @@ def flows(
 
     `counted`: for each, whether the kernel side counted every byte at the ends of pipes.
     """
-    sources = [_pipes(record, "read") for record in records]
-    sinks = [_pipes(record, "write") for record in records]
+    sources, sinks = zip(*map(_pipes, records), strict=True)
     read = [max(0, record.counted[_READ]) for record in records]
     written = [max(0, record.counted[_WRITTEN]) for record in records]
     splices = [record.splices for record in records]
@@ -58,8 +57,11 @@ def flows(
         got = sources[reader].sleeps >= _SLEEPS and read[reader] >= _GOT
         if not written[writer] and (sinks[writer].sleeps or got):
             splices[writer] = True
-    may_read = [math.inf if splices[at] else read[at] for at in range(len(records))]
-    may_write = [math.inf if splices[at] else written[at] for at in range(len(records))]
+    may_read: list[float] = [*read]
+    may_write: list[float] = [*written]
+    for at, unseen in enumerate(splices):
+        if unseen:
+            may_read[at] = may_write[at] = math.inf
     offered = [0.0 if pipes.known else math.inf for pipes in sources]
     accepted = [pipes.held * _CAPACITY if pipes.known else math.inf for pipes in sinks]
     for writer, reader in edges:
@@ -97,16 +99,27 @@ def _is_used(pipes: _Pipes, flowed: float) -> bool:
     return bool(pipes.held) and flowed < math.inf and (flowed > 0 or pipes.known)
 
 
-def _pipes(record: StageRecord, side: str) -> _Pipes:
-    held, known, sleeps = 0, True, 0
+def _pipes(record: StageRecord) -> tuple[_Pipes, _Pipes]:
+    """Those that it reads from, and those that it writes to."""
+    reads = writes = reads_slept = writes_slept = 0
+    reads_known = writes_known = True
     for end in record.ends:
-        if end.own and end.side == side:
-            held += 1
-            known = known and end.joined
-            sleeps += end.sleeps
-    if side in record.borrows:
-        held, known = held + 1, False
-    return _Pipes(held, known, sleeps)
+        if not end.own:
+            continue
+        if end.side == "read":
+            reads += 1
+            reads_known = reads_known and end.joined
+            reads_slept += end.sleeps
+        else:
+            writes += 1
+            writes_known = writes_known and end.joined
+            writes_slept += end.sleeps
+    if record.borrows:
+        if "read" in record.borrows:
+            reads, reads_known = reads + 1, False
+        if "write" in record.borrows:
+            writes, writes_known = writes + 1, False
+    return _Pipes(reads, reads_known, reads_slept), _Pipes(writes, writes_known, writes_slept)
 
 
 def _from_the_start(record: StageRecord) -> bool:

@@ -3,7 +3,7 @@
 
 Until hooks are attached it answers that. Then `probes` answers what programs ask for, and an
 application the rest: it is made when somebody first asks for a page or for the API, which takes
-about 0.3 s. Flask, its libraries and the pages are 7 MB, and most daemons are only scraped.
+about 0.2 s. Flask, its libraries and the pages are 7 MB, and most daemons are only scraped.
 """
 
 from __future__ import annotations
