@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from array import array
 from collections.abc import Callable, Iterable
 from ctypes import Array, Structure, sizeof
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from pipelined import runs
 from pipelined.config import Config
 from pipelined.kernel import bcc_compiler, layout, loader
-from pipelined.kernel.decoding import COUNTED
+from pipelined.kernel.decoding import decode_stage
 from pipelined.kernel.layout import struct_of
 from pipelined.records import stage, tiers
 from pipelined.records.stage import PIPE_KEY
@@ -217,6 +216,7 @@ def test_a_constant_that_the_header_does_not_have_is_found(in_c: Evaluate) -> No
 
 def test_what_a_stage_counts_is_read_in_one_piece() -> None:
     """As it is field by field: the fields lie one after the other, and nothing between them."""
-    record = bytes(at % 127 for at in range(sizeof(layout.Stage)))
-    fields = struct_of(layout.Stage, "time_ns", *stage.COUNTERS).unpack_from(record)
-    assert array("q", record[COUNTED]).tolist() == [*fields]
+    fields = struct_of(layout.Stage, "time_ns", *stage.COUNTERS)
+    values = range(1, len(runs.STATES) + len(stage.COUNTERS) + 1)
+    record = fields.pack(*values).ljust(sizeof(layout.Stage), b"\0")
+    assert decode_stage((record, b"", b""), 1).counted.tolist() == [*values]

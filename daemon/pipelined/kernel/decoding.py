@@ -15,7 +15,7 @@ from pipelined.records.stage import COUNTERS, EndRecord, Job, PipelineRecord, St
 from pipelined.records.tiers import NO_READAHEAD
 from pipelined.starter import Starter
 
-__all__ = ["COUNTED", "RawStage", "decode_pipeline", "decode_stage", "text"]
+__all__ = ["RawStage", "decode_pipeline", "decode_stage", "text"]
 
 #: The bytes of a stage's record, those of its functions and those of its readahead. The latter two
 #: are empty if their tiers are off.
@@ -45,7 +45,7 @@ _STAGE = struct_of(
     "job.text",
 )
 #: The bytes of what a stage counts, which is one after the other (tests/unit/test_layout.py).
-COUNTED = slice(offset_of(layout.Stage, "time_ns"), struct_of(layout.Stage, COUNTERS[-1]).size)
+_COUNTED = slice(offset_of(layout.Stage, "time_ns"), struct_of(layout.Stage, COUNTERS[-1]).size)
 _CLOCK = struct_of(layout.Stage, "pipeline.time_ns", "pipeline.start_ns")
 _END = struct_of(layout.PipeEnd, "pipe", "side_and_flags", "zero", "sleeps", "asleep_ns")
 _NO_INODE = bytes(8)
@@ -102,7 +102,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.converses = flags & layout.STAGE_CONVERSES != 0
     stage.alone = flags & layout.STAGE_ALONE != 0
     stage.command = text(comm)
-    stage.counted = counted = array("q", record[COUNTED])
+    stage.counted = counted = array("q", record[_COUNTED])
     stage.borrows = _NOWHERE
     stage.splices = flags & layout.STAGE_SPLICES != 0
     stage.late = False

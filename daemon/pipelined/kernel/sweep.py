@@ -402,7 +402,6 @@ class Sweep:
         if len(stages) == 1 and not stages[0].converses:
             return Group(root, clock, stages)
         joins = joined(stages)
-        conversation = is_conversation(stages, joins)
         outer = stages[0].outer
         # the subshell of $(a | b) holds the pipe to the shell that b writes to
         around = (
@@ -414,15 +413,13 @@ class Sweep:
         endpoints = () if closed else self._endpoints_of(stages, around)
         full = any(len(stage.ends) == STAGE_ENDS for stage in stages)
         slot_edges = self._slot_edges(stages) if full else ()
-        return Group(root, clock, stages, closed, endpoints, slot_edges, conversation, joins)
+        talks = is_conversation(stages, joins)
+        return Group(root, clock, stages, closed, endpoints, slot_edges, talks, joins)
 
     def _endpoints_of(
         self, stages: Sequence[StageRecord], around: Iterable[StageRecord]
     ) -> tuple[Endpoint, ...]:
-        """Who, but these `stages`, is at the other end of pipes that join no stages.
-
-        Also of pipes of the stage `around` them.
-        """
+        """Who else is at the other end of pipes of `stages` and `around` that join no stages."""
         inside = {stage.root for stage in stages}
         found: list[Endpoint] = []
         for stage in (*stages, *around):
