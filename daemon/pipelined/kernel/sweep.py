@@ -404,17 +404,14 @@ class Sweep:
         joins = joined(stages)
         outer = stages[0].outer
         # the subshell of $(a | b) holds the pipe to the shell that b writes to
-        around = (
-            [self._in_use[outer]]
-            if outer in alone and any(stage.borrows for stage in stages)
-            else []
-        )
+        borrows = outer in alone and any(stage.borrows for stage in stages)
+        around = [self._in_use[outer]] if borrows else []
         closed = not around and all(end.joined for stage in stages for end in stage.ends)
         endpoints = () if closed else self._endpoints_of(stages, around)
         full = any(len(stage.ends) == STAGE_ENDS for stage in stages)
         slot_edges = self._slot_edges(stages) if full else ()
-        talks = is_conversation(stages, joins)
-        return Group(root, clock, stages, closed, endpoints, slot_edges, talks, joins)
+        conversation = is_conversation(stages, joins)
+        return Group(root, clock, stages, closed, endpoints, slot_edges, conversation, joins)
 
     def _endpoints_of(
         self, stages: Sequence[StageRecord], around: Iterable[StageRecord]
