@@ -26,7 +26,7 @@ from pipelined.history.history import History
 from pipelined.http_port.server import HttpServer
 from pipelined.runs import Outcome, Run
 from pipelined.web.app import create_app
-from pipelined.web.history_api import MAX_WAITING
+from pipelined.web.front import MAX_WAITING
 from unit.invented import START, make_ended, make_finished, make_functions
 from unit.observed import HOST, FakeObserver
 from unit.test_migrations import VERSIONS, recorded

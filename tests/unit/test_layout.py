@@ -20,6 +20,7 @@ import pytest
 from pipelined import runs
 from pipelined.config import Config
 from pipelined.kernel import bcc_compiler, layout, loader
+from pipelined.kernel.decoding import decode_stage
 from pipelined.kernel.layout import struct_of
 from pipelined.records import stage, tiers
 from pipelined.records.stage import PIPE_KEY
@@ -211,3 +212,11 @@ def test_what_is_copied_from_the_kernels_own_header_is_true(in_c: Evaluate) -> N
 def test_a_constant_that_the_header_does_not_have_is_found(in_c: Evaluate) -> None:
     with pytest.raises(AssertionError, match="NO_SUCH_CONSTANT"):
         in_c(["NO_SUCH_CONSTANT"])
+
+
+def test_what_a_stage_counts_is_read_in_one_piece() -> None:
+    """As it is field by field: the fields lie one after the other, and nothing between them."""
+    fields = struct_of(layout.Stage, "time_ns", *stage.COUNTERS)
+    values = range(1, len(runs.STATES) + len(stage.COUNTERS) + 1)
+    record = fields.pack(*values).ljust(sizeof(layout.Stage), b"\0")
+    assert decode_stage((record, b"", b""), 1).counted.tolist() == [*values]

@@ -10,6 +10,7 @@ from pipelined.model.sums import (
     SeenStage,
     StageSums,
     Sums,
+    add_once,
     grow,
     grow_flow,
     grow_functions,
@@ -75,6 +76,31 @@ def test_growth_of_modes_is_added_to_what_other_stages_have() -> None:
     total = StageSums(user_ns=1000, system_ns=2000)
     grow_modes(total, SeenStage(None, counted(cpu=40, user=1, system=1)))
     assert (total.user_ns, total.system_ns) == (1020, 2020)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        counted(),
+        counted(cpu=100),
+        counted(cpu=100, user=3, system=1),
+        counted(cpu=-5, user=3, system=1),
+        [7 * place - 20 for place in range(COUNTED)],
+    ],
+)
+@pytest.mark.parametrize(
+    "flow", [Flow(5, None, 7, None, exact=True), Flow(None, 8, 0, 9, exact=False)]
+)
+def test_a_stage_that_is_seen_once_adds_what_it_would_if_it_were_seen_again(
+    values: list[int], flow: Flow
+) -> None:
+    once, grown = (StageSums(counted(9, 9, 9), 10, 20, flow=[1, 2, 3, 4]) for _ in range(2))
+    seen = SeenStage(None)
+    grow(grown.counted, seen.counted, values)
+    grow_modes(grown, seen)
+    grow_flow(grown, seen, flow)
+    assert add_once(once, values, flow) == (seen.user_ns, seen.system_ns)
+    assert once == grown
 
 
 def test_a_flow_counts_what_is_known_and_one_bound_makes_the_sum_a_bound() -> None:

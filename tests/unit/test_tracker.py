@@ -38,7 +38,7 @@ from pipelined.records.stage import (
     PipelineRecord,
     StageRecord,
 )
-from pipelined.records.tiers import FUNCTIONS, NO_READAHEAD
+from pipelined.records.tiers import FUNCTIONS, NO_READAHEAD, READAHEAD
 from pipelined.runs import FAILURES, LEVELS, STATES, Series, Surroundings
 from pipelined.web.pipeline_metrics import series_count
 
@@ -125,6 +125,27 @@ def group(*, cpu: float = 1.0, end: float = 0, commands: tuple[str, str] = ("cat
         ),
         closed=True,
     )
+
+
+def with_tiers_counting(found: Group, factor: int) -> Group:
+    """The group, of which the optional tiers counted this many times 1, 2, 3 …"""
+    functions = tuple(factor * number for number in range(1, sum(FUNCTIONS.values()) + 1))
+    readahead = tuple(factor * number for number in range(1, sum(READAHEAD.values()) + 1))
+    stages = tuple(
+        replace(record, functions=functions, readahead=readahead) for record in found.stages
+    )
+    return replace(found, stages=stages)
+
+
+def test_a_run_that_is_seen_once_counts_as_one_that_was_seen_live() -> None:
+    once, often = model(pipe_bytes=True), model(pipe_bytes=True)
+    often.update([with_tiers_counting(group(cpu=0.25), 1)], 101)
+    for watched in (once, often):
+        watched.update([with_tiers_counting(group(end=102), 2)], 103)
+    assert once.totals() == often.totals()
+    (seen_once,), (seen_often,) = once.runs(), often.runs()
+    assert seen_once == seen_often
+    assert seen_once.stages[0].functions is not None and seen_once.stages[0].readahead is not None
 
 
 def test_user_and_system_time_follow_a_stage_that_others_have_left() -> None:

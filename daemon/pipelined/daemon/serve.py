@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.model.views import Totals
     from pipelined.web.front import Front
+    from pipelined.web.probes import Probes
 
 __all__ = ["serve"]
 
@@ -87,7 +88,8 @@ def serve(
             _warn(hidden_arguments() if config.show_arguments else None)
             observer.start()
             history = _open_history(config, host, observer) if config.history else None
-            front.pass_on_to(_application(config, host, observer, history, sinks, web_config))
+            probes = _probes(observer, history, sinks, web_config)
+            front.pass_on_to(probes, partial(_application, config, host, observer, history, probes))
             # what exists now stays; records come and go without cycles, requests leave some
             gc.freeze()
             gc.set_threshold(2_000)
@@ -128,14 +130,13 @@ def _serve(
 ) -> tuple[Front, HttpServer]:
     """Serve `listener` until `serving` ends.
 
-    In a thread of its own, which imports what that takes, for 0.2 s of a CPU: as long as the kernel
+    In a thread of its own, which imports what that takes, for 0.1 s of a CPU: as long as the kernel
     verifies programs, the one that called needs no Python.
     """
-    import pipelined.web.app  # noqa: F401 - what the front will pass requests on to
+    if config.history:
+        import pipelined.history.history  # noqa: F401 - for `_open_history`
     from pipelined.http_port.server import HttpServer
-    from pipelined.web.front import Front
-    from pipelined.web.history_api import MAX_WAITING
-    from pipelined.web.live_events import MAX_STREAMS
+    from pipelined.web.front import MAX_STREAMS, MAX_WAITING, Front  # with the probes
 
     front = Front()
     address = config.web_listen_address
@@ -195,24 +196,33 @@ def _sinks(history: History | None) -> Iterator[Sink]:
         yield history.sink
 
 
-def _application(
-    config: Config,
-    host: Host,
+def _probes(
     observer: Observer,
     history: History | None,
     sinks: Sinks,
     web_config: WebConfigFile | None,
-) -> WsgiApp:
-    from pipelined.web.app import create_app  # as `_serve` has it
+) -> Probes:
+    from pipelined.web.metrics import Metrics  # as `_serve` has it
+    from pipelined.web.probes import Probes
 
-    return create_app(
+    return Probes(observer, Metrics(observer, history, web_config, sinks))
+
+
+def _application(
+    config: Config, host: Host, observer: Observer, history: History | None, probes: Probes
+) -> WsgiApp:
+    """The web application, for the first request that needs it."""
+    from pipelined.web.app import create_app  # with Flask and what it imports, 7 MB
+
+    application = create_app(
         observer,
         host=host,
         show_arguments=config.show_arguments,
         history=history,
-        sinks=sinks,
-        web_config=web_config,
+        probes=probes,
     )
+    gc.freeze()  # as at the start
+    return application
 
 
 def _announce(out: IO[str], observer: Observer, server: HttpServer, *, by_hand: bool) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from array import array
 from ctypes import sizeof
+from functools import lru_cache
 from struct import Struct
 
 from pipelined.kernel import layout
-from pipelined.kernel.layout import struct_of
+from pipelined.kernel.layout import offset_of, struct_of
 from pipelined.records.process import Process
 from pipelined.records.stage import COUNTERS, EndRecord, Job, PipelineRecord, StageRecord, place_of
 from pipelined.records.tiers import NO_READAHEAD
@@ -43,13 +44,15 @@ _STAGE = struct_of(
     "job.source",
     "job.text",
 )
-_COUNTED = struct_of(layout.Stage, "time_ns", *COUNTERS)
+#: The bytes of what a stage counts, which is one after the other (tests/unit/test_layout.py).
+_COUNTED = slice(offset_of(layout.Stage, "time_ns"), struct_of(layout.Stage, COUNTERS[-1]).size)
 _CLOCK = struct_of(layout.Stage, "pipeline.time_ns", "pipeline.start_ns")
 _END = struct_of(layout.PipeEnd, "pipe", "side_and_flags", "zero", "sleeps", "asleep_ns")
 _NO_INODE = bytes(8)
 _FUNCTIONS = Struct(f"={sizeof(layout.Functions) // 8}Q")
 _READAHEAD = Struct(f"={sizeof(layout.ReadaheadCounters) // 8}Q")
 
+_PARTIAL = layout.STAGE_PARTIAL | layout.STAGE_RESUMED
 _SIDES = ("read", "write")
 #: With the second of these flags the root no longer has the end as its stdin or stdout.
 _OWN = layout.END_STANDARD | layout.END_LEFT
@@ -93,15 +96,15 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.root = Process(root_pid, root_start_ns)
     stage.parent = Process(parent_pid, parent_start_ns)
     stage.outer = word >> layout.WORD_OUTER_SHIFT & layout.INDEX_MASK
-    stage.retired = bool(word & layout.WORD_RETIRED)
-    stage.partial = bool(flags & (layout.STAGE_PARTIAL | layout.STAGE_RESUMED))
-    stage.unmet = bool(flags & layout.STAGE_UNMET)
-    stage.converses = bool(flags & layout.STAGE_CONVERSES)
-    stage.alone = bool(flags & layout.STAGE_ALONE)
+    stage.retired = word & layout.WORD_RETIRED != 0
+    stage.partial = flags & _PARTIAL != 0
+    stage.unmet = flags & layout.STAGE_UNMET != 0
+    stage.converses = flags & layout.STAGE_CONVERSES != 0
+    stage.alone = flags & layout.STAGE_ALONE != 0
     stage.command = text(comm)
-    stage.counted = counted = array("q", _COUNTED.unpack_from(record))
+    stage.counted = counted = array("q", record[_COUNTED])
     stage.borrows = _NOWHERE
-    stage.splices = bool(flags & layout.STAGE_SPLICES)
+    stage.splices = flags & layout.STAGE_SPLICES != 0
     stage.late = False
     stage.starter = Starter.of(starter_pid, starter_start_ns) if starter_pid else None
     stage.job = Job(job_source, job_text.split(b"\0", 1)[0]) if job_source else None
@@ -116,7 +119,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         side = (side_and_flags & layout.END_SIDE_MASK) - 1
         if side < 0:  # it is being filled
             continue
-        joined = bool(side_and_flags & layout.END_JOINED)
+        joined = side_and_flags & layout.END_JOINED != 0
         own = joined or side_and_flags & _OWN == layout.END_STANDARD
         if own and side_and_flags & layout.END_LATE:
             stage.late = True
@@ -137,6 +140,7 @@ def decode_pipeline(stage: bytes) -> PipelineRecord:
     return PipelineRecord(tuple(times[::2]), tuple(times[1::2]), start)
 
 
+@lru_cache(maxsize=256)
 def text(comm: bytes) -> str:
     """A command name, as the kernel keeps it."""
     return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")

@@ -12,7 +12,7 @@ import mmap
 import struct
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import Structure, sizeof
 from dataclasses import dataclass
 from itertools import count
@@ -33,6 +33,7 @@ from pipelined.records.stage import (
     Group,
     StageRecord,
     is_conversation,
+    joined,
 )
 from pipelined.records.tiers import NO_READAHEAD
 from pipelined.runs import Endpoint
@@ -398,28 +399,27 @@ class Sweep:
     def _group(self, root: int, stages: tuple[StageRecord, ...], alone: Collection[int]) -> Group:
         # read again, after the stages: of those that are over it has all their time
         clock = decoding.decode_pipeline(_slice(self._stages, root, _STAGE_BYTES))
-        conversation = is_conversation(stages)
-        if len(stages) == 1 and not conversation:
+        if len(stages) == 1 and not stages[0].converses:
             return Group(root, clock, stages)
+        joins = joined(stages)
         outer = stages[0].outer
         # the subshell of $(a | b) holds the pipe to the shell that b writes to
-        around = (
-            [self._in_use[outer]]
-            if outer in alone and any(stage.borrows for stage in stages)
-            else []
-        )
-        endpoints = self._endpoints_of([*stages, *around], {stage.root for stage in stages})
+        borrows = outer in alone and any(stage.borrows for stage in stages)
+        around = [self._in_use[outer]] if borrows else []
         closed = not around and all(end.joined for stage in stages for end in stage.ends)
+        endpoints = () if closed else self._endpoints_of(stages, around)
         full = any(len(stage.ends) == STAGE_ENDS for stage in stages)
         slot_edges = self._slot_edges(stages) if full else ()
-        return Group(root, clock, stages, closed, endpoints, slot_edges, conversation)
+        conversation = is_conversation(stages, joins)
+        return Group(root, clock, stages, closed, endpoints, slot_edges, conversation, joins)
 
     def _endpoints_of(
-        self, stages: Iterable[StageRecord], inside: Collection[Process]
+        self, stages: Sequence[StageRecord], around: Iterable[StageRecord]
     ) -> tuple[Endpoint, ...]:
-        """Who, but the processes `inside`, is at the other end of pipes that join no stages."""
+        """Who else is at the other end of pipes of `stages` and `around` that join no stages."""
+        inside = {stage.root for stage in stages}
         found: list[Endpoint] = []
-        for stage in stages:
+        for stage in (*stages, *around):
             for end in stage.ends:
                 endpoint = None if end.joined else self._endpoint(end, inside)
                 if endpoint and endpoint[0] not in inside and endpoint[1] not in found:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pipelined.records.stage import COUNTERS, STAGE_ENDS, StageRecord
 from pipelined.records.tiers import PIPE_IN, PIPE_OUT
@@ -31,15 +30,13 @@ _CAPACITY = 65536
 #: A reader with this number of sleeps on its pipes, and of bytes, got some of them there: it sleeps
 #: once to find the end of a pipe that nobody has written to.
 _SLEEPS, _GOT = 2, 65536
+#: Any number of bytes.
+_ANY = math.inf
 
 
-class _Pipes(NamedTuple):
-    """A stage's pipes at one side."""
-
-    held: int
-    known: bool
-    """The stages at all their other ends are known."""
-    sleeps: int
+#: A stage's pipes at one side: how many it holds, whether the stages at all their other ends are
+#: known, and how often it slept on them. No class: to make one takes a tenth of `flows`.
+_Pipes = tuple[int, bool, int]
 
 
 def flows(
@@ -49,19 +46,22 @@ def flows(
 
     `counted`: for each, whether the kernel side counted every byte at the ends of pipes.
     """
-    sources = [_pipes(record, "read") for record in records]
-    sinks = [_pipes(record, "write") for record in records]
-    read = [max(0, record.counted[_READ]) for record in records]
-    written = [max(0, record.counted[_WRITTEN]) for record in records]
+    sources, sinks = zip(*map(_pipes, records), strict=True)
+    read = [_positive(record.counted[_READ]) for record in records]
+    written = [_positive(record.counted[_WRITTEN]) for record in records]
     splices = [record.splices for record in records]
     for writer, reader in edges:
-        got = sources[reader].sleeps >= _SLEEPS and read[reader] >= _GOT
-        if not written[writer] and (sinks[writer].sleeps or got):
-            splices[writer] = True
-    may_read = [math.inf if splices[at] else read[at] for at in range(len(records))]
-    may_write = [math.inf if splices[at] else written[at] for at in range(len(records))]
-    offered = [0.0 if pipes.known else math.inf for pipes in sources]
-    accepted = [pipes.held * _CAPACITY if pipes.known else math.inf for pipes in sinks]
+        if not written[writer]:
+            slept, reader_slept = sinks[writer][2], sources[reader][2]
+            if slept or (reader_slept >= _SLEEPS and read[reader] >= _GOT):
+                splices[writer] = True
+    may_read: Sequence[float] = read
+    may_write: Sequence[float] = written
+    if any(splices):
+        may_read = [_ANY if unseen else it for unseen, it in zip(splices, read, strict=True)]
+        may_write = [_ANY if unseen else it for unseen, it in zip(splices, written, strict=True)]
+    offered = [0 if known else _ANY for _, known, _ in sources]
+    accepted = [held * _CAPACITY if known else _ANY for held, known, _ in sinks]
     for writer, reader in edges:
         offered[reader] += may_write[writer]
         accepted[writer] += may_read[reader]
@@ -71,42 +71,56 @@ def flows(
         if exact:
             taken, passed = float(record.functions[PIPE_IN]), float(record.functions[PIPE_OUT])
         else:
-            taken = min(may_read[at], offered[at])
-            passed = min(may_write[at], accepted[at])
+            taken, passed = may_read[at], may_write[at]
+            if offered[at] < taken:
+                taken = offered[at]
+            if accepted[at] < passed:
+                passed = accepted[at]
         unseen = splices[at] and not exact
-        pipe_in = int(taken) if _is_used(sources[at], taken) else None
-        pipe_out = int(passed) if _is_used(sinks[at], passed) else None
-        found.append(
-            Flow(
-                pipe_in=pipe_in,
-                pipe_out=pipe_out,
-                file_read=None if unseen else max(0, read[at] - (pipe_in or 0)),
-                file_written=None if unseen else max(0, written[at] - (pipe_out or 0)),
-                exact=exact,
-                splices=unseen,
-            )
-        )
+        pipe_in, pipe_out = _reported(sources[at], taken), _reported(sinks[at], passed)
+        file_read = file_written = None
+        if not unseen:
+            file_read = _positive(read[at] - (pipe_in or 0))
+            file_written = _positive(written[at] - (pipe_out or 0))
+        found.append(Flow(pipe_in, pipe_out, file_read, file_written, exact, unseen))
     return tuple(found)
 
 
-def _is_used(pipes: _Pipes, flowed: float) -> bool:
-    """Whether `flowed` bytes are to be reported of these pipes.
+def _positive(number: int) -> int:
+    return number if number > 0 else 0
 
-    One that joins no other stage, and was not used, is a shell's that was still open in its child.
+
+def _reported(pipes: _Pipes, flowed: float) -> int | None:
+    """Of `flowed` bytes through these pipes, what is reported; None: nothing.
+
+    A pipe that joins no other stage, and was not used, is a shell's that was still open in its
+    child.
     """
-    return bool(pipes.held) and flowed < math.inf and (flowed > 0 or pipes.known)
+    held, known, _ = pipes
+    return int(flowed) if held and flowed < _ANY and (flowed > 0 or known) else None
 
 
-def _pipes(record: StageRecord, side: str) -> _Pipes:
-    held, known, sleeps = 0, True, 0
+def _pipes(record: StageRecord) -> tuple[_Pipes, _Pipes]:
+    """Those that it reads from, and those that it writes to."""
+    reads = writes = reads_slept = writes_slept = 0
+    reads_known = writes_known = True
     for end in record.ends:
-        if end.own and end.side == side:
-            held += 1
-            known = known and end.joined
-            sleeps += end.sleeps
-    if side in record.borrows:
-        held, known = held + 1, False
-    return _Pipes(held, known, sleeps)
+        if not end.own:
+            continue
+        if end.side == "read":
+            reads += 1
+            reads_known = reads_known and end.joined
+            reads_slept += end.sleeps
+        else:
+            writes += 1
+            writes_known = writes_known and end.joined
+            writes_slept += end.sleeps
+    if record.borrows:
+        if "read" in record.borrows:
+            reads, reads_known = reads + 1, False
+        if "write" in record.borrows:
+            writes, writes_known = writes + 1, False
+    return (reads, reads_known, reads_slept), (writes, writes_known, writes_slept)
 
 
 def _from_the_start(record: StageRecord) -> bool:

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from pipelined.model.coverage import Coverage
 from pipelined.model.flow import flows
 from pipelined.model.jobs import unit_of_job
 from pipelined.model.ledger import Ledger
-from pipelined.model.sighting import Seen, Shape, Sighting, clock_of, facts_of, shape_of
+from pipelined.model.sighting import Facts, Seen, Shape, Sighting, clock_of, facts_of, shape_of
 from pipelined.model.sums import (
     SeenStage,
     StageSums,
     Sums,
+    add_once,
     grow,
     grow_flow,
     grow_functions,
@@ -25,6 +27,8 @@ from pipelined.records.tiers import NO_READAHEAD
 from pipelined.runs import Flow, Series
 
 __all__ = ["Growth"]
+
+_UNKNOWN = Facts(0, 0, None)
 
 
 class Growth:
@@ -57,35 +61,47 @@ class Growth:
                 grow_functions(nowhere, seen, stage.functions)
             seen.readahead = list(stage.readahead)
 
-    def sight(self, group: Group, seen: Seen, now: float) -> Sighting:
-        """Count what a run has grown since it was seen last; `now` is monotonic (seconds)."""
+    def sight(self, group: Group, seen: Seen, now: float, *, over: bool) -> tuple[Sighting, Sums]:
+        """Count what a run has grown since it was seen last; `now` is monotonic (seconds).
+
+        With `over` its stages will be forgotten before they are seen again. Also returns the
+        account that it was added to.
+        """
         shape = shape_of(group)
         records = shape.records
         series = self._series(shape, nested=seen.enclosing is not None)
         sums = self._ledger.account(series)
-        stages = [self._seen(stage) for stage in records]
+        facts: list[Facts] = [_UNKNOWN] * len(records)
         flowed = self._flows(shape)
         before = sum(seen.clock)
         grow(sums.clock, seen.clock, clock_of(group))
         self._ledger.ran(series, NS * (sum(seen.clock) - before), now)
         for i, position in zip(shape.order.sequence, shape.order.positions, strict=True):
-            place = (position, records[i].command)
+            record = records[i]
+            place = (position, record.command)
             total = sums.stages.get(place)
             if total is None:
                 total = sums.stages[place] = StageSums()
-            grow(total.counted, stages[i].counted, records[i].counted)
-            grow_modes(total, stages[i])
-            grow_flow(total, stages[i], flowed[i])
-            if self._coverage.misses_begin_of(records[i]):
+            stage = None
+            if over and _key(record) not in self._stages:
+                user, system = add_once(total, record.counted, flowed[i])
+                facts[i] = Facts(user, system, None)
+            else:
+                stage = self._seen(record)
+                grow(total.counted, stage.counted, record.counted)
+                grow_modes(total, stage)
+                grow_flow(total, stage, flowed[i])
+                facts[i] = facts_of(record, stage)
+            if self._coverage.misses_begin_of(record):
                 continue
-            if records[i].functions:
-                grow_functions(total, stages[i], records[i].functions)
-            if counted := records[i].readahead:
+            if record.functions:
+                grow_functions(total, stage or SeenStage(None), record.functions)
+            if counted := record.readahead:
                 total.readahead = total.readahead or [0] * len(counted)
                 if counted is not NO_READAHEAD:
-                    grow(total.readahead, stages[i].readahead, counted)
-        facts = tuple([facts_of(stage, seen) for stage, seen in zip(records, stages, strict=True)])
-        return Sighting(group, series, shape, facts, flowed, seen.enclosing, seen.track)
+                    grow(total.readahead, stage.readahead if stage else [], counted)
+        kept = tuple(facts)
+        return Sighting(group, series, shape, kept, flowed, seen.enclosing, seen.track), sums
 
     def apart(self, group: Group) -> Sighting:
         """A group that is in no totals, as if it were a run."""
@@ -101,10 +117,10 @@ class Growth:
     def forget(self, over: Iterable[StageRecord]) -> None:
         """These stages are over and counted."""
         for stage in over:
-            self._stages.pop((stage.index, stage.generation), None)
+            self._stages.pop(_key(stage), None)
 
     def _seen(self, stage: StageRecord) -> SeenStage:
-        key = (stage.index, stage.generation)
+        key = _key(stage)
         seen = self._stages.get(key)
         if seen is None:
             known = self._arguments_of(stage.root) if self._arguments_of and stage.live else None
@@ -112,17 +128,26 @@ class Growth:
         return seen
 
     def _series(self, shape: Shape, *, nested: bool) -> Series:
-        signature = shape.order.signature
-        return Series(pipeline=signature, nested=nested, unit=self._unit(shape.records))
+        return _series(shape.order.signature, nested, self._unit(shape.records))
 
     def _unit(self, records: Sequence[StageRecord]) -> str:
         """Of stages by their start: the job of the first that has one, else the first's cgroup."""
-        jobs = (unit_of_job(record.job) for record in records if record.job)
-        return next(filter(None, jobs), None) or self._unit_of(records[0].cgroup)
+        for record in records:
+            if record.job and (unit := unit_of_job(record.job)):
+                return unit
+        return self._unit_of(records[0].cgroup)
 
     def _flows(self, shape: Shape) -> tuple[Flow, ...]:
-        counted = [
-            self._coverage.pipe_bytes and not self._coverage.misses_begin_of(record)
-            for record in shape.records
-        ]
-        return flows(shape.records, shape.edges, counted)
+        coverage, records = self._coverage, shape.records
+        counted = [coverage.pipe_bytes and not coverage.misses_begin_of(each) for each in records]
+        return flows(records, shape.edges, counted)
+
+
+def _key(stage: StageRecord) -> tuple[int, int]:
+    return stage.index, stage.generation
+
+
+@lru_cache(maxsize=256)
+def _series(pipeline: str, nested: bool, unit: str) -> Series:
+    """Most often one that there is: equal ones compare faster if they are the same object."""
+    return Series(pipeline=pipeline, nested=nested, unit=unit)

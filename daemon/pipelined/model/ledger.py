@@ -92,17 +92,20 @@ class _Weight:
     at: float = 0.0
     barred_until: float = -math.inf
     """A retired pipeline is not admitted again before."""
-    rank: float = -math.inf
-    """Weights compare as their ranks do, which do not change with time."""
 
     def add(self, seconds: float, now: float) -> None:
         self.seconds = self.of(now) + seconds
         self.at = max(self.at, now)
-        if self.seconds > 0:
-            self.rank = math.log2(self.seconds) + self.at / HALF_LIFE
 
     def of(self, now: float) -> float:
-        return self.seconds * math.exp2(-max(0.0, now - self.at) / HALF_LIFE)
+        if now <= self.at:  # as for all runs of a sweep but the first
+            return self.seconds
+        return self.seconds * math.exp2((self.at - now) / HALF_LIFE)
+
+    @property
+    def rank(self) -> float:
+        """Weights compare as their ranks do, which do not change with time."""
+        return math.log2(self.seconds) + self.at / HALF_LIFE if self.seconds > 0 else -math.inf
 
 
 class Ledger(Generic[A]):
@@ -154,12 +157,14 @@ class Ledger(Generic[A]):
 
     def ran(self, series: Series, seconds: float, now: float) -> None:
         """A pipeline used `seconds` of wall time up to the time `now` (seconds)."""
-        weights = self._weights if series in self._accounts else self._folded
-        weight = weights.get(series)
-        if weights is self._folded and (seconds > 0 or weight is None):
-            self._candidates.add(series)  # else its time is in OTHER already
+        weight = self._weights.get(series)  # of an account that has run
         if weight is None:
-            weight = weights[series] = _Weight()
+            weights = self._weights if series in self._accounts else self._folded
+            weight = weights.get(series)
+            if weights is self._folded and (seconds > 0 or weight is None):
+                self._candidates.add(series)  # else its time is in OTHER already
+            if weight is None:
+                weight = weights[series] = _Weight()
         weight.add(seconds, now)
 
     def settle(self, now: float) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "Shape",
     "Sighting",
     "clock_of",
+    "end_of",
     "facts_of",
     "finished_run",
     "lived",
@@ -116,7 +117,8 @@ class Seen:
 def shape_of(group: Group) -> Shape:
     records = tuple(sorted(group.stages, key=lambda stage: (stage.root.start_ns, stage.index)))
     place = {stage.index: i for i, stage in enumerate(records)}
-    edges = {(place[a], place[b]) for a, b in (*joined(records), *group.slot_edges)}
+    joins = joined(records) if group.joins is None else group.joins
+    edges = {(place[a], place[b]) for a, b in (*joins, *group.slot_edges)}
     ordered = tuple(sorted(edges))
     return Shape(records, ordered, order_of(records, ordered))
 
@@ -124,6 +126,11 @@ def shape_of(group: Group) -> Shape:
 def order_of(records: Sequence[StageRecord], edges: tuple[tuple[int, int], ...]) -> Order:
     """How stages with these edges are arranged: `signature.arrange`."""
     return _arrange(tuple([stage.command for stage in records]), edges)
+
+
+def end_of(group: Group) -> int:
+    """When the last of its stages that have ended did so (nanoseconds)."""
+    return max([stage.end_ns for stage in group.stages])
 
 
 def clock_of(group: Group) -> list[int]:

@@ -27,6 +27,7 @@ from pipelined.model.sighting import (
     Seen,
     Sighting,
     clock_of,
+    end_of,
     finished_run,
     moment_of,
     shape_of,
@@ -185,15 +186,19 @@ class Model:
         self._ledger.begin()
         for group in groups:
             ended = all(stage.ended for stage in group.stages)
-            age = now - NS * max(stage.end_ns for stage in group.stages)
+            age = now - NS * end_of(group)
             over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
             at_once = settle is True or (settle is not False and settle in group.starters)
             finished = over_now or (ended and at_once)
+            # what is inside a stage that has retired leaves it by the next sweep
+            last = over_now and not any(stage.live for stage in group.stages)
             starting = now - NS * group.clock.start_ns < _STARTING
             if group.conversation and not ended:
                 self._conversations.append(group)
             if group.is_run:
-                seen = self._runs.setdefault(group.root, Seen(before=self._neighbours.begun()))
+                seen = self._runs.get(group.root)
+                if seen is None:
+                    seen = self._runs[group.root] = Seen(before=self._neighbours.begun())
                 outer = around(group, by_stage)
                 if seen.enclosing is None or is_whole(group, by_stage):
                     seen.enclosing = self._enclosing(outer, by_stage) if outer else None
@@ -205,12 +210,11 @@ class Model:
                     or not group.starters <= seen.enclosing.starters  # that is around the starter
                 )
                 if apart and (finished or at_once or not starting):
-                    self._take_in(group, seen, ended, finished)
+                    self._take_in(group, seen, ended, finished, last)
                 finished = finished or seen.finished
             if not (finished or starting):
                 self._unfinished.append(group)
-            # what is inside a stage that has retired leaves it by the next sweep
-            if over_now and not any(stage.live for stage in group.stages):
+            if last:
                 over.extend(group.stages)
                 self._runs.pop(group.root, None)
         self._growth.forget(over)
@@ -269,7 +273,7 @@ class Model:
         folded = self._ledger.folded(self._views.now)
         return SeriesUse(self._budget.max_series or 0, self._ledger.used, *folded)
 
-    def _take_in(self, group: Group, seen: Seen, ended: bool, finished: bool) -> None:
+    def _take_in(self, group: Group, seen: Seen, ended: bool, finished: bool, last: bool) -> None:
         if seen.finished:
             return
         sighting, nested = seen.sighting, seen.enclosing is not None
@@ -277,15 +281,17 @@ class Model:
             if not (finished or seen.track):
                 seen.track = Track()
                 self._neighbours.met_live(seen, group)
-            sighting = seen.sighting = self._growth.sight(group, seen, self._views.now)
+            sighting, sums = self._growth.sight(group, seen, self._views.now, over=last)
+            seen.sighting = sighting
             if seen.track and not finished:
                 unwatched = self._views.unwatched_ns(sighting)
                 moment = moment_of(group, sighting.shape.records, unwatched)
                 seen.track.add(moment, self._track_bytes)
+        else:
+            sums = self._ledger.account(sighting.series)
         sighting.before = seen.before
         if sighting.enclosing != seen.enclosing:
             sighting.enclosing, sighting.run = seen.enclosing, None
-        sums = self._ledger.account(sighting.series)
         if sighting.enclosing:
             sums.outermost = sighting.enclosing.outermost
         seen.ended = seen.ended and ended
@@ -294,7 +300,7 @@ class Model:
             self._live.append(sighting)
             return
         if sighting.end_ns is None:
-            sighting.end_ns, sighting.run = max(stage.end_ns for stage in group.stages), None
+            sighting.end_ns, sighting.run = end_of(group), None
         if not seen.ended:
             seen.ended, seen.surroundings = True, self._around(sighting)
         sighting.surroundings = seen.surroundings

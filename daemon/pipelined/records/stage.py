@@ -7,7 +7,7 @@ them up many times before anybody reads one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence, Set
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
@@ -219,6 +219,8 @@ class Group:
     """(writer, reader) record indexes of edges that are missing in the stages' own ends."""
     conversation: bool = False
     """Its pipes lead both ways (`is_conversation`)."""
+    joins: Set[tuple[int, int]] | None = None
+    """What `joined` returns for its stages, if that is known."""
 
     @property
     def starters(self) -> frozenset[Starter]:
@@ -261,13 +263,17 @@ def joined(stages: Sequence[StageRecord]) -> set[tuple[int, int]]:
     }
 
 
-def is_conversation(stages: Sequence[StageRecord]) -> bool:
+def is_conversation(
+    stages: Sequence[StageRecord], edges: Set[tuple[int, int]] | None = None
+) -> bool:
     """Whether stages talk to each other, or one to its parent, and pass nothing on.
 
+    `edges` is what `joined` returns for them, if that is known.
     That is so if between any two stages that a pipe joins (`joined`) another one leads back. A
     chain of three or more that leads back to its first stage is a pipeline.
     """
     if len(stages) == 1:
         return stages[0].converses
-    edges = joined(stages)
+    if edges is None:
+        edges = joined(stages)
     return bool(edges) and all((reader, writer) in edges for writer, reader in edges)

@@ -8,8 +8,6 @@ browser that asked for a page, as one.
 
 from __future__ import annotations
 
-import gzip
-import ipaddress
 import json
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -26,15 +24,14 @@ from pipelined.web.live_events import create_events
 from pipelined.web.metrics import Metrics
 from pipelined.web.pages import PARAMETERS as PAGE_PARAMETERS
 from pipelined.web.pages import REPEATABLE, create_pages, error_page
+from pipelined.web.probes import HEADERS, Probes
 from pipelined.web.query_parameters import as_bool, as_limit, as_text, parameter
 from pipelined.web.started_api import PARAMETERS as STARTED_PARAMETERS
 from pipelined.web.started_api import create_started_api
 
 if TYPE_CHECKING:
     from pipelined.history.history import History
-    from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Observer
-    from pipelined.sinks import Sinks
 
 __all__ = ["create_app"]
 
@@ -57,17 +54,16 @@ def create_app(
     host: Host,
     show_arguments: bool = False,
     history: History | None = None,
-    sinks: Sinks | None = None,
-    web_config: WebConfigFile | None = None,
+    probes: Probes | None = None,
 ) -> Flask:
     """The web application that shows `observer`, and the finished runs of `history`.
 
     Findings are those for the machine `host`. Command lines appear only with `show_arguments`.
-    Of `sinks` and `web_config` it only exports metrics; `HttpServer` applies the latter.
+    `probes` answer their paths; without them they are those of the observer and its history alone.
     """
     app = Flask("pipelined.web")
     app.json.sort_keys = False  # type: ignore[attr-defined]  # keys are in the documented order
-    metrics = Metrics(observer, history, web_config, sinks)
+    probes = probes or Probes(observer, Metrics(observer, history))
     app.register_error_handler(HTTPException, _answer_error)
     app.before_request(_refuse_unknown_parameters)
     app.after_request(_add_security_headers)
@@ -80,25 +76,11 @@ def create_app(
     app.register_blueprint(create_pages(observer, history, host, show_arguments=show_arguments))
 
     @app.get("/metrics")
-    def scrape() -> Response:
-        text, content_type = metrics.render(request.headers.get("Accept", ""))
-        return _compressed_if_remote(Response(text, content_type=content_type))
-
     @app.get("/healthz")
-    def health() -> Response:
-        return jsonify(status="alive")
-
     @app.get("/readyz")
-    def readiness() -> Response:
-        reason = observer.ready()
-        if reason is not None:
-            abort(503, description=reason)
-        pending = [
-            {"hook": hook.name, "tier": hook.tier, "method": hook.method}
-            for hook in observer.hooks()
-            if hook.pending
-        ]
-        return jsonify(status="ready", pending_hooks=pending)
+    def probe() -> Response:
+        answer = probes.answer(request.environ)
+        return Response(answer.body, answer.status, answer.headers)
 
     return app
 
@@ -178,23 +160,8 @@ def _asks_for_page() -> bool:
 
 
 def _add_security_headers(response: Response) -> Response:
-    # Static files change only with the program: a browser may keep them, and ask if they changed.
-    static = request.endpoint == "static"
-    response.headers["Cache-Control"] = "no-cache" if static else "no-store"
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers["Referrer-Policy"] = "same-origin"
-    response.headers["Content-Security-Policy"] = (
-        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
-        " frame-ancestors 'none'"
-    )
-    return response
-
-
-def _compressed_if_remote(response: Response) -> Response:
-    """Compress for a client on another host; on this host it costs more than it saves."""
-    response.vary.add("Accept-Encoding")
-    local = ipaddress.ip_address(request.remote_addr or "127.0.0.1").is_loopback
-    if not local and request.accept_encodings["gzip"] > 0:
-        response.set_data(gzip.compress(response.get_data(), compresslevel=1))
-        response.content_encoding = "gzip"
+    response.headers.update(HEADERS)
+    if request.endpoint == "static":
+        # These change only with the program: a browser may keep them, and ask if they changed.
+        response.headers["Cache-Control"] = "no-cache"
     return response

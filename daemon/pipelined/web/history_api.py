@@ -25,6 +25,7 @@ from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
 from pipelined.history.run_list import RunList
 from pipelined.http_port.connection import CLIENT_LEFT
 from pipelined.runs.codec import written
+from pipelined.web.front import MAX_WAITING
 from pipelined.web.long_json import Json, long_json
 from pipelined.web.query_parameters import (
     as_bool,
@@ -40,15 +41,13 @@ if TYPE_CHECKING:
     from pipelined.history.history import History
     from pipelined.observer import Observer
 
-__all__ = ["MAX_WAITING", "PARAMETERS", "create_history_api", "find_run"]
+__all__ = ["PARAMETERS", "create_history_api", "find_run"]
 
 NO_HISTORY = "there is no history: the daemon runs with --no-history"
 
 DEFAULT_LIMIT = 100
 #: Longer lists are fetched page by page.
 MAX_LIMIT = 1000
-#: Requests that wait for a run at once. Each holds a thread of the server.
-MAX_WAITING = 4
 #: How long one of them waits at most (seconds).
 MAX_WAIT = 60.0
 

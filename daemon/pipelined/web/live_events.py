@@ -25,6 +25,7 @@ from pipelined.model.short_runs import SHORT, WINDOW
 from pipelined.nesting import Line, first_lines, in_order, nested_lines
 from pipelined.runs import Run
 from pipelined.web.diagram import diagram, figures
+from pipelined.web.front import MAX_STREAMS
 from pipelined.wording import duration
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ from pipelined.web.long_json import long_json
 
 __all__ = ["MAX_LIVE", "MAX_RECENT", "MAX_STREAMS", "Moment", "Now", "create_events"]
 
-#: Streams at once. Each holds a thread of the server.
-MAX_STREAMS = 8
 #: Lines in one event: live runs as diagrams, finished ones as figures.
 MAX_LIVE = 60
 MAX_RECENT = 20
