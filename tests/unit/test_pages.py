@@ -618,6 +618,22 @@ def test_a_nested_pipeline_names_the_one_around_it(
     assert '<span class="inside"> inside job.sh|tee' in page(client, "/pipelines")
 
 
+def test_failures_of_a_pipeline_are_marked_with_their_share(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    words = "Failed: the share is one of the runs whose outcome is known."
+    sums = replace(PIPELINE.sums, runs=21, failed=5, interrupted=2)
+    history.found = pipelines(replace(PIPELINE, sums=replace(sums, unknown=1)))
+    text = page(client, "/pipelines")
+    assert '<span class="failed">5 failed, 25 %</span>' in text
+    assert '<span class="interrupted">2 interrupted</span>' in text
+    assert words in text
+    history.found = pipelines(replace(PIPELINE, sums=sums))
+    assert words not in page(client, "/pipelines")
+    history.found = pipelines(PIPELINE)
+    assert 'class="failed"' not in page(client, "/pipelines")
+
+
 def test_pipelines_are_those_of_a_week_unless_asked_otherwise(
     client: FlaskClient, history: FakeHistory
 ) -> None:

@@ -180,6 +180,10 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE runs ADD COLUMN outcome TEXT NOT NULL DEFAULT 'unknown';
     ALTER TABLE runs ADD COLUMN failure TEXT NOT NULL DEFAULT '';
+    ALTER TABLE rollup ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE rollup ADD COLUMN interrupted INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE rollup ADD COLUMN unknown INTEGER NOT NULL DEFAULT 0;
+    UPDATE rollup SET unknown = runs;
     DROP INDEX runs_listed;
     CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower, outcome)
     """,

@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How stages ended, and whether their run has succeeded."""
+"""How stages ended, and whether they and their run have succeeded."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from signal import SIGRTMIN, Signals
+from typing import Protocol
 
 from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
-from pipelined.runs import Edge, Endpoint, Exit, Outcome, Stage
+from pipelined.runs import Endpoint, Exit, Outcome
 
-__all__ = ["exit_of", "outcome_of"]
+__all__ = ["exit_of", "outcome_of", "stage_outcomes"]
 
 #: What somebody outside a run sends to stop it. A shell exits with 128 and the number if a signal
 #: ended what it waited for.
 _STOPPING = ("SIGHUP", "SIGINT", "SIGTERM")
 _SHELL_STATUS = {128 + Signals[name]: name for name in (*_STOPPING, "SIGPIPE")}
+
+
+class Ended(Protocol):
+    """What has to be known of a stage."""
+
+    @property
+    def command(self) -> str: ...
+    @property
+    def exit(self) -> Exit | None: ...
 
 
 def exit_of(status: int) -> Exit | None:
@@ -39,25 +49,38 @@ def _signal_name(number: int) -> str:
 
 
 def outcome_of(
-    stages: Sequence[Stage],
-    edges: Collection[Edge],
-    endpoints: Collection[Endpoint],
+    stages: Sequence[Ended],
+    edges: Iterable[tuple[int, int]],
+    endpoints: Iterable[Endpoint],
     harmless: Mapping[str, Collection[int]],
 ) -> Outcome:
-    """The outcome of a run that has ended; of commands, `harmless` exit codes are no failures."""
-    writers = {edge.writer for edge in edges}
-    if any(endpoint.side == "read" for endpoint in endpoints):
-        writers.add(len(stages) - 1)
+    """The outcome of a run that has ended; the arguments are those of `stage_outcomes`."""
     found: dict[str, list[int]] = {}
-    for index, stage in enumerate(stages):
-        found.setdefault(_result(stage, index in writers, harmless), []).append(index)
+    for index, outcome in enumerate(stage_outcomes(stages, edges, endpoints, harmless)):
+        found.setdefault(outcome, []).append(index)
     for result in ("failed", "interrupted", "unknown"):
         if result in found:
             return Outcome(result, tuple(found[result]))
     return Outcome("succeeded")
 
 
-def _result(stage: Stage, writes: bool, harmless: Mapping[str, Collection[int]]) -> str:
+def stage_outcomes(
+    stages: Sequence[Ended],
+    edges: Iterable[tuple[int, int]],
+    endpoints: Iterable[Endpoint],
+    harmless: Mapping[str, Collection[int]],
+) -> list[str]:
+    """The outcome of each stage, which are given in data order; `unknown` also while one lives.
+
+    `edges` are indexes of writers and readers. Of commands, `harmless` exit codes are no failures.
+    """
+    writers = {writer for writer, _ in edges}
+    if any(endpoint.side == "read" for endpoint in endpoints):
+        writers.add(len(stages) - 1)
+    return [_outcome(stage, index in writers, harmless) for index, stage in enumerate(stages)]
+
+
+def _outcome(stage: Ended, writes: bool, harmless: Mapping[str, Collection[int]]) -> str:
     ended = stage.exit
     if ended is None:
         return "unknown"

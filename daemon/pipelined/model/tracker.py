@@ -320,7 +320,8 @@ class Model:
         sums.last_run_seconds, sums.last_run_end = wall, end
         if self._on_finished:
             make = partial(self._made, sighting, seen.track)
-            self._on_finished(finished_run(sighting, wall, end, make))
+            outcome = self._views.outcome(sighting).result
+            self._on_finished(finished_run(sighting, wall, end, outcome, make))
 
     def _made(self, sighting: Sighting, track: Track | None) -> tuple[Run, Timeline]:
         return self._views.run(sighting), self._views.timeline(sighting, track)

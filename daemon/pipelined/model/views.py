@@ -5,21 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import starmap
+from typing import Any, NamedTuple
 
 from pipelined.model.coverage import Coverage
-from pipelined.model.outcome import exit_of, outcome_of
+from pipelined.model.outcome import exit_of, outcome_of, stage_outcomes
 from pipelined.model.sighting import Facts, Sighting, clock_of, moment_of
 from pipelined.model.sums import StageSums, Sums
 from pipelined.model.timeline import Track
 from pipelined.model.watched import Watched
-from pipelined.records.stage import COUNTERS, NS, Group, StageRecord
+from pipelined.records.stage import COUNTERS, EXIT_SEEN, NS, Group, StageRecord
 from pipelined.records.tiers import functions_of, readahead_of
 from pipelined.runs import (
     LEVELS,
     STATES,
     Edge,
+    Endpoint,
+    Exit,
     Flow,
+    Outcome,
     PipeEnd,
     Place,
     Run,
@@ -35,6 +39,16 @@ __all__ = ["Totals", "Views"]
 _PLAIN_COUNTERS = tuple(
     name for name in COUNTERS if not name.endswith("_ns") and name != "exec_failures"
 )
+
+
+_SUCCEEDED = Outcome("succeeded")
+
+
+class _Ended(NamedTuple):
+    """What decides whether a stage has succeeded."""
+
+    command: str
+    exit: Exit | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +103,41 @@ class Views:
         """The end of a run, or of a stage, as Unix time."""
         return self._watched.unix_time(end_ns)
 
+    def outcome(self, sighting: Sighting) -> Outcome:
+        """The outcome of a run that has ended."""
+        records = sighting.shape.records
+        if all(record.exit_status == EXIT_SEEN for record in records):  # most runs
+            return _SUCCEEDED
+        return outcome_of(*self._ended(sighting), self._harmless)
+
+    def _ended(
+        self, sighting: Sighting
+    ) -> tuple[list[_Ended], list[tuple[int, int]], tuple[Endpoint, ...]]:
+        """How the stages have ended, in data order; how they are joined; who else has a pipe."""
+        records, edges, order = sighting.shape
+        place = {i: at for at, i in enumerate(order.sequence)}
+        ended = [
+            _Ended(records[i].command, exit_of(records[i].exit_status)) for i in order.sequence
+        ]
+        return ended, [(place[a], place[b]) for a, b in edges], sighting.group.endpoints
+
     def run(self, sighting: Sighting) -> Run:
         if sighting.run:
             return sighting.run
         group, shape = sighting.group, sighting.shape
         records, order = shape.records, shape.order
-        place = {i: at for at, i in enumerate(order.sequence)}
+        ended, edges, endpoints = self._ended(sighting)
+        outcomes = stage_outcomes(ended, edges, endpoints, self._harmless)
         clock = [NS * max(0, ns) for ns in clock_of(group)]
         end, unwatched = sighting.end_ns, NS * self.unwatched_ns(sighting)
         stages = tuple(
-            self._stage(records[i], position, sighting.facts[i], sighting.flows[i])
-            for i, position in zip(order.sequence, order.positions, strict=True)
+            self._stage(
+                records[i], position, sighting.facts[i], sighting.flows[i], its_exit, outcome
+            )
+            for i, position, (_, its_exit), outcome in zip(
+                order.sequence, order.positions, ended, outcomes, strict=True
+            )
         )
-        edges = tuple(sorted(Edge(place[a], place[b]) for a, b in shape.edges))
         sighting.run = Run(
             id=self.run_id(group),
             series=sighting.series,
@@ -111,13 +147,11 @@ class Views:
             partial=any(stage.partial for stage in records),
             **_by_level(clock),
             stages=stages,
-            endpoints=group.endpoints,
+            endpoints=endpoints,
             parent=sighting.enclosing.run if sighting.enclosing else None,
             parent_pipeline=sighting.enclosing.pipeline if sighting.enclosing else None,
-            edges=edges,
-            outcome=None
-            if end is None
-            else outcome_of(stages, edges, group.endpoints, self._harmless),
+            edges=tuple(sorted(starmap(Edge, edges))),
+            outcome=None if end is None else self.outcome(sighting),
             partial_tiers=self._coverage.partial_tiers(records),
             surroundings=self._around(sighting) if end is None else sighting.surroundings,
             unwatched_seconds=unwatched,
@@ -155,7 +189,15 @@ class Views:
             },
         )
 
-    def _stage(self, record: StageRecord, position: int, facts: Facts, flow: Flow) -> Stage:
+    def _stage(
+        self,
+        record: StageRecord,
+        position: int,
+        facts: Facts,
+        flow: Flow,
+        its_exit: Exit | None,
+        outcome: str,
+    ) -> Stage:
         # two CPUs may credit a few negative nanoseconds before the positive ones land
         counted = [max(0, value) for value in record.counted]
         counters = self._counters(counted, facts.user_ns, facts.system_ns, flow, record)
@@ -170,7 +212,8 @@ class Views:
             ends=tuple(
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
-            exit=exit_of(record.exit_status),
+            exit=its_exit,
+            outcome=outcome if its_exit or record.ended else None,
             arguments=facts.arguments,
             **counters,
         )

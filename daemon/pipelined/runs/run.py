@@ -25,11 +25,16 @@ from pipelined.runs.fields import (
     UnixTime,
     computed,
 )
-from pipelined.runs.stage import Place, Readahead, Stage, total_readahead
+from pipelined.runs.stage import (
+    INCOMPLETE,
+    OUTCOMES,
+    Place,
+    Readahead,
+    Stage,
+    total_readahead,
+)
 
 __all__ = [
-    "INCOMPLETE",
-    "OUTCOMES",
     "Edge",
     "Endpoint",
     "OtherPipeline",
@@ -38,11 +43,6 @@ __all__ = [
     "Series",
     "Surroundings",
 ]
-
-#: What a run that has ended may be.
-OUTCOMES = ("succeeded", "failed", "interrupted", "unknown")
-#: Those of a run that has not done what it had to do.
-INCOMPLETE = ("failed", "interrupted")
 
 DISK_WAIT = Group("disk_wait_seconds", "DiskWait", "Time in which a stage waited for disk.")
 
