@@ -30,7 +30,17 @@ from pipelined.history.pipelines import TrendBar as Bar
 from pipelined.history.rollup import Sums
 from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
-from pipelined.runs import LEVELS, Point, Run, Series, StagePoint, Surroundings, Timeline
+from pipelined.runs import (
+    LEVELS,
+    Exit,
+    Outcome,
+    Point,
+    Run,
+    Series,
+    StagePoint,
+    Surroundings,
+    Timeline,
+)
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run, three_runs
@@ -684,6 +694,26 @@ def test_a_run_has_its_headline_stages_and_a_link_to_its_figures(client: FlaskCl
     assert "10.0 s wall" in text
     assert re.findall(r'<th scope="row">(\w+)</th>', text) == ["yes", "head"]
     assert 'href="/api/v1/runs/run-2"' in text
+
+
+def test_a_stage_that_did_not_succeed_shows_how_it_ended(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    stages = [
+        make_stage(1, "yes", exit=Exit(signal="SIGPIPE"), outcome="succeeded"),
+        make_stage(2, "perl", exit=Exit(signal="SIGKILL"), outcome="failed"),
+        make_stage(3, "cat", exit=Exit(signal="SIGTERM"), outcome="interrupted"),
+    ]
+    outcome = Outcome("failed", (1,))
+    old = make_run(stages, 6.0, id="17-1", end=START + 6, outcome=outcome)
+    history.stored["17-1"] = StoredRun(old, ())
+    text = page(client, "/run/17-1")
+    assert '<p class="verdict">Failed: perl was killed by SIGKILL; what follows' in text
+    assert re.findall(r'<th scope="row">(.*)</th>', text) == [
+        "yes",
+        'perl <span class="failed">SIGKILL</span>',
+        'cat <span class="interrupted">SIGTERM</span>',
+    ]
 
 
 def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:

@@ -29,6 +29,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipelined.analysis.bottleneck import bottleneck
+from pipelined.analysis.outcome_words import brief_outcome, exits, marked_outcome
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
@@ -36,6 +37,7 @@ from pipelined.nesting import Line, in_order, nested_lines
 from pipelined.runs import STATES, Run
 from pipelined.terminal.drawing import (
     MIN_WIDTH,
+    OUTCOME_STYLES,
     STYLES,
     Column,
     bar,
@@ -317,9 +319,24 @@ def _columns(
         Column(fourth_title, lambda entry: Text(fourth(entry)), True, width=10),
         Column("mean", lambda entry: Text(f"{entry.run.cores_used:.1f}"), True, width=5),
         Column("overlap", lambda entry: Text(percent_or_dash(entry.run.overlap)), True, width=7),
-        Column("held back by", lambda entry: Text(brief(_informative(entry))), width=held),
+        Column("held back by", _held_back, width=held),
     ]
+    if not held and any(brief_outcome(entry.run) for entry in entries):
+        # there is no room for both: how a run ended is worth more
+        columns[4:] = [Column("failure", _failure, width=5 + 2 + 7)]
     return [column for column in columns if column.width]
+
+
+def _held_back(entry: _Entry) -> Text:
+    """How it ended if it has not succeeded, and the bottleneck."""
+    held = brief(_informative(entry))
+    if not (ended := marked_outcome(entry.run)):
+        return Text(held)
+    return Text(ended if held == "-" else f"{ended}, {held}", OUTCOME_STYLES[entry.run.result])
+
+
+def _failure(entry: _Entry) -> Text:
+    return Text(brief_outcome(entry.run), OUTCOME_STYLES.get(entry.run.result, ""))
 
 
 def _live_table(
@@ -386,6 +403,8 @@ def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
             name += f"×{len(branches)}"
         held = found is not None and (found.position, found.command) == (position, command)
         cell = Text(f">{name} ", "bold") if held else Text(f" {name} ", "dim")
+        if ended := exits(run.stages[index] for index in branches):
+            cell += Text(f"{ended} ", OUTCOME_STYLES["failed"])
         states = {
             state: sum(run.stages[index].states.get(state, 0.0) for index in branches)
             for state in STATES

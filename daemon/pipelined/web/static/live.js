@@ -16,6 +16,9 @@ import { Row, depth, inside, linkTo } from "./row.js";
 const STAYS = 5000;
 const STAYS_UNDER_POINTER = 60000;
 
+/** Outcomes of a run that has not done what it had to do. */
+const INCOMPLETE = new Set(["failed", "interrupted"]);
+
 const page = {
   status: document.getElementById("connection"),
   live: document.getElementById("live"),
@@ -119,11 +122,13 @@ function line(run) {
   // It is named to screen readers too where indentation shows it.
   const where = element(run.depth ? "span.visually-hidden" : "span.inside");
   if (run.nested) where.append(` ${inside(run)}`);
+  const result = run.outcome?.result;
+  const mark = INCOMPLETE.has(result) ? element(`span.${result}`, {}, result) : "";
   const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
   return element(
     "tr",
     { "data-run": run.id },
-    element("th", { scope: "row", "data-depth": depth(run) }, times, linkTo(run), where),
+    element("th", { scope: "row", "data-depth": depth(run) }, times, linkTo(run), where, mark),
     element("td", {}, element("time", { datetime: ended }, dayAndTime(run.end_timestamp_seconds))),
     element("td", {}, run.figures.join(" · ")),
     element("td", {}, run.verdict, findings),
