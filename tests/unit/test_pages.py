@@ -440,6 +440,16 @@ def test_nested_runs_stand_under_the_run_that_encloses_them(
     assert "2 runs and 61 nested ones, which stand under the run that encloses them" in text
 
 
+def test_a_line_of_several_runs_says_how_many_did_not_succeed(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    inner = [summary(n, pipeline="seq|sort", **INSIDE) for n in range(70, 59, -1)]
+    inner[3] = replace(inner[3], outcome="failed", failure="sort: exit 2", wall=0.1)
+    history.rows = [*inner, summary(1, pipeline="job.sh|tee")]
+    text = page(client, "/history")
+    assert '<span class="failed">1 of 11 did not succeed</span>' in text
+
+
 def test_a_search_for_a_pipeline_lists_each_of_its_runs(
     client: FlaskClient, history: FakeHistory
 ) -> None:

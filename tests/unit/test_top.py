@@ -127,6 +127,13 @@ def test_a_finished_run_that_failed_says_so_before_its_bottleneck(now: Run) -> N
     assert "failed (gzip: SIG" in text_of([now, *runs], width=80).splitlines()[-2]
 
 
+def test_of_several_finished_runs_it_says_how_many_did_not_succeed(now: Run) -> None:
+    runs = [inside(job(), ended(str(number), "gzip", 5)) for number in range(20, 23)]
+    runs[2] = killed(replace(runs[2], wall_seconds=1.0, end=START + 5))
+    assert "1 of 3 did not succeed, gzip: CPU" in text_of([now, *runs, job()], width=140)
+    assert text_of([now, *runs, job()], width=60).rstrip().endswith("1 of 3")
+
+
 def test_it_says_so_in_a_narrow_terminal(now: Run) -> None:
     lines = text_of([now, killed(ended("2", "gzip", 4)), ended("3", "xz", 5)], width=60)
     heading, failed, well = lines.splitlines()[-3:]

@@ -115,6 +115,8 @@ class RecentRunJson(AnalysisJson):
     """In how many runs that are listed above it this run lies."""
     runs: Count
     """How many runs the entry stands for."""
+    incomplete_runs: Count
+    """How many of these have failed or were interrupted."""
 
 
 class LiveRunJson(RecentRunJson):

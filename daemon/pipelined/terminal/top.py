@@ -321,7 +321,7 @@ def _columns(
         Column("overlap", lambda entry: Text(percent_or_dash(entry.run.overlap)), True, width=7),
         Column("held back by", _held_back, width=held),
     ]
-    if not held and any(brief_outcome(entry.run) for entry in entries):
+    if not held and any(entry.line.incomplete for entry in entries):
         # there is no room for both: how a run ended is worth more
         columns[4:] = [Column("failure", _failure, width=5 + 2 + 7)]
     return [column for column in columns if column.width]
@@ -330,13 +330,19 @@ def _columns(
 def _held_back(entry: _Entry) -> Text:
     """How it ended if it has not succeeded, and the bottleneck."""
     held = brief(_informative(entry))
-    if not (ended := marked_outcome(entry.run)):
+    ended = [part for part in (marked_outcome(entry.run), entry.line.of_several) if part]
+    if not ended:
         return Text(held)
-    return Text(ended if held == "-" else f"{ended}, {held}", OUTCOME_STYLES[entry.run.result])
+    style = OUTCOME_STYLES.get(entry.run.result, OUTCOME_STYLES["failed"])
+    return Text(", ".join(ended if held == "-" else [*ended, held]), style)
 
 
 def _failure(entry: _Entry) -> Text:
-    return Text(brief_outcome(entry.run), OUTCOME_STYLES.get(entry.run.result, ""))
+    """In a few columns."""
+    line = entry.line
+    several = f"{line.incomplete} of {line.runs}" if line.of_several else ""
+    style = OUTCOME_STYLES.get(entry.run.result, OUTCOME_STYLES["failed"])
+    return Text(brief_outcome(entry.run) or several, style)
 
 
 def _live_table(
