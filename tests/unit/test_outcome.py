@@ -141,6 +141,22 @@ def test_what_has_not_succeeded_is_said_first(run: Run, said: str, brief: str) -
     assert sentence(run).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (124, "exited with 124 (as timeout does when time is up) after 15 ms;"),
+        (127, "exited with 127 (as a shell does if a command is not found) after 15 ms;"),
+        (137, "exited with 137 (as a shell does if SIGKILL killed its command) after 15 ms;"),
+        (128, "exited with 128 after 15 ms;"),
+        (160, "exited with 160 after 15 ms;"),
+        (200, "exited with 200 after 15 ms;"),
+        (255, "exited with 255 after 15 ms;"),
+    ],
+)
+def test_a_code_with_a_meaning_says_it(code: int, words: str) -> None:
+    assert words in outcome_sentence(ended(Outcome("failed", (0,)), Exit(code=code)))
+
+
 def live(*outcomes: str | None) -> Run:
     """A run whose stages have ended so, those with an outcome by SIGKILL."""
     of = stages(*(Exit(signal="SIGKILL") if outcome else None for outcome in outcomes))

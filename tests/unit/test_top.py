@@ -124,7 +124,7 @@ def test_a_finished_run_that_failed_says_so_before_its_bottleneck(now: Run) -> N
     assert "failed (gzip: SIGKILL), gzip: CPU 100 %" in failed
     assert "xz: CPU 100 %" in well
     assert "failed" not in well
-    assert "failed (gzip: SIG" in text_of([now, *runs], width=80).splitlines()[-2]
+    assert "failed (gzip: SIGKILL)" in text_of([now, *runs], width=80).splitlines()[-2]
 
 
 def test_of_several_finished_runs_it_says_how_many_did_not_succeed(now: Run) -> None:

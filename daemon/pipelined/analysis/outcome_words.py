@@ -6,12 +6,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
+from signal import Signals
 
 from pipelined.runs import INCOMPLETE, Exit, Run, Stage
 from pipelined.wording import duration, listing
 
 __all__ = ["brief_outcome", "exits", "marked_outcome", "outcome_sentence"]
 
+#: Exit codes that shells and `timeout` give a meaning; a program may have another one for it.
+_MEANINGS = {
+    124: "as timeout does when time is up",
+    126: "as a shell does if a command cannot be run",
+    127: "as a shell does if a command is not found",
+}
 #: A sentence names at most this many stages.
 _NAMED = 3
 
@@ -71,5 +79,13 @@ def _ended(stage: Stage) -> str:
     if ended.out_of_memory:
         return f"was killed by the kernel{after}, as memory had run out"
     if ended.signal is None:
-        return f"exited with {ended.code}{after}"
+        return f"exited with {ended.code}{_meaning(ended.code or 0)}{after}"
     return f"was killed by {ended.signal}{after}{' and dumped core' if ended.core_dumped else ''}"
+
+
+def _meaning(code: int) -> str:
+    """`` (as a shell does if SIGKILL killed its command)`` of 137; empty of most codes."""
+    words = _MEANINGS.get(code, "")
+    with suppress(ValueError):  # no signal has this number
+        words = f"as a shell does if {Signals(code - 128).name} killed its command"
+    return f" ({words})" if words else ""

@@ -59,6 +59,8 @@ __all__ = ["Snapshot", "frame", "run_top"]
 
 #: Seconds between checks of the terminal's size.
 RESIZE_POLL = 0.25
+#: Columns in which it can be said how a run ended, such as `failed (perl: out of memory)`.
+_HOW_IT_ENDED = 28
 #: Lower terminals than this get frames of this height (lines).
 MIN_HEIGHT = 8
 
@@ -321,9 +323,12 @@ def _columns(
         Column("overlap", lambda entry: Text(percent_or_dash(entry.run.overlap)), True, width=7),
         Column("held back by", _held_back, width=held),
     ]
-    if not held and any(entry.line.incomplete for entry in entries):
-        # there is no room for both: how a run ended is worth more
-        columns[4:] = [Column("failure", _failure, width=5 + 2 + 7)]
+    if held < _HOW_IT_ENDED and any(entry.line.incomplete for entry in entries):
+        # there is no room for all: how a run ended is worth more
+        if held:
+            columns[5:] = [replace(columns[6], width=held + 2 + 7)]
+        else:
+            columns[4:] = [Column("failure", _failure, width=5 + 2 + 7)]
     return [column for column in columns if column.width]
 
 

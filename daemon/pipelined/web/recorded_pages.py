@@ -64,7 +64,7 @@ _SORT_WORDS = {
     "not-overlapped": "time not overlapped",
     "runs": "number of runs",
     "slower": "last run against the usual",
-    "failures": "number of failed runs",
+    "failures": "failed runs",
 }
 
 
