@@ -145,7 +145,7 @@ def test_a_stage_that_is_killed_when_memory_has_run_out(watch: Watch, small_memo
         ),
         pytest.param("timeout 0.3 yes | cat >f", Outcome("failed", (0,)), id="timed-out"),
         pytest.param(
-            "timeout -p 0.3 yes | cat >f",
+            "timeout --preserve-status 0.3 yes | cat >f",
             Outcome("interrupted", (0,)),
             id="timed-out-with-its-status",
         ),
