@@ -32,6 +32,8 @@ class Listed(Protocol):
     def start(self) -> float: ...
     @property
     def end(self) -> float | None: ...
+    @property
+    def complete(self) -> bool: ...
 
 
 L = TypeVar("L", bound=Listed)
@@ -48,6 +50,15 @@ class Line(Generic[L]):
     """How many runs it stands for: finished runs of one pipeline inside the same run."""
     depth: int = 0
     """In how many lines it lies."""
+    incomplete: int = 0
+    """How many of its runs have failed or were interrupted."""
+
+    @property
+    def of_several(self) -> str:
+        """``2 of 12 did not succeed``; empty for a line of one run, and if all did."""
+        if self.runs == 1 or not self.incomplete:
+            return ""
+        return f"{self.incomplete:,} of {self.runs:,} did not succeed"
 
     @property
     def times(self) -> str:
@@ -94,7 +105,7 @@ def nested_lines(runs: Iterable[L], *, grouped: bool = True) -> list[Line[L]]:
         return _key(run, grouped, "" if depth else run.parent)
 
     return [
-        Line(max(members, key=_length), len(members), depth)
+        Line(max(members, key=_length), len(members), depth, _incomplete(members))
         for members, depth in _groups(runs, key, list)
     ]
 
@@ -115,7 +126,7 @@ def largest_first(
         return sorted(groups, key=lambda members: -sum(map(size, members)))
 
     return [
-        (Line(max(members, key=size), len(members), depth), members)
+        (Line(max(members, key=size), len(members), depth, _incomplete(members)), members)
         for members, depth in _groups(runs, key, ordered)
     ]
 
@@ -166,6 +177,10 @@ def _key(run: Listed, grouped: bool, parent: str | None) -> _Key:
     """Equal for runs that are in one line."""
     alone = not grouped or parent is None or run.end is None
     return (None, run.id) if alone else (parent, run.pipeline)
+
+
+def _incomplete(runs: Iterable[Listed]) -> int:
+    return sum(not run.complete for run in runs)
 
 
 def _length(run: Listed) -> float:

@@ -974,6 +974,75 @@ def test_what_a_finding_means_is_a_click_away(
     expect(page.locator("#barrier")).to_be_in_viewport()
 
 
+# -- what did not succeed
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_what_did_not_succeed_is_marked_on_every_page(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, width: int
+) -> None:
+    """With its text in view, and nothing scrolls sideways."""
+    seq, perl, awk = tool("seq"), tool("perl"), tool("awk")
+    failed, interrupted = name(seq, perl), name(seq, awk)
+    subprocess.run(["bash", "-c", f"{seq} 9 | {perl} -e 'sleep 1; exit 3'"], check=False)
+    stop = 'BEGIN { system("sleep 1; kill -TERM $PPID") }'
+    subprocess.run(["bash", "-c", f"{seq} 9 | {awk} '{stop}'"], check=False)
+    (broken,) = daemon.wait_for_runs(failed, 1)
+    (stopped,) = daemon.wait_for_runs(interrupted, 1)
+    wait_until(lambda: stopped["id"] in daemon.get("/api/v1/runs?limit=1000"), "both to be stored")
+    page = open_page(daemon.url, viewport={"width": width, "height": 800})
+
+    def fits() -> bool:
+        return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+    def line(run: dict[str, Any]) -> Locator:
+        return page.locator(f'tr[data-run="{run["id"]}"]')
+
+    expect(line(broken).locator(".failed")).to_have_text("failed")
+    expect(line(broken)).to_contain_text(f"Failed: {Path(perl).name} exited with 3 after")
+    expect(line(stopped).locator(".interrupted")).to_have_text("interrupted")
+    assert fits()
+
+    page.goto(f"{daemon.url}/history?unit={urllib.parse.quote(broken['unit'])}")
+    ended = f"failed: {Path(perl).name}: exit 3"
+    expect(line(broken).locator(".failed")).to_have_text(ended)
+    ended = f"interrupted: {Path(awk).name}: SIGTERM"
+    expect(line(stopped).locator(".interrupted")).to_have_text(ended)
+    page.get_by_label("Failed").check()
+    page.get_by_role("button", name="Search").click()
+    expect(line(stopped)).to_have_count(0)
+    expect(line(broken)).to_have_count(1)
+    assert fits()
+
+    page.goto(f"{daemon.url}/pipelines?sort=failures&search={Path(seq).name}")
+    rows = page.locator("table.pipelines tbody tr")
+    expect(rows.locator(".failed")).to_have_text("1 failed, 100 %")
+    expect(rows.locator(".interrupted")).to_have_text("1 interrupted")
+    expect(rows.first.get_by_role("link").first).to_have_text(failed)
+    assert fits()
+
+    page.goto(f"{daemon.url}/run/{broken['id']}")
+    expect(page.locator(".failed-stage .mark")).to_have_text(re.compile("exit 3$"))
+    expect(page.locator("#stages .failed")).to_have_text("exit 3")
+    expect(page.locator(".verdict")).to_have_text(re.compile("^Failed: "))
+    assert fits()
+
+
+def test_a_stage_that_dies_while_its_run_goes_on_says_how(
+    daemon: Daemon, open_page: OpenPage, tool: Tool, start_job: StartJob
+) -> None:
+    perl, awk = tool("perl"), tool("awk")
+    wait = 'END { system("sleep 600") }'
+    start_job(f"{perl} -e 'sleep 1; kill KILL => $$' | {awk} '{wait}'")
+    page = open_page(daemon.url, viewport=PHONE)
+    shown = row(page, name(perl, awk))
+    expect(shown.locator(".stage .exit").first).to_have_text("SIGKILL")
+    said = re.compile(f"^{Path(perl).name} was killed by SIGKILL after ")
+    expect(shown.locator(".held")).to_have_text(said)
+    shown.get_by_role("button").click()
+    expect(shown.locator(".failed-stage .mark")).to_have_text("SIGKILL")
+
+
 # -- on a phone, in the dark, by keyboard
 
 

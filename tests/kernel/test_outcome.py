@@ -143,6 +143,12 @@ def test_a_stage_that_is_killed_when_memory_has_run_out(watch: Watch, small_memo
             Outcome("interrupted", (1,)),
             id="interrupted",
         ),
+        pytest.param("timeout 0.3 yes | cat >f", Outcome("failed", (0,)), id="timed-out"),
+        pytest.param(
+            "timeout --preserve-status 0.3 yes | cat >f",
+            Outcome("interrupted", (0,)),
+            id="timed-out-with-its-status",
+        ),
     ],
 )
 def test_the_outcome_of_a_run(watch: Watch, script: str, outcome: Outcome) -> None:

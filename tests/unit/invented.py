@@ -210,4 +210,5 @@ def make_finished(run: Run) -> Finished:
         not_overlapped_seconds=sum(run.levels[:2]),
         read_bytes=sum(stage.read_bytes for stage in run.stages),
         written_bytes=sum(stage.written_bytes for stage in run.stages),
+        outcome=run.result,
     )

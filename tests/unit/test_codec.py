@@ -155,6 +155,7 @@ def test_a_run_is_answered_as_it_was_by_the_version_before_the_classes_were_its_
             **stage,
             "state_seconds": {**dict.fromkeys(STATES, 0.0), **stage["state_seconds"]},
             "exit": None,
+            "outcome": None,
         }
         for stage in ANSWERED["run"]["stages"]
     ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from rich.console import Console
 from pipelined.analysis.rewriting import Script
 from pipelined.run.child import Ended
 from pipelined.run.profile import Profile, report_order
-from pipelined.runs import Run, Series
+from pipelined.runs import Exit, Outcome, Run, Series
 from pipelined.terminal.command_report import write_report
 from unit.invented import START, make_barrier, make_inside, make_run, make_stage
 
@@ -52,6 +53,7 @@ def report(
     width: int = 100,
     lost: Mapping[str, int] | None = None,
     encoding: str = "utf-8",
+    status: int = 0,
     **given: Any,
 ) -> str:
     raw = io.BytesIO()
@@ -60,7 +62,7 @@ def report(
         "arguments": NIGHTLY,
         "lost": lost or {"stages": 0, "runs": 0},
     } | given
-    found = Profile(ended=Ended(0, START, wall, cpu), runs=tuple(report_order(runs)), **values)
+    found = Profile(ended=Ended(status, START, wall, cpu), runs=tuple(report_order(runs)), **values)
     write_report(found, Console(file=file, width=width))
     file.flush()
     return raw.getvalue().decode(encoding)
@@ -181,6 +183,46 @@ def test_runs_that_were_not_kept_are_counted_and_are_no_lost_events() -> None:
 
 def test_lost_events_are_counted() -> None:
     assert "7 lost" in report(*nightly(), wall=4.9, lost={"stages": 7}).splitlines()[0]
+
+
+# -- what failed
+
+
+def killed(run: Run, result: str = "failed") -> Run:
+    """The run, whose last stage was killed."""
+    exit_ = Exit(signal="SIGKILL" if result == "failed" else "SIGTERM")
+    last = replace(run.stages[-1], exit=exit_, outcome=result)
+    outcome = Outcome(result, (len(run.stages) - 1,))
+    return replace(run, stages=(*run.stages[:-1], last), outcome=outcome)
+
+
+def test_a_part_that_failed_is_marked() -> None:
+    first, sort, *loop = nightly()
+    for width in (60, 80, 100):
+        text = report(killed(first), sort, *loop, wall=4.9, width=width)
+        (row,) = [line for line in table(text) if line.startswith("  zcat|")]
+        assert "failed (sort: SIGKILL)"[: 60 if width > 60 else 12] in row
+        assert all(len(line) <= width for line in text.splitlines())
+    assert "outcome" not in report(first, sort, *loop, wall=4.9)
+
+
+def test_of_several_runs_those_that_failed_are_counted_and_one_is_named() -> None:
+    first, sort, *loop = nightly()
+    loop[5:8] = [killed(loop[5]), killed(loop[6]), killed(loop[7], "interrupted")]
+    lines = table(report(first, sort, *loop, wall=4.9))
+    index = next(n for n, line in enumerate(lines) if "400 ×" in line)
+    assert "2 failed, 1 interrupted" in lines[index]
+    assert lines[index + 1].strip() == "Failed: cut: SIGKILL, run 8000-8 and 2 more"
+    assert "Try: one awk" in lines[index + 2]
+
+
+def test_the_exit_status_of_the_command_is_said_if_it_is_not_0() -> None:
+    first = report(*nightly(), wall=4.9, cpu=5.4, status=3).splitlines()[0]
+    assert first.startswith("./nightly.sh --full   exit status 3   4.9 s wall")
+    said = "pipelined: the command's exit status is 137"
+    assert report(make(1, 0.0, 1.0), wall=1.0, status=137).splitlines()[-1] == said
+    assert report(wall=1.0, status=137).splitlines()[-1] == said
+    assert "exit status" not in report(make(1, 0.0, 1.0), wall=1.0)
 
 
 # -- the table

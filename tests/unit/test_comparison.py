@@ -21,7 +21,16 @@ from pipelined.analysis.comparison import (
 from pipelined.analysis.comparison_cache import caches_differ, explained_seconds
 from pipelined.analysis.comparison_reasons import Trial, agree
 from pipelined.analysis.comparison_rows import Row, amount, is_worth_a_row, times
-from pipelined.runs import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES, Run, Stage
+from pipelined.runs import (
+    LEVELS,
+    PAGE_CLASSES,
+    STALL_CLASSES,
+    STATES,
+    Exit,
+    Outcome,
+    Run,
+    Stage,
+)
 from pipelined.wording import STATE_WORDS
 from unit.invented import START, make_readahead, make_run, make_stage
 
@@ -429,6 +438,23 @@ def test_partial_and_live_runs_are_caveats() -> None:
         "A is partial",
         "B is still running",
     ]
+
+
+def test_a_run_that_did_not_succeed_is_a_caveat() -> None:
+    killed = replace(alone().stages[0], exit=Exit(signal="SIGKILL"), outcome="failed")
+    failed = replace(alone(), stages=(killed,), outcome=Outcome("failed", (0,)))
+    assert compare_runs(alone(), failed).caveats == (
+        "B failed (awk: SIGKILL): its figures are of the run as far as it got",
+    )
+
+
+def test_rounds_in_which_a_pipeline_did_not_succeed_are_a_caveat() -> None:
+    failed = Trial(1.0, 1.0, alone(), outcome="failed (awk: SIGKILL)")
+    trials = ([Trial(1.0, 1.0, alone())] * 5, [failed, *[Trial(1.0, 1.0, alone())] * 4])
+    assert compare_trials(["a", "b"], trials).caveats == (
+        "in 1 of 5 rounds of B a pipeline did not succeed, though the command did:"
+        " failed (awk: SIGKILL); it may have done less work",
+    )
 
 
 def test_a_partial_tier_is_a_caveat() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelined.runs import LEVELS, PipeEnd, Run, Series
+from pipelined.runs import LEVELS, Exit, PipeEnd, Run, Series
 from pipelined.web.diagram import diagram, figures, mean_level
 from unit.invented import START, make_readahead, make_run, make_stage
 
@@ -216,3 +216,12 @@ def test_the_headline_names_partial_tiers() -> None:
 
 def test_the_mean_level_counts_each_stage_that_was_on_cpu() -> None:
     assert mean_level([1.0, 2.0, 1.0, *[0.0] * (len(LEVELS) - 3)]) == pytest.approx(1.0)
+
+
+def test_a_box_says_how_its_stages_ended_if_not_well() -> None:
+    ended = chain()
+    cat, awk, sort = ended.stages
+    killed = replace(awk, exit=Exit(signal="SIGKILL"), outcome="failed")
+    done = replace(cat, exit=Exit(signal="SIGPIPE"), outcome="succeeded")
+    boxes = diagram(replace(ended, stages=(done, killed, sort)))["boxes"]
+    assert [box["exit"] for box in boxes] == ["", "SIGKILL", ""]

@@ -15,7 +15,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.http_port.server import STOPPING, HttpServer
-from pipelined.runs import Run, Surroundings
+from pipelined.runs import Exit, Outcome, Run, Surroundings
 from pipelined.web.app import create_app
 from pipelined.web.live_events import (
     HEARTBEAT,
@@ -106,6 +106,32 @@ def test_live_runs_are_diagrams_and_finished_ones_lines(now: Now) -> None:
         ("run-3", "cat")
     ]
     assert [run["id"] for run in moment["recent"]] == ["run-2", "run-1"]
+
+
+def test_runs_that_did_not_succeed_are_counted_in_their_line(
+    now: Now, observer: FakeObserver
+) -> None:
+    failed = Outcome("failed", (1,))
+    killed = replace(observer.seen[1].stages[1], exit=Exit(signal="SIGKILL"), outcome="failed")
+    observer.seen[1] = replace(
+        observer.seen[1], stages=(observer.seen[1].stages[0], killed), outcome=failed
+    )
+    first, second = shown(now)["recent"]
+    assert (first["outcome"]["result"], first["incomplete_runs"]) == ("failed", 1)
+    assert first["verdict"].startswith("Failed: head was killed by SIGKILL")
+    assert (second["outcome"], second["incomplete_runs"]) == (None, 0)
+
+
+def test_a_stage_of_a_live_run_that_has_died_comes_first(now: Now, observer: FakeObserver) -> None:
+    live = observer.seen[0]
+    killed = replace(
+        live.stages[1], exit=Exit(signal="SIGKILL"), outcome="failed", end=live.start + 2
+    )
+    observer.seen[0] = replace(live, stages=(live.stages[0], killed))
+    (run,) = shown(now)["live"]
+    assert run["short_verdict"].startswith("awk was killed by SIGKILL")
+    assert [box["exit"] for box in run["now"]["boxes"]] == ["", "SIGKILL"]
+    assert (run["outcome"], run["incomplete_runs"]) == (None, 0)
 
 
 def test_many_clients_at_once_cost_one_sweep(

@@ -120,6 +120,17 @@ def test_a_nested_run_of_an_older_file_names_the_run_around_it_if_that_is_stored
     assert around == {"1700001000000-1000": "job.sh|tee"}
 
 
+def test_how_the_runs_of_an_older_file_ended_is_not_known(migrated: Path) -> None:
+    """Those that were stored, and those that were only counted."""
+    history = History(migrated, host=Host(cores=2, l2_bytes=1 << 20))
+    assert {run.result for run in (history.run(row.id).run for row in history.runs(limit=20))} == {
+        "unknown"
+    }
+    sums = [one.sums for one in history.pipelines().listed]
+    assert sum(one.runs for one in sums) == 14
+    assert [(one.unknown, one.failed_share) for one in sums] == [(one.runs, None) for one in sums]
+
+
 def test_each_run_of_an_older_file_can_be_shown(migrated: Path) -> None:
     history = History(migrated, host=Host(cores=2, l2_bytes=1 << 20))
     listed = history.runs(limit=20)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pipelined.nesting import first_lines, in_order, largest_first, nested_lines
-from pipelined.runs import Run
+from pipelined.runs import Outcome, Run
 from unit.invented import make_ended, make_inside, make_live
 
 
@@ -53,6 +54,18 @@ def test_equal_runs_inside_the_same_one_are_one_line_of_the_longest() -> None:
     (outer, inner) = nested_lines([JOB, *runs])
     assert (outer.runs, inner.runs, inner.times) == (1, 28, "28 × ")
     assert inner.run.wall_seconds == 9.0
+
+
+def test_a_line_of_several_runs_says_how_many_did_not_succeed() -> None:
+    failed, interrupted = (Outcome(result, (0,)) for result in ("failed", "interrupted"))
+    runs = [make_inside(JOB, n, "seq|sort", wall=1.0 + (n == 7)) for n in range(12, 2, -1)]
+    runs[0] = replace(runs[0], outcome=failed)
+    runs[1] = replace(runs[1], outcome=interrupted)
+    outer, inner = nested_lines([replace(JOB, outcome=failed), *runs])
+    assert (outer.incomplete, outer.of_several) == (1, "")
+    assert (inner.incomplete, inner.of_several) == (2, "2 of 10 did not succeed")
+    assert nested_lines([JOB, *runs[2:]])[1].of_several == ""
+    assert largest_first(runs, lambda run: 1.0)[0][0].incomplete == 2
 
 
 def test_equal_runs_inside_different_ones_are_two_lines() -> None:

@@ -11,9 +11,14 @@ import pytest
 
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
-from pipelined.analysis.outcome_words import brief_outcome, outcome_sentence
-from pipelined.analysis.sentence import sentence
-from pipelined.model.outcome import exit_of, failure_of, outcome_of
+from pipelined.analysis.outcome_words import (
+    brief_outcome,
+    exits,
+    marked_outcome,
+    outcome_sentence,
+)
+from pipelined.analysis.sentence import beginning, sentence
+from pipelined.model.outcome import exit_of, failure_of, outcome_of, stage_outcomes
 from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
 from pipelined.runs import Edge, Endpoint, Exit, Outcome, Run, Stage
 from unit.invented import START, make_barrier, make_run, make_stage
@@ -71,6 +76,12 @@ def test_the_outcome_is_that_of_the_stage_that_decides(
     ends: list[Exit | None], outcome: Outcome
 ) -> None:
     assert outcome_of(stages(*ends), [Edge(0, 1)], [], HARMLESS) == outcome
+
+
+def test_a_stage_that_did_what_it_had_to_do_has_succeeded() -> None:
+    ends = (PIPE, Exit(code=1), Exit(signal="SIGHUP"), Exit(code=2), None)
+    outcomes = stage_outcomes(stages(*ends), [Edge(0, 1)], [], HARMLESS)
+    assert outcomes == ["succeeded", "succeeded", "interrupted", "failed", "unknown"]
 
 
 def test_a_code_is_harmless_for_its_command_alone() -> None:
@@ -143,6 +154,53 @@ def test_what_has_not_succeeded_is_said_first(run: Run, said: str, brief: str) -
     assert outcome_sentence(run) == said
     assert brief_outcome(run) == brief
     assert sentence(run).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (124, "exited with 124 (as timeout does when time is up) after 15 ms;"),
+        (127, "exited with 127 (as a shell does if a command is not found) after 15 ms;"),
+        (137, "exited with 137 (as a shell does if SIGKILL killed its command) after 15 ms;"),
+        (128, "exited with 128 after 15 ms;"),
+        (160, "exited with 160 after 15 ms;"),
+        (200, "exited with 200 after 15 ms;"),
+        (255, "exited with 255 after 15 ms;"),
+    ],
+)
+def test_a_code_with_a_meaning_says_it(code: int, words: str) -> None:
+    assert words in outcome_sentence(ended(Outcome("failed", (0,)), Exit(code=code)))
+
+
+def live(*outcomes: str | None) -> Run:
+    """A run whose stages have ended so, those with an outcome by SIGKILL."""
+    of = stages(*(Exit(signal="SIGKILL") if outcome else None for outcome in outcomes))
+    with_outcomes = [replace(s, outcome=o) for s, o in zip(of, outcomes, strict=True)]
+    return make_run(with_outcomes, 0.015)
+
+
+def test_of_a_live_run_the_stages_that_have_failed_already_are_said_first() -> None:
+    said = "grep was killed by SIGKILL after 15 ms; the run goes on."
+    assert outcome_sentence(live(None, "failed")) == said
+    assert sentence(live(None, "failed")).startswith(f"{said} ")
+    assert beginning(sentence(live(None, "failed"))) == "grep was killed by SIGKILL after 15 ms"
+    assert outcome_sentence(live(None, "succeeded")) == ""
+    assert brief_outcome(live(None, "failed")) == ""
+
+
+def test_stages_that_did_not_succeed_are_counted_by_how_they_ended() -> None:
+    killed = live("failed", "interrupted", "succeeded").stages
+    assert exits(killed) == "2 × SIGKILL"
+    assert exits(killed[:1]) == "SIGKILL"
+    other = replace(killed[0], exit=Exit(code=3))
+    assert exits((other, killed[1])) == "exit 3, SIGKILL"
+    assert exits(killed[2:]) == exits(live(None, None).stages) == ""
+
+
+def test_a_mark_names_the_result_and_the_first_stage() -> None:
+    failed = ended(Outcome("failed", (1,)), SUCCESS, Exit(signal="SIGKILL"))
+    assert marked_outcome(failed) == "failed (perl: SIGKILL)"
+    assert marked_outcome(ended(Outcome("succeeded"), SUCCESS)) == ""
 
 
 def test_when_a_stage_ended_is_not_said_if_a_child_may_have_outlived_it() -> None:

@@ -30,7 +30,17 @@ from pipelined.history.pipelines import TrendBar as Bar
 from pipelined.history.rollup import Sums
 from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
-from pipelined.runs import LEVELS, Point, Run, Series, StagePoint, Surroundings, Timeline
+from pipelined.runs import (
+    LEVELS,
+    Exit,
+    Outcome,
+    Point,
+    Run,
+    Series,
+    StagePoint,
+    Surroundings,
+    Timeline,
+)
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run, three_runs
@@ -430,6 +440,16 @@ def test_nested_runs_stand_under_the_run_that_encloses_them(
     assert "2 runs and 61 nested ones, which stand under the run that encloses them" in text
 
 
+def test_a_line_of_several_runs_says_how_many_did_not_succeed(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    inner = [summary(n, pipeline="seq|sort", **INSIDE) for n in range(70, 59, -1)]
+    inner[3] = replace(inner[3], outcome="failed", failure="sort: exit 2", wall=0.1)
+    history.rows = [*inner, summary(1, pipeline="job.sh|tee")]
+    text = page(client, "/history")
+    assert '<span class="failed">1 of 11 did not succeed</span>' in text
+
+
 def test_a_search_for_a_pipeline_lists_each_of_its_runs(
     client: FlaskClient, history: FakeHistory
 ) -> None:
@@ -618,6 +638,22 @@ def test_a_nested_pipeline_names_the_one_around_it(
     assert '<span class="inside"> inside job.sh|tee' in page(client, "/pipelines")
 
 
+def test_failures_of_a_pipeline_are_marked_with_their_share(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    words = "Failed: the share is one of the runs whose outcome is known."
+    sums = replace(PIPELINE.sums, runs=21, failed=5, interrupted=2)
+    history.found = pipelines(replace(PIPELINE, sums=replace(sums, unknown=1)))
+    text = page(client, "/pipelines")
+    assert '<span class="failed">5 failed, 25 %</span>' in text
+    assert '<span class="interrupted">2 interrupted</span>' in text
+    assert words in text
+    history.found = pipelines(replace(PIPELINE, sums=sums))
+    assert words not in page(client, "/pipelines")
+    history.found = pipelines(PIPELINE)
+    assert 'class="failed"' not in page(client, "/pipelines")
+
+
 def test_pipelines_are_those_of_a_week_unless_asked_otherwise(
     client: FlaskClient, history: FakeHistory
 ) -> None:
@@ -668,6 +704,26 @@ def test_a_run_has_its_headline_stages_and_a_link_to_its_figures(client: FlaskCl
     assert "10.0 s wall" in text
     assert re.findall(r'<th scope="row">(\w+)</th>', text) == ["yes", "head"]
     assert 'href="/api/v1/runs/run-2"' in text
+
+
+def test_a_stage_that_did_not_succeed_shows_how_it_ended(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    stages = [
+        make_stage(1, "yes", exit=Exit(signal="SIGPIPE"), outcome="succeeded"),
+        make_stage(2, "perl", exit=Exit(signal="SIGKILL"), outcome="failed"),
+        make_stage(3, "cat", exit=Exit(signal="SIGTERM"), outcome="interrupted"),
+    ]
+    outcome = Outcome("failed", (1,))
+    old = make_run(stages, 6.0, id="17-1", end=START + 6, outcome=outcome)
+    history.stored["17-1"] = StoredRun(old, ())
+    text = page(client, "/run/17-1")
+    assert '<p class="verdict">Failed: perl was killed by SIGKILL; what follows' in text
+    assert re.findall(r'<th scope="row">(.*)</th>', text) == [
+        "yes",
+        'perl <span class="failed">SIGKILL</span>',
+        'cat <span class="interrupted">SIGTERM</span>',
+    ]
 
 
 def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:

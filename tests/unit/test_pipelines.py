@@ -69,7 +69,7 @@ def store_runs(tmp_path: Path) -> Callable[..., Archive]:
             for run in (*runs, *only_counted):
                 series = Series(pipeline=run.row.pipeline, nested=run.row.nested, unit=run.row.unit)
                 pending.sums(series, run.row.end).count(
-                    run.row.wall, run.row.wall / 2, run.row.wall / 4, 1000, 2000
+                    run.row.wall, run.row.wall / 2, run.row.wall / 4, 1000, 2000, run.row.outcome
                 )
             store.count(pending)
             store.add(runs)
@@ -101,6 +101,25 @@ def test_a_pipeline_has_the_sums_of_all_its_runs(store_runs: Callable[..., Archi
     assert (sums.runs, sums.wall, sums.cpu, sums.not_overlapped) == (3, 50.0, 25.0, 12.5)
     assert (sums.read_bytes, sums.written_bytes, sums.longest) == (3000, 6000, 30.0)
     assert sums.examined == 2
+
+
+def test_failures_are_those_of_all_runs(store_runs: Callable[..., Archive]) -> None:
+    runs = [stored(n, outcome=outcome) for n, outcome in enumerate(("failed", "succeeded"))]
+    counted = (stored(2, outcome="failed"), stored(3, outcome="interrupted"), stored(4))
+    sums = only(store_runs(*runs, only_counted=counted)).sums
+    assert (sums.runs, sums.failed, sums.interrupted, sums.unknown) == (5, 2, 1, 1)
+    assert sums.failed_share == 0.5
+
+
+def test_pipelines_that_failed_as_often_are_in_the_order_of_their_time(
+    store_runs: Callable[..., Archive],
+) -> None:
+    archive = store_runs(
+        stored(0, pipeline="a|short", outcome="failed"),
+        stored(0, pipeline="a|long", outcome="failed", wall=90.0),
+        stored(0, pipeline="a|well", outcome="succeeded", wall=900.0),
+    )
+    assert names(read(archive, sort="failures")) == ["a|long", "a|short", "a|well"]
 
 
 def test_only_the_hours_that_are_asked_for_count(store_runs: Callable[..., Archive]) -> None:
@@ -213,7 +232,13 @@ def test_the_last_run_has_its_usual(store_runs: Callable[..., Archive]) -> None:
 
 @pytest.mark.parametrize(
     ("sort", "first"),
-    [("wall", "a|long"), ("runs", "a|frequent"), ("slower", "a|slow"), ("cpu", "a|long")],
+    [
+        ("wall", "a|long"),
+        ("runs", "a|frequent"),
+        ("failures", "a|broken"),
+        ("slower", "a|slow"),
+        ("cpu", "a|long"),
+    ],
 )
 def test_pipelines_are_sorted(store_runs: Callable[..., Archive], sort: str, first: str) -> None:
     archive = store_runs(
@@ -221,6 +246,7 @@ def test_pipelines_are_sorted(store_runs: Callable[..., Archive], sort: str, fir
         *(stored(n / 10, pipeline="a|frequent", wall=1.0) for n in range(20)),
         *(stored(n, pipeline="a|slow") for n in range(5)),
         stored(6, pipeline="a|slow", wall=30.0),
+        *(stored(n, pipeline="a|broken", outcome="failed") for n in range(2)),
     )
     assert names(read(archive, sort=sort))[0] == first
     assert sort in SORTS
@@ -341,6 +367,10 @@ def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
                 "parent_pipeline": None,
                 "runs": 1,
                 "examined_runs": 1,
+                "failed_runs": 0,
+                "interrupted_runs": 0,
+                "unknown_runs": 1,
+                "failed_ratio": None,
                 "wall_seconds": 10.0,
                 "cpu_seconds": 5.0,
                 "not_overlapped_seconds": 2.5,

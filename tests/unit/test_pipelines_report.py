@@ -19,7 +19,7 @@ from pipelined.history.pipelines import PipelinesSummary, PipelineSummary, Trend
 from pipelined.history.rollup import Sums
 from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
-from pipelined.runs import Series
+from pipelined.runs import Outcome, Series
 from pipelined.terminal.pipelines_report import pipelines_lines
 from unit.invented import START, make_ended, make_finished, make_inside
 
@@ -99,6 +99,20 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert line.split().count("-") == 6
 
 
+def test_failures_have_their_share_of_the_runs_whose_outcome_is_known() -> None:
+    failed = replace(PIPELINE, sums=replace(PIPELINE.sums, failed=30, unknown=1100))
+    words = "Failed: the share is one of the runs whose outcome is known."
+    for width in (80, 240):
+        heading, *rows = text(failed, PIPELINE, width=width).splitlines()
+        assert "failed" in heading
+        assert "30 (10 %)" in rows[0]
+        assert words in " ".join(rows)
+    all_known = replace(PIPELINE, sums=replace(PIPELINE.sums, failed=14))
+    assert "14 (1 %)" in text(all_known)
+    assert words not in text(all_known)
+    assert "failed" not in text(PIPELINE).lower()
+
+
 def test_estimated_percentiles_are_marked() -> None:
     shown = text(replace(PIPELINE, exact=False))
     assert "≈ 4 min 0 s" in shown
@@ -129,7 +143,8 @@ def test_every_line_fits(width: int, ascii_only: bool) -> None:
     long = replace(
         PIPELINE, series=Series(pipeline="|".join(["größe"] * 40), nested=False, unit="u" * 200)
     )
-    lines = text(PIPELINE, long, width=width, ascii_only=ascii_only).splitlines()
+    failed = replace(PIPELINE, sums=replace(PIPELINE.sums, failed=1399, unknown=1))
+    lines = text(PIPELINE, long, failed, width=width, ascii_only=ascii_only).splitlines()
     assert all(len(line) <= width for line in lines)
     assert all(line.isascii() for line in lines) or not ascii_only
 
@@ -171,6 +186,17 @@ def test_pipelines_are_searched_and_sorted(pipelined: Callable[..., str]) -> Non
     assert names(pipelined("WC")) == ["seq|wc"]
     assert names(pipelined("--sort", "runs", "--pipeline", "cat|sort")) == ["cat|sort"]
     assert names(pipelined("--sort", "runs"))[0] == "cat|sort"
+
+
+def test_pipelines_that_fail_come_first(pipelined: Callable[..., str], tmp_path: Path) -> None:
+    history = History(tmp_path, host=Host(2, None), max_age=1e12)
+    failed = replace(make_ended(8, "seq|wc"), outcome=Outcome("failed", (0,)))
+    history.sink.put(make_finished(failed))
+    history.sink.start()
+    history.sink.close(20)
+    printed = pipelined("--sort", "failures")
+    assert names(printed)[0] == "seq|wc"
+    assert "1 (100 %)" in printed.splitlines()[1]
 
 
 def test_it_says_when_there_are_more(pipelined: Callable[..., str]) -> None:

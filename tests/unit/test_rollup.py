@@ -18,7 +18,7 @@ from pipelined.history.migrations import migrate
 from pipelined.history.rollup import BOUNDS, HOUR, Pending, Sums
 from pipelined.history.tables import ROLLUP_ROW_BYTES, SUMMED, Rollup
 from pipelined.model.ledger import OTHER
-from pipelined.runs import Series
+from pipelined.runs import OUTCOMES, Series
 
 #: Runs as (pipeline, nested, hour in which it ended, wall seconds).
 runs = st.lists(
@@ -36,7 +36,7 @@ def pending(counted: Iterable[tuple[str, bool, int, float]], most: int = 1000) -
     found = Pending(most)
     for pipeline, nested, hour, wall in counted:
         sums = found.sums(Series(pipeline=pipeline, nested=nested, unit="u"), hour * HOUR + 1.0)
-        sums.count(wall, wall / 2, wall / 4, 10, 20)
+        sums.count(wall, wall / 2, wall / 4, 10, 20, OUTCOMES[int(wall) % len(OUTCOMES)])
         sums.examine(["barrier"] if wall > 1 else [])
     return found
 
@@ -90,6 +90,20 @@ def test_sums_are_added_figure_by_figure() -> None:
     assert one.cells[:8] == (3, 2.006, 1.504, 0.502, 102, 204, 2.0, 3)
     assert {place: runs for place, runs in enumerate(one.durations) if runs} == {1: 2, 6: 1}
     assert one.findings == {"barrier": 3, "cold-run": 1}
+
+
+def test_runs_are_counted_by_their_outcome() -> None:
+    sums, other = Sums(), Sums()
+    for outcome in ("succeeded", "succeeded", "succeeded", "failed", "interrupted", "unknown"):
+        sums.count(2.0, 1.5, 0.5, 100, 200, outcome)
+    other.count(2.0, 1.5, 0.5, 100, 200, "failed")
+    sums.add(other)
+    assert (sums.runs, sums.failed, sums.interrupted, sums.unknown) == (7, 2, 1, 1)
+
+
+def test_the_share_of_failures_is_one_of_the_runs_whose_outcome_is_known() -> None:
+    assert Sums(runs=5, failed=1, interrupted=2, unknown=1).failed_share == 0.25
+    assert Sums(runs=5, unknown=5).failed_share is None
 
 
 def test_the_longest_of_short_runs_is_short() -> None:

@@ -18,7 +18,9 @@ from pipelined.runs import (
     PAGE_CLASSES,
     STATES,
     Endpoint,
+    Exit,
     OtherPipeline,
+    Outcome,
     Run,
     Series,
     Stage,
@@ -472,3 +474,52 @@ def test_shortening_keeps_what_fits() -> None:
 
 def test_printable_replaces_undecodable_bytes() -> None:
     assert printable("a\udcffb") == "a?b"
+
+
+# -- how stages ended
+
+
+def failed(run: Run, *ends: tuple[Exit, str]) -> Run:
+    """The run, whose stages have ended so."""
+    stages = tuple(
+        replace(stage, exit=ended, outcome=outcome)
+        for stage, (ended, outcome) in zip(run.stages, ends, strict=True)
+    )
+    return replace(run, stages=stages, outcome=Outcome("failed", (1,)))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_stage_that_did_not_succeed_shows_how_it_ended(run: Run, width: int) -> None:
+    run = failed(
+        run,
+        (Exit(signal="SIGPIPE"), "succeeded"),
+        (Exit(signal="SIGKILL", out_of_memory=True), "failed"),
+        (Exit(code=3), "failed"),
+        (Exit(signal="SIGTERM"), "interrupted"),
+    )
+    shown = lines(run, 0, width)
+    table = [line for line in shown if re.match(r"  [1-4#] ", line.plain)]
+    heading, *rows = (line.plain.split() for line in table)
+    assert heading[:3] == ["#", "command", "ended"]
+    assert [" ".join(row[2:5]) for row in rows][1:] == [
+        "out of memory",
+        f"exit 3 {rows[2][4]}",
+        f"SIGTERM {rows[3][3]} {rows[3][4]}",
+    ]
+    assert "SIGPIPE" not in table[1].plain
+    assert all(line.cell_len <= width for line in shown)
+
+
+def test_of_parallel_branches_it_shows_how_many_ended_so(run: Run) -> None:
+    ends = [(Exit(code=3), "failed")] * 4 + [(Exit(code=0), "succeeded")]
+    branches = [replace(make_stage(2, "gzip", cpu=1.0), pid=pid) for pid in range(5)]
+    text = "\n".join(
+        line.plain for line in lines(failed(replace(run, stages=tuple(branches)), *ends), 0, 100)
+    )
+    assert re.search(r"gzip ×5  4 × exit 3 ", text)
+
+
+def test_the_table_of_a_run_in_which_all_succeeded_is_not_wider(run: Run) -> None:
+    ends = [(Exit(code=0), "succeeded")] * 4
+    well = replace(failed(run, *ends), outcome=Outcome("succeeded"))
+    assert [line.plain for line in lines(well, 0, 80)] == [line.plain for line in lines(run, 0, 80)]

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from pipelined.errors import UserError
-from pipelined.runs import Run, Series, Stage
+from pipelined.runs import Exit, Outcome, Run, Series, Stage
 from pipelined.terminal.top import Snapshot, frame, run_top
 from unit import invented
 from unit.invented import START, make_stage
@@ -108,6 +108,46 @@ def test_a_header_that_does_not_fit_takes_two_lines(now: Run) -> None:
     name, counts, *_ = text_of([job(), inside(job(), now)], width=60).splitlines()
     assert name == "pipelined top   host1"
     assert counts.startswith("1 live + 1 nested   0 finished lately   ")
+
+
+def killed(run: Run, index: int = 1) -> Run:
+    """The run, in which a stage was killed."""
+    stages = list(run.stages)
+    stages[index] = replace(stages[index], exit=Exit(signal="SIGKILL"), outcome="failed")
+    outcome = None if run.live else Outcome("failed", (index,))
+    return replace(run, stages=tuple(stages), outcome=outcome)
+
+
+def test_a_finished_run_that_failed_says_so_before_its_bottleneck(now: Run) -> None:
+    runs = [killed(ended("2", "gzip", 4)), ended("3", "xz", 5)]
+    failed, well = text_of([now, *runs], width=140).splitlines()[-2:]
+    assert "failed (gzip: SIGKILL), gzip: CPU 100 %" in failed
+    assert "xz: CPU 100 %" in well
+    assert "failed" not in well
+    assert "failed (gzip: SIGKILL)" in text_of([now, *runs], width=80).splitlines()[-2]
+
+
+def test_of_several_finished_runs_it_says_how_many_did_not_succeed(now: Run) -> None:
+    runs = [inside(job(), ended(str(number), "gzip", 5)) for number in range(20, 23)]
+    runs[2] = killed(replace(runs[2], wall_seconds=1.0, end=START + 5))
+    assert "1 of 3 did not succeed, gzip: CPU" in text_of([now, *runs, job()], width=140)
+    assert text_of([now, *runs, job()], width=60).rstrip().endswith("1 of 3")
+
+
+def test_it_says_so_in_a_narrow_terminal(now: Run) -> None:
+    lines = text_of([now, killed(ended("2", "gzip", 4)), ended("3", "xz", 5)], width=60)
+    heading, failed, well = lines.splitlines()[-3:]
+    assert heading.split()[-1] == "failure"
+    assert failed.rstrip().endswith("gzip: SIGKILL")
+    assert well.rstrip().endswith("5 s ago")
+    assert "failure" not in text_of([now, ended("3", "xz", 4)], width=60)
+    assert all(len(line) <= 60 for line in lines.splitlines())
+
+
+def test_a_stage_of_a_live_run_that_has_died_says_how(now: Run, then: Run) -> None:
+    row = text_of([killed(now)], [then]).splitlines()[4]
+    assert ">awk SIGKILL " in row
+    assert "SIGKILL" not in text_of([now], [then])
 
 
 def test_a_nested_run_stands_under_the_one_that_encloses_it(now: Run) -> None:

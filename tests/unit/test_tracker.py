@@ -243,6 +243,40 @@ def test_what_is_credited_after_the_end_is_in_the_finished_run() -> None:
     assert (totals.runs, totals.levels[1]) == (1, 1.625)
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "outcomes", "outcome"),
+    [
+        (EXIT_SEEN, EXIT_SEEN, ("succeeded", "succeeded"), "succeeded"),
+        (EXIT_SEEN | SIGPIPE, EXIT_SEEN, ("succeeded", "succeeded"), "succeeded"),
+        (EXIT_SEEN, EXIT_SEEN | 3 << 8, ("succeeded", "failed"), "failed"),
+        (EXIT_SEEN | SIGTERM, EXIT_SEEN, ("interrupted", "succeeded"), "interrupted"),
+        (EXIT_SEEN, 0, ("succeeded", "unknown"), "unknown"),
+    ],
+)
+def test_a_finished_run_is_handed_out_with_its_outcome(
+    first: int, last: int, outcomes: tuple[str, str], outcome: str
+) -> None:
+    finished: list[Finished] = []
+    watched = model(on_finished=finished.append)
+    ended = group(end=105.0)
+    statuses = zip(ended.stages, (first, last), strict=True)
+    stages = tuple(replace(stage, exit_status=status) for stage, status in statuses)
+    watched.update([replace(ended, stages=stages)], 107.0)
+    (run,) = watched.runs()
+    assert tuple(stage.outcome for stage in run.stages) == outcomes
+    assert (run.result, [one.outcome for one in finished]) == (outcome, [outcome])
+
+
+def test_of_a_live_run_the_outcome_of_a_stage_is_known_once_it_has_ended() -> None:
+    watched = model()
+    first, last = group(end=105.0).stages
+    killed = replace(last, exit_status=EXIT_SEEN | SIGKILL)
+    watched.update([replace(group(), stages=(replace(first, end_ns=0, live=1), killed))], 106.0)
+    (run,) = watched.runs()
+    assert [stage.outcome for stage in run.stages] == [None, "failed"]
+    assert run.outcome is None
+
+
 class Accounts:
     """Accounts of a host whose CPUs work 1.5 s in each second, and of one limited cgroup."""
 

@@ -29,7 +29,7 @@ from pipelined.run import profile
 from pipelined.run.child import Ended
 from pipelined.run.profile import NewRuns, Profile
 from pipelined.run.trials import Plan, run_trials
-from pipelined.runs import Run, Series
+from pipelined.runs import Exit, Outcome, Run, Series
 from pipelined.runs.codec import written
 from unit.invented import START, make_run, make_stage
 from unit.observed import FakeObserver
@@ -177,6 +177,30 @@ def test_pipelines_inside_another_one_are_not_counted() -> None:
     found = run_trials(plan, open_observer=lambda: observer)
     assert found.sides[0].pipeline == "awk"
     assert not any("pipelines" in caveat for caveat in found.caveats)
+
+
+def test_a_pipeline_in_a_command_that_does_not_succeed_is_a_caveat() -> None:
+    """The shell passes on the status of the last stage only."""
+    observer: Any = FakeObserver()
+    killed = make_stage(1, "perl", cpu=0.1, exit=Exit(signal="SIGKILL"), outcome="failed")
+    failed = make_run([killed], 0.5, id="2", end=START + 0.5, outcome=Outcome("failed", (0,)))
+    observer.seen = [finished("1"), failed]
+    plan = Plan(("true", "true"), rounds=1, warm_up=0)
+    found = run_trials(plan, open_observer=lambda: observer)
+    assert any("failed (perl: SIGKILL); it may have done" in one for one in found.caveats)
+
+
+def test_the_parts_of_the_report_count_the_runs_that_did_not_succeed() -> None:
+    def ended(number: int, result: str) -> Run:
+        return replace(finished(str(number)), outcome=Outcome(result, (0,)))
+
+    results = ("failed", "succeeded", "failed", "interrupted")
+    runs = tuple(ended(number, result) for number, result in enumerate(results))
+    file = io.StringIO()
+    command = Ended(0, START, 1.0, 0.5)
+    profile.write_json(Profile(("awk",), command, runs, {"stages": 0}), file)
+    (part,) = json.loads(file.getvalue())["parts"]
+    assert (part["runs"], part["failed_runs"], part["interrupted_runs"]) == (4, 2, 1)
 
 
 def test_the_report_as_json_has_verdict_and_findings() -> None:

@@ -12,6 +12,7 @@ from statistics import median
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.comparison_rows import times
+from pipelined.analysis.outcome_words import marked_outcome
 from pipelined.analysis.sentence import unwatched
 from pipelined.runs import Run
 from pipelined.wording import percent
@@ -84,6 +85,8 @@ def run_caveats(a: Run, b: Run) -> list[str]:
             )
         if run.live:
             caveats.append(f"{label} is still running: its figures are those so far")
+        if ended := marked_outcome(run):
+            caveats.append(f"{label} {ended}: its figures are of the run as far as it got")
     return caveats
 
 
@@ -110,6 +113,11 @@ def trial_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> l
         signatures = {trial.run.pipeline for trial in of_side if trial.run}
         if len(signatures) > 1:
             caveats.append(f"{label} was not always the same: {', '.join(sorted(signatures))}")
+        if ended := [trial.outcome for trial in of_side if trial.outcome]:
+            caveats.append(
+                f"in {len(ended)} of {len(of_side)} rounds of {label} a pipeline did not succeed,"
+                f" though the command did: {ended[0]}; it may have done less work"
+            )
         lost = sum(trial.lost for trial in of_side)
         if lost:
             caveats.append(f"{lost:,} events of {label} were lost: its figures are too low")

@@ -50,6 +50,8 @@ class Trial:
     """How many runs were seen."""
     lost: int = 0
     """How many events were lost."""
+    outcome: str = ""
+    """How the first of its runs ended that did not succeed: ``failed (perl: SIGKILL)``."""
 
 
 @dataclass(frozen=True, slots=True)

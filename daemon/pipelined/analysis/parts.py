@@ -62,6 +62,8 @@ class Part:
     bottleneck_share: float | None
     """Share of that time."""
     advice: Advice | None
+    incomplete: tuple[Run, ...] = ()
+    """Those of its runs that have failed or were interrupted, the longest first."""
 
     @property
     def longest(self) -> Run:
@@ -103,13 +105,24 @@ class Parts:
             if advice is None and not _in_storm(parts, line.depth):
                 advice = _fewer_runs(line, members, spans, wall)
             parts.append(
-                Part(line, sum(map(_wall, members)), _cpu(members), *_bottleneck(members), advice)
+                Part(
+                    line,
+                    sum(map(_wall, members)),
+                    _cpu(members),
+                    *_bottleneck(members),
+                    advice,
+                    tuple(sorted((run for run in members if not run.complete), key=_shortness)),
+                )
             )
         return cls(tuple(parts), len(outermost), _covered(spans, start, wall), _cpu(outermost))
 
 
 def _wall(run: Run) -> float:
     return run.wall_seconds
+
+
+def _shortness(run: Run) -> tuple[float, float]:
+    return -run.wall_seconds, run.start
 
 
 def _cpu(runs: Iterable[Run]) -> float:

@@ -57,6 +57,10 @@ class CommandPart:
     """CPU time of all of them together, with that of the parts inside them."""
     longest_run: str
     """`id` of the longest of them."""
+    failed_runs: Count
+    """How many of them have [failed](CONCEPTS.md#outcome)."""
+    interrupted_runs: Count
+    """How many were interrupted."""
     bottleneck: str | None
     """What held them back for most of their time, such as `sort: CPU`."""
     bottleneck_ratio: Ratio | None

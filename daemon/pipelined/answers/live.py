@@ -51,6 +51,9 @@ class BoxJson(TypedDict):
     """The other stages wait for it, over the whole run."""
     ended: bool
     """All its stages have ended."""
+    exit: str
+    """How those of its stages ended that did not succeed, such as `SIGKILL` or `2 × exit 3`; empty
+    if there is none."""
     cpu: str
     """Such as `CPU 97 %`; of several threads `146 % of one CPU`."""
     wait: str
@@ -112,6 +115,8 @@ class RecentRunJson(AnalysisJson):
     """In how many runs that are listed above it this run lies."""
     runs: Count
     """How many runs the entry stands for."""
+    incomplete_runs: Count
+    """How many of these have failed or were interrupted."""
 
 
 class LiveRunJson(RecentRunJson):

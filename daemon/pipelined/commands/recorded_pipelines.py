@@ -24,6 +24,7 @@ __all__ = ["list_pipelines"]
 Examples:
   sudo pipelined pipelines
   sudo pipelined pipelines --since 30d --sort not-overlapped
+  sudo pipelined pipelines --sort failures
   sudo pipelined pipelines nightly --sort slower --json
 
 Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
@@ -50,7 +51,7 @@ the one that encloses it; its time is also in that one's.""",
     default=SORTS[0],
     show_default=True,
     help="By total wall or CPU time, by wall time with at most one stage on CPU, by number of runs,"
-    " or by how many times as long as usual the last run took.",
+    " by how many times as long as usual the last run took, or by number of failed runs.",
 )
 @click.option(
     "--limit",

@@ -69,6 +69,7 @@ _ORDERS = {
     "cpu": "sums.cpu DESC",
     "not-overlapped": "sums.not_overlapped DESC",
     "runs": "sums.runs DESC",
+    "failures": "sums.failed DESC, sums.wall DESC",
 }
 
 

@@ -189,6 +189,10 @@ MIGRATIONS: tuple[str, ...] = (
         SELECT lower(hex(randomblob(8))), 1, coalesce(max(key), 0), '' FROM runs;
     ALTER TABLE runs ADD COLUMN outcome TEXT NOT NULL DEFAULT 'unknown';
     ALTER TABLE runs ADD COLUMN failure TEXT NOT NULL DEFAULT '';
+    ALTER TABLE rollup ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE rollup ADD COLUMN interrupted INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE rollup ADD COLUMN unknown INTEGER NOT NULL DEFAULT 0;
+    UPDATE rollup SET unknown = runs;
     DROP INDEX runs_listed;
     CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower, outcome)
     """,

@@ -10,4 +10,4 @@ DEFAULT_SINCE = "7d"
 
 #: What they are sorted by, most first; the first is the default. `slower`: how many times as long
 #: as usual the last run took.
-SORTS = ("wall", "cpu", "not-overlapped", "runs", "slower")
+SORTS = ("wall", "cpu", "not-overlapped", "runs", "slower", "failures")

@@ -105,6 +105,11 @@ class PipelineSummary:
         return 0.0
 
     @property
+    def complete(self) -> bool:
+        """It is no run: `sums` has how many of its runs failed."""
+        return True
+
+    @property
     def merged(self) -> bool:
         """It stands for pipelines of which no sums of their own were kept."""
         return self.series.pipeline == OTHER

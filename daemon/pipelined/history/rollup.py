@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
-from pipelined.runs.fields import Bytes, Count, Key, Seconds, Unwritten
+from pipelined.runs.fields import Bytes, Count, Key, Ratio, Seconds, Unwritten, computed
 
 __all__ = ["BOUNDS", "COUNTED", "HOUR", "Counted", "Pending", "Sums", "other"]
 
@@ -52,6 +52,12 @@ class Sums:
     """Of the longest run."""
     examined: Annotated[Count, Key("examined_runs")] = 0
     """Runs whose bottleneck and findings are known: they were stored."""
+    failed: Annotated[Count, Key("failed_runs")] = 0
+    """Of all `runs`, those that have [failed](CONCEPTS.md#outcome)."""
+    interrupted: Annotated[Count, Key("interrupted_runs")] = 0
+    """Of all `runs`, those that were interrupted."""
+    unknown: Annotated[Count, Key("unknown_runs")] = 0
+    """Of all `runs`, those whose outcome is not known; all that older versions counted."""
     durations: Annotated[list[int], Unwritten()] = field(
         default_factory=lambda: [0] * (len(BOUNDS) + 1)
     )
@@ -59,10 +65,23 @@ class Sums:
     findings: Annotated[dict[str, int], Unwritten()] = field(default_factory=dict)
     """By id, in how many of the examined runs it was."""
 
+    @property
+    @computed
+    def failed_share(self) -> Annotated[Ratio | None, Key("failed_ratio")]:
+        """Share of `failed_runs` in the runs whose outcome is known; null if it is of none."""
+        known = self.runs - self.unknown
+        return self.failed / known if known else None
+
     def count(
-        self, wall: float, cpu: float, not_overlapped: float, read_bytes: int, written_bytes: int
+        self,
+        wall: float,
+        cpu: float,
+        not_overlapped: float,
+        read_bytes: int,
+        written_bytes: int,
+        outcome: str = "unknown",
     ) -> None:
-        """Add one run."""
+        """Add one run; `outcome` is one of `OUTCOMES`."""
         self.runs += 1
         self.wall += wall
         self.cpu += cpu
@@ -71,6 +90,9 @@ class Sums:
         self.written_bytes += written_bytes
         self.longest = max(self.longest, wall)
         self.durations[bisect_left(BOUNDS, wall)] += 1
+        self.failed += outcome == "failed"
+        self.interrupted += outcome == "interrupted"
+        self.unknown += outcome == "unknown"
 
     def examine(self, findings: Iterable[str]) -> None:
         """Count the findings of one of the runs."""
@@ -89,6 +111,9 @@ class Sums:
         self.longest = max(self.longest, other.longest)
         self.durations = [a + b for a, b in zip(self.durations, other.durations, strict=True)]
         self.examined += other.examined
+        self.failed += other.failed
+        self.interrupted += other.interrupted
+        self.unknown += other.unknown
         for finding, runs in other.findings.items():
             self.findings[finding] = self.findings.get(finding, 0) + runs
 

@@ -151,6 +151,7 @@ class HistoryWriter(Writer):
                 run.not_overlapped_seconds,
                 run.read_bytes,
                 run.written_bytes,
+                run.outcome,
             )
 
     # -- for the thread of the sink

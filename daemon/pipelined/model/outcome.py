@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How stages ended, and whether their run has succeeded."""
+"""How stages ended, and whether they and their run have succeeded."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from signal import SIGRTMIN, Signals
 from typing import NamedTuple, Protocol
 
 from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
-from pipelined.runs import FAILURES, Edge, Endpoint, Exit, Outcome
+from pipelined.runs import FAILURES, Endpoint, Exit, Outcome
 
-__all__ = ["Ended", "EndedStage", "exit_of", "failure_of", "outcome_of"]
+__all__ = ["Ended", "EndedStage", "exit_of", "failure_of", "outcome_of", "stage_outcomes"]
 
 #: What somebody outside a run sends to stop it. A shell exits with 128 and the number if a signal
 #: ended what it waited for.
@@ -57,17 +57,14 @@ def _signal_name(number: int) -> str:
 
 def outcome_of(
     stages: Sequence[Ended],
-    edges: Collection[Edge],
-    endpoints: Collection[Endpoint],
+    edges: Iterable[tuple[int, int]],
+    endpoints: Iterable[Endpoint],
     harmless: Mapping[str, Collection[int]],
 ) -> Outcome:
-    """The outcome of a run that has ended; of commands, `harmless` exit codes are no failures."""
-    writers = {edge.writer for edge in edges}
-    if any(endpoint.side == "read" for endpoint in endpoints):
-        writers.add(len(stages) - 1)
+    """The outcome of a run that has ended; the arguments are those of `stage_outcomes`."""
     found: dict[str, list[int]] = {}
-    for index, stage in enumerate(stages):
-        found.setdefault(_result(stage, index in writers, harmless), []).append(index)
+    for index, outcome in enumerate(stage_outcomes(stages, edges, endpoints, harmless)):
+        found.setdefault(outcome, []).append(index)
     for result in ("failed", "interrupted", "unknown"):
         if result in found:
             return Outcome(result, tuple(found[result]))
@@ -85,7 +82,23 @@ def _failure(ended: Exit) -> str:
     return "signal" if ended.signal else "exit"
 
 
-def _result(stage: Ended, writes: bool, harmless: Mapping[str, Collection[int]]) -> str:
+def stage_outcomes(
+    stages: Sequence[Ended],
+    edges: Iterable[tuple[int, int]],
+    endpoints: Iterable[Endpoint],
+    harmless: Mapping[str, Collection[int]],
+) -> list[str]:
+    """The outcome of each stage, which are given in data order; `unknown` also while one lives.
+
+    `edges` are indexes of writers and readers. Of commands, `harmless` exit codes are no failures.
+    """
+    writers = {writer for writer, _ in edges}
+    if any(endpoint.side == "read" for endpoint in endpoints):
+        writers.add(len(stages) - 1)
+    return [_outcome(stage, index in writers, harmless) for index, stage in enumerate(stages)]
+
+
+def _outcome(stage: Ended, writes: bool, harmless: Mapping[str, Collection[int]]) -> str:
     ended = stage.exit
     if ended is None:
         return "unknown"

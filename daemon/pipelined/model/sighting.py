@@ -53,6 +53,8 @@ class Finished(NamedTuple):
     read_bytes: int
     written_bytes: int
     """By all stages: what goes through a pipe is written by one and read by the next."""
+    outcome: str
+    """One of `OUTCOMES`."""
 
 
 class Facts(NamedTuple):
@@ -159,7 +161,11 @@ def facts_of(stage: StageRecord, seen: SeenStage) -> Facts:
 
 
 def finished_run(
-    sighting: Sighting, wall: float, end: float, make: Callable[[], tuple[Run, Timeline]]
+    sighting: Sighting,
+    wall: float,
+    end: float,
+    outcome: str,
+    make: Callable[[], tuple[Run, Timeline]],
 ) -> Finished:
     """A run that ended at `end` (Unix time), and what is cheap to know of it."""
     alone, disk = sighting.group.clock.alone_ns, sighting.group.clock.disk_ns
@@ -171,7 +177,15 @@ def finished_run(
         written += counted[WRITTEN_BYTES]
     idle_or_one = alone[0] + alone[1] + disk[0] + disk[1]
     return Finished(
-        wall, make, sighting.series, end, NS * cpu, NS * idle_or_one, max(0, read), max(0, written)
+        wall_seconds=wall,
+        make=make,
+        series=sighting.series,
+        end=end,
+        cpu_seconds=NS * cpu,
+        not_overlapped_seconds=NS * idle_or_one,
+        read_bytes=max(0, read),
+        written_bytes=max(0, written),
+        outcome=outcome,
     )
 
 

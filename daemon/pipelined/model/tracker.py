@@ -322,10 +322,11 @@ class Model:
             old.track, old.forgotten = None, True
         wall, end = self._views.wall_seconds(sighting), self._views.ended(end_ns)
         self._short.add(sighting.series.pipeline, wall, self._views.now)
-        sums.ended(*self._views.ending(sighting), wall, end)
+        outcome = self._views.outcome(sighting)
+        sums.ended(outcome.result, self._views.failure(sighting, outcome), wall, end)
         if self._on_finished:
             make = partial(self._made, sighting, seen.track)
-            self._on_finished(finished_run(sighting, wall, end, make))
+            self._on_finished(finished_run(sighting, wall, end, outcome.result, make))
 
     def _made(self, sighting: Sighting, track: Track | None) -> tuple[Run, Timeline]:
         return self._views.run(sighting), self._views.timeline(sighting, track)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from pipelined.model.coverage import Coverage
-from pipelined.model.outcome import EndedStage, exit_of, failure_of, outcome_of
-from pipelined.model.sighting import Facts, Shape, Sighting, clock_of, moment_of
+from pipelined.model.outcome import EndedStage, exit_of, failure_of, outcome_of, stage_outcomes
+from pipelined.model.sighting import Facts, Sighting, clock_of, moment_of
 from pipelined.model.sums import StageSums, Sums
 from pipelined.model.timeline import Track
 from pipelined.model.watched import Watched
@@ -19,7 +20,10 @@ from pipelined.runs import (
     LEVELS,
     STATES,
     Edge,
+    Endpoint,
+    Exit,
     Flow,
+    Outcome,
     PipeEnd,
     Place,
     Run,
@@ -35,6 +39,9 @@ __all__ = ["Totals", "Views"]
 _PLAIN_COUNTERS = tuple(
     name for name in COUNTERS if not name.endswith("_ns") and name != "exec_failures"
 )
+
+
+_SUCCEEDED = Outcome("succeeded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +103,48 @@ class Views:
         """The end of a run, or of a stage, as Unix time."""
         return self._watched.unix_time(end_ns)
 
+    def outcome(self, sighting: Sighting) -> Outcome:
+        """The outcome of a run that has ended."""
+        records = sighting.shape.records
+        if all(record.exit_status == EXIT_SEEN for record in records):  # most runs
+            return _SUCCEEDED
+        return outcome_of(*self._ended(sighting), self._harmless)
+
+    def failure(self, sighting: Sighting, outcome: Outcome) -> str | None:
+        """Why the run has failed (`FAILURES`); None if that is not its `outcome`."""
+        if outcome.result != "failed":
+            return None
+        ended, _, _ = self._ended(sighting)
+        return failure_of(ended[index] for index in outcome.stages)
+
+    def _ended(
+        self, sighting: Sighting
+    ) -> tuple[list[EndedStage], list[tuple[int, int]], tuple[Endpoint, ...]]:
+        """How the stages have ended, in data order; how they are joined; who else has a pipe."""
+        records, edges, order = sighting.shape
+        place = {i: at for at, i in enumerate(order.sequence)}
+        ended = [
+            EndedStage(records[i].command, exit_of(records[i].exit_status)) for i in order.sequence
+        ]
+        return ended, [(place[a], place[b]) for a, b in edges], sighting.group.endpoints
+
     def run(self, sighting: Sighting) -> Run:
         if sighting.run:
             return sighting.run
         group, shape = sighting.group, sighting.shape
         records, order = shape.records, shape.order
+        ended, edges, endpoints = self._ended(sighting)
+        outcomes = stage_outcomes(ended, edges, endpoints, self._harmless)
         clock = [NS * max(0, ns) for ns in clock_of(group)]
         end, unwatched = sighting.end_ns, NS * self.unwatched_ns(sighting)
         stages = tuple(
-            self._stage(records[i], position, sighting.facts[i], sighting.flows[i])
-            for i, position in zip(order.sequence, order.positions, strict=True)
+            self._stage(
+                records[i], position, sighting.facts[i], sighting.flows[i], its_exit, outcome
+            )
+            for i, position, (_, its_exit), outcome in zip(
+                order.sequence, order.positions, ended, outcomes, strict=True
+            )
         )
-        edges = _edges(shape)
         sighting.run = Run(
             id=self.run_id(group),
             series=sighting.series,
@@ -117,36 +154,17 @@ class Views:
             partial=any(stage.partial for stage in records),
             **_by_level(clock),
             stages=stages,
-            endpoints=group.endpoints,
+            endpoints=endpoints,
             parent=sighting.enclosing.run if sighting.enclosing else None,
             parent_pipeline=sighting.enclosing.pipeline if sighting.enclosing else None,
-            edges=edges,
-            outcome=None
-            if end is None
-            else outcome_of(stages, edges, group.endpoints, self._harmless),
+            edges=tuple(sorted(starmap(Edge, edges))),
+            outcome=None if end is None else self.outcome(sighting),
             partial_tiers=self._coverage.partial_tiers(records),
             surroundings=self._around(sighting) if end is None else sighting.surroundings,
             unwatched_seconds=unwatched,
             ended_unwatched=any(stage.unmet and stage.end_ns == end for stage in records),
         )
         return sighting.run
-
-    def ending(self, sighting: Sighting) -> tuple[str, str | None]:
-        """The result of a run that has ended, and if it has failed the reason (`FAILURES`).
-
-        As its `Run` has it, which takes far longer to make.
-        """
-        records, order = sighting.shape.records, sighting.shape.order
-        if all(record.exit_status == EXIT_SEEN for record in records):
-            return "succeeded", None
-        stages = [
-            EndedStage(records[i].command, exit_of(records[i].exit_status)) for i in order.sequence
-        ]
-        edges = _edges(sighting.shape)
-        outcome = outcome_of(stages, edges, sighting.group.endpoints, self._harmless)
-        if outcome.result != "failed":
-            return outcome.result, None
-        return outcome.result, failure_of(stages[index] for index in outcome.stages)
 
     def timeline(self, sighting: Sighting, track: Track | None) -> Timeline:
         group, records = sighting.group, sighting.shape.records
@@ -182,7 +200,15 @@ class Views:
             },
         )
 
-    def _stage(self, record: StageRecord, position: int, facts: Facts, flow: Flow) -> Stage:
+    def _stage(
+        self,
+        record: StageRecord,
+        position: int,
+        facts: Facts,
+        flow: Flow,
+        its_exit: Exit | None,
+        outcome: str,
+    ) -> Stage:
         # two CPUs may credit a few negative nanoseconds before the positive ones land
         counted = [max(0, value) for value in record.counted]
         counters = self._counters(counted, facts.user_ns, facts.system_ns, flow, record)
@@ -197,7 +223,8 @@ class Views:
             ends=tuple(
                 PipeEnd(end.pipe, end.side, end.sleeps, NS * end.asleep_ns) for end in record.ends
             ),
-            exit=exit_of(record.exit_status),
+            exit=its_exit,
+            outcome=outcome if its_exit or record.ended else None,
             arguments=facts.arguments,
             **counters,
         )
@@ -224,12 +251,6 @@ class Views:
             "readahead": readahead_of(tiers.readahead) if tiers.readahead else None,
             **{name: values[name] for name in _PLAIN_COUNTERS},
         }
-
-
-def _edges(shape: Shape) -> tuple[Edge, ...]:
-    """Which stage writes to which, by their places in data order."""
-    place = {i: at for at, i in enumerate(shape.order.sequence)}
-    return tuple(sorted(Edge(place[a], place[b]) for a, b in shape.edges))
 
 
 def _by_level(clock: Sequence[float]) -> dict[str, Any]:

@@ -190,6 +190,8 @@ def _described(part: Part) -> CommandPart:
         wall_seconds=part.wall_seconds,
         cpu_seconds=part.cpu_seconds,
         longest_run=part.longest.id,
+        failed_runs=sum(run.result == "failed" for run in part.incomplete),
+        interrupted_runs=sum(run.result == "interrupted" for run in part.incomplete),
         bottleneck=part.bottleneck,
         bottleneck_ratio=part.bottleneck_share,
         advice=advice.text if advice else "",

@@ -22,6 +22,7 @@ from pipelined.analysis.comparison import (
     longest_run,
 )
 from pipelined.analysis.comparison_reasons import Trial
+from pipelined.analysis.outcome_words import marked_outcome
 from pipelined.errors import UserError
 from pipelined.run.child import command_line, signals_held
 from pipelined.run.measured_child import Outcome, measure
@@ -107,6 +108,7 @@ def run_trials(
                             longest_run(outer),
                             len(outer),
                             sum(lost.values()),
+                            next(filter(None, map(marked_outcome, runs)), ""),
                         )
                     )
     return compare_trials(plan.commands, trials, files.caveats(), outputs.agree)

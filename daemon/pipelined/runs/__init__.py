@@ -9,8 +9,6 @@ Prometheus. Each class is also the description of the JSON object that it is ans
 from pipelined.runs.fields import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
 from pipelined.runs.run import (
     FAILURES,
-    INCOMPLETE,
-    OUTCOMES,
     Edge,
     Endpoint,
     OtherPipeline,
@@ -22,7 +20,9 @@ from pipelined.runs.run import (
 from pipelined.runs.stage import (
     FILL_EDGES,
     HISTOGRAMS,
+    INCOMPLETE,
     NO_FLOW,
+    OUTCOMES,
     SIZE_EDGES,
     TIME_EDGES,
     Bucket,

@@ -25,12 +25,17 @@ from pipelined.runs.fields import (
     UnixTime,
     computed,
 )
-from pipelined.runs.stage import Place, Readahead, Stage, total_readahead
+from pipelined.runs.stage import (
+    INCOMPLETE,
+    OUTCOMES,
+    Place,
+    Readahead,
+    Stage,
+    total_readahead,
+)
 
 __all__ = [
     "FAILURES",
-    "INCOMPLETE",
-    "OUTCOMES",
     "Edge",
     "Endpoint",
     "OtherPipeline",
@@ -40,10 +45,6 @@ __all__ = [
     "Surroundings",
 ]
 
-#: What a run that has ended may be.
-OUTCOMES = ("succeeded", "failed", "interrupted", "unknown")
-#: Those of a run that has not done what it had to do.
-INCOMPLETE = ("failed", "interrupted")
 #: Why a run has failed, the gravest last: a stage exited with a code that is a failure, a signal
 #: killed one, or the kernel did as memory had run out.
 FAILURES = ("exit", "signal", "out_of_memory")

@@ -20,6 +20,7 @@ from pipelined.runs.fields import (
     Inline,
     Key,
     Keys,
+    OneOf,
     Pages,
     Ratio,
     Seconds,
@@ -32,7 +33,9 @@ from pipelined.runs.fields import (
 __all__ = [
     "FILL_EDGES",
     "HISTOGRAMS",
+    "INCOMPLETE",
     "NO_FLOW",
+    "OUTCOMES",
     "SIZE_EDGES",
     "TIME_EDGES",
     "Bucket",
@@ -51,6 +54,11 @@ __all__ = [
     "total_flow",
     "total_readahead",
 ]
+
+#: What a stage or a run that has ended may be.
+OUTCOMES = ("succeeded", "failed", "interrupted", "unknown")
+#: Those of one that has not done what it had to do.
+INCOMPLETE = ("failed", "interrupted")
 
 #: Where a stage stands in its pipeline: its position and its command.
 Place = tuple[int, str]
@@ -423,6 +431,10 @@ class Stage(StageCounters):
     exit: Exit | None = None
     """How its root process has ended; null while that lives, if nobody saw its end, and for runs
     that were stored by older versions."""
+    outcome: Annotated[str, OneOf(OUTCOMES)] | None = None
+    """What that end means: `succeeded` too after a harmless exit code, or by SIGPIPE if its reader
+    was done; `unknown` if nobody saw it. Null while the root process lives, and for runs that were
+    stored by older versions."""
     ends: Annotated[tuple[PipeEnd, ...], Key("pipe_ends")] = ()
     """The pipes that the stage slept on."""
     arguments: Annotated[str | None, Secret()] = None

@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelined.analysis.machine import Host
+from pipelined.analysis.outcome_words import brief_outcome, marked_outcome
 from pipelined.analysis.parts import Advice, Part, Parts
 from pipelined.analysis.sentence import brief
 from pipelined.run.profile import Profile
 from pipelined.runs import Run
 from pipelined.terminal.drawing import (
+    OUTCOME_STYLES,
     Column,
     cropped,
     fitted,
@@ -65,11 +67,13 @@ def write_report(found: Profile, console: Console) -> None:
     lost = sum(count for kind, count in found.lost.items() if kind != "runs")
     if not found.runs:
         print_lines([f"pipelined: {_nothing_seen(found, lost)}"], console)
+        _print_status(found, console)
         return
     host = Host.read()
     parts = found.parts(host)
     if not _has_parts(found, parts):
         _print_runs(found.runs, found, console, lost, host)
+        _print_status(found, console)
         return
     in_full = _in_full(found, parts)
     width, ascii_only = report_width(console), is_ascii(console)
@@ -85,6 +89,12 @@ def _print_runs(
         if index:
             console.print()
         render(run, console, lost, host=host, script=found.script)
+
+
+def _print_status(found: Profile, console: Console) -> None:
+    """What the headline of a report of several parts says."""
+    if found.ended.status:
+        print_lines([f"pipelined: the command's exit status is {found.ended.status}"], console)
 
 
 def _has_parts(found: Profile, parts: Parts) -> bool:
@@ -138,6 +148,8 @@ def _headline(found: Profile, lost: int, width: int, ascii_only: bool) -> list[T
         Text(f"{ended.cpu_seconds / (ended.wall_seconds or 1.0):.1f} cores used"),
         Text(f"{lost:,} lost", "red" if lost else ""),
     ]
+    if ended.status:
+        entries.insert(0, Text(f"exit status {ended.status}", OUTCOME_STYLES["failed"]))
     name = Text(printable(_name(found), ascii_only), "bold")
     one_line = flow([name, *entries], "   ", "", width)
     if len(one_line) == 1:
@@ -170,6 +182,7 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
     """A line per part under a heading, and what to try below the first of them."""
     wall = found.ended.wall_seconds or 1.0
     shown = parts.parts[:LISTED]
+    marked = any(part.incomplete for part in shown)
     columns: list[Column[Part]] = [
         Column(
             "part", lambda part: Text(line_name(part.line, ascii_only), "bold"), least=24, floor=8
@@ -181,13 +194,19 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
         Column(
             "bottleneck",
             lambda part: Text(printable(_bottleneck(part), ascii_only)),
-            width=16 if width < 80 else 32,
+            width=16 if width < (100 if marked else 80) else 32,
         ),
     ]
+    if marked:
+        columns.insert(-1, Column("outcome", _outcome))
     columns = fitted(columns, shown, width - len(_INDENT))
     out = [heading(columns, _INDENT)]
     for number, part in enumerate(shown):
         out.append(table_row(columns, part, _INDENT))
+        if part.incomplete and part.line.runs > 1:
+            run = part.incomplete[0]
+            text = printable(f"{run.result.capitalize()}: {_which(run, part)}", ascii_only)
+            out += [Text(_TRY_INDENT) + line for line in wrap(text, width - len(_TRY_INDENT), "")]
         if part.advice and number < TRIED:
             text = printable(_try(part.advice, part, wall), ascii_only)
             out += [Text(_TRY_INDENT) + line for line in wrap(text, width - len(_TRY_INDENT), "")]
@@ -200,6 +219,24 @@ def _follow(found: Profile, in_full: Sequence[Run]) -> str:
     """Which runs are reported below, and where the others are."""
     names = listing([run.pipeline for run in in_full])
     return f"In full: the longest run of {names}. --json has all {len(found.runs):,}."
+
+
+def _outcome(part: Part) -> Text:
+    """How one run ended, or how many of several did not succeed; nothing if all did."""
+    if not part.incomplete:
+        return Text()
+    results = [run.result for run in part.incomplete]
+    worst = "failed" if "failed" in results else "interrupted"
+    if part.line.runs == 1:
+        return Text(marked_outcome(part.incomplete[0]), OUTCOME_STYLES[worst])
+    counts = [f"{results.count(one):,} {one}" for one in OUTCOME_STYLES if one in results]
+    return Text(", ".join(counts), OUTCOME_STYLES[worst])
+
+
+def _which(run: Run, part: Part) -> str:
+    """How a run ended, and its id where it is the longest of several."""
+    others = len(part.incomplete) - 1
+    return f"{brief_outcome(run)}, run {run.id}" + (f" and {others:,} more" if others else "")
 
 
 def _bottleneck(part: Part) -> str:

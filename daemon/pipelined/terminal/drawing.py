@@ -24,6 +24,7 @@ from pipelined.wording import percent
 __all__ = [
     "HEIGHTS",
     "MIN_WIDTH",
+    "OUTCOME_STYLES",
     "STYLES",
     "Column",
     "bar",
@@ -53,6 +54,8 @@ MIN_WIDTH = 60
 
 #: Style of each state, as rich names it.
 STYLES: Mapping[str, str] = {state.name: state.style for state in STATE_TABLE}
+#: Style of what has not succeeded, by outcome.
+OUTCOME_STYLES: Mapping[str, str] = {"failed": "bold red", "interrupted": "bold"}
 #: Marks for shares of a whole, from small to full.
 HEIGHTS = "▁▂▃▄▅▆▇█"
 

@@ -125,7 +125,7 @@ def _run_columns(now: float, ascii_only: bool) -> tuple[Column[Line[Summary]], .
         Column("overlap", lambda line: Text(percent_or_dash(line.run.overlap)), True, rank=2),
         Column("cache", lambda line: Text(line.run.cache or "-"), rank=3),
         Column("bottleneck", lambda line: Text(printable(line.run.bottleneck, ascii_only)), rank=1),
-        Column("findings", lambda line: Text(_notes(line.run))),
+        Column("findings", lambda line: Text(_notes(line))),
     )
 
 
@@ -162,10 +162,12 @@ def when(start: float, now: float) -> str:
     return began.strftime("%Y-%m-%d" if abs(now - start) > LONG_AGO else "%m-%d %H:%M")
 
 
-def _notes(run: Summary) -> str:
+def _notes(line: Line[Summary]) -> str:
     """How it ended if not well, whether it was slower than usual, or observed only in part, and
     the ids of its findings."""
+    run = line.run
     notes = [f"{run.outcome} ({run.failure})"] if run.failure else []
+    notes += filter(None, [line.of_several])
     notes += [times_usual(run.usual_ratio, True)] if run.slower and run.usual_ratio else []
     return ", ".join([*notes, *(["partial"] if run.partial else []), *run.findings]) or "-"
 

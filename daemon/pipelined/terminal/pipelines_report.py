@@ -14,6 +14,7 @@ from pipelined.history.pipelines import PipelinesSummary, PipelineSummary, Trend
 from pipelined.nesting import Line
 from pipelined.terminal.drawing import (
     HEIGHTS,
+    OUTCOME_STYLES,
     STYLES,
     Column,
     fitted,
@@ -38,7 +39,7 @@ def pipelines_lines(
     found: PipelinesSummary, width: int, now: float, *, ascii_only: bool = False
 ) -> list[Text]:
     """The table of all that is listed, each line of at most `width` columns; `now` is Unix time."""
-    columns: tuple[Column[Line[PipelineSummary]], ...] = (
+    columns: list[Column[Line[PipelineSummary]]] = [
         Column(
             "pipeline",
             lambda line: Text(line_name(line, ascii_only)),
@@ -60,7 +61,9 @@ def pipelines_lines(
         Column("last run", lambda line: Text(_last(line.run))),
         Column("bottleneck", lambda line: Text(_bottleneck(line.run, ascii_only)), rank=1),
         Column("finding", lambda line: Text(_finding(line.run)), rank=1),
-    )
+    ]
+    if any(one.sums.failed for one in found.listed):
+        columns.insert(3, Column("failed", lambda line: _failed(line.run), right=True))
     lines = found.lines
     shown = fitted(columns, lines, width)
     rows = [heading(shown), *(table_row(shown, line) for line in lines)]
@@ -81,6 +84,8 @@ def _words(found: PipelinesSummary, now: float) -> str:
     )
     if any(not one.exact for one in found.listed):
         text += " ≈: within a factor of 2, as not every run is read."
+    if any(one.sums.failed and one.sums.unknown for one in found.listed):
+        text += " Failed: the share is one of the runs whose outcome is known."
     return text
 
 
@@ -96,6 +101,14 @@ def _merged(bars: int) -> int:
 
 def _about(one: PipelineSummary, seconds: float | None) -> str:
     return about(seconds, one.exact)
+
+
+def _failed(one: PipelineSummary) -> Text:
+    """How many runs have failed, and their share."""
+    if not one.sums.failed:
+        return Text("-")
+    share = percent(one.sums.failed_share or 0.0)
+    return Text(f"{one.sums.failed:,} ({share})", OUTCOME_STYLES["failed"])
 
 
 def _not_overlapped(one: PipelineSummary) -> str:

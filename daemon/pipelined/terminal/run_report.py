@@ -18,12 +18,14 @@ from pipelined.analysis.bottleneck import share
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.outcome_words import exits
 from pipelined.analysis.readahead_words import WORTH_A_WORD, cache, meanwhile, stalls
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import partial_figures, sentence, stage_label
 from pipelined.runs import LEVELS, SIZE_EDGES, STATES, Histogram, Readahead, Run, Stage, total_flow
 from pipelined.terminal.drawing import (
     HEIGHTS,
+    OUTCOME_STYLES,
     STYLES,
     Column,
     bar,
@@ -149,6 +151,8 @@ class _Row:
 
     stage: Stage
     count: int
+    exit: Text
+    """How it ended if it has not succeeded."""
 
 
 def _rows(run: Run) -> list[_Row]:
@@ -157,10 +161,16 @@ def _rows(run: Run) -> list[_Row]:
     for index, stage in enumerate(run.stages):
         branches = places[stage.place]
         if len(branches) <= MAX_BRANCHES:
-            rows.append(_Row(stage, 1))
+            rows.append(_Row(stage, 1, _exit([stage])))
         elif index == branches[0]:
-            rows.append(_Row(_sum([run.stages[at] for at in branches]), len(branches)))
+            group = [run.stages[at] for at in branches]
+            rows.append(_Row(_sum(group), len(group), _exit(group)))
     return rows
+
+
+def _exit(group: Sequence[Stage]) -> Text:
+    failed = any(stage.outcome == "failed" for stage in group)
+    return Text(exits(group), OUTCOME_STYLES["failed" if failed else "interrupted"])
 
 
 def _sum(group: Sequence[Stage]) -> Stage:
@@ -199,7 +209,7 @@ def _headline(run: Run, lost: int | None, width: int) -> list[Text]:
     return [signature, *flow(entries, "   ", "  ", width)]
 
 
-def _columns(run: Run, width: int) -> list[Column[_Row]]:
+def _columns(run: Run, rows: Sequence[_Row], width: int) -> list[Column[_Row]]:
     name_width = 10 if width < 80 else 16
     columns: list[Column[_Row]] = [
         Column("#", lambda row: Text(str(row.stage.position)), right=True),
@@ -214,13 +224,15 @@ def _columns(run: Run, width: int) -> list[Column[_Row]]:
     ]
     if any(stage.forks for stage in run.stages):
         columns.append(Column("forks", lambda row: Text(f"{row.stage.forks:,}"), True, rank=2))
+    if any(row.exit for row in rows):
+        columns.insert(2, Column("ended", lambda row: row.exit))
     return columns
 
 
 def _table(run: Run, width: int, ascii_only: bool) -> list[Text]:
     """One line per stage under a heading, and the legend of the bars."""
     rows = _rows(run)
-    columns = fitted(_columns(run, width), rows, width - len(_INDENT))
+    columns = fitted(_columns(run, rows, width), rows, width - len(_INDENT))
     bars = next(index for index, column in enumerate(columns) if column.title == _BAR)
     space = columns[bars].width or 0
     title = f"{_BAR} over {duration(run.watched_seconds)}"

@@ -29,6 +29,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipelined.analysis.bottleneck import bottleneck
+from pipelined.analysis.outcome_words import brief_outcome, exits, marked_outcome
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
@@ -36,6 +37,7 @@ from pipelined.nesting import Line, in_order, nested_lines
 from pipelined.runs import STATES, Run
 from pipelined.terminal.drawing import (
     MIN_WIDTH,
+    OUTCOME_STYLES,
     STYLES,
     Column,
     bar,
@@ -57,6 +59,8 @@ __all__ = ["Snapshot", "frame", "run_top"]
 
 #: Seconds between checks of the terminal's size.
 RESIZE_POLL = 0.25
+#: Columns in which it can be said how a run ended, such as `failed (perl: out of memory)`.
+_HOW_IT_ENDED = 28
 #: Lower terminals than this get frames of this height (lines).
 MIN_HEIGHT = 8
 
@@ -317,9 +321,33 @@ def _columns(
         Column(fourth_title, lambda entry: Text(fourth(entry)), True, width=10),
         Column("mean", lambda entry: Text(f"{entry.run.cores_used:.1f}"), True, width=5),
         Column("overlap", lambda entry: Text(percent_or_dash(entry.run.overlap)), True, width=7),
-        Column("held back by", lambda entry: Text(brief(_informative(entry))), width=held),
+        Column("held back by", _held_back, width=held),
     ]
+    if held < _HOW_IT_ENDED and any(entry.line.incomplete for entry in entries):
+        # there is no room for all: how a run ended is worth more
+        if held:
+            columns[5:] = [replace(columns[6], width=held + 2 + 7)]
+        else:
+            columns[4:] = [Column("failure", _failure, width=5 + 2 + 7)]
     return [column for column in columns if column.width]
+
+
+def _held_back(entry: _Entry) -> Text:
+    """How it ended if it has not succeeded, and the bottleneck."""
+    held = brief(_informative(entry))
+    ended = [part for part in (marked_outcome(entry.run), entry.line.of_several) if part]
+    if not ended:
+        return Text(held)
+    style = OUTCOME_STYLES.get(entry.run.result, OUTCOME_STYLES["failed"])
+    return Text(", ".join(ended if held == "-" else [*ended, held]), style)
+
+
+def _failure(entry: _Entry) -> Text:
+    """In a few columns."""
+    line = entry.line
+    several = f"{line.incomplete} of {line.runs}" if line.of_several else ""
+    style = OUTCOME_STYLES.get(entry.run.result, OUTCOME_STYLES["failed"])
+    return Text(brief_outcome(entry.run) or several, style)
 
 
 def _live_table(
@@ -386,6 +414,8 @@ def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
             name += f"×{len(branches)}"
         held = found is not None and (found.position, found.command) == (position, command)
         cell = Text(f">{name} ", "bold") if held else Text(f" {name} ", "dim")
+        if ended := exits(run.stages[index] for index in branches):
+            cell += Text(f"{ended} ", OUTCOME_STYLES["failed"])
         states = {
             state: sum(run.stages[index].states.get(state, 0.0) for index in branches)
             for state in STATES

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelined.analysis.bottleneck import bottleneck, has_several_threads, share
+from pipelined.analysis.outcome_words import exits
 from pipelined.analysis.sentence import partial_figures
 from pipelined.runs import LEVELS, STATES, Run, Stage, total_flow
 from pipelined.wording import (
@@ -127,6 +128,7 @@ def _box(run: Run, box: _Box, is_bottleneck: bool) -> BoxJson:
         "position": first.position,
         "bottleneck": is_bottleneck,
         "ended": all(stage.end is not None for stage in stages),
+        "exit": exits(stages),
         "cpu": _cpu(shares["cpu"], several),
         "wait": f"{STATE_WORDS[longest]} {percent(shares[longest])}"
         if shares[longest] >= 0.005

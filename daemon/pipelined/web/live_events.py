@@ -116,7 +116,7 @@ class Now:
         }
         text = long_json(shown_now)
         self._before = {line.run.id: line.run for line in shown}
-        lines = tuple((line.run.id, line.runs, line.depth) for line in recent)
+        lines = tuple((line.run.id, line.runs, line.incomplete, line.depth) for line in recent)
         return Moment(bool(shown), (*lines, short["sentence"]), text)
 
     def _once(self, run: Run) -> tuple[Run, dict[str, Any]]:
@@ -168,7 +168,7 @@ def _short_sentence(runs: int, pipelines: int, most_often: str, times: int) -> s
 
 def _place(line: Line[Run]) -> dict[str, int]:
     """Where the line stands in its list, and what it stands for."""
-    return {"depth": line.depth, "runs": line.runs}
+    return {"depth": line.depth, "runs": line.runs, "incomplete_runs": line.incomplete}
 
 
 def create_events(observer: Observer, host: Host) -> Blueprint:

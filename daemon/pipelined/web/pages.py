@@ -22,6 +22,7 @@ from pipelined import __version__
 from pipelined.analysis.bottleneck import has_several_threads, share
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
+from pipelined.analysis.outcome_words import exits
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
 from pipelined.errors import UserError
@@ -79,6 +80,8 @@ class _Row:
     """A stage in the table of its run."""
 
     stage: Stage
+    exit: str
+    """How it ended if it has not succeeded."""
     states: str
     mean_read: str
     mean_write: str
@@ -190,6 +193,7 @@ def _row(run: Run, stage: Stage) -> _Row:
     largest = sorted((s for s in STATES if shares[s] >= 0.005), key=lambda s: -shares[s])
     return _Row(
         stage=stage,
+        exit=exits([stage]),
         states=", ".join(
             f"{STATE_WORDS[state]} "
             + cpu_share(shares[state], state == "cpu" and has_several_threads(stage, wall))

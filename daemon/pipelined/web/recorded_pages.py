@@ -64,6 +64,7 @@ _SORT_WORDS = {
     "not-overlapped": "time not overlapped",
     "runs": "number of runs",
     "slower": "last run against the usual",
+    "failures": "failed runs",
 }
 
 
@@ -175,6 +176,7 @@ def pipelines_page(history: History | None) -> dict[str, Any]:
         "times": {name: given[name] for name in ("since", "until") if name in given},
         "step": step_words(found.step),
         "estimated": any(not one.exact for one in found.listed),
+        "partly_known": any(one.sums.failed and one.sums.unknown for one in found.listed),
         "more": asked | {"limit": more} if more > len(found.listed) else None,
         "ranges": _ranges("pages.list_pipelines", asked, given),
     }

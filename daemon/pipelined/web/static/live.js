@@ -106,7 +106,7 @@ function shortLine() {
 function showRecent(runs, shortRuns) {
   page.noRecent.hidden = runs.length > 0 || shortRuns > 0;
   page.recent.closest(".scroll").hidden = runs.length === 0;
-  const ids = runs.map((run) => `${run.id} ${run.runs} ${run.depth}`).join();
+  const ids = runs.map((run) => `${run.id} ${run.runs} ${run.incomplete_runs} ${run.depth}`).join();
   if (page.recent.dataset.ids === ids) return;
   page.recent.dataset.ids = ids;
   page.recent.replaceChildren(...runs.map(line));
@@ -119,11 +119,15 @@ function line(run) {
   // It is named to screen readers too where indentation shows it.
   const where = element(run.depth ? "span.visually-hidden" : "span.inside");
   if (run.nested) where.append(` ${inside(run)}`);
+  const { runs, incomplete_runs: incomplete, outcome } = run;
+  const marks = [];
+  if (incomplete && runs > 1) marks.push(element("span.failed", {}, `${incomplete} of ${runs} did not succeed`));
+  else if (incomplete) marks.push(element(`span.${outcome.result}`, {}, outcome.result));
   const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
   return element(
     "tr",
     { "data-run": run.id },
-    element("th", { scope: "row", "data-depth": depth(run) }, times, linkTo(run), where),
+    element("th", { scope: "row", "data-depth": depth(run) }, times, linkTo(run), where, ...marks),
     element("td", {}, element("time", { datetime: ended }, dayAndTime(run.end_timestamp_seconds))),
     element("td", {}, run.figures.join(" · ")),
     element("td", {}, run.verdict, findings),

@@ -11,7 +11,7 @@ import { element, setAttribute, setText, svgElement } from "./dom.js";
 /**
  * @typedef {import("./bar.js").StatePart} StatePart
  * @typedef {{column: number, command: string, count: number, position: number,
- *            bottleneck: boolean, ended: boolean, cpu: string, wait: string,
+ *            bottleneck: boolean, ended: boolean, exit: string, cpu: string, wait: string,
  *            states: StatePart[], read: string, written: string}} Box
  * @typedef {{writer: number, reader: number, state: string, share_ratio: number, text: string,
  *            speed: string}} Pipe
@@ -303,7 +303,9 @@ function makeBox(box, live) {
     update(box, sum) {
       root.classList.toggle("bottleneck", box.bottleneck);
       root.classList.toggle("ended", box.ended && live);
-      setText(mark, box.bottleneck ? "bottleneck" : box.ended && live ? "ended" : "");
+      root.classList.toggle("failed-stage", box.exit !== "");
+      const marks = [box.bottleneck && "bottleneck", box.exit || (box.ended && live && "ended")];
+      setText(mark, marks.filter(Boolean).join(", "));
       now.update(box.states);
       if (whole && sum) whole.update(sum.states);
       const ended = box.ended && sum ? sum : box;

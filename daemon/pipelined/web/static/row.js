@@ -135,12 +135,16 @@ export class Row {
 function makeStage({ command, count }) {
   const name = count > 1 ? `${command} ×${count}` : command;
   const bar = makeBar(name);
-  const root = element("div.stage", {}, element("span.command", { "aria-hidden": "true" }, name), bar.root);
+  const exit = element("span.exit");
+  const title = element("span.command", {}, element("span", { "aria-hidden": "true" }, name), " ", exit);
+  const root = element("div.stage", {}, title, bar.root);
   return {
     root,
     update(box) {
       root.classList.toggle("bottleneck", box.bottleneck);
       root.classList.toggle("ended", box.ended);
+      setText(exit, box.exit);
+      setAttribute(title, "title", box.exit ? `${name}: ${box.exit}` : name);
       bar.update(box.states);
     },
   };
