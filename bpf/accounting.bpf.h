@@ -20,7 +20,7 @@
 
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
-_Static_assert(STATES <= 1 << (64 - CLOCK_STATE_SHIFT), "a clock has no bits for so many states");
+_Static_assert(STATES <= 1 << (64 - CLOCK_STATE_SHIFT), "a clock has too few bits for the states");
 
 static __always_inline u64 clock_pack(u32 state, u64 now)
 {

@@ -113,3 +113,31 @@ def test_what_the_page_names_is_in_the_source() -> None:
     for name in named:
         if "/" not in name and not name.endswith((".h", ".c", ".py", ".md")):
             assert re.search(rf"\b{name.rpartition('.')[2]}\b", source), name
+
+
+# -- names in docstrings and comments of the package
+
+
+def test_a_name_that_a_docstring_has_of_another_module_is_there() -> None:
+    texts = {
+        file.stem: file.read_text() for file in PACKAGE.rglob("*.py") if "bpf" not in file.parts
+    }
+    modules = dict.fromkeys(texts, "") | {
+        name: stem for stem, text in texts.items() for name in re.findall(r"(?m)^class (\w+)", text)
+    }
+    named = [
+        (stem, owner, name)
+        for stem, text in texts.items()
+        for owner, name in re.findall(r"`([A-Za-z_]\w*)\.([A-Za-z_]\w*)`", text)
+        if owner in modules
+    ]
+    absent = [
+        f"{stem}.py: {owner}.{name}"
+        for stem, owner, name in named
+        if not re.search(
+            rf"(?m)^\s*(?:(?:def|class) {name}\b|{name}\s*[:=])|self\.{name}\b",
+            texts[modules[owner] or owner],
+        )
+    ]
+    assert len(named) > 20
+    assert absent == []
