@@ -360,7 +360,7 @@ class Sweep:
         ]
 
     def _referred_to(self) -> set[int]:
-        """Indexes that are in records in use: of stages around them, or that they were merged into."""
+        """Indexes that records in use have of stages around them, or that they were merged into."""
         return {
             index
             for first, (_, _, words, aliases) in self._columns(_WORD, _ALIAS)
