@@ -99,6 +99,23 @@ def test_the_table_of_headers_has_every_header_and_the_maps_that_it_defines() ->
             assert set(re.findall(r"`(\w+)`", maps)) == set(defined), name
 
 
+def test_what_the_page_says_is_in_a_file_is_in_that_file() -> None:
+    said = re.findall(r"`([A-Za-z_.]+)` (?:in|of) `([a-z_/.]+\.(?:py|h))`", ARCHITECTURE)
+    absent = [
+        f"{name} in {path}"
+        for name, path in said
+        if not re.search(rf"\b{name.rpartition('.')[2]}\b", file_named(path).read_text())
+    ]
+    assert len(said) > 10
+    assert absent == []
+
+
+def file_named(path: str) -> Path:
+    """A file of the package, or of the repository, as the page names it."""
+    folders = (PACKAGE, ROOT, ROOT / "bpf")
+    return next(folder / path for folder in folders if (folder / path).exists())
+
+
 def test_what_the_page_names_is_in_the_source() -> None:
     source = "\n".join(
         file.read_text()
