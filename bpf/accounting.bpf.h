@@ -20,7 +20,7 @@
 
 #define CLOCK_STATE_SHIFT 60
 #define CLOCK_NS_MASK ((1ULL << CLOCK_STATE_SHIFT) - 1)
-_Static_assert(STATES <= 1 << (64 - CLOCK_STATE_SHIFT), "a clock has no bits for so many states");
+_Static_assert(STATES <= 1 << (64 - CLOCK_STATE_SHIFT), "a clock has too few bits for the states");
 
 static __always_inline u64 clock_pack(u32 state, u64 now)
 {
@@ -45,7 +45,7 @@ static __always_inline u64 stage_counts(u64 word)
 	return on_cpu * WORD_CPU + (on_disk & ~on_cpu) * WORD_DISK;
 }
 
-/* What stage_counts returns (0, WORD_CPU or WORD_DISK) in the units of a pipeline's word. */
+/* What stage_counts returns (0, WORD_CPU or WORD_DISK) in the units of a pipeline's moment. */
 static __always_inline u64 pipeline_counts(u64 counts)
 {
 	return counts % WORD_DISK * PIPELINE_CPU + counts / WORD_DISK * PIPELINE_DISK;
@@ -85,6 +85,19 @@ static __always_inline void credit_level(struct pipeline *pipeline, u64 moment, 
 }
 
 /*
+ * A time before the programs were attached: what ended unwatched ended at the checkpoint (resuming.bpf.h). A clock that
+ * has been started since may be ahead of that by more than it can count, so such a time has this mark.
+ */
+#define UNWATCHED (1ULL << 63)
+
+static __always_inline u64 marked_if_unwatched(u64 now)
+{
+	struct control *control = control_page();
+
+	return control && now <= control->watched_ns ? now | UNWATCHED : now;
+}
+
+/*
  * Adds `change` to what the stages of pipeline `index` do, and credits the time since the
  * last change. A merged pipeline passes everything on to the one that it was merged into.
  * If this and a merge happen at once, the second of the two sees what the first did: both
@@ -104,7 +117,7 @@ static __always_inline u32 pipeline_add_once(u32 index, u64 *change, u64 now, co
 		return pipeline->alias;
 	moment = pipeline->moment;
 	elapsed = (now - moment) & PIPELINE_CLOCK_MASK;
-	behind = elapsed > PIPELINE_CLOCK_MASK / 2;
+	behind = elapsed > PIPELINE_CLOCK_MASK / 2 || (slow && elapsed && now & UNWATCHED);
 	if (behind && !slow)
 		return index;
 	after = moment + *change;
@@ -125,6 +138,7 @@ GLOBAL(int, pipeline_add)(u32 index, u64 change, u64 now)
 {
 	struct pipeline *pipeline;
 
+	now = marked_if_unwatched(now);
 	for (int i = 0; i < PIPELINE_TRIES && index; i++)
 		index = pipeline_add_once(index, &change, now, 1);
 	pipeline = index ? pipeline_at(index) : NULL;

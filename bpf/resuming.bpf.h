@@ -56,12 +56,15 @@ GLOBAL(int, start_clock)(u32 index, u64 now)
 	return 0;
 }
 
-static __always_inline void start_clocks(u32 index, u64 now)
+/* A thread of a stage has been met, which is one of those around it too. */
+static __always_inline void stages_met(u32 index, u64 now)
 {
 	struct stage *stage;
 
-	for_each_enclosing_stage(stage, index)
+	for_each_enclosing_stage(stage, index) {
+		stage->flags &= ~STAGE_UNMET;
 		start_clock(index, now);
+	}
 }
 
 /*
@@ -79,10 +82,9 @@ GLOBAL(int, resume)(u64 p, struct task_state *task, const struct saved_task *sav
 	index = unretired(saved->stage);
 	stage = index ? stage_at(index) : NULL;
 	if (stage && !task->stage) {
-		stage->flags &= ~STAGE_UNMET;
 		note(task, BPF_CORE_READ(TASK(p), pid));
 		credit_usage(p, task);
-		start_clocks(index, now);
+		stages_met(index, now);
 		adopt(task, index, state, now);
 		if (saved->exec_id != task->exec_id)
 			take_name(p, task, index);
@@ -91,7 +93,7 @@ GLOBAL(int, resume)(u64 p, struct task_state *task, const struct saved_task *sav
 	return 0;
 }
 
-/* All threads have been met: gives up the hold on a restored stage. If that was the last one, it ended unwatched. */
+/* All threads have been met: gives up the hold on a restored stage. If none of them is in it, it ended unwatched. */
 GLOBAL(int, release_restored)(u32 index, u64 now)
 {
 	struct control *control = control_page();

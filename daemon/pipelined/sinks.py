@@ -37,7 +37,7 @@ class Written(NamedTuple):
     """What became of the runs that a writer was given."""
 
     taken: int
-    """So many, from the first one on, are written or dropped; the others wait again."""
+    """How many, from the first one on, are written or dropped; the others wait again."""
     dropped: int = 0
     """How many of these could not be written."""
     pause: float = 0.0

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from pipelined.errors import UserError, why
 
-__all__ = ["STARTER_NAME", "Starter", "boot_id"]
+__all__ = ["NS_PER_TICK", "STARTER_NAME", "Starter", "boot_id", "start_ticks"]
 
 #: The kernel keeps 15 bytes of a name. With a blank, it can be in no list of the configuration.
 STARTER_NAME = "pipelined run"
 
-_NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+NS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 #: Inode numbers of the host's own namespaces (include/linux/proc_ns.h).
 _HOST_NAMESPACES = {"pid": 0xEFFFFFFC, "time": 0xEFFFFFFA}
 
@@ -32,12 +32,12 @@ class Starter(NamedTuple):
     pid: int
     """As the host counts."""
     start_ticks: int
-    """When it started, in clock ticks since the boot: field 22 of /proc/PID/stat."""
+    """When it started, in clock ticks since the boot (`start_ticks`)."""
 
     @classmethod
     def of(cls, pid: int, start_ns: int) -> Starter:
         """The process with this id and start (nanoseconds of CLOCK_BOOTTIME)."""
-        return cls(pid, start_ns // _NS_PER_TICK)
+        return cls(pid, start_ns // NS_PER_TICK)
 
     @classmethod
     def become(cls, proc: Path = Path("/proc")) -> Starter:
@@ -51,12 +51,11 @@ class Starter(NamedTuple):
                         " the daemon does not know it by its process id",
                         "run it on the host itself, or as root",
                     )
-            # The second field is the name, which may have blanks and parentheses.
-            fields = (proc / "self/stat").read_text().rpartition(")")[2].split()
+            ticks = start_ticks(proc / "self")
             (proc / "self/comm").write_text(STARTER_NAME)
         except OSError as error:
             raise UserError(f"cannot read {proc}/self: {why(error)}") from None
-        return cls(os.getpid(), int(fields[19]))
+        return cls(os.getpid(), ticks)
 
     @classmethod
     def parse(cls, text: str) -> tuple[str, Starter]:
@@ -69,6 +68,15 @@ class Starter(NamedTuple):
     def address(self, boot: str) -> str:
         """How the API names it: unlike its id alone, that is unique among hosts and boots."""
         return f"{boot}:{self.pid}:{self.start_ticks}"
+
+
+def start_ticks(entry: Path) -> int:
+    """When the process of ``/proc/PID`` started: clock ticks since the boot (CLOCK_BOOTTIME).
+
+    Raises OSError.
+    """
+    # The second field is the name, which may have blanks and parentheses; the start is field 22.
+    return int((entry / "stat").read_text().rpartition(")")[2].split()[19])
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:

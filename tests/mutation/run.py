@@ -72,7 +72,7 @@ _QUIET += ["--assert=plain"]  # why a test failed is of no interest
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="modules whose path has one of these, by comma")
-    parser.add_argument("--sample", type=int, help="so many of the mutants, chosen at random; all")
+    parser.add_argument("--sample", type=int, help="number of mutants, chosen at random; all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample; 1")
     parser.add_argument("--again", action="store_true", help="of these, those that lived last time")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at once; CPUs")

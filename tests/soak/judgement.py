@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pipelined.history.writer import QUEUE
 from soak.readings import Account, Named, Reading, Soak
 
 __all__ = ["BOUNDED", "Bounded", "Verdict", "failed_scrapes_allowed", "grows", "judge"]
@@ -21,8 +22,8 @@ __all__ = ["BOUNDED", "Bounded", "Verdict", "failed_scrapes_allowed", "grows", "
 OTHERS = 0.01
 #: Share of the history's size that the file itself may take; the rest is for its log.
 FULL = 0.75
-#: Runs that may wait to be stored: the queue, and the batch that is being written.
-WAITING = 600
+#: Runs that may wait to be stored: while one queue of them is being written, another fills.
+WAITING = 2 * QUEUE
 #: Seconds between two scrapes of Prometheus.
 SCRAPE_INTERVAL = 5.0
 

@@ -328,6 +328,34 @@ def test_only_one_daemon_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert CheckpointFile.open(tmp_path)
 
 
+def test_the_lock_is_no_link_to_another_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state, other = tmp_path / "state", tmp_path / "other"
+    state.mkdir()
+    (state / "live.lock").symlink_to(other)
+    assert CheckpointFile.open(state) is None
+    assert "live runs will not survive a restart" in caplog.text
+    assert not other.exists()
+
+
+def test_what_is_read_is_no_link_to_another_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state, other = tmp_path / "state", tmp_path / "other"
+    state.mkdir()
+    other.write_bytes(taken({1: stage(1)}).encode())
+    (state / FILE_NAME).symlink_to(other)
+    assert file_in(state).read(max_stages=10) is None
+    assert "cannot be read" in caplog.text
+
+
+def test_a_fifo_in_its_place_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / FILE_NAME)
+    assert file_in(tmp_path).read(max_stages=10) is None
+    assert "set aside as live.unreadable" in caplog.text
+
+
 def test_a_checkpoint_of_another_boot_is_removed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

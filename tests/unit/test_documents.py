@@ -67,6 +67,14 @@ def test_the_readme_is_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
+def test_what_the_history_says_of_the_soak_is_what_the_soak_found() -> None:
+    paragraph = (DOCS / "HISTORY.md").read_text().split("**Measured** with a real daemon")[1]
+    figures = (DOCS / "BENCHMARKS.md").read_text().split("### Figures of the soak")[1]
+    said = re.findall(r"\d+,\d+|\d+\.\d+", paragraph.split("\n\n")[0])
+    assert len(said) > 5
+    assert [figure for figure in said if figure not in figures] == []
+
+
 # -- ARCHITECTURE: complete and true
 
 ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
@@ -99,6 +107,23 @@ def test_the_table_of_headers_has_every_header_and_the_maps_that_it_defines() ->
             assert set(re.findall(r"`(\w+)`", maps)) == set(defined), name
 
 
+def test_what_the_page_says_is_in_a_file_is_in_that_file() -> None:
+    said = re.findall(r"`([A-Za-z_.]+)` (?:in|of) `([a-z_/.]+\.(?:py|h))`", ARCHITECTURE)
+    absent = [
+        f"{name} in {path}"
+        for name, path in said
+        if not re.search(rf"\b{name.rpartition('.')[2]}\b", file_named(path).read_text())
+    ]
+    assert len(said) > 10
+    assert absent == []
+
+
+def file_named(path: str) -> Path:
+    """A file of the package, or of the repository, as the page names it."""
+    folders = (PACKAGE, ROOT, ROOT / "bpf")
+    return next(folder / path for folder in folders if (folder / path).exists())
+
+
 def test_what_the_page_names_is_in_the_source() -> None:
     source = "\n".join(
         file.read_text()
@@ -113,3 +138,31 @@ def test_what_the_page_names_is_in_the_source() -> None:
     for name in named:
         if "/" not in name and not name.endswith((".h", ".c", ".py", ".md")):
             assert re.search(rf"\b{name.rpartition('.')[2]}\b", source), name
+
+
+# -- names in docstrings and comments of the package
+
+
+def test_a_name_that_a_docstring_has_of_another_module_is_there() -> None:
+    texts = {
+        file.stem: file.read_text() for file in PACKAGE.rglob("*.py") if "bpf" not in file.parts
+    }
+    modules = dict.fromkeys(texts, "") | {
+        name: stem for stem, text in texts.items() for name in re.findall(r"(?m)^class (\w+)", text)
+    }
+    named = [
+        (stem, owner, name)
+        for stem, text in texts.items()
+        for owner, name in re.findall(r"`([A-Za-z_]\w*)\.([A-Za-z_]\w*)`", text)
+        if owner in modules
+    ]
+    absent = [
+        f"{stem}.py: {owner}.{name}"
+        for stem, owner, name in named
+        if not re.search(
+            rf"(?m)^\s*(?:(?:def|class) {name}\b|{name}\s*[:=])|self\.{name}\b",
+            texts[modules[owner] or owner],
+        )
+    ]
+    assert len(named) > 20
+    assert absent == []

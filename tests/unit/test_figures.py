@@ -45,6 +45,7 @@ from pipelined.run import printed, profile
 from pipelined.runs import stage as run_stage
 from pipelined.terminal import command_report, run_report
 from pipelined.web import history_api, live_events, pipeline_metrics, recorded_pages
+from soak import judgement
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Config()
@@ -205,6 +206,10 @@ FIGURES = [
     ("CONCEPTS.md", "`--recent-runs`, {} |", CONFIG.recent_runs),
     ("CONCEPTS.md", "A descriptor above {} of a parent", defined("MAX_FDS") - 1),
     ("CONCEPTS.md", "A live run is shown from {} after", tracker._STARTING),
+    # -- BENCHMARKS
+    ("BENCHMARKS.md", "more than {} runs are neither stored", judgement.WAITING),
+    ("BENCHMARKS.md", "the history is full: {} may wait", writer.QUEUE),
+    ("BENCHMARKS.md", "may wait while the {} before them", writer.QUEUE),
     # -- ARCHITECTURE
     ("ARCHITECTURE.md", "a descriptor from 3 to {},", defined("MAX_FDS") - 1),
     ("ARCHITECTURE.md", "up to {} of its command line", defined("ARGUMENTS_LEN")),
@@ -213,7 +218,7 @@ FIGURES = [
     ("ARCHITECTURE.md", "as `stages` is, {} each: pages", sizeof(layout.ReadaheadCounters)),
     (
         "ARCHITECTURE.md",
-        "inode and device, {} each",
+        "inode and incarnation, {} each",
         sizeof(layout.Pipe) + sizeof(layout.PipeKey),
     ),
     ("ARCHITECTURE.md", "a stage wrote | {} |", defined("WRITTEN_FILES")),

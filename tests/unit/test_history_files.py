@@ -306,6 +306,14 @@ def test_a_directory_that_cannot_be_looked_at_does_not_end_the_writing(
     assert counted(history) == {}
 
 
+def test_a_new_database_is_made_through_no_link(tmp_path: Path) -> None:
+    state, other = tmp_path / "state", tmp_path / "other"
+    state.mkdir()
+    (state / f"{FILE_NAME}.new").symlink_to(other)
+    with Store(state, max_age=1e9, max_bytes=10_000_000):
+        assert not (state / FILE_NAME).is_symlink() and not other.exists()
+
+
 def test_a_database_without_a_log_has_none_that_is_removed(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).touch()
     files = OpenFiles(tmp_path / FILE_NAME, with_log=False)

@@ -201,7 +201,7 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
     first, second, *rest = old.commands
     names: Sequence[Word] | None = None
     if first.source and not first.arguments and first.program == "cat":
-        return _of([second.with_source(first.source), *rest])
+        return _joined([second.with_source(first.source), *rest])
     if first.program == "cat" and not any(w.value.startswith("-") for w in first.arguments):
         names = first.arguments
     elif first.program == "dd" and all(w.value[:3] in ("if=", "bs=") for w in first.arguments):
@@ -213,7 +213,7 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
     if not names or first.source or first.start or first.assignments:
         return None
     if len(names) == 1 and names[0].literal:
-        return _of([second.with_source(names[0]), *rest])
+        return _joined([second.with_source(names[0]), *rest])
     if files(second) != () or not (_as_one(second) or second.program in _GREPS):
         return None
     if not all(map(_is_name, names)):
@@ -221,7 +221,7 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
     arguments = (*second.arguments, *names)
     if second.program in _GREPS:
         arguments = (plain("-h"), *arguments)
-    return _of([second.with_arguments(*arguments), *rest])
+    return _joined([second.with_arguments(*arguments), *rest])
 
 
 def with_reader_in_front(old: Pipeline, reader: str) -> tuple[Pipeline, tuple[Word, ...]] | None:
@@ -243,7 +243,7 @@ def with_reader_in_front(old: Pipeline, reader: str) -> tuple[Pipeline, tuple[Wo
     words = tuple(map(plain, reader.split()))
     front = Command((), (*words, *given), None, 0, None)
     behind = first.with_source(None).with_arguments(*_without(first, names))
-    return _of([front, behind, *old.commands[1:]]), tuple(names)
+    return _joined([front, behind, *old.commands[1:]]), tuple(names)
 
 
 def swapped(old: Pipeline, index: int) -> Pipeline | None:
@@ -262,7 +262,7 @@ def swapped(old: Pipeline, index: int) -> Pipeline | None:
         one = one.with_arguments(*_without(one, names))
     elif one.source:
         one, other = one.with_source(None), other.with_source(one.source)
-    return _of([*old.commands[:index], other, one, *old.commands[index + 2 :]])
+    return _joined([*old.commands[:index], other, one, *old.commands[index + 2 :]])
 
 
 def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
@@ -284,9 +284,9 @@ def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
     awk = awk.with_arguments(*awk.arguments, *names).with_source(sort.source)
     alone = sort.with_arguments().with_source(None)
     if not arguments:
-        return _of([*before, awk, alone, *behind])
+        return _joined([*before, awk, alone, *behind])
     after = [] if behind and behind[0].program == "sort" else [alone.with_arguments(plain("-k2"))]
-    return _of([*before, awk, *after, *behind])
+    return _joined([*before, awk, *after, *behind])
 
 
 def counted_by_grep(old: Pipeline, index: int) -> Pipeline | None:
@@ -302,7 +302,7 @@ def counted_by_grep(old: Pipeline, index: int) -> Pipeline | None:
     if any(not re.fullmatch(r"-[EFGPainvwxhe]+", option) for option in options):
         return None
     counting = grep.with_arguments(plain("-c"), *grep.arguments)
-    return _of([*old.commands[:index], counting, *old.commands[index + 2 :]])
+    return _joined([*old.commands[:index], counting, *old.commands[index + 2 :]])
 
 
 def joined(old: Pipeline, indexes: Sequence[int]) -> Pipeline | None:
@@ -311,7 +311,7 @@ def joined(old: Pipeline, indexes: Sequence[int]) -> Pipeline | None:
     one = _joined_seds(chosen) if chosen[0].program == "sed" else _joined_grep(chosen)
     if one is None:
         return None
-    return _of([*old.commands[: indexes[0]], one, *old.commands[indexes[-1] + 1 :]])
+    return _joined([*old.commands[: indexes[0]], one, *old.commands[indexes[-1] + 1 :]])
 
 
 def _joined_seds(chosen: Sequence[Command]) -> Command | None:
@@ -444,5 +444,5 @@ def _without(command: Command, names: Iterable[Word]) -> tuple[Word, ...]:
     return tuple(word for word in command.arguments if id(word) not in gone)
 
 
-def _of(commands: Sequence[Command]) -> Pipeline:
+def _joined(commands: Sequence[Command]) -> Pipeline:
     return Pipeline(tuple(commands))

@@ -131,8 +131,8 @@ class History:
         """The stored runs that match everything given, newest start first, at most `limit`.
 
         `pipeline` is the whole signature, `command` the name of one stage, `finding` an id.
-        `since` and `until` (Unix time) bound the start. `min_duration`: of so many seconds or
-        more; `top_level`: inside no other run; `slower`: slower than usual; `failed`: have failed.
+        `since` and `until` (Unix time) bound the start. `min_duration` is in seconds; `top_level`:
+        inside no other run; `slower`: slower than usual; `failed`: have failed.
         `before` is the id of the last run in the previous list. Raises UserError.
         """
         return self._read(lambda: self._archive.rows(searched, limit), [])

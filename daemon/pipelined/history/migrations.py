@@ -21,8 +21,8 @@ _VARYING = re.compile(r" <?\d+ %(?: of one CPU)?$|^\d+ × | \(pid \d+, one of \d
 
 #: The statements that lead from each version of the schema to the next, and fill what is new with
 #: what is stored; `PRAGMA user_version` is the number of those that a file has had. Files exist, so
-#: none is ever edited: a column that is added to `Row` comes into the table by a new one. What is
-#: listed and searched is in one table, the bulk, which is read for one run at a time, in another.
+#: none is ever edited: a column that is added to `Summary` comes with a new one. What is listed and
+#: searched is in one table, the bulk, which is read for one run at a time, in another.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE runs (

@@ -88,9 +88,11 @@ def _create(path: Path) -> None:
     if not isinstance(refused, FileNotFoundError):
         raise refused
     # Readable by the group that an administrator may give it; the log inherits the mode.
-    # Nobody has it open until it gets its name.
+    # Nobody has it open until it gets its name. What stands in its place, maybe a link, is no file
+    # of ours.
     empty = path.with_name(f"{FILE_NAME}.new")
-    os.close(os.open(empty, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    empty.unlink(missing_ok=True)
+    os.close(os.open(empty, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
     os.rename(empty, path)
 
 

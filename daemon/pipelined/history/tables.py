@@ -29,7 +29,7 @@ _CROWDING = "stored * stored * stored / max(wall, 0.000001)"
 _CROWDED = 8
 #: Choices after which it is assessed anew whether there are too many pipelines.
 _ASSESSED = 50
-#: The latest of all stored runs, one in so many, make no room whatever they are.
+#: Of all stored runs the latest, one in `_LATEST`, make no room whatever they are.
 _LATEST = 10
 #: What a row of the roll-up takes in the file, with a finding and a bottleneck (bytes).
 ROLLUP_ROW_BYTES = 155
@@ -274,10 +274,10 @@ class Rollup:
             self._remove(min(self._rows))
             self._measure_names()
             return
-        for nested in (0, 1):
-            keys = [key for its, key in light if its == nested]
+        for wanted in (0, 1):
+            keys = [key for nested, key in light if nested == wanted]
             if keys:
-                self._fold(hour, keys, self._pipelines.key(other(bool(nested))))
+                self._fold(hour, keys, self._pipelines.key(other(bool(wanted))))
 
     def _fold(self, hour: int, keys: list[int], into: int) -> None:
         # one parameter, however many keys: each text of a statement is kept compiled

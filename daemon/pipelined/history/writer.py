@@ -50,13 +50,12 @@ BATCH_SECONDS = 0.03
 #: While runs wait, batches are at most this far apart (seconds), whatever share of a CPU it takes:
 #: a daemon that is killed loses no more than ended since the last one.
 LONGEST_PAUSE = 4.0
-#: At most so many sums, of different pipelines, wait to be written; if there are more, the lightest
-#: are merged.
+#: Sums of different pipelines that wait to be written; if there are more, the lightest are merged.
 PENDING = 500
 #: Making rows and writing them may take this share of a CPU; if it takes more, writes are rarer,
 #: within `LONGEST_PAUSE`.
 SHARE = 0.01
-#: So much of it can be saved (CPU seconds): a full queue after 20 quiet seconds is written at once.
+#: CPU time that can be saved (seconds): a full queue after 20 quiet seconds is written at once.
 SAVED = 0.2
 #: How often runs that are too old are looked for if there is nothing to write (seconds).
 TRIM_EVERY = 60.0
@@ -224,7 +223,7 @@ class HistoryWriter(Writer):
             self._last_disruption = disruption
 
     def _described(self, batch: _Batch, until: float) -> Iterator[Details]:
-        """Take runs of the batch until this thread has used so much CPU time: one at least."""
+        """Take runs of the batch until this thread has used that CPU time: one at least."""
         for finished in batch.runs:
             batch.taken += 1
             try:

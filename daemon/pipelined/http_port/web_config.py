@@ -277,7 +277,7 @@ class _Reader(Nodes):
 
 
 def _name(name: str) -> str:
-    """A name of a certificate as `tls.names_of` writes it."""
+    """A name of a certificate as `tls.peer_names` writes it."""
     try:
         return ipaddress.ip_address(name).compressed
     except ValueError:

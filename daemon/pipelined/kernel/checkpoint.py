@@ -336,8 +336,8 @@ def _bring_up_to(pipeline: Any, now_ns: int) -> None:
     elapsed = (now_ns - moment) & mask
     if pipeline.alias or elapsed > mask // 2:
         return
-    on_cpu, on_disk = moment >> 44 & 0x3FF, moment >> 54 & 0x3FF
-    pipeline.time_ns[min(on_cpu, len(LEVELS) - 1)][on_disk > 0] += elapsed
+    on_cpu = moment // layout.PIPELINE_CPU & layout.PIPELINE_COUNT_MASK
+    pipeline.time_ns[min(on_cpu, len(LEVELS) - 1)][moment >= layout.PIPELINE_DISK] += elapsed
 
 
 def _pipe(value: bytes, references: Mapping[int, int]) -> bytes:

@@ -52,7 +52,7 @@ class CheckpointFile:
         return file
 
     def _take_lock(self) -> None:
-        lock = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = _open(str(self.path.with_suffix(".lock")), os.O_CREAT | os.O_RDWR)
         try:
             self._give_to_owner(lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +69,8 @@ class CheckpointFile:
     def read(self, *, max_stages: int) -> tuple[Checkpoint, Restored] | None:
         """What is there and can be restored; None: nothing. Damage is logged, never raised."""
         try:
-            data = self.path.read_bytes()
+            with open(self.path, "rb", opener=_open) as file:
+                data = file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -133,7 +134,7 @@ class CheckpointFile:
         made = self.path.with_suffix(".new")
         with contextlib.suppress(FileNotFoundError):
             made.unlink()
-        with open(made, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with open(made, "xb", opener=_open) as file:
             self._give_to_owner(file.fileno())
             file.write(data)
         os.replace(made, self.path)
@@ -143,3 +144,11 @@ class CheckpointFile:
         owner = self.path.parent.stat()
         if os.geteuid() == 0 and owner.st_uid != 0:
             os.fchown(file, owner.st_uid, owner.st_gid)
+
+
+def _open(path: str, flags: int) -> int:
+    """The directory may be of the service's user, and this process root's: no link is followed.
+
+    Nor is a FIFO waited for.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)

@@ -78,7 +78,11 @@ WORD_DRIVER = 1 << 60
 WORD_LAST_PART = 1 << 61
 WORD_RETIRED = 1 << 62
 WORD_ENDED = 1 << 63
+# The moment of a pipeline.
 PIPELINE_CLOCK_MASK = (1 << 44) - 1
+PIPELINE_CPU = 1 << 44
+PIPELINE_DISK = 1 << 54
+PIPELINE_COUNT_MASK = 0x3FF
 GENERATION_SHIFT = 18
 
 #: In place of a process's id in `control.watch_pid`.

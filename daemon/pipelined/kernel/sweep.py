@@ -253,8 +253,8 @@ class Sweep:
             self._give_back_freed()
 
     def _give_back_freed(self) -> None:
-        named = self._named()
-        stages = [stage for index, stage in self._freed.items() if index not in named]
+        referred = self._referred_to()
+        stages = [stage for index, stage in self._freed.items() if index not in referred]
         kept = {end.key for stage in self._in_use.values() for end in stage.ends}
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)
@@ -360,8 +360,8 @@ class Sweep:
             if start
         ]
 
-    def _named(self) -> set[int]:
-        """What records in use name by index: stages around them, or that they were merged into."""
+    def _referred_to(self) -> set[int]:
+        """Indexes that records in use have of stages around them, or that they were merged into."""
         return {
             index
             for first, (_, _, words, aliases) in self._columns(_WORD, _ALIAS)

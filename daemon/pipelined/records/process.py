@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Process"]
+from pipelined.starter import NS_PER_TICK, start_ticks
 
-_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+__all__ = ["Process"]
 
 
 class Process(NamedTuple):
@@ -23,15 +22,14 @@ class Process(NamedTuple):
     def is_at(self, proc: Path = Path("/proc")) -> bool:
         """Whether what ``/proc/PID`` shows is this process. Ask after reading from there.
 
-        The start time there (field 22 of ``stat``) is of CLOCK_BOOTTIME, in clock ticks. A process
-        that is older than the last suspension of the host is not recognized.
+        The start time there is of CLOCK_BOOTTIME. A process that is older than the last suspension
+        of the host is not recognized.
         """
         try:
-            # The second field is the name, which may have blanks and parentheses.
-            fields = (proc / str(self.pid) / "stat").read_text().rpartition(")")[2].split()
+            ticks = start_ticks(proc / str(self.pid))
         except OSError:
             return False
         suspended = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-        since = self.start_ns + suspended - int(fields[19]) * _TICK_NS
+        since = self.start_ns + suspended - ticks * NS_PER_TICK
         # The tick is rounded down; the kernel reads the two clocks one after the other.
-        return -_TICK_NS < since < 2 * _TICK_NS
+        return -NS_PER_TICK < since < 2 * NS_PER_TICK

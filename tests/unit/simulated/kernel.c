@@ -87,10 +87,15 @@ EXPORTED u32 maps_of_programs(struct map **first)
 	return __stop_maps - __start_maps;
 }
 
-EXPORTED void boot(void (*at_interrupt)(void))
+/* Another daemon starts on this host. */
+EXPORTED void observe(void (*at_interrupt)(void))
 {
 	interrupt = at_interrupt;
 	calls_to_interrupt = 0;
+}
+
+EXPORTED void boot(void)
+{
 	clock_ns = 1000 * NS_PER_S;
 	memset(tasks_of_host, 0, sizeof(tasks_of_host));
 	for (u32 cpu = 0; cpu < CPUS; cpu++) {
@@ -345,9 +350,14 @@ EXPORTED void free_task(u32 task)
 		}
 }
 
-/* The daemon's iterator, on a CPU of its own as far as the programs' memory is concerned. */
-EXPORTED void sweep_all(void)
+/*
+ * The daemon's iterator, on a CPU of its own as far as the programs' memory is concerned. Returns the number of bytes
+ * that it has written out, at `*to`.
+ */
+EXPORTED u32 sweep_all(const char **to)
 {
+	saved_size = 0;
+	*to = saved;
 	for (u32 task = 0; task < TASKS; task++) {
 		current = &sweeper.task;
 		current_cpu = CPUS;
@@ -358,6 +368,7 @@ EXPORTED void sweep_all(void)
 	}
 	watch_sweeper();
 	release_some(bpf_ktime_get_ns());
+	return saved_size;
 }
 
 /* The innermost stage of a task, or one assigned to it; 0 if it has none. */

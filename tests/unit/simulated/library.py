@@ -65,7 +65,9 @@ def build(directory: Path) -> ctypes.CDLL:
     programs.pass_time.argtypes = [c_uint64]
     programs.count_call.argtypes = [c_uint32, c_uint32, c_uint64]
     programs.make_pipe.argtypes = [c_uint32, c_uint64, c_uint32, c_uint32]
-    programs.boot.argtypes = [AtInterrupt]
+    programs.observe.argtypes = [AtInterrupt]
+    programs.sweep_all.argtypes = [POINTER(c_void_p)]
+    programs.sweep_all.restype = c_uint32
     programs.update_element.argtypes = [c_void_p, c_char_p, c_char_p]
     programs.look_up_element.argtypes = [c_void_p, c_char_p]
     programs.look_up_element.restype = c_void_p
@@ -76,14 +78,20 @@ def build(directory: Path) -> ctypes.CDLL:
 
 
 class SimulatedMaps:
-    """Stands in for `loader.Loaded`: maps that are empty, on a host that has just booted."""
+    """Stands in for `loader.Loaded`: maps that are empty."""
 
     loader = "simulated"
     has_functions = has_readahead = False
 
     def __init__(
-        self, programs: ctypes.CDLL, sizes: dict[str, int], interrupt: Callable[[], None]
+        self,
+        programs: ctypes.CDLL,
+        sizes: dict[str, int],
+        interrupt: Callable[[], None],
+        *,
+        boots: bool = True,
     ) -> None:
+        """On a host that `boots` now, or has been watched by an earlier daemon."""
         self.maps: dict[str, int] = {}
         self._programs = programs
         self._interrupt = AtInterrupt(interrupt)
@@ -96,7 +104,9 @@ class SimulatedMaps:
             each.entries = sizes.get(each.name.decode(), each.entries)
             each.memory = self._allocate(each)
             self._by_name[each.name.decode()] = each
-        programs.boot(self._interrupt)
+        programs.observe(self._interrupt)
+        if boots:
+            programs.boot()
 
     def _allocate(self, each: _Map) -> int:
         size = (each.key_size + each.value_size + 7) * (each.entries + 1)
@@ -120,8 +130,9 @@ class SimulatedMaps:
         return self._by_name[name].count
 
     def iterate(self) -> bytes:
-        self._programs.sweep_all()
-        return b""
+        at = c_void_p()
+        size = self._programs.sweep_all(byref(at))
+        return ctypes.string_at(at, size)
 
     def put(self, name: str, key: bytes | None, value: bytes) -> bool:
         found: int = self._programs.update_element(byref(self._by_name[name]), key, value)

@@ -151,10 +151,17 @@ static long bpf_ringbuf_output(struct map *map, void *data, u64 size, u64 flags)
 	return 0;
 }
 
-/* No sweep is asked for a checkpoint. */
+/* What the sweep writes out for a checkpoint. */
+static char saved[TASKS * 512];
+static u32 saved_size;
+
 static long bpf_seq_write(struct seq_file *to, const void *data, u32 size)
 {
-	return -22;
+	if (size > sizeof(saved) - saved_size)
+		return -75;
+	memcpy(saved + saved_size, data, size);
+	saved_size += size;
+	return 0;
 }
 
 /* No two calls return the same. */
