@@ -219,4 +219,4 @@ def test_what_a_stage_counts_is_read_in_one_piece() -> None:
     fields = struct_of(layout.Stage, "time_ns", *stage.COUNTERS)
     values = range(1, len(runs.STATES) + len(stage.COUNTERS) + 1)
     record = fields.pack(*values).ljust(sizeof(layout.Stage), b"\0")
-    assert decode_stage((record, b"", b""), 1).counted.tolist() == [*values]
+    assert [*decode_stage((record, b"", b""), 1).counted] == [*values]
