@@ -141,6 +141,7 @@ class Observer(AbstractContextManager["Observer"]):
                 alone_units=config.alone_units,
                 schedulers=config.schedulers,
                 job_variables=config.job_variables,
+                instance_variables=config.kept_variables,
                 max_readers=config.max_readers,
                 own_only=own_only,
                 all_alone=all_alone,

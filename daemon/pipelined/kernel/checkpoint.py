@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import Array, Structure, sizeof
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -99,6 +99,8 @@ class Checkpoint:
     pipes: Mapping[bytes, bytes]
     tasks: bytes
     """Records of `struct written_task`, one after the other."""
+    instances: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Variables that identify instances of jobs, by the numbers that stages and tasks refer to."""
 
     def encode(self) -> bytes:
         """What `decode` reads."""
@@ -116,6 +118,7 @@ class Checkpoint:
             "readahead": list(readahead),
             "pipes": len(self.pipes),
             "tasks": len(self.tasks) // sizeof(layout.WrittenTask),
+            "instances": [[key, *found.items()] for key, found in self.instances.items()],
         }
         described = json.dumps(header).encode()
         parts = [described, *(raw[0] for raw in self.stages.values())]
@@ -163,6 +166,10 @@ class Checkpoint:
             },
             pipes=dict(zip(keys, pipes, strict=True)),
             tasks=b"".join(tasks),
+            instances={
+                int(key): {str(name): str(value) for name, value in found}
+                for key, *found in header.get("instances", ())
+            },
         )
 
 
@@ -176,9 +183,11 @@ class Restored:
     watched_ns: int
     left_out: int
     """Stages for which there is no room."""
+    instances: Mapping[int, Mapping[str, str]]
+    """As in `Checkpoint`."""
 
 
-NOTHING = Restored((), {}, {}, 0, 0)
+NOTHING = Restored((), {}, {}, 0, 0, {})
 
 
 def restored(checkpoint: Checkpoint, *, max_stages: int) -> Restored:
@@ -222,6 +231,7 @@ def restored(checkpoint: Checkpoint, *, max_stages: int) -> Restored:
         _tasks(checkpoint.tasks, references),
         checkpoint.watched_ns,
         len(records) - len(kept),
+        checkpoint.instances,
     )
 
 
@@ -349,12 +359,13 @@ def _pipe(value: bytes, references: Mapping[int, int]) -> bytes:
 
 
 def _tasks(written: bytes, references: Mapping[int, int]) -> dict[bytes, bytes]:
-    """Threads that are in a stage, in a job or a starter's, with the place of the stage."""
+    """Threads that are in a stage, in a job, of an instance or a starter's, with the place of the
+    stage."""
     found = {}
     for at in range(0, len(written), sizeof(layout.WrittenTask)):
         record = layout.WrittenTask.from_buffer_copy(written, at)
         task = record.task
         task.stage = references.get(task.stage, 0)
-        if task.stage or task.job.source or task.starter.pid:
+        if task.stage or task.job.source or task.starter.pid or task.instance:
             found[bytes(record.thread)] = bytes(task)
     return found
