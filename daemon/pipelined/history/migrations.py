@@ -181,7 +181,10 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE runs ADD COLUMN outcome TEXT NOT NULL DEFAULT 'unknown';
     ALTER TABLE runs ADD COLUMN failure TEXT NOT NULL DEFAULT '';
     DROP INDEX runs_listed;
-    CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower, outcome)
+    CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower, outcome);
+    CREATE TABLE identities (key INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
+    ALTER TABLE runs ADD COLUMN identity INTEGER;
+    CREATE INDEX runs_of_identities ON runs (identity) WHERE identity IS NOT NULL
     """,
 )
 

@@ -92,8 +92,8 @@ class Checkpoint:
     """What made Unix time of such stamps."""
     gaps: tuple[Gap, ...]
     """Earlier ones, as far as they lie in the life of what still lives."""
-    cgroups: Mapping[int, tuple[str | None, str | None]]
-    """Path and unit of cgroups, as far as they are known, by id."""
+    cgroups: Mapping[int, tuple[Any, ...]]
+    """What is known of cgroups, by id: whoever names them writes and reads it."""
     stages: Mapping[int, RawStage]
     """By index."""
     pipes: Mapping[bytes, bytes]
@@ -101,6 +101,8 @@ class Checkpoint:
     """Records of `struct written_task`, one after the other."""
     instances: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Variables that identify instances of jobs, by the numbers that stages and tasks refer to."""
+    origin: str = ""
+    """What the ids of its runs end with."""
 
     def encode(self) -> bytes:
         """What `decode` reads."""
@@ -118,6 +120,7 @@ class Checkpoint:
             "readahead": list(readahead),
             "pipes": len(self.pipes),
             "tasks": len(self.tasks) // sizeof(layout.WrittenTask),
+            "origin": self.origin,
             "instances": [[key, *found.items()] for key, found in self.instances.items()],
         }
         described = json.dumps(header).encode()
@@ -159,13 +162,14 @@ class Checkpoint:
             watched_ns=int(header["watched_ns"]),
             unix=float(header["unix"]),
             gaps=tuple(Gap(int(a), int(b), float(unix)) for a, b, unix in header["gaps"]),
-            cgroups={int(number): (path, unit) for number, path, unit in header["cgroups"]},
+            cgroups={int(number): tuple(known) for number, *known in header["cgroups"]},
             stages={
                 index: (record, functions.get(index, b""), readahead.get(index, b""))
                 for index, record in sorted(found.items())
             },
             pipes=dict(zip(keys, pipes, strict=True)),
             tasks=b"".join(tasks),
+            origin=str(header.get("origin", "")),
             instances={
                 int(key): {str(name): str(value) for name, value in found}
                 for key, *found in header.get("instances", ())

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import Structure, sizeof
 from itertools import count
+from typing import Any
 
 from pipelined.kernel import decoding, layout
 from pipelined.kernel.barrier import barrier
@@ -190,11 +191,13 @@ class Sweep:
         *,
         unix: float,
         gaps: Iterable[Gap],
-        cgroups: Callable[[Collection[int]], Mapping[int, tuple[str | None, str | None]]],
+        cgroups: Callable[[Collection[int]], Mapping[int, tuple[Any, ...]]],
+        origin: str,
     ) -> Checkpoint:
         """What the last `take` kept of these groups; to be asked for once.
 
-        `unix` and `gaps` as in `Checkpoint`; `cgroups` says what is known of cgroups by their ids.
+        `unix`, `gaps` and `origin` as in `Checkpoint`; `cgroups` says what is known of cgroups by
+        their ids.
         """
         kept = [stage for group in groups for stage in group.stages]
         raw = {stage.index: self._raw[stage.index] for stage in kept}
@@ -213,6 +216,7 @@ class Sweep:
             pipes={key: pipe for key, pipe in pipes.items() if pipe is not None},
             tasks=written,
             instances=self._instances.referred(kept, written),
+            origin=origin,
         )
 
     def _grouped(self) -> list[Group]:
