@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipelined.config import Config
 from pipelined.observer import Observer
 from pipelined.runs import Identity, Trace
 from pipelined.starter import boot_id
+from pipelined.web.metrics import Metrics
 
 if TYPE_CHECKING:
     from kernel.conftest import Configure, Watch
@@ -216,6 +218,28 @@ def test_ids_end_with_a_mark_of_host_and_boot(watch: Watch) -> None:
     assert first != second
     assert first.split("-")[2] == second.split("-")[2]
     assert len(first.split("-")[2]) == 8
+
+
+@pytest.mark.oldest_kernel
+def test_nothing_of_it_is_a_label(watch: Watch, make_cgroup: Callable[[str], Path]) -> None:
+    container = "4a2a9c81b0d4".ljust(64, "e")
+    cgroup = make_cgroup(f"docker-{container}.scope")
+    values = {name: f"v4lue-of-{name}" for name in ("SLURM_JOB_ID", "BUILD_URL", "GITHUB_RUN_ID")}
+    found = identity(
+        watch,
+        f"echo $$ > $CGROUP/cgroup.procs; {SORT}",
+        CGROUP=str(cgroup),
+        **values,
+        INVOCATION_ID="ab" * 16,
+        TRACEPARENT=PARENT,
+        TRACESTATE="v4lue=of-trace",
+    )
+    text = Metrics(watch.observer, None, None, None).render()[0].decode()
+    assert 'pipeline="seq|sort|tail"' in text
+    known = {*found.named.values(), found.host, found.boot_id, "v4lue", SPAN} - {"0", "root"}
+    assert len(known) > 8
+    assert [value for value in known if value in text] == []
+    assert not re.search(r'"(0|root)"', text.replace('position="0"', "").replace('le="0"', ""))
 
 
 # Options

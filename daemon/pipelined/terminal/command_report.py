@@ -84,7 +84,7 @@ def _print_runs(
     for index, run in enumerate(runs):
         if index:
             console.print()
-        render(run, console, lost, host=host, script=found.script)
+        render(run, console, lost, host=host, script=found.script, own=True)
 
 
 def _has_parts(found: Profile, parts: Parts) -> bool:
