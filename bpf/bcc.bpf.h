@@ -55,6 +55,7 @@
 #define bpf_map_lookup_elem ((void *(*)(void *, const void *))BPF_FUNC_map_lookup_elem)
 #define bpf_map_update_elem \
 	((long (*)(void *, const void *, const void *, u64))BPF_FUNC_map_update_elem)
+#define bpf_map_delete_elem ((long (*)(void *, const void *))BPF_FUNC_map_delete_elem)
 
 /* The types are the running kernel's: nothing has to be relocated. */
 #define READ_1(from, a)                                                         \

@@ -200,7 +200,7 @@ typedef struct {
 	unsigned int val;
 } kuid_t;
 struct cred {
-	kuid_t uid;
+	kuid_t uid, euid;
 };
 struct task_struct {
 	struct mm_struct *mm;

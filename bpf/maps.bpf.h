@@ -52,6 +52,8 @@ MAP_SHARED_ARRAY(lost, u64, LOST_KINDS);
 MAP_SHARED_ARRAY(control, struct control, 1);
 MAP_RINGBUF(wakeups, 4096);	/* wakes the daemon, carries no data */
 
+#define MAX_JOB_VARIABLES 8
+#define MAX_VARIABLES (MAX_JOB_VARIABLES + MAX_INSTANCE_VARIABLES)
 #define STRING_LEN 256
 #define ARGUMENTS_LEN 512	/* bytes of a command line that are searched for /dev/fd/N */
 
@@ -66,10 +68,14 @@ struct scratch {
 	struct pipe no_pipe;	/* stays zero */
 	char cgroup[UNIT_LEN];
 	struct unit unit;
-	/* a look through an environment (jobs.bpf.h) */
-	u64 at, end;
-	u32 best, is_rest;
+	/* a look through an environment (environment.bpf.h) */
+	u64 at, end, is_rest;
 	u64 string[STRING_LEN / 8];
+	u64 jobs_at[MAX_JOB_VARIABLES];	/* where the values begin that it sets, 0 = not set */
+	u64 instances_at[MAX_INSTANCE_VARIABLES];
+	/* what is kept of these (instances.bpf.h) */
+	u64 hash[4];
+	struct instance instance;
 };
 
 #define SCRATCH_PAGES 4	/* if all are taken, that is counted in `lost` */

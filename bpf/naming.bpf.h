@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a stage is called: by the latest exec of its root, or of the child that a wrapper started; by the first script
+ * What a stage is called, and whose it is: by the latest exec of its root, or of the child that a wrapper started; by the first script
  * that one of them ran, if any: zcat, which execs gzip, stays zcat.
- * Owns no map; reads `commands`, writes the names and flags of `stages`.
+ * Owns no map; reads `commands`, writes the names, flags and users of `stages`.
  * Called when a stage is made, at exec and at exit, and by the sweep for roots that have not exec'd.
  * Costs one look-up in a hash for each name; nothing at a switch.
  * Cannot see a name that a thread gives itself later: the process's own at its last exec counts.
@@ -75,6 +75,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 	if (of_command & COMMAND_SHELL)
 		flags |= STAGE_SHELL;
 	stage->flags = flags;
+	stage->user = BPF_CORE_READ(TASK(p), real_cred, euid.val) + 1ULL;
 	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
 	if (is_script)
 		__builtin_memcpy(stage->comm, task->script.name, COMM_LEN);

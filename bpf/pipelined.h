@@ -40,6 +40,7 @@ enum lost_kind {
 	LOST_ENDS,	/* more stages at one side of a pipe than it has slots */
 	LOST_UPDATES,	/* a contended update of the topology was given up */
 	LOST_READAHEAD,	/* pages read ahead for which there was no room */
+	LOST_INSTANCES,	/* values of variables that had been overwritten before the daemon read them */
 	LOST_KINDS,
 };
 
@@ -183,6 +184,27 @@ struct job {
 	char text[JOB_TEXT];	/* its begin, up to a zero */
 };
 
+#define MAX_INSTANCE_VARIABLES 24	/* that the configuration names, TRACEPARENT and TRACESTATE among them */
+#define INSTANCE_VALUES 12	/* that are kept of one environment: the first ones of the configuration */
+#define INSTANCE_TEXT 248	/* bytes of a value, with the zero that ends it */
+#define INSTANCES 1024	/* environments that are remembered */
+
+/* The value of a variable of the environment. */
+struct instance_value {
+	__u32 variable;	/* its place in the configuration */
+	__u32 length;	/* without the zero; INSTANCE_TEXT if its end was cut off */
+	char text[INSTANCE_TEXT];
+};
+
+/*
+ * What identifies the instance of a job that a process belongs to: values of variables of its environment. Equal ones
+ * are one record, in the map `instances` under a keyed hash of it, which tasks and stages refer to.
+ */
+struct instance {
+	__u64 count;	/* of `values`; the rest is 0 */
+	struct instance_value values[INSTANCE_VALUES];
+};
+
 /* How a process has ended: what wait() says of it, in 16 bits, and these. */
 #define EXIT_SEEN (1 << 16)
 #define EXIT_OOM (1 << 17)	/* it was killed when memory had run out */
@@ -221,6 +243,8 @@ struct stage {
 	__u32 flags;
 	__u32 own_children;	/* children of its root that are in its pipeline because it reads from them or feeds them */
 	__u64 exit_status;	/* of its root: see EXIT_SEEN; 0 = it has not exited, or nobody saw it */
+	__u64 user;		/* effective user id of the namer as of its last exec, plus 1; 0 = not known */
+	__u64 instance;		/* of its root as of its last exec: key of the map `instances`, 0 = none */
 	char comm[COMM_LEN];
 	struct pipe_end ends[STAGE_ENDS];
 	struct job job;	/* of its root, as of its last exec */
@@ -300,6 +324,7 @@ struct saved_task {
 	char script[COMM_LEN];
 	__u32 exec_id;
 	__u32 zero;
+	__u64 instance;
 	struct job job;
 };
 
@@ -329,6 +354,8 @@ struct control {
 	__u32 resuming;		/* sweeps take up only the threads in `saved_tasks` */
 	__u32 saving;		/* sweeps write out the threads that a checkpoint keeps */
 	__u32 unused;
+	__u64 instances;	/* entered into the map of that name, ever */
+	__u64 secret[2];	/* key of the hash of instances: random at each start */
 };
 
 #endif

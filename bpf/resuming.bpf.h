@@ -4,7 +4,7 @@
  * programs of the next daemon, which has restored the stages.
  * Owns the maps `saved_tasks`, which the daemon fills before it attaches the programs, and `written_task`.
  * Called by the sweep, and at the fork and the exec of a thread that no sweep has come to yet.
- * Costs nothing at a switch; for each saved thread a copy of 264 bytes in a sweep that saves.
+ * Costs nothing at a switch; for each saved thread a copy of 272 bytes in a sweep that saves.
  * Cannot see what a thread did between the checkpoint and the attaching of the programs.
  */
 #ifndef PIPELINED_RESUMING_H
@@ -39,6 +39,7 @@ static __always_inline void recall(struct task_state *task, const struct saved_t
 	task->starter = saved->starter;
 	__builtin_memcpy(task->script.name, saved->script, COMM_LEN);
 	task->job = saved->job;
+	task->instance = saved->instance;
 }
 
 /*
@@ -123,8 +124,11 @@ static __always_inline void release_some(u64 now)
 	}
 }
 
-/* What a checkpoint keeps of a thread, in the only entry of `written_task`. Returns 0 if it keeps nothing. */
-GLOBAL(int, describe_task)(const struct task_state *task)
+/*
+ * What a checkpoint keeps of a thread, in the only entry of `written_task`. Returns 0 if it keeps nothing. Of an instance
+ * that is in no stage nor job the main thread is kept alone: what a service forks is mostly forked by that.
+ */
+GLOBAL(int, describe_task)(const struct task_state *task, u32 is_main)
 {
 	struct written_task *written = only_entry(MAP(written_task));
 	struct stage *stage;
@@ -133,7 +137,7 @@ GLOBAL(int, describe_task)(const struct task_state *task)
 	if (!written || is_gone(task))
 		return 0;
 	index = task->pending ? task->pending : task->stage;
-	if (!index && !task->job.source && !task->starter.pid)
+	if (!index && !task->job.source && !task->starter.pid && !(is_main && task->instance))
 		return 0;
 	stage = stage_at(index);
 	if (!stage)
@@ -146,6 +150,7 @@ GLOBAL(int, describe_task)(const struct task_state *task)
 	written->task.exec_id = task->exec_id;
 	__builtin_memcpy(written->task.script, task->script.name, COMM_LEN);
 	written->task.job = task->job;
+	written->task.instance = task->instance;
 	return 1;
 }
 
@@ -155,7 +160,7 @@ static __always_inline void save_task(struct seq_file *to, struct task_struct *p
 	struct written_task *written = only_entry(MAP(written_task));
 	struct control *control = control_page();
 
-	if (!control || !control->saving || !written || !describe_task(state_of(p)))
+	if (!control || !control->saving || !written || !describe_task(state_of(p), p->pid == p->tgid))
 		return;
 	written->thread.start_ns = p->start_time;
 	written->thread.pid = p->pid;

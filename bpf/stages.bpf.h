@@ -97,7 +97,7 @@ static __always_inline u64 copy_life(struct stage *stage, const struct task_stat
 	return task->young_ns[STATE_CPU];
 }
 
-/* Who the root of a new stage is, which process forked it, which is its starter, and what its job. */
+/* Who the root of a new stage is, which process forked it, which is its starter, and what its job and instance. */
 static __always_inline void describe_root(struct stage *stage, u64 p, const struct task_state *task)
 {
 	set_process(&stage->root, p);
@@ -109,6 +109,7 @@ static __always_inline void describe_root(struct stage *stage, u64 p, const stru
 	if (task) {
 		stage->starter = task->starter;
 		stage->job = task->job;
+		stage->instance = task->instance;
 	}
 	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
 }

@@ -118,6 +118,7 @@ struct task_state {
 	struct stall stall;
 	struct unclassed unclassed;
 	struct job job;
+	u64 instance;	/* as in struct stage */
 };
 
 #define BUCKETS 32768

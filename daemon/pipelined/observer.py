@@ -9,6 +9,7 @@ import math
 import os
 import select
 import shlex
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,16 +25,18 @@ from pipelined.kernel.loader import Hook, Loaded, load
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
 from pipelined.model.coverage import Coverage
 from pipelined.model.cpu_accounts import CpuAccounts
+from pipelined.model.identities import Identities, origin_mark
 from pipelined.model.neighbours import Neighbours
 from pipelined.model.sighting import Finished
 from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse, StartedRuns
 from pipelined.model.units import CgroupNames, find_cgroup2
+from pipelined.model.users import Users
 from pipelined.model.views import Totals
 from pipelined.model.watched import Watched
 from pipelined.records.process import Process
 from pipelined.records.stage import Gap, Group
 from pipelined.runs import Run, Series, Timeline
-from pipelined.starter import Starter
+from pipelined.starter import Starter, boot_id
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 
@@ -141,6 +144,7 @@ class Observer(AbstractContextManager["Observer"]):
                 alone_units=config.alone_units,
                 schedulers=config.schedulers,
                 job_variables=config.job_variables,
+                instance_variables=config.kept_variables,
                 max_readers=config.max_readers,
                 own_only=own_only,
                 all_alone=all_alone,
@@ -160,7 +164,8 @@ class Observer(AbstractContextManager["Observer"]):
             if file:
                 file.close()
             raise
-        cgroups = CgroupNames(find_cgroup2())
+        host, boot = config.host_name or socket.gethostname(), boot_id()
+        cgroups = CgroupNames(find_cgroup2(), node=host)
         gaps: tuple[Gap, ...] = ()
         if checkpoint:
             cgroups.remember(checkpoint.cgroups)
@@ -171,11 +176,13 @@ class Observer(AbstractContextManager["Observer"]):
                 len(restored.stages),
                 (gap.end_ns - gap.begin_ns) / 1e9,
             )
+        cgroups.read_names()
+        mark = (checkpoint and checkpoint.origin) or origin_mark(host, boot)
         unix = monotonic_to_unix()
         accounts = CpuAccounts(path_of=cgroups.path)
         model = Model(
             Watched(unix, gaps),
-            Lookups(cgroups.unit, _arguments_of if config.show_arguments else None),
+            Lookups(cgroups.unit, _arguments_of if config.show_arguments else None, cgroups.place),
             recent_runs=config.recent_runs,
             coverage=Coverage(
                 exec_failures=_count_exec_failures(hooks),
@@ -185,12 +192,13 @@ class Observer(AbstractContextManager["Observer"]):
             budget=Budget(config.metrics_max_series - _OWN_SERIES, series_of),
             neighbours=Neighbours(accounts, accounts.own_group() if own_only else None),
             harmless=_by_command(config.harmless_exits),
+            identities=Identities(host, boot, mark, Users().name),
             on_finished=on_finished,
         )
         model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, config.sweep_interval)
         if file:
-            observer._saver = _Saver(file, unix, gaps, cgroups, is_empty=checkpoint is None)
+            observer._saver = _Saver(file, unix, gaps, cgroups, mark, is_empty=checkpoint is None)
         observer.sweep()
         return observer
 
@@ -391,14 +399,19 @@ class _Saver:
         unix: float,
         gaps: tuple[Gap, ...],
         cgroups: CgroupNames,
+        mark: str,
         *,
         is_empty: bool,
     ) -> None:
-        """`unix` and `gaps` as in `Model`; `is_empty`: nothing is in the file."""
+        """`unix` and `gaps` as in `Model`, `mark` as in `Identities`.
+
+        `is_empty`: nothing is in the file.
+        """
         self._file = file
         self._unix = unix
         self._gaps = gaps
         self._cgroups = cgroups
+        self._mark = mark
         self._is_empty = is_empty
         self._next = 0.0
         self._oldest = math.inf
@@ -419,7 +432,11 @@ class _Saver:
         if not unfinished:
             return None
         return sweep.checkpoint(
-            unfinished, unix=self._unix, gaps=self._gaps, cgroups=self._cgroups.known
+            unfinished,
+            unix=self._unix,
+            gaps=self._gaps,
+            cgroups=self._cgroups.known,
+            origin=self._mark,
         )
 
     def write(self, checkpoint: Checkpoint | None) -> None:

@@ -712,10 +712,23 @@ def measure_switches(
 
 def measure_execs(table: Table, directory: Path, times: int) -> None:
     """ns of the program at an exec, without and with variables to look for in the environment."""
-    for flags, what in ((["--job-variables="], "no variable"), ([], "3 variables")):
+    off = ["--job-variables=", "--instance-variables="]
+    set_by_slurm = {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_ARRAY_JOB_ID": "4700",
+        "SLURM_ARRAY_TASK_ID": "11",
+        "TRACEPARENT": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    }
+    for flags, what, values in (
+        (off, "no variable looked for", {}),
+        (off[1:], "3 looked for", {}),
+        ([], "those by default", {}),
+        ([], "those by default, 4 of them set", set_by_slurm),
+    ):
         with Daemon(directory, *flags) as daemon:
             for count in (10, 30, 200):
                 environment = {f"VARIABLE_{n}": "a value of usual length" for n in range(count)}
+                environment |= values
 
                 def work(environment: dict[str, str] = environment) -> None:
                     for _ in range(times):
@@ -723,7 +736,7 @@ def measure_execs(table: Table, directory: Path, times: int) -> None:
 
                 spent = program_costs(daemon, work)
                 cost = spent["on_exec"].mean - spent["bench_empty"].mean
-                name = f"program's time an exec, {what} of jobs, {count} in the environment"
+                name = f"program's time an exec, {what}, {count} in the environment"
                 table.add(name, "", f"{cost:.0f} ns", None)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipelined.config import Config
 from pipelined.kernel.checkpoint_file import FILE_NAME
 from pipelined.observer import Observer
 from pipelined.runs import Run
@@ -67,6 +68,9 @@ KINDS: dict[str, tuple[str, dict[str, str | None]]] = {
     ),
 }
 RUNS = sum(len(runs) for _, runs in KINDS.values())
+
+#: What their environments say of the job's instance.
+INSTANCE = {"SLURM_JOB_ID": "4711", "TRACEPARENT": f"00-{'4b' * 16}-{'a0' * 8}-01"}
 
 
 class Serve:
@@ -137,7 +141,7 @@ def kinds(watch: Watch, make_cgroup: Callable[[str], Path]) -> Iterator[str]:
     for kind, (script, _) in KINDS.items():
         directory = watch.directory / kind
         directory.mkdir()
-        environment = {"CGROUP": str(cgroup), "RESTART": mark.partition("=")[2]}
+        environment = {"CGROUP": str(cgroup), "RESTART": mark.partition("=")[2], **INSTANCE}
         started.append(watch.start(f"cd {directory}; {script}", environment=environment))
     try:
         yield mark
@@ -218,7 +222,9 @@ def test_every_kind_of_live_run_is_the_same_after_a_restart(
     assert after.keys() == before.keys()
     for name, run in before.items():
         now = after[name]
-        for key in ("id", "unit", "nested", "parent", "start_timestamp_seconds"):
+        assert run["identity"]["variables"] == {"SLURM_JOB_ID": "4711"}, name
+        assert run["identity"]["trace"]["trace_id"] == "4b" * 16, name
+        for key in ("id", "unit", "nested", "parent", "start_timestamp_seconds", "identity"):
             assert now[key] == run[key], (name, key)
         assert now["partial"] and now["unwatched_seconds"] > 0, name
         assert now["wall_seconds"] == pytest.approx(
@@ -346,6 +352,30 @@ def test_time_unwatched_is_no_time_at_level_0(
     for point in timeline:
         assert sum(point.levels) == pytest.approx(point.seconds, abs=1e-6)
         assert not (point.unwatched and point.seconds > 0.2), "the gap is a point of its own"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("variables", [Config().instance_variables, ("SLURM_JOB_ID", "NEW")])
+def test_what_is_forked_after_a_restart_is_of_the_instance_that_was_read_before(
+    lives: Lives, start: Callable[[str], Started], variables: tuple[str, ...]
+) -> None:
+    """Also if the list of variables is another one: what it no longer names is dropped."""
+    watch = lives.begin()
+    start(
+        "export SLURM_JOB_ID=4711 BUILD_TAG=x; exec bash -c '"
+        f"f() {{ {SLOWLY}; }}; yes | cat > /dev/null & {WAITS}; burn 60000 | f; true'"
+    )
+    live = watch.live("yes|cat")
+    both = {"SLURM_JOB_ID": "4711", "BUILD_TAG": "x"}
+    assert live.identity and live.identity.variables == both
+    lives.end()
+    watch = lives.begin(instance_variables=variables)
+    (watch.directory / "go").touch()
+    later = watch.live("burn|bash")
+    kept = {name: value for name, value in both.items() if name in variables}
+    assert later.identity and later.identity.variables == kept
+    assert watch.live("yes|cat").id == live.id
+    assert watch.observer.lost()["instances"] == 0
 
 
 @pytest.mark.thorough

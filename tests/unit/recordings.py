@@ -122,9 +122,16 @@ class RecordedMaps:
         self.has_readahead = readahead
         self.free_stages: list[int] = []
         self.elements: dict[str, dict[bytes, bytes]] = {
-            name: {} for name in ("pipes", "commands", "units", "variables")
+            name: {}
+            for name in (
+                *("pipes", "commands", "units", "variables", "variable_chains"),
+                *("instances", "entered_instances"),
+            )
         }
-        self.max_entries = {"commands": 256, "units": 256, "variables": 8}
+        self.max_entries = {
+            **{"commands": 256, "units": 256, "variables": 32, "variable_chains": 256},
+            **{"instances": 1024, "entered_instances": 1024},
+        }
         self.closed = False
         self._moments = list(moments)
         self.maps = {name: os.memfd_create(name) for name in (*ARRAYS, "wakeups")}
@@ -195,6 +202,7 @@ def swept(maps: Any, **given: Any) -> Iterator[Sweep]:
         "alone_units": config.alone_units,
         "schedulers": config.schedulers,
         "job_variables": config.job_variables,
+        "instance_variables": config.kept_variables,
         "max_readers": config.max_readers,
     }
     sweep = Sweep(maps, **{**options, **given})

@@ -58,6 +58,7 @@ def task(pid: int, stage: int, **values: Any) -> bytes:
     record.thread.start_ns = 1000 + pid
     record.task.stage = stage
     record.task.starter.pid = values.get("starter", 0)
+    record.task.instance = values.get("instance", 0)
     return bytes(record)
 
 
@@ -97,8 +98,31 @@ def test_what_is_written_is_read() -> None:
         {3: stage(100), 9: (stage(200)[0], b"\1" * 872, b"\2" * 184)},
         pipes={bytes(PIPE): pipe},
         tasks=task(1, 3) + task(2, 9),
+        instances={2**64 - 1: {"SLURM_JOB_ID": "4711", "BUILD_URL": "http://ci/ä"}, 5: {}},
     )
     assert Checkpoint.decode(given.encode()) == given
+
+
+def test_a_checkpoint_of_an_older_version_refers_to_no_variables() -> None:
+    written = taken({3: stage(100)}).encode()
+    first, _, body = written.partition(b"\n")
+    *words, size = first.split()
+    header = json.loads(body[: int(size)])
+    del header["instances"]
+    described = json.dumps(header).encode()
+    content = described + body[int(size) :]
+    words[3] = b"%08x" % zlib.crc32(content)
+    older = b" ".join([*words, b"%d" % len(described)]) + b"\n" + content
+    assert Checkpoint.decode(older).instances == {}
+
+
+def test_threads_that_have_variables_alone_are_restored_with_what_they_refer_to() -> None:
+    tasks = task(1, 0, instance=77) + task(2, 0, instance=78) + task(3, 0) + task(4, 0, instance=77)
+    variables = {77: {"SLURM_JOB_ID": "1"}, 78: {"SLURM_JOB_ID": "2"}}
+    found = restored(taken({}, tasks=tasks, instances=variables), max_stages=10)
+    kept = [layout.SavedTask.from_buffer_copy(value) for value in found.tasks.values()]
+    assert [one.instance for one in kept] == [77, 78, 77]
+    assert found.instances == variables
 
 
 def another_version(

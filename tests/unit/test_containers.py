@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from pipelined.model.containers import Container, ContainerFiles, container_of, pod_name
+from pipelined import runs
+from pipelined.model.containers import Container, ContainerFiles, Place, container_of, pod_name
 from pipelined.model.units import CgroupNames
 
 ID = "3f2a9c81b0d4" + "5e" * 26
@@ -119,7 +121,7 @@ def root(tmp_path: Path) -> Path:
 def test_names_are_in_the_runtimes_own_files(
     root: Path, runtime: str, container_id: str, name: str | None
 ) -> None:
-    assert ContainerFiles(root).name(Container(runtime, container_id)) == name
+    assert ContainerFiles(root).describe(Container(runtime, container_id)).unit == name
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_names_are_in_the_runtimes_own_files(
 def test_a_file_in_another_format_has_no_name(root: Path, content: str) -> None:
     file = root / "var/lib/docker/containers" / ID / "config.v2.json"
     file.write_bytes(content.encode("latin-1"))
-    assert ContainerFiles(root).name(Container("docker", ID)) is None
+    assert ContainerFiles(root).describe(Container("docker", ID)).unit is None
 
 
 # As the label
@@ -183,3 +185,75 @@ def test_a_name_that_comes_later_is_taken_within_a_second_and_kept(
     link.unlink()
     clock.now = 9.0
     assert names.unit(cgroup) == "web.prod.pod"
+
+
+# Image and pod
+
+
+def podman_metadata(image: str) -> str:
+    """As containers/storage keeps what Podman gives it: JSON in a text."""
+    return json.dumps({"image-name": image, "image-id": "12" * 32, "name": "db"})
+
+
+def test_images_are_in_the_runtimes_own_files(root: Path) -> None:
+    docker = root / "var/lib/docker/containers" / ID / "config.v2.json"
+    docker.write_text(json.dumps({"Name": "/shop-web-1", "Config": {"Image": "shop/web:1.4"}}))
+    podman = root / "var/lib/containers/storage/overlay-containers/containers.json"
+    one = {"id": ID, "names": ["db"], "metadata": podman_metadata("docker.io/library/db:16")}
+    podman.write_text(json.dumps([one]))
+    files = ContainerFiles(root)
+    docker_says, podman_says = (
+        files.describe(Container(runtime, ID)) for runtime in ("docker", "podman")
+    )
+    assert (docker_says.name, docker_says.image) == ("shop-web-1", "shop/web:1.4")
+    assert (podman_says.name, podman_says.image) == ("db", "docker.io/library/db:16")
+
+
+@pytest.mark.parametrize("image", ["", None, 7, []])
+def test_a_container_without_an_image_keeps_its_name(root: Path, image: object) -> None:
+    docker = root / "var/lib/docker/containers" / ID / "config.v2.json"
+    docker.write_text(json.dumps({"Name": "/shop-web-1", "Config": {"Image": image}}))
+    found = ContainerFiles(root).describe(Container("docker", ID))
+    assert (found.name, found.image) == ("shop-web-1", None)
+
+
+def test_the_kubelets_links_name_pod_namespace_and_container(root: Path, tmp_path: Path) -> None:
+    tree, cgroup = cgroups(tmp_path, f"{SLICE}/cri-containerd-{ID}.scope")
+    place = CgroupNames(tree, containers=ContainerFiles(root), node="node-7").place(cgroup)
+    assert place and place.container == runs.Container("pod", ID)
+    assert place.pod == runs.Pod("web-7d4b9c6f58-x7k2p", "prod", "main", "node-7")
+
+
+def test_a_container_that_nobody_names_is_known_by_its_id(root: Path, tmp_path: Path) -> None:
+    tree, cgroup = cgroups(tmp_path, f"/system.slice/nerdctl-{ID}.scope")
+    place = CgroupNames(tree, containers=ContainerFiles(root)).place(cgroup)
+    assert place == Place(runs.Container("containerd", ID), None)
+
+
+def test_what_is_in_no_container_has_no_place(root: Path, tmp_path: Path) -> None:
+    tree, cgroup = cgroups(tmp_path, "/system.slice/nightly.service")
+    assert CgroupNames(tree, containers=ContainerFiles(root)).place(cgroup) is None
+
+
+def test_names_are_read_ahead_while_that_is_allowed(root: Path, tmp_path: Path) -> None:
+    tree, cgroup = cgroups(tmp_path, f"/system.slice/docker-{ID}.scope")
+    names = CgroupNames(tree, containers=ContainerFiles(root))
+    names.read_names()
+    shutil.rmtree(root / "var")  # as if it could not be read any more
+    assert names.unit(cgroup) == "shop-web.docker"
+    place = names.place(cgroup)
+    assert place and place.container.name == "shop-web-1"
+
+
+def test_the_next_daemon_knows_the_place_of_a_cgroup_that_is_gone(
+    root: Path, tmp_path: Path
+) -> None:
+    tree, cgroup = cgroups(tmp_path, f"{SLICE}/cri-containerd-{ID}.scope")
+    names = CgroupNames(tree, containers=ContainerFiles(root), node="node-7")
+    place = names.place(cgroup)
+    handed_on = json.loads(json.dumps(names.known([cgroup])[cgroup]))
+    later = CgroupNames(tmp_path / "empty")
+    later.remember({cgroup: handed_on, 5: ("/a", "a.service")})
+    assert place and later.place(cgroup) == place
+    assert later.unit(cgroup) == "web.prod.pod"
+    assert (later.unit(5), later.place(5)) == ("a.service", None)

@@ -8,6 +8,7 @@ import random
 import sqlite3
 import tempfile
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,12 @@ from unit.invented import make_ended, make_inside
 NOW = 1_700_000_000.0
 DAY = 86400.0
 ROOMY = 256_000_000
+
+
+def identities(directory: Path) -> int:
+    """How many there are in the file."""
+    with closing(sqlite3.connect(directory / FILE_NAME)) as connection:
+        return int(connection.execute("SELECT count(*) FROM identities").fetchone()[0])
 
 
 def details(number: int, *, size: int = 1000, **given: Any) -> Details:
@@ -691,3 +698,90 @@ def test_a_file_of_another_version_is_an_error(tmp_path: Path) -> None:
 
 def test_a_run_that_is_not_stored_has_no_details(filled: Archive) -> None:
     assert filled.details("1-1") is None
+
+
+# What identifies runs
+
+ID = "3f2a9c81b0d4" + "5e" * 26
+IDENTITIES: dict[int, dict[str, str]] = {
+    1: {"user": "app", "uid": "1000", "SLURM_JOB_ID": "4711"},
+    2: {"user": "root", "uid": "0", "container": ID, "container_name": "etl", "image": "etl:1.4"},
+    3: {"user": "app", "uid": "1000", "BUILD_URL": "http://ci/?a=b", "trace": "4bf9"},
+    4: {},
+    5: {"user": "app", "uid": "1000", "SLURM_JOB_ID": "4711"},
+    6: {"user": "4711", "pod": "etl-0", "namespace": "batch", "SLURM_ARRAY_TASK_ID": "etl"},
+}
+
+
+@pytest.fixture
+def identified(tmp_path: Path) -> Archive:
+    with open_store(tmp_path) as store:
+        add(store, *(details(number, identity=of) for number, of in IDENTITIES.items()))
+    return Archive(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("SLURM_JOB_ID=4711", [5, 1]),
+        ("4711", [6, 5, 1]),
+        ("user=app", [5, 3, 1]),
+        ("app", [5, 3, 1]),
+        ("uid=0", [2]),
+        ("user=4711", [6]),
+        ("uid=app", []),
+        (f"container={ID}", [2]),
+        ("container=3f2a9c81b0d4", [2]),
+        ("3f2a9c81b0d4", [2]),
+        ("3f2a9c81b0d", []),
+        ("container=etl", [2]),
+        ("etl", [6, 2]),
+        ("image=etl:1.4", [2]),
+        ("pod=etl-0", [6]),
+        ("namespace=batch", [6]),
+        ("trace=4bf9", [3]),
+        ("BUILD_URL=http://ci/?a=b", [3]),
+        ("http://ci/?a=b", [3]),
+        ("APP", []),
+        ("%", []),
+        ("=", []),
+    ],
+)
+def test_runs_are_found_by_what_identifies_them(
+    identified: Archive, text: str, numbers: list[int]
+) -> None:
+    found = identified.rows(Query(identity=text), 10)
+    assert [int(row.id.partition("-")[2]) for row in found] == numbers
+
+
+def test_a_list_says_what_identifies_each_run(identified: Archive) -> None:
+    found = identified.rows(Query(), 10)
+    assert {int(row.id.partition("-")[2]): row.identity for row in found} == IDENTITIES
+
+
+def test_other_conditions_count_too(identified: Archive) -> None:
+    assert len(identified.rows(Query(identity="user=app", since=NOW + 2), 10)) == 2
+    assert identified.hidden(Query(identity="app", min_duration=2.0), 10) == 3
+
+
+def test_equal_ones_are_stored_once_and_go_with_the_last_run(tmp_path: Path) -> None:
+    later = NOW + 40 * DAY
+    with open_store(tmp_path) as store:
+        add(store, *(details(number, identity=of) for number, of in IDENTITIES.items()))
+        add(store, details(5000, identity=IDENTITIES[2]))
+        assert identities(tmp_path) == 4
+    with open_store(tmp_path, clock=lambda: NOW + 30 * DAY + 4000) as store:
+        assert store.rows == 1
+    assert identities(tmp_path) == 1
+    with open_store(tmp_path, clock=lambda: later) as store:
+        assert store.rows == 0
+    assert identities(tmp_path) == 0
+
+
+def test_an_identity_outlives_one_of_its_runs(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        add(store, details(1, identity=IDENTITIES[1]), details(5000, identity=IDENTITIES[1]))
+    with open_store(tmp_path, clock=lambda: NOW + 30 * DAY + 4000) as store:
+        assert store.rows == 1
+    (row,) = Archive(tmp_path).rows(Query(identity="4711"), 10)
+    assert row.identity == IDENTITIES[1]

@@ -31,7 +31,6 @@ from pipelined.http_port import basic_auth, messages
 from pipelined.http_port.server import HttpServer
 from pipelined.kernel import layout, sweep
 from pipelined.model import (
-    containers,
     ledger,
     neighbours,
     short_runs,
@@ -43,6 +42,7 @@ from pipelined.model import (
 from pipelined.records import stage
 from pipelined.run import printed, profile
 from pipelined.runs import stage as run_stage
+from pipelined.runs.identity import SHORT_ID
 from pipelined.terminal import command_report, run_report
 from pipelined.web import history_api, live_events, pipeline_metrics, recorded_pages
 from soak import judgement
@@ -159,7 +159,7 @@ FIGURES = [
     ("METRICS.md", "At most the {} heaviest are remembered", ledger._REMEMBERED),
     ("METRICS.md", "last slash, up to {}.", JOB_NAME),
     ("METRICS.md", "begin within the first {} of the command", JOB_NAME),
-    ("METRICS.md", "the first {} digits of its id", containers._SHORT),
+    ("METRICS.md", "the first {} digits of its id", SHORT_ID),
     ("METRICS.md", "first {} strings of an environment", defined("MAX_STRINGS")),
     ("METRICS.md", "where each {} of a long one", defined("STRING_LEN") - 1),
     ("METRICS.md", "before {} comparable runs", usual._LEAST),
@@ -223,6 +223,10 @@ FIGURES = [
     ),
     ("ARCHITECTURE.md", "a stage wrote | {} |", defined("WRITTEN_FILES")),
     ("ARCHITECTURE.md", "of the thread id | {} |", defined("BUCKETS")),
+    ("ARCHITECTURE.md", "hash, {} each: values of variables", sizeof(layout.Instance)),
+    ("CONCEPTS.md", "the first {} variables that are set", layout.INSTANCE_VALUES),
+    ("CONCEPTS.md", "of a value {}, then", layout.INSTANCE_TEXT - 1),
+    ("CONCEPTS.md", "remembers {} different environments", layout.INSTANCES),
     ("ARCHITECTURE.md", "| array | {}: variables that name", defined("MAX_VARIABLES")),
     ("ARCHITECTURE.md", "At the default of {} the array", CONFIG.max_stages),
     ("ARCHITECTURE.md", "maps the first {} records", sweep._MAPPED),

@@ -39,6 +39,8 @@ STRUCTURES = {
     "control": layout.Control,
     "process": layout.Process,
     "job": layout.Job,
+    "instance": layout.Instance,
+    "instance_value": layout.InstanceValue,
     "variable": layout.Variable,
     "saved_task": layout.SavedTask,
     "written_task": layout.WrittenTask,
@@ -53,8 +55,11 @@ CONSTANTS = {
 }
 """All that layout.py and records copy, under the names that they have in C."""
 
-#: Of maps.bpf.h and jobs.bpf.h, which only BPF programs can include: seen in the maps instead.
-OF_MAPS = ("UNIT_LEN", "MAX_COMMANDS", "MAX_UNITS", "MAX_VARIABLES", "VARIABLE_LEN")
+#: Of maps.bpf.h and environment.bpf.h, which only BPF programs include: seen in the maps instead.
+OF_MAPS = (
+    *("UNIT_LEN", "MAX_COMMANDS", "MAX_UNITS", "MAX_VARIABLES", "MAX_JOB_VARIABLES"),
+    *("VARIABLE_LEN", "CHAIN_BITS", "CHAIN_FACTOR"),
+)
 
 Evaluate = Callable[[Iterable[str]], dict[str, int]]
 
@@ -187,6 +192,9 @@ def test_maps_have_the_sizes_that_the_daemon_reads_and_writes(btf: Btf) -> None:
         "commands": commands,
         "units": Map(layout.UNIT_LEN, 4, layout.MAX_UNITS),
         "variables": Map(4, sizeof(layout.Variable), layout.MAX_VARIABLES),
+        "variable_chains": Map(4, 4, 1 << layout.CHAIN_BITS),
+        "instances": Map(8, sizeof(layout.Instance), layout.INSTANCES),
+        "entered_instances": Map(4, 8, layout.INSTANCES),
         "wakeups": Map(0, 0, 4096),
     }
     assert {name: maps.get(name) for name in loader._MAPS} == arrays | others

@@ -32,7 +32,9 @@ from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
 from pipelined.runs import (
     LEVELS,
+    Container,
     Exit,
+    Identity,
     Outcome,
     Point,
     Run,
@@ -40,6 +42,7 @@ from pipelined.runs import (
     StagePoint,
     Surroundings,
     Timeline,
+    Trace,
 )
 from pipelined.web.app import create_app
 from unit.invented import START, make_run, make_stage
@@ -697,6 +700,44 @@ def test_every_sort_has_words(client: FlaskClient) -> None:
 
 
 # -- one run
+
+
+def test_a_run_says_whose_it_is_and_links_to_runs_of_the_same(
+    observer: FakeObserver, client: FlaskClient
+) -> None:
+    known = Identity(
+        host="web-3",
+        boot_id="b007",
+        uid=1000,
+        user="app",
+        container=Container("docker", "3f2a" * 16, None, "etl:1.4"),
+        variables={"BUILD_URL": "https://ci/?a=b&c=<d>"},
+        trace=Trace("4bf9" * 8, "00f0" * 4, True),
+    )
+    assert 'class="figures identity"' not in page(client, "/run/run-2")
+    observer.seen[1] = replace(observer.seen[1], identity=known)
+    text = page(client, "/run/run-2")
+    said = re.search(r'<p class="figures identity">(.*?)</p>', text, re.S)
+    assert said
+    assert re.sub("<[^>]+>", "", said[1]) == (
+        f"user app · host web-3 · container {'3f2a' * 16} (etl:1.4) ·"
+        f" BUILD_URL https://ci/?a=b&amp;c=&lt;d&gt; · trace {'4bf9' * 8}"
+    )
+    links = [link["href"] for link in Outline(said[1]).all("a")]
+    assert links == [
+        "/history?identity=uid%3D1000",
+        f"/history?identity=container%3D{'3f2a' * 16}",
+        "/history?identity=BUILD_URL%3Dhttps://ci/?a%3Db%26c%3D%3Cd%3E",
+        f"/history?identity=trace%3D{'4bf9' * 8}",
+    ]
+
+
+def test_the_history_is_searched_by_what_identifies_runs(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    page(client, "/history?identity=SLURM_JOB_ID%3D4711")
+    assert history.asked["identity"] == "SLURM_JOB_ID=4711"
+    assert "top_level" not in history.asked
 
 
 def test_a_run_has_its_headline_stages_and_a_link_to_its_figures(client: FlaskClient) -> None:

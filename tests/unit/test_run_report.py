@@ -17,16 +17,20 @@ from pipelined.analysis.rewriting import Script
 from pipelined.runs import (
     PAGE_CLASSES,
     STATES,
+    Container,
     Endpoint,
     Exit,
+    Identity,
     OtherPipeline,
     Outcome,
+    Pod,
     Run,
     Series,
     Stage,
     Stalls,
     StallSeconds,
     Surroundings,
+    Trace,
 )
 from pipelined.terminal.drawing import bar, printable, shorten
 from pipelined.terminal.run_report import TRIED, lines, render
@@ -523,3 +527,63 @@ def test_the_table_of_a_run_in_which_all_succeeded_is_not_wider(run: Run) -> Non
     ends = [(Exit(code=0), "succeeded")] * 4
     well = replace(failed(run, *ends), outcome=Outcome("succeeded"))
     assert [line.plain for line in lines(well, 0, 80)] == [line.plain for line in lines(run, 0, 80)]
+
+
+# Whose run it is
+
+TRACE = Trace("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", True)
+WHOLE = Identity(
+    host="web-3",
+    boot_id="b007",
+    uid=1000,
+    user="app",
+    container=Container("docker", "3f2a9c81b0d4" + "5e" * 26, "etl", "etl:1.4"),
+    invocation_id="ab" * 16,
+    variables={"SLURM_JOB_ID": "4711"},
+    trace=TRACE,
+)
+
+
+def second_line(run: Run, width: int = 200, *, own: bool = False, ascii_only: bool = False) -> str:
+    return lines(run, 0, width, own=own, ascii_only=ascii_only)[1].plain
+
+
+def test_the_line_below_the_headline_says_whose_run_it_is(run: Run) -> None:
+    assert second_line(replace(run, identity=WHOLE)) == (
+        "  user app · host web-3 · container etl (etl:1.4) · SLURM_JOB_ID 4711 ·"
+        " invocation abababab… · trace 4bf92f35…"
+    )
+    bare = Identity(host="web-3", boot_id="b007", uid=4711)
+    assert second_line(replace(run, identity=bare)) == "  user uid 4711 · host web-3"
+    unnamed = replace(WHOLE.container, name=None, image=None) if WHOLE.container else None
+    assert "· container 3f2a9c81b0d4 ·" in second_line(
+        replace(run, identity=replace(WHOLE, container=unnamed))
+    )
+    pod = Pod("etl-0-x7k2p", "batch", "main", "web-3")
+    in_pod = replace(WHOLE, container=unnamed, pod=pod)
+    assert "· pod batch/etl-0-x7k2p · container main ·" in second_line(
+        replace(run, identity=in_pod)
+    )
+
+
+def test_ones_own_run_says_of_what_job_it_is_and_nothing_else(run: Run) -> None:
+    assert second_line(replace(run, identity=WHOLE), own=True) == (
+        "  container etl (etl:1.4) · SLURM_JOB_ID 4711 · trace 4bf92f35…"
+    )
+    # a terminal of a desktop is a unit of systemd, too
+    session = Identity(host="web-3", boot_id="b007", uid=0, user="root", invocation_id="ab" * 16)
+    assert second_line(replace(run, identity=session), own=True) == second_line(run)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_what_identifies_a_run_is_broken_between_two_facts(run: Run, width: int) -> None:
+    long = replace(WHOLE, variables={"BUILD_URL": "https://ci.example.org/" + "x" * 200})
+    shown = lines(replace(run, identity=long), 0, width)
+    assert max(line.cell_len for line in shown) <= width
+    assert any("BUILD_URL https://ci.example" in line.plain for line in shown)
+
+
+def test_a_value_of_the_environment_cannot_write_to_the_terminal(run: Run) -> None:
+    evil = replace(WHOLE, variables={"BUILD_TAG": "x\x1b[2Jü"})
+    assert "BUILD_TAG x?[2Jü" in second_line(replace(run, identity=evil))
+    assert "BUILD_TAG x?[2J?" in second_line(replace(run, identity=evil), ascii_only=True)

@@ -109,7 +109,7 @@ def watching(
 
 def saved(sweep: Sweep) -> Checkpoint:
     groups = sweep.take(keep=True)
-    checkpoint = sweep.checkpoint(groups, unix=0.0, gaps=(), cgroups=lambda _: {})
+    checkpoint = sweep.checkpoint(groups, unix=0.0, gaps=(), origin="", cgroups=lambda _: {})
     return Checkpoint.decode(checkpoint.encode())
 
 

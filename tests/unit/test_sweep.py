@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 from collections.abc import Sequence
 from ctypes import sizeof
@@ -478,12 +479,39 @@ def test_units_are_known_by_their_template() -> None:
 
 
 def test_variables_are_looked_for_in_the_order_of_their_names() -> None:
-    with swept(maps := RecordedMaps(), job_variables=["ONE", "N" * 31]):
+    named = {"job_variables": ["ONE", "N" * 31], "instance_variables": ["TWO", "ONE"]}
+    with swept(maps := RecordedMaps(), **named):
         found = maps.elements["variables"]
-    assert list(found) == [b"\0\0\0\0", b"\1\0\0\0"]
-    one, other = map(layout.Variable.from_buffer_copy, found.values())
+    assert list(found) == [b"\0\0\0\0", b"\1\0\0\0", b"\2\0\0\0"]
+    one, other, two = map(layout.Variable.from_buffer_copy, found.values())
     assert (one.name, one.mask, one.length) == (b"ONE=", b"\xff" * 4, 4)
     assert (other.name, other.mask, other.length) == (b"N" * 31 + b"=", b"\xff" * 32, 32)
+    assert [(v.job, v.instance) for v in (one, other, two)] == [(1, 2), (2, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_variable_is_in_the_chain_of_its_first_bytes(seed: int) -> None:
+    """However many names begin alike, and of whatever length: short ones are in every chain."""
+    choice = random.Random(seed)
+    names = {
+        "".join(choice.choices("AB_", k=choice.choice((1, 2, 3, 4, 7, 31)))).replace("_", "C", 1)
+        for _ in range(22)
+    }
+    with swept(maps := RecordedMaps(), job_variables=[], instance_variables=[*names]):
+        variables = [
+            layout.Variable.from_buffer_copy(value) for value in maps.elements["variables"].values()
+        ]
+        firsts = maps.elements["variable_chains"]
+    for name in names:
+        begin = int.from_bytes(f"{name}=value"[:4].encode(), "little")
+        chain = begin * layout.CHAIN_FACTOR % 2**32 >> 32 - layout.CHAIN_BITS
+        (at,) = struct.unpack("=I", firsts[chain.to_bytes(4, "little")])
+        met = []
+        while at:
+            met.append(variables[at - 1].name.decode())
+            at = variables[at - 1].next
+        assert f"{name}=" in met
+        assert len(met) == len(set(met))
 
 
 @pytest.mark.parametrize(

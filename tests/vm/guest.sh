@@ -22,7 +22,7 @@ fi
     tests/unit/test_layout.py tests/kernel/test_functions.py tests/kernel/test_shapes.py \
     tests/kernel/test_flow.py tests/kernel/test_readahead.py \
     tests/kernel/test_drivers.py tests/kernel/test_conversations.py tests/kernel/test_last_part.py tests/kernel/test_jobs.py \
-    tests/kernel/test_restart.py tests/kernel/test_outcome.py \
+    tests/kernel/test_restart.py tests/kernel/test_identity.py tests/kernel/test_outcome.py \
     tests/kernel/test_robust.py::test_a_function_that_is_not_there_is_done_without \
     tests/kernel/test_start_stop.py::test_hooks_are_pending_until_they_are_attached \
     tests/kernel/test_start_stop.py::test_a_run_that_began_before_the_optional_hooks_is_partial_for_them "$@"

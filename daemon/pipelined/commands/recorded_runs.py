@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["as_moment", "list_runs", "open_history", "show", "state_directory_option"]
 
+#: What can be searched in stored runs alone.
+_OF_STORED_RUNS = ("finding", "command", "identity", "min_duration", "slower", "failed")
+
 state_directory_option = click.option(
     "--state-directory",
     metavar="DIRECTORY",
@@ -42,6 +45,7 @@ Examples:
   sudo pipelined runs --since 7d --slower --min-duration 1m
   sudo pipelined runs --since 1d --failed
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
+  sudo pipelined runs --identity SLURM_JOB_ID=4711
   pipelined runs --follow --failed
 
 Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
@@ -53,6 +57,12 @@ line, unless --pipeline is given.""",
 @click.option("--unit", metavar="UNIT", help="Runs of this job, container, systemd unit or cgroup.")
 @click.option("--finding", metavar="ID", help="Runs that have this finding.")
 @click.option("--command", metavar="NAME", help="Runs with a stage of this name.")
+@click.option(
+    "--identity",
+    metavar="[NAME=]VALUE",
+    help="Runs of this user, container, image, pod, namespace, invocation, trace, or with this "
+    "value of a variable: SLURM_JOB_ID=4711, or just 4711.",
+)
 @click.option(
     "--since",
     metavar="WHEN",
@@ -143,10 +153,10 @@ def list_runs(
 def _counted(history: Recorded, searched: dict[str, Any]) -> CountedRuns | None:
     """How many runs there were; None if they cannot be searched by what is given.
 
-    Of a run that is not stored the commands and findings are not known, nor how long it took, nor
-    its outcome.
+    Of a run that is not stored the commands and findings are not known, nor how long it took, its
+    outcome, and what identifies it.
     """
-    if any(searched[name] for name in ("finding", "command", "min_duration", "slower", "failed")):
+    if any(searched[name] for name in _OF_STORED_RUNS):
         return None
     known = {name: searched[name] for name in ("pipeline", "unit", "since", "until")}
     return history.counted(**known)

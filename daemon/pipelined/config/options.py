@@ -99,6 +99,19 @@ _HARMLESS_EXITS = tuple(
     )
 )
 _JOB_VARIABLES = ("PIPELINED_JOB", "SLURM_JOB_NAME", "AIRFLOW_CTX_DAG_ID")
+_INSTANCE_VARIABLES = (
+    "INVOCATION_ID",
+    *("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"),
+    *("AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_TASK_ID", "AIRFLOW_CTX_DAG_RUN_ID"),
+    "AIRFLOW_CTX_TRY_NUMBER",
+    *("BUILD_URL", "BUILD_TAG"),
+    *("CI_JOB_ID", "CI_JOB_URL", "CI_PIPELINE_ID"),
+    *("GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT", "GITHUB_JOB"),
+    *("BUILDKITE_BUILD_ID", "BUILDKITE_JOB_ID"),
+    *("PBS_JOBID", "LSB_JOBID", "LSB_JOBINDEX"),
+)
+#: Of OpenTelemetry's environment carriers, in the format of W3C's trace context.
+_TRACE_VARIABLES = ("TRACEPARENT", "TRACESTATE")
 # run-parts runs the scripts of /etc/cron.daily and the like: each is a job.
 _SCHEDULERS = ("cron", "crond", "anacron", "fcron", "run-parts")
 
@@ -295,12 +308,38 @@ class Config:
         default=_JOB_VARIABLES,
         shown=",".join(_JOB_VARIABLES),
         metavar="NAME,…",
-        parse=values.variable_names,
+        parse=values.variable_names(8, "SLURM_JOB_NAME"),
         example='["PIPELINED_JOB", "SLURM_JOB_NAME"]',
         help=(
             "Environment variables whose value names a job in the label unit (NAME.job); of "
-            "several that are set, the first in this list counts. No other variable is read; "
-            "an empty list reads none. At most 8."
+            "several that are set, the first in this list counts. No other variable is read but "
+            "those of --instance-variables; an empty list reads none. At most 8."
+        ),
+    )
+    instance_variables: tuple[str, ...] = _option(
+        "instance-variables",
+        default=_INSTANCE_VARIABLES,
+        shown=",".join(_INSTANCE_VARIABLES),
+        metavar="NAME,…",
+        parse=values.variable_names(22, "SLURM_JOB_ID"),
+        example='["INVOCATION_ID", "SLURM_JOB_ID"]',
+        help=(
+            "Environment variables that identify the instance of a job; kept with each run, never "
+            "in /metrics. Of one process up to 12 that are set, the first ones of this list, with "
+            "up to 247 bytes each. TRACEPARENT and TRACESTATE are read first, unless the list is "
+            "empty: that reads none. At most 22. Name none that holds a secret."
+        ),
+    )
+    host_name: str | None = _option(
+        "host-name",
+        default=None,
+        shown="",
+        metavar="NAME",
+        parse=values.host_name,
+        example='"web-3"',
+        help=(
+            "What runs say of the host that they ran on; it is in their ids too. If not given: the "
+            "host's own name. In a container that is the container's: give the node's."
         ),
     )
     schedulers: tuple[str, ...] = _option(
@@ -409,6 +448,13 @@ class Config:
         example='"pipelined.bpf.o"',
         help="Load this BPF object instead of the one that came with the program.",
     )
+
+    @property
+    def kept_variables(self) -> tuple[str, ...]:
+        """Those whose values are kept with a run, in the order in which they win."""
+        if not self.instance_variables:
+            return ()
+        return tuple(dict.fromkeys((*_TRACE_VARIABLES, *self.instance_variables)))
 
 
 OPTIONS: tuple[Option, ...] = tuple(item.metadata["option"] for item in fields(Config))

@@ -41,7 +41,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
 _BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _UNIT_NAME_BYTES = 64
-_VARIABLES, _VARIABLE_BYTES = 8, 31
+_VARIABLE_BYTES = 31
 
 
 class Address(NamedTuple):
@@ -172,19 +172,30 @@ def unit_names(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def variable_names(value: object) -> tuple[str, ...]:
-    """Names of environment variables, given as `command_names` are."""
+def variable_names(most: int, example: str) -> Parser:
+    """Names of at most so many environment variables, given as `command_names` are."""
     must = "a list of names of environment variables"
-    names = _items(value, must)
-    for name in names:
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"{must}, such as SLURM_JOB_NAME")
-        if len(name) > _VARIABLE_BYTES:
-            raise ValueError(f"{must} of at most {_VARIABLE_BYTES} letters")
-    kept = tuple(dict.fromkeys(names))
-    if len(kept) > _VARIABLES:
-        raise ValueError(f"{must}, at most {_VARIABLES}")
-    return kept
+
+    def parse(value: object) -> tuple[str, ...]:
+        names = _items(value, must)
+        for name in names:
+            if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ValueError(f"{must}, such as {example}")
+            if len(name) > _VARIABLE_BYTES:
+                raise ValueError(f"{must} of at most {_VARIABLE_BYTES} letters")
+        kept = tuple(dict.fromkeys(names))
+        if len(kept) > most:
+            raise ValueError(f"{must}, at most {most}")
+        return kept
+
+    return parse
+
+
+def host_name(value: object) -> str:
+    """What a host is called, as people and other programs know it."""
+    if not isinstance(value, str) or not re.fullmatch(r"[^\s\x00-\x1f\x7f]{1,253}", value):
+        raise ValueError("the name of a host, without blanks")
+    return value
 
 
 def exit_codes(value: object) -> tuple[str, ...]:

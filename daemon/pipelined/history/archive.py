@@ -19,7 +19,8 @@ from pipelined.history.files import FILE_NAME, LOG, refusal
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.opening import BUSY_TIMEOUT, is_damage, primary_code
 from pipelined.history.rollup import COUNTED, HOUR, Counted, Sums
-from pipelined.history.rows import COLUMNS, SUMMED, Summary, merged
+from pipelined.history.rows import SELECTED, SUMMED, Summary, merged
+from pipelined.history.searched_identity import searched_identity
 from pipelined.runs import Series
 
 __all__ = ["Archive", "NoHistoryError", "Period", "Query"]
@@ -47,6 +48,8 @@ class Query(TypedDict, total=False):
     """Was slower than usual."""
     failed: bool
     """Has failed."""
+    identity: str | None
+    """What identifies it: `NAME=VALUE`, or a value of any name."""
     before: str | None
     """Listed after the run with this id, which may be gone."""
 
@@ -99,7 +102,7 @@ class Archive:
         """The runs that match, newest start first."""
         where, values = _searched(query)
         rows = self._read(
-            f"SELECT {', '.join(COLUMNS)} FROM {_LISTED} WHERE {where} ORDER BY id DESC LIMIT ?",
+            f"SELECT {SELECTED} FROM {_LISTED} WHERE {where} ORDER BY id DESC LIMIT ?",
             (*values, limit),
         )
         return [Summary.read(cells) for cells in rows]
@@ -266,10 +269,9 @@ class Archive:
 
     def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Summary]:
         """The stored run of each pipeline that ended last in the period."""
-        columns = ", ".join(f"runs.{name}" for name in COLUMNS)
         where, values = _stored_of(period)
         rows = self._read(
-            f"SELECT last.pipeline, {columns} FROM"
+            f"SELECT last.pipeline, {SELECTED} FROM"
             " (SELECT value AS pipeline, (SELECT run FROM runs_of_pipelines"
             f" WHERE pipeline = value AND {where} ORDER BY end DESC, run DESC LIMIT 1) AS run"
             " FROM json_each(?)) AS last JOIN runs ON runs.key = last.run",
@@ -415,7 +417,8 @@ class Archive:
 
 def _searched(query: Query) -> tuple[str, list[Any]]:
     """The condition of a list of runs, and its values."""
-    return _matching(
+    identity, texts = searched_identity(query.get("identity"))
+    where, values = _matching(
         {
             "pipeline = ?": query.get("pipeline"),
             "unit = ?": query.get("unit"),
@@ -431,6 +434,7 @@ def _searched(query: Query) -> tuple[str, list[Any]]:
             "id < ?": query.get("before"),
         }
     )
+    return f"{where} AND {identity}", [*values, *texts]
 
 
 def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:

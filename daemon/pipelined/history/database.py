@@ -56,6 +56,17 @@ _ROLLUP_SHARE, _ROLLUP_MOST = 0.15, 0.25
 _MAKE_ROOM, _MOST_REMOVED = 50, 100
 #: A run that is stored already is left as it is.
 _INSERT = f"{insertion('runs', ('key', *COLUMNS, 'commands'))} ON CONFLICT (id) DO NOTHING"
+#: What identifies runs is a row as long as a run refers to it.
+_INSERT_IDENTITY = "INSERT INTO identities (identity) VALUES (?) ON CONFLICT DO NOTHING"
+_IDENTITIES_OF = (
+    "SELECT DISTINCT identity FROM runs WHERE key IN (SELECT value FROM json_each(?))"
+    " AND identity IS NOT NULL"
+)
+_DELETE_IDENTITY = (
+    "DELETE FROM identities WHERE key = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE identity = ?1)"
+)
+_IDENTITY = COLUMNS.index("identity")
+
 log = logging.getLogger(__name__)
 
 
@@ -262,6 +273,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if read_bytes is not None:
             usually = usual(self._ranking.comparable(pipeline, row.end, row.cache, read_bytes))
             row = replace(row, usual=usually, slower=is_slower(row.wall, usually))
+        if row.identity:
+            self._connection.execute(_INSERT_IDENTITY, (row.cells[_IDENTITY],))
         key, hour = self._numbering.next, int(row.end // HOUR)
         inserted = self._connection.execute(
             _INSERT,
@@ -300,7 +313,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def _remove(self, runs: Sequence[Ranked]) -> None:
         keys = [(run.run,) for run in runs]
         self._connection.executemany("DELETE FROM details WHERE key = ?", keys)
+        listed = json.dumps([run.run for run in runs])
+        identities = self._connection.execute(_IDENTITIES_OF, (listed,)).fetchall()
         self._connection.executemany("DELETE FROM runs WHERE key = ?", keys)
+        self._connection.executemany(_DELETE_IDENTITY, identities)
         self._ranking.leave(runs)
         self.rows -= len(runs)
 

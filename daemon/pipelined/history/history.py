@@ -133,6 +133,7 @@ class History:
         `pipeline` is the whole signature, `command` the name of one stage, `finding` an id.
         `since` and `until` (Unix time) bound the start. `min_duration` is in seconds; `top_level`:
         inside no other run; `slower`: slower than usual; `failed`: have failed.
+        `identity` is `NAME=VALUE`, or a value of any name.
         `before` is the id of the last run in the previous list. Raises UserError.
         """
         return self._read(lambda: self._archive.rows(searched, limit), [])

@@ -194,7 +194,10 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE rollup ADD COLUMN unknown INTEGER NOT NULL DEFAULT 0;
     UPDATE rollup SET unknown = runs;
     DROP INDEX runs_listed;
-    CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower, outcome)
+    CREATE INDEX runs_listed ON runs (id, start, wall, nested, slower, outcome);
+    CREATE TABLE identities (key INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE);
+    ALTER TABLE runs ADD COLUMN identity INTEGER;
+    CREATE INDEX runs_of_identities ON runs (identity) WHERE identity IS NOT NULL
     """,
 )
 

@@ -12,7 +12,7 @@ from pipelined.history.rollup import BOUNDS, COUNTED
 from pipelined.runs import INCOMPLETE, OUTCOMES
 from pipelined.runs.fields import Bytes, CacheState, Cpus, Key, OneOf, Ratio, Seconds, UnixTime
 
-__all__ = ["COLUMNS", "SUMMED", "Details", "Summary", "grown", "insertion", "merged"]
+__all__ = ["COLUMNS", "SELECTED", "SUMMED", "Details", "Summary", "grown", "insertion", "merged"]
 
 #: What a run takes beside its bulk, with its places in the indexes (bytes).
 _ROW_BYTES = 650
@@ -25,6 +25,13 @@ _MAYBE: dict[str, Callable[[Any], Any]] = {
 _WORDS: dict[str, Callable[[Any], Any]] = {
     "write": json.dumps,
     "read": lambda text: tuple(json.loads(text)),
+}
+
+
+#: In a table of its own: most runs share one with others.
+_NAMED: dict[str, Callable[[Any], Any]] = {
+    "write": lambda names: json.dumps(names, ensure_ascii=False, sort_keys=True) if names else None,
+    "read": lambda text: json.loads(text) if text else {},
 }
 
 
@@ -77,6 +84,10 @@ class Summary:
     """Of a run that has failed or was interrupted, what ended its first such stage: `sh: exit 3`,
     `perl: SIGKILL`; else empty."""
 
+    identity: Mapping[str, str] = field(default_factory=dict, metadata=_NAMED)
+    """What it is found by with `identity`: `user`, `uid`, `container`, `container_name`, `image`,
+    `pod`, `namespace`, `invocation`, `trace`, and variables by their names; only what is known."""
+
     @property
     def complete(self) -> bool:
         """As `Run.complete`."""
@@ -102,6 +113,13 @@ class Summary:
 _FIELDS = fields(Summary)
 #: The columns of `runs`, but for its key and the commands that are searched.
 COLUMNS = tuple(column.name for column in _FIELDS)
+#: The cells of `COLUMNS`, to be selected from `runs`.
+SELECTED = ", ".join(
+    "(SELECT identity FROM identities WHERE key = runs.identity)"
+    if name == "identity"
+    else f"runs.{name}"
+    for name in COLUMNS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +162,11 @@ def grown() -> str:
 
 def insertion(table: str, columns: Sequence[str]) -> str:
     """The statement that inserts a row with these cells."""
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    values = (
+        "(SELECT key FROM identities WHERE identity = ?)" if name == "identity" else "?"
+        for name in columns
+    )
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(values)})"
 
 
 def _convert(column: Field[Any], direction: str, value: object) -> Any:

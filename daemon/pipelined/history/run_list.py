@@ -24,7 +24,7 @@ class RunList:
     """`before` of the next request; null at the end."""
     counted: CountedRuns | None
     """How many runs there were. From the API null without `since`, and with `finding`,
-    `command`, `min_duration`, `slower`, `failed` or `before`."""
+    `command`, `identity`, `min_duration`, `slower`, `failed` or `before`."""
 
     @classmethod
     def page(cls, found: Sequence[Summary], limit: int, counted: CountedRuns | None) -> RunList:

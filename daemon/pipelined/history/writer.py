@@ -258,6 +258,7 @@ class HistoryWriter(Writer):
             read_bytes=sum(stage.read_bytes for stage in run.stages),
             outcome=run.result,
             failure=brief_outcome(run),
+            identity=run.identity.named if run.identity else {},
         )
         bounds: dict[str, float] = {}
         for finding in found:  # the same at several stages: their bounds may be the same seconds

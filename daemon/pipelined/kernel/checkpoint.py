@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import Array, Structure, sizeof
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -92,13 +92,17 @@ class Checkpoint:
     """What made Unix time of such stamps."""
     gaps: tuple[Gap, ...]
     """Earlier ones, as far as they lie in the life of what still lives."""
-    cgroups: Mapping[int, tuple[str | None, str | None]]
-    """Path and unit of cgroups, as far as they are known, by id."""
+    cgroups: Mapping[int, tuple[Any, ...]]
+    """What is known of cgroups, by id: whoever names them writes and reads it."""
     stages: Mapping[int, RawStage]
     """By index."""
     pipes: Mapping[bytes, bytes]
     tasks: bytes
     """Records of `struct written_task`, one after the other."""
+    instances: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Variables that identify instances of jobs, by the numbers that stages and tasks refer to."""
+    origin: str = ""
+    """What the ids of its runs end with."""
 
     def encode(self) -> bytes:
         """What `decode` reads."""
@@ -116,6 +120,8 @@ class Checkpoint:
             "readahead": list(readahead),
             "pipes": len(self.pipes),
             "tasks": len(self.tasks) // sizeof(layout.WrittenTask),
+            "origin": self.origin,
+            "instances": [[key, *found.items()] for key, found in self.instances.items()],
         }
         described = json.dumps(header).encode()
         parts = [described, *(raw[0] for raw in self.stages.values())]
@@ -156,13 +162,18 @@ class Checkpoint:
             watched_ns=int(header["watched_ns"]),
             unix=float(header["unix"]),
             gaps=tuple(Gap(int(a), int(b), float(unix)) for a, b, unix in header["gaps"]),
-            cgroups={int(number): (path, unit) for number, path, unit in header["cgroups"]},
+            cgroups={int(number): tuple(known) for number, *known in header["cgroups"]},
             stages={
                 index: (record, functions.get(index, b""), readahead.get(index, b""))
                 for index, record in sorted(found.items())
             },
             pipes=dict(zip(keys, pipes, strict=True)),
             tasks=b"".join(tasks),
+            origin=str(header.get("origin", "")),
+            instances={
+                int(key): {str(name): str(value) for name, value in found}
+                for key, *found in header.get("instances", ())
+            },
         )
 
 
@@ -176,9 +187,11 @@ class Restored:
     watched_ns: int
     left_out: int
     """Stages for which there is no room."""
+    instances: Mapping[int, Mapping[str, str]]
+    """As in `Checkpoint`."""
 
 
-NOTHING = Restored((), {}, {}, 0, 0)
+NOTHING = Restored((), {}, {}, 0, 0, {})
 
 
 def restored(checkpoint: Checkpoint, *, max_stages: int) -> Restored:
@@ -222,6 +235,7 @@ def restored(checkpoint: Checkpoint, *, max_stages: int) -> Restored:
         _tasks(checkpoint.tasks, references),
         checkpoint.watched_ns,
         len(records) - len(kept),
+        checkpoint.instances,
     )
 
 
@@ -349,12 +363,13 @@ def _pipe(value: bytes, references: Mapping[int, int]) -> bytes:
 
 
 def _tasks(written: bytes, references: Mapping[int, int]) -> dict[bytes, bytes]:
-    """Threads that are in a stage, in a job or a starter's, with the place of the stage."""
+    """Threads that are in a stage, in a job, of an instance or a starter's, with the place of the
+    stage."""
     found = {}
     for at in range(0, len(written), sizeof(layout.WrittenTask)):
         record = layout.WrittenTask.from_buffer_copy(written, at)
         task = record.task
         task.stage = references.get(task.stage, 0)
-        if task.stage or task.job.source or task.starter.pid:
+        if task.stage or task.job.source or task.starter.pid or task.instance:
             found[bytes(record.thread)] = bytes(task)
     return found

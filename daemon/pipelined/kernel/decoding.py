@@ -11,7 +11,14 @@ from struct import Struct
 from pipelined.kernel import layout
 from pipelined.kernel.layout import offset_of, struct_of
 from pipelined.records.process import Process
-from pipelined.records.stage import COUNTERS, EndRecord, Job, PipelineRecord, StageRecord, place_of
+from pipelined.records.stage import (
+    COUNTERS,
+    EndRecord,
+    Job,
+    PipelineRecord,
+    StageRecord,
+    place_of,
+)
 from pipelined.records.tiers import NO_READAHEAD
 from pipelined.starter import Starter
 
@@ -39,6 +46,8 @@ _STAGE = struct_of(
     "generation",
     "flags",
     "exit_status",
+    "user",
+    "instance",
     "comm",
     "ends",
     "job.source",
@@ -86,6 +95,8 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         stage.generation,
         flags,
         stage.exit_status,
+        user,
+        stage.instance,
         comm,
         slots,
         job_source,
@@ -108,6 +119,8 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.late = False
     stage.starter = Starter.of(starter_pid, starter_start_ns) if starter_pid else None
     stage.job = Job(job_source, job_text.split(b"\0", 1)[0]) if job_source else None
+    stage.uid = user - 1 if user else None
+    stage.variables = None
     ends = []
     for key, side_and_flags, _, sleeps, asleep_ns in _END.iter_unpack(slots):
         if key.startswith(_NO_INODE):

@@ -19,6 +19,8 @@ __all__ = [
     "LOST_KINDS",
     "Control",
     "Functions",
+    "Instance",
+    "InstanceValue",
     "Job",
     "Pipe",
     "PipeEnd",
@@ -35,7 +37,7 @@ __all__ = [
 ]
 
 #: What could not be recorded, in the order of `enum lost_kind`.
-LOST_KINDS = ("tasks", "stages", "pipes", "ends", "updates", "readahead")
+LOST_KINDS = ("tasks", "stages", "pipes", "ends", "updates", "readahead", "instances")
 
 # Properties of a command name, in the `commands` map.
 COMMAND_INTERPRETER = 1
@@ -92,10 +94,18 @@ WATCH_SWEEPER = 0xFFFFFFFF
 UNIT_LEN = 64
 MAX_COMMANDS = 256
 MAX_UNITS = 256
-# In its jobs.bpf.h.
-MAX_VARIABLES = 8
+MAX_JOB_VARIABLES = 8
+# In its environment.bpf.h.
+CHAIN_BITS = 8
+CHAIN_FACTOR = 0x9E3779B1
 #: The longest name, with the ``=``.
 VARIABLE_LEN = 32
+
+MAX_INSTANCE_VARIABLES = 24
+MAX_VARIABLES = MAX_JOB_VARIABLES + MAX_INSTANCE_VARIABLES
+INSTANCE_VALUES = 12
+INSTANCE_TEXT = 248
+INSTANCES = 1024
 
 
 class Process(Structure):
@@ -144,13 +154,36 @@ class Job(Structure):
 
 
 class Variable(Structure):
-    """A variable of environments to look for: ``NAME=``, which of its bytes count, how many."""
+    """A variable of environments to look for: ``NAME=``, which of its bytes count, how many.
+
+    `next` leads to another one of its chain; `job` and `instance` say what it is looked for.
+    """
 
     _fields_ = (
         ("name", c_char * VARIABLE_LEN),
         ("mask", c_char * VARIABLE_LEN),
-        ("length", c_uint64),
+        ("length", c_uint32),
+        ("next", c_uint32),
+        ("job", c_uint32),
+        ("instance", c_uint32),
     )
+
+
+class InstanceValue(Structure):
+    """The value of a variable; one whose end was cut off has the length `INSTANCE_TEXT`."""
+
+    variable: int
+    length: int
+    text: bytes
+    _fields_ = (("variable", c_uint32), ("length", c_uint32), ("text", c_char * INSTANCE_TEXT))
+
+
+class Instance(Structure):
+    """What identifies the instance of a job."""
+
+    count: int
+    values: Array[InstanceValue]
+    _fields_ = (("count", c_uint64), ("values", InstanceValue * INSTANCE_VALUES))
 
 
 class Stage(Structure):
@@ -178,6 +211,8 @@ class Stage(Structure):
         ("flags", c_uint32),
         ("own_children", c_uint32),
         ("exit_status", c_uint64),
+        ("user", c_uint64),
+        ("instance", c_uint64),
         ("comm", c_char * COMM_LEN),
         ("ends", PipeEnd * STAGE_ENDS),
         ("job", Job),
@@ -242,6 +277,7 @@ class SavedTask(Structure):
         ("script", c_char * COMM_LEN),
         ("exec_id", c_uint32),
         ("zero", c_uint32),
+        ("instance", c_uint64),
         ("job", Job),
     )
 
@@ -270,6 +306,8 @@ class Control(Structure):
     restored: int
     resuming: int
     saving: int
+    instances: int
+    secret: Array[c_uint64]
     _fields_ = (
         ("ended", c_uint64),
         ("wake_at", c_uint64),
@@ -285,6 +323,8 @@ class Control(Structure):
         ("resuming", c_uint32),
         ("saving", c_uint32),
         ("unused", c_uint32),
+        ("instances", c_uint64),
+        ("secret", c_uint64 * 2),
     )
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from pipelined.errors import UserError
 from pipelined.kernel import layout
@@ -19,6 +19,9 @@ __all__ = ["command_key", "put_commands", "put_units", "put_variables"]
 #: fish reads the last part of a pipeline at another descriptor than stdin. Other shells read
 #: `$(…)` there; fish polls for that.
 _READ_ANYWHERE = frozenset({"fish"})
+
+#: By so many bytes of ``NAME=`` the kernel side finds a variable.
+_CHAINED = 4
 
 
 def put_commands(
@@ -67,13 +70,51 @@ def put_units(loaded: Loaded, names: Iterable[str]) -> int:
     return len(keys)
 
 
-def put_variables(loaded: Loaded, names: Iterable[str]) -> None:
-    """Fill the map of variables that name jobs; the configuration bounds them."""
+def put_variables(loaded: Loaded, jobs: Sequence[str], instances: Sequence[str]) -> None:
+    """Fill the maps of variables that name jobs, and of those that identify their instances.
+
+    The configuration bounds both.
+    """
+    names = tuple(dict.fromkeys((*jobs, *instances)))
+    chains, following = _chains(names)
     for at, name in enumerate(names):
         text = f"{name}=".encode()
-        variable = layout.Variable(text, b"\xff" * len(text), len(text))
-        if not loaded.put("variables", at.to_bytes(4, sys.byteorder), bytes(variable)):
-            raise RuntimeError(f"no room for variable {at}")
+        variable = layout.Variable(
+            text,
+            b"\xff" * len(text),
+            len(text),
+            following[at],
+            jobs.index(name) + 1 if name in jobs else 0,
+            instances.index(name) + 1 if name in instances else 0,
+        )
+        _put_number(loaded, "variables", at, bytes(variable))
+    for chain, first in enumerate(chains):
+        if first:
+            _put_number(loaded, "variable_chains", chain, struct.pack("=I", first))
+
+
+def _chains(names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Where each chain of the kernel side begins, and what follows each name: places from 1 on.
+
+    A name of which fewer than four bytes are known may be behind any four: it is in each chain.
+    """
+    last = 0
+    following = [0] * len(names)
+    for at, name in enumerate(names):
+        if len(name) < _CHAINED - 1:
+            following[at], last = last, at + 1
+    chains = [last] * (1 << layout.CHAIN_BITS)
+    for at, name in enumerate(names):
+        if len(name) >= _CHAINED - 1:
+            begin = int.from_bytes(f"{name}=".encode()[:_CHAINED], sys.byteorder)
+            chain = (begin * layout.CHAIN_FACTOR & 0xFFFFFFFF) >> (32 - layout.CHAIN_BITS)
+            following[at], chains[chain] = chains[chain], at + 1
+    return chains, following
+
+
+def _put_number(loaded: Loaded, name: str, at: int, value: bytes) -> None:
+    if not loaded.put(name, at.to_bytes(4, sys.byteorder), value):
+        raise RuntimeError(f"no room for entry {at} of {name}")
 
 
 def command_key(name: str) -> bytes:

@@ -14,15 +14,17 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import Structure, sizeof
-from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from pipelined.kernel import decoding, layout
 from pipelined.kernel.barrier import barrier
 from pipelined.kernel.checkpoint import NOTHING, Checkpoint, Restored, pipe_keys
 from pipelined.kernel.decoding import RawStage
+from pipelined.kernel.instances import Instances
 from pipelined.kernel.layout import Control, Pipe, offset_of
 from pipelined.kernel.loader import Loaded
+from pipelined.kernel.map_use import MapUse
 from pipelined.kernel.names import put_commands, put_units, put_variables
 from pipelined.kernel.wakeups import Wakeups
 from pipelined.records.process import Process
@@ -59,15 +61,6 @@ _START, _GENERATION, _WORD, _ALIAS = (
 _LOST = struct.Struct(f"={len(layout.LOST_KINDS)}Q")
 
 
-@dataclass(frozen=True, slots=True)
-class MapUse:
-    """How full a map is."""
-
-    name: str
-    entries: int
-    capacity: int
-
-
 class Sweep:
     """The maps of one loaded object, from filling them to the last reading."""
 
@@ -83,7 +76,8 @@ class Sweep:
         alone: Iterable[str],
         alone_units: Iterable[str],
         schedulers: Iterable[str],
-        job_variables: Iterable[str],
+        job_variables: Sequence[str],
+        instance_variables: Sequence[str],
         max_readers: int,
         own_only: bool = False,
         all_alone: bool = False,
@@ -121,7 +115,8 @@ class Sweep:
             schedulers=schedulers,
         )
         self._control.units = put_units(loaded, alone_units)
-        put_variables(loaded, job_variables)
+        put_variables(loaded, job_variables, instance_variables)
+        self._instances = Instances(loaded, instance_variables, self._control)
         self._control.watch_pid = layout.WATCH_SWEEPER if own_only else 0
         self._control.alone = all_alone
         self._control.max_windows = max_readers
@@ -181,7 +176,8 @@ class Sweep:
             raw = self._read(index)
             stage = before.get(index)
             if stage is None or stage.fingerprint != hash(raw):
-                stage = decoding.decode_stage(raw, index)
+                known, stage = stage, decoding.decode_stage(raw, index)
+                self._instances.identify(stage, known)
             self._in_use[index] = stage
             if keep:
                 self._raw[index] = raw
@@ -196,11 +192,13 @@ class Sweep:
         *,
         unix: float,
         gaps: Iterable[Gap],
-        cgroups: Callable[[Collection[int]], Mapping[int, tuple[str | None, str | None]]],
+        cgroups: Callable[[Collection[int]], Mapping[int, tuple[Any, ...]]],
+        origin: str,
     ) -> Checkpoint:
         """What the last `take` kept of these groups; to be asked for once.
 
-        `unix` and `gaps` as in `Checkpoint`; `cgroups` says what is known of cgroups by their ids.
+        `unix`, `gaps` and `origin` as in `Checkpoint`; `cgroups` says what is known of cgroups by
+        their ids.
         """
         kept = [stage for group in groups for stage in group.stages]
         raw = {stage.index: self._raw[stage.index] for stage in kept}
@@ -218,6 +216,8 @@ class Sweep:
             stages=raw,
             pipes={key: pipe for key, pipe in pipes.items() if pipe is not None},
             tasks=written,
+            instances=self._instances.referred(kept, written),
+            origin=origin,
         )
 
     def _grouped(self) -> list[Group]:
@@ -276,7 +276,8 @@ class Sweep:
 
     def lost(self) -> dict[str, int]:
         """What could not be recorded since the start, by kind."""
-        return dict(zip(layout.LOST_KINDS, _LOST.unpack_from(self._lost), strict=True))
+        lost = zip(layout.LOST_KINDS, _LOST.unpack_from(self._lost), strict=True)
+        return dict(lost) | {"instances": self._instances.lost}
 
     def missed_switches(self) -> int:
         """Switches to threads of stages that the kernel did not trace, since the start."""
@@ -321,8 +322,10 @@ class Sweep:
         )
 
     def _restore(self, restored: Restored) -> None:
+        self._instances.restore(restored.instances)
         for index, raw in enumerate(restored.stages, 1):
-            self._in_use[index] = decoding.decode_stage(raw, index)
+            self._in_use[index] = stage = decoding.decode_stage(raw, index)
+            self._instances.identify(stage, None)
             record, *tiers = raw
             self._stages[index * _STAGE_BYTES : (index + 1) * _STAGE_BYTES] = record
             for name, values in zip(("functions", "readahead"), tiers, strict=True):

@@ -13,10 +13,14 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Container", "ContainerFiles", "container_of", "pod_name"]
+from pipelined import runs
+from pipelined.runs.identity import SHORT_ID
+
+__all__ = ["Container", "ContainerFiles", "Described", "Place", "container_of", "pod_name"]
 
 _ID = "[0-9a-f]{64}"
 #: systemd's names of containers, and those that runtimes make without systemd.
@@ -25,7 +29,7 @@ _CGROUP = re.compile(
 )
 _RUNTIMES = {"libpod": "podman", "cri-containerd": "pod", "crio": "pod", "nerdctl": "containerd"}
 #: A link of the kubelet, which has it for each container of a pod: POD_NAMESPACE_CONTAINER-ID.log.
-_POD_LOG = re.compile(rf"([^_]+)_([^_]+)_[^_]+-({_ID})\.log")
+_POD_LOG = re.compile(rf"([^_]+)_([^_]+)_([^_]+)-({_ID})\.log")
 
 #: Letters and figures of the ends that Kubernetes generates: no vowels, and nothing like one.
 _GENERATED = "[bcdfghjklmnpqrstvwxz2456789]"
@@ -33,8 +37,6 @@ _GENERATED = "[bcdfghjklmnpqrstvwxz2456789]"
 #: and its pod (etl-29381040-x7k2p), or of an indexed one (etl-0-x7k2p); of others (etl-x7k2p), and
 #: of stateful sets (db-0).
 _ENDS = re.compile(rf"(?:-{_GENERATED}{{8,10}}|-[0-9]+)?-{_GENERATED}{{5}}$|-[0-9]+$")
-
-_SHORT = 12
 
 
 class Container(NamedTuple):
@@ -46,7 +48,35 @@ class Container(NamedTuple):
 
     @property
     def short(self) -> str:
-        return self.id[:_SHORT]
+        return self.id[:SHORT_ID]
+
+
+class Described(NamedTuple):
+    """What a runtime's files say of a container; None or empty where they do not."""
+
+    unit: str | None
+    """What its label `unit` is made of; of a pod with the namespace: ``web.production``."""
+    name: str | None = None
+    image: str | None = None
+    pod: tuple[str, str, str] | None = None
+    """Name, namespace, and name of the container in it."""
+
+
+UNKNOWN = Described(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A container, and the pod that it is of."""
+
+    container: runs.Container
+    pod: runs.Pod | None
+
+    @classmethod
+    def of(cls, container: Container, described: Described, node: str) -> Place:
+        """`node` is what the host is called."""
+        known = runs.Container(container.runtime, container.id, described.name, described.image)
+        return cls(known, runs.Pod(*described.pod, node) if described.pod else None)
 
 
 def container_of(path: str) -> Container | None:
@@ -83,33 +113,53 @@ class ContainerFiles:
         self._docker = root / "var/lib/docker/containers"
         self._podman = root / "var/lib/containers/storage/overlay-containers"
 
-    def name(self, container: Container) -> str | None:
-        """Its name; a pod's with the namespace: ``web.production``. None if that is not known."""
+    def describe(self, container: Container) -> Described:
+        """What the files say of it."""
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             match container.runtime:
                 case "pod":
                     return self._pod(container.id)
                 case "docker":
                     described = _json(self._docker / container.id / "config.v2.json")
-                    return (described["Name"] or "").strip("/") or None
+                    name = (described["Name"] or "").strip("/") or None
+                    return Described(name, name, image=_docker_image(described))
                 case "podman":
-                    return next(self._podman_names(container.id), None)
-        return None
+                    return next(self._podman_containers(container.id), UNKNOWN)
+        return UNKNOWN
 
-    def _pod(self, container_id: str) -> str | None:
+    def _pod(self, container_id: str) -> Described:
         for name in os.listdir(self._pods):
             found = _POD_LOG.fullmatch(name)
-            if found and found[3] == container_id:
-                return f"{pod_name(found[1])}.{found[2]}"
-        return None
+            if found and found[4] == container_id:
+                pod, namespace, of_pod, _ = found.groups()
+                return Described(f"{pod_name(pod)}.{namespace}", pod=(pod, namespace, of_pod))
+        return UNKNOWN
 
-    def _podman_names(self, container_id: str) -> Iterator[str]:
+    def _podman_containers(self, container_id: str) -> Iterator[Described]:
         # those of `podman run --rm` are in the second file
         for file in ("containers.json", "volatile-containers.json"):
             with suppress(OSError):
                 for one in _json(self._podman / file):
                     if one["id"] == container_id:
-                        yield from one["names"][:1]
+                        for name in one["names"][:1]:
+                            yield Described(name, name, image=_podman_image(one))
+
+
+def _docker_image(described: Any) -> str | None:
+    with suppress(TypeError, KeyError):
+        return _text(described["Config"]["Image"])
+    return None
+
+
+def _podman_image(described: Any) -> str | None:
+    # text that is JSON itself
+    with suppress(ValueError, TypeError, KeyError):
+        return _text(json.loads(described["metadata"])["image-name"])
+    return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _json(path: Path) -> Any:

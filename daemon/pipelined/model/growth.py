@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
+from pipelined.model.containers import Place
 from pipelined.model.coverage import Coverage
 from pipelined.model.flow import flows
 from pipelined.model.jobs import unit_of_job
@@ -41,12 +42,17 @@ class Growth:
         *,
         unit_of: Callable[[int], str],
         arguments_of: Callable[[Process], str | None] | None = None,
+        place_of: Callable[[int], Place | None] = lambda _: None,
     ) -> None:
-        """`unit_of` names a cgroup id; `arguments_of` finds the command line of a process."""
+        """`unit_of` names a cgroup id, `place_of` finds its container.
+
+        `arguments_of` finds the command line of a process.
+        """
         self._ledger = ledger
         self._coverage = coverage
         self._unit_of = unit_of
         self._arguments_of = arguments_of
+        self._place_of = place_of
         self._stages: dict[tuple[int, int], SeenStage] = {}
 
     def resume(self, group: Group) -> None:
@@ -101,7 +107,9 @@ class Growth:
                 if counted is not NO_READAHEAD:
                     grow(total.readahead, stage.readahead if stage else [], counted)
         kept = tuple(facts)
-        return Sighting(group, series, shape, kept, flowed, seen.enclosing, seen.track), sums
+        sighting = Sighting(group, series, shape, kept, flowed, seen.enclosing, seen.track)
+        sighting.place = self._place(shape)
+        return sighting, sums
 
     def apart(self, group: Group) -> Sighting:
         """A group that is in no totals, as if it were a run."""
@@ -112,7 +120,9 @@ class Growth:
             grow_modes(StageSums(), seen)
             facts.append(facts_of(stage, seen))
         series = self._series(shape, nested=False)
-        return Sighting(group, series, shape, tuple(facts), self._flows(shape), None, None)
+        sighting = Sighting(group, series, shape, tuple(facts), self._flows(shape), None, None)
+        sighting.place = self._place(shape)
+        return sighting
 
     def forget(self, over: Iterable[StageRecord]) -> None:
         """These stages are over and counted."""
@@ -136,6 +146,11 @@ class Growth:
             if record.job and (unit := unit_of_job(record.job)):
                 return unit
         return self._unit_of(records[0].cgroup)
+
+    def _place(self, shape: Shape) -> Place | None:
+        """The container of the first stage in data order that is in one."""
+        places = (self._place_of(shape.records[i].cgroup) for i in shape.order.sequence)
+        return next((place for place in places if place), None)
 
     def _flows(self, shape: Shape) -> tuple[Flow, ...]:
         coverage, records = self._coverage, shape.records

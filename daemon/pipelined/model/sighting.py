@@ -10,6 +10,7 @@ from functools import lru_cache
 from operator import add
 from typing import NamedTuple
 
+from pipelined.model.containers import Place
 from pipelined.model.enclosing import Enclosing
 from pipelined.model.signature import Order, arrange
 from pipelined.model.sums import READ_BYTES, WRITTEN_BYTES, SeenStage
@@ -96,6 +97,8 @@ class Sighting:
     """As in `Seen`."""
     surroundings: Surroundings | None = None
     """Of a run that has ended. Those of a live one are found on demand."""
+    place: Place | None = None
+    """The container of the first stage in data order that is in one."""
     run: Run | None = None
 
 

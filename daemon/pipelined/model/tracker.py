@@ -16,9 +16,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pipelined.model.containers import Place
 from pipelined.model.coverage import Coverage
 from pipelined.model.enclosing import Enclosing, around, is_whole
 from pipelined.model.growth import Growth
+from pipelined.model.identities import Identities
 from pipelined.model.ledger import Ledger
 from pipelined.model.neighbours import Neighbours
 from pipelined.model.short_runs import ShortRuns
@@ -66,6 +68,8 @@ class Lookups(NamedTuple):
     """The name of a cgroup id."""
     arguments_of: Callable[[Process], str | None] | None = None
     """The command line of a live process; None if nobody may see them."""
+    place_of: Callable[[int], Place | None] = lambda _: None
+    """The container of a cgroup id."""
 
 
 class Budget(NamedTuple):
@@ -110,11 +114,13 @@ class Model:
         budget: Budget | None = None,
         neighbours: Neighbours | None = None,
         harmless: Mapping[str, Collection[int]] = MappingProxyType({}),
+        identities: Identities | None = None,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
         """Keep the `recent_runs` that ended last.
 
-        `harmless` are the exit codes by command that are no failures.
+        `harmless` are the exit codes by command that are no failures. Without `identities` runs
+        have no identity.
         `on_finished` is called for each run that ends, in the middle of a sweep: it has to be
         quick.
         """
@@ -124,7 +130,7 @@ class Model:
         self._budget = budget = budget or Budget()
         self._neighbours = neighbours or Neighbours()
         self._on_finished = on_finished
-        self._views = views = Views(watched, self.coverage, self._around, harmless)
+        self._views = views = Views(watched, self.coverage, self._around, harmless, identities)
         self._ledger: Ledger[Sums] = Ledger(
             budget.max_series, new=Sums, cost=lambda sums: budget.series_of(views.totals(sums))
         )

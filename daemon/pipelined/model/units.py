@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from pipelined.model.containers import ContainerFiles, container_of
+from pipelined.model.containers import ContainerFiles, Place, container_of
+from pipelined.runs.codec import read, written
 
 __all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit", "without_ids"]
 
@@ -129,13 +131,18 @@ class CgroupNames:
         root: Path | None,
         *,
         containers: ContainerFiles | None = None,
+        node: str = "",
         interval: float = 1.0,
         limit: int = 65536,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`root` is the mount of cgroup v2 (`find_cgroup2`), None on a host without it."""
+        """`root` is the mount of cgroup v2 (`find_cgroup2`), None on a host without it.
+
+        `node` is what the host is called.
+        """
         self._root = root
         self._containers = containers
+        self._node = node
         self._interval = interval
         self._limit = limit
         self._clock = clock
@@ -144,6 +151,7 @@ class CgroupNames:
         self._units: dict[int, str] = {}
         self._unnamed: dict[int, tuple[str, float]] = {}
         """Units of containers that go by their id, and when to look for a name again."""
+        self._places: dict[int, Place] = {}
 
     def path(self, cgroup_id: int) -> str | None:
         """The path under the mount, ``/`` for its root; None if unknown."""
@@ -166,6 +174,21 @@ class CgroupNames:
             return self._units.setdefault(cgroup_id, normalise_unit(path))
         return self._in_container(cgroup_id, path)
 
+    def place(self, cgroup_id: int) -> Place | None:
+        """The container that it is in; None outside containers, and if it is unknown."""
+        self.unit(cgroup_id)
+        return self._places.get(cgroup_id)
+
+    def read_names(self) -> None:
+        """Look up the names of all containers that there are, as long as their files can be read.
+
+        They are root's: a daemon that gives up its privileges may read them no more.
+        """
+        self.scan()
+        for cgroup_id, path in tuple(self._paths.items()):
+            if _CONTAINER_ID.search(path):
+                self.unit(cgroup_id)
+
     def _in_container(self, cgroup_id: int, path: str) -> str:
         """The unit by the container's name if that is known, else by its id."""
         if (container := container_of(path)) is None:
@@ -174,22 +197,38 @@ class CgroupNames:
         if (now := self._clock()) < look_at:
             return unit
         self._containers = self._containers or ContainerFiles()
-        name = self._containers.name(container)
-        if name and (kept := without_ids(name)):
+        described = self._containers.describe(container)
+        self._places[cgroup_id] = Place.of(container, described, self._node)
+        if described.unit and (kept := without_ids(described.unit)):
             self._unnamed.pop(cgroup_id, None)
             return self._units.setdefault(cgroup_id, f"{kept}.{container.runtime}")
         unit = f"{container.short}.{container.runtime}"
         self._unnamed[cgroup_id] = (unit, now + self._interval)
         return unit
 
-    def known(self, cgroup_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
-        """Path and unit of each, as far as they have been asked for."""
-        return {i: (self._paths.get(i), self._units.get(i)) for i in cgroup_ids}
+    def known(self, cgroup_ids: Iterable[int]) -> dict[int, tuple[Any, ...]]:
+        """Path and unit of each, as far as they have been asked for; in a container its place too.
 
-    def remember(self, known: Mapping[int, tuple[str | None, str | None]]) -> None:
+        As `json.dumps` takes it.
+        """
+        return {
+            i: (
+                self._paths.get(i),
+                self._units.get(i),
+                *((written(self._places[i]),) if i in self._places else ()),
+            )
+            for i in cgroup_ids
+        }
+
+    def remember(self, known: Mapping[int, Sequence[Any]]) -> None:
         """What an earlier daemon knew (`known`): a cgroup may be gone by now."""
-        self._paths |= {i: path for i, (path, _) in known.items() if path}
-        self._units |= {i: unit for i, (_, unit) in known.items() if unit}
+        for cgroup_id, (path, unit, *place) in known.items():
+            if path:
+                self._paths[cgroup_id] = path
+            if unit:
+                self._units[cgroup_id] = unit
+            if place:
+                self._places[cgroup_id] = read(Place, place[0])
 
     def scan(self) -> None:
         """Read all directories now, some microseconds for each."""
@@ -200,6 +239,7 @@ class CgroupNames:
             self._paths.clear()
             self._units.clear()
             self._unnamed.clear()
+            self._places.clear()
         self._paths.update(seen)
 
 

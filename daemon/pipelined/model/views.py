@@ -9,6 +9,7 @@ from itertools import starmap
 from typing import Any
 
 from pipelined.model.coverage import Coverage
+from pipelined.model.identities import Identities
 from pipelined.model.outcome import EndedStage, exit_of, failure_of, outcome_of, stage_outcomes
 from pipelined.model.sighting import Facts, Sighting, clock_of, moment_of
 from pipelined.model.sums import StageSums, Sums
@@ -79,18 +80,22 @@ class Views:
         coverage: Coverage,
         around: Callable[[Sighting], Surroundings | None],
         harmless: Mapping[str, Collection[int]],
+        identities: Identities | None = None,
     ) -> None:
         """`around` finds what surrounds a live run; `harmless` as in `outcome_of`."""
         self._watched = watched
         self._coverage = coverage
         self._around = around
         self._harmless = harmless
+        self._identities = identities
         self.now = 0.0
         """Monotonic time of the last sweep (seconds)."""
 
     def run_id(self, group: Group) -> str:
         first = min(group.stages, key=lambda stage: (stage.start_ns, stage.index))
-        return f"{int(self._watched.unix_time(group.clock.start_ns) * 1000)}-{first.root.pid}"
+        began = int(self._watched.unix_time(group.clock.start_ns) * 1000)
+        where = f"-{self._identities.mark}" if self._identities else ""
+        return f"{began}-{first.root.pid}{where}"
 
     def wall_seconds(self, sighting: Sighting) -> float:
         return NS * (sum(clock_of(sighting.group)) + self.unwatched_ns(sighting))
@@ -161,6 +166,9 @@ class Views:
             outcome=None if end is None else self.outcome(sighting),
             partial_tiers=self._coverage.partial_tiers(records),
             surroundings=self._around(sighting) if end is None else sighting.surroundings,
+            identity=self._identities.of((records[i] for i in order.sequence), sighting.place)
+            if self._identities
+            else None,
             unwatched_seconds=unwatched,
             ended_unwatched=any(stage.unmet and stage.end_ns == end for stage in records),
         )

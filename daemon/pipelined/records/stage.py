@@ -181,6 +181,12 @@ class StageRecord:
     """The real user id of that process when it forked; 0 if there is none."""
     job: Job | None = None
     """The job that it is a part of; None of most stages outside one."""
+    uid: int | None = None
+    """The effective user id of what names it; None: not known."""
+    instance: int = 0
+    """What `variables` has is the record of this number; 0 if there is none."""
+    variables: Mapping[str, str] | None = None
+    """Those of its environment that identify the instance of its job, by name."""
     functions: tuple[int, ...] = ()
     """What that tier counts (`tiers.FUNCTIONS`); empty if it is off."""
     readahead: tuple[int, ...] = ()

@@ -43,6 +43,8 @@ KEPT_RUNS = 10_000
 GRACE = 1.0
 #: Seconds between checks whether they have ended.
 GRACE_POLL = 0.01
+#: What runs lack then is what identifies them: no figure is too low.
+_NO_FIGURE = "instances"
 
 
 class Observing(Protocol):
@@ -142,7 +144,8 @@ class NewRuns:
         self._collected.update(run.id for run in new)
         live = sum(run.live for run in known)
         dropped = max(0, self._observer.ended() + live - len(self._collected))
-        before, self._lost = self._lost, {**self._observer.lost(), "runs": dropped}
+        lost = {kind: n for kind, n in self._observer.lost().items() if kind != _NO_FIGURE}
+        before, self._lost = self._lost, {**lost, "runs": dropped}
         return new, {kind: count - before.get(kind, 0) for kind, count in self._lost.items()}
 
 

@@ -7,6 +7,7 @@ Prometheus. Each class is also the description of the JSON object that it is ans
 """
 
 from pipelined.runs.fields import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
+from pipelined.runs.identity import Container, Identity, Pod, Trace
 from pipelined.runs.run import (
     FAILURES,
     Edge,
@@ -57,6 +58,7 @@ __all__ = [
     "STATES",
     "TIME_EDGES",
     "Bucket",
+    "Container",
     "Edge",
     "Endpoint",
     "Exit",
@@ -64,10 +66,12 @@ __all__ = [
     "Functions",
     "Histogram",
     "HistogramKind",
+    "Identity",
     "OtherPipeline",
     "Outcome",
     "PipeEnd",
     "Place",
+    "Pod",
     "Point",
     "Readahead",
     "Run",
@@ -79,6 +83,7 @@ __all__ = [
     "Stalls",
     "Surroundings",
     "Timeline",
+    "Trace",
     "state_shares",
     "total_flow",
     "total_readahead",

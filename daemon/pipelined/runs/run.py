@@ -25,6 +25,7 @@ from pipelined.runs.fields import (
     UnixTime,
     computed,
 )
+from pipelined.runs.identity import Identity
 from pipelined.runs.stage import (
     INCOMPLETE,
     OUTCOMES,
@@ -125,7 +126,8 @@ class Run:
     """A run: one life of a pipeline."""
 
     id: str
-    """Unique on this host, sortable by start."""
+    """Unique in a fleet, sortable by start: Unix time of that in milliseconds, id of the first
+    process, and eight digits for the host and its boot."""
     series: Annotated[Series, Inline()]
     parent: str | None = None
     """`id` of the enclosing run, in a stage of which this run lies; null if it is in no other. That
@@ -164,6 +166,9 @@ class Run:
     """Which stage writes to which."""
     endpoints: tuple[Endpoint, ...] = ()
     """Processes at the outer ends that are no stages, such as the shell of `x=$(a | b)`."""
+    identity: Identity | None = None
+    """[Whose run it is](#identity), and of which start of which job. Null for runs that were stored
+    by older versions."""
     surroundings: Surroundings | None = None
     """[What else was on the host](#surroundings). Null for runs shorter than 0.25 s and for those
     that were stored by older versions."""

@@ -88,7 +88,7 @@ def _print_runs(
     for index, run in enumerate(runs):
         if index:
             console.print()
-        render(run, console, lost, host=host, script=found.script)
+        render(run, console, lost, host=host, script=found.script, own=True)
 
 
 def _print_status(found: Profile, console: Console) -> None:

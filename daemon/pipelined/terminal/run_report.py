@@ -17,6 +17,7 @@ from rich.text import Text
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.findings import findings
+from pipelined.analysis.identity_words import identity_facts, is_of_a_job
 from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import exits
 from pipelined.analysis.readahead_words import WORTH_A_WORD, cache, meanwhile, stalls
@@ -38,6 +39,7 @@ from pipelined.terminal.drawing import (
     is_ascii,
     plain_marks,
     print_lines,
+    printable,
     printable_run,
     report_width,
     shorten,
@@ -81,15 +83,17 @@ def render(
     *,
     host: Host | None = None,
     script: Script | None = None,
+    own: bool = False,
 ) -> None:
     """Print the report of `run` to `console`.
 
     `lost` is how many events were not counted, None if that is not known; `host` is the machine
-    on which it ran, this one by default; `script` is what is known of its command.
+    on which it ran, this one by default; `script` is what is known of its command; `own`: whoever
+    reads the report has started it here and now.
     """
     width, ascii_only = report_width(console), is_ascii(console)
     host = host or Host.read()
-    shown = lines(run, lost, width, ascii_only=ascii_only, host=host, script=script)
+    shown = lines(run, lost, width, ascii_only=ascii_only, host=host, script=script, own=own)
     print_lines(shown, console)
 
 
@@ -101,6 +105,7 @@ def lines(
     ascii_only: bool = False,
     host: Host | None = None,
     script: Script | None = None,
+    own: bool = False,
 ) -> list[Text]:
     """The report as lines of at most `width` columns; with a `host`, also what to try on it.
 
@@ -109,6 +114,7 @@ def lines(
     run = printable_run(run, ascii_only)
     found = findings(run, host, script) if host else ()
     out = _headline(run, lost, width)
+    out += _identity(run, own, width, ascii_only)
     out += [Text("  ") + line for line in _notices(found, width - 2)]
     out.append(Text())
     out += [Text("  ") + line for line in wrap(sentence(run), width - 2, "bold")]
@@ -119,6 +125,18 @@ def lines(
     out.append(Text())
     out += _facts(run, width, ascii_only)
     return [plain_marks(line, ascii_only) for line in out]
+
+
+def _identity(run: Run, own: bool, width: int, ascii_only: bool) -> list[Text]:
+    """Whose run it is, and of what. One's own is of a user and on a host that one knows."""
+    if run.identity is None or (own and not is_of_a_job(run.identity)):
+        return []
+    entries = [
+        shorten(f"{fact.name} {printable(fact.brief, ascii_only)}", width - 2)
+        for fact in identity_facts(run.identity)
+        if not own or fact.name not in ("user", "host", "invocation")
+    ]
+    return flow([Text(entry) for entry in entries], " · ", "  ", width)
 
 
 def _notices(found: Sequence[Finding], width: int) -> list[Text]:

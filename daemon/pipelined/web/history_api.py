@@ -57,6 +57,7 @@ _SEARCHED = {
     "unit": "a unit such as nightly.service",
     "finding": "the id of a finding such as barrier",
     "command": "a command name such as sort",
+    "identity": "a value such as SLURM_JOB_ID=4711, or 4711",
     "before": "the next of the previous answer",
 }
 
@@ -187,8 +188,8 @@ def _counted(
 ) -> CountedRuns | None:
     """How many runs there were since then; None without `since`, and on later pages.
 
-    Also None if runs are searched by finding or command: those of a run that is not stored are
-    not known.
+    Also None if runs are searched by finding, command or identity: those of a run that is not
+    stored are not known.
     """
     known = {name: searched[name] for name in ("pipeline", "unit")}
     if since is None or any(searched[name] for name in searched.keys() - known.keys()):

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from pipelined import __version__
 from pipelined.analysis.bottleneck import has_several_threads, share
 from pipelined.analysis.findings import findings
+from pipelined.analysis.identity_words import identity_facts
 from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import exits
 from pipelined.analysis.rewriting import Script
@@ -176,6 +177,7 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
     return _page(
         "run.html",
         run=run,
+        identity=identity_facts(run.identity) if run.identity else [],
         figures=figures(run),
         verdict=sentence(run),
         findings=listed,

@@ -36,6 +36,7 @@ _SEARCHED = (
     ("command", "Command of a stage", "sort"),
     ("unit", "Unit", "nightly.service"),
     ("finding", "Finding", "barrier"),
+    ("identity", "User, job, trace …", "SLURM_JOB_ID=4711"),
     ("since", "Since", "2h, or 2026-11-21 03:00"),
     ("until", "Until", "2026-11-22"),
     ("min_duration", "Least duration", "100ms by default"),
@@ -43,7 +44,7 @@ _SEARCHED = (
 #: What is hidden unless something is searched for: short and nested runs would bury the others.
 _HIDING = {"min_duration": "100ms", "top_level": "true"}
 #: Fields that are a search.
-_SEARCHES = frozenset({"pipeline", "command", "unit", "finding", "slower", "failed"})
+_SEARCHES = frozenset({"pipeline", "command", "unit", "finding", "identity", "slower", "failed"})
 
 HISTORY_PARAMETERS = (
     *(name for name, _, _ in _SEARCHED),
@@ -113,7 +114,9 @@ def history_page(history: History | None) -> dict[str, Any]:
 def _searched(given: Mapping[str, str]) -> dict[str, Any]:
     """What `History.runs` is asked for. Answers with status 400 if it is wrong."""
     return {
-        **{name: given.get(name) for name in ("pipeline", "command", "unit", "finding")},
+        **{
+            name: given.get(name) for name in ("pipeline", "command", "unit", "finding", "identity")
+        },
         "since": _value("since", moment, given),
         "until": _value("until", moment, given),
         "min_duration": _value("min_duration", as_duration, given),

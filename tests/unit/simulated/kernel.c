@@ -39,7 +39,7 @@ static struct super_block pipefs = { .s_dev = 13, .s_magic = PIPEFS_MAGIC }, dis
 static struct kernfs_node folder = { .id = 7, .name = "session.scope" };
 static struct cgroup group = { .kn = &folder };
 static struct css_set set = { .dfl_cgrp = &group };
-static const struct cred user = { .uid = { 1000 } };
+static const struct cred user = { .uid = { 1000 }, .euid = { 1000 } };
 
 static u32 number_of(const struct task_struct *task)
 {
@@ -144,11 +144,7 @@ EXPORTED void *look_up_element(struct map *map, const void *key)
 
 EXPORTED void delete_element(struct map *map, const void *key)
 {
-	char *found = bpf_map_lookup_elem(map, key);
-
-	if (found)
-		memmove(found - map->key_size, (char *)map->memory + element_size(map) * --map->count,
-			element_size(map));
+	bpf_map_delete_elem(map, key);
 }
 
 /* A pipe, or a FIFO of a file system, whose inode is at this place in memory. */

@@ -124,6 +124,16 @@ static long bpf_map_update_elem(struct map *map, const void *key, const void *va
 	return 0;
 }
 
+static long bpf_map_delete_elem(struct map *map, const void *key)
+{
+	char *found = bpf_map_lookup_elem(map, key);
+
+	if (!found)
+		return -2;
+	memmove(found - map->key_size, (char *)map->memory + element_size(map) * --map->count, element_size(map));
+	return 0;
+}
+
 static long bpf_map_pop_elem(struct map *map, void *value)
 {
 	helper_called();
