@@ -94,7 +94,10 @@ static __always_inline u64 marked_if_unwatched(u64 now)
 {
 	struct control *control = control_page();
 
-	return control && now <= control->watched_ns ? now | UNWATCHED : now;
+	if (!control)
+		return now;
+	OPAQUE(control);	/* or bcc's clang computes the field's address before the check */
+	return now > control->watched_ns ? now : now | UNWATCHED;
 }
 
 /*

@@ -95,7 +95,7 @@ def with_another_state(*arguments: str) -> str:
     found = subprocess.run(
         [sys.executable, "-B", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'daemon'}"},
         capture_output=True,
         text=True,
         timeout=60,
