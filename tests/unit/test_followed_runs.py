@@ -18,7 +18,7 @@ from pipelined.errors import UserError
 from pipelined.history.history import History
 from pipelined.http_port.server import HttpServer
 from pipelined.nesting import Line
-from pipelined.runs import Outcome, Run
+from pipelined.runs import Identity, Outcome, Run
 from pipelined.terminal import followed_runs
 from pipelined.terminal.api_client import Client, HttpConfig
 from pipelined.terminal.followed_runs import (
@@ -37,7 +37,7 @@ from unit.waiting import PATIENCE
 JOB = make_ended(9, "job.sh|tee", wall=30.0)
 #: In the order in which they end, and are stored.
 RUNS = (
-    make_ended(1),
+    replace(make_ended(1), identity=Identity(host="web-3", boot_id="b007", user="app", uid=1000)),
     make_inside(JOB, 3),
     replace(make_ended(2, "seq|wc", wall=9.0), outcome=Outcome("failed", (0,))),
 )
@@ -120,6 +120,8 @@ def test_by_default_it_begins_now(command: Callable[..., tuple[int, str, str]]) 
         (("--top-level",), [0, 2]),
         (("--slower",), []),
         (("--failed",), [2]),
+        (("--identity", "user=app"), [0]),
+        (("--identity", "web-3"), []),
     ],
 )
 def test_only_runs_that_match_are_shown(

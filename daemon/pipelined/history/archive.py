@@ -20,7 +20,7 @@ from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.opening import BUSY_TIMEOUT, is_damage, primary_code
 from pipelined.history.rollup import COUNTED, HOUR, Counted, Sums
 from pipelined.history.rows import SELECTED, SUMMED, Summary, merged
-from pipelined.history.searched_identity import searched_identity
+from pipelined.history.searched_identity import has_identity
 from pipelined.runs import Series
 
 __all__ = ["Archive", "NoHistoryError", "Period", "Query"]
@@ -78,6 +78,8 @@ _ORDERS = {
 
 #: A run is read only if what the index has of it matches: it is a tenth of the size.
 _LISTED = "runs INDEXED BY runs_listed"
+#: Rows of `identities` are few beside those of `runs`.
+_IDENTIFIED = "identity IN (SELECT key FROM identities WHERE has_identity(identity, ?))"
 #: What SQLite reports if it cannot make the index of a log, which a reader needs too.
 _NO_INDEX = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 #: One parameter, however many keys.
@@ -387,6 +389,7 @@ class Archive:
                 f"{self._path} is of {age} version of pipelined",
                 "use the version of the daemon that writes it",
             )
+        connection.create_function("has_identity", 2, has_identity, deterministic=True)
         return connection
 
     def _connected(self, uri: str) -> sqlite3.Connection:
@@ -417,8 +420,7 @@ class Archive:
 
 def _searched(query: Query) -> tuple[str, list[Any]]:
     """The condition of a list of runs, and its values."""
-    identity, texts = searched_identity(query.get("identity"))
-    where, values = _matching(
+    return _matching(
         {
             "pipeline = ?": query.get("pipeline"),
             "unit = ?": query.get("unit"),
@@ -430,11 +432,11 @@ def _searched(query: Query) -> tuple[str, list[Any]]:
             "nested = ?": 0 if query.get("top_level") else None,
             "slower = ?": 1 if query.get("slower") else None,
             "outcome = ?": "failed" if query.get("failed") else None,
+            _IDENTIFIED: query.get("identity") or None,
             # Ids begin with the start, so they are in its order.
             "id < ?": query.get("before"),
         }
     )
-    return f"{where} AND {identity}", [*values, *texts]
 
 
 def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:

@@ -3,39 +3,36 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 
 from pipelined.runs.identity import SHORT_ID
 
-__all__ = ["searched_identity"]
+__all__ = ["has_identity", "is_identified_by"]
 
 #: What has a name; other text is a value, equals signs and all.
 _NAMED = re.compile(r"(\w+)=(.+)", re.DOTALL)
-
-#: Rows of `identities` are few beside those of `runs`, and each is a small object in JSON.
-_AMONG = (
-    "identity IN (SELECT identities.key FROM identities, json_each(identities.identity) AS one"
-    " WHERE {})"
-)
-_EQUAL = "one.value = ?"
-_SHORT = f"(one.key = 'container' AND substr(one.value, 1, {SHORT_ID}) = ?)"
 _OF_CONTAINERS = ("container", "container_name")
 
 
-def searched_identity(text: str | None) -> tuple[str, list[str]]:
-    """The condition that a run is identified by `text`, and its values.
+def is_identified_by(named: Mapping[str, str], text: str) -> bool:
+    """Whether a run with these values (`Identity.named`) is searched by `text`.
 
     A container is also found by the first digits of its id, and `container` is its name too.
     """
-    if not text:
-        return "1", []
-    condition, values = f"({_EQUAL} OR {_SHORT})", [text, text]
-    if named := _NAMED.fullmatch(text):
-        name, value = named.groups()
-        if name in _OF_CONTAINERS:
-            condition += f" OR (one.key IN {_OF_CONTAINERS} AND ({_EQUAL} OR {_SHORT}))"
-            values += [value, value]
-        else:
-            condition += f" OR (one.key = ? AND {_EQUAL})"
-            values += [name, value]
-    return _AMONG.format(condition), values
+    searched = _NAMED.fullmatch(text)
+    for name, value in named.items():
+        values = (value, value[:SHORT_ID]) if name == "container" else (value,)
+        if text in values:
+            return True
+        if searched and searched[2] in values:
+            wanted = searched[1]
+            if wanted == name or (wanted in _OF_CONTAINERS and name in _OF_CONTAINERS):
+                return True
+    return False
+
+
+def has_identity(identity: str, text: str) -> bool:
+    """The same, for SQLite: of a row of `identities`."""
+    return is_identified_by(json.loads(identity), text)

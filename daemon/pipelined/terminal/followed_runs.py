@@ -11,6 +11,8 @@ from urllib.parse import urlencode
 
 from pipelined.errors import UserError
 from pipelined.history.rows import Summary
+from pipelined.history.searched_identity import is_identified_by
+from pipelined.runs import Identity
 from pipelined.runs.codec import read
 from pipelined.terminal.api_client import ApiError, Client
 
@@ -68,10 +70,11 @@ def _page(answer: Mapping[str, Any]) -> FollowedPage:
 
 
 def _row(described: Mapping[str, Any]) -> Summary:
-    outcome = described["outcome"]
+    outcome, identity = described["outcome"], described["identity"]
     of_list = {
         "findings": described["finding_ids"],
         "outcome": outcome["result"] if outcome else "unknown",
+        "identity": read(Identity, identity).named if identity else {},
     }
     return read(Summary, {**described, **of_list})
 
@@ -137,6 +140,7 @@ def matches(
     unit: str | None = None,
     finding: str | None = None,
     command: str | None = None,
+    identity: str | None = None,
     min_duration: float | None = None,
     top_level: bool = False,
     slower: bool = False,
@@ -149,6 +153,7 @@ def matches(
         and unit in (None, row.unit)
         and (finding is None or finding in row.findings)
         and (command is None or command in {stage["command"] for stage in stages})
+        and (not identity or is_identified_by(row.identity, identity))
         and (min_duration is None or row.wall >= min_duration)
         and not (top_level and row.nested)
         and (bool(row.slower) or not slower)
