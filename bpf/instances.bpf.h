@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What identifies the instance of a job that a process belongs to: values of variables of its environment.
- * Owns the maps `instances` and `entered_instances`; writes task_state.instance and stage.instance.
- * Called at exec, after the environment has been read; what a process forks inherits its instance.
+ * Owns the maps `instances` and `entered_instances`; jobs.bpf.h writes what it returns to tasks and stages.
+ * Called at exec, after the environment has been read.
  * Costs nothing if no such variable is set, else a copy and a hash of the values and a look-up: docs/BENCHMARKS.md.
  * Cannot see more than INSTANCE_VALUES values, nor what is longer than INSTANCE_TEXT. Of INSTANCES records the oldest
  * gives way; if the daemon had not read it, that is counted in `lost` by the daemon.

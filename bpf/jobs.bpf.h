@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The job that a process belongs to: by a variable of its environment, or because a scheduler such as cron started it.
- * Owns no map; writes task_state.job and stage.job, and has instances.bpf.h write what identifies the job's instance.
- * Called at exec; what a process forks inherits its job.
+ * And the instance of that job, by instances.bpf.h.
+ * Owns no map; writes .job and .instance of tasks and stages.
+ * Called at exec; what a process forks inherits both.
  * Costs one look-up by the parent's name, and the look through the environment (environment.bpf.h).
  * Cannot see what a program adds to its own environment.
  */

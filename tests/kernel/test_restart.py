@@ -359,7 +359,10 @@ def test_time_unwatched_is_no_time_at_level_0(
 def test_what_is_forked_after_a_restart_is_of_the_instance_that_was_read_before(
     lives: Lives, start: Callable[[str], Started], variables: tuple[str, ...]
 ) -> None:
-    """Also if the list of variables is another one: what it no longer names is dropped."""
+    """Also if the list of variables is another one: what it no longer names is dropped.
+
+    Ids stay what they were even if the host has got another name.
+    """
     watch = lives.begin()
     start(
         "export SLURM_JOB_ID=4711 BUILD_TAG=x; exec bash -c '"
@@ -369,11 +372,12 @@ def test_what_is_forked_after_a_restart_is_of_the_instance_that_was_read_before(
     both = {"SLURM_JOB_ID": "4711", "BUILD_TAG": "x"}
     assert live.identity and live.identity.variables == both
     lives.end()
-    watch = lives.begin(instance_variables=variables)
+    watch = lives.begin(instance_variables=variables, host_name="renamed")
     (watch.directory / "go").touch()
     later = watch.live("burn|bash")
     kept = {name: value for name, value in both.items() if name in variables}
     assert later.identity and later.identity.variables == kept
+    assert later.identity.host == "renamed"
     assert watch.live("yes|cat").id == live.id
     assert watch.observer.lost()["instances"] == 0
 

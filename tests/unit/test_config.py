@@ -22,6 +22,7 @@ from pipelined.config import (
 from pipelined.config.toml_file import load
 from pipelined.config.values import address
 from pipelined.errors import UserError
+from pipelined.kernel import layout
 
 
 @pytest.fixture
@@ -355,6 +356,34 @@ def test_an_address_reads_as_it_was_written(text: str) -> None:
 )
 def test_variables_of_jobs_are_a_list_without_doubles(given: object, kept: tuple[str, ...]) -> None:
     assert merge(Config(), job_variables=given).job_variables == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("", ()),
+        ("A", ("TRACEPARENT", "TRACESTATE", "A")),
+        ("A,TRACESTATE,B", ("TRACEPARENT", "TRACESTATE", "A", "B")),
+    ],
+)
+def test_a_trace_is_read_with_variables_of_instances(given: str, kept: tuple[str, ...]) -> None:
+    assert merge(Config(), instance_variables=given).kept_variables == kept
+
+
+def test_all_variables_that_may_be_named_have_room_in_the_kernel_side() -> None:
+    most = ",".join(f"V{n}" for n in range(22))
+    assert len(merge(Config(), instance_variables=most).kept_variables) == (
+        layout.MAX_INSTANCE_VARIABLES
+    )
+    with pytest.raises(UserError, match="variables, at most 22, not"):
+        merge(Config(), instance_variables=f"{most},V22")
+    assert len(Config().kept_variables) <= layout.MAX_INSTANCE_VARIABLES
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a\nb", "x" * 254])
+def test_the_name_of_a_host_is_one_word(name: str) -> None:
+    with pytest.raises(UserError, match="--host-name must be the name of a host"):
+        merge(Config(), host_name=name)
 
 
 @pytest.mark.parametrize(
