@@ -257,6 +257,10 @@ struct bpf_iter__task {
 #define SIGNAL_GROUP_EXIT 0x4	/* of signal_struct.flags: all threads exit, with its group_exit_code */
 #define SIGKILL 9
 
+/* include/trace/events/signal.h: TRACE_SIGNAL_… */
+#define SIGNAL_IGNORED 1
+#define SIGNAL_ALREADY_PENDING 2
+
 /* include/uapi/linux/stat.h */
 #define S_IFMT 0170000
 #define S_IFIFO 0010000

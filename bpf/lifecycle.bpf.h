@@ -331,7 +331,7 @@ GLOBAL(int, count_exit)(u64 p, u32 index, u64 status)
 
 	for_each_enclosing_stage(stage, index) {
 		if (is_process(&stage->root, p))
-			stage->exit_status = status;
+			__sync_fetch_and_or(&stage->exit_status, status);
 		else
 			__sync_fetch_and_add(&stage->exited_children, 1);
 	}

@@ -2,8 +2,8 @@
 /*
  * The BPF programs: each unpacks its arguments and calls a handler in the header of its concern.
  * Owns no map.
- * Hooks of the `sched` tier: sched_switch, sched_wakeup, sched_process_fork, _exec and _exit, failed execs, and a task
- * iterator. Hooks of the `functions` and `readahead` tiers: functions and tracepoints of pipes and of the page cache.
+ * Hooks of the `sched` tier: sched_switch, sched_wakeup, sched_process_fork, _exec and _exit, failed execs, signals, and a
+ * task iterator. Hooks of the `functions` and `readahead` tiers: functions and tracepoints of pipes and of the page cache.
  * daemon/pipelined/kernel/hooks.py says which program is attached where. Costs are in docs/BENCHMARKS.md.
  */
 #ifdef PIPELINED_BCC
@@ -13,6 +13,7 @@
 #endif
 
 #include "functions.bpf.h"
+#include "signals.bpf.h"
 #include "sweep.bpf.h"
 #include "switching.bpf.h"
 
@@ -230,6 +231,13 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *p)
 {
 	process_exits(p);
+	return 0;
+}
+
+SEC("?tp_btf/signal_generate")
+int BPF_PROG(on_signal, int signal, const void *info, struct task_struct *target, int group, int result)
+{
+	signal_sent(signal, target, result);
 	return 0;
 }
 

@@ -208,6 +208,8 @@ struct instance {
 /* How a process has ended: what wait() says of it, in 16 bits, and these. */
 #define EXIT_SEEN (1 << 16)
 #define EXIT_OOM (1 << 17)	/* it was killed when memory had run out */
+#define EXIT_STOPPED_INSIDE (1 << 18)	/* until then: a process of the run sent it or its descendants a stop signal */
+#define EXIT_STOPPED_OUTSIDE (1 << 19)	/* somebody else did */
 
 /* One place in a pipeline: a root process and its descendants. */
 struct stage {
@@ -242,7 +244,7 @@ struct stage {
 	__u64 generation;	/* how often the record has been given back */
 	__u32 flags;
 	__u32 own_children;	/* children of its root that are in its pipeline because it reads from them or feeds them */
-	__u64 exit_status;	/* of its root: see EXIT_SEEN; 0 = it has not exited, or nobody saw it */
+	__u64 exit_status;	/* of its root: see EXIT_SEEN, without which it has not exited, or nobody saw it */
 	__u64 user;		/* effective user id of the namer as of its last exec, plus 1; 0 = not known */
 	__u64 instance;		/* of its root as of its last exec: key of the map `instances`, 0 = none */
 	char comm[COMM_LEN];

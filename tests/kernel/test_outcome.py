@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+import pty
 import random
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 THREAD = "import os, threading; threading.Thread(target=lambda: os._exit({})).start(); input()"
 
 SIGNALS = ("KILL", "SEGV", "ABRT", "TERM", "INT", "HUP", "USR1", "ALRM", "QUIT")
+
+
+#: A stage that leaves its process id, and the wait for that.
+WAITS = "bash -c 'echo $$ >pid; exec sleep 60'"
+STARTED = "until [ -s pid ]; do sleep 0.05; done"
 
 
 def command(chosen: random.Random) -> str:
@@ -140,16 +147,94 @@ def test_a_stage_that_is_killed_when_memory_has_run_out(watch: Watch, small_memo
         pytest.param("seq 9 | grep -E '(' | wc -l", Outcome("failed", (1,)), id="grep-fails"),
         pytest.param(
             "seq 9 | sh -c 'cat; kill -TERM $$' | wc -l",
-            Outcome("interrupted", (1,)),
-            id="interrupted",
+            Outcome("failed", (1,)),
+            id="stops-itself",
         ),
         pytest.param("timeout 0.3 yes | cat >f", Outcome("failed", (0,)), id="timed-out"),
         pytest.param(
             "timeout --preserve-status 0.3 yes | cat >f",
-            Outcome("interrupted", (0,)),
+            Outcome("failed", (0,)),
             id="timed-out-with-its-status",
+        ),
+        pytest.param(
+            f"{WAITS} | bash -c '{STARTED}; kill $(cat pid)'",
+            Outcome("failed", (0,)),
+            id="stopped-by-another-stage",
+        ),
+        pytest.param(
+            f"{WAITS} | {{ until [ -s pid ]; do :; done; read -r p <pid; kill -HUP $p; }}",
+            Outcome("failed", (0,)),
+            id="stopped-by-a-subshell-that-forks-nothing",
+        ),
+        pytest.param(
+            "bash -c 'sleep 60 & kill $!; wait $!' | cat",
+            Outcome("failed", (0,)),
+            id="stops-its-own-child",
+        ),
+        pytest.param(
+            f"{WAITS} | cat & {STARTED}; kill $(cat pid); wait",
+            Outcome("interrupted", (0,)),
+            id="stopped-by-the-shell-around-it",
+        ),
+        pytest.param(  # what a shell starts with & ignores SIGINT
+            f"{WAITS} | bash -c 'until [ -e go ]; do sleep 0.05; done; kill $(cat pid)' &"
+            f" {STARTED}; kill -INT $(cat pid); touch go; wait",
+            Outcome("failed", (0,)),
+            id="stopped-by-another-stage-after-one-that-it-ignored",
         ),
     ],
 )
 def test_the_outcome_of_a_run(watch: Watch, script: str, outcome: Outcome) -> None:
     assert [run.outcome for run in watch.run(script).runs if not run.nested] == [outcome]
+
+
+def when_there(path: Path) -> str:
+    """The content of a file, once it has one."""
+    deadline = time.monotonic() + 20
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, f"{path} was not written"
+        time.sleep(0.02)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGTERM"])
+def test_a_stage_that_is_stopped_from_outside_was_interrupted(watch: Watch, name: str) -> None:
+    started = watch.start(f"{WAITS} | cat")
+    os.kill(int(when_there(watch.directory / "pid")), signal.Signals[name])
+    (run,) = started.finish().runs
+    assert (run.stages[0].exit, run.outcome) == (Exit(signal=name), Outcome("interrupted", (0,)))
+
+
+def test_ctrl_c_interrupts_a_run(watch: Watch) -> None:
+    master, terminal = pty.openpty()
+    try:
+        # the first terminal that a session's leader opens is the one that controls it
+        started = watch.start(f"exec <{os.ttyname(terminal)}; sleep 60 | sleep 61")
+        watch.live("sleep|sleep")
+        os.write(master, b"\x03")
+        (run,) = started.finish().runs
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert [stage.exit for stage in run.stages] == [Exit(signal="SIGINT")] * 2
+    assert run.outcome == Outcome("interrupted", (0, 1))
+
+
+def test_a_stage_that_was_stopped_from_outside_passes_that_on(watch: Watch) -> None:
+    """Its trap stops another stage, which has nobody else to stop it."""
+    trap = 'sleep 60 & trap "kill $(cat pid) $!; exit 143" TERM; echo $$ >trapped; wait'
+    started = watch.start(f"{WAITS} | bash -c '{STARTED}; {trap}'")
+    os.kill(int(when_there(watch.directory / "trapped")), signal.SIGTERM)
+    (run,) = started.finish().runs
+    assert run.outcome == Outcome("interrupted", (0, 1))
+
+
+def test_for_a_nested_run_the_stage_around_it_is_outside(watch: Watch) -> None:
+    sleeps = "(echo $BASHPID >pid; exec sleep 60)"
+    inner = f"set -o pipefail; {sleeps} | cat & {STARTED}; kill $(cat pid); wait $!"
+    observed = watch.run(f"bash -c '{inner}' | cat")
+    nested, outer = observed.only("sleep|cat"), observed.only("bash|cat")
+    assert (outer.outcome, nested.outcome) == (
+        Outcome("failed", (0,)),
+        Outcome("interrupted", (0,)),
+    )

@@ -151,9 +151,10 @@ def test_bcc_goes_without_what_the_host_forbids_after_one_try(
     wanted, _ = wanted_programs()
     accepted, refused = BccPrograms({}, ()).load_optional(wanted)
     by_kprobe = ["on_pipe_write_kprobe"] if kprobes else []
-    forbidden = set(wanted) - set(by_kprobe)
-    assert child.asked == [*hooks.REQUIRED, "on_execve_exit", *by_kprobe]
-    assert list(accepted) == by_kprobe
+    allowed = ["on_signal", *by_kprobe]
+    forbidden = set(wanted) - set(allowed)
+    assert child.asked == [*hooks.REQUIRED, "on_execve_exit", *allowed]
+    assert list(accepted) == allowed
     assert {reason for _, reason in refused.values()} == {FORBIDDEN}
     assert set(refused) == forbidden
 

@@ -19,11 +19,18 @@ from pipelined.analysis.outcome_words import (
 )
 from pipelined.analysis.sentence import beginning, sentence
 from pipelined.model.outcome import exit_of, failure_of, outcome_of, stage_outcomes
-from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
+from pipelined.records.stage import (
+    EXIT_OOM,
+    EXIT_SEEN,
+    EXIT_STOPPED_INSIDE,
+    EXIT_STOPPED_OUTSIDE,
+)
 from pipelined.runs import Edge, Endpoint, Exit, Outcome, Run, Stage
 from unit.invented import START, make_barrier, make_run, make_stage
 
 SUCCESS = Exit(code=0)
+INSIDE = EXIT_SEEN | EXIT_STOPPED_INSIDE
+BOTH = INSIDE | EXIT_STOPPED_OUTSIDE
 PIPE = Exit(signal="SIGPIPE")
 HARMLESS = {"grep": {1}}
 HOST = Host(cores=2, l2_bytes=1 << 20)
@@ -41,6 +48,16 @@ HOST = Host(cores=2, l2_bytes=1 << 20)
         (EXIT_SEEN | EXIT_OOM | signal.SIGKILL, Exit(signal="SIGKILL", out_of_memory=True)),
         (EXIT_SEEN | signal.SIGRTMIN, Exit(signal="SIGRTMIN")),
         (EXIT_SEEN | (signal.SIGRTMIN + 3), Exit(signal="SIGRTMIN+3")),
+        (INSIDE, Exit(code=0)),
+        (INSIDE | 3 << 8, Exit(code=3)),
+        (INSIDE | 141 << 8, Exit(code=141)),
+        (INSIDE | 143 << 8, Exit(code=143, from_inside=True)),
+        (INSIDE | signal.SIGINT, Exit(signal="SIGINT", from_inside=True)),
+        (INSIDE | signal.SIGKILL, Exit(signal="SIGKILL")),
+        (BOTH | 143 << 8, Exit(code=143)),
+        (BOTH | signal.SIGTERM, Exit(signal="SIGTERM")),
+        (EXIT_SEEN | EXIT_STOPPED_OUTSIDE | signal.SIGTERM, Exit(signal="SIGTERM")),
+        (EXIT_STOPPED_INSIDE, None),
     ],
 )
 def test_an_exit_is_what_wait_says(status: int, ended: Exit | None) -> None:
@@ -65,6 +82,8 @@ def stages(*ends: Exit | None, command: str = "grep") -> list[Stage]:
         ([Exit(signal="SIGTERM"), SUCCESS], Outcome("interrupted", (0,))),
         ([Exit(code=130), Exit(code=143)], Outcome("interrupted", (0, 1))),
         ([Exit(code=129), Exit(signal="SIGSEGV")], Outcome("failed", (1,))),
+        ([Exit(signal="SIGTERM", from_inside=True), SUCCESS], Outcome("failed", (0,))),
+        ([Exit(signal="SIGHUP"), Exit(code=129, from_inside=True)], Outcome("failed", (1,))),
         ([SUCCESS, None], Outcome("unknown", (1,))),
         ([Exit(signal="SIGINT"), None], Outcome("interrupted", (0,))),
         ([PIPE, SUCCESS], Outcome("succeeded")),
@@ -140,6 +159,18 @@ def ended(outcome: Outcome | None, *ends: Exit | None, **given: Any) -> Run:
             "Failed: perl was killed by SIGSEGV after 15 ms and dumped core;"
             " what follows is of the run as far as it got.",
             "perl: SIGSEGV",
+        ),
+        (
+            ended(Outcome("failed", (0,)), Exit(signal="SIGTERM", from_inside=True)),
+            "Failed: perl was stopped by a process of the run with SIGTERM after 15 ms;"
+            " what follows is of the run as far as it got.",
+            "perl: SIGTERM",
+        ),
+        (
+            ended(Outcome("failed", (0,)), Exit(code=143, from_inside=True)),
+            "Failed: perl exited with 143 (as a shell does if SIGTERM killed its command; a process"
+            " of the run had sent it) after 15 ms; what follows is of the run as far as it got.",
+            "perl: exit 143",
         ),
         (
             ended(Outcome("interrupted", (0, 1, 2, 3, 4)), *[Exit(signal="SIGINT")] * 5),

@@ -79,13 +79,18 @@ def _ended(stage: Stage) -> str:
     if ended.out_of_memory:
         return f"was killed by the kernel{after}, as memory had run out"
     if ended.signal is None:
-        return f"exited with {ended.code}{_meaning(ended.code or 0)}{after}"
+        return f"exited with {ended.code}{_meaning(ended)}{after}"
+    if ended.from_inside:
+        return f"was stopped by a process of the run with {ended.signal}{after}"
     return f"was killed by {ended.signal}{after}{' and dumped core' if ended.core_dumped else ''}"
 
 
-def _meaning(code: int) -> str:
+def _meaning(ended: Exit) -> str:
     """`` (as a shell does if SIGKILL killed its command)`` of 137; empty of most codes."""
+    code = ended.code or 0
     words = _MEANINGS.get(code, "")
     with suppress(ValueError):  # no signal has this number
         words = f"as a shell does if {Signals(code - 128).name} killed its command"
+    if ended.from_inside:
+        words += "; a process of the run had sent it"
     return f" ({words})" if words else ""

@@ -80,6 +80,9 @@ _EXEC_FAILURES_BY_TRACEPOINT = {
     "on_execveat_return": Program("sys_exit_execveat", method="tracepoint"),
 }
 
+#: Who stops a stage: somebody outside its run, or a process of it.
+_SIGNALS = {"on_signal": Program("signal_generate", functions=("signal_generate",))}
+
 #: Anonymous pipes have functions of their own since 6.15 and in kernels with that change
 #: backported; the functions of named FIFOs call them.
 _PIPE_WRITE = ("anon_pipe_write", "pipe_write")
@@ -129,6 +132,7 @@ def optional_hooks(
     It does not look at the kernel, which takes 40 ms.
     """
     asked = dict(_EXEC_FAILURES_BY_TRACEPOINT if trace_exec_failures else _EXEC_FAILURES)
+    asked |= _SIGNALS
     asked |= _FUNCTIONS if functions else {}
     asked |= _READAHEAD if readahead else {}
     return tuple(program.pending() for program in asked.values())
@@ -146,6 +150,7 @@ def optional_programs(
     names = _kernel_names()
     # execve comes first: if the host forbids fexit, this is known at once
     asked = dict(_EXEC_FAILURES_BY_TRACEPOINT if trace_exec_failures else _EXEC_FAILURES)
+    asked |= _SIGNALS
     if functions:
         asked |= _FUNCTIONS
         # always loaded: some arm64 kernels load a program for fentry and refuse to attach it

@@ -7,7 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from signal import SIGRTMIN, Signals
 from typing import NamedTuple, Protocol
 
-from pipelined.records.stage import EXIT_OOM, EXIT_SEEN
+from pipelined.records.stage import (
+    EXIT_OOM,
+    EXIT_SEEN,
+    EXIT_STOPPED_INSIDE,
+    EXIT_STOPPED_OUTSIDE,
+)
 from pipelined.runs import FAILURES, Endpoint, Exit, Outcome
 
 __all__ = ["Ended", "EndedStage", "exit_of", "failure_of", "outcome_of", "stage_outcomes"]
@@ -39,12 +44,16 @@ def exit_of(status: int) -> Exit | None:
     if not status & EXIT_SEEN:
         return None
     number = status & 0x7F
+    inside = status & (EXIT_STOPPED_INSIDE | EXIT_STOPPED_OUTSIDE) == EXIT_STOPPED_INSIDE
     if not number:
-        return Exit(code=status >> 8 & 0xFF)
+        code = status >> 8 & 0xFF
+        return Exit(code=code, from_inside=inside and _SHELL_STATUS.get(code) in _STOPPING)
+    name = _signal_name(number)
     return Exit(
-        signal=_signal_name(number),
+        signal=name,
         core_dumped=bool(status & 0x80),
         out_of_memory=bool(status & EXIT_OOM),
+        from_inside=inside and name in _STOPPING,
     )
 
 
@@ -106,7 +115,7 @@ def _outcome(stage: Ended, writes: bool, harmless: Mapping[str, Collection[int]]
     if ended.out_of_memory:
         return "failed"
     if signal in _STOPPING:
-        return "interrupted"
+        return "failed" if ended.from_inside else "interrupted"
     if signal == "SIGPIPE" and writes:  # its reader had what it wanted
         return "succeeded"
     if ended.code == 0 or ended.code in harmless.get(stage.command, ()):

@@ -21,6 +21,8 @@ __all__ = [
     "COUNTERS",
     "EXIT_OOM",
     "EXIT_SEEN",
+    "EXIT_STOPPED_INSIDE",
+    "EXIT_STOPPED_OUTSIDE",
     "JOB_COMMAND",
     "JOB_PROGRAM",
     "JOB_TEXT",
@@ -63,9 +65,12 @@ COUNTERS = (
 )
 
 # How a process has ended, beside what wait() says: it was seen; the kernel killed it when memory
-# had run out.
+# had run out. And who had sent it, or what it had started, SIGHUP, SIGINT or SIGTERM: a process of
+# its run, somebody else.
 EXIT_SEEN = 1 << 16
 EXIT_OOM = 1 << 17
+EXIT_STOPPED_INSIDE = 1 << 18
+EXIT_STOPPED_OUTSIDE = 1 << 19
 
 #: What tells pipes apart: inode, device, and which of those that had this inode it is.
 PIPE_KEY = Struct("=QII")
@@ -174,7 +179,7 @@ class StageRecord:
     late: bool = False
     """It may have used a pipe before that was known to be its own."""
     exit_status: int = 0
-    """How its root has ended: what wait() says, `EXIT_SEEN` and `EXIT_OOM`; 0: nobody saw it."""
+    """How its root has ended: wait()'s status and ``EXIT_…``; without `EXIT_SEEN` nobody saw it."""
     starter: Starter | None = None
     """The `pipelined run` above it that has no observer of its own; None of most stages."""
     starter_uid: int = 0

@@ -115,8 +115,8 @@ class Outcome:
     """Whether a run has succeeded."""
 
     result: Annotated[str, OneOf(OUTCOMES)]
-    """`failed`: a stage did; `interrupted`: SIGINT, SIGTERM or SIGHUP ended a stage; `unknown`:
-    nobody saw how a stage ended."""
+    """`failed`: a stage did; `interrupted`: SIGINT, SIGTERM or SIGHUP ended a stage, and is not
+    known to come from a process of the run; `unknown`: nobody saw how a stage ended."""
     stages: tuple[int, ...] = ()
     """The stages that it is so for, by index into `stages`; empty if it has succeeded."""
 

@@ -371,6 +371,9 @@ class Exit:
     """It left a core dump."""
     out_of_memory: bool = False
     """The kernel killed it because memory had run out, on the host or in its cgroup."""
+    from_inside: bool = False
+    """Of SIGINT, SIGTERM or SIGHUP, also in the exit code of a shell: a process of the run sent it,
+    and nobody outside did. False too if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

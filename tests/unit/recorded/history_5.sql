@@ -24,7 +24,7 @@ CREATE TABLE openings (
         form TEXT NOT NULL
     );
 INSERT INTO "openings" VALUES(1,'0000000000000001',1,0,'');
-INSERT INTO "openings" VALUES(2,'0000000000000002',1,14,'0.1.0 d6000e0b');
+INSERT INTO "openings" VALUES(2,'0000000000000002',1,14,'0.1.0 027710c0');
 CREATE TABLE pipelines (
         key INTEGER PRIMARY KEY,
         pipeline TEXT NOT NULL,
