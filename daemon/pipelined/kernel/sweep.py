@@ -308,7 +308,7 @@ class Sweep:
         for mapped in (self._stages, self._functions, self._readahead, self._lost):
             if mapped:
                 mapped.close()
-        del self._control
+        del self._control, self._instances  # which refer to the mapped page of `control`
 
     def _map(self, name: str, size: int) -> mmap.mmap:
         page = mmap.PAGESIZE
