@@ -67,7 +67,11 @@ def shell_status(stage: Stage) -> int | None:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5))]
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.oldest_kernel),
+        *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5)),
+    ],
 )
 def test_each_stage_ends_as_its_shell_says(watch: Watch, seed: int) -> None:
     """Fifty pipelines that are made up: 500 with both loaders."""
