@@ -41,7 +41,7 @@ class Summary:
     """A finished run in a list."""
 
     id: str
-    """Unique on this host, sortable by start."""
+    """Unique in a fleet, sortable by start."""
     pipeline: str
     """Signature, such as `cat|awk|sort`."""
     nested: bool = field(metadata=_BOOLEAN)
