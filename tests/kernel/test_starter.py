@@ -81,6 +81,9 @@ def test_two_that_run_the_same_at_the_same_time_have_their_own(watch: Watch) -> 
     two, second = begin(watch, script.format(7), "two")
     go(watch, "one")
     go(watch, "two")
+    # `finish` settles what has ended: a pipeline of the other one may lack a stage that is to come
+    while one.alive() or two.alive():
+        time.sleep(0.01)
     one.finish()
     two.finish()
     assert pipelines(watch, first).count("seq|sort|tail") == 5
