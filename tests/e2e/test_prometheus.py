@@ -247,8 +247,10 @@ def _escaped(value: str) -> str:
 
 
 def _exposed(scraped: Scraped) -> set[str]:
-    """Metrics that the daemon has here."""
-    matcher = urllib.parse.quote(f'{{job="pipelined", instance="{scraped.address}"}}')
+    """Metrics that the daemon has here; what rules make of them may still be pending."""
+    matcher = urllib.parse.quote(
+        f'{{job="pipelined", instance="{scraped.address}", __name__!~"{_OF_RULES}"}}'
+    )
     names = scraped.storage.get(f"/api/v1/label/__name__/values?match[]={matcher}")
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names} | set(names)
 
