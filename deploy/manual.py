@@ -104,7 +104,7 @@ def configuration_page(date: str) -> Iterator[str]:
         yield ".TP"
         yield rf"\fB{_escaped(option.name)}\fR = \fI{_escaped(_kind(option))}\fR"
         yield _escaped(option.help)
-        default = _escaped(option.default.replace(",", ", ")) or "none"
+        default = _escaped(option.default) or "none"
         yield rf"Default: {default}. Example: {_escaped(option.example)}"
     yield ".SH SEE ALSO"
     yield ".BR pipelined (1)"
@@ -152,7 +152,8 @@ def _escaped(text: str) -> str:
     text = text.replace("\\", r"\e").replace("-", r"\-")
     # A dot or a quote at the start of a line would be a request; a bare ' is set as a curly one.
     text = text.replace("'", r"\(aq").replace("`", r"\(ga").replace('"', r"\(dq")
-    return re.sub(r"^\.", r"\&.", text)
+    text = re.sub(r"^\.", r"\&.", text)
+    return re.sub(r",(?=\S)", r",\:", text)  # a long list may be broken between its words
 
 
 if __name__ == "__main__":

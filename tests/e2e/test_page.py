@@ -985,8 +985,8 @@ def test_what_did_not_succeed_is_marked_on_every_page(
     seq, perl, awk = tool("seq"), tool("perl"), tool("awk")
     failed, interrupted = name(seq, perl), name(seq, awk)
     subprocess.run(["bash", "-c", f"{seq} 9 | {perl} -e 'sleep 1; exit 3'"], check=False)
-    stop = 'BEGIN { system("sleep 1; kill -TERM $PPID") }'
-    subprocess.run(["bash", "-c", f"{seq} 9 | {awk} '{stop}'"], check=False)
+    waits = f"{seq} 9 | {awk} 'BEGIN {{ system(\"sleep 9\") }}' & sleep 1; kill -TERM $!"
+    subprocess.run(["bash", "-c", waits], check=False)
     (broken,) = daemon.wait_for_runs(failed, 1)
     (stopped,) = daemon.wait_for_runs(interrupted, 1)
     wait_until(lambda: stopped["id"] in daemon.get("/api/v1/runs?limit=1000"), "both to be stored")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 #: Words of `compare` that name a run: an id or its beginning, `last`, a file of `run --json`.
-RUN_WORD = re.compile(r"last|\d+(-\d*)?|\S+\.json")
+RUN_WORD = re.compile(r"last|\d+(-\d*(-[0-9a-f]*)?)?|\S+\.json")
 
 
 @click.command(
