@@ -23,6 +23,7 @@ import pytest
 from pipelined import cli
 from pipelined.analysis.comparison import OUTPUTS
 from pipelined.commands import standard_error
+from pipelined.commands.compare import RUN_WORD
 from pipelined.commands.compare import compare as command
 from pipelined.errors import UserError
 from pipelined.run import profile
@@ -512,3 +513,22 @@ def test_wrong_words_are_wrong_usage(
 ) -> None:
     assert program(*words) == 2
     assert complaint in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "is_run"),
+    [
+        ("last", True),
+        ("1763809200123", True),
+        ("1763809200123-4711", True),
+        ("1763809200123-4711-82f2", True),
+        ("1763809200123-4711-82f299a7", True),
+        ("before.json", True),
+        ("sort", False),
+        ("sort log", False),
+        ("1763809200123-4711-82f299a7-1", False),
+        ("7z-x", False),
+    ],
+)
+def test_ids_of_runs_and_their_beginnings_are_no_commands(word: str, is_run: bool) -> None:
+    assert (RUN_WORD.fullmatch(word) is not None) == is_run
