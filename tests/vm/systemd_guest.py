@@ -233,7 +233,7 @@ def a_reload_reads_the_web_config_again() -> None:
 def the_journal_has_priorities_and_no_second_time_stamp() -> None:
     (entry,) = [entry for entry in journal() if "SIGHUP" in entry["MESSAGE"]]
     assert entry["PRIORITY"] == "6"
-    assert entry["MESSAGE"].startswith("pipelined.daemon.serve: SIGHUP")
+    assert entry["MESSAGE"].startswith("pipelined.daemon.signals: SIGHUP")
     assert messages("-p", "warning") == []
 
 
