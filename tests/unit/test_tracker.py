@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from pipelined.kernel import layout
 from pipelined.model.coverage import Coverage
+from pipelined.model.identities import Identities
 from pipelined.model.ledger import OTHER
 from pipelined.model.neighbours import Neighbours
 from pipelined.model.sighting import Finished
@@ -63,6 +64,7 @@ def model(
     home: Path | None = None,
     on_finished: Callable[[Finished], object] | None = None,
     harmless: Mapping[str, Collection[int]] = MappingProxyType({}),
+    identities: Identities | None = None,
     **coverage: Any,
 ) -> Model:
     made = Model(
@@ -74,6 +76,7 @@ def model(
         neighbours=Neighbours(accounts, home),  # type: ignore[arg-type]
         on_finished=on_finished,
         harmless=harmless,
+        identities=identities,
     )
     made.resume(resumed)
     return made

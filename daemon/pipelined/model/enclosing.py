@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipelined.records.stage import Group
+from pipelined.records.stage import Group, StageRecord
+from pipelined.runs import ParentSpan, Trace
 from pipelined.starter import Starter
 
-__all__ = ["Enclosing", "around", "is_whole"]
+__all__ = ["Around", "Enclosing", "around", "is_whole", "parent_span"]
 
 
 class Enclosing(NamedTuple):
@@ -25,16 +26,30 @@ class Enclosing(NamedTuple):
     """It is a program alone: it has one stage."""
     starters: frozenset[Starter] = frozenset()
     """Of that run."""
+    span: ParentSpan | None = None
+    """That of the stage around."""
+    traced: Trace | None = None
+    """What the environment of that run says."""
 
 
-def around(group: Group, by_stage: Mapping[int, Group]) -> Group | None:
-    """The run around this one: of the nearest enclosing stage that is in a pipeline."""
+class Around(NamedTuple):
+    """What encloses a run."""
+
+    group: Group
+    """A run."""
+    stage: StageRecord
+    """Which of its stages."""
+
+
+def around(group: Group, by_stage: Mapping[int, Group]) -> Around | None:
+    """The nearest enclosing stage that is in a pipeline."""
     outer = group.stages[0].outer
     while outer and outer in by_stage:
         found = by_stage[outer]
+        stage = next(stage for stage in found.stages if stage.index == outer)
         if found.is_run and found.root != group.root:
-            return found
-        outer = next(stage.outer for stage in found.stages if stage.index == outer)
+            return Around(found, stage)
+        outer = stage.outer
     return None
 
 
@@ -44,3 +59,20 @@ def is_whole(group: Group, by_stage: Mapping[int, Group]) -> bool:
     while outer in by_stage:
         outer = next(stage.outer for stage in by_stage[outer].stages if stage.index == outer)
     return not outer
+
+
+def parent_span(traced: Trace | None, enclosing: Enclosing | None) -> ParentSpan | None:
+    """The span that a run is below; None if it begins a trace.
+
+    `traced` is what its environment says. A run inside another one is below the stage around it,
+    unless something in between has begun a span of its own: then its environment says another span
+    than that of the run around.
+    """
+    if traced is not None and (enclosing is None or not _same_span(traced, enclosing.traced)):
+        return ParentSpan(traced.trace_id, traced.parent_span_id, traced.sampled)
+    return enclosing.span if enclosing else None
+
+
+def _same_span(one: Trace, other: Trace | None) -> bool:
+    ids = (one.trace_id, one.parent_span_id)
+    return other is not None and ids == (other.trace_id, other.parent_span_id)

@@ -12,9 +12,9 @@ from typing import TypeVar
 from pipelined.model.containers import Place
 from pipelined.model.trace_context import trace_of
 from pipelined.records.stage import StageRecord
-from pipelined.runs import Identity
+from pipelined.runs import Identity, Trace
 
-__all__ = ["Identities", "origin_mark"]
+__all__ = ["Identities", "origin_mark", "traced"]
 
 _INVOCATION = re.compile("[0-9a-f]{32}")
 #: Digits of a hash at the end of a run's id.
@@ -43,11 +43,6 @@ class Identities:
         stages = tuple(stages)
         uid = _first(stage.uid for stage in stages)
         variables = _variables(stages)
-        traced = _first(
-            trace_of(stage.variables["TRACEPARENT"], stage.variables.get("TRACESTATE", ""))
-            for stage in stages
-            if stage.variables and "TRACEPARENT" in stage.variables
-        )
         invocation = variables.get("INVOCATION_ID", "")
         if is_invocation := _INVOCATION.fullmatch(invocation):
             del variables["INVOCATION_ID"]
@@ -60,8 +55,17 @@ class Identities:
             pod=place.pod if place else None,
             invocation_id=invocation if is_invocation else None,
             variables=variables,
-            trace=traced,
+            trace=traced(stages),
         )
+
+
+def traced(stages: Iterable[StageRecord]) -> Trace | None:
+    """The trace that the environment of these stages, in data order, names."""
+    return _first(
+        trace_of(stage.variables["TRACEPARENT"], stage.variables.get("TRACESTATE", ""))
+        for stage in stages
+        if stage.variables and "TRACEPARENT" in stage.variables
+    )
 
 
 def _variables(stages: Iterable[StageRecord]) -> dict[str, str]:

@@ -74,6 +74,11 @@ class Shape(NamedTuple):
     """(writer, reader) as indexes into `records`."""
     order: Order
 
+    @property
+    def in_order(self) -> tuple[StageRecord, ...]:
+        """The records in data order."""
+        return tuple(self.records[i] for i in self.order.sequence)
+
 
 @dataclass(slots=True, eq=False)
 class Sighting:

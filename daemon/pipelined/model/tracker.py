@@ -18,15 +18,16 @@ from typing import NamedTuple
 
 from pipelined.model.containers import Place
 from pipelined.model.coverage import Coverage
-from pipelined.model.enclosing import Enclosing, around, is_whole
+from pipelined.model.enclosing import Around, Enclosing, around, is_whole
 from pipelined.model.growth import Growth
-from pipelined.model.identities import Identities
+from pipelined.model.identities import Identities, traced
 from pipelined.model.ledger import Ledger
 from pipelined.model.neighbours import Neighbours
 from pipelined.model.short_runs import ShortRuns
 from pipelined.model.sighting import (
     Finished,
     Seen,
+    Shape,
     Sighting,
     clock_of,
     end_of,
@@ -342,16 +343,24 @@ class Model:
             sighting, self._recent, lambda of: self._views.run_id(of.group)
         )
 
-    def _enclosing(self, outer: Group, by_stage: Mapping[int, Group]) -> Enclosing:
-        last = outer
-        while further := around(last, by_stage):
-            last = further
-        pipeline = self._signature(outer)
-        outermost = pipeline if last is outer else self._signature(last)
-        alone = len(outer.stages) == 1
-        return Enclosing(self._views.run_id(outer), pipeline, outermost, alone, outer.starters)
+    def _enclosing(self, stage: Around, by_stage: Mapping[int, Group]) -> Enclosing:
+        """What encloses a run in this stage."""
+        outer = stage.group
+        further = around(outer, by_stage)
+        beyond = self._enclosing(further, by_stage) if further else None
+        shape = self._shape(outer)
+        pipeline, own = shape.order.signature, traced(shape.in_order)
+        return Enclosing(
+            run=self._views.run_id(outer),
+            pipeline=pipeline,
+            outermost=beyond.outermost if beyond else pipeline,
+            alone=len(outer.stages) == 1,
+            starters=outer.starters,
+            span=self._views.span_below(outer, stage.stage, beyond, own),
+            traced=own,
+        )
 
-    def _signature(self, group: Group) -> str:
+    def _shape(self, group: Group) -> Shape:
+        """As it was seen last."""
         seen = self._runs.get(group.root)
-        known = seen.sighting if seen else None
-        return known.series.pipeline if known else shape_of(group).order.signature
+        return seen.sighting.shape if seen and seen.sighting else shape_of(group)

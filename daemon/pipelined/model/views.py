@@ -9,6 +9,7 @@ from itertools import starmap
 from typing import Any
 
 from pipelined.model.coverage import Coverage
+from pipelined.model.enclosing import Enclosing, parent_span
 from pipelined.model.identities import Identities
 from pipelined.model.outcome import EndedStage, exit_of, failure_of, outcome_of, stage_outcomes
 from pipelined.model.sighting import Facts, Sighting, clock_of, moment_of
@@ -25,6 +26,7 @@ from pipelined.runs import (
     Exit,
     Flow,
     Outcome,
+    ParentSpan,
     PipeEnd,
     Place,
     Run,
@@ -32,6 +34,9 @@ from pipelined.runs import (
     StageCounters,
     Surroundings,
     Timeline,
+    Trace,
+    stage_span_id,
+    trace_id_of,
 )
 
 __all__ = ["Totals", "Views"]
@@ -97,6 +102,22 @@ class Views:
         where = f"-{self._identities.mark}" if self._identities else ""
         return f"{began}-{first.root.pid}{where}"
 
+    def span_below(
+        self, group: Group, stage: StageRecord, enclosing: Enclosing | None, own: Trace | None
+    ) -> ParentSpan:
+        """The span of a stage of a run, for what is inside it.
+
+        `enclosing` is around that run, `own` what its environment says.
+        """
+        run = self.run_id(group)
+        above = parent_span(own, enclosing)
+        start = self._watched.unix_time(stage.start_ns)
+        return ParentSpan(
+            above.trace_id if above else trace_id_of(run),
+            stage_span_id(run, stage.root.pid, start),
+            above.sampled if above else True,
+        )
+
     def wall_seconds(self, sighting: Sighting) -> float:
         return NS * (sum(clock_of(sighting.group)) + self.unwatched_ns(sighting))
 
@@ -150,6 +171,7 @@ class Views:
                 order.sequence, order.positions, ended, outcomes, strict=True
             )
         )
+        identity = self._identities.of(shape.in_order, sighting.place) if self._identities else None
         sighting.run = Run(
             id=self.run_id(group),
             series=sighting.series,
@@ -166,9 +188,8 @@ class Views:
             outcome=None if end is None else self.outcome(sighting),
             partial_tiers=self._coverage.partial_tiers(records),
             surroundings=self._around(sighting) if end is None else sighting.surroundings,
-            identity=self._identities.of((records[i] for i in order.sequence), sighting.place)
-            if self._identities
-            else None,
+            identity=identity,
+            parent_span=parent_span(identity.trace if identity else None, sighting.enclosing),
             unwatched_seconds=unwatched,
             ended_unwatched=any(stage.unmet and stage.end_ns == end for stage in records),
         )

@@ -18,6 +18,7 @@ from pipelined.runs.run import (
     Series,
     Surroundings,
 )
+from pipelined.runs.spans import ParentSpan, span_id_of, stage_span_id, trace_id_of
 from pipelined.runs.stage import (
     FILL_EDGES,
     HISTOGRAMS,
@@ -69,6 +70,7 @@ __all__ = [
     "Identity",
     "OtherPipeline",
     "Outcome",
+    "ParentSpan",
     "PipeEnd",
     "Place",
     "Pod",
@@ -84,7 +86,10 @@ __all__ = [
     "Surroundings",
     "Timeline",
     "Trace",
+    "span_id_of",
+    "stage_span_id",
     "state_shares",
     "total_flow",
     "total_readahead",
+    "trace_id_of",
 ]

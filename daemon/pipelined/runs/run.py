@@ -26,6 +26,7 @@ from pipelined.runs.fields import (
     computed,
 )
 from pipelined.runs.identity import Identity
+from pipelined.runs.spans import ParentSpan, span_id_of, trace_id_of
 from pipelined.runs.stage import (
     INCOMPLETE,
     OUTCOMES,
@@ -169,6 +170,8 @@ class Run:
     identity: Identity | None = None
     """[Whose run it is](#identity), and of which start of which job. Null for runs that were stored
     by older versions."""
+    parent_span: ParentSpan | None = None
+    """[What it is below in its trace](#traces); null if it begins one."""
     surroundings: Surroundings | None = None
     """[What else was on the host](#surroundings). Null for runs shorter than 0.25 s and for those
     that were stored by older versions."""
@@ -202,6 +205,22 @@ class Run:
     def live(self) -> bool:
         """A stage of the run is alive."""
         return self.end is None
+
+    @property
+    @computed
+    def trace_id(self) -> str:
+        """The trace that it is in: 32 hexadecimal digits."""
+        return self.parent_span.trace_id if self.parent_span else trace_id_of(self.id)
+
+    @property
+    def span_id(self) -> str:
+        """Its span in the trace: 16 hexadecimal digits."""
+        return span_id_of(self.id)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether its trace is recorded: as whoever began that has decided."""
+        return self.parent_span is None or self.parent_span.sampled
 
     def by_place(self, indexes: Iterable[int] | None = None) -> dict[Place, list[int]]:
         """Indexes into `stages` by position and command, in data order.
