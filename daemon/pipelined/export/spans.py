@@ -87,20 +87,26 @@ class SpanMaker:
     def command(
         self,
         host: str,
+        trace_id: str,
         span_id: str,
-        above: ParentSpan,
         *,
+        above: ParentSpan | None,
+        state: str | None,
         start: float,
         end: float,
         attributes: Attributes,
         error: str,
     ) -> list[ReadableSpan]:
-        """The span of a command that `pipelined run` has measured."""
-        status = _status("failed" if error else "succeeded", error)
-        where = (self._tracer(host), "pipelined run", above.trace_id, span_id)
-        # below itself: it begins the trace
-        parent = above if above.span_id != span_id else None
-        self._make(*where, above=parent, start=start, end=end, attributes=attributes, status=status)
+        """The span of a command that `pipelined run` has measured; `error`: how it has failed."""
+        self._make(
+            *(self._tracer(host), "pipelined run", trace_id, span_id),
+            above=above,
+            state=state,
+            start=start,
+            end=end,
+            attributes=attributes,
+            status=_status("failed" if error else "succeeded", error),
+        )
         return self._ended.take()
 
     def _make(

@@ -32,7 +32,8 @@ class Statistics:
     """Counters of one sender."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        disable_created_metrics()  # a series more of each counter, which nobody reads
+        # a series more of each counter, which nobody reads
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._clock = clock
         self.registry = CollectorRegistry()
         self.waiting_since: float | None = None
