@@ -220,7 +220,7 @@ class Daemon:
 
 def page(cursor: str, *, runs: int = 1, **given: Any) -> FollowedPage:
     row: Any = None
-    values = {"more": False, "missing": 0, "restarted": False, **given}
+    values = {"more": False, "missing": 0, "restarted": False, "machine": HOST, **given}
     return FollowedPage([Followed(row, {})] * runs, cursor, **values)
 
 
