@@ -25,7 +25,7 @@ _DIGITS = 8
 #: A value with fewer digits is a name, or counts tries or parts.
 _NUMBER = 3
 #: Characters that a list has for what tells a run from the others.
-ROOM = 20
+ROOM = 26
 #: The title of a list's column with things of several kinds.
 _SEVERAL = "identity"
 
