@@ -110,6 +110,15 @@ def test_what_tells_runs_apart_gets_room_after_bottleneck_and_overlap() -> None:
     assert {"user", "cores", "cache"} <= shown[160]
 
 
+def test_findings_are_shortened_only_if_that_makes_room_for_what_tells_runs_apart() -> None:
+    many = [replace(row, findings=("count-in-hash", "cpu-contention", "barrier")) for row in USERS]
+    for width, tells in ((100, False), (118, False), (130, True), (160, True)):
+        heading, first, _ = table(*many, width=width).splitlines()
+        assert ("user" in heading.split(), first.endswith("…")) == (tells, width == 130)
+    alike = [replace(row, identity=USERS[0].identity) for row in many]
+    assert table(*alike, width=130).endswith("cpu-contention, barrier")
+
+
 def test_what_identifies_a_run_cannot_send_control_codes() -> None:
     evil = replace(USERS[1], identity={"SLURM_JOB_ID": "1\x1b[2J"})
     assert "1?[2J" in table(USERS[0], evil)

@@ -87,11 +87,11 @@ class Column(Generic[Row]):
     right: bool = False
     """Aligned to the right."""
     rank: int = 0
-    """Columns get room in the order of their ranks, as far as they fit; 0 always does."""
+    """If the table is too wide, columns of the highest rank are dropped first; 0 always stays."""
     width: int | None = None
     """None until `measured` has set it to that of the widest cell."""
     least: int | None = None
-    """Given for the one column that shrinks below its `width`; columns with a rank are left out
+    """Given for the one column that shrinks below its `width`; columns with a rank are dropped
     before it gets narrower than this."""
     floor: int = 0
     """It never gets narrower than this."""
@@ -111,12 +111,9 @@ def _widest(column: Column[Row], rows: Sequence[Row]) -> int:
 
 def fitted(columns: Iterable[Column[Row]], rows: Sequence[Row], width: int) -> list[Column[Row]]:
     """The columns that fit into `width`, measured; the one that shrinks gets what is left."""
-    every = measured(columns, rows)
-    fits = {number for number, column in enumerate(every) if not column.rank}
-    for number in sorted(range(len(every)), key=lambda number: every[number].rank):
-        if _least_width([every[at] for at in fits | {number}]) <= width:
-            fits.add(number)
-    shown = [column for number, column in enumerate(every) if number in fits]
+    shown = measured(columns, rows)
+    while _least_width(shown) > width and (rank := max(column.rank for column in shown)):
+        shown = [column for column in shown if column.rank < rank]
     spare = width - table_width([column for column in shown if column.least is None])
     return [
         column

@@ -30,6 +30,7 @@ from pipelined.terminal.drawing import (
     fitted,
     heading,
     line_name,
+    measured,
     percent_or_dash,
     plain_marks,
     printable,
@@ -50,7 +51,7 @@ __all__ = [
     "when",
 ]
 
-#: Columns of the table are left out before a signature gets less than this (terminal columns).
+#: Columns of the table are dropped before a signature gets less than this (terminal columns).
 MIN_SIGNATURE = 20
 #: The least that a signature gets when no column is left that may be dropped.
 LEAST_SIGNATURE = 8
@@ -60,6 +61,8 @@ MAX_COLUMNS = 60
 MAX_STAGES = 8
 #: Terminal columns of a stage's or finding's name before its time line, at most.
 MAX_LABEL = 22
+#: Room for findings, or how a run ended, before what tells runs apart has a column.
+_LEAST_FINDINGS = 22
 #: A run that began longer ago than this is shown with its year instead of its time (seconds).
 LONG_AGO = 180 * 86400.0
 #: Less than this is drawn as a blank (stages, or CPUs).
@@ -88,8 +91,13 @@ def run_table(
 ) -> list[Text]:
     """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
     told = told_apart({line.run.id: line.run.identity for line in lines})
-    columns = _run_columns(now, ascii_only, told)
-    return _run_table(fitted(columns, lines, width), lines, width, ascii_only)
+    *columns, last = measured(_run_columns(now, ascii_only, told), lines)
+    # What tells them apart gets room before the last of several findings.
+    short = replace(last, width=min(last.width or 0, _LEAST_FINDINGS))
+    shown = fitted([*columns, short], lines, width)
+    if not any(column.title == told.title for column in shown):
+        shown = fitted([*columns, last], lines, width)
+    return _run_table(_filled(shown, width), lines, width, ascii_only)
 
 
 def followed_table(
@@ -110,9 +118,17 @@ def followed_table(
         replace(column, width=widths.get(column.title, _FOLLOWED_IDENTITY))
         for column in _run_columns(now, ascii_only, told, _FOLLOWED_IDENTITY)
     ]
-    *shown, last = fitted(columns, lines, width)
-    left = max(last.width or 0, width - table_width([*shown, last]) + (last.width or 0))
-    return _run_table([*shown, replace(last, width=left)], lines, width, ascii_only)
+    shown = fitted(columns, lines, width)
+    return _run_table(_filled(shown, width), lines, width, ascii_only)
+
+
+def _filled(
+    columns: Sequence[Column[Line[Summary]]], width: int
+) -> Sequence[Column[Line[Summary]]]:
+    """The columns, of which the last gets what is left of `width`."""
+    *others, last = columns
+    left = max(0, width - table_width(columns))
+    return [*others, replace(last, width=(last.width or 0) + left)]
 
 
 def _run_table(
