@@ -14,7 +14,7 @@ import pytest
 from flask import Flask
 
 from pipelined import cli
-from pipelined.analysis.identity_words import ToldApart
+from pipelined.analysis.identity_words import Distinctions
 from pipelined.errors import UserError
 from pipelined.history.history import History
 from pipelined.http_port.server import HttpServer
@@ -297,9 +297,9 @@ def test_a_daemon_that_does_not_wait_is_not_asked_all_the_time() -> None:
 def test_columns_stay_where_they_are_whatever_is_in_them(url: str) -> None:
     runs = fetch_finished(Client(url, HttpConfig()), "oldest").runs
     for width in (60, 80, 100, 140, 200):
-        tables = [followed_table([Line(run.row)], width, 0.0, ToldApart({})) for run in runs]
+        tables = [followed_table([Line(run.row)], width, 0.0, Distinctions({})) for run in runs]
         assert len({table[0].plain for table in tables}) == 1
         assert all(line.cell_len <= width for table in tables for line in table)
         listed = run_table([Line(run.row) for run in runs], width, 0.0)[0].plain.split()
         assert tables[0][0].plain.split()[:4] == listed[:4]
-    assert "failed (" in followed_table([Line(runs[2].row)], 120, 0.0, ToldApart({}))[1].plain
+    assert "failed (" in followed_table([Line(runs[2].row)], 120, 0.0, Distinctions({}))[1].plain

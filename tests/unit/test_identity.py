@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelined.analysis.identity_words import told_apart
+from pipelined.analysis.identity_words import distinctions
 from pipelined.model.containers import Place
 from pipelined.model.identities import Identities, origin_mark
 from pipelined.model.trace_context import trace_of, trace_state
@@ -225,7 +225,7 @@ WEB = ROOT | {"container": "3f" * 32, "container_name": "web"}
 def told(*identities: Mapping[str, str], room: int = 20) -> tuple[str, list[str]]:
     """The heading of these runs, and the cell of each."""
     runs = {str(number): identity for number, identity in enumerate(identities)}
-    found = told_apart(runs)
+    found = distinctions(runs)
     return found.title, [found.cell(run, room) for run in runs]
 
 
@@ -331,7 +331,7 @@ def test_a_long_value_keeps_its_end_in_the_room_that_there_is() -> None:
 
 def test_what_tells_a_run_is_also_a_search_for_it() -> None:
     runs = {"1": ROOT | {"A": "https://x/1", "B": "4711"}, "2": APP, "3": WEB}
-    searches = {run: one.search for run, one in told_apart(runs).by_run.items()}
+    searches = {run: one.search for run, one in distinctions(runs).by_run.items()}
     assert searches == {"1": "B=4711", "2": "uid=1000", "3": "container=web"}
 
 

@@ -13,11 +13,11 @@ from pipelined.runs.identity import NOT_VARIABLES, SHORT_ID
 __all__ = [
     "ROOM",
     "Distinction",
+    "Distinctions",
     "IdentityFact",
-    "ToldApart",
+    "distinctions",
     "identity_facts",
     "is_of_a_job",
-    "told_apart",
 ]
 
 #: So many digits of a trace or an invocation tell it from others of the same days.
@@ -91,7 +91,7 @@ class Distinction(NamedTuple):
         return f"{self.kind} {_cut(self.value, room - len(self.kind) - 1)}"
 
 
-class ToldApart:
+class Distinctions:
     """What tells the runs of a list from each other; nothing if they are all the same."""
 
     def __init__(self, by_run: Mapping[str, Distinction]) -> None:
@@ -115,7 +115,7 @@ class ToldApart:
         return self.by_run[run].words() if run in self.by_run else ""
 
 
-def told_apart(identities: Mapping[str, Mapping[str, str]]) -> ToldApart:
+def distinctions(identities: Mapping[str, Mapping[str, str]]) -> Distinctions:
     """By the ids of the runs of a list, what each is found by (`Identity.named`).
 
     The start of its job tells a run from the others, else its pod or container, else its user;
@@ -139,7 +139,7 @@ def told_apart(identities: Mapping[str, Mapping[str, str]]) -> ToldApart:
             found[run] = place
         elif several_users and (user := users[run]):
             found[run] = user
-    return ToldApart(found)
+    return Distinctions(found)
 
 
 def _variables(named: Mapping[str, str]) -> dict[str, str]:

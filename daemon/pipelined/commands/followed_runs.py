@@ -19,7 +19,7 @@ from pipelined.commands.standard_error import complain
 
 __all__ = ["follow_runs", "refuse_with_follow"]
 
-#: A run is told from this number of runs that were shown last, itself included.
+#: A run is compared with this number of runs that were shown last, itself included.
 _COMPARED = 1000
 
 
@@ -44,7 +44,7 @@ def follow_runs(
 
     Raises UserError if the daemon does not answer at first.
     """
-    from pipelined.analysis.identity_words import told_apart
+    from pipelined.analysis.identity_words import distinctions
     from pipelined.history.following import NOW, as_cursor
     from pipelined.nesting import Line
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
@@ -69,8 +69,8 @@ def follow_runs(
             identities |= {line.run.id: line.run.identity for line in lines}
             for shown_longest_ago in list(identities)[:-_COMPARED]:
                 del identities[shown_longest_ago]
-            told = told_apart(identities)
-            table = followed_table(lines, width, time.time(), told, ascii_only=ascii_only)
+            distinct = distinctions(identities)
+            table = followed_table(lines, width, time.time(), distinct, ascii_only=ascii_only)
             print_lines(table[1:] if table[0].plain == heading else table, console)
             heading = table[0].plain
             sys.stdout.flush()

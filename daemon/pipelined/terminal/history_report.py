@@ -18,7 +18,7 @@ from rich.text import Text
 
 from pipelined.analysis.finding import Finding, FindingTime
 from pipelined.analysis.finding_times import finding_times
-from pipelined.analysis.identity_words import ROOM, ToldApart, told_apart
+from pipelined.analysis.identity_words import ROOM, Distinctions, distinctions
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.rows import Summary
 from pipelined.nesting import Line
@@ -90,12 +90,12 @@ def run_table(
     lines: Sequence[Line[Summary]], width: int, now: float, *, ascii_only: bool = False
 ) -> list[Text]:
     """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
-    told = told_apart({line.run.id: line.run.identity for line in lines})
-    *columns, last = measured(_run_columns(now, ascii_only, told), lines)
+    distinct = distinctions({line.run.id: line.run.identity for line in lines})
+    *columns, last = measured(_run_columns(now, ascii_only, distinct), lines)
     # What tells them apart gets room before the last of several findings.
     short = replace(last, width=min(last.width or 0, _LEAST_FINDINGS))
     shown = fitted([*columns, short], lines, width)
-    if not any(column.title == told.title for column in shown):
+    if not any(column.title == distinct.title for column in shown):
         shown = fitted([*columns, last], lines, width)
     return _run_table(_filled(shown, width), lines, width, ascii_only)
 
@@ -104,19 +104,19 @@ def followed_table(
     lines: Sequence[Line[Summary]],
     width: int,
     now: float,
-    told: ToldApart,
+    distinct: Distinctions,
     *,
     ascii_only: bool = False,
 ) -> list[Text]:
     """As `run_table`, with columns that have the same widths whatever is in them.
 
     So later lines can stand below earlier ones, as long as their headings are equal. The last
-    column gets what is left. `told` is what tells these runs from each other and earlier ones.
+    column gets what is left. `distinct` is what tells these runs from each other and earlier ones.
     """
     widths = {"run": _FOLLOWED_ID if width >= _WIDE else _FOLLOWED_ID_BEGINNING, **_FOLLOWED_WIDTHS}
     columns = [
         replace(column, width=widths.get(column.title, _FOLLOWED_IDENTITY))
-        for column in _run_columns(now, ascii_only, told, _FOLLOWED_IDENTITY)
+        for column in _run_columns(now, ascii_only, distinct, _FOLLOWED_IDENTITY)
     ]
     shown = fitted(columns, lines, width)
     return _run_table(_filled(shown, width), lines, width, ascii_only)
@@ -142,12 +142,12 @@ def _run_table(
 
 
 def _run_columns(
-    now: float, ascii_only: bool, told: ToldApart, room: int = ROOM
+    now: float, ascii_only: bool, distinct: Distinctions, room: int = ROOM
 ) -> list[Column[Line[Summary]]]:
     """What tells the runs apart has a column if there is anything, in `room`."""
 
     def identity(line: Line[Summary]) -> Text:
-        return Text(printable(told.cell(line.run.id, room)) or "-")
+        return Text(printable(distinct.cell(line.run.id, room)) or "-")
 
     columns: list[Column[Line[Summary]]] = [
         Column("run", lambda line: Text(line.run.id)),
@@ -165,8 +165,8 @@ def _run_columns(
         Column("bottleneck", lambda line: Text(printable(line.run.bottleneck, ascii_only)), rank=1),
         Column("findings", lambda line: Text(_notes(line))),
     ]
-    if told.title:
-        columns.insert(3, Column(told.title, identity, rank=3))
+    if distinct.title:
+        columns.insert(3, Column(distinct.title, identity, rank=3))
     return columns
 
 

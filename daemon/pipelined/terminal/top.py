@@ -29,7 +29,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipelined.analysis.bottleneck import bottleneck
-from pipelined.analysis.identity_words import ToldApart, told_apart
+from pipelined.analysis.identity_words import Distinctions, distinctions
 from pipelined.analysis.outcome_words import brief_outcome, exits, marked_outcome
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
@@ -242,15 +242,15 @@ def frame(
         for listed in in_order(runs)
     )
 
-    told = told_apart({run.id: run.identity.named for run in runs if run.identity})
+    distinct = distinctions({run.id: run.identity.named for run in runs if run.identity})
 
     out = _header(latest, printable(host, ascii_only), width)
     footer = [] if room is None else [Text(shorten("q quit", width), "dim")]
     live_room, finished_room = _shares(live, finished, room, len(out) + len(footer))
-    shown_live = _live_table(live, told, width, live_room, ascii_only)
+    shown_live = _live_table(live, distinct, width, live_room, ascii_only)
     out += shown_live
     if finished and finished_room != 0:
-        out += _finished_table(finished, told, latest.time, width, finished_room)
+        out += _finished_table(finished, distinct, latest.time, width, finished_room)
     if room is not None:
         out = out[: room - len(footer)]
         out += [Text()] * (room - len(out) - len(footer)) + footer
@@ -300,7 +300,7 @@ def _counted(runs: Sequence[Run]) -> tuple[int, str]:
 
 def _columns(
     entries: Sequence[_Entry],
-    told: ToldApart,
+    distinct: Distinctions,
     width: int,
     titles: tuple[str, str],
     fourth: Callable[[_Entry], str],
@@ -317,8 +317,8 @@ def _columns(
     fixed += 2 + unit if unit else 0
     held = 0 if width < 80 else 19 if width < 100 else 24 if width < 120 else 36
     fixed += 2 + held if held else 0
-    identity = max(cell_len(_distinction(entry, told)) for entry in entries)
-    identity = max(identity, cell_len(told.title)) if identity else 0
+    identity = max(cell_len(_distinction(entry, distinct)) for entry in entries)
+    identity = max(identity, cell_len(distinct.title)) if identity else 0
     if width - fixed - 2 - identity < min(names, _NAME_BESIDE):
         identity = 0
     fixed += 2 + identity if identity else 0
@@ -328,7 +328,7 @@ def _columns(
     columns: list[Column[_Entry]] = [
         Column(title, lambda entry: Text(entry.name), width=name),
         Column("unit", lambda entry: Text(entry.run.series.unit), width=unit),
-        Column(told.title, lambda entry: Text(_distinction(entry, told)), width=identity),
+        Column(distinct.title, lambda entry: Text(_distinction(entry, distinct)), width=identity),
         Column("wall", lambda entry: Text(duration(entry.run.wall_seconds)), True, width=10),
         Column(fourth_title, lambda entry: Text(fourth(entry)), True, width=10),
         Column("mean", lambda entry: Text(f"{entry.run.cores_used:.1f}"), True, width=5),
@@ -344,9 +344,9 @@ def _columns(
     return [column for column in columns if column.width]
 
 
-def _distinction(entry: _Entry, told: ToldApart) -> str:
+def _distinction(entry: _Entry, distinct: Distinctions) -> str:
     """What tells its run from others, as its column has it."""
-    return printable(told.cell(entry.run.id))
+    return printable(distinct.cell(entry.run.id))
 
 
 def _held_back(entry: _Entry) -> Text:
@@ -368,13 +368,13 @@ def _failure(entry: _Entry) -> Text:
 
 
 def _live_table(
-    live: Sequence[_Entry], told: ToldApart, width: int, room: int | None, ascii_only: bool
+    live: Sequence[_Entry], distinct: Distinctions, width: int, room: int | None, ascii_only: bool
 ) -> list[Text]:
     """Two lines per run: figures, then a small bar of states for every stage."""
     if not live:
         return [Text(), Text("No pipeline is running.")]
-    columns = _columns(live, told, width, ("LIVE", "cores"), _recent_cores)
-    has_column = any(column.title == told.title for column in columns)
+    columns = _columns(live, distinct, width, ("LIVE", "cores"), _recent_cores)
+    has_column = any(column.title == distinct.title for column in columns)
     out = [Text(), heading(columns)]
     seen: set[str] = set()
     for index, entry in enumerate(live):
@@ -385,7 +385,7 @@ def _live_table(
             break
         row = table_row(columns, entry)
         row.style = "bold"
-        words = "" if has_column else printable(told.words(entry.run.id))
+        words = "" if has_column else printable(distinct.words(entry.run.id))
         out += [row, _mini_bars(entry, words, width, ascii_only)]
         seen |= _drawn(entry.recent or entry.run)
     if room is None or len(out) < room:
@@ -398,13 +398,13 @@ def _recent_cores(entry: _Entry) -> str:
 
 
 def _finished_table(
-    finished: Sequence[_Entry], told: ToldApart, now: float, width: int, room: int | None
+    finished: Sequence[_Entry], distinct: Distinctions, now: float, width: int, room: int | None
 ) -> list[Text]:
     def ended(entry: _Entry) -> str:
         end = entry.run.end
         return f"{_age(0.0 if end is None else max(0.0, now - end))} ago"
 
-    columns = _columns(finished, told, width, ("FINISHED", "ended"), ended)
+    columns = _columns(finished, distinct, width, ("FINISHED", "ended"), ended)
     shown = finished if room is None else finished[: max(0, room - 2)]
     return [Text(), heading(columns), *(table_row(columns, entry) for entry in shown)]
 
