@@ -87,6 +87,7 @@ class _Commands(UserDict[str, click.Command]):
 _COMMANDS: dict[str, Any] = {
     "compare": "compare:compare",
     "doctor": "doctor:doctor",
+    "export": "export:export",
     "hash-password": "hash_password:hash_password",
     "pipelines": "recorded_pipelines:list_pipelines",
     "run": "run:run",

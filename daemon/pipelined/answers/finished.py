@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from pipelined.analysis.machine import Host
 from pipelined.runs import Run
 from pipelined.runs.fields import Count, Seconds, with_keys_of
 
@@ -46,6 +47,8 @@ class FinishedRunsJson(TypedDict):
     missing: Count | None
     """How many runs that were stored between the two cursors are not in `runs`, because the history
     has them no longer; null if `restarted`."""
+    machine: Host
+    """The machine that findings about them are for."""
     restarted: bool
     """The cursor is of another history, or of a state of it that is gone: `runs` begin at the
     oldest one again."""

@@ -113,7 +113,7 @@ def list_runs(
     **searched: Any,
 ) -> None:
     """List finished runs that the daemon has recorded."""
-    searched["min_duration"] = _as_duration("--min-duration", min_duration)
+    searched["min_duration"] = as_duration("--min-duration", min_duration)
     if follow:
         refuse_with_follow("since", "until", "limit", "state_directory")
         follow_runs(after, url, http_config, color, as_json=as_json, **searched)
@@ -172,7 +172,7 @@ def as_moment(flag: str, text: str | None) -> float | None:
         raise click.UsageError(f"{flag}: {error}") from None
 
 
-def _as_duration(flag: str, text: str | None) -> float | None:
+def as_duration(flag: str, text: str | None) -> float | None:
     try:
         return None if text is None else parse_duration(text)
     except ValueError as error:

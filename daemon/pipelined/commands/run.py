@@ -16,7 +16,7 @@ import click
 from pipelined.commands import standard_error
 from pipelined.commands.daemon_client import daemon_options, name_daemon, observer_opener
 from pipelined.commands.report_output import color_option, open_console, report_file
-from pipelined.errors import why
+from pipelined.errors import UserError, why
 
 if TYPE_CHECKING:
     from pipelined.analysis.rewriting import Script
@@ -87,7 +87,10 @@ def run(
 
     The report of a script begins with what it took in all and its parts, the longest first. Each
     run has an id: pipelined show takes it, if a daemon recorded the run.
+
+    With OTEL_EXPORTER_OTLP_ENDPOINT set, the command is a span, which its runs are below.
     """
+    from pipelined.export.command_span import CommandSpan, is_configured
     from pipelined.run import child, profile
 
     if shell is not None and (ctx.meta["direct"] or len(command) > 1):
@@ -97,6 +100,7 @@ def run(
     written = shell is None and not ctx.meta["direct"] and len(command) == 1
     open_observer = observer_opener(url, http_config)
     standard_error.log_to_stderr("critical")
+    span = CommandSpan.begin(os.environ) if is_configured(os.environ) else None
     with report_file(output, sys.stderr) as file:
         script = _script(command[0]) if written else None
         found = profile.profile(arguments, script=script, open_observer=open_observer)
@@ -118,6 +122,11 @@ def run(
     if output is not None or not as_json:
         with contextlib.suppress(OSError):
             name_daemon(found.daemon, url, open_console(sys.stderr, color))
+    if span is not None:
+        try:
+            span.send(arguments[0], found.ended)
+        except UserError as error:
+            standard_error.complain(str(error), 1)
     return found.ended.status
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory in which the daemon keeps what outlives it."""
+"""The directory in which a process keeps what outlives it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DEFAULT_DIRECTORY", "default_directory"]
 DEFAULT_DIRECTORY = Path("/var/lib/pipelined")
 
 
-def default_directory(environment: Mapping[str, str]) -> Path:
+def default_directory(environment: Mapping[str, str], ours: Path = DEFAULT_DIRECTORY) -> Path:
     """The one if no option names one: systemd's state directory, or ours."""
     given = environment.get("STATE_DIRECTORY", "").split(":")[0]
-    return Path(given) if given else DEFAULT_DIRECTORY
+    return Path(given) if given else ours

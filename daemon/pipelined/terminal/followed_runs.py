@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from pipelined.analysis.machine import Host
 from pipelined.errors import UserError
 from pipelined.history.rows import Summary
 from pipelined.history.searched_identity import is_identified_by
@@ -43,6 +44,7 @@ class FollowedPage:
     more: bool
     missing: int | None
     restarted: bool
+    machine: Host
 
 
 def fetch_finished(client: Client, after: str) -> FollowedPage:
@@ -66,6 +68,7 @@ def _page(answer: Mapping[str, Any]) -> FollowedPage:
         answer["more"],
         answer["missing"],
         answer["restarted"],
+        read(Host, answer["machine"]),
     )
 
 

@@ -133,7 +133,7 @@ def create_history_api(
         finally:
             if may_wait:
                 places.release()
-        return Response(_finished_json(page) + "\n", mimetype="application/json")
+        return Response(_finished_json(page, host) + "\n", mimetype="application/json")
 
     @api.get("/pipelines/summary")
     def pipelines() -> Response:
@@ -165,7 +165,7 @@ def create_history_api(
     return api
 
 
-def _finished_json(page: FinishedPage) -> str:
+def _finished_json(page: FinishedPage, host: Host) -> str:
     """A `FinishedRunsJson`."""
     return long_json(
         {
@@ -173,6 +173,7 @@ def _finished_json(page: FinishedPage) -> str:
             "next": page.next,
             "more": page.more,
             "missing": page.missing,
+            "machine": written(host),
             "restarted": page.restarted,
         }
     )

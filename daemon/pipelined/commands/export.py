@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined export`: send finished runs to an OpenTelemetry back end, until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from pipelined.commands.daemon_client import DEFAULT_URL, http_config_option, open_client
+from pipelined.commands.recorded_runs import as_duration
+from pipelined.commands.standard_error import log_to_stderr
+from pipelined.config.state_directory import default_directory
+from pipelined.config.values import address
+from pipelined.errors import UserError
+
+if TYPE_CHECKING:
+    from pipelined.terminal.followed_runs import Followed
+
+__all__ = ["export"]
+
+DEFAULT_DIRECTORY = Path("/var/lib/pipelined-export")
+DEFAULT_ADDRESS = "127.0.0.1:9906"
+
+log = logging.getLogger(__name__)
+
+
+class _Stopped(BaseException):
+    """SIGTERM has arrived: no library takes it for an error of its own."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 pipelined export
+  pipelined export --min-duration 1s --unit nightly.job --unit etl.job
+  pipelined export --failed --after now
+
+Needs no root, but a running daemon. Where to send to, and how, is in the variables that
+OpenTelemetry specifies: OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _CERTIFICATE, _COMPRESSION and
+_TIMEOUT, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME.""",
+)
+@click.option(
+    "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Address of the daemon."
+)
+@http_config_option
+@click.option(
+    "--state-directory",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    help="Where the place in the order of the runs is kept. [default: $STATE_DIRECTORY, else"
+    f" {DEFAULT_DIRECTORY}]",
+)
+@click.option(
+    "--after",
+    metavar="CURSOR",
+    default="oldest",
+    show_default=True,
+    help="Where to begin if no place is kept: oldest, now, or a cursor.",
+)
+@click.option(
+    "--min-duration", metavar="DURATION", help="Only runs that took at least this long, such as 1s."
+)
+@click.option("--failed", is_flag=True, help="Only runs that have failed.")
+@click.option(
+    "--unit",
+    "units",
+    metavar="UNIT",
+    multiple=True,
+    help="Only runs of this unit; can be repeated.",
+)
+@click.option(
+    "--web.listen-address",
+    "listen_address",
+    metavar="HOST:PORT",
+    default=DEFAULT_ADDRESS,
+    show_default=True,
+    help="Address of the sender's own /metrics.",
+)
+@click.option(
+    "--log.level",
+    "log_level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Log lines of this level and above.",
+)
+def export(
+    url: str,
+    http_config: Path | None,
+    state_directory: Path | None,
+    after: str,
+    min_duration: str | None,
+    failed: bool,
+    units: tuple[str, ...],
+    listen_address: str,
+    log_level: str,
+) -> int:
+    """Send finished runs to an OpenTelemetry back end.
+
+    Sends each run that the daemon has stored, with its stages, as spans: OTLP over HTTP. Goes on
+    where it left off, and tries again until the back end has taken them.
+    """
+    from pipelined.history.following import as_cursor
+
+    try:
+        after, listens_at = as_cursor(after), address(listen_address)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    shortest = as_duration("--min-duration", min_duration)
+    log_to_stderr(log_level)
+    client = open_client(url, http_config)
+    try:
+        from pipelined.export.back_end import BackEnd, endpoint
+        from pipelined.export.place import open_place
+        from pipelined.export.sender import Sender
+        from pipelined.export.statistics import Statistics, served
+    except ImportError as error:
+        raise UserError(
+            f"OpenTelemetry's packages are not installed: {error}",
+            "install them with: pip install 'pipelined[export]'",
+        ) from None
+    from pipelined.terminal.followed_runs import fetch_finished
+
+    chosen = partial(_is_chosen, units=units, min_duration=shortest, failed=failed)
+    directory = state_directory or default_directory(os.environ, DEFAULT_DIRECTORY)
+    back_end, statistics = BackEnd(), Statistics()
+    signal.signal(signal.SIGTERM, _stop)
+    with open_place(directory) as place, served(statistics, listens_at) as port:
+        sender = Sender(
+            partial(fetch_finished, client),
+            *(back_end, place, statistics),
+            chosen=chosen,
+            sleep=time.sleep,
+            clock=time.monotonic,
+        )
+        begin = place.read() or after
+        where = f"http://{listens_at.host or '127.0.0.1'}:{port}/metrics"
+        log.info("sends the runs of %s to %s; its metrics: %s", client.base, endpoint(), where)
+        try:
+            sender.follow(begin)
+        except _Stopped:
+            log.info("SIGTERM: stopping")
+    return 0
+
+
+def _is_chosen(run: Followed, units: tuple[str, ...], **searched: Any) -> bool:
+    from pipelined.terminal.followed_runs import matches
+
+    return any(matches(run, unit=unit, **searched) for unit in units or (None,))
+
+
+def _stop(*_: object) -> NoReturn:
+    raise _Stopped

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The back end that spans are sent to: OTLP over HTTP, by OpenTelemetry's own exporter.
+
+It is configured by the variables of OpenTelemetry's specification (`OTEL_EXPORTER_OTLP_…`). The
+exporter says no more than whether it succeeded; what the back end answered, its HTTP session does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import requests
+from google.protobuf.message import DecodeError
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from pipelined.errors import ConfigurationError, why
+
+__all__ = ["Answer", "BackEnd", "check_environment", "endpoint"]
+
+#: Answers after which the same request would be refused again (OTLP 1.0, "Failures"): what is in it
+#: cannot be read, or is too much.
+_UNUSABLE = (400, 413, 422)
+#: The longest pause that a back end may ask for (seconds).
+_LONGEST_PAUSE = 600.0
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+class Answer(NamedTuple):
+    """What became of a request."""
+
+    sent: bool
+    """The back end has taken it."""
+    unusable: bool = False
+    """It never will."""
+    error: str = ""
+    """Why not, for people; of a request that was taken, why some spans were rejected."""
+    pause: float | None = None
+    """Seconds after which it wants to be asked again."""
+    rejected_spans: int = 0
+    """Of a request that was taken."""
+
+
+def check_environment(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigurationError for what the variables ask for and this sender cannot do."""
+    for name in _PROTOCOLS:
+        if environment.get(name, "") not in ("", "http/protobuf"):
+            raise ConfigurationError(
+                f"{name}={environment[name]}: runs are sent by http/protobuf only",
+                "unset it, and give an endpoint that takes OTLP over HTTP, usually port 4318",
+            )
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        raise ConfigurationError("OTEL_SDK_DISABLED is true: nothing would be sent", "unset it")
+
+
+def endpoint(environment: Mapping[str, str] = os.environ) -> str:
+    """Where spans are sent to, for people."""
+    if whole := environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        return _without_secrets(whole)
+    base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "http://localhost:4318"
+    return _without_secrets(f"{base.rstrip('/')}/v1/traces")
+
+
+class BackEnd:
+    """Sends spans. Not for several threads."""
+
+    def __init__(self) -> None:
+        """Raises ConfigurationError if a variable cannot be used."""
+        check_environment()
+        # the exporter's own lines repeat what `Answer` says
+        logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter").disabled = True
+        self._session = _Session()
+        try:
+            self._exporter = OTLPSpanExporter(session=self._session)
+        except (ValueError, OSError) as error:
+            raise ConfigurationError(
+                f"a variable OTEL_EXPORTER_OTLP_… cannot be used: {error}",
+                "docs/TRACES.md says which there are",
+            ) from None
+
+    def send(self, spans: Sequence[ReadableSpan]) -> Answer:
+        """Send spans in one request; may take as long as `OTEL_EXPORTER_OTLP_TIMEOUT` says.
+
+        The exporter asks again within that time if the back end is busy.
+        """
+        sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
+        answer, error = self._session.answer, self._session.error
+        if answer is None:
+            return Answer(False, error=f"the back end does not answer: {error or 'no connection'}")
+        if sent and answer.ok:
+            return Answer(True, **_rejected(answer.content))
+        return Answer(
+            False,
+            unusable=answer.status_code in _UNUSABLE,
+            error=f"{_without_secrets(answer.url)} answers {answer.status_code} {answer.reason}",
+            pause=_retry_after(answer.headers.get("Retry-After", "")),
+        )
+
+
+class _Session(requests.Session):
+    """Remembers what came of the last request."""
+
+    answer: requests.Response | None = None
+    error = ""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        self.answer, self.error = None, ""
+        try:
+            self.answer = super().send(request, **options)
+        except requests.RequestException as error:
+            self.error = _reason(error)
+            raise
+        return self.answer
+
+
+def _reason(error: requests.RequestException) -> str:
+    """In a few words: the system's, if it has any."""
+    if isinstance(error, requests.Timeout):
+        return "it takes too long"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return why(cause)
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
+
+
+def _without_secrets(url: str) -> str:
+    """Without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _retry_after(header: str) -> float | None:
+    """Seconds of `Retry-After` (RFC 9110); None if there is none. A date counts as none."""
+    return min(float(header), _LONGEST_PAUSE) if header.isascii() and header.isdigit() else None
+
+
+def _rejected(content: bytes) -> dict[str, Any]:
+    """What the answer to a request that was taken says of spans that were not."""
+    answer = ExportTraceServiceResponse()
+    try:
+        answer.ParseFromString(content)
+    except DecodeError:  # some back ends answer in JSON, or with a text
+        return {}
+    partial = answer.partial_success
+    return {"rejected_spans": partial.rejected_spans, "error": partial.error_message}

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows the finished runs of a daemon and sends them, each at least once.
+
+The history is the queue: nothing waits here but the page that is being sent. The place in the order
+is saved after the back end has taken what comes before it, so whoever is killed sends some runs
+again, as the same spans.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from opentelemetry.sdk.trace import ReadableSpan
+
+from pipelined.analysis.findings import findings
+from pipelined.errors import UserError
+from pipelined.export.attributes import Beside
+from pipelined.export.back_end import Answer
+from pipelined.export.place import Place
+from pipelined.export.spans import SpanMaker
+from pipelined.export.statistics import Statistics
+from pipelined.runs import Run
+from pipelined.runs.codec import read
+from pipelined.terminal.followed_runs import Followed, FollowedPage
+
+__all__ = ["Sender"]
+
+#: A request has at most this many spans, or those of one run.
+MOST_SPANS = 512
+#: Seconds until what failed is tried again: at first, and at most.
+RETRY, LONGEST_RETRY = 1.0, 60.0
+#: Seconds between requests to a daemon that answers at once that there is no run.
+PAUSE = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Sends(Protocol):
+    """A back end."""
+
+    def send(self, spans: Sequence[ReadableSpan]) -> Answer: ...
+
+
+class _Ready(NamedTuple):
+    """A run to be sent."""
+
+    run: Followed
+    spans: list[ReadableSpan]
+
+
+class Sender:
+    """Sends what `fetch` returns, from the cursor that is saved on."""
+
+    def __init__(
+        self,
+        fetch: Callable[[str], FollowedPage],
+        back_end: Sends,
+        place: Place,
+        statistics: Statistics,
+        *,
+        chosen: Callable[[Followed], bool],
+        sleep: Callable[[float], object],
+        clock: Callable[[], float],
+    ) -> None:
+        """`chosen`: whether to send a run. `sleep` and `clock` are those of `time`."""
+        self._fetch = fetch
+        self._back_end = back_end
+        self._place = place
+        self._statistics = statistics
+        self._chosen = chosen
+        self._sleep = sleep
+        self._clock = clock
+        self._spans = SpanMaker()
+        self._reported = ""
+        """The failure that was logged last; empty if all is well."""
+
+    def follow(self, after: str) -> None:
+        """Send the runs that are stored after the cursor, without end. Raises UserError."""
+        while True:
+            began = self._clock()
+            page = self._page(after)
+            self._note(page)
+            self._send_all(page)
+            after = page.next
+            self._place.save(after)
+            self._statistics.waiting_since = None
+            if not page.runs and self._clock() - began < PAUSE:
+                self._sleep(PAUSE)
+
+    def _page(self, after: str) -> FollowedPage:
+        """The next page, in the end."""
+        for pause in _pauses():
+            try:
+                page = self._fetch(after)
+            except UserError as error:
+                self._failed("daemon", str(error))
+                self._sleep(pause)
+                continue
+            self._answered("daemon")
+            return page
+        raise AssertionError("pauses have no end")
+
+    def _note(self, page: FollowedPage) -> None:
+        if page.restarted:
+            log.warning("the history is another one, or an earlier state of it: its runs are sent")
+        if page.missing:
+            self._statistics.skipped_runs.labels("missing").inc(page.missing)
+            log.warning("%d runs were no longer in the history", page.missing)
+
+    def _send_all(self, page: FollowedPage) -> None:
+        """Send the runs of a page, and save the place after each request."""
+        for batch in _batches(self._ready(page)):
+            self._statistics.waiting_since = batch[0].run.row.end
+            self._send(batch)
+            self._place.save(batch[-1].run.described["cursor"])
+
+    def _ready(self, page: FollowedPage) -> Iterator[_Ready]:
+        for followed in page.runs:
+            if not self._chosen(followed):
+                self._statistics.skipped_runs.labels("filter").inc()
+                continue
+            run = read(Run, followed.described)
+            if not run.sampled:
+                self._statistics.skipped_runs.labels("not_sampled").inc()
+                continue
+            row = followed.row
+            beside = Beside(row.bottleneck, row.usual, row.slower)
+            found = findings(run, page.machine)
+            yield _Ready(followed, self._spans.spans(run, beside, found))
+
+    def _send(self, batch: Sequence[_Ready]) -> None:
+        """Send these runs, or, if the back end cannot use them, those of them that it can."""
+        answer = self._answer([span for ready in batch for span in ready.spans])
+        statistics = self._statistics
+        if answer.sent:
+            spans = sum(len(ready.spans) for ready in batch)
+            statistics.sent_runs.inc(len(batch))
+            statistics.sent_spans.inc(spans - answer.rejected_spans)
+            statistics.rejected_spans.inc(answer.rejected_spans)
+            statistics.last_sent.set_to_current_time()
+            if answer.rejected_spans:
+                log.warning("the back end rejects spans: %s", answer.error or "it does not say why")
+        elif len(batch) > 1:
+            middle = len(batch) // 2
+            self._send(batch[:middle])
+            self._send(batch[middle:])
+        else:
+            statistics.skipped_runs.labels("refused").inc()
+            log.error("run %s is skipped: %s", batch[0].run.row.id, answer.error)
+
+    def _answer(self, spans: Sequence[ReadableSpan]) -> Answer:
+        """What the back end says in the end: it has taken them, or never will."""
+        for pause in _pauses():
+            answer = self._back_end.send(spans)
+            if answer.sent or answer.unusable:
+                self._answered("back_end")
+                return answer
+            self._failed("back_end", answer.error)
+            self._sleep(max(pause, answer.pause or 0.0))
+        raise AssertionError("pauses have no end")
+
+    def _failed(self, at: str, error: str) -> None:
+        self._statistics.failed(at)
+        if error != self._reported:
+            self._reported = error
+            log.warning("%s; it is asked again", error)
+
+    def _answered(self, at: str) -> None:
+        self._statistics.answered(at)
+        if self._reported:
+            self._reported = ""
+            log.info("the %s answers again", at.replace("_", " "))
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between tries, without end."""
+    pause = RETRY
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_RETRY)
+
+
+def _batches(ready: Iterable[_Ready]) -> Iterator[list[_Ready]]:
+    """Runs of together at most `MOST_SPANS` spans."""
+    batch: list[_Ready] = []
+    size = 0
+    for one in ready:
+        if batch and size + len(one.spans) > MOST_SPANS:
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += len(one.spans)
+    if batch:
+        yield batch
