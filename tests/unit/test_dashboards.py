@@ -535,7 +535,7 @@ def lightness_and_hue(colour: str) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_any_two_states_can_be_told_apart_by_their_colours(scheme: str) -> None:
+def test_any_two_states_can_be_distinctions_by_their_colours(scheme: str) -> None:
     colours = page_colours(scheme)
     places = {state: lightness_and_hue(colours[f"state-{state}"]) for state in STATES}
     for a, b in combinations(STATES, 2):

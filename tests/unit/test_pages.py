@@ -732,6 +732,37 @@ def test_a_run_says_whose_it_is_and_links_to_runs_of_the_same(
     ]
 
 
+def test_the_history_shows_what_tells_its_runs_apart(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [
+        summary(2, identity={"uid": "0", "user": "root", "BUILD_TAG": "etl-<42>"}),
+        summary(1, identity={"uid": "7", "user": "app"}),
+    ]
+    text = page(client, "/history")
+    assert '<th scope="col">Identity</th>' in text
+    assert '<a href="/history?identity=BUILD_TAG%3Detl-%3C42%3E" ' in text
+    assert ">job etl-&lt;42&gt;</a>" in text
+    assert ">user app</a>" in text
+
+
+def test_the_history_does_not_repeat_what_all_its_runs_have(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [summary(n, identity={"uid": "0", "user": "root"}) for n in range(3)]
+    assert "root" not in page(client, "/history")
+
+
+def test_under_a_heading_that_names_the_kind_only_phones_repeat_it(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    users = enumerate(("root", "app"))
+    history.rows = [summary(n, identity={"uid": str(n), "user": user}) for n, user in users]
+    text = page(client, "/history")
+    assert '<th scope="col">User</th>' in text
+    assert re.search(r'<span class="narrow">user </span><a href="[^"]+" [^>]+>app</a>', text)
+
+
 def test_the_history_is_searched_by_what_identifies_runs(
     client: FlaskClient, history: FakeHistory
 ) -> None:

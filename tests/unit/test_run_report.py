@@ -308,7 +308,9 @@ def test_where_pages_came_from_is_said_in_words_with_the_term_behind(
     assert f"  cache   {words}" in reading(run, pages=every, inserted_pages=200).splitlines()
 
 
-def test_readers_of_one_name_are_told_apart_and_branches_that_read_alike_are_one(run: Run) -> None:
+def test_readers_of_one_name_are_distinctions_and_branches_that_read_alike_are_one(
+    run: Run,
+) -> None:
     warm = make_readahead(pages={**dict.fromkeys(PAGE_CLASSES, 0), "warm": 900})
     first, *rest = run.stages
     two = [replace(first, readahead=warm, pid=pid) for pid in (7, 8)]
