@@ -225,7 +225,7 @@ FORCE:
 
 $(INSTALLED): pyproject.toml $(VENV)/made-for
 	PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet \
-		install --editable '.[dev]'
+		install --editable '.[dev,export]'
 	@touch $@
 
 # Newer suites have promtool in a package of its own.

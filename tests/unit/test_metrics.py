@@ -24,6 +24,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pipelined import __version__
+from pipelined.export.statistics import Statistics
 from pipelined.history.files import Reason
 from pipelined.history.writer import HistoryStats
 from pipelined.kernel.hooks import Program
@@ -168,6 +169,18 @@ def scrape(
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in parse_text(text.decode())
+        for sample in family.samples
+    }
+
+
+def scrape_sender() -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """One scrape of a sender that has asked the daemon and the back end."""
+    statistics = Statistics()
+    statistics.answered("daemon")
+    statistics.failed("back_end")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in statistics.registry.collect()
         for sample in family.samples
     }
 
@@ -807,3 +820,24 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
         if name.startswith("pipelined_")
     }
     assert documented == exposed
+
+
+def test_the_table_of_the_sender_has_its_metrics_with_their_labels_and_values() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]*)\|",
+        page.split("\n## The sender\n")[1].split("\n## ")[0],
+        re.MULTILINE,
+    )
+    exposed: dict[str, dict[str, set[str]]] = {}
+    for name, labels in scrape_sender():
+        if name.startswith("pipelined_"):
+            of_metric = exposed.setdefault(name, {})
+            for label, of_label in labels:
+                of_metric.setdefault(label, set()).add(of_label)
+    assert {name for name, _ in rows} == set(exposed)
+    for name, cell in rows:
+        label, *values = re.findall(r"`(\w+)`", cell) or [None]
+        assert exposed[name].keys() == ({label} if label else set()), name
+        if values:
+            assert exposed[name][label] == set(values), name
