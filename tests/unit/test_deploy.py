@@ -222,6 +222,16 @@ def test_grafana_finds_its_data_source_and_every_dashboard() -> None:
     assert "prometheus" in SERVICES
 
 
+def test_grafana_opens_the_trace_of_an_exemplar_and_the_page_of_its_run() -> None:
+    file = COMPOSE.parent / "grafana" / "provisioning" / "datasources" / "prometheus.yml"
+    found = read(file)["datasources"][0]["jsonData"]["exemplarTraceIdDestinations"]
+    exemplar = {"trace_id", "run_id"}  # its labels, in unit/test_metrics.py
+    assert {destination["name"] for destination in found} == exemplar
+    (url,) = [destination["url"] for destination in found if "url" in destination]
+    # a $ alone would be a variable of Grafana's environment
+    assert url == "http://$${__data.fields.instance}/run/$${__value.raw}"
+
+
 def test_nobody_gets_a_grafana_with_a_known_password() -> None:
     assert ":?" in SERVICES["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD"]
 

@@ -36,6 +36,7 @@ from pipelined.runs import (
     Exit,
     Identity,
     Outcome,
+    ParentSpan,
     Point,
     Run,
     Series,
@@ -761,6 +762,24 @@ def test_under_a_heading_that_names_the_kind_only_phones_repeat_it(
     text = page(client, "/history")
     assert '<th scope="col">User</th>' in text
     assert re.search(r'<span class="narrow">user </span><a href="[^"]+" [^>]+>app</a>', text)
+
+
+def test_the_trace_of_a_run_is_shown_if_a_store_has_it(
+    observer: FakeObserver, client: FlaskClient
+) -> None:
+    run = observer.seen[1]
+    assert run.trace_id not in page(client, "/run/run-2")
+    observer.seen[1] = replace(run, exported=True)
+    assert f"run run-2 · trace {run.trace_id}</p>" in page(client, "/run/run-2")
+
+
+def test_the_trace_of_a_job_is_shown_once(observer: FakeObserver, client: FlaskClient) -> None:
+    job = ParentSpan("4bf9" * 8, "00f0" * 4, True)
+    identity = Identity(host="web-3", boot_id="b007", trace=Trace(job.trace_id, job.span_id, True))
+    known = replace(observer.seen[1], exported=True, identity=identity, parent_span=job)
+    observer.seen[1] = known
+    shown = re.sub("<[^>]+>", "", page(client, "/run/run-2").partition('id="data"')[0])
+    assert shown.count(job.trace_id) == 1
 
 
 def test_the_history_is_searched_by_what_identifies_runs(
