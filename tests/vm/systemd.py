@@ -28,8 +28,8 @@ from matrix import SUITES, Kernel, Suite, Unavailable, mirror
 _TOP = Path(__file__).resolve().parents[2]
 _PACKAGES = "systemd,systemd-sysv,udev,dbus,kmod,iproute2,python3,init-system-helpers"
 
-#: Seconds from power on to the result. It takes some 60, emulated.
-_TIMEOUT = 900
+#: Seconds from power on to the result. It took some 60, emulated, before it tried the sender too.
+_TIMEOUT = 1200
 
 #: What the initial file system does before the root's own init takes over.
 _INIT = """#!/bin/busybox sh
