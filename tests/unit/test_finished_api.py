@@ -25,6 +25,7 @@ from pipelined.history.database import Store
 from pipelined.history.history import History
 from pipelined.http_port.server import HttpServer
 from pipelined.runs import Outcome, Run
+from pipelined.runs.codec import written
 from pipelined.web.app import create_app
 from pipelined.web.front import MAX_WAITING
 from unit.invented import START, make_ended, make_finished, make_functions
@@ -131,6 +132,7 @@ def test_pages_follow_each_other_to_the_end(ask: Callable[..., FlaskClient]) -> 
         "next": answer["next"],
         "more": False,
         "missing": 0,
+        "machine": written(HOST),
         "restarted": False,
     }
 
@@ -302,6 +304,7 @@ def test_without_a_run_the_answer_comes_when_the_wait_is_over(
         "next": after,
         "more": False,
         "missing": 0,
+        "machine": written(HOST),
         "restarted": False,
     }
     assert 0.3 <= asked.took < 5
