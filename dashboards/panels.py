@@ -43,6 +43,7 @@ __all__ = [
     "Label",
     "Limits",
     "Query",
+    "Top",
     "bars",
     "heat_map",
     "lines",
@@ -54,9 +55,11 @@ __all__ = [
 DATA_SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 #: The shortest scrape interval that Prometheus should have. $__rate_interval is four times that.
 MIN_INTERVAL = "15s"
+#: So many rows a table has at most: a host has ten pipelines, a fleet ten thousand.
+ROWS = 50
 
 #: It may be that nothing ran, that scrapes fail, or that the choice of variables is too narrow.
-NO_RUN = "No run seen"
+NO_RUN = "No run seen: see Show"
 READAHEAD_OFF = "No files read, or the readahead tier is off: run pipelined doctor"
 FUNCTIONS_OFF = "The functions tier is off: run pipelined doctor"
 
@@ -276,11 +279,42 @@ class Column:
     links: Sequence[tuple[str, str]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Top:
+    """Which rows a table has: of the sets of the labels `by` those for which `rank` is highest."""
+
+    by: Sequence[str]
+    rank: str
+    """It has one value for each of the sets that there are."""
+    of: str
+    """Name of the hidden variable that says how many there are."""
+
+    def narrowed(self, expr: str) -> str:
+        """What a query answers for these rows."""
+        chosen = f"topk({ROWS},\n{self.rank}\n)"
+        return f"(\n{expr}\n)\nand on ({', '.join(self.by)})\n{chosen}"
+
+    @property
+    def variable(self) -> dash.QueryVariable:
+        """How many there are; a dashboard that has the table has it too."""
+        count = f"count(\n{self.rank}\n)\nor\nvector(0)"
+        return (
+            dash.QueryVariable(self.of)
+            .label(self.of.capitalize())
+            .hide(model.VariableHide.HIDE_VARIABLE)
+            .datasource(DATA_SOURCE)
+            .query(f"query_result({count})")
+            .regex(r"/ (\d+) /")
+            .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        )
+
+
 def rows(
     title: str,
     help_: Help,
     columns: Sequence[Label | Column],
     *,
+    top: Top,
     worst: str = "",
     order: str = "",
     falling: bool = True,
@@ -288,16 +322,17 @@ def rows(
     width: int = 24,
     height: int = 8,
 ) -> table.Panel:
-    """A table with a row for each set of labels, the worst first.
+    """A table with a row for each set of labels, the worst first, and how many there are.
 
     It is sorted by the column `worst`, or by the query `order`, which has no column: from the
     highest value or, unless `falling`, from the lowest.
     """
+    title = f"{title}: top {ROWS} of ${top.of}"
     panel = _framed(table.Panel(), title, help_, Limits("short", min=None), empty, width, height)
     figures = [column for column in columns if isinstance(column, Column)]
     exprs = [figure.expr for figure in figures] + ([order] if order else [])
     for index, expr in enumerate(exprs):
-        target = _target(Query(expr, ""), index).instant()
+        target = _target(Query(top.narrowed(expr), ""), index).instant()
         panel.with_target(target.format(PromQueryFormat.TABLE))
     single = len(exprs) == 1
     values = ["Value"] if single else [f"Value #{ascii_uppercase[n]}" for n in range(len(exprs))]

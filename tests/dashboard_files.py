@@ -18,9 +18,11 @@ METRICS = ROOT / "docs" / "METRICS.md"
 
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)", re.DOTALL)
+_QUERY_RESULT = re.compile(r"query_result\((.*)\)", re.DOTALL)
 _METRIC = re.compile(
     r"(?<![\w:])(?:pipelined|process|scrape)_\w+(?=\{)|\bup(?=\{)|\bALERTS\w*(?=\{)"
 )
+_RECORDED = re.compile(r"\b\w+:pipelined_\w+:\w+(?=[{\[])")
 _BY = re.compile(r"\bby \(([^)]*)\)")
 #: What Prometheus writes of the alerts that are pending or fire: absent while all is well.
 _OF_ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
@@ -43,6 +45,11 @@ class Query:
     def metrics(self) -> set[str]:
         """The metrics that it asks for, as docs/METRICS.md has them."""
         return {_family(name) for name in _METRIC.findall(self.expr)}
+
+    @property
+    def recorded(self) -> set[str]:
+        """The series that it asks for of those that rules record."""
+        return set(_RECORDED.findall(self.expr))
 
     def __str__(self) -> str:
         return f"{self.dashboard}: {self.place}"
@@ -67,9 +74,12 @@ def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
     title = dashboard["title"]
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
+            place = f"variable {variable['name']}"
+            if count := _QUERY_RESULT.fullmatch(variable["query"]):
+                yield Query(title, place, count[1], "instant", frozenset())
+                continue
             match = _LABEL_VALUES.fullmatch(variable["query"])
             assert match, variable["query"]
-            place = f"variable {variable['name']}"
             yield Query(title, place, match[1], "variable", frozenset({match[2]}))
     for mark in dashboard["annotations"].get("list", []):
         text = " ".join(mark[key] for key in ("titleFormat", "textFormat"))

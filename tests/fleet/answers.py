@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each dashboard asks a Prometheus with a fleet, how long it takes, how much it answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard_files import FILES, Query, load, panels, queries
+from prometheus_server import Prometheus
+
+from .storage import STEP, Fleet
+
+__all__ = ["Answer", "answers"]
+
+#: Seconds that one query may take.
+_PATIENCE = 300
+#: Points that a graph of half a screen's width has.
+_POINTS = 240
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of one query."""
+
+    query: Query
+    kind: str
+    """Of the panel: ``table``, ``stat``; ``variable``."""
+    folded: bool
+    """It is asked only once a row of panels is opened."""
+    seconds: float
+    """CPU time of Prometheus: what it takes on an idle core."""
+    wall: float
+    """From asking to the last byte of the answer, however busy the host is."""
+    size: int
+    """Bytes, before compression."""
+    series: int
+
+
+def answers(prometheus: Prometheus, fleet: Fleet, **chosen: str) -> Iterator[Answer]:
+    """Sends every query of every dashboard, one after another, for the whole range."""
+    for file in FILES:
+        board = load(file)
+        kinds = {panel["title"]: panel["type"] for panel in panels(board)}
+        open_ones = {panel["title"] for panel in board["panels"] if panel["type"] != "row"}
+        for query in queries(board):
+            title = query.place.rpartition(" (")[0]
+            kind = kinds.get(title, query.place.partition(" ")[0])
+            if kind == "Run":
+                continue  # the marks of the ends of runs are off at first
+            before = _cpu_seconds(prometheus)
+            wall, size, series = _asked(prometheus, query, fleet, chosen)
+            folded = title in kinds and title not in open_ones
+            cpu = _cpu_seconds(prometheus) - before
+            yield Answer(query, kind, folded, cpu, wall, size, series)
+
+
+def _cpu_seconds(prometheus: Prometheus) -> float:
+    with urllib.request.urlopen(f"{prometheus.url}/metrics", timeout=_PATIENCE) as answer:
+        text = answer.read().decode()
+    (found,) = re.findall(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
+    return float(found)
+
+
+def _asked(
+    prometheus: Prometheus, query: Query, fleet: Fleet, chosen: Mapping[str, str]
+) -> tuple[float, int, int]:
+    expr = filled(query, fleet, chosen)
+    window = {"start": str(fleet.begin), "end": str(fleet.ends)}
+    if query.kind == "variable":
+        (label,) = query.labels
+        path = f"label/{label}/values"
+        parameters = {"match[]": expr, **window}
+    elif query.kind == "range":
+        step = max(STEP, 60 * fleet.minutes // _POINTS)
+        path, parameters = "query_range", {"query": expr, "step": str(step), **window}
+    else:
+        path, parameters = "query", {"query": expr, "time": str(fleet.ends)}
+    url = f"{prometheus.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+    began = time.monotonic()
+    with urllib.request.urlopen(url, timeout=_PATIENCE) as answer:
+        body = answer.read()
+    seconds = time.monotonic() - began
+    data: Any = json.loads(body)["data"]
+    return seconds, len(body), len(data if isinstance(data, list) else data["result"])
+
+
+def _choice(variable: str) -> str:
+    """What is chosen of a variable with fixed choices, until somebody chooses another one."""
+    every = [v for file in FILES for v in load(file)["templating"]["list"]]
+    (value,) = {v["current"]["value"] for v in every if v["name"] == variable}
+    return str(value)
+
+
+def filled(query: Query, fleet: Fleet, chosen: Mapping[str, str]) -> str:
+    """The query as Grafana sends it."""
+    seconds = 60 * fleet.minutes
+    values = {
+        "__rate_interval": f"{4 * STEP}s",
+        "__interval_ms": str(1000 * STEP),
+        "__range": f"{seconds}s",
+        "__range_s": str(seconds),
+        **dict.fromkeys(("job", "instance", "unit", "position"), ".+"),
+        "pipeline": ".+" if 'pipeline=~"$pipeline"' in query.expr else "tar|zstd|rclone",
+        "left_out": _choice("left_out"),
+        **chosen,
+    }
+    return re.sub(r"\$([a-z_]\w*)", lambda found: values[found[1]], query.expr)
