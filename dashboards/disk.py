@@ -39,7 +39,7 @@ _BY_STAGE = ("pipeline", *STAGE)
 _CONSUMED = "hit|late|miss|warm"
 _PLACE = (*PIPELINE, *STAGE)
 _STOOD_STILL = f"{WHOLE.growth('pipelined_stall_seconds_total', by=_PLACE)} > 0"
-_STALLED = Top(_PLACE, _STOOD_STILL, "stages")
+_STALLED = Top(_PLACE, lambda _: _STOOD_STILL, PIPELINES, "stages")
 
 
 def disk() -> model.Dashboard:
@@ -61,7 +61,7 @@ def disk() -> model.Dashboard:
         variables=[
             *unit_variables(),
             some("pipeline", "Pipeline", UNITS.select("pipelined_runs_total")),
-            _STALLED.variable,
+            *_STALLED.variables,
         ],
     )
 

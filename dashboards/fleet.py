@@ -42,7 +42,7 @@ from .panels import (
     number,
     rows,
 )
-from .queries import HOST, HOSTS, IDLE, OUTERMOST, UNITS, Recorded, ranked
+from .queries import HOST, HOSTS, IDLE, OUTERMOST, UNITS, Recorded, Scope, ranked
 from .runs import ended_lately, run_time, seen
 
 __all__ = ["fleet"]
@@ -76,7 +76,7 @@ def fleet() -> model.Dashboard:
             Row("Hosts, worst first", [_hosts(), _states()]),
             Row("Over time", [_overlap(), _disk(), _cores(), _stalled()]),
         ],
-        variables=[*unit_variables(), _JOBS.variable, _HOSTS.variable],
+        variables=[*unit_variables(), *_JOBS.variables, *_HOSTS.variables],
     )
 
 
@@ -121,17 +121,25 @@ def _over_hosts(figure: str) -> str:
     return f"sum by ({_NAMES}) (\n{figure}\n)"
 
 
-def _grown(metric: str, *matchers: str) -> str:
+def _run_time(scope: Scope) -> str:
+    return _over_hosts(run_time(scope, _PLACE))
+
+
+_JOBS = Top(_JOB, _run_time, OUTER, "jobs", near=_JOB)
+
+
+def _grown(metric: str, *matchers: str, always: bool = False) -> str:
     """By how much a counter grew on all hosts, on each also from its first run."""
-    return _over_hosts(seen(OUTER, _PLACE, lambda of: of.growth(metric, *matchers, by=_PLACE)))
 
+    def grew(of: Scope) -> str:
+        return f"({of.growth(metric, *matchers, by=_PLACE)} > 0)"
 
-_JOBS = Top(_JOB, _over_hosts(run_time(OUTER, _PLACE)), "jobs")
+    return _over_hosts(seen(_JOBS.scope, _PLACE, grew, always=always))
 
 
 def _jobs() -> table.Panel:
-    took = OUTER.max("pipelined_last_run_seconds", by=_PLACE)
-    lately = f"{took}{ended_lately(OUTER, _PLACE)}"
+    took = _JOBS.scope.max("pipelined_last_run_seconds", by=_PLACE)
+    lately = f"{took}{ended_lately(_JOBS.scope, _PLACE)}"
     slowest = f"topk by ({_NAMES}) (1,\n{lately}\n)"
     return rows(
         "Jobs",
@@ -152,15 +160,13 @@ def _jobs() -> table.Panel:
             Label("unit", "Unit", 210),
             Column(
                 "Hosts",
-                f"count by ({_NAMES}) (\n{run_time(OUTER, _PLACE)}\n)",
+                f"count by ({_NAMES}) (\n{run_time(_JOBS.scope, _PLACE)}\n)",
                 RUNS,
                 width=75,
             ),
-            Column("Runs", _grown("pipelined_runs_total"), RUNS, width=90),
-            Column(
-                "Failed", f"{_grown('pipelined_failed_runs_total')} > 0", RUNS, {0: "orange"}, 80
-            ),
-            Column("Run time", _JOBS.rank, Limits("s", decimals=1), width=110),
+            Column("Runs", _grown("pipelined_runs_total", always=True), RUNS, width=90),
+            Column("Failed", _grown("pipelined_failed_runs_total"), RUNS, {0: "orange"}, 80),
+            Column("Run time", _run_time(_JOBS.scope), Limits("s", decimals=1), width=110),
             Column(
                 "Not overlapped",
                 _grown("pipelined_level_seconds_total", 'level="1"'),
@@ -225,7 +231,12 @@ def _run_times() -> timeseries.Panel:
 
 # -- hosts
 
-_HOSTS = Top(HOST, WHOLE.disk_alone(HOST), "hosts")
+_HOSTS = Top(
+    HOST, lambda of: Recorded(of.matchers).whole.disk_alone(HOST), OUTER, "hosts", near=HOST
+)
+#: Of these hosts: what rules record, and what the daemons count.
+_RECORDED_THERE = Recorded(_HOSTS.scope.matchers).whole
+_COUNTED_THERE = _HOSTS.scope.whole
 
 
 def _hosts() -> table.Panel:
@@ -241,16 +252,21 @@ def _hosts() -> table.Panel:
         ),
         [
             Label("instance", "Instance", links=[TO_HOST, TO_PAGE]),
-            Column("Disk alone", WHOLE.disk_alone(HOST), PART, DISK_STEPS, width=110),
-            Column("Disk hidden", WHOLE.io_overlap(HOST), SHARE, width=110),
-            Column("Stalled", WHOLE.stalled(HOST), Limits("percentunit", decimals=1), width=90),
-            Column("Overlap", WHOLE.overlap(HOST), SHARE, OVERLAP_STEPS, width=90),
-            Column("Cores used", WHOLE.cores_used(HOST), CORES, width=110),
-            Column("Runs", OUTER.whole.growth("pipelined_runs_total", by=HOST), RUNS, width=90),
-            Column("Failed", OUTER.whole.failures(HOST), PART, FAILED_STEPS, width=80),
+            Column("Disk alone", _RECORDED_THERE.disk_alone(HOST), PART, DISK_STEPS, width=110),
+            Column("Disk hidden", _RECORDED_THERE.io_overlap(HOST), SHARE, width=110),
+            Column(
+                "Stalled",
+                _RECORDED_THERE.stalled(HOST),
+                Limits("percentunit", decimals=1),
+                width=90,
+            ),
+            Column("Overlap", _RECORDED_THERE.overlap(HOST), SHARE, OVERLAP_STEPS, width=90),
+            Column("Cores used", _RECORDED_THERE.cores_used(HOST), CORES, width=110),
+            Column("Runs", _COUNTED_THERE.growth("pipelined_runs_total", by=HOST), RUNS, width=90),
+            Column("Failed", _COUNTED_THERE.failures(HOST), PART, FAILED_STEPS, width=80),
             Column(
                 "Run time",
-                OUTER.whole.growth("pipelined_run_seconds_total", by=HOST),
+                _COUNTED_THERE.growth("pipelined_run_seconds_total", by=HOST),
                 Limits("s", decimals=1),
                 width=100,
             ),

@@ -83,7 +83,7 @@ def itself() -> model.Dashboard:
             Row("Series and (other)", [_budget(), _folded(), _heaviest()], collapsed=True),
             Row("History and files", [_history_runs(), _history_size(), _files()], collapsed=True),
         ],
-        variables=[top.variable for top in (_LOST, _OFF, _DAEMONS, _WEB)],
+        variables=[v for top in (_LOST, _OFF, _DAEMONS, _WEB) for v in top.variables],
     )
 
 
@@ -204,10 +204,10 @@ def _lost() -> str:
     return f"({found}) > 0"
 
 
-_LOST = Top(_MISSING, _lost(), "lost")
-_OFF = Top(_HOOK, _LACKING, "off")
-_DAEMONS = Top(_BUILD, _STARTED, "daemons")
-_WEB = Top(HOST, f"-1 * {_IN_USE}", "web")
+_LOST = Top(_MISSING, lambda _: _lost(), HOSTS, "lost")
+_OFF = Top(_HOOK, lambda _: _LACKING, HOSTS, "off")
+_DAEMONS = Top(_BUILD, lambda _: _STARTED, HOSTS, "daemons")
+_WEB = Top(HOST, lambda _: f"-1 * {_IN_USE}", HOSTS, "web")
 
 
 def _missing() -> table.Panel:
@@ -225,7 +225,7 @@ def _missing() -> table.Panel:
             _INSTANCE,
             Label("place", "Missing in", 150),
             Label("what", "What"),
-            Column("How often", _LOST.rank, RUNS, width=100),
+            Column("How often", _lost(), RUNS, width=100),
         ],
         top=_LOST,
         worst="How often",

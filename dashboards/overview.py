@@ -43,8 +43,8 @@ _SINCE = (
     f"and ignoring (alertstate)\n{_FIRING}\n)"
 )
 
-_RAN = Top(PIPELINE, run_time(UNITS, PIPELINE), "ran")
-_FIRED = Top(_ALERT, _SINCE, "fired")
+_RAN = Top(PIPELINE, lambda of: run_time(of, PIPELINE), UNITS, "ran", near=("instance", "pipeline"))
+_FIRED = Top(_ALERT, lambda _: _SINCE, _ALERTS, "fired")
 
 
 def overview() -> model.Dashboard:
@@ -69,7 +69,7 @@ def overview() -> model.Dashboard:
             Row("", [_overlap()]),
             Row("", [_alerts()]),
         ],
-        variables=[*unit_variables(), _RAN.variable, _FIRED.variable],
+        variables=[*unit_variables(), *_RAN.variables, *_FIRED.variables],
     )
 
 
@@ -128,23 +128,23 @@ def _pipelines() -> table.Panel:
             Label("pipeline", "Pipeline", links=[TO_PIPELINE]),
             Label("unit", "Unit", 160),
             Label("instance", "Instance", 140, links=[TO_HOST, TO_PAGE]),
-            *run_columns(UNITS, PIPELINE),
+            *run_columns(_RAN.scope, PIPELINE),
         ],
         top=_RAN,
-        order=_nested_below(),
+        order=_nested_below(_RAN.scope),
         height=14,
     )
 
 
-def _nested_below() -> str:
+def _nested_below(scope: Scope) -> str:
     """Sorts pipelines by run time, a nested one below the outermost one that it runs in.
 
     That one is known since the nested one ran under this daemon, and if both are of one unit.
     """
     name = ", ".join(PIPELINE)
-    outer = f"(\n{run_time(UNITS.only(OUTERMOST), PIPELINE)}\n)"
-    nested = f"(\n{run_time(UNITS.only(_NESTED), PIPELINE)}\n)"
-    inside = UNITS.max("pipelined_nested_info", by=(*PIPELINE, "outermost"))
+    outer = f"(\n{run_time(scope.only(OUTERMOST), PIPELINE)}\n)"
+    nested = f"(\n{run_time(scope.only(_NESTED), PIPELINE)}\n)"
+    inside = scope.max("pipelined_nested_info", by=(*PIPELINE, "outermost"))
     place = "instance, unit, outermost"
     around = f'sum by ({place}) (label_replace({outer}, "outermost", "$1", "pipeline", "(.*)"))'
     return (

@@ -7,7 +7,7 @@ way to make one without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, TypeVar
@@ -26,6 +26,8 @@ from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heat
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from .queries import Scope
 
 __all__ = [
     "BAD",
@@ -281,32 +283,57 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """Which rows a table has: of the sets of the labels `by` those for which `rank` is highest."""
+    """Which rows a table has: of the sets of the labels `by` those that rank highest.
+
+    Its columns ask for the series of `scope`: of the labels `near` only the values that these rows
+    have, which hidden variables hold. So a column does not read what ten thousand others have.
+    """
 
     by: Sequence[str]
-    rank: str
-    """It has one value for each of the sets that there are."""
+    ranked: Callable[[Scope], str]
+    """Of the series of a scope, the query that has one value for each of the sets."""
+    every: Scope
     of: str
     """Name of the hidden variable that says how many there are."""
+    near: Sequence[str] = ()
+
+    @property
+    def scope(self) -> Scope:
+        return self.every.only(*(f'{label}=~"${self.of}_{label}"' for label in self.near))
 
     def narrowed(self, expr: str) -> str:
         """What a query answers for these rows."""
-        chosen = f"topk({ROWS},\n{self.rank}\n)"
+        chosen = f"topk({ROWS},\n{self.ranked(self.scope)}\n)"
         return f"(\n{expr}\n)\nand on ({', '.join(self.by)})\n{chosen}"
 
     @property
-    def variable(self) -> dash.QueryVariable:
-        """How many there are; a dashboard that has the table has it too."""
-        count = f"count(\n{self.rank}\n)\nor\nvector(0)"
-        return (
-            dash.QueryVariable(self.of)
-            .label(self.of.capitalize())
-            .hide(model.VariableHide.HIDE_VARIABLE)
-            .datasource(DATA_SOURCE)
-            .query(f"query_result({count})")
-            .regex(r"/ (\d+) /")
-            .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
-        )
+    def variables(self) -> list[dash.QueryVariable]:
+        """How many there are, and where they are; a dashboard that has the table has them too."""
+        every = self.ranked(self.every)
+        count = _hidden(self.of, f"count(\n{every}\n)\nor\nvector(0)", r"/ (\d+) /")
+        return [
+            count,
+            *(
+                _hidden(f"{self.of}_{label}", f"topk({ROWS},\n{every}\n)", f'/{label}="([^"]*)"/')
+                .multi(True)
+                .include_all(True)
+                .current(model.VariableOption(selected=True, text="All", value="$__all"))
+                for label in self.near
+            ),
+        ]
+
+
+def _hidden(name: str, expr: str, regex: str) -> dash.QueryVariable:
+    """A variable of what `regex` finds in the answer to a query; for queries and titles."""
+    return (
+        dash.QueryVariable(name)
+        .label(name.capitalize())
+        .hide(model.VariableHide.HIDE_VARIABLE)
+        .datasource(DATA_SOURCE)
+        .query(f"query_result({expr})")
+        .regex(regex)
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    )
 
 
 def rows(

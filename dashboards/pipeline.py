@@ -45,8 +45,8 @@ _DID_NOT_SUCCEED = (
     f"label_replace({WHOLE.growth('pipelined_interrupted_runs_total', by=_PLACE)} > 0"
     ', "reason", "interrupted", "", "")'
 )
-_PLACES = Top(_PLACE, run_time(SERIES, _PLACE), "places")
-_UNSUCCESSFUL = Top(_REASON, f"{_LAST_FAILED}\nor\n{_DID_NOT_SUCCEED}", "ends")
+_PLACES = Top(_PLACE, lambda of: run_time(of, _PLACE), SERIES, "places")
+_UNSUCCESSFUL = Top(_REASON, lambda _: f"{_LAST_FAILED}\nor\n{_DID_NOT_SUCCEED}", SERIES, "ends")
 #: The runs of the pipeline in the history of its host's daemon.
 _HISTORY = (
     "Open the runs on the page of its daemon",
@@ -95,8 +95,8 @@ def pipeline() -> model.Dashboard:
             *unit_variables(),
             one("pipeline", "Pipeline", UNITS.select("pipelined_runs_total")),
             some("position", "Stage", SERIES.select("pipelined_state_seconds_total")),
-            _PLACES.variable,
-            _UNSUCCESSFUL.variable,
+            *_PLACES.variables,
+            *_UNSUCCESSFUL.variables,
         ],
         run_ends=SERIES,
     )

@@ -73,7 +73,11 @@ def run_columns(
 
 def run_time(scope: Scope, by: tuple[str, ...]) -> str:
     """Seconds that runs were live in the time that is shown, of those that ran."""
-    return seen(scope, by, lambda of: f"{of.growth('pipelined_run_seconds_total', by=by)} > 0")
+
+    def grew(of: Scope) -> str:
+        return f"{of.growth('pipelined_run_seconds_total', by=by)} > 0"
+
+    return seen(scope, by, grew, always=True)
 
 
 def _failed(by: tuple[str, ...]) -> Callable[[Scope], str]:
@@ -81,14 +85,19 @@ def _failed(by: tuple[str, ...]) -> Callable[[Scope], str]:
     return lambda of: f"({of.growth('pipelined_failed_runs_total', by=by)} > 0)"
 
 
-def seen(scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str]) -> str:
+def seen(
+    scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str], *, always: bool = False
+) -> str:
     """A figure of the time that is shown, also of what ran for the first time.
 
     increase() begins at a series' first sample: it does not see the first run of a pipeline that
-    was over by then. All that the counters hold is that run.
+    was over by then. All that the counters hold is that run. `always`: whatever ran has the
+    figure, so that its absence says enough.
     """
-    grew = f"({scope.whole.growth('pipelined_run_seconds_total', by=by)} > 0)"
-    first = f"({figure(scope.ever)}){ended_lately(scope, by)}\nunless on ({', '.join(by)})\n{grew}"
+    first = f"({figure(scope.ever)}){ended_lately(scope, by)}"
+    if not always:
+        grew = f"({scope.whole.growth('pipelined_run_seconds_total', by=by)} > 0)"
+        first = f"{first}\nunless on ({', '.join(by)})\n{grew}"
     return f"{figure(scope.whole)}\nor\n{first}"
 
 

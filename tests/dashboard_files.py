@@ -19,6 +19,8 @@ METRICS = ROOT / "docs" / "METRICS.md"
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((.*)\)", re.DOTALL)
+#: The label whose values a variable takes of the answer to its query.
+_FOUND = re.compile(r'/(\w+)="')
 _METRIC = re.compile(
     r"(?<![\w:])(?:pipelined|process|scrape)_\w+(?=\{)|\bup(?=\{)|\bALERTS\w*(?=\{)"
 )
@@ -75,8 +77,9 @@ def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             place = f"variable {variable['name']}"
-            if count := _QUERY_RESULT.fullmatch(variable["query"]):
-                yield Query(title, place, count[1], "instant", frozenset())
+            if asked := _QUERY_RESULT.fullmatch(variable["query"]):
+                found = frozenset(_FOUND.findall(variable["regex"]))
+                yield Query(title, place, asked[1], "instant", found)
                 continue
             match = _LABEL_VALUES.fullmatch(variable["query"])
             assert match, variable["query"]
@@ -92,6 +95,20 @@ def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
             labels |= _transformed(panel, target["expr"])
             kind = "instant" if target["instant"] else "range"
             yield Query(title, place, target["expr"], kind, frozenset(labels))
+
+
+@cache
+def all_chosen() -> dict[str, str]:
+    """Every variable of which all values can be chosen, with all of them."""
+    variables = [v for file in FILES for v in load(file)["templating"]["list"]]
+    return {v["name"]: ".+" for v in variables if v.get("includeAll")}
+
+
+@cache
+def first_choices() -> dict[str, str]:
+    """Every variable with fixed choices, with the one that it has at first."""
+    variables = [v for file in FILES for v in load(file)["templating"]["list"]]
+    return {v["name"]: v["current"]["value"] for v in variables if v["type"] == "custom"}
 
 
 def _transformed(panel: dict[str, Any], expr: str) -> set[str]:

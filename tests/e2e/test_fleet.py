@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dashboard_files import FILES, Query, load, queries
-from fleet.answers import answers, filled
+from fleet.answers import answers, filled, near
 from fleet.hosts import SLOWER
 from fleet.storage import Fleet, stored
 from prometheus_server import Prometheus
@@ -61,6 +61,7 @@ def answered(
     prometheus: Prometheus, fleet: Fleet, query: Query, chosen: Mapping[str, str] = {}
 ) -> list[tuple[dict[str, str], float]]:
     """Labels and values, the highest first."""
+    chosen = {**chosen, **near(prometheus, query, fleet, chosen)}
     found = prometheus.query(filled(query, fleet, chosen), fleet.ends)
     values = [(each["metric"], float(each["value"][1])) for each in found]
     return sorted(values, key=lambda each: -each[1])
@@ -79,6 +80,15 @@ def test_a_table_says_how_many_pipelines_there_are(prometheus: Prometheus, fleet
     (count,) = (query for query in QUERIES if query.place == "variable ran")
     ((_, shown),) = answered(prometheus, fleet, count, EVERYTHING)
     assert shown == sum(len(host.jobs) for host in fleet.hosts)
+
+
+def test_what_a_column_reads_of_the_rows_hosts_and_pipelines_leaves_no_row_out(
+    prometheus: Prometheus, fleet: Fleet
+) -> None:
+    run_time = column("Pipelines that ran", "Run time")
+    every = prometheus.query(filled(run_time, fleet, {}), fleet.ends)
+    longest = sorted((float(each["value"][1]) for each in every), reverse=True)
+    assert [value for _, value in answered(prometheus, fleet, run_time)] == longest
 
 
 def test_jobs_only_leaves_out_what_people_type(prometheus: Prometheus, fleet: Fleet) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard_files import FILES, Query, load, panels, queries
+from dashboard_files import FILES, Query, all_chosen, first_choices, load, panels, queries
 from prometheus_server import Prometheus
 
 from .storage import STEP, Fleet
 
-__all__ = ["Answer", "answers"]
+__all__ = ["Answer", "answers", "filled", "near"]
+
+FILES_BY_TITLE = {load(file)["title"]: file for file in FILES}
 
 #: Seconds that one query may take.
 _PATIENCE = 300
@@ -54,8 +56,9 @@ def answers(prometheus: Prometheus, fleet: Fleet, **chosen: str) -> Iterator[Ans
             kind = kinds.get(title, query.place.partition(" ")[0])
             if kind == "Run":
                 continue  # the marks of the ends of runs are off at first
+            rows = near(prometheus, query, fleet, chosen)
             before = _cpu_seconds(prometheus)
-            wall, size, series = _asked(prometheus, query, fleet, chosen)
+            wall, size, series = _asked(prometheus, query, fleet, {**chosen, **rows})
             folded = title in kinds and title not in open_ones
             cpu = _cpu_seconds(prometheus) - before
             yield Answer(query, kind, folded, cpu, wall, size, series)
@@ -91,11 +94,19 @@ def _asked(
     return seconds, len(body), len(data if isinstance(data, list) else data["result"])
 
 
-def _choice(variable: str) -> str:
-    """What is chosen of a variable with fixed choices, until somebody chooses another one."""
-    every = [v for file in FILES for v in load(file)["templating"]["list"]]
-    (value,) = {v["current"]["value"] for v in every if v["name"] == variable}
-    return str(value)
+def near(
+    prometheus: Prometheus, query: Query, fleet: Fleet, chosen: Mapping[str, str]
+) -> dict[str, str]:
+    """Of the hidden variables that the query has: what Grafana puts for the values of the rows."""
+    found = {}
+    for other in queries(load(FILES_BY_TITLE[query.dashboard])):
+        name = other.place.removeprefix("variable ")
+        if other.kind == "instant" and other.labels and f"${name}" in query.expr:
+            (label,) = other.labels
+            answer = prometheus.query(filled(other, fleet, chosen), fleet.ends)
+            values = sorted({re.escape(each["metric"][label]) for each in answer})
+            found[name] = f"({'|'.join(values)})".replace("\\", "\\\\")
+    return found
 
 
 def filled(query: Query, fleet: Fleet, chosen: Mapping[str, str]) -> str:
@@ -106,9 +117,9 @@ def filled(query: Query, fleet: Fleet, chosen: Mapping[str, str]) -> str:
         "__interval_ms": str(1000 * STEP),
         "__range": f"{seconds}s",
         "__range_s": str(seconds),
-        **dict.fromkeys(("job", "instance", "unit", "position"), ".+"),
+        **all_chosen(),
+        **first_choices(),
         "pipeline": ".+" if 'pipeline=~"$pipeline"' in query.expr else "tar|zstd|rclone",
-        "left_out": _choice("left_out"),
         **chosen,
     }
     return re.sub(r"\$([a-z_]\w*)", lambda found: values[found[1]], query.expr)

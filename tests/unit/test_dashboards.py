@@ -347,6 +347,8 @@ def kinds_of(expr: str) -> list[str]:
     """What is divided by what, such as ``["bytes", "number"]``."""
     if expr.startswith("count by"):
         return ["number"]
+    if expr.startswith("1000 * (max_over_time(timestamp("):
+        return ["moment"]
     parts = re.split(r"\n/", _RANKED.sub("", expr))
     found = []
     for part in parts:
@@ -558,8 +560,26 @@ def test_a_table_says_of_how_many_its_rows_are() -> None:
         _, of = panel["title"].split(": top 50 of $")
         (count,) = (v for v in board["templating"]["list"] if v["name"] == of)
         (_, _, rank), *_ = (narrowed(target["expr"]) for target in panel["targets"])
-        assert count["query"] == f"query_result(count(\n{rank}\n)\nor\nvector(0))"
+        # its columns read only what is near its rows
+        every = re.sub(rf', \w+=~"\${of}_\w+"', "", rank)
+        assert count["query"] == f"query_result(count(\n{every}\n)\nor\nvector(0))"
         assert count["hide"] == 2 and count["regex"] == r"/ (\d+) /"
+
+
+def test_what_is_near_the_rows_of_a_table_are_those_that_rank_highest() -> None:
+    found = 0
+    for board, panel in tables():
+        _, of = panel["title"].split(": top 50 of $")
+        (_, by, rank), *_ = (narrowed(target["expr"]) for target in panel["targets"])
+        every = re.sub(rf', \w+=~"\${of}_\w+"', "", rank)
+        for variable in board["templating"]["list"]:
+            if variable["name"].startswith(f"{of}_"):
+                label = variable["name"].removeprefix(f"{of}_")
+                assert variable["query"] == f"query_result(topk(50,\n{every}\n))"
+                assert variable["regex"] == f'/{label}="([^"]*)"/' and label in by.split(", ")
+                assert variable["hide"] == 2 and variable["includeAll"]
+                found += 1
+    assert found == 5
 
 
 def test_jobs_only_is_what_the_rules_take_for_jobs_and_is_chosen_at_first() -> None:
