@@ -217,13 +217,14 @@ def _run_times() -> timeseries.Panel:
         Limits("none", decimals=1, at_least=2),
         empty="No run of two weeks, or the rules are not loaded",
         width=24,
-        height=8,
+        height=10,
     )
-    panel.time_from("14d").override_by_query(
-        "B",
+    panel.time_from("14d").override_by_regexp(
+        "/^change: /",
         [
             model.DynamicConfigValue("custom.drawStyle", options.GraphDrawStyle.POINTS.value),
             model.DynamicConfigValue("custom.pointSize", 12),
+            model.DynamicConfigValue("custom.showPoints", options.VisibilityMode.ALWAYS.value),
         ],
     )
     return panel
