@@ -227,7 +227,7 @@ def _who_waits() -> table.Panel:
             Label("pipeline", "Pipeline", links=[TO_PIPELINE]),
             Label("position", "Position", 80),
             Label("command", "Command", 130),
-            Label("unit", "Unit", 170),
+            Label("unit", "Unit", 230),
             Label("instance", "Instance", 150, links=[TO_HOST, TO_PAGE]),
             Column(
                 "Stood still",

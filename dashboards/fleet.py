@@ -74,7 +74,7 @@ def fleet() -> model.Dashboard:
             ),
             Row("Jobs of all hosts, longest first", [_jobs(), _run_times()]),
             Row("Hosts, worst first", [_hosts(), _states()]),
-            Row("Over time", [_overlap(), _disk(), _cores(), _stalled()]),
+            Row("Over time", [_overlap(), _disk(), _cores(), _stalled()], collapsed=True),
         ],
         variables=[*unit_variables(), *_JOBS.variables, *_HOSTS.variables],
     )
@@ -157,7 +157,7 @@ def _jobs() -> table.Panel:
         ),
         [
             Label("pipeline", "Pipeline", links=[TO_PIPELINE_EVERYWHERE]),
-            Label("unit", "Unit", 210),
+            Label("unit", "Unit", 240),
             Column(
                 "Hosts",
                 f"count by ({_NAMES}) (\n{run_time(_JOBS.scope, _PLACE)}\n)",
