@@ -19,6 +19,10 @@ METRICS = ROOT / "docs" / "METRICS.md"
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((.*)\)", re.DOTALL)
+#: What a table's query asks for, cut down to the rows of the table.
+_NARROWED = re.compile(r"\(\n(.*)\n\)\nand on \([^)]*\)\ntopk\(50,\n.*", re.DOTALL)
+#: A sum over sums that are made by more labels.
+_OUTERMOST = re.compile(r"\w+ by \(([^)]*)\) \(\n")
 #: The label whose values a variable takes of the answer to its query.
 _FOUND = re.compile(r'/(\w+)="')
 _METRIC = re.compile(
@@ -118,7 +122,11 @@ def _transformed(panel: dict[str, Any], expr: str) -> set[str]:
         options = step["options"]
         if step["id"] == "organize":
             # A table's queries need not all have all labels: the merged rows do.
-            found |= {name for name in options["renameByName"] if name in grouped_by(expr)}
+            narrowed = _NARROWED.fullmatch(expr)
+            own = narrowed[1] if narrowed else expr
+            outer = _OUTERMOST.match(own)
+            by = set(outer[1].split(", ")) if outer else grouped_by(own)
+            found |= {name for name in options["renameByName"] if name in by}
         elif step["id"] == "groupingToMatrix":
             found |= {options["rowField"], options["columnField"]}
         elif step["id"] == "sortBy":
