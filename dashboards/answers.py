@@ -92,9 +92,11 @@ def waiting_for_disk(scope: Scope, *, width: int = 4) -> stat.Panel:
 def not_recorded(*, width: int = 4) -> stat.Panel:
     """Whether anything is missing in the figures."""
     return number(
-        "Lost",
+        "Missing in figures",
         Help(
-            "What could not be recorded in the time that is shown: a full map, or no memory.",
+            "Stages, pipes and the like that could not be recorded in the time that is shown: a"
+            " full map, or no memory. Runs that were recorded but not stored do not count here:"
+            " Itself has them.",
             "nothing: the figures are complete.",
             "any: figures of pipelines are too low. RUNBOOK.md, PipelinedLosing.",
         ),

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
 from .answers import waiting_for_disk
-from .frame import TO_HOST, TO_PAGE, TO_PIPELINE, Row, framed, some, unit_variable
+from .frame import TO_HOST, TO_PAGE, TO_PIPELINE, Row, framed, some, unit_variables
 from .palette import page_colours, read_palette
 from .panels import (
     GOOD,
@@ -23,6 +23,7 @@ from .panels import (
     Label,
     Limits,
     Query,
+    Top,
     lines,
     number,
     rows,
@@ -36,6 +37,9 @@ WHOLE = PIPELINES.whole
 _STAGE = "{{pipeline}}: {{position}} {{command}}"
 _BY_STAGE = ("pipeline", *STAGE)
 _CONSUMED = "hit|late|miss|warm"
+_PLACE = (*PIPELINE, *STAGE)
+_STOOD_STILL = f"{WHOLE.growth('pipelined_stall_seconds_total', by=_PLACE)} > 0"
+_STALLED = Top(_PLACE, lambda _: _STOOD_STILL, PIPELINES, "stages")
 
 
 def disk() -> model.Dashboard:
@@ -55,8 +59,9 @@ def disk() -> model.Dashboard:
             ),
         ],
         variables=[
-            unit_variable(),
+            *unit_variables(),
             some("pipeline", "Pipeline", UNITS.select("pipelined_runs_total")),
+            *_STALLED.variables,
         ],
     )
 
@@ -206,10 +211,10 @@ def _stalls() -> timeseries.Panel:
 
 
 def _who_waits() -> table.Panel:
-    by = (*PIPELINE, *STAGE)
+    by = _PLACE
     seconds, alone = "pipelined_stall_seconds_total", 'overlapped="false"'
     return rows(
-        "Who stands still most",
+        "Who stalls most",
         Help(
             "Stages by the time that their reads slept for disk; how much of it with nothing"
             " computing; how often. A stage that is itself a pipeline has the time of its nested"
@@ -222,11 +227,11 @@ def _who_waits() -> table.Panel:
             Label("pipeline", "Pipeline", links=[TO_PIPELINE]),
             Label("position", "Position", 80),
             Label("command", "Command", 130),
-            Label("unit", "Unit", 170),
+            Label("unit", "Unit", 230),
             Label("instance", "Instance", 150, links=[TO_HOST, TO_PAGE]),
             Column(
                 "Stood still",
-                f"{WHOLE.growth(seconds, by=by)} > 0",
+                _STOOD_STILL,
                 Limits("s", decimals=1),
                 width=110,
             ),
@@ -240,6 +245,7 @@ def _who_waits() -> table.Panel:
                 "Stalls", f"{WHOLE.growth('pipelined_stalls_total', by=by)} > 0", RUNS, width=90
             ),
         ],
+        top=_STALLED,
         worst="Stood still",
         empty=READAHEAD_OFF,
     )

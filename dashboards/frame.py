@@ -15,12 +15,14 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
 from .panels import DATA_SOURCE
-from .queries import HOSTS, Scope
+from .queries import HOSTS, Scope, units_without_jobs
 
 __all__ = [
     "TO_HOST",
+    "TO_ITS_OVERVIEW",
     "TO_PAGE",
     "TO_PIPELINE",
+    "TO_PIPELINE_EVERYWHERE",
     "TO_TRACES",
     "UID",
     "Row",
@@ -28,7 +30,7 @@ __all__ = [
     "one",
     "some",
     "traces_variable",
-    "unit_variable",
+    "unit_variables",
 ]
 
 TAG = "pipelined"
@@ -69,11 +71,32 @@ TO_PIPELINE = (
         "var-pipeline=${__value.raw:percentencode}",
         "var-unit=${__data.fields.Unit:percentencode}",
         "var-instance=${__data.fields.Instance:percentencode}",
+        "${left_out:queryparam}",
     ),
 )
+TO_PIPELINE_EVERYWHERE = (
+    "Show this pipeline on all hosts",
+    _address(
+        "Pipeline",
+        "var-pipeline=${__value.raw:percentencode}",
+        "var-unit=${__data.fields.Unit:percentencode}",
+        "${instance:queryparam}",
+        "${left_out:queryparam}",
+    ),
+)
+#: From a dashboard about units, and from the one of the daemons, which has no choice of them.
 TO_HOST = (
     "Show this host",
-    _address("Overview", "var-instance=${__value.raw:percentencode}", "${unit:queryparam}"),
+    _address(
+        "Overview",
+        "var-instance=${__value.raw:percentencode}",
+        "${unit:queryparam}",
+        "${left_out:queryparam}",
+    ),
+)
+TO_ITS_OVERVIEW = (
+    "Show this host",
+    _address("Overview", "var-instance=${__value.raw:percentencode}"),
 )
 TO_PAGE = ("Open the page of its daemon", "http://${__value.raw}/")
 
@@ -107,7 +130,7 @@ def framed(
     description: str,
     rows: Sequence[Row],
     *,
-    variables: Sequence[dash.QueryVariable | dash.DatasourceVariable] = (),
+    variables: Sequence[dash.QueryVariable | dash.CustomVariable | dash.DatasourceVariable] = (),
     run_ends: Scope | None = None,
 ) -> model.Dashboard:
     """A dashboard. `variables` come after data source, job and instance.
@@ -205,9 +228,19 @@ def one(name: str, label: str, selector: str) -> dash.QueryVariable:
     )
 
 
-def unit_variable() -> dash.QueryVariable:
-    """The jobs, containers, systemd units or cgroups in which pipelines ran."""
-    return some("unit", "Unit", HOSTS.select("pipelined_runs_total"))
+def unit_variables() -> tuple[dash.CustomVariable, dash.QueryVariable]:
+    """Jobs only, or everything; and the jobs, containers, systemd units or cgroups that ran."""
+    # what is left out; everything has a unit, if only "-"
+    choices = {"Jobs only": units_without_jobs(), "Everything": "()"}
+    show = dash.CustomVariable("left_out").label("Show")
+    show.values(", ".join(f"{text} : {value}" for text, value in choices.items()))
+    first, *others = (
+        model.VariableOption(selected=text == "Jobs only", text=text, value=value)
+        for text, value in choices.items()
+    )
+    show.current(first).options([first, *others])
+    selector = HOSTS.only('unit!~"$left_out"').select("pipelined_runs_total")
+    return show, some("unit", "Unit", selector)
 
 
 def traces_variable() -> dash.DatasourceVariable:

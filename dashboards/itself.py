@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
 from .answers import hosts_without_answer, not_recorded
-from .frame import TO_HOST, TO_PAGE, Row, framed
+from .frame import TO_ITS_OVERVIEW, TO_PAGE, Row, framed
 from .panels import (
     BAD,
     GOOD,
@@ -18,6 +18,7 @@ from .panels import (
     Label,
     Limits,
     Query,
+    Top,
     lines,
     number,
     rows,
@@ -32,7 +33,18 @@ NO_ANSWER = "No daemon answers"
 NO_HISTORY = "No history (--no-history)"
 _READ = "pipelined_config_last_reload_success_timestamp_seconds"
 _EXPIRY = "pipelined_web_tls_certificate_expiry_timestamp_seconds"
-_INSTANCE = Label("instance", "Instance", links=[TO_HOST, TO_PAGE])
+_HOOK = ("tier", "hook", "method")
+_ATTACHED = HOSTS.select("pipelined_hook_attached")
+_LACKING = f"count by ({', '.join(_HOOK)}) ({_ATTACHED} == 0)"
+_BUILD = ("instance", "version", "python", "loader")
+_STARTED = (
+    f"1000 * max by ({', '.join(_BUILD)}) (\n"
+    f"{HOSTS.select('pipelined_build_info')}\n"
+    "* on (job, instance) group_left ()\n"
+    f"{HOSTS.select('process_start_time_seconds')}\n)"
+)
+_IN_USE = f"min by (instance) ({HOSTS.select('pipelined_config_last_reload_successful')})"
+_INSTANCE = Label("instance", "Instance", links=[TO_ITS_OVERVIEW, TO_PAGE])
 
 
 def itself() -> model.Dashboard:
@@ -44,7 +56,8 @@ def itself() -> model.Dashboard:
             Row(
                 "",
                 [
-                    not_recorded(),
+                    not_recorded(width=3),
+                    _not_stored(),
                     hosts_without_answer(),
                     _fullest_map(),
                     _hooks_missing(),
@@ -53,7 +66,7 @@ def itself() -> model.Dashboard:
                             name,
                             f"{what} come from it.",
                             HOSTS.select("pipelined_hook_attached", f'tier="{name}"'),
-                            width=5,
+                            width=3,
                         )
                         for name, what in (
                             ("readahead", "Page classes and stalls"),
@@ -70,10 +83,29 @@ def itself() -> model.Dashboard:
             Row("Series and (other)", [_budget(), _folded(), _heaviest()], collapsed=True),
             Row("History and files", [_history_runs(), _history_size(), _files()], collapsed=True),
         ],
+        variables=[v for top in (_LOST, _OFF, _DAEMONS, _WEB) for v in top.variables],
     )
 
 
 # -- the answers
+
+
+def _not_stored() -> stat.Panel:
+    return number(
+        "Runs not in the history",
+        Help(
+            "Finished runs that the history did not write in the time that is shown: too many at"
+            " once, or its disk is full or slow. Figures and graphs have them all the same.",
+            "none: each run can be looked up.",
+            "any: lists of runs have gaps. RUNBOOK.md, PipelinedHistoryFails.",
+        ),
+        Query(HOSTS.losses(metric="pipelined_sink_dropped_runs_total"), ""),
+        RUNS,
+        empty=NO_ANSWER,
+        base=GOOD,
+        steps={1: WARN},
+        worded={"0": "None"},
+    )
 
 
 def _fullest_map() -> stat.Panel:
@@ -96,47 +128,66 @@ def _fullest_map() -> stat.Panel:
 def _hooks_missing() -> stat.Panel:
     missing = HOSTS.select("pipelined_hook_attached", 'tier="sched"')
     return number(
-        "Hooks missing",
+        "Hosts lacking a sched hook",
         Help(
-            "Hooks of the tier sched that are not attached, on all hosts, including those that a"
-            " kernel never had, such as execve under lockdown.",
+            "Hosts on which a hook of the tier sched is not attached, including one that their"
+            " kernel never had, such as execve under lockdown. The table below has the hooks of"
+            " all tiers.",
             "none, or as many as after the installation.",
             "more than before: `pipelined doctor` says why.",
         ),
-        Query(f"count({missing} == 0)\nor\n0 * count({missing})", ""),
+        Query(
+            f"count(count by (instance) ({missing} == 0))\nor\n0 * count({missing})",
+            "",
+        ),
         Limits("none", decimals=0),
         empty=NO_ANSWER,
         base=GOOD,
         steps={1: "dark-yellow"},
         worded={"0": "None"},
-        width=3,
+        width=4,
     )
 
 
 # -- what is missing
 
 
-def _missing() -> table.Panel:
-    def named(expr: str, what: str, label: str = "") -> str:
+_MISSING = ("instance", "place", "what")
+
+
+def _lost() -> str:
+    """What is missing on each host, by where it is missing."""
+
+    def named(expr: str, what: str, label: str = "", *, place: str = "the history") -> str:
         """The values of `expr` by instance, under a name made of the values of `label`."""
         pattern = "(.*)" if label else ""
         labelled = f'label_replace(\n{expr}\n, "what", "{what}", "{label}", "{pattern}")'
-        return f"sum by (instance, what) ({labelled})"
+        placed = f'label_replace({labelled}, "place", "{place}", "", "")'
+        return f"sum by ({', '.join(_MISSING)}) ({placed})"
 
     growth = WHOLE.growth
     collector = HOSTS.select("pipelined_collector_success")
     failed = f"count_over_time({collector}[$__range]) - sum_over_time({collector}[$__range])"
     found = "\nor\n".join(
         [
-            HOSTS.losses(("instance", "what")),
-            named(growth("pipelined_missed_switches_total", by=HOST), "switches not traced"),
+            named(HOSTS.losses(("instance", "what")), "$1", "what", place="figures"),
+            named(
+                growth("pipelined_missed_switches_total", by=HOST),
+                "switches not traced",
+                place="figures, corrected",
+            ),
             named(
                 growth("pipelined_missed_events_total", by=("instance", "hook")),
                 "events passed over: $1",
                 "hook",
+                place="figures, corrected",
             ),
-            named(growth("pipelined_sweep_failures_total", by=HOST), "sweeps failed"),
-            named(failed, "collector failed: $1", "collector"),
+            named(
+                growth("pipelined_sweep_failures_total", by=HOST),
+                "sweeps failed",
+                place="figures, till the next",
+            ),
+            named(failed, "collector failed: $1", "collector", place="a scrape"),
             named(growth("pipelined_history_errors_total", by=HOST), "history not written"),
             named(
                 growth("pipelined_sink_dropped_runs_total", by=("instance", "sink")),
@@ -150,16 +201,33 @@ def _missing() -> table.Panel:
             ),
         ]
     )
+    return f"({found}) > 0"
+
+
+_LOST = Top(_MISSING, lambda _: _lost(), HOSTS, "lost")
+_OFF = Top(_HOOK, lambda _: _LACKING, HOSTS, "off")
+_DAEMONS = Top(_BUILD, lambda _: _STARTED, HOSTS, "daemons")
+_WEB = Top(HOST, lambda _: f"-1 * {_IN_USE}", HOSTS, "web")
+
+
+def _missing() -> table.Panel:
     return rows(
-        "Lost, or not seen",
+        "What is missing",
         Help(
             "What could not be recorded (stages, pipes, …), switches that the kernel did not"
             " trace, events for which it ran no program, failed sweeps and collectors, and runs"
-            " that a sink (the history) did not write, in the time that is shown.",
+            " that a sink (the history) did not write, in the time that is shown; and where it is"
+            " missing. Only what is missing in figures counts at the top left.",
             "empty, or a few switches and events: figures are corrected for them.",
             "anything else: docs/RUNBOOK.md and docs/CONCEPTS.md, Bounds.",
         ),
-        [_INSTANCE, Label("what", "What"), Column("How often", f"({found}) > 0", RUNS, width=110)],
+        [
+            _INSTANCE,
+            Label("place", "Missing in", 150),
+            Label("what", "What"),
+            Column("How often", _lost(), RUNS, width=100),
+        ],
+        top=_LOST,
         worst="How often",
         empty="Nothing, or no daemon answers",
         width=12,
@@ -167,22 +235,31 @@ def _missing() -> table.Panel:
 
 
 def _hooks() -> table.Panel:
-    hooks = f"max by (instance, tier, hook, method) ({HOSTS.select('pipelined_hook_attached')})"
+    names = ", ".join(_HOOK)
+    one = f"topk by ({names}) (1,\n{_ATTACHED} == 0\n)"
     return rows(
-        "Hooks that are not attached",
+        "Hooks not attached",
         Help(
-            "Hooks that were asked for and are not attached.",
+            "Hooks of all tiers that were asked for and are not attached: on how many hosts, of how"
+            " many that asked for them, and one of these hosts.",
             "empty, or the same few on every host of one kernel: that kernel never had them.",
             "hooks of the tier sched, or hooks that were there before.",
         ),
         [
-            _INSTANCE,
-            Label("tier", "Tier", 110),
+            Label("tier", "Tier", 90),
             Label("hook", "Hook"),
-            Label("method", "Method", 110),
-            Column("Attached", f"{hooks} == 0", Limits("bool_yes_no", min=None), width=90),
+            Label("method", "Method", 95),
+            Column(
+                "Hosts",
+                f"max by ({names}, instance) ({one})\n+ on ({names}) group_left ()\n{_LACKING}",
+                RUNS,
+                width=70,
+            ),
+            Column("Of", f"count by ({names}) ({_ATTACHED})", RUNS, width=70),
+            Label("instance", "One of them", 150, links=[TO_ITS_OVERVIEW, TO_PAGE]),
         ],
-        worst="Tier",
+        top=_OFF,
+        worst="Hosts",
         empty="All hooks are attached, or no daemon answers",
         width=12,
     )
@@ -252,7 +329,7 @@ def _daemons() -> table.Panel:
     return rows(
         "Daemons",
         Help(
-            "Version, Python and loader of each daemon, and when it started.",
+            "Version, Python and loader of each daemon, and when it started, the last one first.",
             "one version everywhere, started long ago.",
             "old versions left, or a start minutes ago that you did not ask for: RUNBOOK.md,"
             " PipelinedRestarting.",
@@ -262,16 +339,9 @@ def _daemons() -> table.Panel:
             Label("version", "Version", 110),
             Label("python", "Python", 110),
             Label("loader", "Loader", 90),
-            Column(
-                "Started",
-                "1000 * max by (instance, version, python, loader) (\n"
-                f"{HOSTS.select('pipelined_build_info')}\n"
-                "* on (job, instance) group_left ()\n"
-                f"{HOSTS.select('process_start_time_seconds')}\n)",
-                Limits("dateTimeFromNow", min=None),
-                width=140,
-            ),
+            Column("Started", _STARTED, Limits("dateTimeFromNow", min=None), width=140),
         ],
+        top=_DAEMONS,
         worst="Started",
         empty=NO_ANSWER,
         width=12,
@@ -293,7 +363,7 @@ def _web() -> table.Panel:
             _INSTANCE,
             Column(
                 "In use",
-                f"min by (instance) ({HOSTS.select('pipelined_config_last_reload_successful')})",
+                _IN_USE,
                 Limits("bool_yes_no", min=None),
                 width=90,
             ),
@@ -310,6 +380,7 @@ def _web() -> table.Panel:
                 width=140,
             ),
         ],
+        top=_WEB,
         worst="In use",
         falling=False,
         empty="None: --web.config.file is not given",
@@ -440,7 +511,7 @@ def _history_runs() -> timeseries.Panel:
         Help(
             "Finished runs that the history holds.",
             "it rises to its bound and stays.",
-            "level while runs end: see Lost, or not seen.",
+            "level while runs end: see What is missing.",
         ),
         "pipelined_history_runs",
         RUNS,

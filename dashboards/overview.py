@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 from grafana_foundation_sdk.models import dashboard as model
 
 from .answers import hosts_without_answer, not_recorded, overlap, waiting_for_disk
-from .frame import TO_HOST, TO_PAGE, TO_PIPELINE, Row, framed, unit_variable
+from .frame import TO_HOST, TO_PAGE, TO_PIPELINE, Row, framed, unit_variables
 from .panels import (
     BAD,
     GOOD,
@@ -18,12 +18,13 @@ from .panels import (
     Label,
     Limits,
     Query,
+    Top,
     lines,
     number,
     rows,
 )
 from .queries import HOSTS, OUTERMOST, PIPELINE, UNITS, Scope, ranked
-from .runs import run_columns
+from .runs import run_columns, run_time
 
 __all__ = ["overview"]
 
@@ -36,6 +37,14 @@ _NESTED = 'nested="true"'
 #: Alerts of deploy/prometheus, those that are about no host among them.
 _ALERTS = Scope(('alertname=~"Pipeline.+"', 'job=~"$job|"', 'instance=~"$instance|"'))
 _FIRING = _ALERTS.select("ALERTS", 'alertstate="firing"')
+_ALERT = ("alertname", "severity", "pipeline", "unit", "instance")
+_SINCE = (
+    f"1000 * max by ({', '.join(_ALERT)}) (\n{_ALERTS.select('ALERTS_FOR_STATE')}\n"
+    f"and ignoring (alertstate)\n{_FIRING}\n)"
+)
+
+_RAN = Top(PIPELINE, lambda of: run_time(of, PIPELINE), UNITS, "ran", near=("instance", "pipeline"))
+_FIRED = Top(_ALERT, lambda _: _SINCE, _ALERTS, "fired")
 
 
 def overview() -> model.Dashboard:
@@ -60,7 +69,7 @@ def overview() -> model.Dashboard:
             Row("", [_overlap()]),
             Row("", [_alerts()]),
         ],
-        variables=[unit_variable()],
+        variables=[*unit_variables(), *_RAN.variables, *_FIRED.variables],
     )
 
 
@@ -103,7 +112,7 @@ def _pipelines() -> table.Panel:
     return rows(
         "Pipelines that ran",
         Help(
-            "Every pipeline that runs or ended in the time that is shown, the longest first. ↳: it"
+            "The pipelines that run or ended in the time that is shown, the longest first. ↳: it"
             " ran inside a stage of the one above it. Click on a name to see its stages. Held back"
             " by: the stage that was at work for the largest share of the run, at most 100 %. Disk"
             " alone: a stage waited for disk and none was on CPU. × usual: the last run compared"
@@ -119,22 +128,23 @@ def _pipelines() -> table.Panel:
             Label("pipeline", "Pipeline", links=[TO_PIPELINE]),
             Label("unit", "Unit", 160),
             Label("instance", "Instance", 140, links=[TO_HOST, TO_PAGE]),
-            *run_columns(UNITS, PIPELINE),
+            *run_columns(_RAN.scope, PIPELINE),
         ],
-        order=_nested_below(),
+        top=_RAN,
+        order=_nested_below(_RAN.scope),
         height=14,
     )
 
 
-def _nested_below() -> str:
+def _nested_below(scope: Scope) -> str:
     """Sorts pipelines by run time, a nested one below the outermost one that it runs in.
 
     That one is known since the nested one ran under this daemon, and if both are of one unit.
     """
-    metric, name = "pipelined_run_seconds_total", ", ".join(PIPELINE)
-    outer = f"({UNITS.whole.growth(metric, OUTERMOST, by=PIPELINE)} > 0)"
-    nested = f"({UNITS.whole.growth(metric, _NESTED, by=PIPELINE)} > 0)"
-    inside = UNITS.max("pipelined_nested_info", by=(*PIPELINE, "outermost"))
+    name = ", ".join(PIPELINE)
+    outer = f"(\n{run_time(scope.only(OUTERMOST), PIPELINE)}\n)"
+    nested = f"(\n{run_time(scope.only(_NESTED), PIPELINE)}\n)"
+    inside = scope.max("pipelined_nested_info", by=(*PIPELINE, "outermost"))
     place = "instance, unit, outermost"
     around = f'sum by ({place}) (label_replace({outer}, "outermost", "$1", "pipeline", "(.*)"))'
     return (
@@ -195,11 +205,6 @@ def _overlap() -> timeseries.Panel:
 
 
 def _alerts() -> table.Panel:
-    labels = ("alertname", "severity", "pipeline", "unit", "instance")
-    since = (
-        f"1000 * max by ({', '.join(labels)}) (\n{_ALERTS.select('ALERTS_FOR_STATE')}\n"
-        f"and ignoring (alertstate)\n{_FIRING}\n)"
-    )
     return rows(
         "Alerts that fire",
         Help(
@@ -213,8 +218,9 @@ def _alerts() -> table.Panel:
             Label("pipeline", "Pipeline"),
             Label("unit", "Unit", 200),
             Label("instance", "Instance", 180, links=[TO_HOST, TO_PAGE]),
-            Column("Since", since, Limits("dateTimeFromNow", min=None), width=160),
+            Column("Since", _SINCE, Limits("dateTimeFromNow", min=None), width=160),
         ],
+        top=_FIRED,
         worst="Since",
         empty="No alert fires, or the rules of deploy/prometheus are not loaded",
         height=5,

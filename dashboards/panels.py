@@ -7,7 +7,7 @@ way to make one without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heat
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from .queries import Scope
+
 __all__ = [
     "BAD",
     "DATA_SOURCE",
@@ -43,6 +45,7 @@ __all__ = [
     "Label",
     "Limits",
     "Query",
+    "Top",
     "bars",
     "heat_map",
     "lines",
@@ -54,9 +57,11 @@ __all__ = [
 DATA_SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 #: The shortest scrape interval that Prometheus should have. $__rate_interval is four times that.
 MIN_INTERVAL = "15s"
+#: So many rows a table has at most: a host has ten pipelines, a fleet ten thousand.
+ROWS = 50
 
 #: It may be that nothing ran, that scrapes fail, or that the choice of variables is too narrow.
-NO_RUN = "No run seen"
+NO_RUN = "No run seen: see Show"
 READAHEAD_OFF = "No files read, or the readahead tier is off: run pipelined doctor"
 FUNCTIONS_OFF = "The functions tier is off: run pipelined doctor"
 
@@ -278,11 +283,67 @@ class Column:
     links: Sequence[tuple[str, str]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Top:
+    """Which rows a table has: of the sets of the labels `by` those that rank highest.
+
+    Its columns ask for the series of `scope`: of the labels `near` only the values that these rows
+    have, which hidden variables hold. So a column does not read what ten thousand others have.
+    """
+
+    by: Sequence[str]
+    ranked: Callable[[Scope], str]
+    """Of the series of a scope, the query that has one value for each of the sets."""
+    every: Scope
+    of: str
+    """Name of the hidden variable that says how many there are."""
+    near: Sequence[str] = ()
+
+    @property
+    def scope(self) -> Scope:
+        return self.every.only(*(f'{label}=~"${self.of}_{label}"' for label in self.near))
+
+    def narrowed(self, expr: str) -> str:
+        """What a query answers for these rows."""
+        chosen = f"topk({ROWS},\n{self.ranked(self.scope)}\n)"
+        return f"(\n{expr}\n)\nand on ({', '.join(self.by)})\n{chosen}"
+
+    @property
+    def variables(self) -> list[dash.QueryVariable]:
+        """How many there are, and where they are; a dashboard that has the table has them too."""
+        every = self.ranked(self.every)
+        count = _hidden(self.of, f"count(\n{every}\n)\nor\nvector(0)", r"/ (\d+) /")
+        return [
+            count,
+            *(
+                _hidden(f"{self.of}_{label}", f"topk({ROWS},\n{every}\n)", f'/{label}="([^"]*)"/')
+                .multi(True)
+                .include_all(True)
+                .current(model.VariableOption(selected=True, text="All", value="$__all"))
+                for label in self.near
+            ),
+        ]
+
+
+def _hidden(name: str, expr: str, regex: str) -> dash.QueryVariable:
+    """A variable of what `regex` finds in the answer to a query; for queries and titles."""
+    return (
+        dash.QueryVariable(name)
+        .label(name.capitalize())
+        .hide(model.VariableHide.HIDE_VARIABLE)
+        .datasource(DATA_SOURCE)
+        .query(f"query_result({expr})")
+        .regex(regex)
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    )
+
+
 def rows(
     title: str,
     help_: Help,
     columns: Sequence[Label | Column],
     *,
+    top: Top,
     worst: str = "",
     order: str = "",
     falling: bool = True,
@@ -290,16 +351,17 @@ def rows(
     width: int = 24,
     height: int = 8,
 ) -> table.Panel:
-    """A table with a row for each set of labels, the worst first.
+    """A table with a row for each set of labels, the worst first, and how many there are.
 
     It is sorted by the column `worst`, or by the query `order`, which has no column: from the
     highest value or, unless `falling`, from the lowest.
     """
+    title = f"{title}: top {ROWS} of ${top.of}"
     panel = _framed(table.Panel(), title, help_, Limits("short", min=None), empty, width, height)
     figures = [column for column in columns if isinstance(column, Column)]
     exprs = [figure.expr for figure in figures] + ([order] if order else [])
     for index, expr in enumerate(exprs):
-        target = _target(Query(expr, ""), index).instant()
+        target = _target(Query(top.narrowed(expr), ""), index).instant()
         panel.with_target(target.format(PromQueryFormat.TABLE))
     single = len(exprs) == 1
     values = ["Value"] if single else [f"Value #{ascii_uppercase[n]}" for n in range(len(exprs))]

@@ -16,7 +16,7 @@ from .frame import (
     one,
     some,
     traces_variable,
-    unit_variable,
+    unit_variables,
 )
 from .palette import level_colours, state_colours
 from .panels import (
@@ -29,6 +29,7 @@ from .panels import (
     Label,
     Limits,
     Query,
+    Top,
     bars,
     heat_map,
     lines,
@@ -37,7 +38,7 @@ from .panels import (
     tier,
 )
 from .queries import HOSTS, SERIES, STAGE, UNITS, in_order, ranked
-from .runs import run_columns
+from .runs import run_columns, run_time
 
 __all__ = ["pipeline"]
 
@@ -47,6 +48,15 @@ _NO_CHILD = "No stage started a process"
 #: Where a pipeline runs.
 _PLACE = ("instance", "unit")
 _AGO = Limits("dateTimeFromNow", min=None)
+_REASON = (*_PLACE, "reason")
+_LAST_FAILED = SERIES.max("pipelined_last_failed_run_end_timestamp_seconds", by=_REASON)
+_DID_NOT_SUCCEED = (
+    f"({WHOLE.growth('pipelined_failed_runs_total', by=_REASON)} > 0)\nor\n"
+    f"label_replace({WHOLE.growth('pipelined_interrupted_runs_total', by=_PLACE)} > 0"
+    ', "reason", "interrupted", "", "")'
+)
+_PLACES = Top(_PLACE, lambda of: run_time(of, _PLACE), SERIES, "places")
+_UNSUCCESSFUL = Top(_REASON, lambda _: f"{_LAST_FAILED}\nor\n{_DID_NOT_SUCCEED}", SERIES, "ends")
 #: The runs of the pipeline in the history of its host's daemon.
 _HISTORY = (
     "Open the runs on the page of its daemon",
@@ -92,10 +102,12 @@ def pipeline() -> model.Dashboard:
             ),
         ],
         variables=[
-            unit_variable(),
+            *unit_variables(),
             one("pipeline", "Pipeline", UNITS.select("pipelined_runs_total")),
             some("position", "Stage", SERIES.select("pipelined_state_seconds_total")),
             traces_variable(),
+            *_PLACES.variables,
+            *_UNSUCCESSFUL.variables,
         ],
         run_ends=SERIES,
     )
@@ -263,6 +275,7 @@ def _runs() -> table.Panel:
             Label("unit", "Unit", links=[TO_TRACES]),
             *run_columns(SERIES, _PLACE, links=(_HISTORY,)),
         ],
+        top=_PLACES,
         worst="Run time",
         height=6,
     )
@@ -297,13 +310,10 @@ def _durations() -> timeseries.Panel:
 
 
 def _failures() -> table.Panel:
-    by = (*_PLACE, "reason")
-    failed = WHOLE.growth("pipelined_failed_runs_total", by=by)
-    stopped = WHOLE.growth("pipelined_interrupted_runs_total", by=_PLACE)
-    last = SERIES.max("pipelined_last_failed_run_end_timestamp_seconds", by=by)
+    place = ", ".join(_PLACE)
     complete = SERIES.max("pipelined_last_complete_run_end_timestamp_seconds", by=_PLACE)
     return rows(
-        "Runs that did not succeed",
+        "Failed or stopped",
         Help(
             "Runs that failed, by the gravest reason of a stage (exit: it exited with a code that"
             " is a failure; signal: one killed it; out_of_memory: the kernel did, as memory had run"
@@ -318,19 +328,19 @@ def _failures() -> table.Panel:
             Label("reason", "Reason", 140),
             Column(
                 "Runs",
-                f"({failed} > 0)\nor\n"
-                f'label_replace({stopped} > 0, "reason", "interrupted", "", "")',
+                _DID_NOT_SUCCEED,
                 RUNS,
                 width=90,
             ),
-            Column("Last failure", f"1000 * {last}", _AGO, width=160),
+            Column("Last failure", f"1000 * {_LAST_FAILED}", _AGO, width=160),
             Column(
                 "Last success",
-                f"1000 * (0 * {last}\n+ on ({', '.join(_PLACE)}) group_left ()\n{complete})",
+                f"1000 * (0 * {_LAST_FAILED}\n+ on ({place}) group_left ()\n{complete})",
                 _AGO,
                 width=160,
             ),
         ],
+        top=_UNSUCCESSFUL,
         worst="Last failure",
         empty="No run failed",
         height=6,

@@ -8,7 +8,11 @@ deploy/prometheus/recording.rules.yml records the same ratios for alerts and for
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Self
 
 from pipelined.states import STATE_TABLE
 
@@ -22,9 +26,11 @@ __all__ = [
     "SERIES",
     "STAGE",
     "UNITS",
+    "Recorded",
     "Scope",
     "in_order",
     "ranked",
+    "units_without_jobs",
 ]
 
 #: Labels that name a host, a pipeline of a host, and one of its stages.
@@ -59,21 +65,21 @@ class Scope:
     moment: str = ""
 
     @property
-    def whole(self) -> Scope:
+    def whole(self) -> Self:
         """These series over the whole time range that the dashboard shows."""
         return replace(self, function="increase", window="$__range")
 
     @property
-    def once(self) -> Scope:
+    def once(self) -> Self:
         """As `whole`, with the same value at every step of a graph: for ranking what it draws."""
         return replace(self.whole, moment=" @ end()")
 
     @property
-    def ever(self) -> Scope:
+    def ever(self) -> Self:
         """These series since their daemon started."""
         return replace(self, function="", window="", moment="")
 
-    def only(self, *matchers: str) -> Scope:
+    def only(self, *matchers: str) -> Self:
         """Of these series those that match, such as ``nested="false"``."""
         return replace(self, matchers=(*self.matchers, *matchers))
 
@@ -117,12 +123,12 @@ class Scope:
             self.growth("pipelined_runs_total", by=by),
         )
 
-    def losses(self, by: tuple[str, ...] = ()) -> str:
+    def losses(self, by: tuple[str, ...] = (), metric: str = "pipelined_lost_total") -> str:
         """What could not be recorded in the whole range, in whole numbers.
 
         Of a daemon that has started since, also what it lost before its first scrape.
         """
-        lost = self.select("pipelined_lost_total")
+        lost = self.select(metric)
         grew = f"increase({lost}[$__range]) and {lost} offset $__range"
         return f"ceil({_per('sum', by)} ({grew} or {lost}))"
 
@@ -223,6 +229,45 @@ class Scope:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded(Scope):
+    """Series that the recording rules make of pipelines: a quarter of the daemons' own.
+
+    What they record once a minute are seconds per second over five minutes: the whole range is
+    their sum.
+    """
+
+    def seconds(self, name: str, by: tuple[str, ...] = ()) -> str:
+        """Per second; of the whole range in minutes, which ratios do not show."""
+        found = self.select(f"pipeline:pipelined_{name}:rate5m")
+        if self.function == "increase":
+            found = f"sum_over_time({found}[{self.window}]{self.moment})"
+        return f"{_per('sum', by)} ({found})"
+
+    def overlap(self, by: tuple[str, ...] = ()) -> str:
+        return self.ratio(self.seconds("overlapped_seconds", by), self.seconds("busy_seconds", by))
+
+    def cores_used(self, by: tuple[str, ...] = ()) -> str:
+        return self.ratio(self.seconds("cpu_seconds", by), self.seconds("run_seconds", by))
+
+    def disk_alone(self, by: tuple[str, ...] = ()) -> str:
+        waited, hidden = "disk_wait_seconds", "overlapped_disk_wait_seconds"
+        alone = f"({self.seconds(waited, by)} - {self.seconds(hidden, by)})"
+        # of what never waited for disk nothing is recorded
+        return self.ratio(
+            f"({alone} or 0 * {self.seconds('run_seconds', by)})", self.seconds("run_seconds", by)
+        )
+
+    def io_overlap(self, by: tuple[str, ...] = ()) -> str:
+        return self.ratio(
+            self.seconds("overlapped_disk_wait_seconds", by),
+            self.seconds("disk_wait_seconds", by),
+        )
+
+    def stalled(self, by: tuple[str, ...] = ()) -> str:
+        return self.ratio(self.seconds("stall_seconds", by), self.seconds("run_seconds", by))
+
+
 def _per(operator: str, by: tuple[str, ...]) -> str:
     return f"{operator} by ({', '.join(by)})" if by else operator
 
@@ -250,8 +295,16 @@ def in_order(expr: str) -> str:
     )
 
 
+@cache
+def units_without_jobs() -> str:
+    """A regular expression: the units that are no job to the rules, and so to the alerts."""
+    rules = Path(__file__).parents[1] / "deploy" / "prometheus" / "recording.rules.yml"
+    (found,) = set(re.findall(r'unit!~"(.*)"', rules.read_text()))
+    return str(found)
+
+
 HOSTS = Scope(('job=~"$job"', 'instance=~"$instance"'))
-UNITS = HOSTS.only('unit=~"$unit"')
+UNITS = HOSTS.only('unit!~"$left_out"', 'unit=~"$unit"')
 #: Of the pipelines that are chosen: any number, or one.
 PIPELINES = UNITS.only('pipeline=~"$pipeline"')
 SERIES = UNITS.only('pipeline="$pipeline"')

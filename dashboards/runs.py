@@ -9,7 +9,7 @@ from .answers import DISK_STEPS, OVERLAP_STEPS, PART
 from .panels import RUNS, SHARE, Column, Label, Limits
 from .queries import Scope
 
-__all__ = ["run_columns"]
+__all__ = ["ended_lately", "run_columns", "run_time", "seen"]
 
 _SECONDS = Limits("s", decimals=1)
 _END = "pipelined_last_run_end_timestamp_seconds"
@@ -26,7 +26,7 @@ def run_columns(
     took = scope.max("pipelined_last_run_seconds", by=by)
     # where the daemon does not know what is usual: against the mean since it started
     compared = scope.max("pipelined_last_run_usual_ratio", by=by)
-    lately, complete = _ended_lately(scope, by), _complete(scope, by)
+    lately, complete = ended_lately(scope, by), _complete(scope, by)
     runs = scope.whole.growth("pipelined_runs_total", by=by)
     return [
         Column(
@@ -43,15 +43,15 @@ def run_columns(
             RUNS,
             width=70,
         ),
-        Column("Failed", _seen(scope, by, _failed(by)), RUNS, {0: "orange"}, width=70),
-        Column("Run time", _run_time(scope, by), _SECONDS, width=90),
+        Column("Failed", seen(scope, by, _failed(by)), RUNS, {0: "orange"}, width=70),
+        Column("Run time", run_time(scope, by), _SECONDS, width=90),
         Column(
-            "Overlap", _seen(scope, by, lambda of: of.overlap(by)), SHARE, OVERLAP_STEPS, width=80
+            "Overlap", seen(scope, by, lambda of: of.overlap(by)), SHARE, OVERLAP_STEPS, width=80
         ),
         Label("command", "Held back by", 120),
-        Column("At work", _seen(scope, by, lambda of: of.held_back(by)), SHARE, width=80),
+        Column("At work", seen(scope, by, lambda of: of.held_back(by)), SHARE, width=80),
         Column(
-            "Disk alone", _seen(scope, by, lambda of: of.disk_alone(by)), PART, DISK_STEPS, width=95
+            "Disk alone", seen(scope, by, lambda of: of.disk_alone(by)), PART, DISK_STEPS, width=95
         ),
         Column("Last run", f"{took}{lately}", _SECONDS, width=90),
         Column(
@@ -71,9 +71,13 @@ def run_columns(
     ]
 
 
-def _run_time(scope: Scope, by: tuple[str, ...]) -> str:
+def run_time(scope: Scope, by: tuple[str, ...]) -> str:
     """Seconds that runs were live in the time that is shown, of those that ran."""
-    return _seen(scope, by, lambda of: f"{of.growth('pipelined_run_seconds_total', by=by)} > 0")
+
+    def grew(of: Scope) -> str:
+        return f"{of.growth('pipelined_run_seconds_total', by=by)} > 0"
+
+    return seen(scope, by, grew, always=True)
 
 
 def _failed(by: tuple[str, ...]) -> Callable[[Scope], str]:
@@ -81,18 +85,23 @@ def _failed(by: tuple[str, ...]) -> Callable[[Scope], str]:
     return lambda of: f"({of.growth('pipelined_failed_runs_total', by=by)} > 0)"
 
 
-def _seen(scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str]) -> str:
+def seen(
+    scope: Scope, by: tuple[str, ...], figure: Callable[[Scope], str], *, always: bool = False
+) -> str:
     """A figure of the time that is shown, also of what ran for the first time.
 
     increase() begins at a series' first sample: it does not see the first run of a pipeline that
-    was over by then. All that the counters hold is that run.
+    was over by then. All that the counters hold is that run. `always`: whatever ran has the
+    figure, so that its absence says enough.
     """
-    grew = f"({scope.whole.growth('pipelined_run_seconds_total', by=by)} > 0)"
-    first = f"({figure(scope.ever)}){_ended_lately(scope, by)}\nunless on ({', '.join(by)})\n{grew}"
+    first = f"({figure(scope.ever)}){ended_lately(scope, by)}"
+    if not always:
+        grew = f"({scope.whole.growth('pipelined_run_seconds_total', by=by)} > 0)"
+        first = f"{first}\nunless on ({', '.join(by)})\n{grew}"
     return f"{figure(scope.whole)}\nor\n{first}"
 
 
-def _ended_lately(scope: Scope, by: tuple[str, ...]) -> str:
+def ended_lately(scope: Scope, by: tuple[str, ...]) -> str:
     """Restricts a query to what ended in the time that is shown."""
     return f"\nand on ({', '.join(by)})\n({scope.max(_END, by=by)} > time() - $__range_s)"
 

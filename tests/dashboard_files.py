@@ -18,9 +18,17 @@ METRICS = ROOT / "docs" / "METRICS.md"
 
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)", re.DOTALL)
+_QUERY_RESULT = re.compile(r"query_result\((.*)\)", re.DOTALL)
+#: What a table's query asks for, cut down to the rows of the table.
+_NARROWED = re.compile(r"\(\n(.*)\n\)\nand on \([^)]*\)\ntopk\(50,\n.*", re.DOTALL)
+#: A sum over sums that are made by more labels.
+_OUTERMOST = re.compile(r"\w+ by \(([^)]*)\) \(\n")
+#: The label whose values a variable takes of the answer to its query.
+_FOUND = re.compile(r'/(\w+)="')
 _METRIC = re.compile(
     r"(?<![\w:])(?:pipelined|process|scrape)_\w+(?=\{)|\bup(?=\{)|\bALERTS\w*(?=\{)"
 )
+_RECORDED = re.compile(r"\b\w+:pipelined_\w+:\w+(?=[{\[])")
 _BY = re.compile(r"\bby \(([^)]*)\)")
 #: What Prometheus writes of the alerts that are pending or fire: absent while all is well.
 _OF_ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
@@ -43,6 +51,11 @@ class Query:
     def metrics(self) -> set[str]:
         """The metrics that it asks for, as docs/METRICS.md has them."""
         return {_family(name) for name in _METRIC.findall(self.expr)}
+
+    @property
+    def recorded(self) -> set[str]:
+        """The series that it asks for of those that rules record."""
+        return set(_RECORDED.findall(self.expr))
 
     def __str__(self) -> str:
         return f"{self.dashboard}: {self.place}"
@@ -67,9 +80,13 @@ def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
     title = dashboard["title"]
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
+            place = f"variable {variable['name']}"
+            if asked := _QUERY_RESULT.fullmatch(variable["query"]):
+                found = frozenset(_FOUND.findall(variable["regex"]))
+                yield Query(title, place, asked[1], "instant", found)
+                continue
             match = _LABEL_VALUES.fullmatch(variable["query"])
             assert match, variable["query"]
-            place = f"variable {variable['name']}"
             yield Query(title, place, match[1], "variable", frozenset({match[2]}))
     for mark in dashboard["annotations"].get("list", []):
         text = " ".join(mark[key] for key in ("titleFormat", "textFormat"))
@@ -84,6 +101,20 @@ def queries(dashboard: dict[str, Any]) -> Iterator[Query]:
             yield Query(title, place, target["expr"], kind, frozenset(labels))
 
 
+@cache
+def all_chosen() -> dict[str, str]:
+    """Every variable of which all values can be chosen, with all of them."""
+    variables = [v for file in FILES for v in load(file)["templating"]["list"]]
+    return {v["name"]: ".+" for v in variables if v.get("includeAll")}
+
+
+@cache
+def first_choices() -> dict[str, str]:
+    """Every variable with fixed choices, with the one that it has at first."""
+    variables = [v for file in FILES for v in load(file)["templating"]["list"]]
+    return {v["name"]: v["current"]["value"] for v in variables if v["type"] == "custom"}
+
+
 def _transformed(panel: dict[str, Any], expr: str) -> set[str]:
     """The labels that the panel's transformations ask for in the answer to one of its queries."""
     found: set[str] = set()
@@ -91,7 +122,11 @@ def _transformed(panel: dict[str, Any], expr: str) -> set[str]:
         options = step["options"]
         if step["id"] == "organize":
             # A table's queries need not all have all labels: the merged rows do.
-            found |= {name for name in options["renameByName"] if name in grouped_by(expr)}
+            narrowed = _NARROWED.fullmatch(expr)
+            own = narrowed[1] if narrowed else expr
+            outer = _OUTERMOST.match(own)
+            by = set(outer[1].split(", ")) if outer else grouped_by(own)
+            found |= {name for name in options["renameByName"] if name in by}
         elif step["id"] == "groupingToMatrix":
             found |= {options["rowField"], options["columnField"]}
         elif step["id"] == "sortBy":

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dashboard_files import FILES, Query, load, queries
+from dashboard_files import FILES, Query, all_chosen, first_choices, load, queries
 from metrics_target import served
 from pipelined.runs import Series
 from pipelined.web.metrics import Metrics
@@ -79,7 +79,9 @@ def _drawn(prometheus: Prometheus, query: Query) -> list[dict[str, str]]:
         "__rate_interval": "8s",
         "__range": "30s",
         "__range_s": "30",
-        **dict.fromkeys(("job", "instance", "unit", "position"), ".+"),
+        "__interval_ms": "1000",
+        **all_chosen(),
+        **first_choices(),
         "pipeline": ".+" if many else SIGNATURE,
     }
     expr = re.sub(r"\$([a-z_]\w*)", lambda found: chosen[found[1]], query.expr)

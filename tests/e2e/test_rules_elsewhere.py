@@ -12,7 +12,7 @@ import yaml
 from server_process import of_the_next_release
 from unit.test_rules import ALERTS, CASES, DAYS, RECORDING
 
-#: What VictoriaMetrics does otherwise: docs/FLEET.md names it.
+#: What VictoriaMetrics does otherwise: docs/PROMETHEUS.md names it.
 OTHERWISE = {"A daemon that does not stay up"}
 
 

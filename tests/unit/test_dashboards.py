@@ -47,6 +47,10 @@ NOT_SHOWN: dict[str, str] = {}
 _SELECTOR = re.compile(r"(?<![\w:])([A-Za-z_][\w:]*)\{([^}]*)\}")
 #: What a graph's query is cut down to: labels, and the ranking.
 _RANKED = re.compile(r"\nand on \(([^)]*)\)\n(?:topk|bottomk)\(10,\n(.*)", re.DOTALL)
+#: What a table's query is: the figures of all rows, cut down to these labels' 50 by this ranking.
+_NARROWED = re.compile(r"\(\n(.*)\n\)\nand on \(([^)]*)\)\ntopk\(50,\n(.*)\n\)", re.DOTALL)
+#: Recorded of units, or of jobs over all hosts: without nested pipelines; of jobs without a host.
+_NO_NESTED = ("unit:", "unit_pipeline:")
 
 
 def titles(board_or_panel: dict[str, Any]) -> str:
@@ -147,8 +151,11 @@ def test_variables_are_as_the_linter_wants_them(board: dict[str, Any]) -> None:
     if traces := variables.pop("traces", None):
         assert (traces["type"], traces["query"]) == ("datasource", "tempo")
     for name, variable in variables.items():
+        other_words = {"position": "Stage", "left_out": "Show"}
+        assert variable["label"] == other_words.get(name, name.capitalize())
+        if variable["type"] == "custom":
+            continue
         assert variable["datasource"]["uid"] == "${datasource}"
-        assert variable["label"] == {"position": "Stage"}.get(name, name.capitalize())
         assert variable["refresh"] == 2
         if name in ("job", "instance"):
             assert variable["multi"] and variable["includeAll"] and variable["allValue"] == ".+"
@@ -170,7 +177,8 @@ def test_every_selector_takes_the_chosen_jobs_and_instances(query: Query) -> Non
     for name, matchers in selectors:
         none = "|" if name.startswith("ALERTS") else ""  # some alerts are about no host
         assert f'job=~"$job{none}"' in matchers
-        assert query.place == "variable instance" or f'instance=~"$instance{none}"' in matchers
+        of_all_hosts = name.startswith("unit_pipeline:") or query.place == "variable instance"
+        assert of_all_hosts or f'instance=~"$instance{none}"' in matchers
 
 
 @each_query
@@ -182,7 +190,12 @@ def test_counters_are_read_as_rates_over_the_interval_that_grafana_gives(query: 
         counters = set(re.findall(r"(\w*\(?)\w+_total\{", query.expr)) - {"rate(", "increase("}
         # tables of runs compare with all runs ever, and show a first run by its counters;
         # what was lost before the first scrape counts too
-        whole = ("Pipelines that ran", "Where it ran", "Lost", "Hosts (")
+        whole = (
+            *("Pipelines that ran", "Where it ran", "Jobs", "Hosts:"),
+            *("Missing in figures", "Runs not in the history", "What is missing"),
+        )
+        # and so does how many rows there are
+        whole = (*whole, *(f"variable {name}" for name in ("ran", "places", "jobs", "lost")))
         assert not counters or query.place.startswith(whole)
 
 
@@ -236,9 +249,11 @@ def test_what_a_click_opens_is_there_and_keeps_the_time(board: dict[str, Any]) -
         names = {variable["name"] for variable in opened["templating"]["list"]}
         chosen = set(re.findall(r"var-(\w+)=", parameters))
         assert chosen <= names
-        assert set(re.findall(r"\$\{(\w+):queryparam\}", parameters)) <= names
+        kept = set(re.findall(r"\$\{(\w+):queryparam\}", parameters))
+        assert kept <= names & {v["name"] for v in board["templating"]["list"]}
         if uid == "pipelined-pipeline":
-            assert chosen == {"pipeline", "unit", "instance"}
+            assert chosen >= {"pipeline", "unit"}
+            assert "instance" in chosen | kept  # a job's link keeps all hosts
 
 
 @each_board
@@ -287,7 +302,7 @@ def test_the_ends_of_runs_are_marked_on_demand_at_their_very_moment() -> None:
 
 
 #: Panels of which only a part comes from a tier that may be off.
-MIXED = {"Hosts", "Forks and execs"}
+MIXED = {"Hosts: top 50 of $hosts", "Forks and execs"}
 
 
 @each_panel
@@ -342,7 +357,10 @@ def kind_of(metric: str) -> str:
     """What a metric counts, by its name, as Prometheus wants names to say it."""
     if metric == "ALERTS_FOR_STATE":
         return "moment"
-    stem = metric.removesuffix("_total")
+    if metric.endswith("ratio_median1d"):
+        return "ratio"
+    # pipeline:pipelined_run_seconds:rate5m
+    stem = metric.split(":")[1] if ":" in metric else metric.removesuffix("_total")
     for ending, kind in (
         ("timestamp_seconds", "moment"),
         ("start_time_seconds", "moment"),
@@ -362,6 +380,10 @@ def kind_of(metric: str) -> str:
 
 def kinds_of(expr: str) -> list[str]:
     """What is divided by what, such as ``["bytes", "number"]``."""
+    if expr.startswith("count by"):
+        return ["number"]
+    if expr.startswith("1000 * (max_over_time(timestamp("):
+        return ["moment"]
     parts = re.split(r"\n/", _RANKED.sub("", expr))
     found = []
     for part in parts:
@@ -416,10 +438,17 @@ def figures(panel: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]
         return [(target, defaults(panel)) for target in panel["targets"]]
     titles = headings(panel)
     return [
-        (target, overridden(panel, titles[target["refId"]]))
+        (target | {"expr": narrowed(target["expr"])[0]}, overridden(panel, titles[target["refId"]]))
         for target in panel["targets"]
         if target["refId"] in titles  # what a table is only sorted by has no column
     ]
+
+
+def narrowed(expr: str) -> tuple[str, str, str]:
+    """What a table's query asks for of all rows; by which labels, and by what, 50 are chosen."""
+    found = _NARROWED.fullmatch(expr)
+    assert found, expr
+    return found[1], found[2], found[3]
 
 
 def headings(panel: dict[str, Any]) -> dict[str, str]:
@@ -512,7 +541,7 @@ def test_a_graph_draws_ten_of_many_and_the_same_ten_at_every_step() -> None:
             assert drawn <= {*ranked[1].split(", "), "position", "command"}, place
         assert "topk" not in _RANKED.sub("", expr), place
         if ranked:
-            windows = re.findall(r"\[\$__(\w+)\]( @ end\(\))?", ranked[2])
+            windows = re.findall(r"\[\$__(\w+)(?::1h)?\]( @ end\(\))?", ranked[2])
             assert windows and set(windows) == {("range", " @ end()")}, place
 
 
@@ -546,6 +575,66 @@ def test_a_column_of_a_table_has_a_unit_or_is_text() -> None:
                 title = override["matcher"]["options"]
                 unit = overridden(panel, title).get("unit")
                 assert (unit is not None) == (title in figures), (board["title"], title)
+
+
+# -- how much a table asks for, and of what
+
+
+def tables() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return [(board, panel) for board, panel in PANELS if panel["type"] == "table"]
+
+
+def test_each_column_of_a_table_has_the_same_50_rows() -> None:
+    for _, panel in tables():
+        chosen = {narrowed(target["expr"])[1:] for target in panel["targets"]}
+        assert len(chosen) == 1, panel["title"]
+
+
+def test_a_table_says_of_how_many_its_rows_are() -> None:
+    for board, panel in tables():
+        _, of = panel["title"].split(": top 50 of $")
+        (count,) = (v for v in board["templating"]["list"] if v["name"] == of)
+        (_, _, rank), *_ = (narrowed(target["expr"]) for target in panel["targets"])
+        # its columns read only what is near its rows
+        every = re.sub(rf', \w+=~"\${of}_\w+"', "", rank)
+        assert count["query"] == f"query_result(count(\n{every}\n)\nor\nvector(0))"
+        assert count["hide"] == 2 and count["regex"] == r"/ (\d+) /"
+
+
+def test_what_is_near_the_rows_of_a_table_are_those_that_rank_highest() -> None:
+    found = 0
+    for board, panel in tables():
+        _, of = panel["title"].split(": top 50 of $")
+        (_, by, rank), *_ = (narrowed(target["expr"]) for target in panel["targets"])
+        every = re.sub(rf', \w+=~"\${of}_\w+"', "", rank)
+        for variable in board["templating"]["list"]:
+            if variable["name"].startswith(f"{of}_"):
+                label = variable["name"].removeprefix(f"{of}_")
+                assert variable["query"] == f"query_result(topk(50,\n{every}\n))"
+                assert variable["regex"] == f'/{label}="([^"]*)"/' and label in by.split(", ")
+                assert variable["hide"] == 2 and variable["includeAll"]
+                found += 1
+    assert found == 5
+
+
+def test_jobs_only_is_what_the_rules_take_for_jobs_and_is_chosen_at_first() -> None:
+    rules = (ROOT / "deploy" / "prometheus" / "recording.rules.yml").read_text()
+    shown = [v for board in ALL for v in board["templating"]["list"] if v["name"] == "left_out"]
+    assert len(shown) == 4  # the daemon's own dashboard is of no unit
+    for variable in shown:
+        jobs, everything = variable["options"]
+        assert variable["current"] == jobs and jobs["text"] == "Jobs only"
+        assert set(re.findall(r'unit!~"(.*)"', rules)) == {jobs["value"]}
+        assert (
+            variable["query"] == f"Jobs only : {jobs['value']}, Everything : {everything['value']}"
+        )
+        assert "," not in jobs["value"], "Grafana parts the choices there"
+
+
+def test_what_is_chosen_of_jobs_and_everything_holds_for_every_query_of_pipelines() -> None:
+    for query in QUERIES:
+        for name, matchers in _SELECTOR.findall(query.expr):
+            assert ("unit=~" in matchers) <= ('unit!~"$left_out"' in matchers), (query, name)
 
 
 # -- colours
@@ -615,8 +704,8 @@ def test_a_table_of_pipelines_lists_nested_ones_and_marks_them(
 ) -> None:
     if panel["type"] != "table" or "pipeline" not in labels_of(panel):
         return
-    if "alertname" in labels_of(panel):
-        return  # an alert has the labels that it has
+    if "alertname" in labels_of(panel) or panel["title"].startswith("Jobs:"):
+        return  # an alert has the labels that it has; to the alerts no nested pipeline is a job
     shown = [target["expr"] for target in panel["targets"] if target["refId"] in headings(panel)]
     assert not [expr for expr in shown if 'nested="false"' in expr]
     assert "nested" in labels_of(panel)
@@ -638,7 +727,7 @@ def test_a_sum_over_a_host_leaves_nested_pipelines_out(
             r"\w+", "".join(re.findall(r"by \(([^)]*)\)", target["expr"]))
         )
         for name, matchers in _SELECTOR.findall(target["expr"]):
-            if "unit=~" in matchers and not named:
+            if "unit=~" in matchers and not named and not name.startswith(_NO_NESTED):
                 assert 'nested="false"' in matchers, name
 
 
@@ -655,7 +744,9 @@ def test_a_query_asks_for_metrics_that_exist(query: Query) -> None:
     usual = set(re.findall(r"`(process_\w+)`", (ROOT / "docs" / "METRICS.md").read_text()))
     of_prometheus = {"up", "scrape_duration_seconds", "scrape_samples_scraped"}
     of_prometheus |= {"ALERTS", "ALERTS_FOR_STATE"}
-    assert query.metrics or query.place == "variable job"
+    assert query.metrics or query.recorded or query.place == "variable job"
+    rules = (ROOT / "deploy" / "prometheus" / "recording.rules.yml").read_text()
+    assert all(f"record: {name}\n" in rules for name in query.recorded)
     assert query.metrics <= set(documented()) | usual | of_prometheus
 
 
