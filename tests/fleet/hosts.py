@@ -194,6 +194,8 @@ class Host:
             failed=dict.fromkeys(FAILURES, 0) | {"exit": failed},
             last_failed_end={"exit": last_end} if failed_last else {},
             interrupted=0,
+            traced=None,
+            failed_traced={},
             last_usual_ratio=usual * (0.9 + 0.2 * self.kind / KINDS) if runs > 3 else None,
             levels=_levels(job, seconds),
             disk_overlapped_seconds=0.3 * job.disk * seconds,
