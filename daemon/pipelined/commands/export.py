@@ -18,7 +18,7 @@ from pipelined.commands.recorded_runs import as_duration
 from pipelined.commands.standard_error import log_to_stderr
 from pipelined.config.state_directory import default_directory
 from pipelined.config.values import address
-from pipelined.errors import UserError
+from pipelined.export import not_installed
 
 if TYPE_CHECKING:
     from pipelined.terminal.followed_runs import Followed
@@ -122,10 +122,7 @@ def export(
         from pipelined.export.sender import Sender
         from pipelined.export.statistics import Statistics, served
     except ImportError as error:
-        raise UserError(
-            f"OpenTelemetry's packages are not installed: {error}",
-            "install them with: pip install 'pipelined[export]'",
-        ) from None
+        raise not_installed(error) from None
     from pipelined.terminal.followed_runs import fetch_finished
 
     chosen = partial(_is_chosen, units=units, min_duration=shortest, failed=failed)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pipelined.errors import UserError
+from pipelined.export import not_installed
 from pipelined.model.trace_context import trace_of
 from pipelined.run.child import Ended
 from pipelined.runs import ParentSpan
@@ -63,10 +64,7 @@ class CommandSpan:
             from pipelined.export.back_end import BackEnd
             from pipelined.export.spans import SpanMaker
         except ImportError as error:
-            raise UserError(
-                f"OpenTelemetry's packages are not installed: {error}",
-                "install them with: pip install 'pipelined[export]'",
-            ) from None
+            raise not_installed(error) from None
         name = PurePath(program).name
         attributes: dict[str, str | int | float] = {
             "pipelined.kind": "command",
