@@ -34,6 +34,7 @@ COMPOSE = DEPLOY / "compose.yaml"
 KUBERNETES = DEPLOY / "kubernetes"
 DASHBOARDS = ROOT / "dashboards"
 CONTAINER, FLEET = ROOT / "docs" / "CONTAINER.md", ROOT / "docs" / "FLEET.md"
+PROMETHEUS = ROOT / "docs" / "PROMETHEUS.md"
 HEALTHCHECK = DEPLOY / "container" / "healthcheck.py"
 
 #: Client-side `kubectl apply` notes a whole object in an annotation, which may not be longer.
@@ -420,20 +421,29 @@ def test_the_image_runs_this_health_check() -> None:
     assert f'/usr/lib/pipelined/{HEALTHCHECK.name}"' in text
 
 
-# -- docs/FLEET.md
+# -- docs/FLEET.md, and the part of docs/PROMETHEUS.md for fleets
 
 
 def blocks(document: Path, language: str) -> list[str]:
-    return re.findall(
-        rf"^```{language}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL
-    )
+    return blocks_of(document.read_text(), language)
+
+
+def blocks_of(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def configurations() -> list[str]:
+    """What these documents call whole configurations."""
+    _, found, whole = PROMETHEUS.read_text().partition("Every block from here on is a whole")
+    assert found
+    return [*blocks(FLEET, "yaml"), *blocks_of(whole, "yaml")]
 
 
 def test_promtool_takes_every_configuration_of_the_document(tmp_path: Path) -> None:
     file = tmp_path / "block.yml"
     checks = {"groups": ["rules"], "config": ["config", "--syntax-only"]}
     done = []
-    for block in blocks(FLEET, "yaml"):
+    for block in configurations():
         kind = "groups" if "groups" in yaml.safe_load(block) else "config"
         file.write_text(block)
         checked = promtool("check", *checks[kind], file)
@@ -444,7 +454,7 @@ def test_promtool_takes_every_configuration_of_the_document(tmp_path: Path) -> N
 
 def test_every_name_in_a_relabelling_is_a_metric_or_a_label() -> None:
     documented = (ROOT / "docs" / "METRICS.md").read_text()
-    for block in blocks(FLEET, "yaml"):
+    for block in configurations():
         for name in re.findall(r"pipelined_[a-z_]*[a-z]", block):
             assert name in documented or name in RECORDED, name
 
@@ -460,7 +470,7 @@ def dropped_names() -> list[str]:
     """The patterns of metric names that some block drops."""
     return [
         relabel["regex"]
-        for block in blocks(FLEET, "yaml")
+        for block in configurations()
         for job in yaml.safe_load(block).get("scrape_configs", [])
         for relabel in job.get("metric_relabel_configs", [])
         if relabel["action"] == "drop" and relabel["source_labels"] == ["__name__"]
