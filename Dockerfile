@@ -47,8 +47,8 @@ COPY docs/FINDINGS.md docs/
 RUN make bpf PACKAGES= \
     && python3 -m venv /pip \
     && python3 -m venv --without-pip /opt/pipelined \
-    && /pip/bin/pip --python /opt/pipelined/bin/python install --no-cache-dir --disable-pip-version-check . \
-    && mkdir /root-fs/opt \
+    && /pip/bin/pip --python /opt/pipelined/bin/python install --no-cache-dir --disable-pip-version-check '.[export]' \
+    && mkdir /root-fs/opt /place \
     && cp -a /opt/pipelined /root-fs/opt/
 
 FROM scratch
@@ -60,6 +60,8 @@ LABEL org.opencontainers.image.title="pipelined" \
     org.opencontainers.image.version="$VERSION" \
     org.opencontainers.image.revision="$REVISION"
 COPY --from=build /root-fs /
+# For `pipelined export`, which needs no user in particular: a new volume at this place belongs to this one.
+COPY --from=build --chown=65532:65532 /place /var/lib/pipelined-export
 COPY deploy/container/healthcheck.py /usr/lib/pipelined/
 # With a read-only root, SQLite can put its temporary files into the volume alone.
 ENV PATH=/opt/pipelined/bin:/usr/bin LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \

@@ -171,7 +171,6 @@ test-deploy: $(INSTALLED) ## Hold Kubernetes and compose files against published
 
 test-traces: test-setup ## Send the runs of two daemons to a real Jaeger and a Collector, and ask them (needs Go; ARGS='-k failed')
 	@tests/traces/tools.sh
-	$(BIN)/python -m pip --disable-pip-version-check --quiet install --editable '.[export]'
 	$(BIN)/pytest -W error $(ARGS) tests/traces
 	$(give_back)
 
@@ -231,7 +230,7 @@ FORCE:
 
 $(INSTALLED): pyproject.toml $(VENV)/made-for
 	PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet \
-		install --editable '.[dev]'
+		install --editable '.[dev,export]'
 	@touch $@
 
 # Newer suites have promtool in a package of its own.

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.cog.builder import Builder
@@ -18,11 +21,13 @@ __all__ = [
     "TO_HOST",
     "TO_PAGE",
     "TO_PIPELINE",
+    "TO_TRACES",
     "UID",
     "Row",
     "framed",
     "one",
     "some",
+    "traces_variable",
     "unit_variable",
 ]
 
@@ -72,13 +77,37 @@ TO_HOST = (
 )
 TO_PAGE = ("Open the page of its daemon", "http://${__value.raw}/")
 
+_RUNS_OF_UNIT = (
+    '{ name = "${pipeline:percentencode}" && span.pipelined.unit = "${__value.raw:percentencode}" }'
+)
+_SEARCH = {
+    "runs": {
+        "datasource": "${traces}",
+        "queries": [{"refId": "A", "queryType": "traceql", "query": _RUNS_OF_UNIT}],
+        "range": {"from": "${__from}", "to": "${__to}"},
+    }
+}
+
+
+def _encoded(text: str) -> str:
+    """For an address, but for what Grafana fills in."""
+    parts = re.split(r"(\$\{[^}]*\})", text)
+    return "".join(part if part.startswith("${") else quote(part, safe="") for part in parts)
+
+
+#: What a click on a unit opens, where a pipeline is chosen (`traces_variable`).
+TO_TRACES = (
+    "Search its runs in Tempo",
+    f"/explore?schemaVersion=1&panes={_encoded(json.dumps(_SEARCH, separators=(',', ':')))}",
+)
+
 
 def framed(
     name: str,
     description: str,
     rows: Sequence[Row],
     *,
-    variables: Sequence[dash.QueryVariable] = (),
+    variables: Sequence[dash.QueryVariable | dash.DatasourceVariable] = (),
     run_ends: Scope | None = None,
 ) -> model.Dashboard:
     """A dashboard. `variables` come after data source, job and instance.
@@ -179,6 +208,12 @@ def one(name: str, label: str, selector: str) -> dash.QueryVariable:
 def unit_variable() -> dash.QueryVariable:
     """The jobs, containers, systemd units or cgroups in which pipelines ran."""
     return some("unit", "Unit", HOSTS.select("pipelined_runs_total"))
+
+
+def traces_variable() -> dash.DatasourceVariable:
+    """The store of traces that `TO_TRACES` asks: not shown, as most Grafanas have one or none."""
+    variable = dash.DatasourceVariable("traces").label("Traces").type("tempo")
+    return variable.hide(model.VariableHide.HIDE_VARIABLE)
 
 
 class _RunEnds(dash.AnnotationQuery):

@@ -89,6 +89,8 @@ class Query:
 
     expr: str
     legend: str
+    exemplars: bool = False
+    """Draw the exemplars of the series that it names, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +370,8 @@ def _framed(
 def _target(query: Query, index: int) -> prometheus.Dataquery:
     built = prometheus.Dataquery().expr(query.expr).ref_id(ascii_uppercase[index])
     built.datasource(DATA_SOURCE)
+    if query.exemplars:
+        built.exemplar(True)
     return built.legend_format(query.legend) if query.legend else built
 
 

@@ -7,7 +7,17 @@ from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, time
 from grafana_foundation_sdk.models import dashboard as model
 
 from .answers import cores_used, overlap, waiting_for_disk
-from .frame import TO_HOST, TO_PAGE, Row, framed, one, some, unit_variable
+from .frame import (
+    TO_HOST,
+    TO_PAGE,
+    TO_TRACES,
+    Row,
+    framed,
+    one,
+    some,
+    traces_variable,
+    unit_variable,
+)
 from .palette import level_colours, state_colours
 from .panels import (
     FUNCTIONS_OFF,
@@ -85,6 +95,7 @@ def pipeline() -> model.Dashboard:
             unit_variable(),
             one("pipeline", "Pipeline", UNITS.select("pipelined_runs_total")),
             some("position", "Stage", SERIES.select("pipelined_state_seconds_total")),
+            traces_variable(),
         ],
         run_ends=SERIES,
     )
@@ -243,13 +254,13 @@ def _runs() -> table.Panel:
             "This pipeline on each host and in each unit, the longest run time first. × usual: the"
             " last run compared with earlier ones of the same cache state and similar bytes, or if"
             " those are too few with the mean of all since the daemon started. A click on when it"
-            " ended opens the runs on the page of that host's daemon.",
+            " ended opens the runs on the page of that host's daemon; one on a unit its traces.",
             "the same on every host.",
             "one host takes twice as long as the others, or twice as long as usual.",
         ),
         [
             Label("instance", "Instance", links=[TO_HOST, TO_PAGE]),
-            Label("unit", "Unit"),
+            Label("unit", "Unit", links=[TO_TRACES]),
             *run_columns(SERIES, _PLACE, links=(_HISTORY,)),
         ],
         worst="Run time",
@@ -259,17 +270,22 @@ def _runs() -> table.Panel:
 
 def _durations() -> timeseries.Panel:
     took = "pipelined_last_run_seconds"
+    # a gauge has no exemplars: those of the counter, which adds no line
+    runs = SERIES.once.growth("pipelined_runs_total", by=_PLACE)
+    drawn = f"({SERIES.max(took, by=_PLACE)}\nor\n{runs} < 0)"
     return lines(
         "Duration of runs",
         Help(
-            "Wall time of the run that ended last, by host and unit, of at most ten.",
+            "Wall time of the run that ended last, by host and unit, of at most ten. A dot is a"
+            " run with its trace, where runs are sent as traces.",
             "a level line.",
             "a step up: more data, a cold cache, or another bottleneck.",
         ),
         [
             Query(
-                ranked(SERIES.max(took, by=_PLACE), _PLACE, SERIES.peak(took, by=_PLACE)),
+                ranked(drawn, _PLACE, SERIES.peak(took, by=_PLACE)),
                 "{{instance}}, {{unit}}",
+                exemplars=True,
             )
         ],
         Limits("s", min=None),

@@ -193,6 +193,7 @@ class Observer(AbstractContextManager["Observer"]):
             neighbours=Neighbours(accounts, accounts.own_group() if own_only else None),
             harmless=_by_command(config.harmless_exits),
             identities=Identities(host, boot, mark, Users().name),
+            exported=config.traces_exported,
             on_finished=on_finished,
         )
         model.resume(resumed)

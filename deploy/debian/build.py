@@ -107,19 +107,22 @@ def _licences(info: Path) -> list[Path]:
 def _tidy(libraries: Path) -> None:
     """Delete what the libraries do not need to run."""
     for info in libraries.glob("*.dist-info"):
-        # Libraries read their own METADATA. Licences are in the copyright file; the rest is pip's.
-        metadata = (info / "METADATA").read_text()
+        # Libraries read their own METADATA, and OpenTelemetry finds its parts by entry points.
+        # Licences are in the copyright file; the rest is pip's.
+        read = ("METADATA", "entry_points.txt")
+        kept = {name: (info / name).read_text() for name in read if (info / name).exists()}
         shutil.rmtree(info)
         info.mkdir()
-        (info / "METADATA").write_text(metadata)
+        for name, text in kept.items():
+            (info / name).write_text(text)
     for path in libraries.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _install_files(tree: Path) -> None:
-    unit = _TOP / "deploy/systemd/pipelined.service"
     _copy(_HERE / "pipelined", tree / "usr/bin/pipelined", 0o755)
-    _copy(unit, tree / "usr/lib/systemd/system/pipelined.service")
+    for unit in sorted((_TOP / "deploy/systemd").glob("*.service")):
+        _copy(unit, tree / "usr/lib/systemd/system" / unit.name)
     _copy(_TOP / "deploy/pipelined.toml", tree / _CONFIGURATION)
     _copy(
         _HERE / "pipelined.rtupdate", tree / "usr/share/python3/runtime.d/pipelined.rtupdate", 0o755

@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1_000_000)
     parser.add_argument("--max-series", type=int, default=10_000)
     parser.add_argument("--functions", action="store_true", help="with the functions tier")
+    parser.add_argument("--traces-exported", action="store_true", help="with exemplars")
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.port:
@@ -104,6 +105,7 @@ class Host(FakeObserver):
             recent_runs=config.recent_runs,
             coverage=Coverage(exec_failures=True),
             budget=Budget(config.metrics_max_series - 500, series_count),
+            exported=asked.traces_exported,
         )
         began = time.process_time()
         self._now = 0.0
@@ -266,6 +268,7 @@ def measure(asked: argparse.Namespace) -> None:
     options = [f"--{name}={getattr(asked, name.replace('-', '_'))}"
                for name in ("pipelines", "runs", "max-series")]  # fmt: skip
     options += ["--functions"] if asked.functions else []
+    options += ["--traces-exported"] if asked.traces_exported else []
     with subprocess.Popen([sys.executable, HERE, *options, f"--port={port}"]) as daemon:
         try:
             while not ready(port):

@@ -13,6 +13,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,14 +43,15 @@ def output(*command: str) -> str:
     return done.stdout
 
 
-def documented() -> list[str]:
-    """The words of the `docker run` command in the document."""
-    found = re.search(r"^docker run (?:.*\\\n)*.*$", DOCUMENT.read_text(), re.MULTILINE)
-    assert found, f"no docker run in {DOCUMENT}"
+def documented(section: str = "Run") -> list[str]:
+    """The words of the `docker run` command in a section of the document."""
+    text = DOCUMENT.read_text().split(f"\n## {section}\n")[1]
+    found = re.search(r"^docker run (?:.*\\\n)*.*$", text, re.MULTILINE)
+    assert found, f"no docker run in {DOCUMENT}, {section}"
     return shlex.split(found[0].replace("\\\n", " "))
 
 
-def adapted(words: list[str], name: str, seccomp: Path, state: Path) -> list[str]:
+def adapted(words: list[str], name: str, others: dict[str, str]) -> list[str]:
     """The documented command for this Podman: what differs is replaced, nothing is added to it
     that could make it work where the original would not."""
     text = shlex.join(words)
@@ -57,11 +59,7 @@ def adapted(words: list[str], name: str, seccomp: Path, state: Path) -> list[str
         "docker run": shlex.join([*PODMAN, "run", "--pull", "never", *LIMITS]),
         "--name pipelined": f"--name {name}",
         "--restart unless-stopped ": "",
-        "--publish 127.0.0.1:9905:9905": "--network none",
-        "--security-opt no-new-privileges": f"--security-opt no-new-privileges "
-        f"--security-opt seccomp={seccomp}",
-        "--volume pipelined:": f"--volume {state}:",
-        " pipelined serve": f" {IMAGE} serve",
+        **others,
     }.items():
         assert text.count(old) == 1, f"{old!r} is not once in: {text}"
         text = text.replace(old, new)
@@ -100,7 +98,14 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     state.mkdir()
     profile = ROOT / "deploy" / "container" / "podman-seccomp.jq"
     seccomp.write_text(output("jq", "-f", str(profile), "/usr/share/containers/seccomp.json"))
-    output(*adapted(documented(), name, seccomp, state))
+    others = {
+        "--publish 127.0.0.1:9905:9905": "--network none",
+        "--security-opt no-new-privileges": f"--security-opt no-new-privileges "
+        f"--security-opt seccomp={seccomp}",
+        "--volume pipelined:": f"--volume {state}:",
+        " pipelined serve": f" {IMAGE} serve",
+    }
+    output(*adapted(documented(), name, others))
     started = Container(name, state)
     try:
         wait_until_healthy(started)
@@ -223,6 +228,72 @@ def test_it_writes_nowhere_but_into_its_volume(container: Container) -> None:
     mounts = Path(f"/proc/{container.pid}/mounts").read_text().splitlines()
     root = next(line.split() for line in mounts if line.split()[1] == "/")
     assert "ro" in root[3].split(",")
+
+
+#: Keeps what is sent to it, and prints its port.
+BACK_END = """
+import http.server, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with open(sys.argv[1], "ab") as file:
+            file.write(body)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@contextlib.contextmanager
+def sender_of(container: Container, received: Path) -> Iterator[Container]:
+    """The documented sender beside the container, and a back end in its network."""
+    enter = ["nsenter", f"--net=/proc/{container.pid}/ns/net"]
+    name = f"{container.name}-export"
+    with subprocess.Popen(
+        [*enter, sys.executable, "-c", BACK_END, received], stdout=subprocess.PIPE, text=True
+    ) as back_end:
+        assert back_end.stdout
+        others = {
+            "--network container:pipelined ": f"--network container:{container.name} ",
+            "--volume pipelined-export:": f"--volume {name}:",
+            "//collector.example.org:4318": f"//127.0.0.1:{int(back_end.stdout.readline())}",
+            " pipelined export": f" {IMAGE} export",
+        }
+        words = shlex.join(documented("Runs as spans"))
+        words = words.replace("--name pipelined-export", "--name pipelined")
+        try:
+            output(*adapted(shlex.split(words), name, others))
+            volume = output(*PODMAN, "volume", "inspect", "--format", "{{.Mountpoint}}", name)
+            yield Container(name, Path(volume.strip()))
+        finally:
+            print(output(*PODMAN, "logs", name))
+            output(*PODMAN, "rm", "--force", "--time", "10", "--volumes", name)
+            subprocess.run([*PODMAN, "volume", "rm", "--force", name], check=False)
+            back_end.terminate()
+
+
+def test_a_sender_beside_it_sends_runs_without_root_and_privileges(
+    container: Container, tmp_path: Path
+) -> None:
+    received = tmp_path / "received"
+    received.touch()
+    with sender_of(container, received) as sender:
+        output("bash", "-c", "seq 2000 | gawk '{ print $1 }' | tail -n 1 | wc -c")
+        end = time.monotonic() + PATIENCE
+        while b"seq|gawk|tail|wc" not in received.read_bytes():
+            assert time.monotonic() < end, output(*PODMAN, "logs", sender.name)
+            time.sleep(0.2)
+        wait_until_healthy(sender)
+        status = Path(f"/proc/{sender.pid}/status").read_text()
+        assert re.search(r"^Uid:\t65532\t65532\t65532\t65532$", status, re.M)
+        assert re.findall(r"^Cap(?:Prm|Eff|Bnd|Amb):\t(\S+)$", status, re.M) == ["0" * 16] * 4
+        assert re.search(r"^NoNewPrivs:\t1$", status, re.M)
+        assert (sender.state / "cursor").stat().st_uid == 65532
 
 
 def test_stop_detaches_every_hook(container: Container) -> None:

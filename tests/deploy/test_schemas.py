@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,21 +25,36 @@ RELEASES = ["1.28", kubernetes_validate.latest_version()]
 OPERATOR = "monitoring.coreos.com/v1"
 
 
+#: Directories below deploy/kubernetes, each with the component that sends runs.
+WITH_SENDER = {f"{directory}+export": directory for directory in (".", "daemon", "batch-nodes")}
+
+
 @cache
 def rendered(directory: str) -> list[dict[str, Any]]:
     """Every object that kustomize makes of a directory below deploy/kubernetes."""
     program = TOOLS / "kustomize"
     assert program.exists(), "run: make test-deploy"
-    done = subprocess.run(
-        [program, "build", KUBERNETES / directory], capture_output=True, text=True, check=False
-    )
+    with tempfile.TemporaryDirectory(dir=TOOLS) as overlay:
+        place = KUBERNETES / directory
+        if base := WITH_SENDER.get(directory):
+            place = Path(overlay)
+            named = {"resources": base, "components": "export"}
+            where = {kind: [os.path.relpath(KUBERNETES / at, place)] for kind, at in named.items()}
+            (place / "kustomization.yaml").write_text(yaml.safe_dump(where))
+        done = subprocess.run(
+            [program, "build", place], capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stderr
     assert not done.stderr  # deprecations
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
-def one(kind: str, directory: str = ".") -> dict[str, Any]:
-    found = [each for each in rendered(directory) if each["kind"] == kind]
+def one(kind: str, directory: str = ".", name: str = "pipelined") -> dict[str, Any]:
+    found = [
+        each
+        for each in rendered(directory)
+        if each["kind"] == kind and each["metadata"]["name"] == name
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -65,7 +82,7 @@ def of_operator(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("directory", [".", "daemon", "batch-nodes"])
+@pytest.mark.parametrize("directory", [".", "daemon", "batch-nodes", *WITH_SENDER])
 def test_kubernetes_takes_every_object_of_its_own(directory: str, release: str) -> None:
     own = [each for each in rendered(directory) if each["apiVersion"] != OPERATOR]
     assert {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"} == {e["kind"] for e in own}
@@ -75,7 +92,10 @@ def test_kubernetes_takes_every_object_of_its_own(directory: str, release: str) 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "PrometheusRule"])
 def test_the_prometheus_operator_takes_its_objects(kind: str) -> None:
-    Draft7Validator(of_operator(kind)).validate(one(kind))
+    found = [each for each in rendered(".") if each["kind"] == kind]
+    assert len(found) == (2 if kind == "PodMonitor" else 1)
+    for each in found:
+        Draft7Validator(of_operator(kind)).validate(each)
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "PrometheusRule"])
@@ -129,6 +149,24 @@ def test_the_batch_nodes_alone_get_pods() -> None:
     assert "node.example.org/pool" in pod["nodeSelector"]
     assert {each["key"] for each in pod["tolerations"]} == {"node.example.org/pool"}
     assert "tolerations" not in one("DaemonSet")["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("directory", WITH_SENDER)
+def test_the_component_adds_a_container_that_reads_the_variables_that_are_rendered(
+    directory: str,
+) -> None:
+    pod = one("DaemonSet", directory)["spec"]["template"]["spec"]
+    daemon, sender = sorted(pod["containers"], key=lambda container: container["name"] == "export")
+    plain = one("DaemonSet", WITH_SENDER[directory])["spec"]["template"]["spec"]
+    assert [daemon] == plain["containers"]
+    assert sender["image"] == pod["initContainers"][0]["image"] == daemon["image"]
+    named = sender["envFrom"][0]["configMapRef"]["name"]
+    maps = {e["metadata"]["name"] for e in rendered(directory) if e["kind"] == "ConfigMap"}
+    assert named in maps and named != "pipelined-export"
+
+
+def test_without_the_component_nothing_is_sent() -> None:
+    assert len(one("DaemonSet")["spec"]["template"]["spec"]["containers"]) == 1
 
 
 def test_compose_takes_the_file() -> None:

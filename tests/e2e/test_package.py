@@ -33,6 +33,7 @@ TOP = Path(__file__).resolve().parents[2]
 CACHE = TOP / "build" / "roots"
 CONFIGURATION = "etc/pipelined/pipelined.toml"
 ENABLED = "etc/systemd/system/multi-user.target.wants/pipelined.service"
+SENDER = "etc/systemd/system/multi-user.target.wants/pipelined-export.service"
 
 #: Needed by no code that runs here (deploy/debian/lock.py says why).
 LEFT_OUT = {"pygments"}
@@ -255,9 +256,12 @@ def test_apt_installs_it_on_a_bare_debian_with_one_command(
 
     assert "Inst pipelined " in plan
     # Debian's own, and few: neither a compiler nor a second web framework.
-    assert {line.split()[1] for line in plan.splitlines() if line.startswith("Inst python3-")} == {
-        *("python3-bcrypt", "python3-markupsafe", "python3-yaml", "python3-minimal"),
-        *(["python3-cffi-backend"] if "python3-cffi-backend" in plan else []),
+    found = {line.split()[1] for line in plan.splitlines() if line.startswith("Inst python3-")}
+    ours = {"bcrypt", "markupsafe", "minimal", "requests", "yaml"}
+    theirs = {"certifi", "chardet", "charset-normalizer", "idna", "urllib3"}
+    of_one_release = {"cffi-backend", "pkg-resources", "six"}
+    assert {f"python3-{name}" for name in ours | theirs} == found - {
+        f"python3-{name}" for name in of_one_release
     }
 
 
@@ -304,6 +308,33 @@ def test_libraries_have_the_versions_that_they_ask_each_other_for(root: Root, su
 
     assert "flask" in found and "markupsafe" in found
     assert lacking == []
+
+
+def test_the_sender_begins_with_the_libraries_of_the_package_and_of_debian(root: Root) -> None:
+    """Nothing answers there: it says so, and asks again until it is stopped."""
+    script = """
+pipelined export --url http://127.0.0.1:1 --state-directory /tmp/place \\
+    --web.listen-address 127.0.0.1:0 2>/tmp/log & sender=$!
+until grep -q 'asked again' /tmp/log; do kill -0 $sender; sleep 0.1; done
+kill $sender; wait $sender; cat /tmp/log
+"""
+    said = root.run("sh", "-euc", script)
+
+    assert "no daemon answers at http://127.0.0.1:1" in said
+    assert "Traceback" not in said
+
+
+def test_the_daemon_loads_nothing_of_what_the_sender_needs(root: Root) -> None:
+    code = """
+import sys
+sys.path.insert(0, "/usr/lib/pipelined")
+import pipelined.cli, pipelined.daemon.serve, pipelined.web.app
+print(sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+    loaded = root.run("python3", "-c", code)
+
+    assert "flask" in loaded
+    assert not {"google", "opentelemetry", "requests"} & set(loaded.replace("'", " ").split())
 
 
 def test_the_daemon_counts_a_pipeline(
@@ -389,6 +420,15 @@ def test_an_upgrade_leaves_what_the_administrator_changed(root: Root, newer: Pat
     root.run("test", "!", "-e", f"/{ENABLED}")
 
 
+def test_the_sender_is_off_and_an_upgrade_leaves_it_as_it_is(root: Root, newer: Path) -> None:
+    link = f"ln -s /usr/lib/systemd/system/pipelined-export.service /{SENDER}"
+    root.run("test", "!", "-e", f"/{SENDER}")
+    root.run("sh", "-c", link)
+    root.install(newer)
+
+    root.run("test", "-L", f"/{SENDER}")
+
+
 def test_an_upgrade_brings_the_new_release_to_whoever_changed_nothing(
     root: Root, newer: Path
 ) -> None:
@@ -407,11 +447,15 @@ def test_removing_it_keeps_configuration_and_history_and_purging_leaves_nothing(
 ) -> None:
     # What systemd makes of StateDirectory= and DynamicUser=.
     history = "/var/lib/private/pipelined/history.sqlite"
-    link = "ln -s private/pipelined /var/lib/pipelined"
-    root.run("sh", "-c", f"mkdir -p $(dirname {history}); touch {history}; {link}")
+    place = "/var/lib/private/pipelined-export/cursor"
+    for file in (history, place):
+        name = Path(file).parent.name
+        link = f"ln -s private/{name} /var/lib/{name}"
+        root.run("sh", "-c", f"mkdir -p $(dirname {file}); touch {file}; {link}")
+    root.run("ln", "-s", "/usr/lib/systemd/system/pipelined-export.service", f"/{SENDER}")
     root.run("apt-get", "remove", "-y", "pipelined")
 
-    assert {f"/{CONFIGURATION}", history} <= root.files()
+    assert {f"/{CONFIGURATION}", history, place} <= root.files()
 
     root.run("apt-get", "purge", "-y", "pipelined")
     before = ready.over(root.layers[0].with_name("look")).files()

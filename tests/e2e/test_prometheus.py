@@ -17,9 +17,10 @@ import contextlib
 import json
 import math
 import re
+import subprocess
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,18 +28,18 @@ from typing import Any
 
 import pytest
 
-from dashboard_files import FILES, Query, load, may_be_absent, queries
+from dashboard_files import FILES, Query, load, may_be_absent, panels, queries
 from metrics_target import served
 from pipelined.runs import Functions, Histogram
 from pipelined.web.metrics import Metrics
 from prometheus_server import Prometheus
-from server_process import ServerProcess, of_the_next_release
+from server_process import ServerProcess, of_the_host, of_the_next_release
 from unit.invented import make_functions, make_readahead
 from unit.test_metrics import CAT_AWK, FakeStage, FakeTotals, FakeWebConfig, MeasuredObserver
 from unit.test_rules import ALERTING, RECORDED
 from victoria_metrics_server import VictoriaMetrics, Vmalert
 
-from .conftest import Daemon, _starter
+from .conftest import Daemon, StartDaemon, _starter
 from .workload import HELD_BACK, UNIT, WHOLE, Workload
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "prometheus"
@@ -404,3 +405,54 @@ def test_nothing_fires_while_all_is_well_and_an_alert_does_when_the_daemon_is_st
     while (firing := {name: _firing(engine) for name, engine in engines.items()}) != expected:
         assert time.monotonic() < deadline, firing
         time.sleep(0.1)
+
+
+# -- exemplars
+
+
+@pytest.mark.parametrize("release", [of_the_host, of_the_next_release], ids=["2", "3"])
+def test_an_exemplar_of_a_failed_run_names_its_trace(
+    release: Callable[[str], str],
+    start_daemon: StartDaemon,
+    tool: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    daemon = start_daemon("--traces-exported", "--recent-runs", "10000")
+    job = {"scrape_interval": "1s", "scrape_timeout": "1s"}
+    job |= {"static_configs": [{"targets": [daemon.url.removeprefix("http://")]}]}
+    config = f"scrape_configs: {json.dumps([{'job_name': 'pipelined', **job}])}"
+    cat, false = tool("cat"), tool("false")
+    line = f"{cat} /dev/zero | (sleep 0.3; {false})"
+    with Prometheus(
+        tmp_path / "prometheus",
+        config,
+        flags=["--enable-feature=exemplar-storage"],
+        program=release("prometheus"),
+    ) as prometheus:
+        subprocess.run(["bash", "-c", line], check=False)
+        failed = f'pipelined_failed_runs_total{{pipeline=~"{Path(cat).name}.*",reason="exit"}}'
+        (series,) = prometheus.wait_for(f"{failed} == 1")
+        (run,) = daemon.wait_for_runs(series["metric"]["pipeline"], 1)
+        for query in (failed, _drawn_with_exemplars(series["metric"])):
+            (found,) = prometheus.get(f"/api/v1/query_exemplars?{_lately(query)}")
+            (exemplar,) = found["exemplars"]
+            assert exemplar["labels"] == {"trace_id": run["trace_id"], "run_id": run["id"]}
+            assert float(exemplar["value"]) == pytest.approx(run["wall_seconds"])
+
+
+def _drawn_with_exemplars(labels: dict[str, str]) -> str:
+    """The query of the graph of run times, with these values chosen."""
+    (expr,) = [
+        target["expr"]
+        for file in FILES
+        for panel in panels(load(file))
+        for target in panel["targets"]
+        if target.get("exemplar")
+    ]
+    chosen = GRAFANA | {"job": ".+", "instance": ".+", "unit": ".+", "pipeline": labels["pipeline"]}
+    return re.sub(r"\$([a-z_]\w*)", lambda found: chosen[found[1]], expr)
+
+
+def _lately(query: str) -> str:
+    now = time.time()
+    return urllib.parse.urlencode({"query": query, "start": now - PATIENCE, "end": now})

@@ -127,7 +127,7 @@ def test_a_nested_shell_may_be_of_another_instance(watch: Watch) -> None:
 
 
 @pytest.mark.oldest_kernel
-def test_each_of_many_instances_is_told_apart(watch: Watch) -> None:
+def test_each_of_many_instances_is_distinctions(watch: Watch) -> None:
     script = f"for i in $(seq 100); do SLURM_ARRAY_TASK_ID=$i bash -c '{SORT}'; done"
     runs = [run for run in watch.run(script).runs if run.pipeline == SORTED]
     found = [run.identity.variables["SLURM_ARRAY_TASK_ID"] for run in runs if run.identity]
@@ -348,7 +348,7 @@ def test_a_host_has_the_name_that_it_is_given(configured: Callable[..., Watch]) 
 
 
 @pytest.mark.thorough
-def test_more_instances_than_there_is_room_for_are_told_apart_or_counted(
+def test_more_instances_than_there_is_room_for_are_distinctions_or_counted(
     watch: Watch, observer: Observer
 ) -> None:
     """The oldest give way; each run has the right one, or none, and then that is counted."""

@@ -249,7 +249,7 @@ def test_threads_count_in_the_stage(watch: Watch) -> None:
     assert run.stages[0].states["lock"] > 0
 
 
-def test_sleeps_are_told_apart(watch: Watch) -> None:
+def test_sleeps_are_distinctions(watch: Watch) -> None:
     run, _ = run_stages(watch, "sleep=200000,write=1000", "read=1")
     writer, reader = run.stages
     assert writer.states["sleep"] == pytest.approx(0.4, abs=0.02)
@@ -268,7 +268,7 @@ def test_a_full_pipe_is_waited_for_by_the_writer(watch: Watch) -> None:
     assert ends == [("write", writer.sleeps_full)]
 
 
-def test_waiting_for_a_child_is_told_apart(watch: Watch) -> None:
+def test_waiting_for_a_child_is_distinctions(watch: Watch) -> None:
     observed = watch.run("seq 3 | { cat; sleep 0.2; sleep 0.2; } | wc -l")
     group = observed.only("seq|bash|wc").stages[1]
     assert group.states["child"] >= 0.4

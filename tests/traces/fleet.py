@@ -7,10 +7,12 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shlex
 import subprocess
 import time
 import urllib.parse
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -65,6 +67,7 @@ class Sender:
 
     def __init__(self, program: str, daemon: Daemon, directory: Path, otlp: str) -> None:
         self.metrics = f"127.0.0.1:{free_port()}"
+        self._directory = directory
         self._command = [
             *(program, "export", "--url", daemon.url, "--state-directory", str(directory)),
             *("--web.listen-address", self.metrics),
@@ -83,11 +86,27 @@ class Sender:
                 stderr=subprocess.STDOUT,
             )
 
-    def kill(self) -> None:
-        """With SIGKILL."""
+    def kill(self, *, forget: bool = False) -> None:
+        """With SIGKILL; `forget` its place, too."""
         assert self._process is not None and self._process.poll() is None, self.log()
         self._process.kill()
         self._process.wait()
+        if forget:
+            (self._directory / "cursor").unlink()
+
+    def wait_until_sent(self, runs: int) -> None:
+        """Since it was started."""
+        eventually(self._sent, lambda sent: sent >= runs, f"{runs} runs sent: {self.log()}")
+
+    def _sent(self) -> float:
+        try:
+            with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError:  # it has not started to listen yet
+            return 0
+        found = re.search(r"^pipelined_export_sent_runs_total (\S+)$", text, re.M)
+        assert found, text
+        return float(found[1])
 
     def close(self) -> None:
         if self._process is None:

@@ -245,6 +245,19 @@ def test_names_are_read_ahead_while_that_is_allowed(root: Path, tmp_path: Path) 
     assert place and place.container.name == "shop-web-1"
 
 
+def test_a_container_that_starts_once_names_may_not_be_read_goes_by_its_id(
+    root: Path, tmp_path: Path
+) -> None:
+    tree, earlier = cgroups(tmp_path, f"/system.slice/docker-{ID}.scope")
+    names = CgroupNames(tree, containers=ContainerFiles(root), interval=0.0)
+    names.read_names()
+    shutil.rmtree(root / "var")  # as if it could not be read any more
+    _, later = cgroups(tmp_path, f"/system.slice/docker-{'12' * 32}.scope")
+    assert names.unit(later) == "121212121212.docker"
+    assert names.place(later) == Place(runs.Container("docker", "12" * 32), None)
+    assert names.unit(earlier) == "shop-web.docker"
+
+
 def test_the_next_daemon_knows_the_place_of_a_cgroup_that_is_gone(
     root: Path, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -143,6 +144,8 @@ def test_variables_are_as_the_linter_wants_them(board: dict[str, Any]) -> None:
     assert (source["type"], source["query"]) == ("datasource", "prometheus")
     assert source["label"] == "Data source"
     assert {"job", "instance"} <= set(variables)
+    if traces := variables.pop("traces", None):
+        assert (traces["type"], traces["query"]) == ("datasource", "tempo")
     for name, variable in variables.items():
         assert variable["datasource"]["uid"] == "${datasource}"
         assert variable["label"] == {"position": "Stage"}.get(name, name.capitalize())
@@ -225,7 +228,7 @@ def links_of(board: dict[str, Any]) -> list[str]:
 @each_board
 def test_what_a_click_opens_is_there_and_keeps_the_time(board: dict[str, Any]) -> None:
     for url in links_of(board):
-        if url.startswith("http://${"):
+        if url.startswith(("http://${", "/explore?")):
             continue
         uid, _, parameters = url.removeprefix("/d/").partition("?")
         (opened,) = [other for other in ALL if other["uid"] == uid]
@@ -241,6 +244,38 @@ def test_what_a_click_opens_is_there_and_keeps_the_time(board: dict[str, Any]) -
 @each_board
 def test_every_dashboard_leads_to_the_page_of_a_hosts_daemon(board: dict[str, Any]) -> None:
     assert [url for url in links_of(board) if url.startswith("http://${")]
+
+
+def test_a_click_on_a_unit_searches_its_traces_in_the_data_source_that_is_chosen() -> None:
+    ((board, url),) = [
+        (board, url) for board in ALL for url in links_of(board) if url.startswith("/explore?")
+    ]
+    placeholders = {
+        "${pipeline:percentencode}": "cat%7Cwc",
+        "${__value.raw:percentencode}": "a.job",
+    }
+    for placeholder, filled in placeholders.items():
+        assert placeholder in url
+        url = url.replace(placeholder, filled)
+    (panes,) = parse_qs(urlsplit(url).query)["panes"]
+    (pane,) = json.loads(panes).values()
+    assert pane["datasource"] == "${traces}"
+    assert "traces" in {variable["name"] for variable in board["templating"]["list"]}
+    (query,) = pane["queries"]
+    assert query["query"] == '{ name = "cat|wc" && span.pipelined.unit = "a.job" }'
+
+
+def test_exemplars_are_drawn_where_runs_take_seconds() -> None:
+    drawn = [
+        (panel, target)
+        for board in ALL
+        for panel in panels(board)
+        for target in panel["targets"]
+        if target.get("exemplar")
+    ]
+    ((panel, target),) = drawn
+    assert (panel["type"], panel["fieldConfig"]["defaults"]["unit"]) == ("timeseries", "s")
+    assert "pipelined_runs_total{" in target["expr"]
 
 
 def test_the_ends_of_runs_are_marked_on_demand_at_their_very_moment() -> None:
@@ -535,7 +570,7 @@ def lightness_and_hue(colour: str) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_any_two_states_can_be_told_apart_by_their_colours(scheme: str) -> None:
+def test_any_two_states_can_be_distinctions_by_their_colours(scheme: str) -> None:
     colours = page_colours(scheme)
     places = {state: lightness_and_hue(colours[f"state-{state}"]) for state in STATES}
     for a, b in combinations(STATES, 2):

@@ -32,7 +32,7 @@ from pipelined.history.migrations import MIGRATIONS, migrate
 from pipelined.history.packing import pack
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.rows import COLUMNS, Details, Summary
-from pipelined.runs import Series
+from pipelined.runs import Series, trace_id_of
 from pipelined.runs.codec import written
 from unit.invented import make_ended, make_inside
 
@@ -785,3 +785,19 @@ def test_an_identity_outlives_one_of_its_runs(tmp_path: Path) -> None:
         assert store.rows == 1
     (row,) = Archive(tmp_path).rows(Query(identity="4711"), 10)
     assert row.identity == IDENTITIES[1]
+
+
+@pytest.mark.parametrize("given", [{}, {"trace_id": "4bf9" * 8}], ids=["its own", "a job's"])
+def test_a_trace_is_read_as_it_was_stored(tmp_path: Path, given: dict[str, str]) -> None:
+    run = details(1, **given)
+    with open_store(tmp_path) as store:
+        add(store, run)
+    (row,) = Archive(tmp_path).rows(Query(), 10)
+    assert row.trace_id == run.row.trace_id == given.get("trace_id", trace_id_of(run.row.id))
+
+
+def test_a_trace_that_follows_from_the_run_takes_no_place(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        add(store, details(1))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
+        assert connection.execute("SELECT trace_id FROM runs").fetchall() == [(None,)]

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from pipelined import __version__
+from pipelined.commands.export import DEFAULT_ADDRESS, DEFAULT_DIRECTORY
 from pipelined.config import Config, merge
 from pipelined.config.toml_file import load
 from pipelined.http_port.host_names import HostNames
@@ -57,6 +58,8 @@ COMPOSED = read(COMPOSE)
 SERVICES: dict[str, Any] = COMPOSED["services"]
 POD = read(KUBERNETES / "daemon" / "daemonset.yaml")["spec"]["template"]["spec"]
 DAEMON = POD["containers"][0]
+EXPORT_POD = read(KUBERNETES / "export" / "container.yaml")["spec"]["template"]["spec"]
+SENDER = EXPORT_POD["containers"][0]
 
 
 def documented_run() -> list[str]:
@@ -149,7 +152,8 @@ def test_every_file_that_compose_mounts_is_there() -> None:
 
 
 def test_images_of_others_have_a_version() -> None:
-    images = [service["image"] for name, service in SERVICES.items() if name != "pipelined"]
+    ours = ("pipelined", "export")
+    images = [service["image"] for name, service in SERVICES.items() if name not in ours]
     assert images
     for image in images:
         assert re.fullmatch(r"docker\.io/\w+/\w+:v?\d+\.\d+\.\d+", image)
@@ -218,6 +222,16 @@ def test_grafana_finds_its_data_source_and_every_dashboard() -> None:
     assert "prometheus" in SERVICES
 
 
+def test_grafana_opens_the_trace_of_an_exemplar_and_the_page_of_its_run() -> None:
+    file = COMPOSE.parent / "grafana" / "provisioning" / "datasources" / "prometheus.yml"
+    found = read(file)["datasources"][0]["jsonData"]["exemplarTraceIdDestinations"]
+    exemplar = {"trace_id", "run_id"}  # its labels, in unit/test_metrics.py
+    assert {destination["name"] for destination in found} == exemplar
+    (url,) = [destination["url"] for destination in found if "url" in destination]
+    # a $ alone would be a variable of Grafana's environment
+    assert url == "http://$${__data.fields.instance}/run/$${__value.raw}"
+
+
 def test_nobody_gets_a_grafana_with_a_known_password() -> None:
     assert ":?" in SERVICES["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD"]
 
@@ -242,11 +256,20 @@ def test_the_job_that_the_podmonitor_makes_is_the_one_that_alerts_look_for() -> 
     monitor = read(KUBERNETES / "monitoring" / "podmonitor.yaml")
     namespace = read(KUBERNETES / "monitoring" / "kustomization.yaml")["namespace"]
     job = f"{namespace}/{monitor['metadata']['name']}"
-    looked_for = set(
-        re.findall(r'job=~"([^"]*)"', (DEPLOY / "prometheus" / "alerts.rules.yml").read_text())
-    )
-    assert looked_for
-    assert all(re.fullmatch(pattern, job) for pattern in looked_for)
+    alerts = read(DEPLOY / "prometheus" / "alerts.rules.yml")["groups"]
+    of_sender = read(KUBERNETES / "monitoring" / "podmonitor-export.yaml")
+    senders = f"{namespace}/{of_sender['metadata']['name']}"
+    looked_for = {
+        (pattern, group["name"] == "pipelined-export-alerts")
+        for group in alerts
+        for rule in group["rules"]
+        for pattern in re.findall(r'job=~"([^"]*)"', rule["expr"])
+    }
+    assert {sender for _, sender in looked_for} == {True, False}
+    for pattern, sender in looked_for:
+        assert re.fullmatch(pattern, senders if sender else job)
+    (absent,) = re.findall(r'job!~"([^"]*)"', str(alerts))
+    assert re.fullmatch(absent, senders) and not re.fullmatch(absent, job)
 
 
 def test_the_podmonitor_selects_the_pods_and_their_port() -> None:
@@ -259,6 +282,53 @@ def test_the_podmonitor_selects_the_pods_and_their_port() -> None:
     assert monitor["podMetricsEndpoints"][0]["port"] in ports
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert DAEMON[probe]["httpGet"]["port"] in ports
+
+
+def test_the_side_car_has_no_privilege_and_is_not_root() -> None:
+    context = SENDER["securityContext"]
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["runAsNonRoot"] and context["runAsUser"] != 0
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    (before,) = EXPORT_POD["initContainers"]
+    assert before["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
+    assert f"{context['runAsUser']}, {context['runAsGroup']}" in before["command"][-1]
+
+
+def test_the_side_car_keeps_its_place_in_a_directory_of_the_node() -> None:
+    (mount,) = SENDER["volumeMounts"]
+    (volume,) = EXPORT_POD["volumes"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], str(DEFAULT_DIRECTORY))
+    assert volume["hostPath"]["path"] not in {
+        each["hostPath"]["path"] for each in POD["volumes"] if "hostPath" in each
+    }
+
+
+def test_the_side_car_gets_its_variables_from_the_component_and_a_secret_that_may_be_absent() -> (
+    None
+):
+    component = read(KUBERNETES / "export" / "kustomization.yaml")
+    (generated,) = component["configMapGenerator"]
+    variables = (KUBERNETES / "export" / generated["envs"][0]).read_text()
+    assert re.findall(r"^(\w+)=", variables, re.M) == ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    named, secret = SENDER["envFrom"]
+    assert named["configMapRef"]["name"] == generated["name"]
+    assert secret["secretRef"]["optional"] is True
+
+
+def test_the_podmonitor_of_the_sender_looks_where_the_side_car_listens() -> None:
+    monitor = read(KUBERNETES / "monitoring" / "podmonitor-export.yaml")["spec"]
+    (port,) = SENDER["ports"]
+    assert monitor["podMetricsEndpoints"][0]["port"] == port["name"]
+    assert SENDER["args"] == ["export", "--web.listen-address", f":{port['containerPort']}"]
+    assert DEFAULT_ADDRESS.endswith(f":{port['containerPort']}")
+    daemons = read(KUBERNETES / "daemon" / "daemonset.yaml")["spec"]["selector"]
+    assert monitor["selector"] == daemons
+
+
+def test_the_sender_is_off_unless_it_is_asked_for() -> None:
+    assert "components" not in read(KUBERNETES / "kustomization.yaml")
+    assert [name for name, service in SERVICES.items() if "profiles" in service] == ["export"]
 
 
 def test_the_daemon_takes_the_pods_configuration() -> None:

@@ -118,8 +118,8 @@ def recorded(name: str) -> float:
     return matched("deploy/prometheus/recording.rules.yml", pattern)
 
 
-def service(key: str) -> float:
-    return matched("deploy/systemd/pipelined.service", rf"(?m)^{key}=(\S+)$")
+def service(key: str, unit: str = "pipelined") -> float:
+    return matched(f"deploy/systemd/{unit}.service", rf"(?m)^{key}=(\S+)$")
 
 
 def default_of(command: str, parameter: str) -> float:
@@ -131,6 +131,7 @@ LAST_FAILED = "pipeline:pipelined_last_failed_run_end_timestamp_seconds:latest"
 LAST_COMPLETE = "pipeline:pipelined_last_complete_run_end_timestamp_seconds:latest"
 LIVE_JS = "daemon/pipelined/web/static/live.js"
 PORT = CONFIG.web_listen_address.port
+SENDER = "pipelined-export"
 JOB_NAME = stage.JOB_TEXT - 1
 PAGE = rule.PAGE
 #: Units that have series for `(other)`, by default.
@@ -414,6 +415,8 @@ FIGURES = [
     ("INSTALL.md", "times in the {} of `WatchdogSec=`", service("WatchdogSec")),
     ("INSTALL.md", "`MemoryMax={}`, `TasksMax", service("MemoryMax")),
     ("INSTALL.md", "`TasksMax={}`", service("TasksMax")),
+    ("INSTALL.md", "It is started again after {}, but", service("RestartSec", SENDER)),
+    ("INSTALL.md", "is under way, {} at most", service("TimeoutStopSec", SENDER)),
     ("INSTALL.md", "the last {} may be missing from the history", KILLED),
     ("INSTALL.md", "a stop, and every {} while", observer._SAVE_INTERVAL),
     ("INSTALL.md", "a run is older than {}, or less", observer._SAVE_INTERVAL),
@@ -446,6 +449,17 @@ FIGURES = [
         "`1.5`: the past is the worst of the last {},",
         alert("PipelineWaitsForDisk", r"\[(7d):1d\]"),
     ),
+    (
+        "RUNBOOK.md",
+        "For {} the last request of the sender",
+        alert("PipelinedExportFails", r"for: (\w+)"),
+    ),
+    (
+        "RUNBOOK.md",
+        "waits to be sent ended more than {} ago",
+        alert("PipelinedExportLags", r"> (\d+)"),
+    ),
+    ("RUNBOOK.md", "- `{}`: runs are stored some", alert("PipelinedExportLags", r"> (\d+)")),
     ("RUNBOOK.md", "waiting costs nothing. {}:", alert("PipelineWaitsForDisk", r">= (\d+)")),
     ("RUNBOOK.md", "started more than {} processes", alert("PipelineForkStorm", r"> (\d+)")),
     (

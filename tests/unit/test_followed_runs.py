@@ -14,6 +14,7 @@ import pytest
 from flask import Flask
 
 from pipelined import cli
+from pipelined.analysis.identity_words import Distinctions
 from pipelined.errors import UserError
 from pipelined.history.history import History
 from pipelined.http_port.server import HttpServer
@@ -92,6 +93,27 @@ def test_runs_are_a_table_with_one_heading(command: Callable[..., tuple[int, str
     assert [line.split()[0] for line in lines] == [run.id for run in RUNS]
     at = heading.index("wall") + len("wall")
     assert [line[:at].split()[-2:] for line in lines] == [["1.0", "s"], ["1.0", "s"], ["9.0", "s"]]
+
+
+def test_a_new_heading_stands_above_the_first_run_that_differs_from_earlier_ones(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = fetch_finished(Client(url, HttpConfig()), "oldest").runs[0]
+    rows = [
+        replace(stored.row, id=f"1700000000000-{number}", identity={"uid": uid, "user": f"u{uid}"})
+        for number, uid in enumerate("0077")
+    ]
+    pages = [[Followed(row, stored.described)] for row in rows]
+    monkeypatch.setattr(followed_runs, "follow", lambda *_: iter(pages))
+    monkeypatch.setattr("sys.argv", ["pipelined", "runs", "--follow", "--url", url])
+    monkeypatch.setenv("COLUMNS", "140")
+    with pytest.raises(SystemExit):
+        cli.main()
+    lines = capsys.readouterr().out.splitlines()
+    first, _, _, second, seven, again = lines
+    assert ("user" in first.split(), second.split()[3]) == (False, "user")
+    at = second.index("user")
+    assert [line[at:].split()[0] for line in (seven, again)] == ["u7", "u7"]
 
 
 def test_with_json_each_run_is_a_line_with_its_cursor(
@@ -220,7 +242,7 @@ class Daemon:
 
 def page(cursor: str, *, runs: int = 1, **given: Any) -> FollowedPage:
     row: Any = None
-    values = {"more": False, "missing": 0, "restarted": False, **given}
+    values = {"more": False, "missing": 0, "restarted": False, "machine": HOST, **given}
     return FollowedPage([Followed(row, {})] * runs, cursor, **values)
 
 
@@ -275,9 +297,9 @@ def test_a_daemon_that_does_not_wait_is_not_asked_all_the_time() -> None:
 def test_columns_stay_where_they_are_whatever_is_in_them(url: str) -> None:
     runs = fetch_finished(Client(url, HttpConfig()), "oldest").runs
     for width in (60, 80, 100, 140, 200):
-        tables = [followed_table([Line(run.row)], width, 0.0) for run in runs]
+        tables = [followed_table([Line(run.row)], width, 0.0, Distinctions({})) for run in runs]
         assert len({table[0].plain for table in tables}) == 1
         assert all(line.cell_len <= width for table in tables for line in table)
         listed = run_table([Line(run.row) for run in runs], width, 0.0)[0].plain.split()
         assert tables[0][0].plain.split()[:4] == listed[:4]
-    assert "failed (" in followed_table([Line(runs[2].row)], 120, 0.0)[1].plain
+    assert "failed (" in followed_table([Line(runs[2].row)], 120, 0.0, Distinctions({}))[1].plain

@@ -34,7 +34,7 @@ from unit.invented import (
     make_timeline,
 )
 
-WIDTHS = (60, 80, 100, 160)
+WIDTHS = (60, 80, 100, 118, 160)
 SUMMARY = Summary(
     id="1700000000000-4711",
     pipeline="zcat|sort|awk|uniq",
@@ -86,6 +86,44 @@ def test_a_line_describes_a_run() -> None:
     ):
         assert text in line
     assert line.endswith("barrier, cold-run")
+
+
+USERS = [
+    replace(SUMMARY, id="1700000000000-4711-5f3c9a01", identity={"uid": "0", "user": "root"}),
+    replace(SUMMARY, id="1700000000001-4712-5f3c9a01", identity={"uid": "7", "user": "app"}),
+]
+
+
+def test_runs_of_different_users_have_a_column_for_the_user() -> None:
+    heading, *lines = table(*USERS).splitlines()
+    assert heading.split()[:4] == ["run", "started", "pipeline", "user"]
+    at = heading.index("user")
+    assert [line[at:].split()[0] for line in lines] == ["root", "app"]
+    assert table(USERS[0], replace(USERS[1], identity=USERS[0].identity)).split()[3] == "wall"
+
+
+def test_what_tells_runs_apart_gets_room_after_bottleneck_and_overlap() -> None:
+    shown = {width: set(table(*USERS, width=width).splitlines()[0].split()) for width in WIDTHS}
+    assert "user" not in shown[80]
+    assert {"bottleneck", "overlap"} <= shown[118]
+    assert ("user" in shown[118], "cores" in shown[118]) == (True, False)
+    assert {"user", "cores", "cache"} <= shown[160]
+
+
+def test_findings_are_shortened_only_if_that_makes_room_for_what_tells_runs_apart() -> None:
+    many = [replace(row, findings=("count-in-hash", "cpu-contention", "barrier")) for row in USERS]
+    for width, tells in ((100, False), (118, False), (130, True), (160, True)):
+        heading, first, _ = table(*many, width=width).splitlines()
+        assert ("user" in heading.split(), first.endswith("…")) == (tells, width == 130)
+    alike = [replace(row, identity=USERS[0].identity) for row in many]
+    assert table(*alike, width=130).endswith("cpu-contention, barrier")
+
+
+def test_what_identifies_a_run_cannot_send_control_codes() -> None:
+    evil = replace(USERS[1], identity={"SLURM_JOB_ID": "1\x1b[2J"})
+    assert "1?[2J" in table(USERS[0], evil)
+    long = replace(USERS[1], identity={"BUILD_TAG": "nightly-42" * 9})
+    assert "~" in table(USERS[0], long, ascii_only=True)
 
 
 def test_a_run_that_was_seen_in_part_is_marked() -> None:

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from pipelined.analysis.identity_words import distinctions
 from pipelined.model.containers import Place
 from pipelined.model.identities import Identities, origin_mark
 from pipelined.model.trace_context import trace_of, trace_state
 from pipelined.model.users import Users
 from pipelined.runs import Container, Identity, Pod, Trace
 from pipelined.runs.codec import read, written
+from pipelined.runs.identity import NOT_VARIABLES
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -204,6 +206,133 @@ def test_what_it_is_found_by_are_names_and_texts() -> None:
         **{"invocation": "ab" * 16, "trace": TRACE},
     }
     assert replace(WHOLE, uid=0, user="root").named["uid"] == "0"
+
+
+def test_names_that_are_no_variables_are_known() -> None:
+    named = replace(
+        WHOLE, user="app", container=Container("docker", "3f" * 32, "web", "etl:1.4")
+    ).named
+    assert named.keys() - {"SLURM_JOB_ID"} == NOT_VARIABLES
+
+
+# What tells the runs of a list apart
+
+ROOT = {"uid": "0", "user": "root"}
+APP = {"uid": "1000", "user": "app"}
+WEB = ROOT | {"container": "3f" * 32, "container_name": "web"}
+
+
+def told(*identities: Mapping[str, str], room: int = 20) -> tuple[str, list[str]]:
+    """The heading of these runs, and the cell of each."""
+    runs = {str(number): identity for number, identity in enumerate(identities)}
+    found = distinctions(runs)
+    return found.title, [found.cell(run, room) for run in runs]
+
+
+@pytest.mark.parametrize("alike", [{}, ROOT, WEB, ROOT | {"SLURM_JOB_ID": "4711"}])
+def test_what_all_runs_of_a_list_have_tells_nothing(alike: dict[str, str]) -> None:
+    assert told() == ("", [])
+    assert told(*[alike] * 60) == ("", [""] * 60)
+
+
+@pytest.mark.parametrize(
+    ("identities", "expected"),
+    [
+        pytest.param([ROOT, APP], ("user", ["root", "app"]), id="users"),
+        pytest.param([ROOT, {"uid": "7"}], ("user", ["root", "uid 7"]), id="no name"),
+        pytest.param([ROOT, WEB], ("container", ["", "web"]), id="one in a container"),
+        pytest.param(
+            [WEB, WEB | {"container": "4a" * 32, "container_name": "db"}],
+            ("container", ["web", "db"]),
+            id="containers",
+        ),
+        pytest.param(
+            [ROOT, ROOT | {"container": "4a" * 32}],
+            ("container", ["", "4a4a4a4a4a4a"]),
+            id="a container without a name",
+        ),
+        pytest.param(
+            [WEB | {"pod": "etl-0-x7k2p"}, WEB | {"pod": "etl-0-b9d4c"}],
+            ("pod", ["etl-0-x7k2p", "etl-0-b9d4c"]),
+            id="pods",
+        ),
+        pytest.param(
+            [ROOT | {"PBS_JOBID": "12.a"}, ROOT | {"PBS_JOBID": "13.a"}, ROOT],
+            ("job", ["12.a", "13.a", ""]),
+            id="jobs",
+        ),
+        pytest.param(
+            [WEB | {"PBS_JOBID": "12.a"}, WEB, APP],
+            ("identity", ["job 12.a", "container web", "user app"]),
+            id="the most specific of each run",
+        ),
+    ],
+)
+def test_a_list_shows_the_most_specific_thing_in_which_its_runs_differ(
+    identities: list[dict[str, str]], expected: tuple[str, list[str]]
+) -> None:
+    assert told(*identities) == expected
+
+
+def test_a_run_of_which_nothing_is_known_is_no_other_user() -> None:
+    assert told(ROOT, {}, ROOT, {"SLURM_JOB_ID": "4711"})[1] == ["", "", "", "4711"]
+    assert told(ROOT, {}) == ("", ["", ""])
+
+
+@pytest.mark.parametrize(
+    ("runs", "cells"),
+    [
+        (
+            [
+                {"GITHUB_REPOSITORY": "acme/etl2", "GITHUB_RUN_ID": "19123", "GITHUB_JOB": "b"},
+                {},
+            ],
+            ["19123", ""],
+        ),
+        (
+            [
+                {"BUILD_URL": "https://ci/job/etl/42/", "BUILD_TAG": "jenkins-etl-42"},
+                {"BUILD_URL": "https://ci/job/etl/43/", "BUILD_TAG": "jenkins-etl-43"},
+            ],
+            ["jenkins-etl-42", "jenkins-etl-43"],
+        ),
+        (
+            [
+                {"LSB_JOBID": "4711", "LSB_JOBINDEX": "1"},
+                {"LSB_JOBID": "4711", "LSB_JOBINDEX": "2"},
+                {"LSB_JOBID": "4712"},
+            ],
+            ["4711 1", "4711 2", "4712"],
+        ),
+        (
+            [
+                {
+                    "SLURM_ARRAY_JOB_ID": "4711",
+                    "SLURM_JOB_ID": f"471{n}",
+                    "SLURM_ARRAY_TASK_ID": "1",
+                }
+                for n in range(1, 4)
+            ],
+            ["4711", "4712", "4713"],
+        ),
+    ],
+)
+def test_of_several_variables_the_number_of_the_start_is_shown_and_what_differs_within_it(
+    runs: list[dict[str, str]], cells: list[str]
+) -> None:
+    assert told(*runs, ROOT)[1][: len(runs)] == cells
+
+
+def test_a_long_value_keeps_its_end_in_the_room_that_there_is() -> None:
+    ids = [{"DAG_RUN_ID": f"scheduled__2026-11-{day}T03:00:00"} for day in (24, 25)]
+    assert told(*ids)[1] == ["…2026-11-24T03:00:00", "…2026-11-25T03:00:00"]
+    assert told(*ids, ROOT, APP, room=15)[1][0] == "job …4T03:00:00"
+
+
+def test_what_tells_a_run_is_also_a_search_for_it() -> None:
+    runs = {"1": ROOT | {"A": "https://x/1", "B": "4711"}, "2": APP, "3": WEB}
+    searches = {run: one.search for run, one in distinctions(runs).by_run.items()}
+    assert searches == {"1": "B=4711", "2": "uid=1000", "3": "container=web"}
 
 
 # The origin of runs

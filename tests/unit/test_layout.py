@@ -151,7 +151,7 @@ def test_names_are_those_of_the_enum_in_its_order(
     assert in_c(expected) == expected
 
 
-def test_a_pipe_is_told_apart_by_all_of_its_key() -> None:
+def test_a_pipe_is_distinctions_by_all_of_its_key() -> None:
     assert struct_of(layout.PipeKey, "inode", "device", "incarnation").format == PIPE_KEY.format
 
 

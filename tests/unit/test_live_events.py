@@ -15,7 +15,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.http_port.server import STOPPING, HttpServer
-from pipelined.runs import Exit, Outcome, Run, Surroundings
+from pipelined.runs import Exit, Identity, Outcome, Run, Surroundings
 from pipelined.web.app import create_app
 from pipelined.web.live_events import (
     HEARTBEAT,
@@ -106,6 +106,25 @@ def test_live_runs_are_diagrams_and_finished_ones_lines(now: Now) -> None:
         ("run-3", "cat")
     ]
     assert [run["id"] for run in moment["recent"]] == ["run-2", "run-1"]
+
+
+def test_runs_of_different_users_and_jobs_say_whose_they_are(
+    now: Now, observer: FakeObserver
+) -> None:
+    users = [Identity(host="h", boot_id="b", uid=uid, user=f"u{uid}") for uid in (0, 0, 7)]
+    job = replace(users[2], variables={"SLURM_JOB_ID": "4711"})
+    for number, identity in enumerate((*users[:2], job)):
+        observer.seen[number] = replace(observer.seen[number], identity=identity)
+    moment = shown(now)
+    said = {run["id"]: run["distinction"] for run in (*moment["live"], *moment["recent"])}
+    assert said == {
+        observer.seen[n].id: text for n, text in enumerate(("user u0", "user u0", "job 4711"))
+    }
+
+
+def test_of_runs_that_are_alike_nothing_is_said(now: Now) -> None:
+    moment = shown(now)
+    assert {run["distinction"] for run in (*moment["live"], *moment["recent"])} == {""}
 
 
 def test_runs_that_did_not_succeed_are_counted_in_their_line(

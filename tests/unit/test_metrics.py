@@ -24,9 +24,11 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pipelined import __version__
+from pipelined.export.statistics import Statistics
 from pipelined.history.files import Reason
 from pipelined.history.writer import HistoryStats
 from pipelined.kernel.hooks import Program
+from pipelined.model.sums import EndedRun
 from pipelined.model.tracker import SeriesUse
 from pipelined.observer import Hook, MapUse
 from pipelined.runs import (
@@ -94,6 +96,8 @@ class FakeTotals:
     last_failed_end: dict[str, float] = field(
         default_factory=lambda: {"exit": 1_700_000_000.25, "out_of_memory": 1_700_000_000.0}
     )
+    traced: EndedRun | None = None
+    failed_traced: dict[str, EndedRun] = field(default_factory=dict)
     interrupted: int = 4
     last_usual_ratio: float | None = 1.75
     levels: tuple[float, ...] = (1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5)
@@ -168,6 +172,18 @@ def scrape(
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in parse_text(text.decode())
+        for sample in family.samples
+    }
+
+
+def scrape_sender() -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """One scrape of a sender that has asked the daemon and the back end."""
+    statistics = Statistics()
+    statistics.answered("daemon")
+    statistics.failed("back_end")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in statistics.registry.collect()
         for sample in family.samples
     }
 
@@ -707,6 +723,56 @@ def test_openmetrics_on_request_parses_to_the_same_samples() -> None:
     assert parsed == set(scrape(MeasuredObserver(several_series())))
 
 
+#: Of the longest id that there is.
+RUN = EndedRun("1763809200123-4194303-5f3c9a01", "4bf9" * 8, 3.5, 1_700_000_000.25)
+KILLED = RUN._replace(run_id="1763809100000-4711-5f3c9a01", end=1_700_000_000.0)
+
+
+def traced_series() -> dict[Series, FakeTotals]:
+    return {CAT_AWK: FakeTotals(traced=RUN, failed_traced={"signal": KILLED})}
+
+
+def exemplars(text: bytes) -> dict[str, Any]:
+    """Of each sample that has one, by its name and reason."""
+    return {
+        f"{sample.name} {sample.labels.get('reason', '')}".rstrip(): sample.exemplar
+        for family in parse_openmetrics(text.decode())
+        for sample in family.samples
+        if sample.exemplar
+    }
+
+
+def test_openmetrics_has_the_trace_of_the_last_run_and_of_the_last_failed_one() -> None:
+    metrics = Metrics(MeasuredObserver(traced_series()))  # type: ignore[arg-type]
+    found = exemplars(metrics.render(OPENMETRICS)[0])
+    assert {name: exemplar.labels["run_id"] for name, exemplar in found.items()} == {
+        "pipelined_runs_total": RUN.run_id,
+        "pipelined_failed_runs_total signal": KILLED.run_id,
+    }
+    ended = found["pipelined_runs_total"]
+    assert ended.labels == {"trace_id": RUN.trace_id, "run_id": RUN.run_id}
+    assert (ended.value, float(ended.timestamp)) == (RUN.wall_seconds, RUN.end)
+
+
+def test_the_labels_of_an_exemplar_have_no_more_characters_than_openmetrics_allows() -> None:
+    metrics = Metrics(MeasuredObserver(traced_series()))  # type: ignore[arg-type]
+    for exemplar in exemplars(metrics.render(OPENMETRICS)[0]).values():
+        assert len("".join([*exemplar.labels, *exemplar.labels.values()])) <= 128
+
+
+def test_without_a_trace_to_name_openmetrics_has_no_exemplar() -> None:
+    text, _ = Metrics(MeasuredObserver(several_series())).render(OPENMETRICS)  # type: ignore[arg-type]
+    assert exemplars(text) == {}
+
+
+def test_the_plain_text_is_the_same_with_exemplars_and_without() -> None:
+    def families(totals: dict[Series, FakeTotals]) -> list[str]:
+        text, _ = Metrics(MeasuredObserver(totals), clock=lambda: 0.0).render()  # type: ignore[arg-type]
+        return [line for line in text.decode().splitlines() if "{pipeline=" in line]
+
+    assert families(traced_series()) == families({CAT_AWK: FakeTotals()})
+
+
 #: As Prometheus 2 and 3 ask.
 ACCEPTED = (
     "",
@@ -730,18 +796,24 @@ class Collected:
 
 @pytest.mark.parametrize("accept", ACCEPTED)
 def test_the_text_has_the_samples_that_prometheus_client_would_write(accept: str) -> None:
-    collected = Collected(Metrics(MeasuredObserver(several_series())).registry)  # type: ignore[arg-type]
+    totals = several_series() | traced_series()
+    collected = Collected(Metrics(MeasuredObserver(totals)).registry)  # type: ignore[arg-type]
     encode, content_type = choose_format(accept)
     reference, reference_type = choose_encoder(accept)
     parse = parse_openmetrics if "openmetrics" in content_type else parse_text
 
     def parsed(text: bytes) -> set[Any]:
         return {
-            (family.name, family.type, family.documentation, sample.name, sample.value, labels)
+            (family.name, family.type, family.documentation, sample.name, sample.value, *more)
             for family in parse(text.decode())
             for sample in family.samples
-            for labels in [frozenset(sample.labels.items())]
+            for more in [(frozenset(sample.labels.items()), exemplar_of(sample))]
         }
+
+    def exemplar_of(sample: Any) -> object:
+        if not (found := sample.exemplar):
+            return None
+        return frozenset(found.labels.items()), found.value, float(found.timestamp)
 
     assert content_type == reference_type
     assert parsed(encode(collected)) == parsed(reference(collected))  # type: ignore[arg-type]
@@ -807,3 +879,24 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
         if name.startswith("pipelined_")
     }
     assert documented == exposed
+
+
+def test_the_table_of_the_sender_has_its_metrics_with_their_labels_and_values() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]*)\|",
+        page.split("\n## The sender\n")[1].split("\n## ")[0],
+        re.MULTILINE,
+    )
+    exposed: dict[str, dict[str, set[str]]] = {}
+    for name, labels in scrape_sender():
+        if name.startswith("pipelined_"):
+            of_metric = exposed.setdefault(name, {})
+            for label, of_label in labels:
+                of_metric.setdefault(label, set()).add(of_label)
+    assert {name for name, _ in rows} == set(exposed)
+    for name, cell in rows:
+        label, *values = re.findall(r"`(\w+)`", cell) or [None]
+        assert exposed[name].keys() == ({label} if label else set()), name
+        if values:
+            assert exposed[name][label] == set(values), name

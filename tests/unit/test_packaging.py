@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipelined.cli import cli
+from pipelined.commands.export import DEFAULT_DIRECTORY
 from pipelined.config import OPTIONS, Config
 from pipelined.config.toml_file import load
 
@@ -115,13 +116,58 @@ def test_each_dependency_is_in_the_package_or_in_debian() -> None:
     (depends,) = re.findall(r"^Depends: (.*)$", (DEBIAN / "control").read_text(), re.M)
     of_debian = set(re.findall(r"\bpython3-(\S+)", depends))
 
-    for requirement in map(Requirement, project["dependencies"]):
+    needed = [*project["dependencies"], *project["optional-dependencies"]["export"]]
+    for requirement in map(Requirement, needed):
         name = canonicalize_name(requirement.name)
         if name in vendored:
             assert vendored[name] in requirement.specifier, "run deploy/debian/lock.py"
         else:
             assert name.removeprefix("py") in of_debian, requirement
     assert all(" --hash=sha256:" in line for line in lines)
+
+
+def test_requests_is_that_of_debian_which_trusts_the_authorities_of_the_system() -> None:
+    names = re.findall(r"^(\S+)==", (DEBIAN / "vendored.txt").read_text(), re.M)
+    assert {"protobuf", "opentelemetry-sdk"} <= set(names)
+    assert not {"requests", "certifi", "urllib3", "idna", "charset-normalizer"} & set(names)
+    assert "python3-requests" in (DEBIAN / "control").read_text()
+
+
+def directives(unit: str) -> dict[str, list[str]]:
+    """The values of each key of a unit of deploy/systemd, in their order."""
+    found: dict[str, list[str]] = {}
+    text = (TOP / "deploy/systemd" / unit).read_text()
+    for key, value in re.findall(r"^(\w+)=(.*)$", text, re.M):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def test_the_sender_has_no_capability_and_a_sandbox_no_wider_than_the_daemons() -> None:
+    daemon, sender = directives("pipelined.service"), directives("pipelined-export.service")
+    assert sender["CapabilityBoundingSet"] == sender["AmbientCapabilities"] == [""]
+    assert sender["DynamicUser"] == sender["PrivateUsers"] == ["yes"]
+    assert sender["RestrictAddressFamilies"] == ["AF_INET AF_INET6"]
+    assert sender["SystemCallFilter"] == daemon["SystemCallFilter"][:2]
+    of_sandbox = ("Protect", "Private", "Restrict", "Lock", "Memory", "NoNew", "Remove", "UMask")
+    for key, values in daemon.items():
+        if key.startswith(of_sandbox) and key not in ("MemoryMax", "RestrictAddressFamilies"):
+            assert sender[key] == values, key
+
+
+def test_the_unit_of_the_sender_runs_a_command_that_there_is_and_keeps_its_place_apart() -> None:
+    sender = directives("pipelined-export.service")
+    assert sender["ExecStart"] == ["/usr/bin/pipelined export $OPTIONS"]
+    assert "export" in cli.commands
+    assert sender["StateDirectory"] == [DEFAULT_DIRECTORY.name]
+    assert sender["RestartPreventExitStatus"] == ["2"]
+
+
+def test_no_maintainer_script_turns_the_sender_on() -> None:
+    text = (DEBIAN / "postinst").read_text()
+    assert re.findall(r"deb-systemd-invoke (\S+) pipelined-export.service", text) == ["try-restart"]
+    enabling = text.partition("enable pipelined-export.service")[0].rsplit("if ", 1)[1]
+    assert "was-enabled pipelined-export.service" in enabling
+    assert "if deb-systemd-helper debian-installed pipelined-export.service" in text
 
 
 def test_the_service_runs_the_program_with_the_configuration_of_the_package() -> None:

@@ -36,6 +36,7 @@ from pipelined.runs import (
     Exit,
     Identity,
     Outcome,
+    ParentSpan,
     Point,
     Run,
     Series,
@@ -730,6 +731,55 @@ def test_a_run_says_whose_it_is_and_links_to_runs_of_the_same(
         "/history?identity=BUILD_URL%3Dhttps://ci/?a%3Db%26c%3D%3Cd%3E",
         f"/history?identity=trace%3D{'4bf9' * 8}",
     ]
+
+
+def test_the_history_shows_what_tells_its_runs_apart(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [
+        summary(2, identity={"uid": "0", "user": "root", "BUILD_TAG": "etl-<42>"}),
+        summary(1, identity={"uid": "7", "user": "app"}),
+    ]
+    text = page(client, "/history")
+    assert '<th scope="col">Identity</th>' in text
+    assert '<a href="/history?identity=BUILD_TAG%3Detl-%3C42%3E" ' in text
+    assert ">job etl-&lt;42&gt;</a>" in text
+    assert ">user app</a>" in text
+
+
+def test_the_history_does_not_repeat_what_all_its_runs_have(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [summary(n, identity={"uid": "0", "user": "root"}) for n in range(3)]
+    assert "root" not in page(client, "/history")
+
+
+def test_under_a_heading_that_names_the_kind_only_phones_repeat_it(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    users = enumerate(("root", "app"))
+    history.rows = [summary(n, identity={"uid": str(n), "user": user}) for n, user in users]
+    text = page(client, "/history")
+    assert '<th scope="col">User</th>' in text
+    assert re.search(r'<span class="narrow">user </span><a href="[^"]+" [^>]+>app</a>', text)
+
+
+def test_the_trace_of_a_run_is_shown_if_a_store_has_it(
+    observer: FakeObserver, client: FlaskClient
+) -> None:
+    run = observer.seen[1]
+    assert run.trace_id not in page(client, "/run/run-2")
+    observer.seen[1] = replace(run, exported=True)
+    assert f"run run-2 · trace {run.trace_id}</p>" in page(client, "/run/run-2")
+
+
+def test_the_trace_of_a_job_is_shown_once(observer: FakeObserver, client: FlaskClient) -> None:
+    job = ParentSpan("4bf9" * 8, "00f0" * 4, True)
+    identity = Identity(host="web-3", boot_id="b007", trace=Trace(job.trace_id, job.span_id, True))
+    known = replace(observer.seen[1], exported=True, identity=identity, parent_span=job)
+    observer.seen[1] = known
+    shown = re.sub("<[^>]+>", "", page(client, "/run/run-2").partition('id="data"')[0])
+    assert shown.count(job.trace_id) == 1
 
 
 def test_the_history_is_searched_by_what_identifies_runs(

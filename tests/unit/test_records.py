@@ -314,7 +314,7 @@ def end(
 @pytest.mark.parametrize(
     ("flags", "partial", "alone"), [(0, False, False), (1, True, False), (16, False, True)]
 )
-def test_flags_are_told_apart(flags: int, partial: bool, alone: bool) -> None:
+def test_flags_are_distinctions(flags: int, partial: bool, alone: bool) -> None:
     stage = decode_stage(made(flags=flags | 2 | 4 | 8), 1)
     assert (stage.partial, stage.alone) == (partial, alone)
 

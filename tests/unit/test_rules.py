@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelined.commands.export import DEFAULT_ADDRESS
 from unit.test_metrics import (
     STORED,
     FakeHistory,
@@ -22,6 +23,7 @@ from unit.test_metrics import (
     FakeWebConfig,
     MeasuredObserver,
     scrape,
+    scrape_sender,
     several_series,
 )
 
@@ -86,11 +88,12 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @cache
 def exposed() -> dict[str, dict[str, set[str]]]:
-    """Metric → its labels → the values that the collectors gave them."""
+    """Metric → its labels → the values that the collectors of daemon and sender gave them."""
     found: dict[str, dict[str, set[str]]] = {}
-    for name, labels in scrape(
+    of_daemon = scrape(
         MeasuredObserver(several_series()), FakeHistory(STORED), FakeWebConfig(), FakeSinks()
-    ):
+    )
+    for name, labels in (*of_daemon, *scrape_sender()):
         of_metric = found.setdefault(name, {})
         for label, value in labels:
             of_metric.setdefault(label, set()).add(value)
@@ -120,6 +123,20 @@ def test_the_configuration_is_valid_and_loads_both_files() -> None:
     checked = promtool("check", "config", RULES / "prometheus.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "SUCCESS: 2 rule files found" in checked.stdout
+
+
+def test_the_example_has_a_job_for_the_sender_to_be_uncommented(tmp_path: Path) -> None:
+    text = (RULES / "prometheus.yml").read_text()
+    head, name, job = text.partition("  # - job_name: pipelined-export\n")
+    lines = re.sub(r"^  # ", "  ", name + job.split("\n\n")[0], flags=re.MULTILINE)
+    (tmp_path / "prometheus.yml").write_text(
+        head.replace("  - recording.rules.yml\n", "").replace("  - alerts.rules.yml\n", "") + lines
+    )
+    checked = promtool("check", "config", tmp_path / "prometheus.yml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    jobs = yaml.safe_load((tmp_path / "prometheus.yml").read_text())["scrape_configs"]
+    assert [job["job_name"] for job in jobs] == ["pipelined", "pipelined-export"]
+    assert jobs[1]["static_configs"] == [{"targets": [DEFAULT_ADDRESS]}]
 
 
 #: Alerts that look back for days: half a minute of promtool each.
@@ -217,7 +234,18 @@ def test_a_rule_uses_only_labels_that_exist(rule: Rule) -> None:
 
 @each_rule
 def test_a_rule_asks_only_for_label_values_that_the_daemon_gives(rule: Rule) -> None:
-    fixed = {"level", "state", "mode", "side", "overlapped", "class", "nested", "tier", "reason"}
+    fixed = {
+        "level",
+        "state",
+        "mode",
+        "side",
+        "overlapped",
+        "class",
+        "nested",
+        "tier",
+        "reason",
+        "at",
+    }
     for name, inside in _SELECTOR.findall(rule.expression):
         for label, operator, value in _MATCHER.findall(inside):
             known = exposed().get(name, {}).get(label)

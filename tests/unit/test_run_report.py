@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -23,6 +24,7 @@ from pipelined.runs import (
     Identity,
     OtherPipeline,
     Outcome,
+    ParentSpan,
     Pod,
     Run,
     Series,
@@ -308,7 +310,9 @@ def test_where_pages_came_from_is_said_in_words_with_the_term_behind(
     assert f"  cache   {words}" in reading(run, pages=every, inserted_pages=200).splitlines()
 
 
-def test_readers_of_one_name_are_told_apart_and_branches_that_read_alike_are_one(run: Run) -> None:
+def test_readers_of_one_name_are_distinctions_and_branches_that_read_alike_are_one(
+    run: Run,
+) -> None:
     warm = make_readahead(pages={**dict.fromkeys(PAGE_CLASSES, 0), "warm": 900})
     first, *rest = run.stages
     two = [replace(first, readahead=warm, pid=pid) for pid in (7, 8)]
@@ -587,3 +591,39 @@ def test_a_value_of_the_environment_cannot_write_to_the_terminal(run: Run) -> No
     evil = replace(WHOLE, variables={"BUILD_TAG": "x\x1b[2Jü"})
     assert "BUILD_TAG x?[2Jü" in second_line(replace(run, identity=evil))
     assert "BUILD_TAG x?[2J?" in second_line(replace(run, identity=evil), ascii_only=True)
+
+
+# Its trace
+
+LONGEST = "1763809200123-4194303-5f3c9a01"
+
+
+def exported(run: Run, **given: Any) -> Run:
+    return replace(run, id=LONGEST, exported=True, **given)
+
+
+def test_the_trace_stands_beside_the_id_of_the_run_within_80_columns(run: Run) -> None:
+    found = exported(run)
+    last = lines(found, 0, 80)[-1]
+    assert last.plain == f"  run     {LONGEST}  trace {found.trace_id}"
+    assert last.cell_len <= 80
+
+
+def test_on_a_narrow_terminal_the_trace_is_on_a_line_of_its_own(run: Run) -> None:
+    *_, first, second = lines(exported(run), 0, 60)
+    assert first.plain == f"  run     {LONGEST}"
+    assert second.plain == f"          trace {exported(run).trace_id}"
+
+
+def test_a_trace_that_no_store_has_is_not_shown(run: Run) -> None:
+    assert lines(replace(run, id=LONGEST), 0, 80)[-1].plain == f"  run     {LONGEST}"
+    unsampled = ParentSpan(TRACE.trace_id, TRACE.parent_span_id, False)
+    shown = lines(exported(run, parent_span=unsampled), 0, 80)
+    assert shown[-1].plain == f"  run     {LONGEST}"
+
+
+def test_the_trace_of_a_job_is_shown_once(run: Run) -> None:
+    job = ParentSpan(TRACE.trace_id, TRACE.parent_span_id, True)
+    text = text_of(exported(run, identity=WHOLE, parent_span=job), 80)
+    assert text.count("trace") == 1
+    assert f"trace {TRACE.trace_id}" in text

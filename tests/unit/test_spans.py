@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipelined.model.identities import Identities
-from pipelined.records.stage import Group
+from pipelined.model.sums import EndedRun
+from pipelined.model.tracker import Model
+from pipelined.records.stage import EXIT_SEEN, Group
 from pipelined.runs import ParentSpan, Run, span_id_of, stage_span_id, trace_id_of
 from pipelined.runs.codec import read, written
 from unit.test_tracker import group, inside, model
@@ -101,3 +103,64 @@ def test_it_is_the_same_after_a_way_through_json() -> None:
     for run in seen(with_parent(inside(2), JOB), group()):
         again = read(Run, json.loads(json.dumps(written(run))))
         assert (again.parent_span, again.trace_id) == (run.parent_span, run.trace_id)
+
+
+# -- what a store of traces has
+
+
+def exporting() -> Model:
+    who = Identities("web-3", "b007", "c0ffee00", lambda _: None)
+    return model(identities=who, exported=True)
+
+
+def with_status(found: Group, status: int) -> Group:
+    """The same, of which the last stage has ended with this wait status."""
+    *first, last = found.stages
+    ended = [replace(stage, exit_status=EXIT_SEEN) for stage in first]
+    return replace(found, stages=(*ended, replace(last, exit_status=EXIT_SEEN | status)))
+
+
+def test_only_where_runs_are_exported_a_store_has_a_trace() -> None:
+    (run,) = seen(group())
+    assert run.stored_trace_id is None
+    watched = exporting()
+    watched.update([group()], 102.0)
+    assert watched.runs()[0].stored_trace_id == watched.runs()[0].trace_id
+
+
+def test_a_store_has_no_trace_that_is_not_recorded() -> None:
+    watched = exporting()
+    watched.update([with_parent(group(end=105.0), f"00-{TRACE}-{SPAN}-00")], 107.0)
+    (totals,) = watched.totals().values()
+    assert (watched.runs()[0].stored_trace_id, totals.traced) == (None, None)
+
+
+def test_totals_have_the_last_run_with_its_trace() -> None:
+    watched = exporting()
+    watched.update([group(end=105.0)], 107.0)
+    (totals,) = watched.totals().values()
+    (run,) = watched.runs()
+    assert totals.traced == EndedRun(run.id, run.trace_id, run.wall_seconds, run.end or 0.0)
+    assert totals.failed_traced == {}
+
+
+def test_totals_have_the_last_run_that_failed_by_the_reason() -> None:
+    watched = exporting()
+    watched.update([with_status(group(end=105.0), 3 << 8)], 107.0)
+    (totals,) = watched.totals().values()
+    assert totals.failed_traced == {"exit": totals.traced}
+
+
+def test_the_trace_of_a_nested_run_in_totals_is_that_of_the_run_around_it() -> None:
+    watched = exporting()
+    watched.update([with_parent(inside(2, end=105.0), JOB), with_parent(group(), JOB)], 107.0)
+    nested = next(t for series, t in watched.totals().items() if series.nested)
+    assert nested.traced is not None
+    assert nested.traced.trace_id == TRACE
+
+
+def test_totals_have_no_run_unless_runs_are_exported() -> None:
+    watched = model(identities=Identities("web-3", "b007", "c0ffee00", lambda _: None))
+    watched.update([group(end=105.0)], 107.0)
+    (totals,) = watched.totals().values()
+    assert (totals.traced, totals.failed_traced) == (None, {})

@@ -7,6 +7,7 @@ import pytest
 
 from pipelined.model.sums import (
     OTHER_PLACE,
+    EndedRun,
     SeenStage,
     StageSums,
     Sums,
@@ -232,3 +233,19 @@ def test_an_account_is_as_full_as_its_values_that_are_not_0() -> None:
         stages={(1, "cat"): StageSums(counted(3), 1, 1, [1, 0], [1, 1, 0], [0, 0, 0, 1])},
     )
     assert full.filled() == (2 + (1 + 1 + 1 + 2 + 1) + 3, False)
+
+
+def test_of_runs_that_are_counted_out_of_order_the_last_is_the_one_that_ended_last() -> None:
+    sums = Sums()
+    for end in (3.0, 5.0, 4.0):
+        sums.ended("failed", "exit", 1.0, end, EndedRun(f"run-{end}", "4bf9" * 8, 1.0, end))
+    assert sums.traced is not None
+    assert sums.traced.run_id == "run-5.0"
+    assert sums.failed_traced == {"exit": sums.traced}
+
+
+def test_the_last_runs_of_what_is_folded_are_forgotten() -> None:
+    sums, folded = Sums(), Sums()
+    folded.ended("succeeded", None, 1.0, 2.0, EndedRun("run-1", "4bf9" * 8, 1.0, 2.0))
+    sums.fold(folded)
+    assert (sums.runs, sums.traced) == (1, None)

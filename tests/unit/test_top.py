@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from pipelined.errors import UserError
-from pipelined.runs import Exit, Outcome, Run, Series, Stage
+from pipelined.runs import Exit, Identity, Outcome, Run, Series, Stage
 from pipelined.terminal.top import Snapshot, frame, run_top
 from unit import invented
 from unit.invented import START, make_stage
@@ -142,6 +142,31 @@ def test_it_says_so_in_a_narrow_terminal(now: Run) -> None:
     assert well.rstrip().endswith("5 s ago")
     assert "failure" not in text_of([now, ended("3", "xz", 4)], width=60)
     assert all(len(line) <= 60 for line in lines.splitlines())
+
+
+def of(run: Run, user: str, **variables: str) -> Run:
+    known = Identity(host="h", boot_id="b", uid=sum(map(ord, user)), user=user, variables=variables)
+    return replace(run, identity=known)
+
+
+def test_runs_of_different_users_and_jobs_say_whose_they_are(now: Run) -> None:
+    finished = of(ended("2", "gzip", 5), "app")
+    text = text_of([of(now, "root", SLURM_JOB_ID="4711"), finished], width=120)
+    live, below = text.split("FINISHED")
+    assert live.splitlines()[2].split()[:3] == ["LIVE", "unit", "identity"]
+    assert " job 4711 " in live.splitlines()[3]
+    assert " user app " in below.splitlines()[1]
+
+
+def test_what_all_runs_have_is_not_repeated(now: Run) -> None:
+    assert "root" not in text_of([of(now, "root"), of(ended("2", "gzip", 5), "root")], width=160)
+
+
+def test_where_there_is_no_room_for_a_column_it_is_behind_the_bars(now: Run) -> None:
+    runs = [of(now, "root", BUILD_TAG="jenkins-etl-42"), of(ended("2", "gzip", 5), "root")]
+    heading, row, bars = text_of(runs, width=60).splitlines()[2:5]
+    assert "job" not in heading + row
+    assert bars.rstrip().endswith("job jenkins-etl-42")
 
 
 def test_a_stage_of_a_live_run_that_has_died_says_how(now: Run, then: Run) -> None:

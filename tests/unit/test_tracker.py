@@ -65,6 +65,7 @@ def model(
     on_finished: Callable[[Finished], object] | None = None,
     harmless: Mapping[str, Collection[int]] = MappingProxyType({}),
     identities: Identities | None = None,
+    exported: bool = False,
     **coverage: Any,
 ) -> Model:
     made = Model(
@@ -77,6 +78,7 @@ def model(
         on_finished=on_finished,
         harmless=harmless,
         identities=identities,
+        exported=exported,
     )
     made.resume(resumed)
     return made

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the kernel tests on stock Debian kernels, each in a virtual machine of its own.
 
-    tests/vm/matrix.py [--kernel bookworm] [--cache build/vm] [ARGUMENTS OF PYTEST]
+    tests/vm/matrix.py [--kernel bookworm] [--brief] [--cache build/vm] [ARGUMENTS OF PYTEST]
 
 On an x86-64 host arm64 kernels come too: there a small static program (arm64.c) loads the object
 that was built for arm64, runs a pipeline, and compares.
@@ -29,8 +29,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SUITES = ("bookworm", "trixie", "trixie-backports")
 ARM64 = {"arm64-bookworm": "bookworm", "arm64-trixie-backports": "trixie-backports"}
+
+#: Suites with the kernels that are tried, and what `--brief` leaves out there, by the markers of
+#: pyproject.toml.
+_SPARED = {
+    "bookworm": "real_time or thorough",
+    "trixie-backports": "real_time or thorough or oldest_kernel",
+    "trixie": "real_time or thorough or oldest_kernel or page_cache",
+}
+SUITES = tuple(_SPARED)
 
 #: Seconds from power on to the result: some 10 s to boot, and the tests at a tenth of the speed.
 #: All of them with both loaders are 700 of 2 to 4 s each.
@@ -263,10 +271,14 @@ def boot_arm64(name: str, kernel: Kernel, libraries: Path, cache: Path) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    names = [*(ARM64 if platform.machine() == "x86_64" else ()), *SUITES]
+    # those that take longest first: then none is left to run alone
+    names = [*SUITES, *(ARM64 if platform.machine() == "x86_64" else ())]
     parser.add_argument("--kernel", action="append", choices=names, help="only this one")
     parser.add_argument("--cache", type=Path, default=_TOP / "build" / "vm")
     parser.add_argument("--vng", type=Path, required=True, help="the program of virtme-ng")
+    parser.add_argument(
+        "--brief", action="store_true", help="without what the markers spare each kernel"
+    )
     options, arguments = parser.parse_known_args()
 
     def passes(name: str) -> bool:
@@ -278,7 +290,8 @@ def main() -> int:
                 return boot_arm64(name, kernel, libraries, cache)
             kernel = Suite(name, cache, debian_machine()).newest_kernel()
             print(f"{name}: Linux {kernel.version}", flush=True)
-            return boot(name, kernel, options.vng.absolute(), arguments)
+            selected = ["-m", f"not ({_SPARED[name]})"] if options.brief else []
+            return boot(name, kernel, options.vng.absolute(), [*selected, *arguments])
         except Unavailable as reason:
             print(f"{name}: not run: {reason}", flush=True)
             return False

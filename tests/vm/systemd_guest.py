@@ -17,16 +17,24 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 URL = "http://127.0.0.1:9905"
 WEB_CONFIG = Path("/etc/pipelined/web.yml")
 OPTIONS = Path("/etc/default/pipelined")
+SENDER = "pipelined-export"
+SENDER_OPTIONS = Path("/etc/default/pipelined-export")
+SENDER_PLACE = Path("/var/lib/private/pipelined-export")
+#: The highest exposure that systemd may find, by unit; docs/INSTALL.md has what it finds.
+EXPOSURE = {"pipelined": 2.0, SENDER: 1.5}
 #: Seconds to wait for anything.
 PATIENCE = 300
 
@@ -38,21 +46,21 @@ def systemctl(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["systemctl", *words], capture_output=True, text=True)
 
 
-def show(name: str) -> str:
-    return systemctl("show", "--value", "-p", name, "pipelined").stdout.strip()
+def show(name: str, unit: str = "pipelined") -> str:
+    return systemctl("show", "--value", "-p", name, unit).stdout.strip()
 
 
-def journal(*words: str) -> list[dict[str, Any]]:
+def journal(*words: str, unit: str = "pipelined") -> list[dict[str, Any]]:
     subprocess.run(["journalctl", "--sync"], check=True)
-    command = ["journalctl", "-u", "pipelined", "-o", "json", "--no-pager", *words]
+    command = ["journalctl", "-u", unit, "-o", "json", "--no-pager", *words]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     entries = [json.loads(line) for line in told.splitlines()]
     # beside the daemon's, the unit has entries of systemd itself
     return [entry for entry in entries if entry.get("_TRANSPORT") == "stdout"]
 
 
-def messages(*words: str) -> list[str]:
-    return [str(entry["MESSAGE"]) for entry in journal(*words)]
+def messages(*words: str, unit: str = "pipelined") -> list[str]:
+    return [str(entry["MESSAGE"]) for entry in journal(*words, unit=unit)]
 
 
 def wait_until(look: Callable[[], Any], what: str) -> Any:
@@ -64,8 +72,8 @@ def wait_until(look: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
 
 
-def scrape() -> str:
-    with urllib.request.urlopen(f"{URL}/metrics", timeout=PATIENCE) as answer:
+def scrape(url: str = URL) -> str:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as answer:
         assert answer.status == 200
         text: str = answer.read().decode()
         return text
@@ -99,8 +107,35 @@ def attached(link: int) -> bool:
     return False
 
 
-def main_pid() -> int:
-    return int(show("MainPID"))
+def main_pid(unit: str = "pipelined") -> int:
+    return int(show("MainPID", unit))
+
+
+@contextmanager
+def back_end() -> Iterator[tuple[str, list[bytes]]]:
+    """Takes OTLP over HTTP: its address, and what was sent to it."""
+    bodies: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/traces"
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """The console has the claims alone."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", bodies
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 # -- the claims, in the order in which they are tried
@@ -206,15 +241,20 @@ def without_the_service_a_user_reads_what_to_do() -> None:
 
 
 def no_thread_has_a_privilege_left() -> None:
-    tasks = list(Path(f"/proc/{main_pid()}/task").iterdir())
-    assert len(tasks) > 5
+    assert len(without_privileges("CapInh", "CapPrm", "CapEff", "CapAmb")) > 5
+
+
+def without_privileges(*empty: str, unit: str = "pipelined") -> list[Path]:
+    """The threads of the service: none is root's, and these sets of capabilities are empty."""
+    tasks = list(Path(f"/proc/{main_pid(unit)}/task").iterdir())
     for task in tasks:
         status = (task / "status").read_text()
         values = dict(re.findall(r"^(\w+):\s*(.*)$", status, re.M))
-        sets = {name: int(values[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}
+        sets = {name: int(values[name], 16) for name in empty}
         assert not any(sets.values()), f"{task}: {sets}"
         assert (values["NoNewPrivs"], values["Seccomp"]) == ("1", "2"), task
         assert "0" not in values["Uid"].split(), task
+    return tasks
 
 
 def a_reload_reads_the_web_config_again() -> None:
@@ -245,20 +285,77 @@ def a_bad_reload_changes_nothing_and_is_an_error() -> None:
     WEB_CONFIG.write_text(WEB_CONFIG.read_text().replace("haeders", "headers"))
 
 
-def the_unit_is_verified_and_exposes_little() -> None:
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", "pipelined.service"],
-        capture_output=True,
-        text=True,
-    )
-    assert (verified.returncode, verified.stderr) == (0, "")
-    told = subprocess.run(
-        ["systemd-analyze", "security", "--no-pager", "pipelined.service"],
-        capture_output=True,
-        text=True,
-    ).stdout
-    level = re.search(r"Overall exposure level for pipelined.service: ([\d.]+)", told)
-    assert level and float(level[1]) <= 2.0, told
+def the_units_are_verified_and_expose_little() -> None:
+    for unit, most in EXPOSURE.items():
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", f"{unit}.service"],
+            capture_output=True,
+            text=True,
+        )
+        assert (verified.returncode, verified.stderr) == (0, ""), unit
+        told = subprocess.run(
+            ["systemd-analyze", "security", "--no-pager", f"{unit}.service"],
+            capture_output=True,
+            text=True,
+        ).stdout
+        level = re.search(rf"Overall exposure level for {unit}.service: ([\d.]+)", told)
+        assert level, told
+        print(f"guest: the exposure of {unit} is {level[1]}")
+        assert float(level[1]) <= most, told
+
+
+def the_sender_is_installed_and_off() -> None:
+    assert systemctl("is-enabled", SENDER).stdout == "disabled\n"
+    assert show("ActiveState", SENDER) == "inactive"
+    assert not SENDER_OPTIONS.exists() and not SENDER_PLACE.exists()
+
+
+def a_sender_that_is_enabled_sends_the_runs_without_privileges_and_keeps_its_place() -> None:
+    with back_end() as (address, bodies):
+        SENDER_OPTIONS.write_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={address}\n")
+        SENDER_OPTIONS.chmod(0o600)
+        done = systemctl("enable", "--now", SENDER)
+        assert done.returncode == 0, done.stderr
+        for pipeline in (b"seq-vm|sort-vm|tail-vm", b"seq-vm|sort-vm"):
+            wait_until(lambda p=pipeline: any(p in body for body in bodies), f"{pipeline!r} there")  # type: ignore[misc]
+        without_privileges("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", unit=SENDER)
+        wait_until(lambda: (SENDER_PLACE / "cursor").exists(), "the place")
+        assert os.path.realpath("/var/lib/pipelined-export") == str(SENDER_PLACE)
+        metrics = scrape("http://127.0.0.1:9906")
+        assert re.search(r"^pipelined_export_sent_runs_total [1-9]", metrics, re.M), metrics
+        assert re.search(r'^pipelined_export_up\{at="back_end"\} 1\.0$', metrics, re.M), metrics
+        print(f"guest: the sender uses {int(show('MemoryCurrent', SENDER)) / 1e6:.0f} MB")
+        assert int(show("MemoryCurrent", SENDER)) < int(show("MemoryMax", SENDER)) / 2
+
+        # what has arrived does not come again
+        bodies.clear()
+        assert systemctl("restart", SENDER).returncode == 0
+        wait_until(lambda: "runs_total" in scraped_if_up("http://127.0.0.1:9906"), "the restart")
+        subprocess.run(["bash", "-c", "/tmp/tail-vm -n 1 /etc/passwd | /tmp/sort-vm"], check=True)
+        wait_until(lambda: any(b"tail-vm|sort-vm" in body for body in bodies), "the next run")
+        assert not any(b"seq-vm" in body for body in bodies)
+
+        assert systemctl("stop", SENDER).returncode == 0
+        assert (show("ActiveState", SENDER), show("Result", SENDER)) == ("inactive", "success")
+    assert messages("-p", "warning", unit=SENDER) == []
+
+
+def scraped_if_up(url: str) -> str:
+    try:
+        return scrape(url)
+    except OSError:
+        return ""
+
+
+def a_sender_with_a_wrong_variable_is_not_started_again() -> None:
+    usual = SENDER_OPTIONS.read_text()
+    SENDER_OPTIONS.write_text("OTEL_EXPORTER_OTLP_PROTOCOL=grpc\n")
+    systemctl("start", SENDER)  # active as soon as the program runs
+    wait_until(lambda: show("ActiveState", SENDER) == "failed", "the sender's end")
+    assert show("ExecMainStatus", SENDER) == "2"
+    assert any("grpc" in told for told in messages("-p", "err", unit=SENDER))
+    systemctl("reset-failed", SENDER)
+    SENDER_OPTIONS.write_text(usual)
 
 
 def it_stays_far_below_its_bounds() -> None:
@@ -320,7 +417,11 @@ def a_purge_stops_it_and_takes_everything_away() -> None:
     done = subprocess.run(["dpkg", "--purge", "pipelined"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     wait_until(lambda: not any(map(attached, held)), "the hooks' end")
+    SENDER_OPTIONS.unlink()
     left = (
+        "/var/lib/pipelined-export",
+        "/etc/systemd/system/multi-user.target.wants/pipelined-export.service",
+        SENDER_PLACE,
         "/etc/pipelined",
         "/usr/lib/pipelined",
         "/var/lib/pipelined",
@@ -343,7 +444,10 @@ CLAIMS = (
     a_reload_reads_the_web_config_again,
     the_journal_has_priorities_and_no_second_time_stamp,
     a_bad_reload_changes_nothing_and_is_an_error,
-    the_unit_is_verified_and_exposes_little,
+    the_units_are_verified_and_expose_little,
+    the_sender_is_installed_and_off,
+    a_sender_that_is_enabled_sends_the_runs_without_privileges_and_keeps_its_place,
+    a_sender_with_a_wrong_variable_is_not_started_again,
     it_stays_far_below_its_bounds,
     signs_of_life_keep_it_running,
     a_daemon_that_hangs_is_replaced,
@@ -367,7 +471,8 @@ def main() -> int:
         else:
             print(f"guest: ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
     if failures:
-        subprocess.run(["journalctl", "-u", "pipelined", "--no-pager", "-n", "200"])
+        units = ("-u", "pipelined", "-u", SENDER)
+        subprocess.run(["journalctl", *units, "--no-pager", "-n", "200"])
     print(f"guest: result failures={failures}", flush=True)
     return failures
 

@@ -117,6 +117,9 @@ class RecentRunJson(AnalysisJson):
     """How many runs the entry stands for."""
     incomplete_runs: Count
     """How many of these have failed or were interrupted."""
+    distinction: str
+    """What tells the run from the others of `live` and `recent`, such as `job 4711`, `user app`;
+    empty if nothing does."""
 
 
 class LiveRunJson(RecentRunJson):

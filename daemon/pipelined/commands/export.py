@@ -132,21 +132,21 @@ def export(
     directory = state_directory or default_directory(os.environ, DEFAULT_DIRECTORY)
     back_end, statistics = BackEnd(), Statistics()
     signal.signal(signal.SIGTERM, _stop)
-    with open_place(directory) as place, served(statistics, listens_at) as port:
-        sender = Sender(
-            partial(fetch_finished, client),
-            *(back_end, place, statistics),
-            chosen=chosen,
-            sleep=time.sleep,
-            clock=time.monotonic,
-        )
-        begin = place.read() or after
-        where = f"http://{listens_at.host or '127.0.0.1'}:{port}/metrics"
-        log.info("sends the runs of %s to %s; its metrics: %s", client.base, endpoint(), where)
-        try:
+    try:
+        with open_place(directory) as place, served(statistics, listens_at) as port:
+            sender = Sender(
+                partial(fetch_finished, client),
+                *(back_end, place, statistics),
+                chosen=chosen,
+                sleep=time.sleep,
+                clock=time.monotonic,
+            )
+            begin = place.read() or after
+            where = f"http://{listens_at.host or '127.0.0.1'}:{port}/metrics"
+            log.info("sends the runs of %s to %s; its metrics: %s", client.base, endpoint(), where)
             sender.follow(begin)
-        except _Stopped:
-            log.info("SIGTERM: stopping")
+    except _Stopped:
+        log.info("SIGTERM: stopping")
     return 0
 
 
@@ -157,4 +157,5 @@ def _is_chosen(run: Followed, units: tuple[str, ...], **searched: Any) -> bool:
 
 
 def _stop(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Stopped

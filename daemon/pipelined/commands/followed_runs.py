@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from pipelined.commands.report_output import open_console
 from pipelined.commands.standard_error import complain
 
 __all__ = ["follow_runs", "refuse_with_follow"]
+
+#: A run is compared with this number of runs that were shown last, itself included.
+_COMPARED = 1000
 
 
 def refuse_with_follow(*names: str) -> None:
@@ -40,6 +44,7 @@ def follow_runs(
 
     Raises UserError if the daemon does not answer at first.
     """
+    from pipelined.analysis.identity_words import distinctions
     from pipelined.history.following import NOW, as_cursor
     from pipelined.nesting import Line
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
@@ -51,7 +56,8 @@ def follow_runs(
     except ValueError as error:
         raise click.UsageError(f"--after: {error}") from None
     fetch = partial(fetch_finished, open_client(url, http_config))
-    console, is_first = open_console(sys.stdout, color), True
+    console, heading = open_console(sys.stdout, color), ""
+    identities: dict[str, Mapping[str, str]] = {}
     for page in follow(fetch, after, lambda line: complain(line, 0)):
         found = [run for run in page if matches(run, **searched)]
         if as_json:
@@ -60,7 +66,11 @@ def follow_runs(
         elif found:
             lines = [Line(run.row) for run in found]
             width, ascii_only = report_width(console), is_ascii(console)
-            table = followed_table(lines, width, time.time(), ascii_only=ascii_only)
-            print_lines(table if is_first else table[1:], console)
-            is_first = False
+            identities |= {line.run.id: line.run.identity for line in lines}
+            for shown_longest_ago in list(identities)[:-_COMPARED]:
+                del identities[shown_longest_ago]
+            distinct = distinctions(identities)
+            table = followed_table(lines, width, time.time(), distinct, ascii_only=ascii_only)
+            print_lines(table[1:] if table[0].plain == heading else table, console)
+            heading = table[0].plain
             sys.stdout.flush()

@@ -180,6 +180,19 @@ class Config:
             "least run time lately are counted as (other) there; they keep their names elsewhere."
         ),
     )
+    traces_exported: bool = _option(
+        "traces-exported",
+        default=False,
+        shown="off",
+        metavar="",
+        parse=values.switch,
+        example="true",
+        help=(
+            "The finished runs of this host are sent to a store of traces, by pipelined export or "
+            "another program. Reports and the page then show the trace of a run, and /metrics in "
+            "OpenMetrics has exemplars with it."
+        ),
+    )
     recent_runs: int = _option(
         "recent-runs",
         default=100,

@@ -47,7 +47,7 @@ class CommandSpan:
         given = trace_of(environment.get("TRACEPARENT", ""), environment.get("TRACESTATE", ""))
         if given is not None and not given.sampled:
             return None
-        above = given and ParentSpan(given.trace_id, given.parent_span_id, True)
+        above = ParentSpan(given.trace_id, given.parent_span_id, True) if given else None
         made = cls(
             given.trace_id if given else secrets.token_hex(16),
             secrets.token_hex(8),

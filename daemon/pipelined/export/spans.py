@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.environment_variables import OTEL_SERVICE_NAME
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import (
     ReadableSpan,
@@ -80,6 +78,7 @@ class SpanMaker:
                 # what outlives its root, or was not seen to end, ends with the run
                 end=end if stage.end is None else stage.end,
                 attributes=stage_attributes(run, stage),
+                remote=False,
                 status=_stage_status(stage),
             )
         return self._ended.take()
@@ -123,12 +122,14 @@ class SpanMaker:
         status: Status,
         state: str | None = None,
         events: Sequence[Attributes] = (),
+        remote: bool = True,
     ) -> None:
+        """`remote`: who made the span above is another process."""
         self._ids.trace, self._ids.span = int(trace_id, 16), int(span_id, 16)
         span = tracer.start_span(
             name,
             # an empty context: no span of this process is a parent
-            context=_context(above, state) if above else Context(),
+            context=_context(above, state, remote) if above else Context(),
             attributes=attributes,
             start_time=_nanoseconds(start),
         )
@@ -183,20 +184,18 @@ class _Ended(SpanProcessor):
 
 def _resource(host: str | None) -> Resource:
     """What the environment says wins."""
-    ours = {"service.name": SERVICE, "service.version": __version__}
+    ours: dict[str, str] = {"service.name": SERVICE, "service.version": __version__}
     if host:
         ours["host.name"] = host
-    given = OTELResourceDetector().detect()  # the two variables
-    if name := os.environ.get(OTEL_SERVICE_NAME):
-        ours["service.name"] = name
-    return Resource(ours).merge(given)
+    given = OTELResourceDetector().detect()  # OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME
+    return Resource.create({**ours, **given.attributes})
 
 
-def _context(above: ParentSpan, state: str | None) -> Context:
+def _context(above: ParentSpan, state: str | None, is_remote: bool) -> Context:
     parent = SpanContext(
         int(above.trace_id, 16),
         int(above.span_id, 16),
-        is_remote=True,
+        is_remote=is_remote,
         trace_flags=_SAMPLED,
         trace_state=TraceState.from_header([state]) if state else None,
     )

@@ -199,6 +199,9 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE runs ADD COLUMN identity INTEGER;
     CREATE INDEX runs_of_identities ON runs (identity) WHERE identity IS NOT NULL
     """,
+    """
+    ALTER TABLE runs ADD COLUMN trace_id TEXT
+    """,
 )
 
 

@@ -9,7 +9,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Annotated, Any
 
 from pipelined.history.rollup import BOUNDS, COUNTED
-from pipelined.runs import INCOMPLETE, OUTCOMES
+from pipelined.runs import INCOMPLETE, OUTCOMES, trace_id_of
 from pipelined.runs.fields import Bytes, CacheState, Cpus, Key, OneOf, Ratio, Seconds, UnixTime
 
 __all__ = ["COLUMNS", "SELECTED", "SUMMED", "Details", "Summary", "grown", "insertion", "merged"]
@@ -33,6 +33,10 @@ _NAMED: dict[str, Callable[[Any], Any]] = {
     "write": lambda names: json.dumps(names, ensure_ascii=False, sort_keys=True) if names else None,
     "read": lambda text: json.loads(text) if text else {},
 }
+
+
+#: Null in the table if it follows from the run's id, as that of most runs does.
+_MOSTLY_DERIVED: dict[str, Callable[[Any], Any]] = {"read": lambda cell: cell or ""}
 
 
 # One field per column of the table `runs`, which has its name.
@@ -87,6 +91,12 @@ class Summary:
     identity: Mapping[str, str] = field(default_factory=dict, metadata=_NAMED)
     """What it is found by with `identity`: `user`, `uid`, `container`, `container_name`, `image`,
     `pod`, `namespace`, `invocation`, `trace`, and variables by their names; only what is known."""
+    trace_id: str = field(default="", metadata=_MOSTLY_DERIVED)
+    """The trace that it is in: 32 hexadecimal digits."""
+
+    def __post_init__(self) -> None:
+        if not self.trace_id:
+            object.__setattr__(self, "trace_id", trace_id_of(self.id))
 
     @property
     def complete(self) -> bool:
@@ -107,12 +117,16 @@ class Summary:
     @property
     def cells(self) -> list[object]:
         """The cells of `COLUMNS` as SQLite takes them."""
-        return [_convert(column, "write", getattr(self, column.name)) for column in _FIELDS]
+        cells = [_convert(column, "write", getattr(self, column.name)) for column in _FIELDS]
+        if self.trace_id == trace_id_of(self.id):
+            cells[_TRACE] = None
+        return cells
 
 
 _FIELDS = fields(Summary)
 #: The columns of `runs`, but for its key and the commands that are searched.
 COLUMNS = tuple(column.name for column in _FIELDS)
+_TRACE = COLUMNS.index("trace_id")
 #: The cells of `COLUMNS`, to be selected from `runs`.
 SELECTED = ", ".join(
     "(SELECT identity FROM identities WHERE key = runs.identity)"

@@ -259,6 +259,7 @@ class HistoryWriter(Writer):
             outcome=run.result,
             failure=brief_outcome(run),
             identity=run.identity.named if run.identity else {},
+            trace_id=run.trace_id,
         )
         bounds: dict[str, float] = {}
         for finding in found:  # the same at several stages: their bounds may be the same seconds

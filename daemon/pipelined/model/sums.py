@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
+from typing import NamedTuple
 
 from pipelined.model.ledger import OTHER
 from pipelined.records.stage import COUNTERS
@@ -18,6 +19,7 @@ __all__ = [
     "OTHER_PLACE",
     "READ_BYTES",
     "WRITTEN_BYTES",
+    "EndedRun",
     "SeenStage",
     "StageSums",
     "Sums",
@@ -82,6 +84,16 @@ class StageSums:
         return 1 + sum([len(values) - values.count(0) for values in tiers])
 
 
+class EndedRun(NamedTuple):
+    """One of the runs that were counted, and the trace that it is in."""
+
+    run_id: str
+    trace_id: str
+    wall_seconds: float
+    end: float
+    """Unix time."""
+
+
 @dataclass(slots=True)
 class Sums:
     """What grows under one series; nanoseconds. An account of the ledger."""
@@ -97,15 +109,33 @@ class Sums:
     """Runs that have failed, by the gravest reason."""
     last_failed_end: dict[str, float] = field(default_factory=dict)
     """When the last of them ended, by reason."""
+    traced: EndedRun | None = None
+    """The last run whose trace a store has, by its end; None if there is no such store."""
+    failed_traced: dict[str, EndedRun] = field(default_factory=dict)
+    """The last such run that has failed, by reason."""
     interrupted: int = 0
     last_usual_ratio: float | None = None
     clock: list[int] = field(default_factory=lambda: [0] * (2 * len(LEVELS)))
     """By level, while no stage waited for disk; then by level, while one did."""
     stages: dict[Place, StageSums] = field(default_factory=dict)
 
-    def ended(self, result: str, failure: str | None, wall: float, end: float) -> None:
-        """A run has ended with this result, and if it has failed for this reason."""
+    def ended(
+        self,
+        result: str,
+        failure: str | None,
+        wall: float,
+        end: float,
+        traced: EndedRun | None = None,
+    ) -> None:
+        """A run has ended with this result, and if it has failed for this reason.
+
+        `traced` is that run, if a store has its trace.
+        """
         self.runs += 1
+        if traced is not None:
+            self.traced = _later(self.traced, traced)
+            if failure is not None:
+                self.failed_traced[failure] = _later(self.failed_traced.get(failure), traced)
         self.last_run_seconds, self.last_run_end = wall, end
         if failure is not None:
             self.failed[failure] += 1
@@ -143,6 +173,11 @@ class Sums:
         )
         whole = len(known) - known.count(None) + len(self.last_failed_end)
         return levels + stages + whole, self.last_usual_ratio is None
+
+
+def _later(one: EndedRun | None, other: EndedRun) -> EndedRun:
+    """The one that ended later: runs are counted in nearly the order of their ends."""
+    return one if one is not None and one.end >= other.end else other
 
 
 @dataclass(slots=True)

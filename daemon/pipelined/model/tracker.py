@@ -116,12 +116,13 @@ class Model:
         neighbours: Neighbours | None = None,
         harmless: Mapping[str, Collection[int]] = MappingProxyType({}),
         identities: Identities | None = None,
+        exported: bool = False,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
         """Keep the `recent_runs` that ended last.
 
         `harmless` are the exit codes by command that are no failures. Without `identities` runs
-        have no identity.
+        have no identity. `exported`: they are sent as traces.
         `on_finished` is called for each run that ends, in the middle of a sweep: it has to be
         quick.
         """
@@ -131,7 +132,9 @@ class Model:
         self._budget = budget = budget or Budget()
         self._neighbours = neighbours or Neighbours()
         self._on_finished = on_finished
-        self._views = views = Views(watched, self.coverage, self._around, harmless, identities)
+        self._views = views = Views(
+            watched, self.coverage, self._around, harmless, identities, exported=exported
+        )
         self._ledger: Ledger[Sums] = Ledger(
             budget.max_series, new=Sums, cost=lambda sums: budget.series_of(views.totals(sums))
         )
@@ -330,7 +333,9 @@ class Model:
         wall, end = self._views.wall_seconds(sighting), self._views.ended(end_ns)
         self._short.add(sighting.series.pipeline, wall, self._views.now)
         outcome = self._views.outcome(sighting)
-        sums.ended(outcome.result, self._views.failure(sighting, outcome), wall, end)
+        failure = self._views.failure(sighting, outcome)
+        traced_run = self._views.traced(sighting, wall, end)
+        sums.ended(outcome.result, failure, wall, end, traced_run)
         if self._on_finished:
             make = partial(self._made, sighting, seen.track)
             self._on_finished(finished_run(sighting, wall, end, outcome.result, make))

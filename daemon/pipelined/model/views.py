@@ -10,10 +10,10 @@ from typing import Any
 
 from pipelined.model.coverage import Coverage
 from pipelined.model.enclosing import Enclosing, parent_span
-from pipelined.model.identities import Identities
+from pipelined.model.identities import Identities, traced
 from pipelined.model.outcome import EndedStage, exit_of, failure_of, outcome_of, stage_outcomes
 from pipelined.model.sighting import Facts, Sighting, clock_of, moment_of
-from pipelined.model.sums import StageSums, Sums
+from pipelined.model.sums import EndedRun, StageSums, Sums
 from pipelined.model.timeline import Track
 from pipelined.model.watched import Watched
 from pipelined.records.stage import COUNTERS, EXIT_SEEN, NS, Group, StageRecord
@@ -67,6 +67,10 @@ class Totals:
     """Runs that have failed, by the gravest reason: `runs.FAILURES`."""
     last_failed_end: Mapping[str, float]
     """When the last of them ended, by reason; none that never happened."""
+    traced: EndedRun | None
+    """The last run whose trace a store has."""
+    failed_traced: Mapping[str, EndedRun]
+    """The last such run that has failed, by reason."""
     interrupted: int
     last_usual_ratio: float | None
     """Wall time of the run that was stored last, as a multiple of what is usual; None: unknown."""
@@ -86,13 +90,19 @@ class Views:
         around: Callable[[Sighting], Surroundings | None],
         harmless: Mapping[str, Collection[int]],
         identities: Identities | None = None,
+        *,
+        exported: bool = False,
     ) -> None:
-        """`around` finds what surrounds a live run; `harmless` as in `outcome_of`."""
+        """`around` finds what surrounds a live run; `harmless` as in `outcome_of`.
+
+        `exported`: finished runs are sent as traces.
+        """
         self._watched = watched
         self._coverage = coverage
         self._around = around
         self._harmless = harmless
         self._identities = identities
+        self._exported = exported
         self.now = 0.0
         """Monotonic time of the last sweep (seconds)."""
 
@@ -113,10 +123,20 @@ class Views:
         above = parent_span(own, enclosing)
         start = self._watched.unix_time(stage.start_ns)
         return ParentSpan(
-            above.trace_id if above else trace_id_of(run),
+            trace_id_of(run, above),
             stage_span_id(run, stage.root.pid, start),
             above.sampled if above else True,
         )
+
+    def traced(self, sighting: Sighting, wall: float, end: float) -> EndedRun | None:
+        """A run that has ended, if a store has its trace."""
+        if not self._exported:
+            return None
+        span = parent_span(traced(sighting.shape.in_order), sighting.enclosing)
+        if span is not None and not span.sampled:
+            return None
+        run = self.run_id(sighting.group)
+        return EndedRun(run, trace_id_of(run, span), wall, end)
 
     def wall_seconds(self, sighting: Sighting) -> float:
         return NS * (sum(clock_of(sighting.group)) + self.unwatched_ns(sighting))
@@ -190,6 +210,7 @@ class Views:
             surroundings=self._around(sighting) if end is None else sighting.surroundings,
             identity=identity,
             parent_span=parent_span(identity.trace if identity else None, sighting.enclosing),
+            exported=self._exported,
             unwatched_seconds=unwatched,
             ended_unwatched=any(stage.unmet and stage.end_ns == end for stage in records),
         )
@@ -215,6 +236,8 @@ class Views:
             last_complete_end=sums.last_complete_end,
             failed=dict(sums.failed),
             last_failed_end=dict(sums.last_failed_end),
+            traced=sums.traced,
+            failed_traced=dict(sums.failed_traced),
             interrupted=sums.interrupted,
             last_usual_ratio=sums.last_usual_ratio,
             **_by_level(clock),

@@ -6,10 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["SHORT_ID", "Container", "Identity", "Pod", "Trace"]
+__all__ = ["NOT_VARIABLES", "SHORT_ID", "Container", "Identity", "Pod", "Trace"]
 
 #: So many digits of a container's id are enough to name it, as for `docker ps`.
 SHORT_ID = 12
+#: Names in `Identity.named` that are not those of variables.
+NOT_VARIABLES = frozenset(
+    (
+        *("uid", "user", "container", "container_name", "image", "pod", "namespace"),
+        *("invocation", "trace"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,9 @@ class Run:
     by older versions."""
     parent_span: ParentSpan | None = None
     """[What it is below in its trace](#traces); null if it begins one."""
+    exported: bool = False
+    """Its daemon was started with `--traces-exported`: finished runs are sent as traces, so a store
+    [has `trace_id`](TRACES.md#from-a-number-to-the-run)."""
     surroundings: Surroundings | None = None
     """[What else was on the host](#surroundings). Null for runs shorter than 0.25 s and for those
     that were stored by older versions."""
@@ -210,7 +213,7 @@ class Run:
     @computed
     def trace_id(self) -> str:
         """The trace that it is in: 32 hexadecimal digits."""
-        return self.parent_span.trace_id if self.parent_span else trace_id_of(self.id)
+        return trace_id_of(self.id, self.parent_span)
 
     @property
     def span_id(self) -> str:
@@ -221,6 +224,11 @@ class Run:
     def sampled(self) -> bool:
         """Whether its trace is recorded: as whoever began that has decided."""
         return self.parent_span is None or self.parent_span.sampled
+
+    @property
+    def stored_trace_id(self) -> str | None:
+        """Its trace, if a store of traces has it: what is shown to people."""
+        return self.trace_id if self.exported and self.sampled else None
 
     def by_place(self, indexes: Iterable[int] | None = None) -> dict[Place, list[int]]:
         """Indexes into `stages` by position and command, in data order.

@@ -28,13 +28,13 @@ class ParentSpan:
     """Whether the trace is recorded; if not, the run is not sent."""
 
 
-def trace_id_of(run_id: str) -> str:
-    """The trace that begins with this run.
+def trace_id_of(run_id: str, below: ParentSpan | None = None) -> str:
+    """The trace that a run is in: the one that begins with it, unless it is below a span.
 
     >>> trace_id_of("1763809200123-4711-5f3c9a01")
     'fdb6892ef46695fd6e2793e75ccbb6a6'
     """
-    return _digest("trace", run_id)[:_TRACE_DIGITS]
+    return below.trace_id if below else _digest("trace", run_id)[:_TRACE_DIGITS]
 
 
 def span_id_of(run_id: str) -> str:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from pipelined.analysis.finding import Finding, FindingTime
 from pipelined.analysis.finding_times import finding_times
+from pipelined.analysis.identity_words import ROOM, Distinctions, distinctions
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.rows import Summary
 from pipelined.nesting import Line
@@ -29,6 +30,7 @@ from pipelined.terminal.drawing import (
     fitted,
     heading,
     line_name,
+    measured,
     percent_or_dash,
     plain_marks,
     printable,
@@ -59,6 +61,8 @@ MAX_COLUMNS = 60
 MAX_STAGES = 8
 #: Terminal columns of a stage's or finding's name before its time line, at most.
 MAX_LABEL = 22
+#: Room for findings, or how a run ended, before what tells runs apart has a column.
+_LEAST_FINDINGS = 22
 #: A run that began longer ago than this is shown with its year instead of its time (seconds).
 LONG_AGO = 180 * 86400.0
 #: Less than this is drawn as a blank (stages, or CPUs).
@@ -72,32 +76,59 @@ DIGITS = "0123456789"
 
 #: Widths of the columns for runs that are not known yet.
 _FOLLOWED_WIDTHS: Mapping[str, int] = {
-    **{"run": 20, "started": 11, "pipeline": 60, "wall": 7, "cores": 5, "overlap": 7},
+    **{"started": 11, "pipeline": 60, "wall": 7, "cores": 5, "overlap": 7},
     **{"cache": 5, "bottleneck": 18, "findings": 14},
 }
+#: That of an id with a process id of 7 digits; the beginning in which ids of a host differ, and the
+#: width below which lines have only that.
+_FOLLOWED_ID, _FOLLOWED_ID_BEGINNING, _WIDE = 30, 20, 100
+#: That of what tells them apart, whatever its heading.
+_FOLLOWED_IDENTITY = 15
 
 
 def run_table(
     lines: Sequence[Line[Summary]], width: int, now: float, *, ascii_only: bool = False
 ) -> list[Text]:
     """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
-    return _run_table(fitted(_run_columns(now, ascii_only), lines, width), lines, width, ascii_only)
+    distinct = distinctions({line.run.id: line.run.identity for line in lines})
+    *columns, last = measured(_run_columns(now, ascii_only, distinct), lines)
+    # What tells them apart gets room before the last of several findings.
+    short = replace(last, width=min(last.width or 0, _LEAST_FINDINGS))
+    shown = fitted([*columns, short], lines, width)
+    if not any(column.title == distinct.title for column in shown):
+        shown = fitted([*columns, last], lines, width)
+    return _run_table(_filled(shown, width), lines, width, ascii_only)
 
 
 def followed_table(
-    lines: Sequence[Line[Summary]], width: int, now: float, *, ascii_only: bool = False
+    lines: Sequence[Line[Summary]],
+    width: int,
+    now: float,
+    distinct: Distinctions,
+    *,
+    ascii_only: bool = False,
 ) -> list[Text]:
     """As `run_table`, with columns that have the same widths whatever is in them.
 
-    So later lines can stand below earlier ones. The last column gets what is left.
+    So later lines can stand below earlier ones, as long as their headings are equal. The last
+    column gets what is left. `distinct` is what tells these runs from each other and earlier ones.
     """
+    widths = {"run": _FOLLOWED_ID if width >= _WIDE else _FOLLOWED_ID_BEGINNING, **_FOLLOWED_WIDTHS}
     columns = [
-        replace(column, width=_FOLLOWED_WIDTHS[column.title])
-        for column in _run_columns(now, ascii_only)
+        replace(column, width=widths.get(column.title, _FOLLOWED_IDENTITY))
+        for column in _run_columns(now, ascii_only, distinct, _FOLLOWED_IDENTITY)
     ]
-    *shown, last = fitted(columns, lines, width)
-    left = max(last.width or 0, width - table_width([*shown, last]) + (last.width or 0))
-    return _run_table([*shown, replace(last, width=left)], lines, width, ascii_only)
+    shown = fitted(columns, lines, width)
+    return _run_table(_filled(shown, width), lines, width, ascii_only)
+
+
+def _filled(
+    columns: Sequence[Column[Line[Summary]]], width: int
+) -> Sequence[Column[Line[Summary]]]:
+    """The columns, of which the last gets what is left of `width`."""
+    *others, last = columns
+    left = max(0, width - table_width(columns))
+    return [*others, replace(last, width=(last.width or 0) + left)]
 
 
 def _run_table(
@@ -110,8 +141,15 @@ def _run_table(
     return [plain_marks(_shortened(row, width), ascii_only) for row in rows]
 
 
-def _run_columns(now: float, ascii_only: bool) -> tuple[Column[Line[Summary]], ...]:
-    return (
+def _run_columns(
+    now: float, ascii_only: bool, distinct: Distinctions, room: int = ROOM
+) -> list[Column[Line[Summary]]]:
+    """What tells the runs apart has a column if there is anything, in `room`."""
+
+    def identity(line: Line[Summary]) -> Text:
+        return Text(printable(distinct.cell(line.run.id, room)) or "-")
+
+    columns: list[Column[Line[Summary]]] = [
         Column("run", lambda line: Text(line.run.id)),
         Column("started", lambda line: Text(when(line.run.start, now))),
         Column(
@@ -121,12 +159,15 @@ def _run_columns(now: float, ascii_only: bool) -> tuple[Column[Line[Summary]], .
             floor=LEAST_SIGNATURE,
         ),
         Column("wall", lambda line: Text(duration(line.run.wall)), right=True),
-        Column("cores", lambda line: Text(f"{line.run.cores:.1f}"), right=True, rank=4),
+        Column("cores", lambda line: Text(f"{line.run.cores:.1f}"), right=True, rank=5),
         Column("overlap", lambda line: Text(percent_or_dash(line.run.overlap)), True, rank=2),
-        Column("cache", lambda line: Text(line.run.cache or "-"), rank=3),
+        Column("cache", lambda line: Text(line.run.cache or "-"), rank=4),
         Column("bottleneck", lambda line: Text(printable(line.run.bottleneck, ascii_only)), rank=1),
         Column("findings", lambda line: Text(_notes(line))),
-    )
+    ]
+    if distinct.title:
+        columns.insert(3, Column(distinct.title, identity, rank=3))
+    return columns
 
 
 def counted_line(counted: CountedRuns, now: float, *, ascii_only: bool = False) -> Text:

@@ -135,6 +135,7 @@ def _identity(run: Run, own: bool, width: int, ascii_only: bool) -> list[Text]:
         shorten(f"{fact.name} {printable(fact.brief, ascii_only)}", width - 2)
         for fact in identity_facts(run.identity)
         if not own or fact.name not in ("user", "host", "invocation")
+        if fact.name != "trace" or run.stored_trace_id is None  # else it is beside the run's id
     ]
     return flow([Text(entry) for entry in entries], " · ", "  ", width)
 
@@ -337,7 +338,8 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
         out += _fact("inside", f"a stage of {known}", width)
     if run.series.unit not in ("", "-"):
         out += _fact("unit", run.series.unit, width)
-    return out + _fact("run", run.id, width)
+    ids = [run.id, *([f"trace {run.stored_trace_id}"] if run.stored_trace_id else [])]
+    return out + flow([Text(name) for name in ids], "  ", f"  {'run':<6}  ", width)
 
 
 def _levels(run: Run, ascii_only: bool) -> list[Text]:

@@ -29,6 +29,7 @@ from rich.live import Live
 from rich.text import Text
 
 from pipelined.analysis.bottleneck import bottleneck
+from pipelined.analysis.identity_words import Distinctions, distinctions
 from pipelined.analysis.outcome_words import brief_outcome, exits, marked_outcome
 from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
@@ -61,6 +62,8 @@ __all__ = ["Snapshot", "frame", "run_top"]
 RESIZE_POLL = 0.25
 #: Columns in which it can be said how a run ended, such as `failed (perl: out of memory)`.
 _HOW_IT_ENDED = 28
+#: A name keeps so many columns, if it has them, beside what tells its run from others.
+_NAME_BESIDE = 20
 #: Lower terminals than this get frames of this height (lines).
 MIN_HEIGHT = 8
 
@@ -239,13 +242,15 @@ def frame(
         for listed in in_order(runs)
     )
 
+    distinct = distinctions({run.id: run.identity.named for run in runs if run.identity})
+
     out = _header(latest, printable(host, ascii_only), width)
     footer = [] if room is None else [Text(shorten("q quit", width), "dim")]
     live_room, finished_room = _shares(live, finished, room, len(out) + len(footer))
-    shown_live = _live_table(live, width, live_room, ascii_only)
+    shown_live = _live_table(live, distinct, width, live_room, ascii_only)
     out += shown_live
     if finished and finished_room != 0:
-        out += _finished_table(finished, latest.time, width, finished_room)
+        out += _finished_table(finished, distinct, latest.time, width, finished_room)
     if room is not None:
         out = out[: room - len(footer)]
         out += [Text()] * (room - len(out) - len(footer)) + footer
@@ -295,14 +300,15 @@ def _counted(runs: Sequence[Run]) -> tuple[int, str]:
 
 def _columns(
     entries: Sequence[_Entry],
+    distinct: Distinctions,
     width: int,
     titles: tuple[str, str],
     fourth: Callable[[_Entry], str],
 ) -> list[Column[_Entry]]:
     """Columns for `width`: those of both tables are alike but for two titles and the fourth column.
 
-    Names get what they need up to a bound, units and bottlenecks need a wide terminal, and the
-    bottleneck takes the rest.
+    Names get what they need up to a bound, units and bottlenecks need a wide terminal, what tells
+    runs apart gets a column if they leave room for it, and the bottleneck takes the rest.
     """
     title, fourth_title = titles
     names = max(cell_len(title), *(cell_len(entry.name) for entry in entries))
@@ -311,12 +317,18 @@ def _columns(
     fixed += 2 + unit if unit else 0
     held = 0 if width < 80 else 19 if width < 100 else 24 if width < 120 else 36
     fixed += 2 + held if held else 0
+    identity = max(cell_len(_distinction(entry, distinct)) for entry in entries)
+    identity = max(identity, cell_len(distinct.title)) if identity else 0
+    if width - fixed - 2 - identity < min(names, _NAME_BESIDE):
+        identity = 0
+    fixed += 2 + identity if identity else 0
     name = max(12, min(names, width - fixed))
     if held:
         held += min(24, max(0, width - fixed - name))
     columns: list[Column[_Entry]] = [
         Column(title, lambda entry: Text(entry.name), width=name),
         Column("unit", lambda entry: Text(entry.run.series.unit), width=unit),
+        Column(distinct.title, lambda entry: Text(_distinction(entry, distinct)), width=identity),
         Column("wall", lambda entry: Text(duration(entry.run.wall_seconds)), True, width=10),
         Column(fourth_title, lambda entry: Text(fourth(entry)), True, width=10),
         Column("mean", lambda entry: Text(f"{entry.run.cores_used:.1f}"), True, width=5),
@@ -326,10 +338,15 @@ def _columns(
     if held < _HOW_IT_ENDED and any(entry.line.incomplete for entry in entries):
         # there is no room for all: how a run ended is worth more
         if held:
-            columns[5:] = [replace(columns[6], width=held + 2 + 7)]
+            columns[6:] = [replace(columns[7], width=held + 2 + 7)]
         else:
-            columns[4:] = [Column("failure", _failure, width=5 + 2 + 7)]
+            columns[5:] = [Column("failure", _failure, width=5 + 2 + 7)]
     return [column for column in columns if column.width]
+
+
+def _distinction(entry: _Entry, distinct: Distinctions) -> str:
+    """What tells its run from others, as its column has it."""
+    return printable(distinct.cell(entry.run.id))
 
 
 def _held_back(entry: _Entry) -> Text:
@@ -351,12 +368,13 @@ def _failure(entry: _Entry) -> Text:
 
 
 def _live_table(
-    live: Sequence[_Entry], width: int, room: int | None, ascii_only: bool
+    live: Sequence[_Entry], distinct: Distinctions, width: int, room: int | None, ascii_only: bool
 ) -> list[Text]:
     """Two lines per run: figures, then a small bar of states for every stage."""
     if not live:
         return [Text(), Text("No pipeline is running.")]
-    columns = _columns(live, width, ("LIVE", "cores"), _recent_cores)
+    columns = _columns(live, distinct, width, ("LIVE", "cores"), _recent_cores)
+    has_column = any(column.title == distinct.title for column in columns)
     out = [Text(), heading(columns)]
     seen: set[str] = set()
     for index, entry in enumerate(live):
@@ -367,7 +385,8 @@ def _live_table(
             break
         row = table_row(columns, entry)
         row.style = "bold"
-        out += [row, _mini_bars(entry, width, ascii_only)]
+        words = "" if has_column else printable(distinct.words(entry.run.id))
+        out += [row, _mini_bars(entry, words, width, ascii_only)]
         seen |= _drawn(entry.recent or entry.run)
     if room is None or len(out) < room:
         out.append(_legend(seen, width, ascii_only))
@@ -379,13 +398,13 @@ def _recent_cores(entry: _Entry) -> str:
 
 
 def _finished_table(
-    finished: Sequence[_Entry], now: float, width: int, room: int | None
+    finished: Sequence[_Entry], distinct: Distinctions, now: float, width: int, room: int | None
 ) -> list[Text]:
     def ended(entry: _Entry) -> str:
         end = entry.run.end
         return f"{_age(0.0 if end is None else max(0.0, now - end))} ago"
 
-    columns = _columns(finished, width, ("FINISHED", "ended"), ended)
+    columns = _columns(finished, distinct, width, ("FINISHED", "ended"), ended)
     shown = finished if room is None else finished[: max(0, room - 2)]
     return [Text(), heading(columns), *(table_row(columns, entry) for entry in shown)]
 
@@ -397,8 +416,11 @@ def _informative(entry: _Entry) -> Run:
     return entry.run
 
 
-def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
-    """``cat ▒▒▒▒█  >awk █████``: a bar for each place; ``>`` marks the bottleneck."""
+def _mini_bars(entry: _Entry, words: str, width: int, ascii_only: bool) -> Text:
+    """``cat ▒▒▒▒█  >awk █████``: a bar for each place; ``>`` marks the bottleneck.
+
+    Behind them, as far as there is room, the `words` that tell it from others, and what it read.
+    """
     run = entry.recent or entry.run
     found = bottleneck(_informative(entry))
     places = run.by_place()
@@ -425,7 +447,8 @@ def _mini_bars(entry: _Entry, width: int, ascii_only: bool) -> Text:
         if line.cell_len + cell.cell_len + 1 > width:
             return line + Text("…", "dim")
         line = line + cell + Text(" ")
-    return line + Text(shorten(_reads(entry.run), max(0, width - line.cell_len - 1)), "dim")
+    behind = ", ".join(filter(None, (words, _reads(entry.run))))
+    return line + Text(shorten(behind, max(0, width - line.cell_len - 1)), "dim")
 
 
 def _reads(run: Run) -> str:

@@ -15,7 +15,7 @@ from typing import overload
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
+from prometheus_client.samples import Exemplar, Sample
 
 __all__ = ["NO_LABELS", "Labels", "OwnedMetric", "choose_format"]
 
@@ -50,6 +50,8 @@ class _Samples(Sequence[Sample]):
     def __init__(self) -> None:
         self.kept: list[tuple[str, Labels, Labels, float]] = []
         """Of each its name, its own labels, those of its owner, and its value."""
+        self.exemplars: dict[int, Exemplar] = {}
+        """Of those that have one, by their place in `kept`."""
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -62,7 +64,8 @@ class _Samples(Sequence[Sample]):
         if isinstance(at, slice):
             return [self[index] for index in range(*at.indices(len(self)))]
         name, own, owners, value = self.kept[at]
-        return Sample(name, {**owners.values, **own.values}, value)
+        labels = {**owners.values, **own.values}
+        return Sample(name, labels, value, exemplar=self.exemplars.get(at % len(self)))
 
 
 class OwnedMetric(Metric):
@@ -78,16 +81,31 @@ class OwnedMetric(Metric):
         """A sample of one owner, with labels of its own; its value is finite."""
         self._samples.kept.append((self.full_name + suffix, own, owners, value))
 
+    def add_exemplar(self, labels: Mapping[str, str], value: float, timestamp: float) -> None:
+        """One of what the sample that was added last counts; shown in OpenMetrics only.
+
+        Names and values of its labels have at most 128 characters together.
+        """
+        self._samples.exemplars[len(self._samples) - 1] = Exemplar(dict(labels), value, timestamp)
+
     def text(self, *, openmetrics: bool) -> str:
         """All of it; there is nothing to escape in the HELP text."""
         name = self.name if openmetrics else self.full_name
         head = f"# HELP {name} {self.documentation}\n# TYPE {name} {self.type}\n"
-        return head + "".join(
-            [
-                f"{name}{{{own.before}{owners.text}}} {float(value)!r}\n"
-                for name, own, owners, value in self._samples.kept
-            ]
-        )
+        lines = [
+            f"{name}{{{own.before}{owners.text}}} {float(value)!r}\n"
+            for name, own, owners, value in self._samples.kept
+        ]
+        if openmetrics:
+            for at, exemplar in self._samples.exemplars.items():
+                lines[at] = f"{lines[at][:-1]}{_exemplar_text(exemplar)}\n"
+        return head + "".join(lines)
+
+
+def _exemplar_text(exemplar: Exemplar) -> str:
+    assert exemplar.timestamp is not None
+    labels = Labels(exemplar.labels).text
+    return f" # {{{labels}}} {float(exemplar.value)!r} {exemplar.timestamp:.3f}"
 
 
 class _Families(Collector):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, Response, request
 from werkzeug.exceptions import ServiceUnavailable
 
+from pipelined.analysis.identity_words import Distinctions, distinctions
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import beginning
 from pipelined.answers.described import describe_run
@@ -107,16 +108,20 @@ class Now:
         short = _short_runs(self._observer.short_runs())
         # A finished run is the same object each time: its figures are computed once.
         self._described = {line.run.id: self._once(line.run) for line in recent}
+        listed = [line.run for line in (*shown, *recent)]
+        distinct = distinctions({run.id: run.identity.named for run in listed if run.identity})
         shown_now = {
             "sweep_timestamp_seconds": self._observer.sweep_stats.last_time,
             "live_runs": len(live),
-            "recent": [{**self._described[line.run.id][1], **_place(line)} for line in recent],
+            "recent": [
+                {**self._described[line.run.id][1], **_in_list(line, distinct)} for line in recent
+            ],
             "short": short,
-            "live": ({**self._diagrams(line.run), **_place(line)} for line in shown),
+            "live": ({**self._diagrams(line.run), **_in_list(line, distinct)} for line in shown),
         }
         text = long_json(shown_now)
         self._before = {line.run.id: line.run for line in shown}
-        lines = tuple((line.run.id, line.runs, line.incomplete, line.depth) for line in recent)
+        lines = tuple((line.run.id, *_in_list(line, distinct).values()) for line in recent)
         return Moment(bool(shown), (*lines, short["sentence"]), text)
 
     def _once(self, run: Run) -> tuple[Run, dict[str, Any]]:
@@ -166,9 +171,14 @@ def _short_sentence(runs: int, pipelines: int, most_often: str, times: int) -> s
     return f"{text}, of {pipelines:,} pipelines; most often {most_often} ({times:,})."
 
 
-def _place(line: Line[Run]) -> dict[str, int]:
-    """Where the line stands in its list, and what it stands for."""
-    return {"depth": line.depth, "runs": line.runs, "incomplete_runs": line.incomplete}
+def _in_list(line: Line[Run], distinct: Distinctions) -> dict[str, int | str]:
+    """Where the line stands in its list, what it stands for, and what tells it from others."""
+    return {
+        "depth": line.depth,
+        "runs": line.runs,
+        "incomplete_runs": line.incomplete,
+        "distinction": distinct.words(line.run.id),
+    }
 
 
 def create_events(observer: Observer, host: Host) -> Blueprint:

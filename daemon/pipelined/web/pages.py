@@ -174,10 +174,12 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
     run, timeline = found.run, found.timeline
     script = Script.of_arguments(run) if show_arguments else None
     listed = numbered(run, timeline, findings(run, host, script))
+    identity = identity_facts(run.identity) if run.identity else []
     return _page(
         "run.html",
         run=run,
-        identity=identity_facts(run.identity) if run.identity else [],
+        identity=identity,
+        trace=None if any(fact.name == "trace" for fact in identity) else run.stored_trace_id,
         figures=figures(run),
         verdict=sentence(run),
         findings=listed,

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -23,6 +23,19 @@ from prometheus_client.utils import floatToGoString
 from pipelined.runs import FAILURES, HISTOGRAMS, LEVELS, STALL_CLASSES, STATES
 from pipelined.states import STATE_TABLE
 from pipelined.web.exposition import NO_LABELS, Labels, OwnedMetric
+from pipelined.web.metric_rows import (
+    Row,
+    Samples,
+    Value,
+    counter,
+    each,
+    gauge,
+    known,
+    not_0,
+    one,
+    only_if,
+    split,
+)
 
 if TYPE_CHECKING:
     from pipelined.model.views import Totals
@@ -39,62 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPORTED_EDGES", "PipelineCollector", "StageCollector", "series_count"]
 
-Value = Callable[[Any], float | None]
-Samples = tuple[tuple[Labels, Value], ...]
-
-
-class _Row(NamedTuple):
-    """One metric."""
-
-    kind: str
-    name: str
-    help: str
-    samples: Samples
-
-
-_counter = partial(_Row, "counter")
-_gauge = partial(_Row, "gauge")
-
-
-# -- how a row reads its samples
-
-
-def _one(field: str) -> Samples:
-    """A single sample, without a label of its own."""
-    return ((NO_LABELS, attrgetter(field)),)
-
-
-def _split(label: str, **fields: str) -> Samples:
-    """A sample per value of `label`, each from a field of its own."""
-    return tuple((Labels({label: value}), attrgetter(field)) for value, field in fields.items())
-
-
-def _each(label: str, field: str, keys: Iterable[str] | Mapping[str, int]) -> Samples:
-    """A sample per item of `field`: `keys` has the label's values, and their indexes if given."""
-    indexes = keys if isinstance(keys, Mapping) else {key: key for key in keys}
-    return tuple((Labels({label: value}), _item(field, at)) for value, at in indexes.items())
-
-
-def _item(field: str, index: str | int) -> Value:
-    return lambda owner: getattr(owner, field)[index]
-
-
-def _known(label: str, field: str, keys: Iterable[str]) -> Samples:
-    """A sample per item of the mapping `field`; none of those of `keys` that are not in it."""
-
-    def reader(key: str) -> Value:
-        return lambda owner: getattr(owner, field).get(key)
-
-    return tuple((Labels({label: key}), reader(key)) for key in keys)
-
-
-def _not_0(samples: Samples) -> Samples:
-    """These samples, each of them only if it is not 0."""
-
-    def reader(value_of: Value) -> Value:
-        return lambda owner: value_of(owner) or None
-
-    return tuple((labels, reader(value_of)) for labels, value_of in samples)
+# -- samples that one metric alone has
 
 
 def _via(*, pipe: str, file: str) -> Samples:
@@ -105,18 +63,9 @@ def _via(*, pipe: str, file: str) -> Samples:
         return value if value or not getattr(stage.flow, pipe) else None
 
     return (
-        *_not_0(((Labels({"via": "pipe"}), attrgetter(f"flow.{pipe}")),)),
+        *not_0(((Labels({"via": "pipe"}), attrgetter(f"flow.{pipe}")),)),
         (Labels({"via": "file"}), rest),
     )
-
-
-def _if(happened: Callable[[Any], object], samples: Samples) -> Samples:
-    """These samples, all of them if this is true of their owner, else none."""
-
-    def reader(value_of: Value) -> Value:
-        return lambda owner: value_of(owner) if happened(owner) else None
-
-    return tuple((labels, reader(value_of)) for labels, value_of in samples)
 
 
 def _has_children(stage: StageCounters) -> bool:
@@ -156,64 +105,70 @@ def _capacity(functions: Functions) -> float | None:
 
 #: Per pipeline; samples read `model.tracker.Totals`.
 _PIPELINE = (
-    _counter("pipelined_runs_total", "Runs of the pipeline that have ended.", _one("runs")),
-    _counter(
+    counter(
+        "pipelined_runs_total",
+        "Runs of the pipeline that have ended.",
+        one("runs"),
+        lambda totals, _: totals.traced,
+    ),
+    counter(
         "pipelined_failed_runs_total",
         "Runs of the pipeline that have failed, by the gravest reason of a stage.",
-        _each("reason", "failed", FAILURES),
+        each("reason", "failed", FAILURES),
+        lambda totals, own: totals.failed_traced.get(own.values["reason"]),
     ),
-    _counter(
+    counter(
         "pipelined_interrupted_runs_total",
         "Runs of the pipeline that SIGINT, SIGTERM or SIGHUP ended; absent if there was none.",
-        _not_0(_one("interrupted")),
+        not_0(one("interrupted")),
     ),
-    _gauge("pipelined_runs_active", "Runs of the pipeline that are live now.", _one("active")),
-    _counter(
+    gauge("pipelined_runs_active", "Runs of the pipeline that are live now.", one("active")),
+    counter(
         "pipelined_run_seconds_total",
         "Wall time of the pipeline's runs, live ones included.",
-        _one("run_seconds"),
+        one("run_seconds"),
     ),
-    _gauge(
+    gauge(
         "pipelined_last_run_seconds",
         "Wall time of the run that ended last; absent until a run has ended.",
-        _one("last_run_seconds"),
+        one("last_run_seconds"),
     ),
-    _gauge(
+    gauge(
         "pipelined_last_run_end_timestamp_seconds",
         "End of the run that ended last, as Unix time; absent until a run has ended.",
-        _one("last_run_end"),
+        one("last_run_end"),
     ),
-    _gauge(
+    gauge(
         "pipelined_last_complete_run_end_timestamp_seconds",
         "End of the last run that is not known to have failed or been interrupted, as Unix time.",
-        _one("last_complete_end"),
+        one("last_complete_end"),
     ),
-    _gauge(
+    gauge(
         "pipelined_last_failed_run_end_timestamp_seconds",
         "End of the last run that failed for this reason, as Unix time; absent if none has.",
-        _known("reason", "last_failed_end", FAILURES),
+        known("reason", "last_failed_end", FAILURES),
     ),
-    _gauge(
+    gauge(
         "pipelined_last_run_usual_ratio",
         "Wall time of the run that was stored last, divided by the usual of runs of the same cache"
         " state that read about as many bytes; absent until that is known.",
-        _one("last_usual_ratio"),
+        one("last_usual_ratio"),
     ),
-    _counter(
+    counter(
         "pipelined_level_seconds_total",
         "Time in which exactly this many stages were on CPU at once.",
-        _each("level", "levels", {level: LEVELS.index(level) for level in LEVELS[:3]})
-        + _not_0(_each("level", "levels", {level: LEVELS.index(level) for level in LEVELS[3:]})),
+        each("level", "levels", {level: LEVELS.index(level) for level in LEVELS[:3]})
+        + not_0(each("level", "levels", {level: LEVELS.index(level) for level in LEVELS[3:]})),
     ),
-    _counter(
+    counter(
         "pipelined_disk_wait_seconds_total",
         "Time in which a stage waited for disk, with (overlapped) or without another stage on CPU.",
-        _split("overlapped", true="disk_overlapped_seconds", false="disk_alone_seconds"),
+        split("overlapped", true="disk_overlapped_seconds", false="disk_alone_seconds"),
     ),
-    _counter(
+    counter(
         "pipelined_file_faults_total",
         "Page faults of the pipeline's stages on mapped files.",
-        _not_0(tuple((Labels({"class": name}), _faults(name)) for name in STALL_CLASSES)),
+        not_0(tuple((Labels({"class": name}), _faults(name)) for name in STALL_CLASSES)),
     ),
 )
 
@@ -229,69 +184,67 @@ _MAIN_STATES = tuple(state.name for state in STATE_TABLE if state.from_start)
 
 #: Per stage; samples read `runs.StageCounters`.
 _STAGE = (
-    _counter(
+    counter(
         "pipelined_state_seconds_total",
         "Time that the stage's threads spent in this state.",
-        _each("state", "states", _MAIN_STATES)
-        + _not_0(
-            _each("state", "states", [state for state in STATES if state not in _MAIN_STATES])
-        ),
+        each("state", "states", _MAIN_STATES)
+        + not_0(each("state", "states", [state for state in STATES if state not in _MAIN_STATES])),
     ),
-    _counter(
+    counter(
         "pipelined_system_cpu_seconds_total",
         "CPU time of the stage in the kernel: a part of its time in state cpu.",
-        _one("system_seconds"),
+        one("system_seconds"),
     ),
-    _counter(
+    counter(
         "pipelined_pipe_sleeps_total",
         "How often a thread of the stage fell asleep on a full or an empty pipe.",
-        _not_0(_split("side", empty="sleeps_empty", full="sleeps_full")),
+        not_0(split("side", empty="sleeps_empty", full="sleeps_full")),
     ),
-    _counter(
+    counter(
         "pipelined_read_bytes_total",
         "Bytes that the stage read, via its pipes or (file) from files, sockets and terminals.",
         _via(pipe="pipe_in", file="file_read"),
     ),
-    _counter(
+    counter(
         "pipelined_written_bytes_total",
         "Bytes that the stage wrote, via its pipes or (file) to files, sockets and terminals.",
         _via(pipe="pipe_out", file="file_written"),
     ),
-    _counter(
-        "pipelined_read_calls_total", "Read-like system calls of the stage.", _one("read_calls")
+    counter(
+        "pipelined_read_calls_total", "Read-like system calls of the stage.", one("read_calls")
     ),
-    _counter(
-        "pipelined_write_calls_total", "Write-like system calls of the stage.", _one("write_calls")
+    counter(
+        "pipelined_write_calls_total", "Write-like system calls of the stage.", one("write_calls")
     ),
-    _counter(
+    counter(
         "pipelined_forks_total",
         "Processes that the stage started.",
-        _if(_has_children, _one("forks")),
+        only_if(_has_children, one("forks")),
     ),
-    _counter(
+    counter(
         "pipelined_execs_total",
         "Programs that the stage's processes executed.",
-        _not_0(_one("execs")),
+        not_0(one("execs")),
     ),
-    _counter(
+    counter(
         "pipelined_exec_failures_total",
         "Failed execs of the stage; absent if there was none, or no hook can see them.",
-        _not_0(_one("exec_failures")),
+        not_0(one("exec_failures")),
     ),
-    _counter(
+    counter(
         "pipelined_exited_children_total",
         "Processes that the stage started and that have exited.",
-        _if(_has_children, _one("exited_children")),
+        only_if(_has_children, one("exited_children")),
     ),
-    _counter(
+    counter(
         "pipelined_exited_children_cpu_seconds_total",
         "CPU time of the stage's exited children.",
-        _if(_has_children, _one("children_cpu_seconds")),
+        only_if(_has_children, one("children_cpu_seconds")),
     ),
-    _counter(
+    counter(
         "pipelined_exited_children_lifetime_seconds_total",
         "Time from start to exit of the stage's exited children.",
-        _if(_has_children, _one("children_lifetime_seconds")),
+        only_if(_has_children, one("children_lifetime_seconds")),
     ),
 )
 
@@ -317,7 +270,7 @@ EXPORTED_EDGES: Mapping[str, tuple[float, ...]] = {
 }
 #: The same tier's gauges; samples read `runs.Functions`.
 _FUNCTION = (
-    _gauge(
+    gauge(
         "pipelined_pipe_capacity_bytes",
         "Capacity of the pipe that the stage wrote to last.",
         ((NO_LABELS, _capacity),),
@@ -326,7 +279,7 @@ _FUNCTION = (
 
 #: Per stage, from the `readahead` tier; samples read `runs.Readahead`.
 _READAHEAD = (
-    _counter(
+    counter(
         "pipelined_stall_seconds_total",
         "Time that the stage's threads slept for disk while reading files, by the page that ended"
         " the wait, with (overlapped) or without another stage on CPU.",
@@ -339,7 +292,7 @@ _READAHEAD = (
             )
         ),
     ),
-    _counter(
+    counter(
         "pipelined_stalls_total",
         "How often a thread of the stage slept for disk while reading a file.",
         tuple(
@@ -347,23 +300,23 @@ _READAHEAD = (
             for name in STALL_CLASSES
         ),
     ),
-    _counter(
+    counter(
         "pipelined_readahead_pages_total",
         "Pages of files that the stage's reads consumed, by how they came into the page cache;"
         " wasted pages were read ahead and never consumed.",
-        _if(attrgetter("read_pages"), _each("class", "pages", ["warm"]))
-        + _if(_read_from_disk, _each("class", "pages", ["hit", "late", "miss"]))
-        + _if(_read_ahead, _each("class", "pages", ["wasted"])),
+        only_if(attrgetter("read_pages"), each("class", "pages", ["warm"]))
+        + only_if(_read_from_disk, each("class", "pages", ["hit", "late", "miss"]))
+        + only_if(_read_ahead, each("class", "pages", ["wasted"])),
     ),
-    _counter(
+    counter(
         "pipelined_readahead_inserted_pages_total",
         "Pages that were read ahead of the stage's reads.",
-        _if(_read_ahead, _one("inserted_pages")),
+        only_if(_read_ahead, one("inserted_pages")),
     ),
-    _counter(
+    counter(
         "pipelined_direct_read_bytes_total",
         "Bytes that the stage read past the page cache (O_DIRECT).",
-        _not_0(_one("direct_bytes")),
+        not_0(one("direct_bytes")),
     ),
 )
 
@@ -444,7 +397,7 @@ def _of_stages(stages: Sequence[tuple[Labels, StageCounters]]) -> Iterator[Metri
         yield _family(row, readahead)
 
 
-def _family(row: _Row, owners: Iterable[tuple[Labels, object]]) -> Metric:
+def _family(row: Row, owners: Iterable[tuple[Labels, object]]) -> Metric:
     """The metric of `row` with its samples of every owner: a pipeline or a stage."""
     family = OwnedMetric(row.name, row.help, row.kind)
     for labels, owner in owners:
@@ -452,6 +405,12 @@ def _family(row: _Row, owners: Iterable[tuple[Labels, object]]) -> Metric:
             value = value_of(owner)
             if value is not None:
                 family.add(labels, own, value)
+                if row.example and (run := row.example(owner, own)):
+                    family.add_exemplar(
+                        {"trace_id": run.trace_id, "run_id": run.run_id},
+                        run.wall_seconds,
+                        run.end,
+                    )
     return family
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from flask import request, url_for
 
+from pipelined.analysis.identity_words import distinctions
 from pipelined.errors import UserError
 from pipelined.history.listing import Listing, list_lines
 from pipelined.history.moments import moment
@@ -99,6 +100,7 @@ def history_page(history: History | None) -> dict[str, Any]:
         "searched": _SEARCHED,
         "asked": asked,
         "lines": listing.lines,
+        "distinct": distinctions({line.run.id: line.run.identity for line in listing.lines}),
         "problem": problem,
         "off": history is None,
         "disruption": history and history.disruption(),

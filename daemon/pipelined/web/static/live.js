@@ -106,7 +106,7 @@ function shortLine() {
 function showRecent(runs, shortRuns) {
   page.noRecent.hidden = runs.length > 0 || shortRuns > 0;
   page.recent.closest(".scroll").hidden = runs.length === 0;
-  const ids = runs.map((run) => `${run.id} ${run.runs} ${run.incomplete_runs} ${run.depth}`).join();
+  const ids = runs.map((run) => `${run.id} ${run.runs} ${run.incomplete_runs} ${run.depth} ${run.distinction}`).join();
   if (page.recent.dataset.ids === ids) return;
   page.recent.dataset.ids = ids;
   page.recent.replaceChildren(...runs.map(line));
@@ -123,6 +123,7 @@ function line(run) {
   const marks = [];
   if (incomplete && runs > 1) marks.push(element("span.failed", {}, `${incomplete} of ${runs} did not succeed`));
   else if (incomplete) marks.push(element(`span.${outcome.result}`, {}, outcome.result));
+  if (run.distinction) marks.push(element("span.second", {}, run.distinction));
   const ended = new Date(run.end_timestamp_seconds * 1000).toISOString();
   return element(
     "tr",

@@ -41,6 +41,7 @@ export class Row {
   #button;
   #name = element("span.name");
   #inside = element("span");
+  #distinction = element("span.inside");
   #age = element("span.age");
   #held = element("span.held");
   #stages = element("div.stages", { role: "group", "aria-label": "Stages, in the last second" });
@@ -56,7 +57,7 @@ export class Row {
     this.#button = element("button.opener", { type: "button", "aria-expanded": "false", "aria-controls": id });
     this.#button.append(this.#name);
     this.#place = element("div.opened", { id, hidden: "" });
-    const line = element("div.line", {}, element("h3", {}, this.#button, " ", this.#inside));
+    const line = element("div.line", {}, element("h3", {}, this.#button, " ", this.#inside, " ", this.#distinction));
     line.append(this.#age, this.#held, this.#stages);
     line.addEventListener("click", () => this.#toggle());
     this.root = element("article.run", { "data-run": run.id }, line, this.#place);
@@ -90,6 +91,7 @@ export class Row {
     // Where indentation shows it, only screen readers need it in words.
     setText(this.#inside, inside(run));
     setAttribute(this.#inside, "class", run.depth > 0 ? "visually-hidden" : "inside");
+    setText(this.#distinction, run.distinction);
     setText(this.#age, run.age);
     setText(this.#held, run.short_verdict);
     setAttribute(this.#held, "title", run.verdict);
@@ -190,7 +192,7 @@ class Opened {
   }
 
   update(run, time) {
-    const about = [...run.figures, run.unit === "-" ? "" : run.unit, inside(run)];
+    const about = [...run.figures, run.unit === "-" ? "" : run.unit, run.distinction, inside(run)];
     setText(this.#figures, about.filter(Boolean).join(" · "));
     showNotices(this.#notices, run.findings);
     setText(this.#verdict, run.verdict);

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sender: every run at least once, in order, whatever the daemon and the back end do."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.sdk.trace import ReadableSpan
+
+from pipelined.config import Address
+from pipelined.errors import ConfigurationError, UserError
+from pipelined.export import sender as sender_module
+from pipelined.export.attributes import Beside
+from pipelined.export.back_end import Answer, BackEnd, check_environment, endpoint
+from pipelined.export.place import Place, open_place
+from pipelined.export.sender import Sender
+from pipelined.export.spans import SpanMaker
+from pipelined.export.statistics import Statistics, served
+from pipelined.runs import ParentSpan, Run
+from pipelined.runs.codec import written
+from pipelined.terminal.followed_runs import Followed, FollowedPage
+from unit.invented import make_ended
+from unit.observed import HOST
+
+TAKEN = Answer(True)
+BUSY = Answer(False, error="busy")
+UNUSABLE = Answer(False, unusable=True, error="answers 400 Bad Request")
+
+
+class Enough(BaseException):
+    """The test has seen what it wanted."""
+
+
+def followed(run: Run, number: int) -> Followed:
+    row: Any = Row(run.id, run.end or 0.0, run.wall_seconds)
+    return Followed(row, {**written(run), "cursor": f"cursor-{number}"})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the sender knows of the row of a run."""
+
+    id: str
+    end: float
+    wall: float
+    bottleneck: str = "-"
+    usual: float | None = None
+    slower: bool | None = None
+
+
+RUNS = [followed(make_ended(number), number) for number in range(1, 6)]
+
+
+def page(*runs: Followed, after: str = "end", **given: Any) -> FollowedPage:
+    values = {"more": False, "missing": 0, "restarted": False, "machine": HOST, **given}
+    return FollowedPage(runs, after, **values)
+
+
+@dataclass
+class World:
+    """A daemon and a back end that answer what they are told to, in turn."""
+
+    directory: Path
+    pages: list[FollowedPage | UserError] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    """Of the back end; what comes after them is taken."""
+    refused: str = ""
+    """A run with this id cannot be used, with whatever else it is sent."""
+    asked: list[str] = field(default_factory=list)
+    requests: list[list[str]] = field(default_factory=list)
+    """Ids of the runs in each request."""
+    slept: list[float] = field(default_factory=list)
+    saved: list[str | None] = field(default_factory=list)
+    """What the place was at each request."""
+    statistics: Statistics = field(default_factory=lambda: Statistics(lambda: 1_700_000_100.0))
+    on_send: Callable[[], object] = lambda: None
+
+    @property
+    def place(self) -> Place:
+        return Place(self.directory)
+
+    def fetch(self, after: str) -> FollowedPage:
+        self.asked.append(after)
+        if not self.pages:
+            raise Enough
+        answer = self.pages.pop(0)
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    def send(self, spans: Sequence[ReadableSpan]) -> Answer:
+        ids = [str((span.attributes or {})["pipelined.run.id"]) for span in spans]
+        self.requests.append(list(dict.fromkeys(ids)))
+        self.saved.append(self.place.read())
+        self.on_send()
+        if self.answers:
+            return self.answers.pop(0)
+        return UNUSABLE if self.refused in ids else TAKEN
+
+    def run(
+        self, after: str = "oldest", chosen: Callable[[Followed], bool] = lambda _: True
+    ) -> None:
+        sender = Sender(
+            self.fetch,
+            *(self, self.place, self.statistics),
+            chosen=chosen,
+            sleep=self.slept.append,
+            clock=lambda: 0.0,
+        )
+        with pytest.raises(Enough):
+            sender.follow(after)
+
+    def value(self, name: str, **labels: str) -> float:
+        found = self.statistics.registry.get_sample_value(f"pipelined_export_{name}", labels)
+        assert found is not None, name
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def ids(*numbers: int) -> list[str]:
+    return [RUNS[number - 1].row.id for number in numbers]
+
+
+def test_every_run_is_sent_once_and_the_place_is_that_after_it(world: World) -> None:
+    world.pages = [page(*RUNS[:2], after="a"), page(after="b"), page(RUNS[2], after="c")]
+    world.run()
+    assert world.requests == [ids(1, 2), ids(3)]
+    assert world.asked == ["oldest", "a", "b", "c"]
+    assert world.place.read() == "c"
+    assert (world.value("sent_runs_total"), world.value("sent_spans_total")) == (3, 9)
+
+
+def test_the_place_is_saved_after_the_back_end_has_taken_what_comes_before(world: World) -> None:
+    world.pages = [page(RUNS[0], after="a"), page(RUNS[1], after="b")]
+    world.answers = [BUSY, TAKEN]
+    world.run()
+    assert world.saved == [None, None, "a"]
+
+
+def test_a_request_has_no_more_spans_than_it_may(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "MOST_SPANS", 6)
+    world.pages = [page(*RUNS)]
+    world.run()
+    assert world.requests == [ids(1, 2), ids(3, 4), ids(5)]
+    assert world.saved == [None, "cursor-2", "cursor-4"]
+
+
+def test_a_run_with_more_spans_than_that_is_sent_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "MOST_SPANS", 2)
+    world.pages = [page(*RUNS[:2])]
+    world.run()
+    assert world.requests == [ids(1), ids(2)]
+
+
+def test_a_back_end_that_is_down_is_asked_again_ever_less_often_and_misses_nothing(
+    world: World,
+) -> None:
+    world.pages = [page(RUNS[0])]
+    world.answers = [BUSY] * 9
+    world.run()
+    assert world.requests == [ids(1)] * 10
+    assert world.slept[:9] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert world.value("failures_total", at="back_end") == 9
+    assert (world.value("sent_runs_total"), world.value("up", at="back_end")) == (1, 1)
+
+
+def test_it_waits_as_long_as_the_back_end_asks_for(world: World) -> None:
+    world.pages = [page(RUNS[0])]
+    world.answers = [replace_pause(BUSY, 300.0)]
+    world.run()
+    assert world.slept[0] == 300
+
+
+def replace_pause(answer: Answer, pause: float) -> Answer:
+    return answer._replace(pause=pause)
+
+
+def test_a_failure_is_logged_once_and_so_is_its_end(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world.pages = [page(RUNS[0])]
+    world.answers = [BUSY] * 4
+    world.run()
+    assert caplog.messages == ["busy; it is asked again", "the back end answers again"]
+
+
+def test_a_run_that_the_back_end_cannot_use_is_skipped_and_the_others_are_sent(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.pages = [page(*RUNS, after="a")]
+    (world.refused,) = ids(3)
+    world.run()
+    taken = [sent for request in world.requests if world.refused not in request for sent in request]
+    assert sorted(taken) == sorted(ids(1, 2, 4, 5))
+    assert world.value("skipped_runs_total", reason="refused") == 1
+    assert world.value("sent_runs_total") == 4
+    assert world.place.read() == "a"
+    assert caplog.messages == [f"run {world.refused} is skipped: answers 400 Bad Request"]
+
+
+def test_a_daemon_that_is_down_is_asked_again(world: World) -> None:
+    gone = UserError("no daemon answers", "start it")
+    world.pages = [gone, gone, page(RUNS[0])]
+    world.run("here")
+    assert world.asked == ["here", "here", "here", "end"]
+    assert world.slept == [1, 2]
+    assert world.value("failures_total", at="daemon") == 2
+    assert world.requests == [ids(1)]
+
+
+def test_a_daemon_that_has_nothing_and_does_not_wait_is_not_asked_at_once_again(
+    world: World,
+) -> None:
+    world.pages = [page(), page()]
+    world.run()
+    assert world.slept == [2, 2]
+
+
+def test_a_run_of_a_trace_that_is_not_recorded_is_not_sent(world: World) -> None:
+    unsampled = ParentSpan("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", False)
+    world.pages = [page(followed(replace(make_ended(9), parent_span=unsampled), 9), RUNS[0])]
+    world.run()
+    assert world.requests == [ids(1)]
+    assert world.value("skipped_runs_total", reason="not_sampled") == 1
+
+
+def test_a_run_that_is_not_chosen_is_passed(world: World) -> None:
+    world.pages = [page(*RUNS, after="a")]
+    world.run(chosen=lambda run: run.row.id in ids(2))
+    assert world.requests == [ids(2)]
+    assert (world.value("skipped_runs_total", reason="filter"), world.place.read()) == (4, "a")
+
+
+def test_runs_that_are_no_longer_in_the_history_are_counted(world: World) -> None:
+    world.pages = [page(RUNS[0], missing=7), page(missing=None, restarted=True)]
+    world.run()
+    assert world.value("skipped_runs_total", reason="missing") == 7
+
+
+def test_the_lag_is_the_age_of_the_run_that_waits(world: World) -> None:
+    seen = []
+    world.on_send = lambda: seen.append(world.value("lag_seconds"))
+    world.pages = [page(RUNS[0]), page()]
+    assert world.value("lag_seconds") == 0
+    world.run()
+    assert seen == [1_700_000_100.0 - RUNS[0].row.end]
+    assert world.value("lag_seconds") == 0
+
+
+def test_every_series_is_there_from_the_start(world: World) -> None:
+    for reason in ("filter", "not_sampled", "refused", "missing"):
+        assert world.value("skipped_runs_total", reason=reason) == 0
+    for at in ("daemon", "back_end"):
+        assert world.value("failures_total", at=at) == 0
+
+
+# -- the place
+
+
+def test_the_place_is_kept_and_read_again(tmp_path: Path) -> None:
+    with open_place(tmp_path / "new" / "state") as place:
+        assert place.read() is None
+        place.save("84557617b3cb1fe4.23")
+    with open_place(tmp_path / "new" / "state") as place:
+        assert place.read() == "84557617b3cb1fe4.23"
+
+
+def test_two_senders_do_not_share_a_place(tmp_path: Path) -> None:
+    refused = pytest.raises(UserError, match="another sender uses")
+    with open_place(tmp_path), refused, open_place(tmp_path):
+        pass
+
+
+def test_a_place_that_cannot_be_made_is_an_error_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="--state-directory"), open_place(tmp_path / "file" / "x"):
+        pass
+
+
+# -- the back end
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        server: Any = self.server
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        server.seen.append((self.path, dict(self.headers), body))
+        status, headers, content = server.answer
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def http(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A back end that answers `answer`, and to which the environment points."""
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.seen, server.answer = [], (200, {}, b"")
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+SPANS = SpanMaker().spans(make_ended(5), Beside("-", None, None), ())
+
+
+def test_spans_arrive_as_protobuf(http: Any) -> None:
+    assert BackEnd().send(SPANS) == TAKEN
+    ((path, headers, body),) = http.seen
+    kind = {name.lower(): value for name, value in headers.items()}["content-type"]
+    assert (path, kind) == ("/v1/traces", "application/x-protobuf")
+    request = ExportTraceServiceRequest.FromString(body)
+    (resource,) = request.resource_spans
+    (scope,) = resource.scope_spans
+    assert [span.name for span in scope.spans] == ["cat|sort", "cat", "sort"]
+    assert scope.spans[1].parent_span_id == scope.spans[0].span_id
+
+
+def test_headers_and_compression_are_those_of_the_environment(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    assert BackEnd().send(SPANS).sent
+    ((_, headers, body),) = http.seen
+    sent = {name.lower(): value for name, value in headers.items()}
+    assert (sent["authorization"], sent["content-encoding"]) == ("Bearer abc", "gzip")
+    assert body.startswith(b"\x1f\x8b")
+
+
+@pytest.mark.parametrize(
+    ("status", "unusable"),
+    [
+        (400, True),
+        (413, True),
+        (401, False),
+        (404, False),
+        (429, False),
+        (500, False),
+        (503, False),
+    ],
+)
+def test_what_cannot_be_used_is_told_from_what_may_be_tried_again(
+    http: Any, status: int, unusable: bool
+) -> None:
+    http.answer = (status, {}, b"")
+    answer = BackEnd().send(SPANS)
+    assert (answer.sent, answer.unusable) == (False, unusable)
+    assert f"answers {status} " in answer.error
+
+
+def test_a_pause_that_the_back_end_asks_for_is_passed_on(http: Any) -> None:
+    http.answer = (503, {"Retry-After": "30"}, b"")
+    assert BackEnd().send(SPANS).pause == 30
+
+
+def test_spans_that_were_rejected_of_a_request_that_was_taken_are_counted(http: Any) -> None:
+    partial = ExportTraceServiceResponse()
+    partial.partial_success.rejected_spans = 2
+    partial.partial_success.error_message = "too old"
+    http.answer = (200, {}, partial.SerializeToString())
+    assert BackEnd().send(SPANS) == Answer(True, error="too old", rejected_spans=2)
+
+
+def test_a_back_end_that_is_not_there_may_be_tried_again(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    answer = BackEnd().send(SPANS)
+    assert answer == Answer(False, error="the back end does not answer: connection refused")
+
+
+def test_a_back_end_that_never_answers_is_given_up_in_time(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        answer = BackEnd().send(SPANS)
+    assert answer == Answer(False, error="the back end does not answer: it takes too long")
+
+
+def test_where_spans_go_is_shown_without_a_password() -> None:
+    given = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://user:hunter2@collector:4318/"}
+    assert endpoint(given) == "https://collector:4318/v1/traces"
+    whole = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://tempo/otlp?key=hunter2", **given}
+    assert endpoint(whole) == "http://tempo/otlp"
+    assert endpoint({}) == "http://localhost:4318/v1/traces"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf only"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "http/protobuf only"),
+        ("OTEL_SDK_DISABLED", "true", "nothing would be sent"),
+    ],
+)
+def test_what_the_sender_cannot_do_is_an_error_of_configuration(
+    name: str, value: str, expected: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=expected):
+        check_environment({name: value})
+
+
+# -- its own metrics
+
+
+def test_its_metrics_are_served(world: World) -> None:
+    with served(world.statistics, Address("127.0.0.1", 0)) as port:
+        text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    assert 'pipelined_export_skipped_runs_total{reason="filter"} 0.0' in text
+    assert "_created" not in text
+
+
+def test_a_port_that_is_taken_is_an_error_of_the_user(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address("127.0.0.1", taken.getsockname()[1])
+        refused = pytest.raises(UserError, match="address already in use")
+        with refused, served(world.statistics, address):
+            pass
