@@ -68,7 +68,7 @@ class ServerProcess:
     def __enter__(self) -> Self:
         # It cannot pick a free port itself. Should another take this one, the next is tried.
         for _ in range(5):
-            address = f"127.0.0.1:{free_port()}"
+            address = f"127.0.0.1:{_free_port()}"
             self.url = f"http://{address}"
             with self._log.open("wb") as log:
                 command = [*self._command, f"{self._listen}={address}"]
@@ -160,8 +160,7 @@ def _started(
     )
 
 
-def free_port() -> int:
-    """One of loopback that nobody listens on now."""
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

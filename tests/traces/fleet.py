@@ -20,7 +20,6 @@ from typing import Any
 
 from e2e.conftest import Daemon
 from e2e.workload import no_subreaper
-from server_process import free_port
 from traces.jaeger_server import Jaeger, Span
 
 __all__ = [
@@ -66,17 +65,18 @@ class Sender:
     """`pipelined export`, until it is closed."""
 
     def __init__(self, program: str, daemon: Daemon, directory: Path, otlp: str) -> None:
-        self.metrics = f"127.0.0.1:{free_port()}"
         self._directory = directory
         self._command = [
             *(program, "export", "--url", daemon.url, "--state-directory", str(directory)),
-            *("--web.listen-address", self.metrics),
+            *("--web.listen-address", "127.0.0.1:0"),
         ]
         self._environment = _clean_environment() | {"OTEL_EXPORTER_OTLP_ENDPOINT": otlp}
         self._log = directory.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
 
     def start(self) -> None:
+        self._starts += 1
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -99,11 +99,11 @@ class Sender:
         eventually(self._sent, lambda sent: sent >= runs, f"{runs} runs sent: {self.log()}")
 
     def _sent(self) -> float:
-        try:
-            with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5) as answer:
-                text = answer.read().decode()
-        except OSError:  # it has not started to listen yet
+        listening = re.findall(r"its metrics: (http://\S+)", self.log())
+        if len(listening) < self._starts:
             return 0
+        with urllib.request.urlopen(listening[-1], timeout=PATIENCE) as answer:
+            text = answer.read().decode()
         found = re.search(r"^pipelined_export_sent_runs_total (\S+)$", text, re.M)
         assert found, text
         return float(found[1])

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
+import socket
 import time
 import urllib.parse
 import urllib.request
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from server_process import PATIENCE, ServerProcess, free_port
+from server_process import PATIENCE, ServerProcess
 
 __all__ = ["TOOLS", "Collector", "Jaeger", "Span"]
 
@@ -51,7 +53,7 @@ class Jaeger(ServerProcess):
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        otlp = f"127.0.0.1:{free_port()}"
+        otlp = f"127.0.0.1:{_lasting_port()}"
         self.otlp = f"http://{otlp}"
         super().__init__(
             directory,
@@ -108,7 +110,7 @@ class Collector(ServerProcess):
 
     def __init__(self, directory: Path, store: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        otlp = f"127.0.0.1:{free_port()}"
+        otlp = f"127.0.0.1:{_lasting_port()}"
         self.otlp = f"http://{otlp}"
         super().__init__(
             directory,
@@ -122,6 +124,19 @@ class Collector(ServerProcess):
             ready="/metrics",
             environment={"COLLECTOR_STATE": str(directory / "state"), "TRACE_STORE": store},
         )
+
+
+def _lasting_port() -> int:
+    """One of loopback that nobody gets while the server is stopped.
+
+    It is below those that the system gives to whoever asks for any.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(lowest // 2, lowest)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _span(span: Mapping[str, Any], process: Mapping[str, Any]) -> Span:

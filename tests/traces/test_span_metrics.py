@@ -69,6 +69,13 @@ def test_the_quantiles_of_each_job_are_within_a_bucket_of_its_runs(fleet: Fleet,
         assert 1 <= seconds <= 3 if pipeline == SORTED else 3 <= seconds <= 10
 
 
+def test_prometheus_takes_every_query_of_the_document(fleet: Fleet) -> None:
+    asked = queries("promql", "#")
+    assert len(asked) > 2
+    for query in asked.values():
+        fleet.prometheus.query(query)
+
+
 def test_runs_of_all_hosts_are_counted_and_no_stages(fleet: Fleet, job: Job) -> None:
     job.run(f"{SORT}; bash -c '{SORT}' | cat; true")
     for host in fleet.hosts:
