@@ -35,6 +35,8 @@ class Fleet:
 
     hosts: list[Host]
     store: Jaeger
+    target: str
+    """What is scraped."""
     prometheus: Prometheus
 
 
@@ -46,9 +48,9 @@ def fleet(senders: StartSenders, tmp_path_factory: pytest.TempPathFactory) -> It
         Collector(directory / "collector", store.otlp) as collector,
         senders(collector.otlp) as hosts,
     ):
-        scrape = SCRAPE % collector.url.removeprefix("http://")
-        with Prometheus(directory / "prometheus", scrape) as prometheus:
-            yield Fleet(hosts, store, prometheus)
+        target = collector.url.removeprefix("http://")
+        with Prometheus(directory / "prometheus", SCRAPE % target) as prometheus:
+            yield Fleet(hosts, store, target, prometheus)
 
 
 def test_the_quantiles_of_each_job_are_within_a_bucket_of_its_runs(fleet: Fleet, job: Job) -> None:
@@ -87,18 +89,23 @@ def test_runs_of_all_hosts_are_counted_and_no_stages(fleet: Fleet, job: Job) -> 
     assert {
         series["metric"]["pipelined_nested"]: int(series["value"][1]) for series in by_nesting
     } == {"false": 2 * len(HOSTS), "true": len(HOSTS)}
+    assert fleet.prometheus.query(f'{COUNT}{{pipelined_unit=""}}') == []
 
 
-def test_no_series_is_of_a_host(fleet: Fleet, job: Job) -> None:
+def test_a_job_has_one_histogram_whatever_hosts_it_runs_on(fleet: Fleet, job: Job) -> None:
     job.run(SORT)
-    wait_for_count(fleet, job, 2)
-    series = fleet.prometheus.query(f'{COUNT}{{pipelined_unit="{job.unit}"}}')
-    assert [set(each["metric"]) for each in series] == [
-        {
-            *("__name__", "instance", "job", "otel_scope_name"),
-            *("pipelined_unit", "pipelined_pipeline", "pipelined_nested", "pipelined_run_outcome"),
-        }
-    ]
+    wait_for_count(fleet, job, len(HOSTS))
+    (series,) = fleet.prometheus.query(f'{COUNT}{{pipelined_unit="{job.unit}"}}')
+    labels = {name: value for name, value in series["metric"].items() if "scope" not in name}
+    assert labels == {
+        "__name__": COUNT,
+        "instance": fleet.target,
+        "job": "pipelined",
+        "pipelined_nested": "false",
+        "pipelined_pipeline": SORTED,
+        "pipelined_run_outcome": "succeeded",
+        "pipelined_unit": job.unit,
+    }
 
 
 def test_a_store_that_was_away_misses_nothing_and_no_run_is_counted_twice(
