@@ -83,11 +83,18 @@ def hosts(senders: StartSenders, jaeger: Jaeger) -> Iterator[list[Host]]:
         yield running
 
 
-_numbers = itertools.count()
+@pytest.fixture(scope="session")
+def new_job(shell: Shell) -> Callable[[], Job]:
+    """Makes jobs whose names no others have, without digits: a unit has none."""
+    numbers = itertools.count()
+
+    def made() -> Job:
+        number = f"{os.getpid()}{next(numbers):02}"
+        return Job(shell, f"traced-{''.join(chr(ord('g') + int(digit)) for digit in number)}")
+
+    return made
 
 
 @pytest.fixture
-def job(shell: Shell) -> Job:
-    """One whose name no other has, without digits: a unit has none."""
-    number = f"{os.getpid()}{next(_numbers):02}"
-    return Job(shell, f"traced-{''.join(chr(ord('g') + int(digit)) for digit in number)}")
+def job(new_job: Callable[[], Job]) -> Job:
+    return new_job()

@@ -15,7 +15,7 @@ import pytest
 from traces.clickhouse import ask
 from traces.conftest import HOSTS
 from traces.documented import DOCUMENT, queries
-from traces.fleet import Host, Job, Shell, of_host, wait_for_all
+from traces.fleet import Host, Job, of_host, wait_for_all
 from traces.jaeger_server import Jaeger, Span
 
 #: They take two seconds. A busy host stores only the longer ones of its runs.
@@ -36,8 +36,8 @@ Answers = Callable[[str], Rows]
 
 
 @pytest.fixture(scope="module")
-def night(shell: Shell) -> Job:
-    return Job(shell, "night")
+def night(new_job: Callable[[], Job]) -> Job:
+    return new_job()
 
 
 @pytest.fixture(scope="module")
