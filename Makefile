@@ -76,7 +76,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -167,6 +167,11 @@ test-deploy: $(INSTALLED) ## Hold Kubernetes and compose files against published
 	@tests/deploy/tools.sh
 	$(BIN)/python -m pip --disable-pip-version-check --quiet install --editable '.[deploy]'
 	$(BIN)/pytest -W error $(ARGS) tests/deploy
+	$(give_back)
+
+test-traces: test-setup ## Send the runs of two daemons to a real Jaeger and a Collector, and ask them (needs Go; ARGS='-k failed')
+	@tests/traces/tools.sh
+	$(BIN)/pytest -W error $(ARGS) tests/traces
 	$(give_back)
 
 dashboards: $(INSTALLED) ## Write dashboards/*.json from dashboards/*.py

@@ -32,6 +32,7 @@ _LIMITS = {
     "e2e/test_package.py": 1800,  # makes Debian root directories, and upgrades in them
     "e2e/test_rules_elsewhere.py": 900,
     "experiments": 3600,  # each is measured many times over
+    "traces": 900,  # Jaeger is away for a minute, and senders come back after another
 }
 
 #: Python itself ignores these, and gives programs that it starts the default action.

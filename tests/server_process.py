@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that answer as Prometheus does, run for tests: on a port of their own, with a log."""
+"""Servers run for tests, most of which answer as Prometheus does: on a port of their own."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -41,14 +43,24 @@ class ServerProcess:
     """Runs `command` while the `with` block lasts, and asks its HTTP API.
 
     `listen` is the flag that gets the address, such as ``--web.listen-address``. The server has to
-    answer `/-/ready` with 200 once it is ready. Its log is a file in `directory`, named after the
-    program.
+    answer `ready` with 200 once it is ready. `environment` is added to that of the tests. Its log
+    is a file in `directory`, named after the program.
     """
 
-    def __init__(self, directory: Path, command: list[str], listen: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        command: list[str],
+        listen: str,
+        *,
+        ready: str = "/-/ready",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._name = Path(command[0]).name
         self._command = command
         self._listen = listen
+        self._ready = ready
+        self._environment = {**os.environ, **(environment or {})}
         self._log = directory / f"{self._name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -59,7 +71,8 @@ class ServerProcess:
             address = f"127.0.0.1:{_free_port()}"
             self.url = f"http://{address}"
             with self._log.open("wb") as log:
-                self._process = _started([*self._command, f"{self._listen}={address}"], log)
+                command = [*self._command, f"{self._listen}={address}"]
+                self._process = _started(command, self._environment, log)
             if self._wait_until_ready():
                 return self
         raise AssertionError(f"{self._name} ended at once:\n{self.log()}")
@@ -70,7 +83,7 @@ class ServerProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stop()
+        self.stop()
         if error is not None:
             print(f"{self._name} said:\n{self.log()}")
 
@@ -113,16 +126,17 @@ class ServerProcess:
             if self._process.poll() is not None:
                 return False
             try:
-                with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1):
+                with urllib.request.urlopen(self.url + self._ready, timeout=1):
                     return True
             except (urllib.error.HTTPError, OSError) as error:
                 if isinstance(error, urllib.error.HTTPError):
                     error.close()
             time.sleep(0.05)
-        self._stop()
+        self.stop()
         raise AssertionError(f"{self._name} is not ready after {PATIENCE} s:\n{self.log()}")
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Terminate it, if it runs."""
         if self._process is None:
             return
         self._process.terminate()
@@ -134,8 +148,16 @@ class ServerProcess:
             self._process = None
 
 
-def _started(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+def _started(
+    command: list[str], environment: Mapping[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def _free_port() -> int:

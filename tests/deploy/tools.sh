@@ -14,14 +14,8 @@ made_for="$kustomize $compose $operator"
 if [ "$(cat "$into/made-for" 2>/dev/null || true)" = "$made_for" ]; then
     exit 0
 fi
-if ! command -v go >/dev/null; then
-    echo "no go: install Go 1.24 or newer (Debian 13: apt-get install golang-go)" >&2
-    exit 1
-fi
-
-directory() { # of a module, downloaded
-    go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p'
-}
+. tests/go_modules.sh
+need_go
 
 echo "making $into"
 rm -rf "$into" && mkdir -p "$into"

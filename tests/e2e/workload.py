@@ -69,7 +69,7 @@ class Workload:
         self._directory = directory
         self._cgroup = root / UNIT.replace("@", f"@{os.getpid()}")
         self._cgroup.mkdir()
-        with _no_subreaper():
+        with no_subreaper():
             subprocess.run(
                 ["bash", "-c", 'setsid bash -c "$1" &', "start", _SCRIPT],
                 cwd=directory,
@@ -101,7 +101,7 @@ class Workload:
 
 
 @contextmanager
-def _no_subreaper() -> Iterator[None]:
+def no_subreaper() -> Iterator[None]:
     """Orphans go to init, not to this process, if it has asked for them (kernel tests do)."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     was = ctypes.c_int()
