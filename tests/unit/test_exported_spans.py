@@ -256,6 +256,12 @@ def test_the_resource_is_the_host_of_the_run() -> None:
     assert (resource["service.name"], resource["host.name"]) == ("pipelined", "web-3")
 
 
+def test_a_run_that_is_sent_by_another_process_has_the_same_resource() -> None:
+    run = replace(make_ended(5), identity=IDENTITY)
+    assert made(run)[0].resource == made(run)[0].resource
+    assert made(run)[0].resource.attributes["service.instance.id"] == "web-3"
+
+
 def test_what_the_environment_says_of_the_resource_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "host.name=other,deployment.environment=prod")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "batch")

@@ -186,7 +186,9 @@ def _resource(host: str | None) -> Resource:
     """What the environment says wins."""
     ours: dict[str, str] = {"service.name": SERVICE, "service.version": __version__}
     if host:
-        ours["host.name"] = host
+        # the SDK would give each start of the sender another instance, and a run that is sent again
+        # another resource
+        ours |= {"host.name": host, "service.instance.id": host}
     given = OTELResourceDetector().detect()  # OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME
     return Resource.create({**ours, **given.attributes})
 
