@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.sdk.trace import ReadableSpan
 
+from pipelined import cli
 from pipelined.config import Address
 from pipelined.errors import ConfigurationError, UserError
 from pipelined.export import sender as sender_module
@@ -430,6 +431,10 @@ def test_where_spans_go_is_shown_without_a_password() -> None:
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf only"),
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "http/protobuf only"),
         ("OTEL_SDK_DISABLED", "true", "nothing would be sent"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip", "give none, gzip or deflate"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon", "is no time; give seconds"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "0", "is no time"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/ca.crt", "no such file or directory"),
     ],
 )
 def test_what_the_sender_cannot_do_is_an_error_of_configuration(
@@ -437,6 +442,19 @@ def test_what_the_sender_cannot_do_is_an_error_of_configuration(
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected):
         check_environment({name: value})
+
+
+def test_what_the_variables_usually_are_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").touch()
+    check_environment(
+        {
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "GZIP",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "2.5",
+            "OTEL_EXPORTER_OTLP_CERTIFICATE": str(tmp_path / "ca.crt"),
+            "OTEL_SDK_DISABLED": "false",
+        }
+    )
 
 
 # -- its own metrics
@@ -455,3 +473,30 @@ def test_a_port_that_is_taken_is_an_error_of_the_user(world: World) -> None:
         refused = pytest.raises(UserError, match="address already in use")
         with refused, served(world.statistics, address):
             pass
+
+
+# -- the command
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--after", "x"), "--after: 'x' is neither a cursor"),
+        (("--web.listen-address", "x"), "--web.listen-address must be HOST:PORT"),
+        (("--min-duration", "x"), "--min-duration: 'x' is not a duration"),
+        (("--url", "x"), "--url must be like http://127.0.0.1:9905"),
+    ],
+)
+def test_a_wrong_flag_is_an_error_of_usage(
+    flags: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli._guarded(["export", *flags]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_wrong_variable_ends_it_like_a_wrong_flag(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    assert cli._guarded(["export"]) == 2
+    assert "http/protobuf only" in capsys.readouterr().err

@@ -110,9 +110,13 @@ def export(
     from pipelined.history.following import as_cursor
 
     try:
-        after, listens_at = as_cursor(after), address(listen_address)
+        after = as_cursor(after)
     except ValueError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(f"--after: {error}") from None
+    try:
+        listens_at = address(listen_address)
+    except ValueError as error:
+        raise click.UsageError(f"--web.listen-address must be {error}") from None
     shortest = as_duration("--min-duration", min_duration)
     log_to_stderr(log_level)
     client = open_client(url, http_config)

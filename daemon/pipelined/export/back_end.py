@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -29,7 +30,8 @@ __all__ = ["Answer", "BackEnd", "check_environment", "endpoint"]
 _UNUSABLE = (400, 413, 422)
 #: The longest pause that a back end may ask for (seconds).
 _LONGEST_PAUSE = 600.0
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_COMPRESSIONS = ("none", "gzip", "deflate")
+_FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
 
 class Answer(NamedTuple):
@@ -48,15 +50,42 @@ class Answer(NamedTuple):
 
 
 def check_environment(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ConfigurationError for what the variables ask for and this sender cannot do."""
-    for name in _PROTOCOLS:
-        if environment.get(name, "") not in ("", "http/protobuf"):
+    """Raise ConfigurationError for what the variables ask for and this sender cannot do.
+
+    OpenTelemetry's exporter would pass over a part of it with a line in the log.
+    """
+    for name, value in _given(environment, "PROTOCOL"):
+        if value != "http/protobuf":
             raise ConfigurationError(
-                f"{name}={environment[name]}: runs are sent by http/protobuf only",
+                f"{name}={value}: runs are sent by http/protobuf only",
                 "unset it, and give an endpoint that takes OTLP over HTTP, usually port 4318",
             )
+    for name, value in _given(environment, "COMPRESSION"):
+        if value.strip().lower() not in _COMPRESSIONS:
+            raise ConfigurationError(
+                f"{name}={value}: there is no such compression", "give none, gzip or deflate"
+            )
+    for name, value in _given(environment, "TIMEOUT"):
+        if not re.fullmatch(r"\s*\d+(\.\d*)?\s*", value, re.ASCII) or float(value) <= 0:
+            raise ConfigurationError(f"{name}={value} is no time", "give seconds, such as 10")
+    for name, value in _given(environment, *_FILES):
+        try:
+            with open(value, "rb"):
+                pass
+        except OSError as error:
+            raise ConfigurationError(
+                f"{name}: cannot read {value}: {why(error)}", "give a file that this user may read"
+            ) from None
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         raise ConfigurationError("OTEL_SDK_DISABLED is true: nothing would be sent", "unset it")
+
+
+def _given(environment: Mapping[str, str], *kinds: str) -> Iterator[tuple[str, str]]:
+    """Variables of the exporter that are set, and their values."""
+    for kind in kinds:
+        for name in (f"OTEL_EXPORTER_OTLP_TRACES_{kind}", f"OTEL_EXPORTER_OTLP_{kind}"):
+            if value := environment.get(name):
+                yield name, value
 
 
 def endpoint(environment: Mapping[str, str] = os.environ) -> str:
