@@ -221,7 +221,7 @@ def _grown(functions: Functions, times: int) -> Functions:
 
 
 def _functions_text(scrapes: int) -> bytes:
-    """What the daemon's collectors export of what `may_be_absent`, and no more."""
+    """What the daemon's collectors export of what `may_be_absent`, and of what ranks it in a table."""
     stage = FakeStage(
         functions=_grown(make_functions(), scrapes),
         readahead=make_readahead(direct_bytes=4096 * scrapes),
@@ -230,7 +230,7 @@ def _functions_text(scrapes: int) -> bytes:
     observer = MeasuredObserver({CAT_AWK: FakeTotals(stages={(1, "cat"): stage})})
     metrics = Metrics(observer, web_config=FakeWebConfig())  # type: ignore[arg-type]
     text = metrics.render()[0].decode()
-    wanted = tuple(may_be_absent())
+    wanted = (*may_be_absent(), "pipelined_config_last_reload_successful")
     lines = [line for line in text.splitlines(keepends=True) if line.startswith(wanted)]
     about = f'alertname="{_INVENTED_ALERT}",severity="warning",pipeline="cat|awk",unit="-"'
     lines.append(f'ALERTS{{{about},alertstate="firing"}} 1\n')
@@ -467,7 +467,7 @@ def _drawn_with_exemplars(labels: dict[str, str]) -> str:
         for target in panel["targets"]
         if target.get("exemplar")
     ]
-    chosen = GRAFANA | {"job": ".+", "instance": ".+", "unit": ".+", "pipeline": labels["pipeline"]}
+    chosen = {**GRAFANA, **all_chosen(), **first_choices(), "pipeline": labels["pipeline"]}
     return re.sub(r"\$([a-z_]\w*)", lambda found: chosen[found[1]], expr)
 
 
