@@ -381,6 +381,23 @@ def test_a_command_that_is_not_there_is_127(
     assert observer.calls[-1] == "close"
 
 
+@pytest.mark.parametrize(
+    ("text", "status"), [("ls | wc -l", 127), ("ls>files", 127), (f"ls {'x' * 300} | wc -l", 126)]
+)
+def test_text_for_a_shell_behind_two_dashes_is_recognized(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    status: int,
+) -> None:
+    observe()
+    assert program("run", "--", text) == status
+    assert capsys.readouterr().err.endswith(
+        "; it looks like text for a shell: leave out the --, and a shell runs it\n"
+    )
+
+
 def test_a_command_that_may_not_run_is_126(
     program: Program, observe: Callable[..., FakeObserver], tmp_path: Path
 ) -> None:
