@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pipelined.errors import ConfigurationError, NotPermittedError, UserError
+from pipelined.errors import NO_PROGRAMS, ConfigurationError, NotPermittedError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,5 +129,5 @@ def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
 def name_daemon(daemon: str | None, url: str | None, console: Console) -> None:
     """Print whose figures a report has, if they are a daemon's."""
     if daemon is not None:
-        reason = "" if url else ": this user may not load BPF programs"
+        reason = "" if url else f": {NO_PROGRAMS}"
         console.print(f"Measured by the daemon at {daemon}{reason}", style="dim", highlight=False)
