@@ -267,6 +267,28 @@ def test_an_address_is_asked_even_if_it_need_not_be(
     assert [found["id"] for found in described["runs"]] == ["run-2"]
 
 
+@pytest.mark.usefixtures("refused")
+def test_the_variable_spares_the_address(
+    program: Callable[..., Ended], observer: FakeObserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(observer) as url, by_default(f"http://127.0.0.1:{no_port()}", monkeypatch):
+        monkeypatch.setenv("PIPELINED_URL", url)
+        status, _, error = program("run", "true")
+    assert status == 0
+    assert error.endswith(f"Measured by the daemon at {url}: this user may not load BPF programs\n")
+
+
+def test_the_variable_does_not_change_who_measures(
+    program: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For root, who has set it for `top` or `runs`, the run stays private."""
+    private = SimpleNamespace(open=lambda *_, **__: FakeObserver())
+    monkeypatch.setattr(pipelined.observer, "Observer", private)
+    monkeypatch.setenv("PIPELINED_URL", f"http://127.0.0.1:{no_port()}")
+    status, _, error = program("run", "true")
+    assert (status, "daemon" in error) == (0, False)
+
+
 def test_json_on_stderr_is_nothing_but_json(
     program: Callable[..., Ended], observer: FakeObserver
 ) -> None:
@@ -466,6 +488,19 @@ def test_without_file_and_daemon_both_are_named(
         f" answers at {url}: connection refused; run it as root, or have the administrator install"
         " the service, which measures for every user\n"
     )
+
+
+@pytest.mark.parametrize("command", ["runs", "show", "pipelines"])
+def test_the_variable_is_asked_as_the_address_is_but_not_with_a_directory(
+    program: Callable[..., Ended], history: History, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    directory = ("--state-directory", str(history.directory))
+    with serving(FakeObserver(), history, show_arguments=True) as url:
+        asked = program(command, "--url", url)
+        monkeypatch.setenv("PIPELINED_URL", url)
+        assert program(command) == asked
+    assert program(command)[2].startswith(f"pipelined: no daemon answers at {url}")
+    assert program(command, *directory)[0] == 0
 
 
 def test_a_directory_that_is_named_is_not_replaced_by_the_daemon(
