@@ -31,6 +31,7 @@ from pipelined.run.daemon_observer import DaemonObserver
 from pipelined.run.profile import NewRuns
 from pipelined.runs import Series
 from pipelined.runs.codec import written
+from pipelined.runs.identity import Identity
 from pipelined.starter import Starter, boot_id
 from pipelined.terminal.api_client import Client, HttpConfig
 from pipelined.terminal.daemon_history import DaemonHistory
@@ -488,6 +489,35 @@ def test_without_file_and_daemon_both_are_named(
         f" answers at {url}: connection refused; run it as root, or have the administrator install"
         " the service, which measures for every user\n"
     )
+
+
+def test_the_last_run_of_a_user_without_privileges_is_an_own_one(
+    program: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = History(tmp_path / "users", host=HOST, max_age=1e12)
+    for number, uid in ((1, 1000), (2, 0)):
+        identity = Identity(host="web-3", boot_id="b007", uid=uid)
+        written.sink.put(make_finished(replace(make_ended(number), identity=identity)))
+    written.sink.start()
+    written.sink.close(20)
+    with serving(FakeObserver(), written) as url:
+        shown = {}
+        for uid in (0, 1000, 1001):
+            monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
+            shown[uid] = program("show", "--url", url)
+        near = program("show", "--url", url, make_ended(2).id)
+    assert make_ended(2).id in shown[0][1] and make_ended(1).id in shown[1000][1]
+    assert near[1] == shown[0][1]
+    assert (shown[1001][0], "no run of uid=1001 has ended yet" in shown[1001][2]) == (1, True)
+
+
+def test_on_another_host_the_last_run_is_that_of_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Client, "get", lambda self, path, read: asked.append(path))
+    for host in ("127.0.0.1", "host1"):
+        DaemonHistory(client(f"http://{host}:9905")).run("last")
+    assert asked == ["runs/last?identity=uid%3D1000", "runs/last"]
 
 
 @pytest.mark.parametrize("command", ["runs", "show", "pipelines"])

@@ -238,7 +238,7 @@ def show(
     """Show the report of a recorded run.
 
     RUN is an id that pipelined runs lists, or a beginning that only this id has. The default is
-    last, the run that ended last.
+    last, the run that ended last: your own if a daemon of this host is asked, unless you are root.
     """
     from pipelined.analysis.machine import Host
 
