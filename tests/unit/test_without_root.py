@@ -396,10 +396,11 @@ def test_commands_are_compared_by_the_daemon(
 
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[History]:
-    """A daemon's, with three runs."""
+    """A daemon's, with three runs of this user."""
     written = History(tmp_path / "state", host=HOST, max_age=1e12, show_arguments=True)
     for ended in (make_ended(1), make_ended(2, "seq|wc"), make_ended(3)):
-        written.sink.put(make_finished(ended))
+        identity = Identity(host="web-3", boot_id="b007", uid=os.geteuid())
+        written.sink.put(make_finished(replace(ended, identity=identity)))
     written.sink.start()
     written.sink.close(20)
     yield written
