@@ -25,6 +25,9 @@ _TESTS = Path(__file__).parent
 _TOOLS = _TESTS.parent / "build" / "tools" / "usr" / "bin"
 
 os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{_TOOLS}"
+# what the person who runs the tests has set for the commands at the prompt
+for _name in ("PIPELINED_URL", "PIPELINED_HTTP_CONFIG_FILE"):
+    os.environ.pop(_name, None)
 
 #: Seconds that each test below a path may take, its fixtures included, if it is not the default.
 _LIMITS = {

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigurationError", "NotPermittedError", "UserError", "why"]
+__all__ = ["NO_PROGRAMS", "ConfigurationError", "NotPermittedError", "UserError", "why"]
+
+#: Why a user without privileges cannot observe anything.
+NO_PROGRAMS = "this user may not load BPF programs"
 
 
 class UserError(Exception):

@@ -30,8 +30,8 @@ PIPELINED = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "pipelined"
 TIMEOUT = 600.0
 #: Directories without programs, in front of those with.
 FAR = ":".join(f"/nonexistent/some/directory/of/programs/{n}" for n in range(20))
-#: Findings about the host, which a healthy pipeline cannot help.
-OF_THE_HOST = frozenset({"cpu-contention", "cpu-limit"})
+#: Advice about the host, which a healthy pipeline cannot help.
+OF_THE_HOST = frozenset({"cpu-limit"})
 
 
 #: Attempts, at most, at a run that no other work disturbs.

@@ -302,7 +302,7 @@ PAIRS = (
 #: Kinds that have no pair, and why.
 WITHOUT_PAIRS: Mapping[str, str] = {
     "cold-run": "a note on what to compare a run with; there is nothing to change",
-    "cpu-contention": "about other work on the host; no other pipeline helps",
+    "cpu-contention": "a note on other work on the host; there is nothing to change",
     "cpu-limit": "about the limit of a cgroup; no other pipeline helps",
 }
 

@@ -504,7 +504,8 @@ def test_an_opened_row_names_a_busy_host_above_its_verdict_while_it_is_busy(
     row.get_by_role("button", name="cat|gzip").click()
     notice = row.locator(".notice")
     expect(notice).to_have_text(
-        "The host was busy: gzip waited 46 % of the run for a CPU that others used."
+        "The host was busy: gzip waited 46 % of the run for a CPU that others used, which cost"
+        " at most 4.6 s of 10.0 s."
     )
     notice_box, verdict_box = notice.bounding_box(), row.locator(".verdict").bounding_box()
     assert notice_box and verdict_box and notice_box["y"] < verdict_box["y"]

@@ -123,6 +123,26 @@ def test_help_of_serve_has_every_option(
     assert [option.flag for option in OPTIONS if f"  {option.flag} " not in text] == []
 
 
+@pytest.mark.parametrize(
+    "command", ["run", "compare", "runs", "show", "pipelines", "top", "export"]
+)
+def test_what_asks_a_daemon_takes_its_address_from_the_environment_too(
+    program: Program, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert program(command, "--help") == 0
+    shown = "".join(capsys.readouterr().out.split())
+    for variable in ("PIPELINED_URL", "PIPELINED_HTTP_CONFIG_FILE"):
+        assert f"[envvar:{variable}" in shown
+
+
+def test_a_wrong_address_in_the_environment_is_named_as_such(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIPELINED_URL", "ftp://host")
+    assert program("top") == 2
+    assert "PIPELINED_URL must be like http://127.0.0.1:9905" in capsys.readouterr().err
+
+
 def test_without_a_command_the_help_goes_to_stderr(
     program: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -379,6 +399,23 @@ def test_a_command_that_is_not_there_is_127(
         "pipelined: cannot run no-such-command: not found; check its name and PATH\n"
     )
     assert observer.calls[-1] == "close"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"), [("ls | wc -l", 127), ("ls>files", 127), (f"ls {'x' * 300} | wc -l", 126)]
+)
+def test_text_for_a_shell_behind_two_dashes_is_recognized(
+    program: Program,
+    observe: Callable[..., FakeObserver],
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    status: int,
+) -> None:
+    observe()
+    assert program("run", "--", text) == status
+    assert capsys.readouterr().err.endswith(
+        "; it looks like text for a shell: leave out the --, and a shell runs it\n"
+    )
 
 
 def test_a_command_that_may_not_run_is_126(

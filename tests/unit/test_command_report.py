@@ -225,6 +225,23 @@ def test_the_exit_status_of_the_command_is_said_if_it_is_not_0() -> None:
     assert "exit status" not in report(make(1, 0.0, 1.0), wall=1.0)
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (126, "as a shell does if a command cannot be run"),
+        (127, "as a shell does if a command is not found"),
+    ],
+)
+def test_that_a_command_was_not_run_is_said_first(status: int, words: str) -> None:
+    said = f"pipelined: the command's exit status is {status} ({words})"
+    for text in (
+        report(make(1, 0.0, 1.0), wall=1.0, status=status),
+        report(wall=1.0, status=status),
+    ):
+        assert text.splitlines()[0] == said
+        assert text.count("exit status") == 1
+
+
 # -- the table
 
 

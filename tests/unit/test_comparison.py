@@ -476,6 +476,27 @@ def test_outputs_that_differ_are_a_caveat(outputs: str, caveats: tuple[str, ...]
     assert comparison_as_dict(found)["outputs"] == outputs
 
 
+def with_errors(*lines: str) -> list[Trial]:
+    return [trial(alone(), error_line=line) for line in lines]
+
+
+def test_what_only_one_side_printed_on_stderr_is_a_caveat() -> None:
+    trials = [with_errors("", "", ""), with_errors("", "gawk: command not found", "")]
+    assert compare_trials(["a", "b"], trials).caveats == (
+        "B exited with 0, but printed on stderr in 1 of 3 rounds: gawk: command not found",
+    )
+
+
+def test_what_all_sides_print_on_stderr_is_no_caveat_if_they_print_the_same_otherwise() -> None:
+    trials = [with_errors("2 records in"), with_errors("2 records out")]
+    assert compare_trials(["a", "b"], trials).caveats == ()
+    found = compare_trials(["a", "b"], trials, outputs="any")
+    assert [caveat.rpartition(": ")[2] for caveat in found.caveats[1:]] == [
+        "2 records in",
+        "2 records out",
+    ]
+
+
 def test_several_pipelines_and_lost_events_are_caveats() -> None:
     trials = [[trial(alone())] * 3, [trial(alone(), pipelines=4, lost=1)] * 3]
     several, lost = compare_trials(["a", "b"], trials).caveats

@@ -331,6 +331,7 @@ def test_the_figures_of_a_wait_for_a_cpu() -> None:
     (found,) = found_by("cpu-contention", beside(3.2))
     assert figures(found) == {
         "longest wait for a free CPU": pytest.approx(4.6),
+        "cost of that at most": pytest.approx(4.6),
         "CPUs used by others": 3.2,
         "CPUs wanted": pytest.approx(0.63 + 0.55),
         "CPUs": 4,

@@ -574,9 +574,15 @@ def test_a_wait_for_cpus_that_others_use_is_not_blamed_on_the_pipeline() -> None
     )
     assert found.notice == (
         "The host was busy: gzip waited 46 % of the run for a CPU that others used (busiest: "
-        "zcat|sort)."
+        "zcat|sort), which cost at most 4.6 s of 10.0 s."
     )
-    assert found.gain_seconds == pytest.approx(4.6)
+
+
+def test_a_busy_host_is_a_remark_and_outranks_no_advice() -> None:
+    others = findings(beside(3.2), HOST)
+    found = find(beside(3.2), "cpu-contention")
+    assert (found.severity, found.advice, found.gain_seconds) == ("note", "", None)
+    assert others[0].id == "ceiling" and others[0].advice
 
 
 @pytest.mark.parametrize(

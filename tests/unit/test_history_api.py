@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipelined.history.files import FILE_NAME
 from pipelined.history.history import History
 from pipelined.runs import Run
 from pipelined.runs.codec import written
+from pipelined.runs.identity import Identity
 from pipelined.web.app import create_app
 from unit.invented import START, make_ended, make_finished, make_timeline
 from unit.observed import HOST, FakeObserver
@@ -208,6 +210,36 @@ def test_last_is_the_run_that_ended_last_stored_or_not(ask: Callable[..., FlaskC
     assert client.get("/api/v1/runs/last").get_json()["id"] == make_ended(5).id
     stored_only = ask(stored=(make_ended(1),))
     assert stored_only.get("/api/v1/runs/last").get_json()["id"] == make_ended(1).id
+
+
+def of_user(number: int, uid: int, **given: Any) -> Run:
+    identity = Identity(host="web-3", boot_id="b007", uid=uid)
+    return replace(make_ended(number, **given), identity=identity)
+
+
+def test_last_can_be_that_of_one_user_stored_or_not(ask: Callable[..., FlaskClient]) -> None:
+    stored = (of_user(1, 1000), of_user(2, 1000), of_user(3, 0))
+    client = ask(seen=(of_user(6, 1001, end=None), of_user(5, 1001), make_ended(7)), stored=stored)
+
+    def last(uid: int) -> str:
+        path = f"/api/v1/runs/last?identity=uid%3D{uid}"
+        return str(client.get(path).get_json()["id"])
+
+    assert [last(uid) for uid in (1000, 0, 1001)] == [make_ended(n).id for n in (2, 3, 5)]
+
+
+@pytest.mark.parametrize("given", [{}, {"history": None}])
+def test_a_user_without_a_run_has_no_last_one(
+    ask: Callable[..., FlaskClient], given: dict[str, Any]
+) -> None:
+    client = ask(seen=(of_user(1, 1000),), **given)
+    text = message(client.get("/api/v1/runs/last?identity=uid%3D7"), 404)
+    assert text.startswith("no run of uid=7 has ended yet, or none is kept; ")
+
+
+def test_an_id_goes_without_an_identity(ask: Callable[..., FlaskClient]) -> None:
+    client = ask(stored=(of_user(1, 1000),))
+    assert "identity goes with last" in message(client.get("/api/v1/runs/17?identity=uid%3D0"), 400)
 
 
 def test_a_run_that_is_observed_and_stored_is_one_run(ask: Callable[..., FlaskClient]) -> None:

@@ -17,7 +17,7 @@ from pipelined.errors import NotPermittedError, UserError
 from pipelined.kernel import bcc_compiler, bcc_loader, hooks, libbpf_loader, loader
 from pipelined.kernel.bcc_loader import BccPrograms
 from pipelined.kernel.hooks import Program
-from pipelined.kernel.libbpf import FORBIDDEN, Libbpf, failure, line_that_matters, verdict
+from pipelined.kernel.libbpf import FORBIDDEN, REFUSED, Libbpf, failure, line_that_matters, verdict
 from pipelined.kernel.libbpf_loader import LibbpfPrograms
 
 
@@ -364,6 +364,16 @@ def test_the_verifiers_verdict_is_the_line_that_matters() -> None:
     assert line_that_matters([VERIFIER_LOG]) == f"program on_switch: {last_word}"
     error = failure("refused", -errno.EACCES, f"program on_switch: {last_word}")
     assert "run as root" not in str(error) and not isinstance(error, NotPermittedError)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES])
+def test_a_user_who_may_load_nothing_reads_that_and_not_libbpfs_words(code: int) -> None:
+    words = "Error in bpf_object__probe_loading(): Couldn't load trivial BPF program."
+    error = failure(REFUSED, -code, words)
+    assert isinstance(error, NotPermittedError)
+    assert str(error).startswith(
+        "this user may not load BPF programs; run as root, or with CAP_BPF"
+    )
 
 
 def test_names_that_the_kernel_has_too_are_found() -> None:

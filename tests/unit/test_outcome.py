@@ -203,6 +203,33 @@ def test_a_code_with_a_meaning_says_it(code: int, words: str) -> None:
     assert words in outcome_sentence(ended(Outcome("failed", (0,)), Exit(code=code)))
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("bash", 127, "Failed: a command was not found: bash exited with 127 after 15 ms; what"),
+        ("dash", 126, "Failed: a command could not be run: dash exited with 126 after 15 ms; what"),
+        ("bash", 3, "Failed: bash exited with 3 after 15 ms; what"),
+        ("perl", 127, "Failed: perl exited with 127 (as a shell does if"),
+    ],
+)
+def test_a_command_that_a_shell_did_not_run_is_said_first(
+    command: str, code: int, said: str
+) -> None:
+    run = make_run(stages(Exit(code=code), command=command), 0.015, outcome=Outcome("failed", (0,)))
+    assert sentence(run).startswith(said)
+
+
+def test_of_several_failures_a_command_that_was_not_found_comes_first() -> None:
+    killed = stages(Exit(signal="SIGKILL"), command="perl")
+    shell = replace(stages(Exit(code=127), command="bash")[0], position=2)
+    run = make_run([*killed, shell], 0.015, outcome=Outcome("failed", (0, 1)))
+    assert outcome_sentence(run).startswith(
+        "Failed: a command was not found: bash exited with 127 after 15 ms and perl was killed by"
+    )
+    of_live = [replace(stage, outcome="failed") for stage in run.stages]
+    assert outcome_sentence(make_run(of_live, 0.015)).startswith("A command was not found: bash ")
+
+
 def live(*outcomes: str | None) -> Run:
     """A run whose stages have ended so, those with an outcome by SIGKILL."""
     of = stages(*(Exit(signal="SIGKILL") if outcome else None for outcome in outcomes))

@@ -121,12 +121,13 @@ def test_a_busy_host_is_named_directly_below_the_headline(run: Run) -> None:
     sort = replace(run.stages[1], states={**run.stages[1].states, "cpu": 1.6, "runqueue": 2.4})
     others = Surroundings(3.5, None, (OtherPipeline("tar|xz", 9.0),))
     busy = replace(run, stages=(run.stages[0], sort, *run.stages[2:]), surroundings=others)
-    headline, notice, empty, verdict, *_ = text_of(busy, host=Host(4, None)).splitlines()
+    headline, notice, cost, empty, verdict, *_ = text_of(busy, host=Host(4, None)).splitlines()
     assert headline.startswith("zcat|sort|awk|uniq   5.6 s wall")
     assert notice == (
         "  The host was busy: sort waited 43 % of the run for a CPU that others used "
-        "(busiest: tar|xz)."
+        "(busiest: tar|xz), which"
     )
+    assert cost == "  cost at most 2.4 s of 5.6 s."
     assert (empty, verdict.lstrip()[:4]) == ("", "sort")
     assert "busy" not in text_of(run, host=Host(4, None))
 

@@ -252,6 +252,26 @@ def test_outputs_that_differ_are_reported() -> None:
     )
 
 
+def test_outputs_that_differ_are_reported_with_what_was_printed_on_stderr() -> None:
+    """The shell passes on the status of the last stage only."""
+    message = failure_of("echo a", "echo first >&2; no-such-command | cat")
+    assert (
+        "B prints nothing more (A 2 bytes, B 0); B exited with 0, and printed on stderr: "
+        in message
+    )
+    assert "no-such-command: command not found; nothing is compared; " in message
+
+
+def test_what_is_shown_of_stderr_has_a_bound_and_no_control_codes() -> None:
+    message = failure_of("true", r"printf '\e[31m%0300d\n' 1 >&2; exit 1")
+    assert f" 1: ?[31m{'0' * 194}…; nothing is compared" in message
+
+
+def test_what_a_side_prints_on_stderr_is_noted_if_its_output_is_accepted() -> None:
+    found = compare("echo a", "no-such-command | cat", rounds=2, match="any")
+    assert any("B exited with 0, but printed on stderr in 2 of 2" in one for one in found.caveats)
+
+
 def test_outputs_of_one_size_may_differ() -> None:
     assert failure_of("echo a", "echo b").startswith(
         "the outputs differ: in line 1 A prints 'a', B prints 'b' (A 2 bytes, B 2); "

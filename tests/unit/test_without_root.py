@@ -31,6 +31,7 @@ from pipelined.run.daemon_observer import DaemonObserver
 from pipelined.run.profile import NewRuns
 from pipelined.runs import Series
 from pipelined.runs.codec import written
+from pipelined.runs.identity import Identity
 from pipelined.starter import Starter, boot_id
 from pipelined.terminal.api_client import Client, HttpConfig
 from pipelined.terminal.daemon_history import DaemonHistory
@@ -267,6 +268,28 @@ def test_an_address_is_asked_even_if_it_need_not_be(
     assert [found["id"] for found in described["runs"]] == ["run-2"]
 
 
+@pytest.mark.usefixtures("refused")
+def test_the_variable_spares_the_address(
+    program: Callable[..., Ended], observer: FakeObserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(observer) as url, by_default(f"http://127.0.0.1:{no_port()}", monkeypatch):
+        monkeypatch.setenv("PIPELINED_URL", url)
+        status, _, error = program("run", "true")
+    assert status == 0
+    assert error.endswith(f"Measured by the daemon at {url}: this user may not load BPF programs\n")
+
+
+def test_the_variable_does_not_change_who_measures(
+    program: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For root, who has set it for `top` or `runs`, the run stays private."""
+    private = SimpleNamespace(open=lambda *_, **__: FakeObserver())
+    monkeypatch.setattr(pipelined.observer, "Observer", private)
+    monkeypatch.setenv("PIPELINED_URL", f"http://127.0.0.1:{no_port()}")
+    status, _, error = program("run", "true")
+    assert (status, "daemon" in error) == (0, False)
+
+
 def test_json_on_stderr_is_nothing_but_json(
     program: Callable[..., Ended], observer: FakeObserver
 ) -> None:
@@ -373,10 +396,11 @@ def test_commands_are_compared_by_the_daemon(
 
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[History]:
-    """A daemon's, with three runs."""
+    """A daemon's, with three runs of this user."""
     written = History(tmp_path / "state", host=HOST, max_age=1e12, show_arguments=True)
     for ended in (make_ended(1), make_ended(2, "seq|wc"), make_ended(3)):
-        written.sink.put(make_finished(ended))
+        identity = Identity(host="web-3", boot_id="b007", uid=os.geteuid())
+        written.sink.put(make_finished(replace(ended, identity=identity)))
     written.sink.start()
     written.sink.close(20)
     yield written
@@ -466,6 +490,48 @@ def test_without_file_and_daemon_both_are_named(
         f" answers at {url}: connection refused; run it as root, or have the administrator install"
         " the service, which measures for every user\n"
     )
+
+
+def test_the_last_run_of_a_user_without_privileges_is_an_own_one(
+    program: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = History(tmp_path / "users", host=HOST, max_age=1e12)
+    for number, uid in ((1, 1000), (2, 0)):
+        identity = Identity(host="web-3", boot_id="b007", uid=uid)
+        written.sink.put(make_finished(replace(make_ended(number), identity=identity)))
+    written.sink.start()
+    written.sink.close(20)
+    with serving(FakeObserver(), written) as url:
+        shown = {}
+        for uid in (0, 1000, 1001):
+            monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
+            shown[uid] = program("show", "--url", url)
+        near = program("show", "--url", url, make_ended(2).id)
+    assert make_ended(2).id in shown[0][1] and make_ended(1).id in shown[1000][1]
+    assert near[1] == shown[0][1]
+    assert (shown[1001][0], "no run of uid=1001 has ended yet" in shown[1001][2]) == (1, True)
+
+
+def test_on_another_host_the_last_run_is_that_of_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Client, "get", lambda self, path, read: asked.append(path))
+    for host in ("127.0.0.1", "host1"):
+        DaemonHistory(client(f"http://{host}:9905")).run("last")
+    assert asked == ["runs/last?identity=uid%3D1000", "runs/last"]
+
+
+@pytest.mark.parametrize("command", ["runs", "show", "pipelines"])
+def test_the_variable_is_asked_as_the_address_is_but_not_with_a_directory(
+    program: Callable[..., Ended], history: History, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    directory = ("--state-directory", str(history.directory))
+    with serving(FakeObserver(), history, show_arguments=True) as url:
+        asked = program(command, "--url", url)
+        monkeypatch.setenv("PIPELINED_URL", url)
+        assert program(command) == asked
+    assert program(command)[2].startswith(f"pipelined: no daemon answers at {url}")
+    assert program(command, *directory)[0] == 0
 
 
 def test_a_directory_that_is_named_is_not_replaced_by_the_daemon(

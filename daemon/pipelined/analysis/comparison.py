@@ -21,6 +21,7 @@ from pipelined.analysis.comparison_cache import (
     ratios_of,
 )
 from pipelined.analysis.comparison_caveats import (
+    error_caveats,
     output_caveats,
     queue_caveats,
     run_caveats,
@@ -216,7 +217,8 @@ def compare_trials(
     they printed was, one of `OUTPUTS`.
     """
     sides = [_side(index, name, trials[index], None) for index, name in enumerate(commands)]
-    caveats = [*output_caveats(outputs), *notes, *trial_caveats(LABELS, trials)]
+    errors = error_caveats(LABELS, trials, same=outputs == "same")
+    caveats = [*output_caveats(outputs), *errors, *notes, *trial_caveats(LABELS, trials)]
     return _compare(sides, trials, caveats, outputs)
 
 

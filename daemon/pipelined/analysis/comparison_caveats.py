@@ -18,6 +18,7 @@ from pipelined.runs import Run
 from pipelined.wording import percent
 
 __all__ = [
+    "error_caveats",
     "output_caveats",
     "queue_caveats",
     "run_caveats",
@@ -37,6 +38,25 @@ def output_caveats(outputs: str) -> list[str]:
         "any": "the outputs differ: the commands may not do the same work",
     }
     return [texts[outputs]] if outputs in texts else []
+
+
+def error_caveats(
+    labels: Sequence[str], trials: Sequence[Sequence[Trial]], same: bool
+) -> list[str]:
+    """What a side printed on stderr, if another one printed nothing there, or if their outputs are
+    not the `same`: then one may not have done its work."""
+    printed = {
+        label: [trial.error_line for trial in of_side if trial.error_line]
+        for label, of_side in zip(labels, trials, strict=False)
+    }
+    if same and all(printed.values()):
+        return []
+    return [
+        f"{label} exited with 0, but printed on stderr in {len(lines)} of {len(of_side)} rounds:"
+        f" {lines[0]}"
+        for (label, lines), of_side in zip(printed.items(), trials, strict=True)
+        if lines
+    ]
 
 
 def queue_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> list[str]:

@@ -52,6 +52,8 @@ class Trial:
     """How many events were lost."""
     outcome: str = ""
     """How the first of its runs ended that did not succeed: ``failed (perl: SIGKILL)``."""
+    error_line: str = ""
+    """The last line that the command printed on stderr."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from signal import Signals
 
+from pipelined.command_names import SHELLS
 from pipelined.runs import INCOMPLETE, Exit, Run, Stage
 from pipelined.wording import duration, listing
 
-__all__ = ["brief_outcome", "exits", "marked_outcome", "outcome_sentence"]
+__all__ = ["brief_outcome", "exits", "marked_outcome", "not_run", "outcome_sentence"]
 
 #: Exit codes that shells and `timeout` give a meaning; a program may have another one for it.
 _MEANINGS = {
@@ -20,6 +21,8 @@ _MEANINGS = {
     126: "as a shell does if a command cannot be run",
     127: "as a shell does if a command is not found",
 }
+#: What these codes mean if a shell exits with one (POSIX): what it was to run is not in the run.
+_NOT_RUN = {126: "a command could not be run", 127: "a command was not found"}
 #: A sentence names at most this many stages.
 _NAMED = 3
 
@@ -28,6 +31,8 @@ def outcome_sentence(run: Run) -> str:
     """What comes before the verdict: ``Failed: perl was killed by SIGKILL after 15 ms; what follows
     is of the run as far as it got.`` Empty unless the run has failed or was interrupted, or is
     live and one of its stages has: ``perl was killed by SIGKILL after 15 ms; the run goes on.``
+    A command that a shell did not find is no stage: ``Failed: a command was not found: bash exited
+    with 127 after 2 ms; …``
     """
     outcome = run.outcome
     if outcome is None:
@@ -36,12 +41,15 @@ def outcome_sentence(run: Run) -> str:
         stages = [] if run.complete else [run.stages[index] for index in outcome.stages]
     if not stages:
         return ""
+    stages.sort(key=lambda stage: not _not_run(stage))
     parts = [f"{stage.command} {_ended(stage)}" for stage in stages[:_NAMED]]
     if len(stages) > _NAMED:
         parts.append(f"{len(stages) - _NAMED} more")
+    first = _not_run(stages[0])
+    said = f"{first}: {listing(parts)}" if first else listing(parts)
     if outcome is None:
-        return f"{listing(parts)}; the run goes on."
-    ended = f"{outcome.result.capitalize()}: {listing(parts)}"
+        return f"{said[:1].upper() if first else said[:1]}{said[1:]}; the run goes on."
+    ended = f"{outcome.result.capitalize()}: {said}"
     return f"{ended}; what follows is of the run as far as it got."
 
 
@@ -79,10 +87,23 @@ def _ended(stage: Stage) -> str:
     if ended.out_of_memory:
         return f"was killed by the kernel{after}, as memory had run out"
     if ended.signal is None:
-        return f"exited with {ended.code}{_meaning(ended)}{after}"
+        meaning = "" if _not_run(stage) else _meaning(ended)
+        return f"exited with {ended.code}{meaning}{after}"
     if ended.from_inside:
         return f"was stopped by a process of the run with {ended.signal}{after}"
     return f"was killed by {ended.signal}{after}{' and dumped core' if ended.core_dumped else ''}"
+
+
+def _not_run(stage: Stage) -> str:
+    """What a shell's exit says of its command, if that did not run; else empty."""
+    ended = stage.exit or Exit()
+    return _NOT_RUN.get(ended.code or 0, "") if stage.command in SHELLS else ""
+
+
+def not_run(status: int) -> str:
+    """What the exit status of a whole command says if a shell did not run one: ``127 (as a shell
+    does if a command is not found)``; else empty."""
+    return f"{status}{_meaning(Exit(code=status))}" if status in _NOT_RUN else ""
 
 
 def _meaning(ended: Exit) -> str:

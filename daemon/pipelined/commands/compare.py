@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelined.commands import standard_error
-from pipelined.commands.daemon_client import daemon_options, name_daemon, observer_opener
+from pipelined.commands.daemon_client import (
+    daemon_options,
+    name_daemon,
+    observer_opener,
+    was_given,
+)
 from pipelined.commands.recorded_runs import open_history, state_directory_option
 from pipelined.commands.report_output import color_option, open_console, report_file
 from pipelined.commands.run import TakesCommand
@@ -131,7 +136,7 @@ def compare(
     if not 2 <= len(command) <= most:
         things = "two runs" if all(runs) else f"two to {most} commands, each as one quoted string"
         raise click.UsageError(f"compare takes {things}", ctx)
-    given = [name for name in (*plan, "state_directory") if _was_given(ctx, name)]
+    given = [name for name in (*plan, "state_directory") if was_given(name)]
     wrong = [name for name in given if all(runs) != (name == "state_directory")]
     if wrong:
         flag = f"--{wrong[0].replace('_', '-')}"
@@ -158,12 +163,8 @@ def compare(
             raise
         except OSError as error:
             raise UserError(f"cannot write {output or 'the report'}: {why(error)}") from None
-    name_daemon(daemon, url, open_console(sys.stderr, color))
+    name_daemon(daemon, open_console(sys.stderr, color))
     return 0
-
-
-def _was_given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
 def _compare_commands(

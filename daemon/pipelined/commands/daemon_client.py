@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which daemon a command asks, and when: --url, --http.config.file, and what root does by itself.
+"""Which daemon a command asks, and when: --url, --http.config.file, their variables, and what root
+does by itself.
 
 A command that needs root does without it if a daemon runs on this host: the daemon has the
 privileges, and shows each user no more than its port shows anyway.
@@ -8,13 +9,14 @@ privileges, and shows each user no more than its port shows anyway.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
-from pipelined.errors import ConfigurationError, NotPermittedError, UserError
+from pipelined.errors import NO_PROGRAMS, ConfigurationError, NotPermittedError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,37 +26,54 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_URL",
+    "daemon_address_options",
     "daemon_options",
-    "http_config_option",
     "name_daemon",
     "observer_opener",
     "open_client",
     "or_daemon",
+    "was_given",
 ]
 
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:9905"
+URL_VARIABLE = "PIPELINED_URL"
 #: What an administrator would do.
 SERVICE = "have the administrator install the service, which measures for every user"
 
-http_config_option = click.option(
+_http_config_option = click.option(
     "--http.config.file",
     "http_config",
     metavar="FILE",
     type=click.Path(path_type=Path),
+    envvar="PIPELINED_HTTP_CONFIG_FILE",
+    show_envvar=True,
     help="Password, CA and client certificate, in the format of promtool's option of that name.",
 )
 
 
+def _url_option(text: str, **given: Any) -> Callable[[Any], Any]:
+    option = partial(click.option, "--url", metavar="URL", envvar=URL_VARIABLE, show_envvar=True)
+    return option(help=text, **given)
+
+
+def daemon_address_options(command: Any) -> Any:
+    """--url and --http.config.file of a command that always asks a daemon."""
+    url = _url_option("Address of the daemon.", default=DEFAULT_URL, show_default=True)
+    return url(_http_config_option(command))
+
+
 def daemon_options(when: str) -> Callable[[Any], Any]:
     """--url and --http.config.file of a command that asks a daemon `when` it has to."""
-    url = click.option(
-        "--url",
-        metavar="URL",
-        help=f"Ask the daemon at this address. [default: {DEFAULT_URL}, {when}]",
-    )
-    return lambda command: url(http_config_option(command))
+    url = _url_option(f"Ask the daemon at this address. [default: {DEFAULT_URL}, {when}]")
+    return lambda command: url(_http_config_option(command))
+
+
+def was_given(name: str) -> bool:
+    """Whether the option of this parameter was given on the command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def open_client(url: str | None, http_config: Path | None) -> Client:
@@ -73,14 +92,16 @@ def _base_url(url: str) -> str:
     except ValueError:
         valid = None
     if not valid or parts.path.strip("/") or parts.query:
-        raise click.UsageError(f"--url must be like {DEFAULT_URL}, not {url}")
+        name = "--url" if was_given("url") else URL_VARIABLE
+        raise click.UsageError(f"{name} must be like {DEFAULT_URL}, not {url}")
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def observer_opener(url: str | None, http_config: Path | None) -> Callable[[], Observing]:
     """What opens the observer of `run` and `compare`.
 
-    It is a private one, or that of the daemon if `url` is given or the kernel refuses BPF.
+    It is a private one, or that of the daemon if --url is on the command line or the kernel refuses
+    BPF. The variable only says where the daemon is: who measures does not change by it.
     """
 
     def ask_daemon() -> Observing:
@@ -106,7 +127,7 @@ def observer_opener(url: str | None, http_config: Path | None) -> Callable[[], O
         except NotPermittedError as refused:
             return or_daemon(refused, ask_daemon)
 
-    return open_observer if url is None else ask_daemon
+    return ask_daemon if was_given("url") else open_observer
 
 
 def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
@@ -126,8 +147,8 @@ def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
         raise NotPermittedError(f"{refused.message}, and {error.message}", hint) from None
 
 
-def name_daemon(daemon: str | None, url: str | None, console: Console) -> None:
+def name_daemon(daemon: str | None, console: Console) -> None:
     """Print whose figures a report has, if they are a daemon's."""
     if daemon is not None:
-        reason = "" if url else ": this user may not load BPF programs"
+        reason = "" if was_given("url") else f": {NO_PROGRAMS}"
         console.print(f"Measured by the daemon at {daemon}{reason}", style="dim", highlight=False)

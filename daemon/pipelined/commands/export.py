@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from pipelined.commands.daemon_client import DEFAULT_URL, http_config_option, open_client
+from pipelined.commands.daemon_client import daemon_address_options, open_client
 from pipelined.commands.recorded_runs import as_duration
 from pipelined.commands.standard_error import log_to_stderr
 from pipelined.config.state_directory import default_directory
@@ -46,10 +46,7 @@ Needs no root, but a running daemon. Where to send to, and how, is in the variab
 OpenTelemetry specifies: OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _CERTIFICATE, _COMPRESSION and
 _TIMEOUT, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME.""",
 )
-@click.option(
-    "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Address of the daemon."
-)
-@http_config_option
+@daemon_address_options
 @click.option(
     "--state-directory",
     metavar="DIRECTORY",

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pipelined.commands.daemon_client import open_client
+from pipelined.commands.daemon_client import open_client, was_given
 from pipelined.commands.report_output import open_console
 from pipelined.commands.standard_error import complain
 
@@ -25,9 +25,8 @@ _COMPARED = 1000
 
 def refuse_with_follow(*names: str) -> None:
     """Raise UsageError for the first of these options that was given: they are for a list."""
-    given = click.get_current_context()
     for name in names:
-        if given.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+        if was_given(name):
             raise click.UsageError(f"--follow and --{name.replace('_', '-')} exclude each other")
 
 

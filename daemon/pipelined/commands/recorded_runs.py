@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon
+from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon, was_given
 from pipelined.commands.followed_runs import follow_runs, refuse_with_follow
 from pipelined.commands.report_output import color_option, open_console
 from pipelined.config import parse_duration
@@ -184,15 +184,18 @@ def open_history(
 ) -> Recorded:
     """The history that the daemon keeps in this directory, for reading.
 
-    With `url` the daemon is asked for it; so is the daemon of this host if this user may not read
+    With `url` the daemon is asked for it, unless `state_directory` is given and `url` is only from
+    the environment; so is the daemon of this host if this user may not read
     the file in the default directory. Raises UserError.
     """
     from pipelined.analysis.machine import Host
     from pipelined.history.history import History
     from pipelined.terminal.daemon_history import DaemonHistory
 
-    if url is not None and state_directory is not None:
-        raise click.UsageError("--url and --state-directory exclude each other")
+    if state_directory is not None:
+        if was_given("url"):
+            raise click.UsageError("--url and --state-directory exclude each other")
+        url = None
 
     def ask_daemon() -> Recorded:
         recorded = DaemonHistory(open_client(url, http_config))
@@ -235,7 +238,7 @@ def show(
     """Show the report of a recorded run.
 
     RUN is an id that pipelined runs lists, or a beginning that only this id has. The default is
-    last, the run that ended last.
+    last, the run that ended last: your own if a daemon of this host is asked, unless you are root.
     """
     from pipelined.analysis.machine import Host
 

@@ -121,7 +121,7 @@ def run(
     # JSON on stderr names the daemon itself
     if output is not None or not as_json:
         with contextlib.suppress(OSError):
-            name_daemon(found.daemon, url, open_console(sys.stderr, color))
+            name_daemon(found.daemon, open_console(sys.stderr, color))
     if span is not None:
         try:
             span.send(arguments[0], found.ended)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pipelined.commands.daemon_client import DEFAULT_URL, http_config_option, open_client
+from pipelined.commands.daemon_client import daemon_address_options, open_client
 from pipelined.commands.report_output import color_option, open_console
 
 __all__ = ["top"]
@@ -24,10 +24,7 @@ Examples:
 
 Needs no root, but a running daemon: sudo pipelined serve. q or Ctrl-C quits.""",
 )
-@click.option(
-    "--url", metavar="URL", default=DEFAULT_URL, show_default=True, help="Address of the daemon."
-)
-@http_config_option
+@daemon_address_options
 @click.option(
     "--interval",
     metavar="SECONDS",

@@ -325,9 +325,10 @@ class Archive:
         found = dict(counts)
         return int(found.get(0, 0)), int(found.get(1, 0))
 
-    def last(self) -> str | None:
-        """Id of the run that ended last; None if there is no run."""
-        rows = self._read("SELECT id FROM runs ORDER BY end DESC LIMIT 1", ())
+    def last(self, identity: str | None = None) -> str | None:
+        """Id of the run that ended last, of those that are identified so; None if there is none."""
+        where, values = (f" WHERE {_IDENTIFIED}", (identity,)) if identity else ("", ())
+        rows = self._read(f"SELECT id FROM runs{where} ORDER BY end DESC LIMIT 1", values)
         return str(rows[0][0]) if rows else None
 
     def ids(self, prefix: str, limit: int) -> list[str]:

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Protocol, TypedDict, TypeVar, Unpack
 
@@ -32,7 +33,7 @@ from pipelined.runs.codec import read
 from pipelined.runs.fields import Inline, Key
 from pipelined.sinks import Sink
 
-__all__ = ["History", "NoSuchRunError", "Recorded", "StoredRun", "only_one"]
+__all__ = ["History", "NoSuchRunError", "Recorded", "StoredRun", "none_of", "only_one"]
 
 #: How long a disruption is shown to people (seconds).
 SHOW_DISRUPTION = 7 * 86400.0
@@ -190,13 +191,16 @@ class History:
             stored_nested=min(stored_nested, nested.runs),
         )
 
-    def run(self, which: str) -> StoredRun:
-        """The run with this id, or the only one whose id begins so; ``last``: the last to end.
+    def run(self, which: str, identity: str | None = None) -> StoredRun:
+        """The run with this id, or the only one whose id begins so; ``last``: the last to end, of
+        those that this identifies.
 
         Raises UserError: NoSuchRunError if there is no such run, or several.
         """
         if which == "last":
-            last = self._read(self._archive.last, None)
+            last = self._read(partial(self._archive.last, identity), None)
+            if last is None and identity:
+                raise none_of(identity)
             if last is None:
                 raise NoSuchRunError(
                     "the history has no run yet", "a run is stored when it has ended"
@@ -290,6 +294,13 @@ def _period(
 def _within_reach(hour: float) -> float:
     """The same, or the last one that SQLite knows as an integer."""
     return max(-_LAST_HOUR, min(_LAST_HOUR, hour))
+
+
+def none_of(identity: str) -> NoSuchRunError:
+    """The error if no run has ended that this identifies."""
+    return NoSuchRunError(
+        f"no run of {identity} has ended yet, or none is kept", "pipelined runs lists those of all"
+    )
 
 
 def only_one(which: str, ids: Iterable[str]) -> str:

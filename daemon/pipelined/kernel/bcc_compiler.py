@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelined.kernel.libbpf import Libbpf, verdict
+from pipelined.kernel.libbpf import REFUSED, Libbpf, verdict
 
 # include/uapi/linux/bpf.h
 _BPF_PSEUDO_CALL = 1
@@ -393,7 +393,7 @@ class _Loader:
             self._bpf_prog_load(kind, name, instructions, options)
             reason = verdict(verifier_log.value.decode(errors="replace"))
             raise _RefusedError(
-                "the kernel refuses the BPF programs",
+                REFUSED,
                 fd,
                 f"program {name}: {reason}" if reason else "",
             )

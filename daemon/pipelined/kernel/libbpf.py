@@ -11,9 +11,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pipelined.errors import NotPermittedError, UserError
+from pipelined.errors import NO_PROGRAMS, NotPermittedError, UserError
 
-__all__ = ["FORBIDDEN", "LIBBPF_ERRNO", "Libbpf", "failure", "line_that_matters", "verdict"]
+__all__ = [
+    "FORBIDDEN",
+    "LIBBPF_ERRNO",
+    "REFUSED",
+    "Libbpf",
+    "failure",
+    "line_that_matters",
+    "verdict",
+]
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +31,8 @@ _LIBBPF_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ct
 #: libbpf's own error numbers begin here: what it cannot make out in a file, mostly.
 LIBBPF_ERRNO = 4000
 
+#: What has failed if programs cannot be loaded.
+REFUSED = "the kernel refuses the BPF programs"
 #: Why programs at functions are refused if the host forbids them.
 FORBIDDEN = "the kernel forbids fentry and fexit programs (EPERM)"
 
@@ -158,7 +168,10 @@ def line_that_matters(messages: Sequence[str]) -> str:
 
 
 def failure(what: str, code: int, reason: str = "") -> UserError:
-    """The error to raise if the kernel refused `what` with errno `code`, and the reason if any."""
+    """The error to raise if the kernel refused `what` with errno `code`, and the reason if any.
+
+    That a user may not load programs is said without libbpf's words, which have other causes first.
+    """
     code = abs(code)
     if code == errno.EACCES and reason.startswith("program "):
         code = errno.EINVAL  # the verifier's: not a matter of privileges
@@ -169,6 +182,8 @@ def failure(what: str, code: int, reason: str = "") -> UserError:
         errno.E2BIG: "lower --max-stages and --max-pipes",
     }
     kind = NotPermittedError if code in (errno.EPERM, errno.EACCES) else UserError
+    if what == REFUSED and kind is NotPermittedError:
+        return NotPermittedError(NO_PROGRAMS, hints[code])
     error = os.strerror(code) if code < LIBBPF_ERRNO else f"libbpf's error {code}"
     return kind(
         f"{what}: {reason} ({error})" if reason else f"{what}: {error}",

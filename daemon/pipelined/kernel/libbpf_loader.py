@@ -12,7 +12,14 @@ from pathlib import Path
 
 from pipelined.errors import UserError
 from pipelined.kernel.hooks import REQUIRED, Program
-from pipelined.kernel.libbpf import FORBIDDEN, LIBBPF_ERRNO, Libbpf, failure, line_that_matters
+from pipelined.kernel.libbpf import (
+    FORBIDDEN,
+    LIBBPF_ERRNO,
+    REFUSED,
+    Libbpf,
+    failure,
+    line_that_matters,
+)
 from pipelined.malloc import trim
 
 __all__ = ["LibbpfPrograms"]
@@ -119,7 +126,7 @@ class LibbpfPrograms:
                         reason or os.strerror(-result),
                         forbidden=-result == errno.EPERM,
                     )
-                raise failure("the kernel refuses the BPF programs", result, reason)
+                raise failure(REFUSED, result, reason)
         except BaseException:
             lib.bpf_object__close(opened)
             raise

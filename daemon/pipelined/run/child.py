@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import resource
 import shutil
 import signal
@@ -48,6 +49,8 @@ _AWAITED = frozenset({signal.SIGCHLD, *_FORWARDED})
 _SI_KERNEL = 128
 #: Python ignores these; the command gets the default.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+#: What a shell gives a meaning, and a program's name seldom has.
+_FOR_A_SHELL = re.compile(r"[\s|&;<>()$`*?]")
 #: Seconds between checks whether the command has ended. Normally SIGCHLD reports it at once, but
 #: a thread that was started before `signals_held` may take it.
 CHECK_INTERVAL = 1.0
@@ -145,6 +148,8 @@ def start(arguments: Sequence[str], mask: Iterable[int], **spawning: Any) -> int
         )
     except (OSError, ValueError) as error:
         reason, hint, status = _why_not(error)
+        if len(arguments) == 1 and _FOR_A_SHELL.search(arguments[0]):
+            hint = "it looks like text for a shell: leave out the --, and a shell runs it"
         raise NotStarted(f"cannot run {arguments[0]}: {reason}", hint, status) from None
 
 

@@ -30,8 +30,9 @@ _PIPE_CAPACITY = 1 << 20
 #: Seconds that a command has to end after a signal, and its output to end after the command. Also
 #: the time between checks whether it has ended, in case another thread takes the SIGCHLD.
 _PATIENCE = 1.0
-#: The last line on stderr is searched in this many bytes.
+#: The last line on stderr is searched in this many bytes, and this much of it is shown.
 _STDERR_TAIL = 4096
+_SHOWN_OF_LINE = 200
 #: For waitid: find out whether a child has ended, and leave it for wait4.
 _HAS_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
@@ -45,7 +46,7 @@ class Outcome:
     cpu_seconds: float
     output: Printed
     last_error_line: str
-    """The last line on stderr, made printable."""
+    """The last line on stderr, made printable and not too long."""
 
 
 class _Stopped(UserError):
@@ -152,9 +153,12 @@ def _kill(group: int, number: int) -> None:
 
 
 def _last_line(file: IO[bytes]) -> str:
-    """The last line that is not blank, with a ``?`` for what cannot be printed."""
+    """The last line that is not blank, with a ``?`` for what cannot be printed; its begin, if it is
+    long."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _STDERR_TAIL))
     text = file.read().decode(errors="replace")
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    return "".join(c if c.isprintable() else "?" for c in lines[-1]) if lines else ""
+    last = lines[-1] if lines else ""
+    shown = last if len(last) <= _SHOWN_OF_LINE else f"{last[: _SHOWN_OF_LINE - 1]}…"
+    return "".join(c if c.isprintable() else "?" for c in shown)

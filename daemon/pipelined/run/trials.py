@@ -9,7 +9,7 @@ at once, unless `Plan.match` allows it: commands that do different things are no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,7 @@ def run_trials(
                             len(outer),
                             sum(lost.values()),
                             next(filter(None, map(marked_outcome, runs)), ""),
+                            outcome.last_error_line,
                         )
                     )
     return compare_trials(plan.commands, trials, files.caveats(), outputs.agree)
@@ -175,8 +176,8 @@ class _Outputs:
     def __init__(self, plan: Plan) -> None:
         self._match = plan.match
         self._warm_up = plan.warm_up
-        self._first: tuple[int, Printed] | None = None
-        """Side and output of the first execution."""
+        self._first: tuple[int, Outcome] | None = None
+        """Side and outcome of the first execution."""
         self.agree = "same"
         """How alike all outputs were so far: one of `OUTPUTS`."""
 
@@ -197,8 +198,9 @@ class _Outputs:
                 "nothing is compared; end the command with || true if that is not a failure",
             )
         if self._first is None:
-            self._first = side, outcome.output
-        first, output = self._first
+            self._first = side, outcome
+        first, expected = self._first
+        output = expected.output
         if output.digest == outcome.output.digest:
             return
         same_lines = outcome.output.has_lines_of(output)
@@ -206,8 +208,9 @@ class _Outputs:
         if OUTPUTS.index(found) <= OUTPUTS.index(self._match):
             self.agree = max(self.agree, found, key=OUTPUTS.index)
             return
+        how = _difference(LABELS[first], output, name, outcome.output, same_lines)
         raise UserError(
-            _difference(LABELS[first], output, name, outcome.output, same_lines),
+            how + _errors({LABELS[first]: expected, name: outcome}),
             f"nothing is compared; if that is right, accept it with --match {found}",
         )
 
@@ -224,6 +227,15 @@ def _difference(first: str, expected: Printed, name: str, found: Printed, same_l
         return f"{first} and {name} print the same lines in another order: {where}"
     sizes = f"{first} {_bytes(expected.size)}, {name} {found.size:,}"
     return f"the outputs differ: {where} ({sizes})"
+
+
+def _errors(outcomes: Mapping[str, Outcome]) -> str:
+    """What each of them that has printed on stderr printed there last, and how it ended."""
+    return "".join(
+        f"; {name} exited with {outcome.status}, and printed on stderr: {outcome.last_error_line}"
+        for name, outcome in outcomes.items()
+        if outcome.last_error_line
+    )
 
 
 def _bytes(count: int) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelined.analysis.machine import Host
-from pipelined.analysis.outcome_words import brief_outcome, marked_outcome
+from pipelined.analysis.outcome_words import brief_outcome, marked_outcome, not_run
 from pipelined.analysis.parts import Advice, Part, Parts
 from pipelined.analysis.sentence import brief
 from pipelined.run.profile import Profile
@@ -65,6 +65,9 @@ _TRY_INDENT = "      "
 def write_report(found: Profile, console: Console) -> None:
     """Print the report of a command."""
     lost = sum(count for kind, count in found.lost.items() if kind != "runs")
+    if status := not_run(found.ended.status):
+        # what is missing in what follows is said before it
+        print_lines([f"pipelined: the command's exit status is {status}"], console)
     if not found.runs:
         print_lines([f"pipelined: {_nothing_seen(found, lost)}"], console)
         _print_status(found, console)
@@ -93,7 +96,7 @@ def _print_runs(
 
 def _print_status(found: Profile, console: Console) -> None:
     """What the headline of a report of several parts says."""
-    if found.ended.status:
+    if found.ended.status and not not_run(found.ended.status):
         print_lines([f"pipelined: the command's exit status is {found.ended.status}"], console)
 
 

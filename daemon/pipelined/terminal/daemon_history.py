@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -60,9 +61,16 @@ class DaemonHistory:
         )
 
     def run(self, which: str) -> StoredRun:
-        """As `History.run`; live runs and those that are not stored yet are found too."""
+        """As `History.run`; live runs and those that are not stored yet are found too.
+
+        The last one is this user's own, except for root and on another host, which has other users.
+        """
+        own = which == "last" and os.geteuid() and self._client.is_near
+        searched = f"?{_query({'identity': f'uid={os.geteuid()}'})}" if own else ""
         try:
-            return self._client.get(f"runs/{quote(which, safe='')}", partial(read, StoredRun))
+            return self._client.get(
+                f"runs/{quote(which, safe='')}{searched}", partial(read, StoredRun)
+            )
         except ApiError as error:
             if error.status == 404:
                 raise NoSuchRunError(error.message) from None

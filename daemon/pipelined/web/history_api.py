@@ -19,10 +19,11 @@ from pipelined.answers.described import describe_stored_run
 from pipelined.errors import UserError
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.following import OLDEST, FinishedPage, as_cursor
-from pipelined.history.history import NoSuchRunError, StoredRun, only_one
+from pipelined.history.history import NoSuchRunError, StoredRun, none_of, only_one
 from pipelined.history.moments import moment
 from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
 from pipelined.history.run_list import RunList
+from pipelined.history.searched_identity import is_identified_by
 from pipelined.http_port.connection import CLIENT_LEFT
 from pipelined.runs.codec import written
 from pipelined.web.front import MAX_WAITING
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pipelined.analysis.machine import Host
     from pipelined.history.history import History
     from pipelined.observer import Observer
+    from pipelined.runs import Run
 
 __all__ = ["PARAMETERS", "create_history_api", "find_run"]
 
@@ -70,6 +72,7 @@ PARAMETERS = {
         *_SEARCHED,
         *("since", "until", "min_duration", "top_level", "slower", "failed", "limit"),
     ),
+    "history.run": ("identity",),
     "history.finished": ("after", "limit", "wait"),
     "history.pipelines": (*_OF_PIPELINES, "search", "since", "until", "sort", "limit"),
 }
@@ -154,8 +157,11 @@ def create_history_api(
 
     @api.get("/runs/<which>")
     def run(which: str) -> Response:
+        identity = parameter("identity", as_text(_SEARCHED["identity"]), None)
+        if identity and which != "last":
+            abort(400, description="identity goes with last: an id names one run")
         try:
-            found = find_run(which, observer, history)
+            found = find_run(which, observer, history, identity)
         except NoSuchRunError as error:
             abort(404, description=str(error))
         except UserError as error:
@@ -198,17 +204,21 @@ def _counted(
     return history.counted(**known, since=since, until=until)
 
 
-def find_run(which: str, observer: Observer, history: History | None) -> StoredRun:
-    """A live or recent run, or else one of the history; `which` is as for `History.run`.
+def find_run(
+    which: str, observer: Observer, history: History | None, identity: str | None = None
+) -> StoredRun:
+    """A live or recent run, or else one of the history; the arguments are as for `History.run`.
 
     Raises UserError: NoSuchRunError if there is no such run, or several.
     """
     observer.sweep()
     observed = {run.id: run for run in observer.runs()}
     if which == "last":
-        ended = [run for run in observed.values() if not run.live]
+        ended = [run for run in observed.values() if not run.live and _is_of(run, identity)]
         if not ended and history:
-            return history.run(which)
+            return history.run(which, identity)
+        if not ended and identity:
+            raise none_of(identity)
         which = max(ended, key=lambda run: run.end or 0.0).id if ended else which
     if which in observed and (known := observer.timeline(which)) is not None:
         return StoredRun(observed[which], known)  # also while the history cannot be read
@@ -221,3 +231,10 @@ def find_run(which: str, observer: Observer, history: History | None) -> StoredR
         return history.run(run_id)
     # The observer no longer has its time line, and it is not in the history, or not yet.
     return StoredRun(observed[run_id], timeline or ())
+
+
+def _is_of(run: Run, identity: str | None) -> bool:
+    """Whether a run is searched by what is to identify it, if anything is."""
+    if identity is None:
+        return True
+    return run.identity is not None and is_identified_by(run.identity.named, identity)

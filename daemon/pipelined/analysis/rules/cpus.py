@@ -20,7 +20,8 @@ TAKEN = 0.25
 
 
 def cpu_contention(case: Case) -> Iterator[Finding]:
-    """A stage waits for a CPU because programs outside the pipeline use them."""
+    """A stage waits for a CPU because programs outside the pipeline use them: a remark on the
+    measurement, for the top of a report. Nothing in the pipeline is to be changed for it."""
     run, cores = case.run, case.host.cores
     around = run.surroundings
     if around is None or around.others_cores is None or around.others_cores < TAKEN:
@@ -40,23 +41,21 @@ def cpu_contention(case: Case) -> Iterator[Finding]:
     waiter = stage_label(run, (index,))
     yield Finding(
         id="cpu-contention",
-        severity="advice",
+        severity="note",
         sentence=f"{waiter} waited {percent(waited)} of the run for a free CPU: the "
         f"pipeline used {run.cores_used:.1f} of {cores} CPUs, programs outside it "
         f"{around.others_cores:.1f}.{who}",
-        advice="Try: another run when the others are done, or start them with nice. Compare its "
-        "times only with runs that had as much CPU.",
+        advice="",
         stages=(index,),
         evidence=(
             Evidence("longest wait for a free CPU", waited * case.wall, "seconds"),
+            Evidence("cost of that at most", gain, "seconds"),
             Evidence("CPUs used by others", around.others_cores, "count"),
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
         ),
-        gain_seconds=gain,
-        gain_reason=_WAIT_BOUND,
         notice=f"The host was busy: {waiter} waited {percent(waited)} of the run for a CPU that "
-        f"others used{busiest}.",
+        f"others used{busiest}, which cost at most {duration(gain)} of {duration(case.wall)}.",
     )
 
 
