@@ -221,7 +221,7 @@ def _grown(functions: Functions, times: int) -> Functions:
 
 
 def _functions_text(scrapes: int) -> bytes:
-    """What the daemon's collectors export of what `may_be_absent`, and of what ranks it in a table."""
+    """What the daemon exports of what `may_be_absent`, and of what ranks that in a table."""
     stage = FakeStage(
         functions=_grown(make_functions(), scrapes),
         readahead=make_readahead(direct_bytes=4096 * scrapes),
