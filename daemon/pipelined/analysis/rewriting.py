@@ -136,23 +136,25 @@ def compare(
     old: Pipeline,
     new: Pipeline,
     *,
-    differs: bool = False,
+    reordered: bool = False,
+    unpacked: str = "",
     cold: Sequence[Word] = (),
 ) -> str:
     """The command that compares two ways, for a shell.
 
-    Empty if they need an input that is gone, or if it is not certain that they can be run again.
-    `differs`: their outputs need not be the same. `cold`: files that both read from disk.
+    It always compares what they print. Empty if they need an input that is gone, or if it is not
+    certain that they can be run again. `reordered`: the order of lines may change. `unpacked`:
+    both compress, and what this command makes of their outputs has to be the same. `cold`: files
+    that both read from disk.
     """
     if not script.standalone or not all(word.literal for word in cold):
         return ""
     if not all(map(is_repeatable, old.commands)):
         return ""
-    texts = [old.text, new.text]
-    if differs:
-        # grep and tar do less if their own output is /dev/null
-        texts = [f"{text} | cat > /dev/null" for text in texts]
+    texts = [f"{way.text} | {unpacked}" if unpacked else way.text for way in (old, new)]
     options = [f"--cold {word.text}" for word in cold]
+    if reordered:
+        options.append("--match lines")
     return " ".join(["pipelined compare", *options, *map(_quoted, texts)])
 
 

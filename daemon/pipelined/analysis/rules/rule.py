@@ -114,12 +114,22 @@ class Case:
         return self.pipeline.commands[index] if self.pipeline else None
 
     def attempt(
-        self, new: Pipeline | None, *, differs: bool = False, cold: Sequence[Word] = ()
+        self,
+        new: Pipeline | None,
+        *,
+        reordered: bool = False,
+        unpacked: str = "",
+        cold: Sequence[Word] = (),
     ) -> str:
-        """The command that compares the run's pipeline with `new`; empty if there is none."""
+        """The command that compares the run's pipeline with `new`; empty if there is none.
+
+        For the rest see `rewriting.compare`.
+        """
         if self.script is None or self.pipeline is None or new is None:
             return ""
-        return compare(self.script, self.pipeline, new, differs=differs, cold=cold)
+        return compare(
+            self.script, self.pipeline, new, reordered=reordered, unpacked=unpacked, cold=cold
+        )
 
     def rewritten(self, index: int, command: Command | None) -> Pipeline | None:
         """The run's pipeline with another command at `index`."""

@@ -9,7 +9,7 @@ from math import ceil
 from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
-from pipelined.analysis.rules.faster import SPLITS, faster
+from pipelined.analysis.rules.faster import SPLITS, faster, unpacks
 from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.command_names import BY_LINE
@@ -53,6 +53,9 @@ def ceiling(case: Case) -> Iterator[Finding]:
     spread = program.split(" ")[0] == found.command or found.command in SPLITS | {"xargs"}
     gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free if spread else 0.0)
     new = case.rewritten(index, words.with_program(program)) if words and program else None
+    unpacked = unpacks(words) if words else ""
+    if unpacked and case.graph.after[index]:
+        new = None  # what reads the compressed bytes gets others
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
         id="ceiling",
@@ -69,7 +72,7 @@ def ceiling(case: Case) -> Iterator[Finding]:
         ),
         gain_seconds=min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
         gain_reason=_reason(free if spread else None) if advice else "",
-        command=case.attempt(new, differs=True),
+        command=case.attempt(new, unpacked=unpacked),
     )
 
 
@@ -163,7 +166,7 @@ def barrier(case: Case) -> Iterator[Finding]:
         gain_reason=f"the CPU seconds of {found.command}, and its waits for a CPU, for the share "
         "that would not reach it",
         command=case.attempt(
-            swapped(case.pipeline, found.stages[0]) if case.pipeline else None, differs=True
+            swapped(case.pipeline, found.stages[0]) if case.pipeline else None, reordered=True
         ),
     )
 
