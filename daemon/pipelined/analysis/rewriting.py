@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelined.analysis.by_line import SED_BY_ITSELF
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
@@ -83,10 +84,6 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 _GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", "ps", "seq", "yes"})
 #: Programs that treat several files as one, whatever they are called.
 _TAKES_MANY = frozenset({*AWKS, "cut", "sed", "sort"})
-#: A script of sed that treats each line by itself: s/A/B/ without other effects, or /A/d.
-_BY_ITSELF = re.compile(
-    r"s([^\w\s\\])(?!\1)(?:\\.|(?!\1)[^\\])+\1(?:\\.|(?!\1)[^\\])*\1[gI0-9]*|/(?:\\.|[^/\\])+/d"
-)
 #: An awk program that is one action for each line.
 _ONE_ACTION = re.compile(r"\{[^{}]*\}")
 
@@ -331,7 +328,7 @@ def _joined_seds(chosen: Sequence[Command]) -> Command | None:
         rest = rest[1:] if rest and rest[0].value in ("-E", "-r") else rest
         if len(rest) % 2 == 0 and all(word.value == "-e" for word in rest[::2]):
             rest = rest[1::2]
-        if not rest or any(not _BY_ITSELF.fullmatch(word.value) for word in rest):
+        if not rest or any(not SED_BY_ITSELF.fullmatch(word.value) for word in rest):
             return None
         scripts += rest
     if len(extended) > 1:
