@@ -157,6 +157,11 @@ def test_what_to_try_comes_right_under_the_verdict(run: Run) -> None:
     assert text.index("sort is the bottleneck") < text.index("Try:") < text.index("longest wait")
 
 
+def test_a_bound_that_is_nearly_all_of_the_run_is_not_shown(run: Run) -> None:
+    advised = " ".join(text_of(replace(run, wall_seconds=4.0), host=HOST).split())
+    assert "[barrier]" in advised and "Saves at most" not in advised
+
+
 def test_the_command_to_try_stands_on_a_line_of_its_own_that_is_not_broken(run: Run) -> None:
     script = Script(f"zcat {'long/' * 30}f.gz | sort | awk '{{ print $1 }}' | uniq")
     shown = lines(run, 0, 80, host=HOST, script=script)
