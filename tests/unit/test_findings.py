@@ -21,6 +21,7 @@ from pipelined.runs import (
     SIZE_EDGES,
     Flow,
     OtherPipeline,
+    PipeEnd,
     Readahead,
     Run,
     Stage,
@@ -384,6 +385,25 @@ def test_the_stage_that_flushes_each_line_is_reported_and_not_its_reader() -> No
     assert "wc took them one by one" in found.sentence
     assert found.advice.startswith("Try: awk without fflush()")
     assert found.gain_seconds == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("name", ["bash", "w.sh", "w"])
+def test_a_loop_of_a_shell_has_the_same_advice_however_it_was_started(name: str) -> None:
+    ends = (PipeEnd("0:7", "read", 9, 1.0),)
+    loop = make_stage(2, name, (4, 4), (4_000_000, 9), cpu=9.0, system_seconds=6.0, ends=ends)
+    run = run_of([make_stage(1, "seq", (0, 4), cpu=0.1), loop, make_stage(3, "wc", cpu=0.1)])
+    assert "awk in place of the shell's read" in find(run, "small-calls").advice
+
+
+@pytest.mark.parametrize("name", ["wc", "python3", "hexer"])
+def test_other_programs_that_read_little_are_no_shells(name: str) -> None:
+    size = 100 if name == "hexer" else 1
+    ends = (PipeEnd("0:7", "read", 9, 1.0),)
+    stage = make_stage(
+        2, name, (4 * size, 4), (4_000_000, 9), cpu=9.0, system_seconds=6.0, ends=ends
+    )
+    run = run_of([make_stage(1, "seq", (0, 4), cpu=0.1), stage, make_stage(3, "wc", cpu=0.1)])
+    assert "a larger buffer for what it reads" in find(run, "small-calls").advice
 
 
 def test_a_stage_that_only_passes_pieces_on_is_not_reported_either() -> None:
@@ -1401,6 +1421,7 @@ def test_every_finding_has_a_section_in_the_documentation() -> None:
         "How a finding is made",
         "When a finding shows",
         "The command to try",
+        "Which commands treat each line by itself",
         "Followed",
     }
     assert {rule.id for rule in RULES} == sections - about_all

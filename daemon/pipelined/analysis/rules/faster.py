@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from pipelined.analysis.rules.rule import bytes_in, bytes_out
+from pipelined.analysis.rules.rule import bytes_in, bytes_out, is_shell
 from pipelined.analysis.shell_text import Command
-from pipelined.command_names import COMMON_SHELLS, SCRIPTS
+from pipelined.command_names import SCRIPTS
 from pipelined.runs import Stage
 
 __all__ = ["SPLITS", "faster", "unpacks"]
@@ -69,7 +69,7 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
         if stage.command == "sed":
             parts = f"two stages for its work (sed -e A -e B is sed A | sed B), or {parts}"
         return parts, ""
-    if stage.command in COMMON_SHELLS:
+    if is_shell(stage):
         return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
     return "", ""
 
