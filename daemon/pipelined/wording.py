@@ -10,6 +10,7 @@ from pipelined.states import STATE_TABLE
 
 __all__ = [
     "STATE_WORDS",
+    "TELLING",
     "about",
     "bound",
     "cpu_share",
@@ -20,9 +21,13 @@ __all__ = [
     "mean_size",
     "output_size",
     "percent",
+    "saves",
     "step_words",
     "times_usual",
 ]
+
+#: A bound above this share of a run leaves all open.
+TELLING = 0.9
 
 #: Each state in words, as every view prints it.
 STATE_WORDS: Mapping[str, str] = {state.name: state.words for state in STATE_TABLE}
@@ -90,6 +95,19 @@ def bound(seconds: float) -> str:
     ('≤ 5.6 s', '')
     """
     return f"≤ {duration(seconds)}" if seconds else ""
+
+
+def saves(seconds: float | None, wall: float) -> str:
+    """The sentence on what could be saved at most of `wall` seconds.
+
+    Empty if that is not known, or nearly all: a bound that leaves all open says nothing.
+
+    >>> saves(5.6, 9.0), saves(8.5, 9.0)
+    ('Saves at most 5.6 s of 9.0 s', '')
+    """
+    if seconds is None or seconds > TELLING * wall:
+        return ""
+    return f"Saves at most {duration(seconds)} of {duration(wall)}"
 
 
 def step_words(seconds: float) -> str:

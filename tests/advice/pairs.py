@@ -204,7 +204,7 @@ PAIRS = (
     ),
     Pair(
         "sort-locale",
-        "LC_ALL=en_US.UTF-8 sort part | tail -n 1",
+        "LC_ALL=en_US.UTF-8 sort part | wc -l",
         None,
     ),
     Pair(

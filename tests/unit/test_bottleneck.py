@@ -312,6 +312,23 @@ def test_what_several_threads_use_is_a_share_of_one_cpu(
     assert brief(run) == f"sort: {short}"
 
 
+def test_the_threads_of_a_pool_that_have_nothing_to_do_are_no_reason() -> None:
+    """node: its main thread computes for three quarters of the run, four others wait for work."""
+    run = sorting(cpu=7.5, lock=40, disk=0.5)
+    assert sentence(run).startswith("sort is the bottleneck: on 75 % of one CPU over the run")
+    polling = sorting(cpu=7.5, poll=30, sleep=10)
+    assert brief(polling) == "sort: CPU 75 % of one CPU"
+    disk = sorting(cpu=1, lock=40, disk=6)
+    assert "waits for disk" in sentence(disk)
+
+
+def test_a_lock_is_named_if_work_waits_for_it() -> None:
+    found = bottleneck(sorting(cpu=2, lock=8))
+    assert found is not None and (found.kind, found.share) == ("lock", pytest.approx(0.8))
+    pool = bottleneck(sorting(cpu=2, lock=38))
+    assert pool is not None and (pool.kind, pool.share) == ("lock", pytest.approx(0.8))
+
+
 def test_a_balanced_pipeline_of_several_threads_reports_shares_of_one_cpu() -> None:
     run = make_run(
         [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelined import observer, sinks
+from pipelined import observer, sinks, wording
 from pipelined.analysis import (
     bottleneck,
     comparison,
@@ -325,6 +325,7 @@ FIGURES = [
     ("COMPARE.md", "The first {} of two outputs", printed.KEPT),
     # -- FINDINGS
     ("FINDINGS.md", "A run below {} has none", findings.MIN_WALL),
+    ("FINDINGS.md", "A gain above {} of the run", wording.TELLING),
     ("FINDINGS.md", "*worth it* from {} of the run", rule.WORTH_SHARE),
     ("FINDINGS.md", "of the run and {} on", rule.WORTH_SECONDS),
     ("FINDINGS.md", "wait behind it | pipe empty | {} |", finding_times.MOST),

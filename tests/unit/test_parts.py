@@ -120,6 +120,19 @@ def test_what_it_could_save_is_summed_over_the_runs_that_have_the_finding() -> N
     assert part.advice.bound <= part.wall_seconds
 
 
+def test_runs_at_the_same_time_save_no_more_than_the_time_in_which_they_ran() -> None:
+    (part,) = parts_of([make_barrier(n, n / 100, 2.0) for n in range(8)], 2.07).parts
+    assert part.advice is not None and part.advice.runs == 8
+    assert part.advice.bound == pytest.approx(2.07)
+
+
+def test_a_loop_saves_no_more_than_the_command_took() -> None:
+    runs = [make(n, n * 0.02, 0.01) for n in range(400)]
+    (part,) = parts_of(runs, 7.9).parts
+    assert part.advice is not None
+    assert part.advice.bound == pytest.approx(7.9)
+
+
 def test_a_bound_that_is_not_known_is_not_made_up() -> None:
     (part,) = parts_of([sort_run(1, 0.0, 2.0)], 2.0).parts
     assert part.advice is not None

@@ -279,8 +279,18 @@ def test_the_command_can_be_pasted() -> None:
     old = pipeline(text)
     words = shlex.split(compare(Script(text), old, old, cold=[plain("f")]))
     assert words == ["pipelined", "compare", "--cold", "f", text, text]
-    words = shlex.split(compare(Script(text), old, old, differs=True))
-    assert words[2:] == [f"{text} | cat > /dev/null"] * 2
+
+
+def test_outputs_are_compared_by_lines_if_their_order_may_change() -> None:
+    old = pipeline("sort f | uniq")
+    words = shlex.split(compare(Script(old.text), old, old, reordered=True))
+    assert words[2:] == ["--match", "lines", old.text, old.text]
+
+
+def test_compressed_outputs_are_compared_by_what_is_in_them() -> None:
+    old = pipeline("tar c f | gzip")
+    words = shlex.split(compare(Script(old.text), old, old, unpacked="gzip -dc"))
+    assert words[2:] == ["tar c f | gzip | gzip -dc"] * 2
 
 
 def test_what_is_written_with_single_quotes_is_put_into_double_ones_if_that_is_the_same() -> None:

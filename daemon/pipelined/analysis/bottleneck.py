@@ -50,6 +50,10 @@ STORM = 100
 OUTSIDE: Mapping[str, str] = {"outside_in": "pipe_empty", "outside_out": "pipe_full"}
 #: States that repeat what a helper of the same stage does.
 _HELPED = tuple(state.name for state in STATE_TABLE if state.echo == "helper")
+#: States in which a thread works, and those of a thread that has nothing to do, such as one of a
+#: pool.
+_AT_WORK = tuple(state.name for state in STATE_TABLE if state.at_work)
+_IDLE = frozenset(state.name for state in STATE_TABLE if state.idle)
 #: States that explain by themselves what a stage does, ``child`` only under conditions. Of several
 #: with the same share the first does: a state that repeats nothing.
 _REASONS = tuple(
@@ -153,7 +157,9 @@ def bottleneck(run: Run) -> Bottleneck | None:
     the run more than X waits itself. Parallel branches of the winner that wait as little as
     it does (within 15 %) belong to the bottleneck too.
 
-    The reason (`kind`) is the state in which X spends most time outside the pipes. It is ``child``
+    The reason (`kind`) is the state in which X spends most time outside the pipes. What an idle
+    thread does, ``lock``, ``poll`` and ``sleep``, counts only for what the threads at work leave of
+    the run: a pool waits for work most of the time, whatever holds X back. It is ``child``
     only if that reaches half of the run, CPU does not, and the disk does not reach a quarter: the
     children's own states are in the stage too.
 
@@ -275,7 +281,8 @@ def main_state(run: Run, members: Sequence[int], waits: Sequence[PipeWaits]) -> 
     """
     wall = run.watched_seconds
     shares = {
-        name: mean_share([share(run.stages[m], name, wall) for m in members]) for name in _REASONS
+        name: mean_share([_reason_share(run.stages[m], name, wall) for m in members])
+        for name in _REASONS
     }
     shares |= {name: mean_share([getattr(waits[m], name) for m in members]) for name in OUTSIDE}
     kind = max(shares, key=lambda name: shares[name])
@@ -284,6 +291,15 @@ def main_state(run: Run, members: Sequence[int], waits: Sequence[PipeWaits]) -> 
     if not working and child > max(0.5, shares["runqueue"]):
         return "child", child
     return kind, shares[kind]
+
+
+def _reason_share(stage: Stage, state: str, wall: float) -> float:
+    """`share` of a state that may be the reason; of an idle one, while no thread worked."""
+    value = share(stage, state, wall)
+    if state not in _IDLE:
+        return value
+    working = sum(stage.states.get(name, 0.0) for name in _AT_WORK if name != state)
+    return min(value, max(0.0, 1.0 - working / wall)) if wall > 0 else value
 
 
 def _waiters(

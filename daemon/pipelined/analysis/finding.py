@@ -63,7 +63,8 @@ class Finding:
     evidence: tuple[Evidence, ...]
     """Its figures."""
     gain_seconds: Seconds | None = None
-    """Upper bound of the wall time that could be saved; null if it is not known."""
+    """Upper bound of the wall time that could be saved; null if it is not known. Above nine tenths
+    of the run it says nothing: reports leave it out."""
     gain_reason: str = ""
     """How that was computed."""
     times: tuple[FindingTime, ...] = ()

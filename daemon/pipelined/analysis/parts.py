@@ -45,7 +45,8 @@ class Advice:
     runs: int
     """How many runs have the finding."""
     bound: float | None
-    """Seconds that it could save at most in all of them; None if that is not known."""
+    """Seconds that it could save at most in all of them, no more than one of them was alive; None
+    if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,10 @@ def _advice(having: Sequence[tuple[Run, Finding]]) -> Advice:
     gains = [finding.gain_seconds for _, finding in having]
     _, longest = max(having, key=lambda one: _wall(one[0]))
     known = [gain for gain in gains if gain is not None]
-    return Advice(longest.id, longest.advice, len(having), sum(known) if known else None)
+    # runs at the same time save no more than the time in which they ran
+    alive = _union([_span(run) for run, _ in having], -inf, inf)
+    bound = min(sum(known), alive) if known else None
+    return Advice(longest.id, longest.advice, len(having), bound)
 
 
 def _in_storm(parts: Sequence[Part], depth: int) -> bool:
@@ -214,5 +218,5 @@ def _fewer_runs(
         _STORM_ID,
         "Try: one awk in place of the loop, or one program that treats all lines.",
         len(runs),
-        own + between,
+        min(wall, own + between),
     )

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelined.analysis.by_line import SED_BY_ITSELF
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
@@ -83,10 +84,6 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 _GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", "ps", "seq", "yes"})
 #: Programs that treat several files as one, whatever they are called.
 _TAKES_MANY = frozenset({*AWKS, "cut", "sed", "sort"})
-#: A script of sed that treats each line by itself: s/A/B/ without other effects, or /A/d.
-_BY_ITSELF = re.compile(
-    r"s([^\w\s\\])(?!\1)(?:\\.|(?!\1)[^\\])+\1(?:\\.|(?!\1)[^\\])*\1[gI0-9]*|/(?:\\.|[^/\\])+/d"
-)
 #: An awk program that is one action for each line.
 _ONE_ACTION = re.compile(r"\{[^{}]*\}")
 
@@ -136,23 +133,25 @@ def compare(
     old: Pipeline,
     new: Pipeline,
     *,
-    differs: bool = False,
+    reordered: bool = False,
+    unpacked: str = "",
     cold: Sequence[Word] = (),
 ) -> str:
     """The command that compares two ways, for a shell.
 
-    Empty if they need an input that is gone, or if it is not certain that they can be run again.
-    `differs`: their outputs need not be the same. `cold`: files that both read from disk.
+    It always compares what they print. Empty if they need an input that is gone, or if it is not
+    certain that they can be run again. `reordered`: the order of lines may change. `unpacked`:
+    both compress, and what this command makes of their outputs has to be the same. `cold`: files
+    that both read from disk.
     """
     if not script.standalone or not all(word.literal for word in cold):
         return ""
     if not all(map(is_repeatable, old.commands)):
         return ""
-    texts = [old.text, new.text]
-    if differs:
-        # grep and tar do less if their own output is /dev/null
-        texts = [f"{text} | cat > /dev/null" for text in texts]
+    texts = [f"{way.text} | {unpacked}" if unpacked else way.text for way in (old, new)]
     options = [f"--cold {word.text}" for word in cold]
+    if reordered:
+        options.append("--match lines")
     return " ".join(["pipelined compare", *options, *map(_quoted, texts)])
 
 
@@ -329,7 +328,7 @@ def _joined_seds(chosen: Sequence[Command]) -> Command | None:
         rest = rest[1:] if rest and rest[0].value in ("-E", "-r") else rest
         if len(rest) % 2 == 0 and all(word.value == "-e" for word in rest[::2]):
             rest = rest[1::2]
-        if not rest or any(not _BY_ITSELF.fullmatch(word.value) for word in rest):
+        if not rest or any(not SED_BY_ITSELF.fullmatch(word.value) for word in rest):
             return None
         scripts += rest
     if len(extended) > 1:

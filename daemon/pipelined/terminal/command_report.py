@@ -36,7 +36,12 @@ from pipelined.terminal.drawing import (
     wrap,
 )
 from pipelined.terminal.run_report import render
-from pipelined.wording import duration, listing, percent
+from pipelined.wording import (
+    duration,
+    listing,
+    percent,
+    saves,
+)
 
 __all__ = ["command_lines", "write_report"]
 
@@ -253,13 +258,13 @@ def _bottleneck(part: Part) -> str:
 
 def _try(advice: Advice, part: Part, wall: float) -> str:
     text = advice.text
-    if advice.bound is not None:
+    if bound := saves(advice.bound, wall):
         some = (
             f" in {advice.runs:,} of {part.line.runs:,} runs"
             if advice.runs < part.line.runs
             else ""
         )
-        text += f" Saves at most {duration(advice.bound)} of {duration(wall)}{some}."
+        text += f" {bound}{some}."
     return f"{text} [{advice.id}]"
 
 

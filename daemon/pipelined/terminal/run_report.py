@@ -54,6 +54,7 @@ from pipelined.wording import (
     mean_size,
     output_size,
     percent,
+    saves,
 )
 
 __all__ = ["lines", "render"]
@@ -154,9 +155,8 @@ def _advice(found: Sequence[Finding], wall: float, width: int, ascii_only: bool)
     """What to try and what it could save, most important first."""
     out = []
     for finding in [finding for finding in found if finding.advice][:TRIED]:
-        text = finding.advice
-        if finding.gain_seconds is not None:
-            text += f" Saves at most {duration(finding.gain_seconds)} of {duration(wall)}."
+        bound = saves(finding.gain_seconds, wall)
+        text = f"{finding.advice} {bound}." if bound else finding.advice
         first, *rest = wrap(f"{text} [{finding.id}]", width - 7, "")
         out += [Text("  ") + first, *(Text(" " * 7) + line for line in rest)]
         if finding.command and (finding.command.isascii() or not ascii_only):

@@ -49,6 +49,7 @@ from pipelined.wording import (
     mean_size,
     output_size,
     percent,
+    saves,
     times_usual,
 )
 
@@ -102,6 +103,7 @@ def create_pages(
         "bound": bound,
         "breakable": _breakable,
         "duration": duration,
+        "saves": saves,
         "times_usual": times_usual,
         "percent": percent,
         "data_size": data_size,

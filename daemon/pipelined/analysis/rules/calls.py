@@ -15,12 +15,13 @@ from pipelined.analysis.rules.rule import (
     Part,
     bytes_in,
     bytes_out,
+    is_shell,
     ratio,
     readahead_evidence,
     with_waits,
 )
 from pipelined.analysis.sentence import stage_label
-from pipelined.command_names import AWKS, COMMON_SHELLS, COPIERS, FILTERS
+from pipelined.command_names import AWKS, COPIERS, FILTERS
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, mean_size, percent
 
@@ -72,7 +73,9 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 severity="advice",
                 sentence=f"{part.name} only copied {size}, which was in memory, into the pipe: "
                 f"{duration(cpu)} of CPU.",
-                advice=_without_copier(part.command, command, known=new is not None),
+                advice=_without_copier(
+                    part.command, case.run.stages[reader], known=new is not None
+                ),
                 stages=(*part.indexes, reader),
                 evidence=evidence,
                 gain_seconds=min(
@@ -98,9 +101,10 @@ def reader_costs(case: Case) -> Iterator[Finding]:
             )
 
 
-def _without_copier(copier: str, command: str, *, known: bool) -> str:
+def _without_copier(copier: str, reader: Stage, *, known: bool) -> str:
     """What to do instead of `copier`; `known`: the command to try says the rest."""
-    if command in COMMON_SHELLS:
+    command = reader.command
+    if is_shell(reader):
         return f"Try: done < FILE at the end of the loop, without {copier}."
     if known:
         return f"Try: {command} with the file itself, without {copier}."
@@ -197,7 +201,7 @@ def small_calls(case: Case) -> Iterator[Finding]:
             severity="warning",
             sentence=f"{part.name} made {listing(made)} on average: the calls cost more than the "
             f"data{_taken_in_pieces(case, part) if writes > reads else ''}.",
-            advice=_larger_calls(part.command, reads > writes),
+            advice=_larger_calls(part.stages[0], reads > writes),
             stages=part.indexes,
             evidence=(
                 Evidence("small reads", reads, "calls"),
@@ -278,14 +282,15 @@ def _own_small(case: Case, part: Part) -> tuple[int, int]:
     return 0, writes if writes > 2 * pieces else 0
 
 
-def _larger_calls(command: str, reading: bool) -> str:
+def _larger_calls(stage: Stage, reading: bool) -> str:
+    command = stage.command
     if command == "dd":
         return "Try: larger blocks (bs=64k)."
-    if reading and command in COMMON_SHELLS:
+    if reading and is_shell(stage):
         return "Try: awk in place of the shell's read, which reads a pipe byte by byte."
     if reading:
         return "Try: a larger buffer for what it reads (64 KiB)."
-    if command in COMMON_SHELLS:
+    if is_shell(stage):
         return "Try: awk in place of the loop: the shell writes what each echo prints by itself."
     flushes = {
         "grep": "grep without --line-buffered",

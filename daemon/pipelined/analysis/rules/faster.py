@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from pipelined.analysis.rules.rule import bytes_in, bytes_out
+from pipelined.analysis.rules.rule import bytes_in, bytes_out, is_shell
 from pipelined.analysis.shell_text import Command
-from pipelined.command_names import COMMON_SHELLS, SCRIPTS
+from pipelined.command_names import SCRIPTS
 from pipelined.runs import Stage
 
-__all__ = ["SPLITS", "faster"]
+__all__ = ["SPLITS", "faster", "unpacks"]
 
 #: Programs that compress.
 _CODECS = frozenset({"bzip2", "gzip", "lz4", "pigz", "xz", "zstd"})
@@ -69,7 +69,7 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
         if stage.command == "sed":
             parts = f"two stages for its work (sed -e A -e B is sed A | sed B), or {parts}"
         return parts, ""
-    if stage.command in COMMON_SHELLS:
+    if is_shell(stage):
         return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
     return "", ""
 
@@ -82,7 +82,7 @@ def _codec(codec: str, stage: Stage, words: Command | None) -> tuple[str, str]:
         expands = bytes_out(stage) > _GROWS * bytes_in(stage)
     else:
         options = [word.value for word in words.arguments]
-        expands = any(re.fullmatch(r"-[a-z0-9]*d[a-z0-9]*|--decompress", o) for o in options)
+        expands = _decompresses(options)
     advice, program = (_DECOMPRESS if expands else _COMPRESS).get(codec, ("", ""))
     if any(option.startswith(("-T", "--threads")) for option in options) or not advice:
         lower = "a format that is faster to read" if expands else "a lower level, such as -1"
@@ -90,3 +90,14 @@ def _codec(codec: str, stage: Stage, words: Command | None) -> tuple[str, str]:
     # other options have other meanings, or names of files in place
     flags = all(option[:1] == "-" and set(option[1:]) <= set("0123456789cdk") for option in options)
     return advice, program if flags else ""
+
+
+def _decompresses(options: Iterable[str]) -> bool:
+    return any(re.fullmatch(r"-[a-z0-9]*d[a-z0-9]*|--decompress", option) for option in options)
+
+
+def unpacks(words: Command) -> str:
+    """The command that makes again what `words` compresses; empty if it compresses nothing."""
+    if words.program not in _COMPRESS or _decompresses(word.value for word in words.arguments):
+        return ""
+    return f"{words.program} -dc"

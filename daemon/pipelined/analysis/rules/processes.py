@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pipelined.analysis.bottleneck import STORM
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import more_at_a_time
-from pipelined.analysis.rules.rule import Case, Part
-from pipelined.command_names import COMMON_SHELLS
+from pipelined.analysis.rules.rule import Case, Part, is_shell
 from pipelined.wording import duration
 
 __all__ = ["failed_execs", "fork_storm"]
@@ -47,7 +46,7 @@ def fork_storm(case: Case) -> Iterator[Finding]:
             gain_seconds=min(case.wall, part.busy_seconds),
             gain_reason="the seconds in which the stage and its children were on CPU or waited for "
             "one",
-            command=case.attempt(new, differs=True),
+            command=case.attempt(new),
         )
 
 
@@ -63,7 +62,7 @@ def _fewer(case: Case, part: Part) -> str:
             "more arguments at a time (xargs -n 1000, without -I). Output that names or counts its "
             "arguments may differ"
         )
-    if part.command not in COMMON_SHELLS:
+    if not is_shell(part.stages[0]):
         return "more work for each process"
     before = {
         case.run.stages[i].command for index in part.indexes for i in case.graph.before[index]

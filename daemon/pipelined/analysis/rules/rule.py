@@ -7,6 +7,7 @@ matter (`Case.worth`). Rules are registered in `analysis/findings.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from pipelined.analysis.rewriting import Script, compare, matching
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.shell_text import Command, Pipeline
 from pipelined.analysis.shell_words import Word
+from pipelined.command_names import BARRIERS, COMMON_SHELLS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Readahead, Run, Stage, total_readahead
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Part",
     "bytes_in",
     "bytes_out",
+    "is_shell",
     "ratio",
     "readahead_evidence",
     "with_waits",
@@ -40,8 +43,15 @@ WORTH_SECONDS = 0.010
 #: A stage that reads or writes less than this moves no data: libraries and locales are as much
 #: (bytes).
 BULK = 1 << 20
+#: So many reads are more than what its start takes.
+BULK_CALLS = 1000
 #: A page of the page cache, as `Readahead` counts them (bytes).
 PAGE = 4096
+#: The mean read of a shell's `read` on a pipe is one byte; little else that it reads raises it
+#: (bytes).
+BYTE_BY_BYTE = 1.5
+#: Programs that do the same whatever a shell could do.
+_NO_SHELLS = BARRIERS | COPIERS | frozenset(FILTERS) | WALKERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +124,22 @@ class Case:
         return self.pipeline.commands[index] if self.pipeline else None
 
     def attempt(
-        self, new: Pipeline | None, *, differs: bool = False, cold: Sequence[Word] = ()
+        self,
+        new: Pipeline | None,
+        *,
+        reordered: bool = False,
+        unpacked: str = "",
+        cold: Sequence[Word] = (),
     ) -> str:
-        """The command that compares the run's pipeline with `new`; empty if there is none."""
+        """The command that compares the run's pipeline with `new`; empty if there is none.
+
+        For the rest see `rewriting.compare`.
+        """
         if self.script is None or self.pipeline is None or new is None:
             return ""
-        return compare(self.script, self.pipeline, new, differs=differs, cold=cold)
+        return compare(
+            self.script, self.pipeline, new, reordered=reordered, unpacked=unpacked, cold=cold
+        )
 
     def rewritten(self, index: int, command: Command | None) -> Pipeline | None:
         """The run's pipeline with another command at `index`."""
@@ -166,6 +186,21 @@ def bytes_in(stage: Stage) -> int:
 def bytes_out(stage: Stage) -> int:
     """Bytes that a stage passed on: through its pipes if what else it wrote is known apart."""
     return stage.written_bytes if stage.flow.passed_on is None else stage.flow.passed_on
+
+
+def is_shell(stage: Stage) -> bool:
+    """Whether a stage is a shell, or a script for one that was executed by its name.
+
+    The record does not have the interpreter of such a script: its name ends in ``.sh``, or it is no
+    program that is known and reads its pipe byte by byte, as only the ``read`` of a shell does.
+    """
+    if stage.command in COMMON_SHELLS or stage.command.endswith(".sh"):
+        return True
+    if stage.command in _NO_SHELLS or re.match("python|ruby|node|php", stage.command):
+        return False
+    piped = any(end.side == "read" for end in stage.ends)
+    mean = ratio(stage.read_bytes, stage.read_calls)
+    return piped and stage.read_calls >= BULK_CALLS and mean <= BYTE_BY_BYTE
 
 
 def with_waits(stage: Stage, cpu: float) -> float:

@@ -101,7 +101,7 @@ def sort_locale(case: Case) -> Iterator[Finding]:
             "CPU meanwhile"
             if known
             else "",
-            command=case.attempt(new, differs=True) if known else "",
+            command=case.attempt(new, reordered=True) if known else "",
         )
 
 
@@ -149,7 +149,7 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
             ),
             gain_reason="the CPU seconds of both, and their waits for a CPU, but no more than the "
             "run less the busiest other stage's CPU seconds",
-            command=case.attempt(new, differs=options == ["-c"]),
+            command=case.attempt(new, reordered=options == ["-c"]),
         )
 
 

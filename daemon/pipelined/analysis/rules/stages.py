@@ -9,7 +9,8 @@ from math import ceil
 from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
-from pipelined.analysis.rules.faster import SPLITS, faster
+from pipelined.analysis.rules.faster import SPLITS, faster, unpacks
+from pipelined.analysis.rules.moving import BY_ITSELF, before_barrier, both_take_each_line
 from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.command_names import BY_LINE
@@ -53,6 +54,9 @@ def ceiling(case: Case) -> Iterator[Finding]:
     spread = program.split(" ")[0] == found.command or found.command in SPLITS | {"xargs"}
     gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free if spread else 0.0)
     new = case.rewritten(index, words.with_program(program)) if words and program else None
+    unpacked = unpacks(words) if words else ""
+    if unpacked and case.graph.after[index]:
+        new = None  # what reads the compressed bytes gets others
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
         id="ceiling",
@@ -69,7 +73,7 @@ def ceiling(case: Case) -> Iterator[Finding]:
         ),
         gain_seconds=min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
         gain_reason=_reason(free if spread else None) if advice else "",
-        command=case.attempt(new, differs=True),
+        command=case.attempt(new, unpacked=unpacked),
     )
 
 
@@ -98,14 +102,18 @@ def idle_stage(case: Case) -> Iterator[Finding]:
         gain = heavy.cpu_seconds * (1 - passed)
         if waited * case.wall < IDLE * alone or not case.worth(gain):
             continue
+        by_line = both_take_each_line(case, source, index)
+        if by_line is False:
+            continue
+        both = "" if by_line else "both take each line by itself and "
         yield Finding(
             id="idle-stage",
             severity="advice",
             sentence=f"{stage_label(run, (index,))} slept {percent(waited)} of the run and passed "
             f"on {percent(passed)} of what {stage_label(run, (source,))} took "
             f"{duration(heavy.cpu_seconds)} of CPU to make.",
-            advice=f"Try: put {stage.command} before {heavy.command}, if it does not need what "
-            f"{heavy.command} makes of a line.",
+            advice=f"Try: put {stage.command} before {heavy.command}, if {both}{stage.command} "
+            f"does not need what {heavy.command} makes of a line.",
             stages=(source, index),
             evidence=(
                 Evidence("asleep on an empty pipe", waited, "ratio"),
@@ -139,7 +147,8 @@ def barrier(case: Case) -> Iterator[Finding]:
         Evidence("readers at an empty pipe", waited, "seconds"),
         Evidence("on CPU", cpu, "seconds"),
     )
-    if passed is None or not case.worth(gain):
+    conditions = before_barrier(case, found.stages[0], behind[0])
+    if passed is None or not case.worth(gain) or conditions is None:
         if case.worth(waited):
             yield Finding(
                 id="barrier",
@@ -150,20 +159,24 @@ def barrier(case: Case) -> Iterator[Finding]:
                 evidence=evidence,
             )
         return
+    mover = run.stages[behind[0]].command
+    only = f", if {' and '.join(conditions)}" if conditions else ""
+    unknown = (
+        "" if BY_ITSELF not in conditions else f" What {mover} does with a line is not known here."
+    )
     yield Finding(
         id="barrier",
         severity="advice",
         sentence=sentence,
-        advice=f"Try: put {run.stages[behind[0]].command} before {found.command}, if it takes each "
-        f"line by itself and the order of the result does not matter. It passes on "
-        f"{percent(passed)} of the bytes.",
+        advice=f"Try: put {mover} before {found.command}{only}. It passes on {percent(passed)} of "
+        f"the bytes.{unknown}",
         stages=(*found.stages, *behind),
         evidence=(*evidence, Evidence("passed on", passed, "ratio")),
         gain_seconds=min(case.wall, part.busy_seconds * (1 - passed)),
         gain_reason=f"the CPU seconds of {found.command}, and its waits for a CPU, for the share "
         "that would not reach it",
         command=case.attempt(
-            swapped(case.pipeline, found.stages[0]) if case.pipeline else None, differs=True
+            swapped(case.pipeline, found.stages[0]) if case.pipeline else None, reordered=True
         ),
     )
 

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a command treats each line by itself, as far as its words decide that.
+
+A command that remembers something of one line when it treats the next (a sum, a line number, the
+last key) has another result on other lines, or on the same in another order. Nothing is guessed:
+what is not certain to treat each line by itself is said not to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pipelined.analysis.shell_text import Command
+from pipelined.analysis.shell_words import Word
+from pipelined.command_names import AWKS
+
+__all__ = ["SED_BY_ITSELF", "only_selects", "passes_on_the_begin", "takes_each_line"]
+
+#: Options with which grep prints all lines that match, or the matches, whatever stands around them.
+_GREP_OPTIONS = re.compile(r"-[EFGPaehiovwxy]+|--(line-buffered|color=\w+)")
+#: A script of sed that treats each line by itself: s/A/B/ without other effects, or /A/d.
+SED_BY_ITSELF = re.compile(
+    r"s([^\w\s\\])(?!\1)(?:\\.|(?!\1)[^\\])+\1(?:\\.|(?!\1)[^\\])*\1[gI0-9]*|/(?:\\.|[^/\\])+/d"
+)
+#: What tr may turn a newline into, or drop it with.
+_NEWLINES = re.compile(r"\n|\\[n0-7]|\\[abt]-|\[:(space|cntrl):\]|^-[a-z]*[cC]|^--comp")
+
+_AWK_TOKEN = re.compile(
+    r'(?P<blank>[ \t\r\n]+|\\\n|#[^\n]*)|(?P<string>"(?:\\.|[^"\\])*")|(?P<number>\.?\d[\w.]*)'
+    r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>\+\+|--|[-+*/%^=!<>]=|&&|\|\||!~|>>|\|&|[-{}()\[\];,$+*/%^!<>~"
+    r"?:|=])",
+    re.DOTALL,
+)
+_AWK_REGEX = re.compile(r"/(?:\\.|\[\^?\]?[^\]\n]*\]|[^/\\\n\[])*/")
+#: Sets how fields are told apart, and nothing else.
+_AWK_SEPARATORS = re.compile(
+    r'\s*BEGIN\s*\{\s*((O?FS\s*=\s*)+"(\\.|[^"\\])*"\s*;?\s*)+\}\s*;?', re.DOTALL
+)
+_AWK_WORDS = frozenset({"else", "if", "in", "next", "print", "printf"})
+_AWK_FUNCTIONS = frozenset(
+    {
+        "atan2",
+        "cos",
+        "exp",
+        "fflush",
+        "gensub",
+        "gsub",
+        "index",
+        "int",
+        "length",
+        "log",
+        "match",
+        "sin",
+        "sprintf",
+        "sqrt",
+        "strtonum",
+        "sub",
+        "substr",
+        "tolower",
+        "toupper",
+    }
+)
+#: Variables that every line sets anew.
+_AWK_OF_A_LINE = frozenset({"NF"})
+#: Names that stand for more than the line at hand.
+_AWK_BEYOND = frozenset(
+    {
+        "ARGIND",
+        "BEGIN",
+        "BEGINFILE",
+        "END",
+        "ENDFILE",
+        "FILENAME",
+        "FNR",
+        "NR",
+        "RLENGTH",
+        "RSTART",
+        "RT",
+        "close",
+        "delete",
+        "do",
+        "exit",
+        "for",
+        "func",
+        "function",
+        "getline",
+        "nextfile",
+        "rand",
+        "return",
+        "split",
+        "srand",
+        "strftime",
+        "system",
+        "systime",
+        "while",
+    }
+)
+_ASSIGNING = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "^="})
+_STEPS = frozenset({"++", "--"})
+#: What an action does if there is none.
+_AWK_PRINT = re.compile(r"\{\s*print(\s+\$0)?\s*;?\s*\}")
+#: An awk program whose lines are the begin of what it reads.
+_AWK_FIRST_FIELD = re.compile(r"\s*\{\s*print\s*\$1\s*;?\s*\}\s*")
+#: The same of cut.
+_CUT_FIRST = re.compile(r"-[fbc]1(-\d+)?")
+
+
+def takes_each_line(command: Command) -> bool | None:
+    """Whether it makes of each line what it would make of it alone; None if its words do not show.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> [
+    ...     takes_each_line(command)
+    ...     for command in parse("awk '$3 > 1 { print $1 }' | awk '!n[$0]++' | awk -f f").commands
+    ... ]
+    [True, False, None]
+    """
+    if any(word.expanded for word in command.arguments):
+        return None
+    if command.program in AWKS:
+        program = _awk_program(command)
+        return None if program is None else _keeps_nothing(program)
+    values = [word.value for word in command.arguments]
+    if command.program == "cut":
+        return "-z" not in values and "--zero-terminated" not in values
+    if command.program in ("grep", "egrep", "fgrep"):
+        options = [value for value in values if value.startswith("-") and value != "-"]
+        return all(map(_GREP_OPTIONS.fullmatch, options))
+    if command.program == "tr":
+        return not any(map(_NEWLINES.search, values))
+    if command.program == "sed":
+        scripts = sed_scripts(command.arguments)
+        return bool(scripts) and all(SED_BY_ITSELF.fullmatch(word.value) for word in scripts)
+    return None
+
+
+def only_selects(command: Command) -> bool:
+    """Whether the lines that it passes on are as it read them, if it takes each by itself."""
+    if command.program in AWKS:
+        program = _awk_program(command)
+        tokens = None if program is None else _awk_tokens(_AWK_PRINT.sub("", program))
+        texts = {text for _, text in tokens or ()}
+        changed = _ASSIGNING | _STEPS | {"{", "sub", "gsub"}
+        return tokens is not None and not texts & changed
+    values = [word.value for word in command.arguments]
+    if command.program in ("grep", "egrep", "fgrep"):
+        return not any(re.match(r"-[A-Za-z]*o|--color", value) for value in values)
+    return command.program == "sed" and all(
+        word.value.endswith("/d") for word in sed_scripts(command.arguments)
+    )
+
+
+def passes_on_the_begin(command: Command) -> bool:
+    """Whether of each line it passes on the begin: what was sorted by lines still is."""
+    if command.program in AWKS:
+        return bool(_AWK_FIRST_FIELD.fullmatch(_awk_program(command) or ""))
+    text = " ".join(word.value for word in command.arguments)
+    text = re.sub(r"(^| )(-[fbc]) ", r"\1\2", text)
+    return command.program == "cut" and any(map(_CUT_FIRST.fullmatch, text.split()))
+
+
+def sed_scripts(arguments: Sequence[Word]) -> list[Word]:
+    """The scripts among the arguments of ``sed``; none if other options than -E, -r or -e are."""
+    rest = list(arguments)
+    if rest and rest[0].value in ("-E", "-r"):
+        del rest[0]
+    if rest and rest[0].value == "-e":
+        scripts = []
+        while len(rest) > 1 and rest[0].value == "-e":
+            scripts.append(rest[1])
+            del rest[:2]
+    else:
+        scripts, rest = rest[:1], rest[1:]
+    options = any(word.value.startswith("-") for word in (*scripts, *rest))
+    return [] if options else scripts
+
+
+def _awk_program(command: Command) -> str | None:
+    """The text of an awk program; None if it is in a file, or what a line is is set otherwise."""
+    words = iter(command.arguments)
+    for word in words:
+        value = word.value
+        if value in ("-F", "-v"):
+            value += getattr(next(words, None), "value", "")
+        if value.startswith("-F"):
+            continue
+        if value.startswith("-v") and not re.match(r"-v(RS|ORS)=", value):
+            continue
+        return None if value.startswith("-") else value
+    return None
+
+
+def _keeps_nothing(program: str) -> bool:
+    """Whether an awk program is certain to keep nothing from one line to the next.
+
+    It may compute with fields, constants, and variables that it never sets.
+    """
+    tokens = _awk_tokens(_AWK_SEPARATORS.sub("", program, count=1))
+    if tokens is None:
+        return False
+    names = {text for kind, text in tokens if kind == "name"}
+    own = names - _AWK_WORDS - _AWK_FUNCTIONS - _AWK_OF_A_LINE
+    if names & _AWK_BEYOND or (own and names & {"gsub", "match", "sub"}):
+        return False  # the last argument of these is set
+    braces = parentheses = 0
+    printing = False
+    for index, (kind, text) in enumerate(tokens):
+        if kind == "name":
+            if text in own and tokens[index + 1 : index + 2] == [("mark", "(")]:
+                return False  # a function of its own; or a concatenation, which is rare
+            printing = printing or text in ("print", "printf")
+        if kind != "mark":
+            continue
+        braces += {"{": 1, "}": -1}.get(text, 0)
+        parentheses += {"(": 1, ")": -1}.get(text, 0)
+        printing = printing and text not in "{};"
+        if text in ("[", "|", "|&", ">>"):
+            return False
+        if text == ">" and printing and not parentheses:
+            return False  # into a file
+        if text == "," and not braces and not parentheses:
+            return False  # from one pattern to another
+        if (text in _ASSIGNING or text in _STEPS) and not _sets_a_field(tokens, index):
+            return False
+    return True
+
+
+def _sets_a_field(tokens: Sequence[tuple[str, str]], index: int) -> bool:
+    """Whether the assignment at `index` is certain to be to a field, or to their number."""
+    texts = [text for _, text in tokens]
+    behind = texts[index + 1] if index + 1 < len(texts) else ""
+    if not index or (tokens[index - 1][0] == "mark" and texts[index - 1] != ")"):
+        return texts[index] in _STEPS and (behind == "$" or behind in _AWK_OF_A_LINE)
+    if texts[index - 1] != ")":
+        return texts[index - 1] in _AWK_OF_A_LINE or (index > 1 and texts[index - 2] == "$")
+    depth = 0
+    for at in range(index - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(texts[at], 0)
+        if not depth:
+            return at > 0 and texts[at - 1] == "$"
+    return False
+
+
+def _awk_tokens(program: str) -> list[tuple[str, str]] | None:
+    """Kind and text of each token but blanks; None if there is one that is not known."""
+    try:
+        return list(_split(program))
+    except ValueError:
+        return None
+
+
+def _split(program: str) -> Iterator[tuple[str, str]]:
+    at, last = 0, ("", "")
+    while at < len(program):
+        operand = last[0] in ("string", "number") or last[1] in (")", "]", "++", "--")
+        operand = operand or (last[0] == "name" and last[1] not in _AWK_WORDS)
+        if program[at] == "/" and not operand:
+            found, kind = _AWK_REGEX.match(program, at), "regex"
+        else:
+            found = _AWK_TOKEN.match(program, at)
+            kind = (found.lastgroup or "") if found else ""
+        if found is None:
+            raise ValueError(program[at:])
+        at = found.end()
+        if kind != "blank":
+            last = (kind, found[0])
+            yield last
+        elif "\n" in found[0]:
+            yield ("mark", ";")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether two stages may change places, as far as their words decide that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pipelined.analysis.by_line import only_selects, passes_on_the_begin, takes_each_line
+from pipelined.analysis.rules.rule import Case
+from pipelined.command_names import AWKS, BY_LINE
+
+__all__ = ["BY_ITSELF", "before_barrier", "both_take_each_line"]
+
+#: A condition whose answer the words do not show.
+BY_ITSELF = "it takes each line by itself"
+#: Barriers that pass on each line: what is dropped before them would be dropped behind them.
+_PASS_ON_ALL = frozenset({"shuf", "sort", "sponge", "tac"})
+#: Options with which they do not.
+_DROP: Mapping[str, re.Pattern[str]] = {
+    "shuf": re.compile(r"-[^-]*[enirzo]|--\w"),
+    "sort": re.compile(r"-[^-]*[cCmuoz]|--(check|files0|merge|output|unique|zero)"),
+}
+#: The order in which they write is that in which they read.
+_IN_ORDER = frozenset({"sponge", "tac"})
+#: Programs whose result does not depend on the order of the lines that they read.
+_ANY_ORDER = frozenset({"shuf", "sort", "wc"})
+#: Programs that treat each line by itself, unless their words show that they do not.
+_MOSTLY_BY_LINE = BY_LINE - AWKS - {"jq", "perl"}
+
+
+def both_take_each_line(case: Case, one: int, other: int) -> bool | None:
+    """Whether two stages treat each line by itself; None if that is not known."""
+    takes = [_takes_each_line(case, index) for index in (one, other)]
+    return False if False in takes else None if None in takes else True
+
+
+def before_barrier(case: Case, barrier: int, index: int) -> tuple[str, ...] | None:
+    """On what conditions the stage at `index` may stand before the barrier; None: it may not."""
+    waits, mover = case.run.stages[barrier].command, case.words(index)
+    takes, words = _takes_each_line(case, index), case.words(barrier)
+    options = [word.value for word in words.arguments] if words else []
+    drop = _DROP.get(waits)
+    if takes is False or waits not in _PASS_ON_ALL or (drop and any(map(drop.match, options))):
+        return None
+    conditions = [] if takes else [BY_ITSELF]
+    if waits in _IN_ORDER or (mover and takes and only_selects(mover)):
+        return tuple(conditions)
+    needing = _needs_order(case, index)
+    if needing is None:
+        conditions.append("the order of the result does not matter")
+    elif needing and mover is None:
+        conditions.append(f"passes on its begin ({needing} behind it needs the order of sort)")
+    elif mover and needing and (options or not passes_on_the_begin(mover)):
+        return None
+    return tuple(conditions)
+
+
+def _takes_each_line(case: Case, index: int) -> bool | None:
+    words = case.words(index)
+    return takes_each_line(words) if words else None
+
+
+def _needs_order(case: Case, index: int) -> str | None:
+    """The command of a stage behind this one whose result depends on the order of what it reads.
+
+    Empty if none does; None if whoever reads the result may see it.
+    """
+    behind = case.graph.after[index]
+    found: str | None = ""
+    for reader in sorted(behind):
+        command = case.run.stages[reader].command
+        if command in _ANY_ORDER:
+            continue
+        takes = _takes_each_line(case, reader)
+        if takes is False or (takes is None and command not in _MOSTLY_BY_LINE):
+            return command
+        further = _needs_order(case, reader)
+        if further:
+            return further
+        found = None if further is None else found
+    return found if behind else None
