@@ -467,7 +467,8 @@ def _drawn_with_exemplars(labels: dict[str, str]) -> str:
         for target in panel["targets"]
         if target.get("exemplar")
     ]
-    chosen = {**GRAFANA, **all_chosen(), **first_choices(), "pipeline": labels["pipeline"]}
+    # what somebody types, and not jobs only
+    chosen = {**GRAFANA, **all_chosen(), "left_out": "()", "pipeline": labels["pipeline"]}
     return re.sub(r"\$([a-z_]\w*)", lambda found: chosen[found[1]], expr)
 
 

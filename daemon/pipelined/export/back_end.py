@@ -118,6 +118,7 @@ class BackEnd:
 
         The exporter asks again within that time if the back end is busy.
         """
+        self._session.forget()
         sent = self._exporter.export(spans) is SpanExportResult.SUCCESS
         answer, error = self._session.answer, self._session.error
         if answer is None:
@@ -133,19 +134,24 @@ class BackEnd:
 
 
 class _Session(requests.Session):
-    """Remembers what came of the last request."""
+    """Remembers what came of the last request that was sent.
+
+    The exporter may ask again when no time is left for it, and then nothing is sent.
+    """
 
     answer: requests.Response | None = None
     error = ""
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        self.answer, self.error = None, ""
         try:
             self.answer = super().send(request, **options)
         except requests.RequestException as error:
-            self.error = _reason(error)
+            self.answer, self.error = None, _reason(error)
             raise
         return self.answer
+
+    def forget(self) -> None:
+        self.answer, self.error = None, ""
 
 
 def _reason(error: requests.RequestException) -> str:
