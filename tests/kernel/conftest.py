@@ -37,7 +37,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 _OBSERVER = pytest.StashKey[Observer]()
 _FINISHED = pytest.StashKey[list[Series]]()
-_RUNS_AT_MOST = 3
+_RUNS_AT_MOST = 6
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,7 +46,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
     A kernel that can preempt a tracepoint's program (7.3) does not run it for other tasks
     meanwhile, and counts that (`pipelined_missed_events_total`): no test can ask for what they
-    would have told. A failure without such a count is one, and so is the third.
+    would have shown. A failure without such a count is one, and so is the sixth.
     """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for left in reversed(range(_RUNS_AT_MOST)):
