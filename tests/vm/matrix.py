@@ -298,7 +298,7 @@ def main() -> int:
 
     names = options.kernel or names
     processors = os.cpu_count() or 1
-    # beside other work, as .ci/run has it, one more would make 7.3 preempt its programs more often
+    # one more machine would make 7.3 preempt its programs more often
     with ThreadPoolExecutor(processors if options.brief else (processors * 3 + 1) // 2) as pool:
         passed = list(pool.map(passes, names))
     failed = [name for name, well in zip(names, passed, strict=True) if not well]
