@@ -23,7 +23,7 @@ from pipelined.export.spans import SpanMaker
 from pipelined.export.statistics import Statistics
 from pipelined.runs import Run
 from pipelined.runs.codec import read
-from pipelined.terminal.followed_runs import Followed, FollowedPage
+from pipelined.terminal.followed_runs import Followed, FollowedPage, pauses
 
 __all__ = ["Sender"]
 
@@ -91,7 +91,7 @@ class Sender:
 
     def _page(self, after: str) -> FollowedPage:
         """The next page, in the end."""
-        for pause in _pauses():
+        for pause in pauses(RETRY, LONGEST_RETRY):
             try:
                 page = self._fetch(after)
             except UserError as error:
@@ -152,7 +152,7 @@ class Sender:
 
     def _answer(self, spans: Sequence[ReadableSpan]) -> Answer:
         """What the back end says in the end: it has taken them, or never will."""
-        for pause in _pauses():
+        for pause in pauses(RETRY, LONGEST_RETRY):
             answer = self._back_end.send(spans)
             if answer.sent or answer.unusable:
                 self._answered("back_end")
@@ -172,14 +172,6 @@ class Sender:
         if self._reported:
             self._reported = ""
             log.info("the %s answers again", at.replace("_", " "))
-
-
-def _pauses() -> Iterator[float]:
-    """Seconds between tries, without end."""
-    pause = RETRY
-    while True:
-        yield pause
-        pause = min(2 * pause, LONGEST_RETRY)
 
 
 def _batches(ready: Iterable[_Ready]) -> Iterator[list[_Ready]]:

@@ -17,7 +17,7 @@ from pipelined.runs import Identity
 from pipelined.runs.codec import read
 from pipelined.terminal.api_client import ApiError, Client
 
-__all__ = ["Followed", "FollowedPage", "fetch_finished", "follow", "matches"]
+__all__ = ["Followed", "FollowedPage", "fetch_finished", "follow", "matches", "pauses"]
 
 #: How long the daemon is asked to wait for a run (seconds), and how much longer for its answer.
 _WAIT, _PATIENCE = 30, 10.0
@@ -120,8 +120,8 @@ def _fetched(
     sleep: Callable[[float], object],
 ) -> FollowedPage:
     """What `fetch` returns, in the end."""
-    pause, reported = _RETRY, ""
-    while True:
+    reported = ""
+    for pause in pauses(_RETRY, _LONGEST_RETRY):
         try:
             page = fetch(after)
         except UserError as error:
@@ -129,11 +129,18 @@ def _fetched(
                 reported = error.message
                 report(f"{reported}; it is asked again")
             sleep(pause)
-            pause = min(2 * pause, _LONGEST_RETRY)
             continue
         if reported:
             report("the daemon answers again")
         return page
+    raise AssertionError("pauses have no end")
+
+
+def pauses(first: float, longest: float) -> Iterator[float]:
+    """Seconds between tries, each twice as long as the one before, without end."""
+    while True:
+        yield first
+        first = min(2 * first, longest)
 
 
 def matches(
