@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelined.analysis import rewriting
-from pipelined.analysis.rewriting import Script, compare, files, matching
+from pipelined.analysis.rewriting import Script, files, matching, rewrite
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from unit.invented import START, make_run, make_stage
 
@@ -178,13 +178,13 @@ def test_what_would_be_another_result_is_not_offered(rewrite: Rewriting, old: st
 
 
 def test_processes_get_many_arguments_at_a_time() -> None:
-    for rewrite, old, new in (
+    for way, old, new in (
         (more, "ls | xargs -n 1 gzip -9", "ls | xargs -n 1000 gzip -9"),
         (more, "ls | xargs -I{} gzip -9 {}", r"ls | xargs -d '\n' gzip -9"),
         (first_more, r"find . -exec wc -l {} \; | sort", "find . -exec wc -l {} + | sort"),
         (first_more, "find . -exec wc -l {} ';' | sort", "find . -exec wc -l {} + | sort"),
     ):
-        found = rewrite(pipeline(old))
+        found = way(pipeline(old))
         assert found is not None and found.text == new
 
 
@@ -259,37 +259,37 @@ def test_a_part_that_the_shell_runs_itself_is_not_certain() -> None:
 def test_a_pipeline_that_may_need_our_input_is_not_run_without_it(text: str, alone: bool) -> None:
     old = pipeline(text)
     for script in (Script(text), Script(text, own_input=True)):
-        assert bool(compare(script, old, old)) == alone
+        assert bool(rewrite(script, old, old).command) == alone
 
 
 def test_an_unknown_command_has_an_input_of_its_own_if_ours_is_a_terminal() -> None:
     old = pipeline("stat -f / | sort")
-    assert compare(Script(old.text), old, old) == ""
-    assert compare(Script(old.text, own_input=True), old, old)
+    assert rewrite(Script(old.text), old, old).command == ""
+    assert rewrite(Script(old.text, own_input=True), old, old).command
 
 
 @pytest.mark.parametrize("text", ["cat f | tee g", "find . -delete | wc", "sort -o f f | cat"])
 def test_what_changes_something_is_not_run_again(text: str) -> None:
     old = pipeline(text)
-    assert compare(Script(text, own_input=True), old, old) == ""
+    assert rewrite(Script(text, own_input=True), old, old).command == ""
 
 
 def test_the_command_can_be_pasted() -> None:
     text = "grep 'it'\\''s' \"my file\" | sort"
     old = pipeline(text)
-    words = shlex.split(compare(Script(text), old, old, cold=[plain("f")]))
+    words = shlex.split(rewrite(Script(text), old, old, cold=[plain("f")]).command)
     assert words == ["pipelined", "compare", "--cold", "f", text, text]
 
 
 def test_outputs_are_compared_by_lines_if_their_order_may_change() -> None:
     old = pipeline("sort f | uniq")
-    words = shlex.split(compare(Script(old.text), old, old, reordered=True))
+    words = shlex.split(rewrite(Script(old.text), old, old, reordered=True).command)
     assert words[2:] == ["--match", "lines", old.text, old.text]
 
 
 def test_compressed_outputs_are_compared_by_what_is_in_them() -> None:
     old = pipeline("tar c f | gzip")
-    words = shlex.split(compare(Script(old.text), old, old, unpacked="gzip -dc"))
+    words = shlex.split(rewrite(Script(old.text), old, old, unpacked="gzip -dc").command)
     assert words[2:] == ["tar c f | gzip | gzip -dc"] * 2
 
 
@@ -299,12 +299,12 @@ def test_what_is_written_with_single_quotes_is_put_into_double_ones_if_that_is_t
         ("grep 'a$' f | sort", "'grep '\"'\"'a$'\"'\"' f | sort'"),
     ):
         old = pipeline(text)
-        assert compare(Script(text), old, old) == f"pipelined compare {quoted} {quoted}"
+        assert rewrite(Script(text), old, old).command == f"pipelined compare {quoted} {quoted}"
 
 
 def test_files_that_a_shell_has_to_find_are_not_named_to_be_cold() -> None:
     old = pipeline("cat *.log | sort")
-    assert compare(Script(old.text), old, old, cold=files(old.commands[0]) or ()) == ""
+    assert rewrite(Script(old.text), old, old, cold=files(old.commands[0]) or ()).command == ""
 
 
 def test_the_command_lines_of_all_stages_are_a_script() -> None:

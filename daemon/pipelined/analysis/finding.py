@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass
 from typing import Annotated
 
 from pipelined.runs.fields import Key, OneOf, Seconds, UnixTime, computed
 
-__all__ = ["DOCUMENTATION", "SEVERITIES", "Evidence", "Finding", "FindingTime"]
+__all__ = ["DOCUMENTATION", "SEVERITIES", "Evidence", "Finding", "FindingTime", "Rewrite"]
 
 #: The page with a section for each id; the id is its anchor.
 DOCUMENTATION = "docs/FINDINGS.md"
@@ -41,6 +43,42 @@ class FindingTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """A pipeline, and what is advised to run in its place."""
+
+    old: str
+    """For a shell, as the other."""
+    new: str
+    """Which has to do the same."""
+    reordered: bool = False
+    """The order of lines may change."""
+    unpacked: str = ""
+    """Both compress: what this command makes of their outputs has to be the same. Else empty."""
+    cold: tuple[str, ...] = ()
+    """Files that both read from disk."""
+    repeatable: bool = True
+    """It is certain that both can be run again, and have their input then."""
+
+    @property
+    def command(self) -> str:
+        """The command that compares both, with what they print; empty unless `repeatable`."""
+        if not self.repeatable:
+            return ""
+        texts = (
+            f"{way} | {self.unpacked}" if self.unpacked else way for way in (self.old, self.new)
+        )
+        options = [f"--cold {file}" for file in self.cold]
+        if self.reordered:
+            options.append("--match lines")
+        return " ".join(["pipelined compare", *options, *map(_quoted, texts)])
+
+
+def _quoted(text: str) -> str:
+    """As one word for a shell: in double quotes if that is as it is written."""
+    return f'"{text}"' if "'" in text and not re.search(r'["$`\\!]', text) else shlex.quote(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing to change, to try, or to know about a run."""
 
@@ -52,9 +90,9 @@ class Finding:
     """What is wrong, with its numbers."""
     advice: str
     """What to do, beginning with `Try:`; may be empty for a note."""
-    command: str = ""
-    """For a shell: [compares the pipeline with what is advised](FINDINGS.md#the-command-to-try);
-    empty if there is none. Without `--show-arguments` the daemon has none."""
+    rewrite: Rewrite | None = None
+    """The pipeline as it is advised; null if it is not known. Without `--show-arguments` the daemon
+    has none."""
     notice: str = ""
     """A sentence for the top of a report, if all figures must be read with it in mind: the host was
     busy, or a CPU limit held the run back. Else empty."""
@@ -62,6 +100,11 @@ class Finding:
     """The stages concerned, by index from 0; empty for the whole run."""
     evidence: tuple[Evidence, ...]
     """Its figures."""
+    likely_seconds: Seconds | None = None
+    """The wall time that is likely to be saved, from what such work costs on this host; null if it
+    is not known. Findings of equal severity are in its order."""
+    likely_reason: str = ""
+    """How that was computed."""
     gain_seconds: Seconds | None = None
     """Upper bound of the wall time that could be saved; null if it is not known. Above nine tenths
     of the run it says nothing: reports leave it out."""
@@ -70,6 +113,18 @@ class Finding:
     times: tuple[FindingTime, ...] = ()
     """[When it shows](FINDINGS.md#when-a-finding-shows), in the answer with a time line. Empty if
     that does not show when."""
+
+    @property
+    def expected_seconds(self) -> float:
+        """Its rank among others: what is likely, else the bound, else 0."""
+        expected = self.gain_seconds if self.likely_seconds is None else self.likely_seconds
+        return expected or 0.0
+
+    @property
+    @computed
+    def command(self) -> str:
+        """For a shell: [compares both](FINDINGS.md#the-command-to-try); empty if there is none."""
+        return self.rewrite.command if self.rewrite else ""
 
     @property
     @computed

@@ -77,7 +77,7 @@ RULES = (
 
 
 def findings(run: Run, host: Host, script: Script | None = None) -> tuple[Finding, ...]:
-    """What to report about `run`, which was on `host`: the most severe first, then by gain.
+    """What to report about `run`, which was on `host`: by severity, then by what they may save.
 
     `script` is what is known of its command: with it the findings name what can be changed, and the
     command that tries it. Nothing if the run is shorter than `MIN_WALL`, or has failed or was
@@ -111,4 +111,4 @@ def _hides(rule: Rule, one: Finding, other: Finding) -> bool:
 
 
 def _rank(finding: Finding) -> tuple[int, float]:
-    return SEVERITIES.index(finding.severity), -(finding.gain_seconds or 0.0)
+    return SEVERITIES.index(finding.severity), -finding.expected_seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other ways to write a pipeline, and the command that compares one with what it is now.
+"""Other ways to write a pipeline.
 
 Every function returns None unless the other way is certain to be what the advice says. Nothing is
 run here, and no file is looked at.
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.by_line import SED_BY_ITSELF
+from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
@@ -23,7 +24,6 @@ __all__ = [
     "COUNT",
     "FIRST",
     "Script",
-    "compare",
     "counted_by_grep",
     "counted_in_hash",
     "files",
@@ -32,6 +32,7 @@ __all__ = [
     "joined",
     "matching",
     "more_at_a_time",
+    "rewrite",
     "swapped",
     "with_blocks",
     "with_buffer",
@@ -128,7 +129,7 @@ def matching(script: Script | None, run: Run) -> Pipeline | None:
     return found if same and set(run.edges) == edges else None
 
 
-def compare(
+def rewrite(
     script: Script,
     old: Pipeline,
     new: Pipeline,
@@ -136,28 +137,21 @@ def compare(
     reordered: bool = False,
     unpacked: str = "",
     cold: Sequence[Word] = (),
-) -> str:
-    """The command that compares two ways, for a shell.
+) -> Rewrite:
+    """`new` in place of `old`.
 
-    It always compares what they print. Empty if they need an input that is gone, or if it is not
-    certain that they can be run again. `reordered`: the order of lines may change. `unpacked`:
-    both compress, and what this command makes of their outputs has to be the same. `cold`: files
-    that both read from disk.
+    `reordered`, `unpacked` and `cold` are those of `Rewrite`. It is not repeatable if they need an
+    input that is gone, or if it is not certain that they can be run again.
     """
-    if not script.standalone or not all(word.literal for word in cold):
-        return ""
-    if not all(map(is_repeatable, old.commands)):
-        return ""
-    texts = [f"{way.text} | {unpacked}" if unpacked else way.text for way in (old, new)]
-    options = [f"--cold {word.text}" for word in cold]
-    if reordered:
-        options.append("--match lines")
-    return " ".join(["pipelined compare", *options, *map(_quoted, texts)])
-
-
-def _quoted(text: str) -> str:
-    """As one word for a shell: in double quotes if that is as it is written."""
-    return f'"{text}"' if "'" in text and not re.search(r'["$`\\!]', text) else shlex.quote(text)
+    repeatable = script.standalone and all(word.literal for word in cold)
+    return Rewrite(
+        old=old.text,
+        new=new.text,
+        reordered=reordered,
+        unpacked=unpacked,
+        cold=tuple(word.text for word in cold),
+        repeatable=repeatable and all(map(is_repeatable, old.commands)),
+    )
 
 
 def files(command: Command) -> tuple[Word, ...] | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
-from pipelined.analysis.finding import Evidence, Finding
+from pipelined.analysis.finding import Evidence, Finding, Rewrite
 from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat, with_blocks
 from pipelined.analysis.rules.rule import (
     BULK,
@@ -85,7 +85,7 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 ),
                 gain_reason=f"its CPU seconds, and those of {then} in the kernel, where it reads "
                 "the pipe, with the waits for a CPU among them",
-                command=case.attempt(new),
+                rewrite=case.attempt(new),
             )
         elif readahead.cache_state is not None:
             yield Finding(
@@ -97,7 +97,7 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 f"| {command} …' '{command} … < FILE').",
                 stages=(*part.indexes, reader),
                 evidence=evidence,
-                command=_from_cold_cache(case),
+                rewrite=_from_cold_cache(case),
             )
 
 
@@ -113,10 +113,10 @@ def _without_copier(copier: str, reader: Stage, *, known: bool) -> str:
     return f"Try: {command} … < FILE, without {copier}. Keep it {several}{keep}."
 
 
-def _from_cold_cache(case: Case) -> str:
-    """The command that compares both ways with the files on disk."""
+def _from_cold_cache(case: Case) -> Rewrite | None:
+    """Without what is in front of the reader, for a comparison with the files on disk."""
     if case.pipeline is None:
-        return ""
+        return None
     new = in_place_of_cat(case.pipeline)
     return case.attempt(new, cold=files(case.pipeline.commands[0]) or ())
 
@@ -178,7 +178,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
             gain_reason="the least of the writer's wait, of the reader's less what the writer "
             "itself waited for input, and of the CPU seconds that could have overlapped but did "
             "not",
-            command=_other_blocks(case, index, "32k"),
+            rewrite=_other_blocks(case, index, "32k"),
         )
 
 
@@ -211,7 +211,7 @@ def small_calls(case: Case) -> Iterator[Finding]:
             gain_seconds=min(case.wall, part.busy_seconds),
             gain_reason="its seconds on CPU or waiting for one: what it computes for each piece "
             "goes with the calls",
-            command=case.attempt(new),
+            rewrite=case.attempt(new),
         )
 
 
@@ -247,12 +247,12 @@ def cache_sized(case: Case) -> Iterator[Finding]:
             gain_seconds=gain,
             gain_reason="its seconds in the kernel, for the part of a block that exceeds half of "
             "the cache",
-            command=_other_blocks(case, part.indexes[0], "128k"),
+            rewrite=_other_blocks(case, part.indexes[0], "128k"),
         )
 
 
-def _other_blocks(case: Case, index: int, size: str) -> str:
-    """The command that tries other blocks of ``dd``."""
+def _other_blocks(case: Case, index: int, size: str) -> Rewrite | None:
+    """Other blocks of ``dd``."""
     words = case.words(index)
     return case.attempt(case.rewritten(index, with_blocks(words, size) if words else None))
 

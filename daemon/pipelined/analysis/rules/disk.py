@@ -87,7 +87,7 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
             gain_seconds=min(case.wall, run.disk_alone_seconds + part.system_and_queue_seconds),
             gain_reason="all waiting for disk with no stage on CPU, and its seconds in the kernel "
             "or waiting for a CPU: a reader in front hides waits, and asks for more at a time",
-            command=case.attempt(new, cold=names),
+            rewrite=case.attempt(new, cold=names),
         )
 
 

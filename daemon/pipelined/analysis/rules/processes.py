@@ -46,7 +46,7 @@ def fork_storm(case: Case) -> Iterator[Finding]:
             gain_seconds=min(case.wall, part.busy_seconds),
             gain_reason="the seconds in which the stage and its children were on CPU or waited for "
             "one",
-            command=case.attempt(new),
+            rewrite=case.attempt(new),
         )
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.bottleneck import Bottleneck, bottleneck
-from pipelined.analysis.finding import Evidence
+from pipelined.analysis.finding import Evidence, Rewrite
 from pipelined.analysis.machine import Host
 from pipelined.analysis.pipe_graph import Graph, build_graph
-from pipelined.analysis.rewriting import Script, compare, matching
+from pipelined.analysis.rewriting import Script, matching, rewrite
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.shell_text import Command, Pipeline
 from pipelined.analysis.shell_words import Word
@@ -130,14 +130,14 @@ class Case:
         reordered: bool = False,
         unpacked: str = "",
         cold: Sequence[Word] = (),
-    ) -> str:
-        """The command that compares the run's pipeline with `new`; empty if there is none.
+    ) -> Rewrite | None:
+        """`new` in place of the run's pipeline; None if there is none.
 
-        For the rest see `rewriting.compare`.
+        For the rest see `rewriting.rewrite`.
         """
         if self.script is None or self.pipeline is None or new is None:
-            return ""
-        return compare(
+            return None
+        return rewrite(
             self.script, self.pipeline, new, reordered=reordered, unpacked=unpacked, cold=cold
         )
 

@@ -59,7 +59,7 @@ def join_stages(case: Case) -> Iterator[Finding]:
             gain_seconds=gain,
             gain_reason="their CPU seconds but for the busiest one's, and no more than the run "
             "less the CPU seconds of its busiest stage",
-            command=case.attempt(new),
+            rewrite=case.attempt(new),
         )
 
 
@@ -136,5 +136,5 @@ def grep_count(case: Case) -> Iterator[Finding]:
             ),
             gain_reason="the CPU seconds of wc, and those of grep in the kernel, where it writes, "
             "with the waits for a CPU among them",
-            command=case.attempt(new),
+            rewrite=case.attempt(new),
         )

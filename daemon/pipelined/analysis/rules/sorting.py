@@ -62,7 +62,7 @@ def sort_spills(case: Case) -> Iterator[Finding]:
             gain_seconds=min(case.wall, waited + stage.system_seconds + stage.states["runqueue"]),
             gain_reason="its seconds in the kernel, waiting for disk or for a CPU, those for its "
             "pipes among them",
-            command=case.attempt(case.rewritten(index, larger)),
+            rewrite=case.attempt(case.rewritten(index, larger)),
         )
 
 
@@ -101,7 +101,7 @@ def sort_locale(case: Case) -> Iterator[Finding]:
             "CPU meanwhile"
             if known
             else "",
-            command=case.attempt(new, reordered=True) if known else "",
+            rewrite=case.attempt(new, reordered=True) if known else None,
         )
 
 
@@ -149,7 +149,7 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
             ),
             gain_reason="the CPU seconds of both, and their waits for a CPU, but no more than the "
             "run less the busiest other stage's CPU seconds",
-            command=case.attempt(new, reordered=options == ["-c"]),
+            rewrite=case.attempt(new, reordered=options == ["-c"]),
         )
 
 

@@ -73,7 +73,7 @@ def ceiling(case: Case) -> Iterator[Finding]:
         ),
         gain_seconds=min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
         gain_reason=_reason(free if spread else None) if advice else "",
-        command=case.attempt(new, unpacked=unpacked),
+        rewrite=case.attempt(new, unpacked=unpacked),
     )
 
 
@@ -123,7 +123,7 @@ def idle_stage(case: Case) -> Iterator[Finding]:
             gain_seconds=min(with_waits(heavy, gain), case.wall),
             gain_reason="the CPU seconds of the stage before it, and its waits for a CPU, for the "
             "share that is thrown away",
-            command=case.attempt(swapped(case.pipeline, source) if case.pipeline else None),
+            rewrite=case.attempt(swapped(case.pipeline, source) if case.pipeline else None),
         )
 
 
@@ -175,7 +175,7 @@ def barrier(case: Case) -> Iterator[Finding]:
         gain_seconds=min(case.wall, part.busy_seconds * (1 - passed)),
         gain_reason=f"the CPU seconds of {found.command}, and its waits for a CPU, for the share "
         "that would not reach it",
-        command=case.attempt(
+        rewrite=case.attempt(
             swapped(case.pipeline, found.stages[0]) if case.pipeline else None, reordered=True
         ),
     )
