@@ -296,6 +296,8 @@ static __always_inline void task_credit(struct task_state *task, u64 clock, u64 
 		task->young_ns[STATE_RUNQUEUE] += queued;
 	}
 	stage = task->stage ? stage_at(task->stage) : NULL;
+	if (stage && state == STATE_CPU)
+		__sync_fetch_and_add(&task->cpu_ns, elapsed);
 	if (stage && stage->word & WORD_RETIRED) {
 		credit_stages(task->stage, state, elapsed, queued, now);
 	} else if (stage) {

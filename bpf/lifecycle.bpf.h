@@ -2,7 +2,7 @@
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
  * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .job and .looks, and the counts
- * of forks, execs, failed execs and children of stages.
+ * of forks, execs, failed execs and exited children of stages.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only storm'`.
@@ -13,6 +13,7 @@
 
 #include "alone.bpf.h"
 #include "arguments.bpf.h"
+#include "children.bpf.h"
 #include "discovery.bpf.h"
 #include "jobs.bpf.h"
 #include "readahead.bpf.h"
@@ -35,34 +36,19 @@ static __always_inline int exec_returned(long result)
 	return 0;
 }
 
-/* A thread ended: credits its CPU time and, of a main thread, its life to stages of which it is not the root. */
-GLOBAL(int, credit_child)(u32 index, u64 p, u64 cpu, u64 life)
-{
-	struct stage *stage;
-
-	for_each_enclosing_stage(stage, index) {
-		if (is_process(&stage->root, p))
-			continue;
-		__sync_fetch_and_add(&stage->children_cpu_ns, cpu);
-		__sync_fetch_and_add(&stage->children_life_ns, life);
-	}
-	return 0;
-}
-
 /* The last switch of a thread, after exit_mm: its time ends here. */
 static __always_inline void end_task(struct task_struct *p, struct task_state *task, u64 now)
 {
 	u64 clock;
 	u32 index;
 
-	if (stage_of(task)) {
-		credit_usage(bpf_get_current_task(), task);
-		credit_child(task->stage, bpf_get_current_task(), p->se.sum_exec_runtime,
-			     p->pid == p->tgid ? now - p->start_time : 0);
-	}
 	clock = __sync_lock_test_and_set(&task->clock, 0);
 	if (clock)
 		task_credit(task, clock, now);
+	if (stage_of(task)) {
+		credit_usage(bpf_get_current_task(), task);
+		credit_child(bpf_get_current_task(), task, p->pid == p->tgid ? now - p->start_time : 0);
+	}
 	forget(task, p->pid);
 	index = __sync_lock_test_and_set(&task->stage, STAGE_DEAD);
 	if (!index || index == STAGE_DEAD)

@@ -252,6 +252,21 @@ struct stage {
 	struct job job;	/* of its root, as of its last exec */
 };
 
+#define CHILD_NAMES 12
+
+/* Processes of a stage, all but its root, that have one name and have ended; their threads have added their CPU time before. */
+struct child {
+	__u64 name[COMM_LEN / 8];
+	__u64 longest_ns;	/* the longest life; 0 = the place is free */
+	__u64 count;
+	__u64 cpu_ns;
+};
+
+/* What ran inside the stage with the same index. */
+struct children {
+	struct child named[CHILD_NAMES + 1];	/* the last has no name: for what found no place */
+};
+
 #define SIZE_BUCKETS 22	/* up to 1, 2, 4 … bytes to 1 MiB, and more */
 #define TIME_FIRST 10
 #define TIME_BUCKETS 26	/* up to 2^10, 2^11 … 2^34 ns, and more */
@@ -320,6 +335,7 @@ struct pipe {
 struct saved_task {
 	__u64 stage;	/* its innermost stage: as written a reference, as restored an index; 0 = none */
 	__u64 exec_ns;
+	__u64 cpu_ns;
 	struct process parent;
 	struct process starter;
 	struct pipe_key fed_by_parent[FED_PIPES];

@@ -34,6 +34,7 @@ static __always_inline struct saved_task *saved_of(struct task_struct *p)
 static __always_inline void recall(struct task_state *task, const struct saved_task *saved)
 {
 	task->exec_ns = saved->exec_ns;
+	task->cpu_ns = saved->cpu_ns;
 	task->parent = saved->parent;
 	__builtin_memcpy(task->fed_by_parent, saved->fed_by_parent, sizeof(task->fed_by_parent));
 	task->starter = saved->starter;
@@ -144,6 +145,7 @@ GLOBAL(int, describe_task)(const struct task_state *task, u32 is_main)
 		return 0;
 	written->task.stage = index ? reference_of(stage, index) : 0;
 	written->task.exec_ns = task->exec_ns;
+	written->task.cpu_ns = task->cpu_ns;
 	written->task.parent = task->parent;
 	__builtin_memcpy(written->task.fed_by_parent, task->fed_by_parent, sizeof(task->fed_by_parent));
 	written->task.starter = task->starter;

@@ -94,6 +94,7 @@ struct task_state {
 	u64 claimed;	/* a stage of this process is being made at this moment */
 	u64 noted;	/* counted in the map `noted` */
 	u64 stage;	/* innermost stage, 0 = none */
+	u64 cpu_ns;	/* its time on CPU that was credited to its stages */
 	struct process parent;	/* that forked it, which may be gone */
 	struct process starter;	/* as in struct stage */
 	struct command script;	/* the first script that this process ran, empty = none: it keeps the name */

@@ -122,6 +122,7 @@ class Observer(AbstractContextManager["Observer"]):
                 "stages": stages + 1,
                 "functions": stages + 1,
                 "readahead": stages + 1,
+                "children": stages + 1,
                 "free_stages": stages,
                 "pipes": config.max_pipes,
                 "saved_tasks": len(restored.tasks) or 1,

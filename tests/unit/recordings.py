@@ -27,12 +27,13 @@ ARRAYS = {
     "stages": sizeof(layout.Stage),
     "functions": sizeof(layout.Functions),
     "readahead": sizeof(layout.ReadaheadCounters),
+    "children": sizeof(layout.Children),
     "lost": 8 * len(layout.LOST_KINDS),
     "control": sizeof(layout.Control),
 }
 
 #: The structures of the object that these bytes are made of.
-STRUCTURES = ("stage", "functions", "readahead", "pipe", "pipe_key", "control")
+STRUCTURES = ("stage", "functions", "readahead", "children", "pipe", "pipe_key", "control")
 
 MAX_STAGES = 64
 

@@ -49,7 +49,7 @@ def stage(
     record.root.pid = start
     record.ends[0].key = PIPE
     record.comm = b"cat"
-    return bytes(record), b"", b""
+    return bytes(record), b"", b"", bytes(layout.Children())
 
 
 def task(pid: int, stage: int, **values: Any) -> bytes:
@@ -95,7 +95,7 @@ def outer_of(record: layout.Stage) -> int:
 def test_what_is_written_is_read() -> None:
     pipe = bytes(layout.Pipe(self=1))
     given = taken(
-        {3: stage(100), 9: (stage(200)[0], b"\1" * 872, b"\2" * 184)},
+        {3: stage(100), 9: (stage(200)[0], b"\1" * 872, b"\2" * 184, b"\3" * 520)},
         pipes={bytes(PIPE): pipe},
         tasks=task(1, 3) + task(2, 9),
         instances={2**64 - 1: {"SLURM_JOB_ID": "4711", "BUILD_URL": "http://ci/ä"}, 5: {}},
@@ -163,7 +163,7 @@ def test_states_are_found_by_their_names(monkeypatch: pytest.MonkeyPatch) -> Non
         names = {**module._ELEMENTS, (layout.Stage, "time_ns"): ("disk", "gone", *"abcdefghij")}
         older.setattr(module, "_ELEMENTS", names)
         module._layout.cache_clear()
-        written = taken({3: (bytes(record), b"", b"")}).encode()
+        written = taken({3: (bytes(record), b"", b"", bytes(layout.Children()))}).encode()
     module._layout.cache_clear()
     found = layout.Stage.from_buffer_copy(Checkpoint.decode(written).stages[3][0])
     assert list(found.time_ns) == [11 if at == DISK else 0 for at in range(len(STATES))]

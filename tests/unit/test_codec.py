@@ -24,6 +24,7 @@ from pipelined.runs import (
     STALL_CLASSES,
     STATES,
     TIME_EDGES,
+    Child,
     Edge,
     Endpoint,
     Flow,
@@ -110,6 +111,10 @@ stages = st.builds(
     children_cpu_seconds=seconds,
     children_lifetime_seconds=seconds,
     ends=st.lists(st.builds(PipeEnd, names, sides, counts, seconds), max_size=3).map(tuple),
+    children=st.lists(
+        st.builds(Child, st.none() | names, counts, seconds, seconds, st.none() | seconds),
+        max_size=3,
+    ).map(tuple),
     arguments=st.none() | names,
     functions=st.none() | functions,
     readahead=st.none() | readahead,
@@ -149,13 +154,18 @@ def test_a_run_is_answered_as_it_was_by_the_version_before_the_classes_were_its_
     None
 ):
     run = read(Run, ANSWERED["run"])
-    # of a state that is newer than the file there was no time; how it ended was not stored
+    # of a state that is newer than the file there was no time; how it ended was not stored, nor
+    # what ran inside
     stages = [
         {
             **stage,
             "state_seconds": {**dict.fromkeys(STATES, 0.0), **stage["state_seconds"]},
             "exit": None,
             "outcome": None,
+            "children": [],
+            "own_cpu_seconds": max(
+                0.0, stage["state_seconds"]["cpu"] - stage["exited_children_cpu_seconds"]
+            ),
         }
         for stage in ANSWERED["run"]["stages"]
     ]

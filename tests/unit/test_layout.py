@@ -33,6 +33,8 @@ STRUCTURES = {
     "pipeline": layout.Pipeline,
     "functions": layout.Functions,
     "readahead": layout.ReadaheadCounters,
+    "child": layout.Child,
+    "children": layout.Children,
     "pipe": layout.Pipe,
     "pipe_key": layout.PipeKey,
     "pipe_end": layout.PipeEnd,
@@ -182,6 +184,7 @@ def test_maps_have_the_sizes_that_the_daemon_reads_and_writes(btf: Btf) -> None:
         "stages": Map(4, sizeof(layout.Stage), config.max_stages + 1),
         "functions": Map(4, sizeof(layout.Functions), 1),
         "readahead": Map(4, sizeof(layout.ReadaheadCounters), 1),
+        "children": Map(4, sizeof(layout.Children), config.max_stages + 1),
         "lost": Map(4, 8, len(layout.LOST_KINDS)),
         "control": Map(4, sizeof(layout.Control), 1),
     }
@@ -227,4 +230,4 @@ def test_what_a_stage_counts_is_read_in_one_piece() -> None:
     fields = struct_of(layout.Stage, "time_ns", *stage.COUNTERS)
     values = range(1, len(runs.STATES) + len(stage.COUNTERS) + 1)
     record = fields.pack(*values).ljust(sizeof(layout.Stage), b"\0")
-    assert [*decode_stage((record, b"", b""), 1).counted] == [*values]
+    assert [*decode_stage((record, b"", b"", bytes(layout.Children())), 1).counted] == [*values]

@@ -62,13 +62,13 @@ def recorded() -> Iterator[tuple[str, int, RawStage]]:
     for name in names():
         for number, moment in enumerate(recording(name).moments):
             for index in range(1, len(moment.arrays["stages"]) // ARRAYS["stages"]):
-                stage, functions, readahead = (
+                raw = tuple(
                     moment.arrays[array][index * ARRAYS[array] : (index + 1) * ARRAYS[array]]
-                    for array in ("stages", "functions", "readahead")
+                    for array in ("stages", "functions", "readahead", "children")
                 )
-                if field(stage, "stage", "start_ns"):
+                if field(raw[0], "stage", "start_ns"):
                     where = f"{name}, moment {number}, record {index}"
-                    yield where, index, (stage, functions, readahead)
+                    yield where, index, raw
 
 
 def field(raw: bytes, structure: str, path: str, *, signed: bool = False) -> int:
@@ -87,13 +87,17 @@ def values(raw: bytes, structure: str, path: str, *, signed: bool = False) -> li
 
 
 def made(
-    functions: Structure | None = None, readahead: Structure | None = None, **fields: Any
+    functions: Structure | None = None,
+    readahead: Structure | None = None,
+    children: layout.Children | None = None,
+    **fields: Any,
 ) -> RawStage:
     """The bytes of a stage with these fields."""
     return (
         bytes(layout.Stage(**fields)),
         bytes(functions) if functions else b"",
         bytes(readahead) if readahead else b"",
+        bytes(children or layout.Children()),
     )
 
 
@@ -231,7 +235,7 @@ def test_a_command_ends_at_its_first_zero(comm: bytes, command: str) -> None:
     record, *_ = made()
     at, size = RECORDED_LAYOUT["stage"]["comm"]
     record = record[:at] + comm.ljust(size, b"\0") + record[at + size :]
-    assert decode_stage((record, b"", b""), 1).command == command
+    assert decode_stage((record, b"", b"", bytes(layout.Children())), 1).command == command
 
 
 def test_an_end_has_its_pipe_its_side_and_its_sleeps() -> None:

@@ -95,7 +95,7 @@ def watching(
     programs: ctypes.CDLL, what: Restored = NOTHING, *, boots: bool = False
 ) -> Iterator[Sweep]:
     """A daemon on the host, which goes on with what was restored."""
-    sizes = {"stages": STAGES + 1, "free_stages": STAGES, "pipes": STAGES}
+    sizes = {"stages": STAGES + 1, "children": STAGES + 1, "free_stages": STAGES, "pipes": STAGES}
     sizes["saved_tasks"] = len(what.tasks) or 1
     maps = SimulatedMaps(programs, sizes, lambda: None, boots=boots)
     with (

@@ -24,6 +24,7 @@ from pipelined.analysis.bottleneck import (
     pipe_waits,
     share,
 )
+from pipelined.analysis.children_words import busiest
 from pipelined.analysis.outcome_words import outcome_sentence
 from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
@@ -220,6 +221,8 @@ def _bottleneck_sentence(run: Run, found: Bottleneck, span: str) -> str:
         if queue >= LARGE:
             parts[0] += f", {_phrase('runqueue', queue, '')}"
     parts[0] += _forks_clause(run, found)
+    if found.kind in ("cpu", "child"):
+        parts += filter(None, [busiest([run.stages[m] for m in found.stages])])
     parts += _waiting_clauses(run, found)
     if not found.waiters:
         for index, at in found.ended[:NAMED]:

@@ -55,6 +55,7 @@ _RECORDS: Mapping[str, type[Structure]] = {
     "stages": layout.Stage,
     "functions": layout.Functions,
     "readahead": layout.ReadaheadCounters,
+    "children": layout.Children,
     "pipe_keys": layout.PipeKey,
     "pipes": layout.Pipe,
     "tasks": layout.WrittenTask,
@@ -67,6 +68,7 @@ _NO_MEMBER = layout.WORD_DRIVER | layout.WORD_RETIRED | layout.WORD_ENDED
 _ENDS = offset_of(layout.Stage, "ends")
 _END_BYTES, _KEY_BYTES = sizeof(layout.PipeEnd), sizeof(layout.PipeKey)
 _NO_KEY = bytes(_KEY_BYTES)
+_NO_CHILDREN = bytes(sizeof(layout.Children))
 
 
 class UnreadableError(Exception):
@@ -106,8 +108,10 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """What `decode` reads."""
-        functions = {i: raw[1] for i, raw in self.stages.items() if raw[1].strip(b"\0")}
-        readahead = {i: raw[2] for i, raw in self.stages.items() if raw[2].strip(b"\0")}
+        functions, readahead, children = (
+            {i: raw[at] for i, raw in self.stages.items() if raw[at].strip(b"\0")}
+            for at in (1, 2, 3)
+        )
         header = {
             "boot_id": self.boot_id,
             "watched_ns": self.watched_ns,
@@ -118,6 +122,7 @@ class Checkpoint:
             "stages": list(self.stages),
             "functions": list(functions),
             "readahead": list(readahead),
+            "children": list(children),
             "pipes": len(self.pipes),
             "tasks": len(self.tasks) // sizeof(layout.WrittenTask),
             "origin": self.origin,
@@ -126,7 +131,7 @@ class Checkpoint:
         described = json.dumps(header).encode()
         parts = [described, *(raw[0] for raw in self.stages.values())]
         parts += [*functions.values(), *readahead.values(), *self.pipes, *self.pipes.values()]
-        content = b"".join((*parts, self.tasks))
+        content = b"".join((*parts, self.tasks, *children.values()))
         first = f"pipelined checkpoint {FORMAT} {zlib.crc32(content):08x} {len(described)}\n"
         return first.encode() + content
 
@@ -150,11 +155,12 @@ class Checkpoint:
     def _read(cls, header: Mapping[str, Any], body: memoryview) -> Checkpoint:
         sections = _Sections(header["layouts"], body)
         found, functions, readahead = (
-            dict(zip(header[name], sections.take(name, len(header[name])), strict=True))
-            for name in ("stages", "functions", "readahead")
+            sections.by_index(name, header[name]) for name in ("stages", "functions", "readahead")
         )
         keys, pipes = (sections.take(name, header["pipes"]) for name in ("pipe_keys", "pipes"))
         tasks = sections.take("tasks", header["tasks"])
+        # older versions have none
+        children = sections.by_index("children", header.get("children", ()))
         if not all(isinstance(i, int) and 0 < i <= layout.INDEX_MASK for i in found):
             raise ValueError("a stage has no index")
         return cls(
@@ -164,7 +170,12 @@ class Checkpoint:
             gaps=tuple(Gap(int(a), int(b), float(unix)) for a, b, unix in header["gaps"]),
             cgroups={int(number): tuple(known) for number, *known in header["cgroups"]},
             stages={
-                index: (record, functions.get(index, b""), readahead.get(index, b""))
+                index: (
+                    record,
+                    functions.get(index, b""),
+                    readahead.get(index, b""),
+                    children.get(index, _NO_CHILDREN),
+                )
                 for index, record in sorted(found.items())
             },
             pipes=dict(zip(keys, pipes, strict=True)),
@@ -255,6 +266,12 @@ class _Sections:
     def __init__(self, layouts: Mapping[str, Sequence[Any]], body: memoryview) -> None:
         self._layouts = layouts
         self._body = body
+
+    def by_index(self, name: str, indexes: Sequence[int]) -> dict[int, bytes]:
+        """The next records, which belong to the stages with these indexes."""
+        if not indexes:
+            return {}
+        return dict(zip(indexes, self.take(name, len(indexes)), strict=True))
 
     def take(self, name: str, count: int) -> list[bytes]:
         """The next `count` records, which are of this kind."""

@@ -13,6 +13,7 @@ from pipelined.kernel.layout import offset_of, struct_of
 from pipelined.records.process import Process
 from pipelined.records.stage import (
     COUNTERS,
+    ChildRecord,
     EndRecord,
     Job,
     PipelineRecord,
@@ -24,9 +25,9 @@ from pipelined.starter import Starter
 
 __all__ = ["RawStage", "decode_pipeline", "decode_stage", "text"]
 
-#: The bytes of a stage's record, those of its functions and those of its readahead. The latter two
-#: are empty if their tiers are off.
-RawStage = tuple[bytes, bytes, bytes]
+#: The bytes of a stage's record, those of its functions, of its readahead and of its children.
+#: Functions and readahead are empty if their tiers are off.
+RawStage = tuple[bytes, bytes, bytes, bytes]
 
 _STAGE = struct_of(
     layout.Stage,
@@ -60,6 +61,7 @@ _END = struct_of(layout.PipeEnd, "pipe", "side_and_flags", "zero", "sleeps", "as
 _NO_INODE = bytes(8)
 _FUNCTIONS = Struct(f"={sizeof(layout.Functions) // 8}Q")
 _READAHEAD = Struct(f"={sizeof(layout.ReadaheadCounters) // 8}Q")
+_CHILD = Struct(f"={layout.COMM_LEN}sQQQ")
 
 _PARTIAL = layout.STAGE_PARTIAL | layout.STAGE_RESUMED
 _SIDES = ("read", "write")
@@ -71,11 +73,13 @@ _SLEEPS_EMPTY, _SLEEPS_FULL = map(place_of, ("sleeps_empty", "sleeps_full"))
 
 #: What most stages of a storm of short processes read through the page cache.
 _NO_READAHEAD = bytes(sizeof(layout.ReadaheadCounters))
+#: What most stages have started.
+_NO_CHILDREN = bytes(sizeof(layout.Children))
 
 
 def decode_stage(raw: RawStage, index: int) -> StageRecord:
     """The stage whose bytes `raw` holds; `index` is its place in all arrays."""
-    record, functions, readahead = raw
+    record, functions, readahead, children = raw
     # Assigned one by one: to call the class with 20 keywords would take a third longer.
     stage = StageRecord.__new__(StageRecord)
     (
@@ -144,7 +148,24 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         stage.readahead = NO_READAHEAD
     else:
         stage.readahead = _READAHEAD.unpack(readahead) if readahead else ()
+    stage.children = () if children == _NO_CHILDREN else _children(children)
     return stage
+
+
+def _children(places: bytes) -> tuple[ChildRecord, ...]:
+    """By name, once each; those that found no place come last, without one."""
+    *named, rest = _CHILD.iter_unpack(places)
+    found: dict[str, ChildRecord] = {}
+    for name, longest_ns, count, cpu_ns in named:
+        if not longest_ns:
+            continue
+        child = ChildRecord(text(name), count, cpu_ns, longest_ns)
+        before = found.get(child.command or "")
+        found[child.command or ""] = before.plus(child) if before else child
+    _, longest_ns, count, cpu_ns = rest
+    if count or cpu_ns:
+        return (*found.values(), ChildRecord(None, count, cpu_ns, longest_ns))
+    return tuple(found.values())
 
 
 def decode_pipeline(stage: bytes) -> PipelineRecord:

@@ -17,6 +17,8 @@ from pipelined.runs import LEVELS, STATES
 
 __all__ = [
     "LOST_KINDS",
+    "Child",
+    "Children",
     "Control",
     "Functions",
     "Instance",
@@ -71,6 +73,7 @@ SIDE_WRITE = 1
 COMM_LEN = 16
 PIPE_SLOTS = 8
 PIPELINE_DRIVERS = 2
+CHILD_NAMES = 12
 FED_PIPES = 4
 
 # The word of a stage, and references to stages in the slots of a pipe.
@@ -219,6 +222,24 @@ class Stage(Structure):
     )
 
 
+class Child(Structure):
+    """Processes of a stage that have one name and have ended; a life of 0 is a free place."""
+
+    _fields_ = (
+        ("name", c_uint64 * (COMM_LEN // 8)),
+        ("longest_ns", c_uint64),
+        ("count", c_uint64),
+        ("cpu_ns", c_uint64),
+    )
+
+
+class Children(Structure):
+    """What ran inside the stage with the same index; the last place has no name."""
+
+    named: Array[Child]
+    _fields_ = (("named", Child * (CHILD_NAMES + 1)),)
+
+
 def _histogram(values: int) -> type[Structure]:
     fields = (("counts", c_uint64 * (values - 1)), ("sum", c_uint64))
     return type("Histogram", (Structure,), {"_fields_": fields})
@@ -271,6 +292,7 @@ class SavedTask(Structure):
     _fields_ = (
         ("stage", c_uint64),
         ("exec_ns", c_uint64),
+        ("cpu_ns", c_uint64),
         ("parent", Process),
         ("starter", Process),
         ("fed_by_parent", PipeKey * FED_PIPES),

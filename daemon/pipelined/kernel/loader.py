@@ -39,6 +39,7 @@ _MAPS = (
     "stages",
     "functions",
     "readahead",
+    "children",
     "free_stages",
     "pipes",
     "saved_tasks",
@@ -271,7 +272,7 @@ def probe_hooks(loader: str = "auto") -> list[Hook]:
 
     Raises `UserError` when the daemon could not start.
     """
-    bounded = ("stages", "functions", "readahead", "free_stages", "pipes", "saved_tasks")
-    sizes = dict.fromkeys(bounded, 64)
+    arrays = ("stages", "functions", "readahead", "children")
+    sizes = dict.fromkeys((*arrays, "free_stages", "pipes", "saved_tasks"), 64)
     with closing(load(sizes, loader=loader)) as loaded:
         return [*loaded.attach(), *loaded.attach_optional()]

@@ -50,6 +50,7 @@ _MAPPED = 512
 _STAGE_BYTES = sizeof(layout.Stage)
 _FUNCTIONS_BYTES = sizeof(layout.Functions)
 _READAHEAD_BYTES = sizeof(layout.ReadaheadCounters)
+_CHILDREN_BYTES = sizeof(layout.Children)
 
 # In 64-bit words: of a record, and of those of its fields that are read of all records at once.
 _STAGE_WORDS = _STAGE_BYTES // 8
@@ -173,8 +174,7 @@ class Sweep:
         for index in self._find_in_use():
             if index in self._freed:
                 continue
-            raw = self._read(index)
-            stage = before.get(index)
+            raw, stage = self._read(index), before.get(index)
             if stage is None or stage.fingerprint != hash(raw):
                 known, stage = stage, decoding.decode_stage(raw, index)
                 self._instances.identify(stage, known)
@@ -259,15 +259,13 @@ class Sweep:
         for key in {end.key for stage in stages for end in stage.ends} - kept:
             self._loaded.delete("pipes", key)
             self._endpoints.pop(key, None)
-        blank, no_functions, no_readahead = (
-            layout.Stage(),
-            layout.Functions(),
-            layout.ReadaheadCounters(),
-        )
+        blank, no_children = layout.Stage(), layout.Children()
+        no_functions, no_readahead = layout.Functions(), layout.ReadaheadCounters()
         for stage in stages:
             del self._freed[stage.index]
             blank.generation = stage.generation + 1
             _write(self._stages, stage.index, blank)
+            _write(self._children, stage.index, no_children)
             if self._functions:
                 _write(self._functions, stage.index, no_functions)
             if self._readahead and stage.readahead is not NO_READAHEAD:
@@ -305,7 +303,7 @@ class Sweep:
         """Detach the programs and unmap everything."""
         self._loaded.close()
         self._wakeups.close()
-        for mapped in (self._stages, self._functions, self._readahead, self._lost):
+        for mapped in (self._stages, self._functions, self._readahead, self._children, self._lost):
             if mapped:
                 mapped.close()
         del self._control, self._instances  # which refer to the mapped page of `control`
@@ -319,6 +317,7 @@ class Sweep:
             _slice(self._stages, index, _STAGE_BYTES),
             _slice(self._functions, index, _FUNCTIONS_BYTES),
             _slice(self._readahead, index, _READAHEAD_BYTES),
+            _slice(self._children, index, _CHILDREN_BYTES),
         )
 
     def _restore(self, restored: Restored) -> None:
@@ -328,7 +327,7 @@ class Sweep:
             self._instances.identify(stage, None)
             record, *tiers = raw
             self._stages[index * _STAGE_BYTES : (index + 1) * _STAGE_BYTES] = record
-            for name, values in zip(("functions", "readahead"), tiers, strict=True):
+            for name, values in zip(("functions", "readahead", "children"), tiers, strict=True):
                 if values:  # if the tier is off, there is no place for them
                     self._loaded.put(name, index.to_bytes(4, sys.byteorder), values)
         for name, entries in (("pipes", restored.pipes), ("saved_tasks", restored.tasks)):
@@ -342,6 +341,7 @@ class Sweep:
         """Map the records up to index `count`."""
         self._mapped = count
         self._stages = self._map("stages", _STAGE_BYTES * (count + 1))
+        self._children = self._map("children", _CHILDREN_BYTES * (count + 1))
         if self._loaded.has_functions:
             self._functions = self._map("functions", _FUNCTIONS_BYTES * (count + 1))
         if self._loaded.has_readahead:

@@ -61,6 +61,7 @@ def _stage_difference(new: Stage, old: Stage | None) -> Stage:
         children_lifetime_seconds=max(
             0.0, new.children_lifetime_seconds - old.children_lifetime_seconds
         ),
+        children_cpu_seconds=max(0.0, new.children_cpu_seconds - old.children_cpu_seconds),
         ends=_ends_difference(new.ends, old.ends),
     )
 

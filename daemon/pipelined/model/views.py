@@ -21,6 +21,7 @@ from pipelined.records.tiers import functions_of, readahead_of
 from pipelined.runs import (
     LEVELS,
     STATES,
+    Child,
     Edge,
     Endpoint,
     Exit,
@@ -35,6 +36,7 @@ from pipelined.runs import (
     Surroundings,
     Timeline,
     Trace,
+    children_by_command,
     stage_span_id,
     trace_id_of,
 )
@@ -277,6 +279,7 @@ class Views:
             ),
             exit=its_exit,
             outcome=outcome if its_exit or record.ended else None,
+            children=_children(record, counters["states"]["cpu"]),
             arguments=facts.arguments,
             **counters,
         )
@@ -303,6 +306,16 @@ class Views:
             "readahead": readahead_of(tiers.readahead) if tiers.readahead else None,
             **{name: values[name] for name in _PLAIN_COUNTERS},
         }
+
+
+def _children(record: StageRecord, cpu_seconds: float) -> tuple[Child, ...]:
+    if not record.children:
+        return ()
+    children = (
+        Child(name, count, NS * max(0, cpu_ns), NS * longest_ns)
+        for name, count, cpu_ns, longest_ns in record.children
+    )
+    return children_by_command(children, cpu_seconds)
 
 
 def _by_level(clock: Sequence[float]) -> dict[str, Any]:

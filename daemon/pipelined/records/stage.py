@@ -32,6 +32,7 @@ __all__ = [
     "PIPE_KEY",
     "READS_ALONE",
     "STAGE_ENDS",
+    "ChildRecord",
     "EndRecord",
     "Gap",
     "Group",
@@ -141,6 +142,27 @@ class Job(NamedTuple):
     text: bytes
 
 
+class ChildRecord(NamedTuple):
+    """Processes of a stage, all but its root, that have one name and have ended."""
+
+    command: str | None
+    """None: those that found no place any more, whatever their names."""
+    exited: int
+    cpu_ns: int
+    """Of threads of theirs that ended, also before the process."""
+    longest_ns: int
+    """The longest life; 1 if no process has ended yet, but a thread has."""
+
+    def plus(self, other: ChildRecord) -> ChildRecord:
+        """Both together, under the name of this one."""
+        return ChildRecord(
+            self.command,
+            self.exited + other.exited,
+            self.cpu_ns + other.cpu_ns,
+            max(self.longest_ns, other.longest_ns),
+        )
+
+
 @dataclass(slots=True, eq=False)
 class StageRecord:
     """The record of a stage; time stamps are nanoseconds of CLOCK_MONOTONIC."""
@@ -196,6 +218,8 @@ class StageRecord:
     """What that tier counts (`tiers.FUNCTIONS`); empty if it is off."""
     readahead: tuple[int, ...] = ()
     """What that tier counts (`tiers.READAHEAD`); empty if it is off."""
+    children: tuple[ChildRecord, ...] = ()
+    """What ran in it; those without a name come last."""
     fingerprint: int = 0
     """`hash` of what this was decoded from: another value means that the record has changed."""
 

@@ -6,6 +6,7 @@ Prometheus. Each class is also the description of the JSON object that it is ans
 `codec`).
 """
 
+from pipelined.runs.children import Child, children_by_command
 from pipelined.runs.fields import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
 from pipelined.runs.identity import Container, Identity, Pod, Trace
 from pipelined.runs.run import (
@@ -59,6 +60,7 @@ __all__ = [
     "STATES",
     "TIME_EDGES",
     "Bucket",
+    "Child",
     "Container",
     "Edge",
     "Endpoint",
@@ -86,6 +88,7 @@ __all__ = [
     "Surroundings",
     "Timeline",
     "Trace",
+    "children_by_command",
     "span_id_of",
     "stage_span_id",
     "state_shares",

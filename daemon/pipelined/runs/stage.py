@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
+from pipelined.runs.children import Child
 from pipelined.runs.fields import (
     PAGE_CLASSES,
     STALL_CLASSES,
@@ -440,6 +441,9 @@ class Stage(StageCounters):
     stored by older versions."""
     ends: Annotated[tuple[PipeEnd, ...], Key("pipe_ends")] = ()
     """The pipes that the stage slept on."""
+    children: tuple[Child, ...] = ()
+    """Its processes but the root that have exited, by command: those with the most CPU time, and
+    the others added up. Empty for runs that were stored by older versions."""
     arguments: Annotated[str | None, Secret()] = None
     """Command line; only with `--show-arguments`."""
 
@@ -460,6 +464,12 @@ class Stage(StageCounters):
     @property
     def cpu_seconds(self) -> float:
         return self.states["cpu"]
+
+    @property
+    @computed
+    def own_cpu_seconds(self) -> Seconds:
+        """CPU time of its root and of what still runs: all but `exited_children_cpu_seconds`."""
+        return max(0.0, self.cpu_seconds - self.children_cpu_seconds)
 
     @property
     @computed

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.children_words import inside
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.findings import findings
 from pipelined.analysis.identity_words import identity_facts, is_of_a_job
@@ -322,6 +323,7 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
         ("pipes", _pipe_writes(run)),
         ("files", _file_reads(run)),
         ("beside", _beside_pipes(run)),
+        ("ran", _children(run)),
     ):
         if texts:
             out += _fact(name, "; ".join(texts), width)
@@ -416,6 +418,15 @@ def _beside_pipes(run: Run) -> list[str]:
         if through.splices:
             out.append(f"{name} moves bytes by splice: only what its neighbour counts is known")
     return out
+
+
+def _children(run: Run) -> list[str]:
+    """Which programs ran inside each stage: parallel branches at once."""
+    return [
+        f"{stage_label(run, indexes)}: {text}"
+        for indexes in run.by_place().values()
+        if (text := inside([run.stages[index] for index in indexes]))
+    ]
 
 
 def _half(sizes: Histogram) -> str:

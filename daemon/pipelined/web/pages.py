@@ -188,6 +188,7 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
         unmarked=unmarked(timeline, listed),
         phases=phase_table(run, timeline),
         rows=[_row(run, stage) for stage in run.stages],
+        children=[stage for stage in run.stages if stage.children],
         show_arguments=show_arguments,
         data=chart_data(run, timeline, listed),
     )

@@ -81,7 +81,7 @@ def record(scenario: Scenario, directory: Path) -> Recording | None:
     """What was recorded; None if the pipeline was over before it was seen: try again."""
     facts = _prepare(directory)
     stages = scenario.max_stages
-    sizes = dict.fromkeys(("stages", "functions", "readahead"), stages + 1)
+    sizes = dict.fromkeys(("stages", "functions", "readahead", "children"), stages + 1)
     maps = sizes | {"free_stages": stages, "pipes": MAX_STAGES}
     with (
         closing(load(maps, loader="libbpf")) as loaded,
@@ -149,6 +149,7 @@ def _moment(loaded: Loaded, reader: Sweep) -> Moment:
         "stages": count,
         "functions": count if loaded.has_functions else 0,
         "readahead": count if loaded.has_readahead else 0,
+        "children": count,
         "lost": 1,
         "control": 1,
     }

@@ -227,7 +227,8 @@ def observe(
     The schedule says what happens next, a byte for each step; then all processes run to their end.
     If they are `starving`, much time passes while they could run.
     """
-    sizes = {"stages": MAX_STAGES + 1, "free_stages": MAX_STAGES, "pipes": MAX_PIPES}
+    sizes = dict.fromkeys(("stages", "children"), MAX_STAGES + 1)
+    sizes |= {"free_stages": MAX_STAGES, "pipes": MAX_PIPES}
     host: list[Observed] = []
     maps = SimulatedMaps(programs, sizes, lambda: host[0].interrupted())
     with (

@@ -19,7 +19,7 @@ TASKS, CPUS, FILES, PIPES = 64, 2, 512, 128
 """How many kernel.c has."""
 
 _ARRAY, _PERCPU_ARRAY, _HASH, _STACK, _TASK_STORAGE, _RINGBUF = range(6)
-_SHARED = ("stages", "functions", "readahead", "lost", "control", "wakeups")
+_SHARED = ("stages", "functions", "readahead", "children", "lost", "control", "wakeups")
 
 AtInterrupt = ctypes.CFUNCTYPE(None)
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs inside a stage is counted by name: how many, their CPU time, and the rest added up."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kernel.test_truth import steal_seconds, stolen_since
+
+if TYPE_CHECKING:
+    from kernel.conftest import Watch
+    from pipelined.runs import Stage
+
+#: Names that a stage of the kernel side has places for (CHILD_NAMES).
+PLACES = 12
+
+
+def exited(stage: Stage) -> dict[str | None, int]:
+    return {child.command: child.exited for child in stage.children}
+
+
+def check_sums(stage: Stage) -> None:
+    """The children add up to what the stage has counted of them, and with its own to the stage."""
+    children = stage.children
+    assert sum(child.exited for child in children) == stage.exited_children
+    cpu = sum(child.cpu_seconds for child in children)
+    assert cpu == pytest.approx(stage.children_cpu_seconds, abs=1e-6)
+    assert cpu + stage.own_cpu_seconds == pytest.approx(stage.cpu_seconds, abs=1e-6)
+
+
+def test_each_program_that_a_loop_starts_is_counted_by_name(watch: Watch) -> None:
+    loop = "while read n; do date +%s; echo $n | sed s/1/2/; done"
+    stage = watch.run(f"seq 40 | {loop} | cat > out").only("seq|bash|cat").stages[1]
+    assert exited(stage) == {"date": 40, "sed": 40, "bash": 40}
+    check_sums(stage)
+
+
+def test_children_of_parallel_children_count_in_the_stage(watch: Watch) -> None:
+    run = watch.run("seq 30 | xargs -n1 -P2 sh -c 'sort /dev/null; true'").only("seq|xargs")
+    stage = run.stages[1]
+    assert exited(stage) == {"sh": 30, "sort": 30}
+    check_sums(stage)
+
+
+def test_the_cpu_time_of_a_name_is_what_rusage_says(watch: Watch, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(os.urandom(3_000_000))
+    before, usage = steal_seconds(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    run = watch.run("seq 6 | xargs -n1 -P2 sh -c 'gzip -c data > /dev/null; true'")
+    after, stolen = resource.getrusage(resource.RUSAGE_CHILDREN), stolen_since(before)
+    stage = run.only("seq|xargs").stages[1]
+    (gzip,) = (child for child in stage.children if child.command == "gzip")
+    # all that ran was the shell, seq, xargs and what they started
+    used = after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime
+    others = sum(s.cpu_seconds for s in run.only("seq|xargs").stages) - gzip.cpu_seconds
+    assert gzip.exited == 6
+    assert used - others - 0.03 - 0.02 * used <= gzip.cpu_seconds <= used + 0.02 * used + stolen
+    assert gzip.cpu_seconds / gzip.exited <= gzip.longest_seconds + stolen
+    check_sums(stage)
+
+
+def test_names_beyond_the_places_are_added_up(watch: Watch, tmp_path: Path) -> None:
+    true = shutil.which("true")
+    assert true
+    for n in range(PLACES + 5):
+        shutil.copy(true, tmp_path / f"prog{n}")
+    names = " ".join(f"./prog{n};" for n in range(PLACES + 5))
+    run = watch.run(f"seq 3 | while read n; do {names} done | cat > out").only("seq|bash|cat")
+    stage = run.stages[1]
+    found = exited(stage)
+    assert len(found) == 9
+    assert found[None] == 3 * (PLACES + 5) - 8 * 3
+    check_sums(stage)
+
+
+def test_a_stage_around_others_has_their_children_too(watch: Watch) -> None:
+    script = "seq 2 | while read n; do seq 5 | xargs -n1 sort /dev/null; done | cat > out"
+    outer = watch.run(script).only("seq|bash|cat").stages[1]
+    assert exited(outer) == {"sort": 10, "xargs": 2, "seq": 2}
+    check_sums(outer)
+
+
+def test_a_record_that_is_used_again_begins_with_no_children(watch: Watch) -> None:
+    watch.run("seq 20 | while read n; do date; done | cat > out")
+    (stage,) = (s for s in watch.run("seq 3 | cat > out").only("seq|cat").stages[1:])
+    assert stage.children == ()
