@@ -41,6 +41,8 @@ class Hook(Protocol):
     def attached(self) -> bool: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def gives(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Check:
     """What to do about it; empty if all is well or nothing can be done."""
     required: bool = False
     """Whether the daemon needs the status to be ``ok``."""
+    absent: str = ""
+    """The figures that are absent or less exact because it is not ``ok``."""
 
     @property
     def failed(self) -> bool:
@@ -112,6 +116,8 @@ def render(found: Sequence[Check], console: Console) -> None:
     table.add_column(overflow="fold")
     for check in found:
         detail = Text(check.detail)
+        if check.absent:
+            detail.append(f"\nabsent: {check.absent}")
         if check.fix and check.status != "ok":
             detail.append(f"\n→ {check.fix}", style="bold" if check.failed else "")
         table.add_row(Text(check.name), Text(check.status, style=_style(check)), detail)
@@ -468,7 +474,8 @@ def _hooks(probe: Callable[[], Iterable[Hook]] | None, failed: Sequence[Check]) 
         if hook.attached:
             yield Check(f"hook {hook.name}", "ok", f"{hook.tier}, {hook.method}")
         else:
-            yield Check(f"hook {hook.name}", "off", f"{hook.tier}, {hook.method}: {hook.reason}")
+            why = f"{hook.tier}, {hook.method}: {hook.reason}"
+            yield Check(f"hook {hook.name}", "off", why, absent=hook.gives)
     # The probe has said whether the daemon can start; without any hook it would be of no use.
     if not any(hook.attached and hook.tier == "sched" for hook in hooks):
         yield Check("hooks", "missing", "no hook of the sched tier could be attached", "", True)

@@ -12,6 +12,7 @@ __all__ = [
     "STATE_WORDS",
     "TELLING",
     "about",
+    "against_usual",
     "bound",
     "cpu_share",
     "data_size",
@@ -21,6 +22,7 @@ __all__ = [
     "mean_size",
     "output_size",
     "percent",
+    "run_input",
     "saves",
     "step_words",
     "times_usual",
@@ -130,8 +132,34 @@ def times_usual(ratio: float, slower: bool | None) -> str:
     >>> times_usual(1.04, False), times_usual(2.3, True), times_usual(12.3, True)
     ('1.0 × usual', '▲ slower: 2.3 × usual', '▲ slower: 12 × usual')
     """
-    times = f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
-    return f"▲ slower: {times} × usual" if slower else f"{times} × usual"
+    return f"▲ slower: {_times(ratio)} usual" if slower else f"{_times(ratio)} usual"
+
+
+def against_usual(
+    ratio: float | None, slower: bool | None, other_input: float | None, any_input: float | None
+) -> str:
+    """As `times_usual`, behind how many times the usual input a run had if that is far from it.
+
+    Then `ratio` is by runs of about its input; without one, `any_input` by all. Empty: not known.
+
+    >>> against_usual(1.04, False, None, 1.1), against_usual(None, None, None, None)
+    ('1.0 × usual', '')
+    >>> against_usual(None, None, 6.0, 5.1)
+    '6.0 × the usual input in 5.1 × the usual time'
+    >>> against_usual(2.3, True, 6.0, 14.0)
+    '6.0 × the usual input, for that ▲ slower: 2.3 × usual'
+    """
+    compared = "" if ratio is None else times_usual(ratio, slower)
+    if other_input is None:
+        return compared
+    words = f"{_times(other_input)} the usual input"
+    if compared:
+        return f"{words}, for that {compared}"
+    return words if any_input is None else f"{words} in {_times(any_input)} the usual time"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f} ×" if ratio < 9.95 else f"{ratio:,.0f} ×"
 
 
 def data_size(count: float) -> str:
@@ -141,6 +169,17 @@ def data_size(count: float) -> str:
     ('999 B', '8.4 MB', '0 B')
     """
     return _scaled(count, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+def run_input(size: int | None, exact: bool) -> str:
+    """What a run took in; ``-`` if it is not known.
+
+    >>> run_input(8_400_000, True), run_input(8_400_000, False), run_input(None, True)
+    ('8.4 MB', '≤ 8.4 MB', '-')
+    """
+    if size is None:
+        return "-"
+    return data_size(size) if exact or not size else f"≤ {data_size(size)}"
 
 
 def input_size(flow: Flow) -> str:

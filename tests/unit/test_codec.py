@@ -170,7 +170,7 @@ def test_a_run_is_answered_as_it_was_by_the_version_before_the_classes_were_its_
         for stage in ANSWERED["run"]["stages"]
     ]
     since = {"outcome": None, "identity": None, "parent_span": None, "trace_id": run.trace_id}
-    since |= {"exported": False}
+    since |= {"exported": False, "input_bytes": 0, "input_exact": True}
     assert written(run, secrets=True) == {**ANSWERED["run"], "stages": stages, **since}
     assert run.stages[0].functions is not None
     timeline = [read(Point, point) for point in ANSWERED["timeline"]]

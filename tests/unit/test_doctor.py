@@ -27,6 +27,7 @@ class FakeHook:
     method: str = "tp_btf"
     attached: bool = True
     reason: str = ""
+    gives: str = ""
 
 
 HOOKS = [FakeHook("sched_switch"), FakeHook("sched_process_exec")]
@@ -287,6 +288,18 @@ def test_a_detached_hook_is_off_with_its_reason(host: Host) -> None:
 
     assert (check.status, check.detail) == ("off", "functions, kprobe: no symbol")
     assert exit_code(host.checks()) == 0
+
+
+def test_a_detached_hook_says_which_figures_are_absent(host: Host) -> None:
+    lost = FakeHook("vfs_read", "functions", "fentry", False, "refused", "sizes of reads of files")
+    host.hooks = lambda: [*HOOKS, lost]
+    assert host.check("hook vfs_read").absent == "sizes of reads of files"
+    assert "absent: sizes of reads of files" in host.text()
+
+
+def test_an_attached_hook_lacks_nothing(host: Host) -> None:
+    host.hooks = lambda: [FakeHook("vfs_read", "functions", gives="sizes of reads of files")]
+    assert "absent" not in host.text()
 
 
 def test_an_empty_root_is_unknown_or_missing_and_never_a_traceback(tmp_path: Path) -> None:

@@ -254,6 +254,8 @@ FIGURES = [
     ("HISTORY.md", "With fewer than {} of them", usual._LEAST),
     ("HISTORY.md", "looked for among the last {} ", usual.LOOKED_THROUGH),
     ("HISTORY.md", "read from half to {} as many bytes", usual.BYTES_FACTOR),
+    ("HISTORY.md", "inputs differ by more than a factor of {},", usual._INPUT_FACTOR),
+    ("HISTORY.md", "All that is below {} is alike", usual._START_BYTES),
     ("HISTORY.md", "took more than {} times its usual", usual._TIMES),
     ("HISTORY.md", "its usual, and more than {} longer", usual._SECONDS),
     ("HISTORY.md", "by wall time in {} buckets", len(rollup.BOUNDS) + 1),

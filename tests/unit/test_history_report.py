@@ -126,6 +126,28 @@ def test_what_identifies_a_run_cannot_send_control_codes() -> None:
     assert "~" in table(USERS[0], long, ascii_only=True)
 
 
+def test_a_run_of_another_input_than_usual_says_so_first() -> None:
+    larger = replace(
+        SUMMARY, wall=51.0, input_bytes=6_000_000, usual_input=1e6, usual_any_input=10.0
+    )
+    assert "  6.0 × the usual input in 5.1 × the usual time, barrier" in table(larger)
+    assert "usual" not in table(replace(larger, input_bytes=1_400_000))
+
+
+def test_a_run_that_is_slower_than_those_of_its_input_says_both() -> None:
+    larger = replace(SUMMARY, wall=9.0, usual=4.0, slower=True, input_bytes=600, usual_input=1e6)
+    assert "0.0 × the usual input, for that ▲ slower: 2.2 × usual" in table(larger)
+
+
+def test_the_input_has_a_column_if_one_is_known() -> None:
+    sized = replace(SUMMARY, id="1", input_bytes=134_000_000)
+    heading, known, unknown = table(sized, SUMMARY).splitlines()
+    at = heading.index("  input") + len("  input")
+    assert (known[:at].split()[-2:], unknown[:at].split()[-1]) == (["134", "MB"], "-")
+    bound = table(replace(SUMMARY, input_bytes=134_000_000, input_exact=False))
+    assert "≤ 134 MB" in bound
+
+
 def test_a_run_that_was_seen_in_part_is_marked() -> None:
     assert table(replace(SUMMARY, partial=True, findings=())).endswith("  partial")
     assert "partial, barrier" in table(replace(SUMMARY, partial=True))

@@ -287,6 +287,19 @@ def test_a_required_hook_that_vanishes_is_an_error() -> None:
         loaded(FakePrograms("sched_process_exec")).attach()
 
 
+@pytest.mark.parametrize("trace_exec_failures", [False, True])
+def test_every_optional_hook_says_what_it_gives(trace_exec_failures: bool) -> None:
+    hooks_to_come = hooks.optional_hooks(
+        functions=True, readahead=True, trace_exec_failures=trace_exec_failures
+    )
+    there, missing = wanted_programs(
+        functions=True, readahead=True, trace_exec_failures=trace_exec_failures
+    )
+    tried = [*there.values(), *(program for program, _ in missing.values())]
+    assert [one.name for one in hooks_to_come if not one.gives] == []
+    assert [one.hook for one in tried if not one.gives] == []
+
+
 def test_the_hooks_to_come_are_those_that_will_be_tried() -> None:
     observed = loaded(FakePrograms())
     pending, tried = observed.pending(), observed.attach_optional()

@@ -120,6 +120,15 @@ def test_a_nested_run_of_an_older_file_names_the_run_around_it_if_that_is_stored
     assert around == {"1700001000000-1000": "job.sh|tee"}
 
 
+def test_the_input_of_a_run_of_an_older_file_is_what_its_first_stages_took_in(
+    migrated: Path,
+) -> None:
+    history = History(migrated, host=Host(cores=2, l2_bytes=1 << 20))
+    for row in history.runs(limit=20):
+        run = history.run(row.id).run
+        assert (row.input_bytes, row.input_exact) == (run.input_bytes, run.input_exact)
+
+
 def test_how_the_runs_of_an_older_file_ended_is_not_known(migrated: Path) -> None:
     """Those that were stored, and those that were only counted."""
     history = History(migrated, host=Host(cores=2, l2_bytes=1 << 20))

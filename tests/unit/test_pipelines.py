@@ -173,6 +173,25 @@ def test_a_trend_has_no_bars_before_the_first_run_nor_after_now(
     assert len(found.listed[0].trend) == (bars or math.ceil((found.end - NOW) / found.step))
 
 
+def test_the_input_is_the_median_of_the_runs_that_did_all_they_had_to(
+    store_runs: Callable[..., Archive],
+) -> None:
+    found = only(
+        store_runs(
+            *(stored(n, input_bytes=size) for n, size in enumerate((100, 400, 200))),
+            stored(4, input_bytes=1, outcome="failed"),
+            stored(5, input_bytes=1, partial=True),
+            stored(6),
+        )
+    )
+    assert (found.median_input, found.input_rate) == (200, 700 / 30.0)
+
+
+def test_without_a_known_input_there_is_none(store_runs: Callable[..., Archive]) -> None:
+    found = only(store_runs(stored(0)))
+    assert (found.median_input, found.input_rate) == (None, None)
+
+
 def test_a_trend_has_the_runs_of_each_day(store_runs: Callable[..., Archive]) -> None:
     archive = store_runs(stored(0), stored(23, wall=20.0), stored(25, wall=40.0), stored(150))
     trend = only(archive).trend
@@ -380,6 +399,8 @@ def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
                 "median_wall_seconds": 10.0,
                 "p95_wall_seconds": 10.0,
                 "exact_percentiles": True,
+                "median_input_bytes": None,
+                "input_bytes_per_second": None,
                 "trend": [
                     {"start_timestamp_seconds": FIRST * HOUR, "runs": 1, "wall_seconds": 10.0},
                     {"start_timestamp_seconds": (FIRST + 1) * HOUR, "runs": 0, "wall_seconds": 0.0},

@@ -99,6 +99,15 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert line.split().count("-") == 6
 
 
+def test_the_input_has_a_column_if_one_is_known() -> None:
+    known = replace(PIPELINE, median_input=134e6, input_rate=12e6)
+    heading, line, *words = text(known).splitlines()
+    assert "input" in heading
+    assert "134 MB (12.0 MB/s)" in line
+    assert "Input: of half of the runs no more" in " ".join(words)
+    assert "input" not in text(PIPELINE).lower()
+
+
 def test_failures_have_their_share_of_the_runs_whose_outcome_is_known() -> None:
     failed = replace(PIPELINE, sums=replace(PIPELINE.sums, failed=30, unknown=1100))
     words = "Failed: the share is one of the runs whose outcome is known."

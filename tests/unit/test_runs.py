@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelined.runs import Readahead, Run
+from pipelined.runs import Edge, Flow, Readahead, Run
 from unit.invented import make_readahead, make_run, make_stage
 
 
@@ -30,6 +30,33 @@ def test_only_the_stages_asked_for_are_grouped_in_the_order_given() -> None:
 
 def test_the_groups_come_in_data_order() -> None:
     assert list(branched().by_place()) == [(1, "tee"), (2, "sort"), (2, "wc"), (3, "sort")]
+
+
+def fed(*taken: Flow, edges: tuple[Edge, ...] = ()) -> Run:
+    return make_run(
+        [make_stage(1, "cat", flow=flow, read_bytes=7) for flow in taken], 1.0, edges=edges
+    )
+
+
+def of_file(size: int | None) -> Flow:
+    return Flow(None, 5, size, 0, exact=False, splices=size is None)
+
+
+def test_the_input_of_a_run_is_what_its_first_stages_took_in() -> None:
+    run = fed(
+        of_file(100), of_file(30), Flow(99, 5, 0, 0, exact=False), edges=(Edge(0, 2), Edge(1, 2))
+    )
+    assert (run.input_bytes, run.input_exact) == (130, True)
+
+
+def test_it_is_a_bound_if_a_pipe_of_no_stage_is_one() -> None:
+    run = fed(Flow(100, 5, 0, 0, exact=False), of_file(30))
+    assert (run.input_bytes, run.input_exact) == (130, False)
+    assert fed(Flow(100, 5, 0, 0, exact=True)).input_exact
+
+
+def test_it_is_not_known_if_a_first_stage_splices_uncounted() -> None:
+    assert fed(of_file(100), of_file(None)).input_bytes is None
 
 
 def of_pages(warm: int, from_disk: int, not_input: int) -> Readahead:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelined.history.usual import is_slower, usual
+from pipelined.history.usual import is_other_input, is_slower, usual
 
 
 def test_the_usual_is_the_middle_of_five_runs_in_any_order() -> None:
@@ -41,3 +41,24 @@ def test_a_run_is_slower_by_half_and_by_a_second(wall: float, usually: float, sl
 
 def test_without_a_usual_nothing_is_known() -> None:
     assert is_slower(10.0, None) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "usually", "other"),
+    [
+        (6_000_000, 1_000_000.0, True),
+        (1_500_000, 1_000_000.0, False),  # up to half more is about the same
+        (1_500_001, 1_000_000.0, True),
+        (1_000_000, 1_500_000.0, False),
+        (1_000_000, 1_500_001.0, True),
+        (4_000, 60_000.0, False),  # what programs read to start
+        (60_000, 4_000.0, False),
+        (100_000, 4_000.0, True),
+        (None, 1_000_000.0, False),
+        (6_000_000, None, False),
+    ],
+)
+def test_an_input_is_another_one_from_half_more_on(
+    size: int | None, usually: float | None, other: bool
+) -> None:
+    assert is_other_input(size, usually) is other

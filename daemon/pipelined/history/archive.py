@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, TypedDict
 from urllib.parse import quote
 
@@ -267,6 +268,28 @@ class Archive:
                 if walls := sorted(wall for (wall,) in rows):
                     ranks = [max(1, math.ceil(share * len(walls))) for share in shares]
                     found[key] = (len(walls), [walls[rank - 1] for rank in ranks])
+        return found
+
+    def inputs(
+        self, period: Period, keys: Iterable[int], most: int
+    ) -> dict[int, tuple[float, float]]:
+        """Half of the runs had no larger input (bytes), and their bytes of input per second.
+
+        Of the last `most` stored runs of each pipeline that are compared and whose input is known;
+        without any: absent.
+        """
+        where, values = _stored_of(period)
+        found = {}
+        with self._reading() as connection:
+            for key in keys:
+                rows = connection.execute(
+                    "SELECT input_bytes, wall FROM runs_of_pipelines WHERE pipeline = ?"
+                    f" AND {where} AND input_bytes IS NOT NULL ORDER BY end DESC LIMIT ?",
+                    (key, *values, most),
+                ).fetchall()
+                sizes, walls = zip(*rows, strict=True) if rows else ((), ())
+                if wall := sum(walls):
+                    found[key] = (median(sizes), sum(sizes) / wall)
         return found
 
     def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Summary]:

@@ -271,8 +271,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         # Of a partial run a part of its time is not known; one that failed has not done its work.
         read_bytes = row.read_bytes if row.complete and not row.partial else None
         if read_bytes is not None:
-            usually = usual(self._ranking.comparable(pipeline, row.end, row.cache, read_bytes))
-            row = replace(row, usual=usually, slower=is_slower(row.wall, usually))
+            row = self._with_usual(row, pipeline, read_bytes)
         if row.identity:
             self._connection.execute(_INSERT_IDENTITY, (row.cells[_IDENTITY],))
         key, hour = self._numbering.next, int(row.end // HOUR)
@@ -287,11 +286,25 @@ class Store(contextlib.AbstractContextManager["Store"]):
             "INSERT INTO details VALUES (?, ?, ?)", (key, details.run, details.timeline)
         )
         ranked = Ranked(pipeline, row.end, key, row.wall, details.size)
-        self._ranking.enter(ranked, row.cache, read_bytes)
+        input_bytes = None if read_bytes is None else row.input_bytes
+        self._ranking.enter(ranked, row.cache, read_bytes, input_bytes)
         bounds = [(finding, details.bounds.get(finding, 0.0)) for finding in row.findings]
         self._rollup.examine(hour, pipeline, row.nested, bounds)
         self._rollup.add_bottleneck(hour, pipeline, bottleneck_label(row.bottleneck), row.wall)
         return row
+
+    def _with_usual(self, row: Summary, pipeline: int, read_bytes: int) -> Summary:
+        """The row, with what is usual for such a run, and for one whatever its input."""
+        alike = self._ranking.comparable(pipeline, row.end, row.cache, read_bytes, row.input_bytes)
+        before = self._ranking.inputs(pipeline, row.end)
+        usually = usual(alike)
+        return replace(
+            row,
+            usual=usually,
+            slower=is_slower(row.wall, usually),
+            usual_input=usual([size for size, _ in before]),
+            usual_any_input=usual([wall for _, wall in before]),
+        )
 
     def _remove_old(self) -> bool:
         """Remove some of the runs that are too old. Returns whether there were any."""

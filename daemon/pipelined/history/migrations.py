@@ -202,6 +202,19 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE runs ADD COLUMN trace_id TEXT
     """,
+    """
+    ALTER TABLE runs ADD COLUMN input_bytes INTEGER;
+    ALTER TABLE runs ADD COLUMN input_exact INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE runs ADD COLUMN usual_input REAL;
+    ALTER TABLE runs ADD COLUMN usual_any_input REAL;
+    ALTER TABLE runs_of_pipelines ADD COLUMN input_bytes INTEGER;
+    WITH taken AS MATERIALIZED (SELECT key, stored_input(run) AS input FROM details)
+    UPDATE runs SET input_bytes = json_extract(input, '$[0]'),
+        input_exact = json_extract(input, '$[1]')
+        FROM taken WHERE taken.key = runs.key AND input IS NOT NULL;
+    UPDATE runs_of_pipelines SET input_bytes = (SELECT input_bytes FROM runs WHERE key = run)
+        WHERE read_bytes IS NOT NULL
+    """,
 )
 
 
@@ -213,7 +226,7 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIO
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == len(migrations):
         return
-    for function in (stored_figures, stored_parent, bottleneck_label):
+    for function in (stored_figures, stored_parent, bottleneck_label, stored_input):
         connection.create_function(function.__name__, 1, function, deterministic=True)
     connection.execute("BEGIN IMMEDIATE")
     for migration in migrations[version:]:
@@ -255,6 +268,27 @@ def stored_parent(run: bytes) -> str | None:
 def bottleneck_label(bottleneck: str) -> str:
     """The bottleneck of a row of versions 1 to 3, without what differs from run to run."""
     return _VARYING.sub("", bottleneck)
+
+
+def stored_input(run: bytes) -> str | None:
+    """Of the bulk of versions 1 to 6, what the first stages took in; None if it cannot be read.
+
+    A list in JSON: bytes, or null if they are not known, and whether they are no bound.
+    """
+    try:
+        described = _unpacked(run)
+        fed = {edge["reader"] for edge in described["edges"]}
+        first = [stage for at, stage in enumerate(described["stages"]) if at not in fed]
+        taken, exact = [], True
+        for stage in first:
+            # the oldest did not count pipes apart
+            pipes = stage.get("pipe_bytes", {"in": stage["read_bytes"], "exact": False})
+            through = pipes["in"]
+            taken.append(stage["file_bytes"]["read"] if through is None else through)
+            exact = exact and (pipes["exact"] or not through)
+        return json.dumps([None if None in taken or not taken else sum(taken), exact])
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
 
 
 def _unpacked(bulk: bytes) -> Any:

@@ -20,7 +20,7 @@ from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
 from pipelined.nesting import Line, nested_lines
 from pipelined.runs import Series
-from pipelined.runs.fields import Count, Inline, Key, Ratio, Seconds, UnixTime, Unwritten
+from pipelined.runs.fields import Count, Inline, Key, Ratio, Seconds, Unit, UnixTime, Unwritten
 
 __all__ = [
     "NO_PIPELINES",
@@ -35,6 +35,7 @@ _STEPS, _MOST_BARS = (1, 24, 7 * 24, 28 * 24), 48
 #: Percentiles are read from the single runs of a pipeline that has at most this many: reading
 #: more would take longer than it is worth.
 _MOST_EXACT = 5_000
+_BYTES_PER_SECOND = Unit("bytes per second")
 #: The median, and the 95th percentile.
 _SHARES = (0.5, 0.95)
 
@@ -71,6 +72,11 @@ class PipelineSummary:
     """95 in 100 took no longer."""
     exact: Annotated[bool, Key("exact_percentiles")]
     """False: both are within a factor of 2."""
+    median_input: Annotated[float | None, Unit("bytes"), Key("median_input_bytes")] = None
+    """Half of the runs had no larger [input](CONCEPTS.md#the-input-of-a-run): of the last 5,000
+    stored ones that neither failed nor were observed only in part."""
+    input_rate: Annotated[float | None, _BYTES_PER_SECOND, Key("input_bytes_per_second")] = None
+    """Their input, by their wall time."""
     trend: tuple[TrendBar, ...]
     """Parts of `trend_step_seconds`, oldest first."""
     bottleneck: str | None
@@ -178,6 +184,7 @@ def _summaries(
     percentiles = archive.percentiles(period, few, _SHARES)
     # more than are counted: a run may be stored between the two statements
     exact = {key for key in few if percentiles.get(key, (0,))[0] >= chosen[key].sums.runs}
+    inputs = archive.inputs(period, chosen, _MOST_EXACT)
     estimated = archive.sums(period, chosen.keys() - exact)
     summaries = []
     for key, one in chosen.items():
@@ -194,6 +201,8 @@ def _summaries(
                 median=median,
                 p95=p95,
                 exact=key in exact,
+                median_input=inputs[key][0] if key in inputs else None,
+                input_rate=inputs[key][1] if key in inputs else None,
                 trend=_trend(bars.get(key, {}), hours),
                 bottleneck=bottleneck,
                 bottleneck_share=share,

@@ -9,8 +9,19 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Annotated, Any
 
 from pipelined.history.rollup import BOUNDS, COUNTED
+from pipelined.history.usual import is_other_input
 from pipelined.runs import INCOMPLETE, OUTCOMES, trace_id_of
-from pipelined.runs.fields import Bytes, CacheState, Cpus, Key, OneOf, Ratio, Seconds, UnixTime
+from pipelined.runs.fields import (
+    Bytes,
+    CacheState,
+    Cpus,
+    Key,
+    OneOf,
+    Ratio,
+    Seconds,
+    Unit,
+    UnixTime,
+)
 
 __all__ = ["COLUMNS", "SELECTED", "SUMMED", "Details", "Summary", "grown", "insertion", "merged"]
 
@@ -93,6 +104,16 @@ class Summary:
     `pod`, `namespace`, `invocation`, `trace`, and variables by their names; only what is known."""
     trace_id: str = field(default="", metadata=_MOSTLY_DERIVED)
     """The trace that it is in: 32 hexadecimal digits."""
+    input_bytes: Bytes | None = None
+    """What its first stages took in, [its input](CONCEPTS.md#the-input-of-a-run); null if that of
+    one of them is not known."""
+    input_exact: bool = field(default=True, metadata=_BOOLEAN)
+    """False: `input_bytes` is an upper bound."""
+    usual_input: Annotated[float | None, Unit("bytes"), Key("usual_input_bytes")] = None
+    """[The usual input](HISTORY.md#what-is-usual) of runs of the pipeline; null if it is not
+    known."""
+    usual_any_input: Annotated[Seconds | None, Key("usual_any_input_seconds")] = None
+    """What they usually take, whatever their input; null if that is not known."""
 
     def __post_init__(self) -> None:
         if not self.trace_id:
@@ -107,6 +128,23 @@ class Summary:
     def usual_ratio(self) -> float | None:
         """How many times as long as usual it took; None: not known."""
         return self.wall / self.usual if self.usual else None
+
+    @property
+    def other_input_ratio(self) -> float | None:
+        """How many times the usual input it had; None: about the usual one, or not known."""
+        if not self.usual_input or not is_other_input(self.input_bytes, self.usual_input):
+            return None
+        return (self.input_bytes or 0) / self.usual_input
+
+    @property
+    def is_unusual(self) -> bool:
+        """It was slower than usual, or had another input."""
+        return bool(self.slower) or self.other_input_ratio is not None
+
+    @property
+    def any_input_ratio(self) -> float | None:
+        """How many times as long as runs of any input it took; None: not known."""
+        return self.wall / self.usual_any_input if self.usual_any_input else None
 
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Summary:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pipelined.history.rollup import Sums, other
 from pipelined.history.rows import SUMMED, grown, insertion, merged
-from pipelined.history.usual import BYTES_FACTOR, COMPARED, LOOKED_THROUGH
+from pipelined.history.usual import BYTES_FACTOR, COMPARED, LOOKED_THROUGH, like_input
 from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
@@ -56,7 +56,9 @@ class Ranked(NamedTuple):
 
 #: Its columns in `runs_of_pipelines`.
 _RANKED = ", ".join(f"r.{name}" for name in Ranked._fields)
-_INSERT_RANKED = insertion("runs_of_pipelines", (*Ranked._fields, "cache", "read_bytes"))
+_INSERT_RANKED = insertion(
+    "runs_of_pipelines", (*Ranked._fields, "cache", "read_bytes", "input_bytes")
+)
 
 
 class Pipelines:
@@ -92,11 +94,17 @@ class Ranking:
         self._chosen = 0
         self._too_many = False
 
-    def enter(self, run: Ranked, cache: str | None = None, read_bytes: int | None = None) -> None:
+    def enter(
+        self,
+        run: Ranked,
+        cache: str | None = None,
+        read_bytes: int | None = None,
+        input_bytes: int | None = None,
+    ) -> None:
         """A run was stored. Without `read_bytes` others are not compared with it."""
         self._execute(
             _INSERT_RANKED,
-            (*run, cache, read_bytes),
+            (*run, cache, read_bytes, input_bytes),
         )
         self._execute(
             "UPDATE pipelines SET stored = stored + 1, wall = wall + ?, bytes = bytes + ?"
@@ -105,20 +113,37 @@ class Ranking:
         )
 
     def comparable(
-        self, pipeline: int, end: float, cache: str | None, read_bytes: int
+        self,
+        pipeline: int,
+        end: float,
+        cache: str | None,
+        read_bytes: int,
+        input_bytes: int | None = None,
     ) -> list[float]:
         """Wall seconds of the last stored runs that ended before `end` and had the same to do."""
         rows = self._execute(
-            "SELECT wall FROM (SELECT end, wall, cache, read_bytes FROM runs_of_pipelines"
-            " WHERE pipeline = ? AND end < ? ORDER BY end DESC LIMIT ?)"
-            " WHERE cache IS ? AND read_bytes BETWEEN ? AND ? ORDER BY end DESC LIMIT ?",
+            "SELECT wall FROM (SELECT end, wall, cache, read_bytes, input_bytes"
+            " FROM runs_of_pipelines WHERE pipeline = ? AND end < ? ORDER BY end DESC LIMIT ?)"
+            " WHERE cache IS ? AND read_bytes BETWEEN ? AND ?"
+            " AND ifnull(input_bytes BETWEEN ? AND ?, 1) ORDER BY end DESC LIMIT ?",
             (
                 *(pipeline, end, LOOKED_THROUGH),
                 *(cache, read_bytes / BYTES_FACTOR, read_bytes * BYTES_FACTOR),
+                *like_input(input_bytes),
                 COMPARED,
             ),
         )
         return [wall for (wall,) in rows]
+
+    def inputs(self, pipeline: int, end: float) -> list[tuple[int, float]]:
+        """Input and wall seconds of the last stored runs that ended before `end`, whatever they
+        had to do: of those that are compared and whose input is known."""
+        return self._execute(
+            "SELECT input_bytes, wall FROM (SELECT end, wall, input_bytes FROM runs_of_pipelines"
+            " WHERE pipeline = ? AND end < ? ORDER BY end DESC LIMIT ?)"
+            " WHERE input_bytes IS NOT NULL ORDER BY end DESC LIMIT ?",
+            (pipeline, end, LOOKED_THROUGH, COMPARED),
+        ).fetchall()
 
     def leave(self, runs: Sequence[Ranked]) -> None:
         """These runs are removed."""

@@ -2,8 +2,9 @@
 """How long a run usually takes, and when one is far from that. Pure.
 
 A run is compared with earlier ones of the same pipeline and unit that had the same work to do: of
-the same cache state, and that read about as many bytes. So neither a cold cache nor a larger
-input makes a run slower than usual.
+the same cache state, and that read about as many bytes and had about the same input. So neither a
+cold cache nor a larger input makes a run slower than usual. If its input is another one than usual,
+that is what is to be said first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-__all__ = ["BYTES_FACTOR", "COMPARED", "LOOKED_THROUGH", "is_slower", "usual"]
+__all__ = [
+    "BYTES_FACTOR",
+    "COMPARED",
+    "LOOKED_THROUGH",
+    "is_other_input",
+    "is_slower",
+    "like_input",
+    "usual",
+]
 
 #: Runs that a run is compared with: at least the first number, as the median of fewer is one of
 #: chance's, and at most the second, so that what is usual follows a host that changes.
@@ -20,6 +29,9 @@ _LEAST, COMPARED = 5, 30
 LOOKED_THROUGH = 200
 #: They read at most this multiple of its bytes, and it at most this multiple of theirs.
 BYTES_FACTOR = 2.0
+#: So the inputs of two runs differ by this factor at most, or both are below these bytes, which
+#: programs read to start.
+_INPUT_FACTOR, _START_BYTES = 1.5, 1 << 16
 #: A run is far from its usual if it took more than this multiple of it, as the same job on a host
 #: that does other work besides varies by less; and these seconds more, which somebody may notice.
 _TIMES, _SECONDS = 1.5, 1.0
@@ -30,6 +42,22 @@ def usual(walls: Sequence[float]) -> float | None:
     if len(walls) < _LEAST:
         return None
     return median(walls)
+
+
+def like_input(size: int | None) -> tuple[float | None, float | None]:
+    """Inputs between which one is about `size` bytes; None: that is not known."""
+    if size is None:
+        return None, None
+    least = size / _INPUT_FACTOR
+    return (least if size > _START_BYTES else 0.0), max(size * _INPUT_FACTOR, float(_START_BYTES))
+
+
+def is_other_input(size: int | None, usually: float | None) -> bool:
+    """Whether an input of `size` bytes is known to be another one than usual."""
+    least, most = like_input(size)
+    if usually is None or least is None or most is None:
+        return False
+    return not least <= usually <= most
 
 
 def is_slower(wall: float, usually: float | None) -> bool | None:

@@ -260,6 +260,8 @@ class HistoryWriter(Writer):
             failure=brief_outcome(run),
             identity=run.identity.named if run.identity else {},
             trace_id=run.trace_id,
+            input_bytes=run.input_bytes,
+            input_exact=run.input_exact,
         )
         bounds: dict[str, float] = {}
         for finding in found:  # the same at several stages: their bounds may be the same seconds

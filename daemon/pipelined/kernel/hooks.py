@@ -27,6 +27,8 @@ class Hook:
     """Why it could not be attached."""
     pending: bool = False
     """It has not been tried yet."""
+    gives: str = ""
+    """As of its program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,20 @@ class Program:
     """Names in the kernel; the first that exists is the hook. If empty, `hook` has to exist."""
     instead_of: str | None = None
     """Name of the program that this one replaces if the kernel refuses that."""
+    gives: str = ""
+    """The figures that are absent or less exact without it; empty: nothing works without it."""
 
     def attached(self) -> Hook:
-        return Hook(self.hook, self.tier, self.method, True)
+        return self._hook(attached=True)
 
     def refused(self, reason: str) -> Hook:
-        return Hook(self.hook, self.tier, self.method, False, reason)
+        return self._hook(reason=reason)
 
     def pending(self) -> Hook:
-        return Hook(self.hook, self.tier, self.method, False, pending=True)
+        return self._hook(pending=True)
+
+    def _hook(self, *, attached: bool = False, reason: str = "", pending: bool = False) -> Hook:
+        return Hook(self.hook, self.tier, self.method, attached, reason, pending, self.gives)
 
 
 ITERATOR = "sweep_tasks"
@@ -67,51 +74,88 @@ _ARCH = "arm64" if platform.machine() == "aarch64" else "x64"
 
 
 def _function(
-    method: str, *names: str, tier: str = "functions", instead_of: str | None = None
+    method: str,
+    *names: str,
+    gives: str,
+    tier: str = "functions",
+    instead_of: str | None = None,
 ) -> Program:
-    return Program(names[-1], tier, method, names, instead_of)
+    return Program(names[-1], tier, method, names, instead_of, gives)
 
 
+_GIVES_EXECS = "how many execs failed"
 _EXEC_FAILURES = {
-    "on_execve_exit": _function("fexit", f"__{_ARCH}_sys_execve", tier="sched"),
+    "on_execve_exit": _function("fexit", f"__{_ARCH}_sys_execve", tier="sched", gives=_GIVES_EXECS),
 }
 _EXEC_FAILURES_BY_TRACEPOINT = {
-    "on_execve_return": Program("sys_exit_execve", method="tracepoint"),
-    "on_execveat_return": Program("sys_exit_execveat", method="tracepoint"),
+    "on_execve_return": Program("sys_exit_execve", method="tracepoint", gives=_GIVES_EXECS),
+    "on_execveat_return": Program(
+        "sys_exit_execveat", method="tracepoint", gives=f"{_GIVES_EXECS} in execveat"
+    ),
 }
 
 #: Who stops a stage: somebody outside its run, or a process of it.
-_SIGNALS = {"on_signal": Program("signal_generate", functions=("signal_generate",))}
+_SIGNALS = {
+    "on_signal": Program(
+        "signal_generate",
+        functions=("signal_generate",),
+        gives="who stopped a stage (what its own run stops counts as interrupted from outside)",
+    )
+}
 
 #: Anonymous pipes have functions of their own since 6.15 and in kernels with that change
 #: backported; the functions of named FIFOs call them.
 _PIPE_WRITE = ("anon_pipe_write", "pipe_write")
+_GIVES_FILE_READS = "sizes and times of reads of files"
+_GIVES_SPLICED = "bytes that a stage moves with {} (its neighbours' are shown)"
 _FUNCTIONS = {
-    "on_pipe_write": _function("fentry", *_PIPE_WRITE),
-    "on_pipe_write_end": _function("fexit", *_PIPE_WRITE),
-    "on_pipe_read": _function("fexit", "anon_pipe_read", "pipe_read"),
-    "on_file_read": _function("fentry", "vfs_read"),
-    "on_file_read_end": _function("fexit", "vfs_read"),
-    "on_splice": _function("fexit", "do_splice"),
-    "on_tee": _function("fexit", "do_tee"),
-    "on_vmsplice": _function("fexit", f"__{_ARCH}_sys_vmsplice"),
+    "on_pipe_write": _function(
+        "fentry", *_PIPE_WRITE, gives="sizes of writes to pipes, how full the pipe was"
+    ),
+    "on_pipe_write_end": _function(
+        "fexit", *_PIPE_WRITE, gives="exact bytes through pipes (what is written is a bound, ≤)"
+    ),
+    "on_pipe_read": _function(
+        "fexit",
+        *("anon_pipe_read", "pipe_read"),
+        gives="sizes of reads from pipes, exact bytes (what is read is a bound, ≤)",
+    ),
+    "on_file_read": _function("fentry", "vfs_read", gives=_GIVES_FILE_READS),
+    "on_file_read_end": _function("fexit", "vfs_read", gives=_GIVES_FILE_READS),
+    "on_splice": _function("fexit", "do_splice", gives=_GIVES_SPLICED.format("splice")),
+    "on_tee": _function("fexit", "do_tee", gives=_GIVES_SPLICED.format("tee")),
+    "on_vmsplice": _function(
+        "fexit", f"__{_ARCH}_sys_vmsplice", gives=_GIVES_SPLICED.format("vmsplice")
+    ),
 }
 
 #: What a kprobe can do instead. None at a return: kretprobes lose calls that sleep.
-_BY_KPROBE = {"on_pipe_write_kprobe": _function("kprobe", *_PIPE_WRITE, instead_of="on_pipe_write")}
+_BY_KPROBE = {
+    "on_pipe_write_kprobe": _function(
+        "kprobe",
+        *_PIPE_WRITE,
+        gives=_FUNCTIONS["on_pipe_write"].gives,
+        instead_of="on_pipe_write",
+    )
+}
 
 
-def _filemap(tracepoint: str) -> Program:
-    return Program(tracepoint, tier="readahead", functions=(tracepoint,))
+def _filemap(tracepoint: str, gives: str) -> Program:
+    return Program(tracepoint, tier="readahead", functions=(tracepoint,), gives=gives)
 
 
 #: Events of the page cache. get_pages and fault came with 6.12, that of direct I/O with 6.6.
 _READAHEAD = {
-    "on_page_added": _filemap("mm_filemap_add_to_page_cache"),
-    "on_pages_got": _filemap("mm_filemap_get_pages"),
-    "on_file_fault": _filemap("mm_filemap_fault"),
-    "on_reader_exit": _filemap("sched_process_exit"),
-    "on_direct_io": _filemap("iomap_dio_complete"),
+    "on_page_added": _filemap(
+        "mm_filemap_add_to_page_cache",
+        "what came from disk and what was read ahead (every page counts as warm)",
+    ),
+    "on_pages_got": _filemap(
+        "mm_filemap_get_pages", "pages read from files, the cache state, stalls by page class"
+    ),
+    "on_file_fault": _filemap("mm_filemap_fault", "faults on mapped files"),
+    "on_reader_exit": _filemap("sched_process_exit", "pages that were read ahead and never used"),
+    "on_direct_io": _filemap("iomap_dio_complete", "bytes of direct I/O"),
 }
 
 #: For kernels before 6.12: the functions that contain these tracepoints.
@@ -182,10 +226,10 @@ def _readahead(names: bytes) -> dict[str, Program]:
             programs[name] = program
             continue
         instead, function = _BEFORE_TRACEPOINTS[name]
-        programs[instead] = _function("fentry", function, tier="readahead")
+        programs[instead] = _function("fentry", function, tier="readahead", gives=program.gives)
         if _KPROBES.exists():
             programs[f"{instead}_kprobe"] = _function(
-                "kprobe", function, tier="readahead", instead_of=instead
+                "kprobe", function, tier="readahead", gives=program.gives, instead_of=instead
             )
     return programs
 

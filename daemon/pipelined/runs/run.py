@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 
 from pipelined.runs.fields import (
     ByLevel,
+    Bytes,
     CacheState,
     Cpus,
     Group,
@@ -258,6 +259,27 @@ class Run:
         """Of the time with a stage on CPU, the share with two or more."""
         busy = sum(self.levels[1:])
         return sum(self.levels[2:]) / busy if busy > 0 else None
+
+    @property
+    def _first_stages(self) -> list[Stage]:
+        """Those that no other stage of the run writes to."""
+        fed = {edge.reader for edge in self.edges}
+        return [stage for index, stage in enumerate(self.stages) if index not in fed]
+
+    @property
+    @computed
+    def input_bytes(self) -> Bytes | None:
+        """What its first stages took in, [its input](CONCEPTS.md#the-input-of-a-run); null if that
+        of one of them is not known."""
+        taken = [stage.flow.taken for stage in self._first_stages]
+        known = [size for size in taken if size is not None]
+        return sum(known) if taken and len(known) == len(taken) else None
+
+    @property
+    @computed
+    def input_exact(self) -> bool:
+        """False: `input_bytes` is an upper bound."""
+        return all(stage.flow.exact or not stage.flow.pipe_in for stage in self._first_stages)
 
     @property
     def disk_wait_seconds(self) -> float:

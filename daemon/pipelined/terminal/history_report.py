@@ -38,7 +38,7 @@ from pipelined.terminal.drawing import (
     table_row,
     table_width,
 )
-from pipelined.wording import duration, times_usual
+from pipelined.wording import against_usual, duration, run_input
 
 __all__ = [
     "DIGITS",
@@ -48,6 +48,7 @@ __all__ = [
     "followed_table",
     "run_table",
     "time_lines",
+    "usual_words",
     "when",
 ]
 
@@ -76,8 +77,8 @@ DIGITS = "0123456789"
 
 #: Widths of the columns for runs that are not known yet.
 _FOLLOWED_WIDTHS: Mapping[str, int] = {
-    **{"started": 11, "pipeline": 60, "wall": 7, "cores": 5, "overlap": 7},
-    **{"cache": 5, "bottleneck": 18, "findings": 14},
+    **{"started": 11, "pipeline": 60, "wall": 7, "input": 8},
+    **{"cores": 5, "overlap": 7, "cache": 5, "bottleneck": 18, "findings": 14},
 }
 #: That of an id with a process id of 7 digits; the beginning in which ids of a host differ, and the
 #: width below which lines have only that.
@@ -91,7 +92,8 @@ def run_table(
 ) -> list[Text]:
     """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
     distinct = distinctions({line.run.id: line.run.identity for line in lines})
-    *columns, last = measured(_run_columns(now, ascii_only, distinct), lines)
+    with_input = any(line.run.input_bytes is not None for line in lines)
+    *columns, last = measured(_run_columns(now, ascii_only, distinct, with_input=with_input), lines)
     # What tells them apart gets room before the last of several findings.
     short = replace(last, width=min(last.width or 0, _LEAST_FINDINGS))
     shown = fitted([*columns, short], lines, width)
@@ -116,7 +118,7 @@ def followed_table(
     widths = {"run": _FOLLOWED_ID if width >= _WIDE else _FOLLOWED_ID_BEGINNING, **_FOLLOWED_WIDTHS}
     columns = [
         replace(column, width=widths.get(column.title, _FOLLOWED_IDENTITY))
-        for column in _run_columns(now, ascii_only, distinct, _FOLLOWED_IDENTITY)
+        for column in _run_columns(now, ascii_only, distinct, _FOLLOWED_IDENTITY, with_input=True)
     ]
     shown = fitted(columns, lines, width)
     return _run_table(_filled(shown, width), lines, width, ascii_only)
@@ -142,9 +144,12 @@ def _run_table(
 
 
 def _run_columns(
-    now: float, ascii_only: bool, distinct: Distinctions, room: int = ROOM
+    now: float, ascii_only: bool, distinct: Distinctions, room: int = ROOM, *, with_input: bool
 ) -> list[Column[Line[Summary]]]:
     """What tells the runs apart has a column if there is anything, in `room`."""
+
+    def taken(line: Line[Summary]) -> Text:
+        return Text(run_input(line.run.input_bytes, line.run.input_exact))
 
     def identity(line: Line[Summary]) -> Text:
         return Text(printable(distinct.cell(line.run.id, room)) or "-")
@@ -165,6 +170,8 @@ def _run_columns(
         Column("bottleneck", lambda line: Text(printable(line.run.bottleneck, ascii_only)), rank=1),
         Column("findings", lambda line: Text(_notes(line))),
     ]
+    if with_input:
+        columns.insert(4, Column("input", taken, right=True, rank=4))
     if distinct.title:
         columns.insert(3, Column(distinct.title, identity, rank=3))
     return columns
@@ -203,13 +210,18 @@ def when(start: float, now: float) -> str:
     return began.strftime("%Y-%m-%d" if abs(now - start) > LONG_AGO else "%m-%d %H:%M")
 
 
+def usual_words(run: Summary) -> str:
+    """How it compares with its usual; empty if that is not known."""
+    return against_usual(run.usual_ratio, run.slower, run.other_input_ratio, run.any_input_ratio)
+
+
 def _notes(line: Line[Summary]) -> str:
-    """How it ended if not well, whether it was slower than usual, or observed only in part, and
-    the ids of its findings."""
+    """How it ended if not well, whether its input or its time was not the usual one, whether it was
+    observed only in part, and the ids of its findings."""
     run = line.run
     notes = [f"{run.outcome} ({run.failure})"] if run.failure else []
     notes += filter(None, [line.of_several])
-    notes += [times_usual(run.usual_ratio, True)] if run.slower and run.usual_ratio else []
+    notes += [usual_words(run)] if run.is_unusual else []
     return ", ".join([*notes, *(["partial"] if run.partial else []), *run.findings]) or "-"
 
 

@@ -26,8 +26,14 @@ from pipelined.terminal.drawing import (
     table_row,
     wrap,
 )
-from pipelined.terminal.history_report import DIGITS, LEAST_SIGNATURE, MIN_SIGNATURE, when
-from pipelined.wording import about, bound, duration, percent, step_words, times_usual
+from pipelined.terminal.history_report import (
+    DIGITS,
+    LEAST_SIGNATURE,
+    MIN_SIGNATURE,
+    usual_words,
+    when,
+)
+from pipelined.wording import about, bound, data_size, duration, percent, step_words
 
 __all__ = ["pipelines_lines"]
 
@@ -64,6 +70,9 @@ def pipelines_lines(
     ]
     if any(one.sums.failed for one in found.listed):
         columns.insert(3, Column("failed", lambda line: _failed(line.run), right=True))
+    if any(one.median_input is not None for one in found.listed):
+        place = [column.title for column in columns].index("trend")
+        columns.insert(place, Column("input", lambda line: Text(_input(line.run)), True, rank=3))
     lines = found.lines
     shown = fitted(columns, lines, width)
     rows = [heading(shown), *(table_row(shown, line) for line in lines)]
@@ -82,6 +91,8 @@ def _words(found: PipelinesSummary, now: float) -> str:
         f"Runs that ended from {since} to {until}. Trend: what a run took on average, a column is"
         f" {_column_words(found)}."
     )
+    if any(one.median_input is not None for one in found.listed):
+        text += " Input: of half of the runs no more, and what a second of a run took in."
     if any(not one.exact for one in found.listed):
         text += " ≈: within a factor of 2, as not every run is read."
     if any(one.sums.failed and one.sums.unknown for one in found.listed):
@@ -116,13 +127,18 @@ def _not_overlapped(one: PipelineSummary) -> str:
     return f"{duration(one.sums.not_overlapped)} ({percent(share)})"
 
 
+def _input(one: PipelineSummary) -> str:
+    """The median of its runs' inputs, and how fast they took it in."""
+    if one.median_input is None:
+        return "-"
+    return f"{data_size(one.median_input)} ({data_size(one.input_rate or 0.0)}/s)"
+
+
 def _last(one: PipelineSummary) -> str:
     """How long the last run took, and how that compares with its usual."""
     if one.last is None:
         return "-"
-    ratio = one.last.usual_ratio
-    took = duration(one.last.wall)
-    return took if ratio is None else f"{took}, {times_usual(ratio, one.last.slower)}"
+    return ", ".join(filter(None, (duration(one.last.wall), usual_words(one.last))))
 
 
 def _bottleneck(one: PipelineSummary, ascii_only: bool) -> str:

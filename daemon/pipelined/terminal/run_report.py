@@ -55,6 +55,7 @@ from pipelined.wording import (
     mean_size,
     output_size,
     percent,
+    run_input,
     saves,
 )
 
@@ -316,6 +317,8 @@ def _legend(run: Run, rows: Sequence[_Row], space: int, width: int, ascii_only: 
 def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
     """Levels, disk, and where the run belongs."""
     out = flow(_levels(run, ascii_only), "   ", "  level   ", width)
+    if run.input_bytes:
+        out += _fact("input", _input(run), width)
     out += _fact("disk", _disk(run), width)
     for name, texts in (
         ("stalls", _each_reader(run, lambda found: stalls(found, run.watched_seconds))),
@@ -342,6 +345,14 @@ def _facts(run: Run, width: int, ascii_only: bool) -> list[Text]:
         out += _fact("unit", run.series.unit, width)
     ids = [run.id, *([f"trace {run.stored_trace_id}"] if run.stored_trace_id else [])]
     return out + flow([Text(name) for name in ids], "  ", f"  {'run':<6}  ", width)
+
+
+def _input(run: Run) -> str:
+    """What the first stages took in, and how much of it in a second."""
+    size = run_input(run.input_bytes, run.input_exact)
+    if not run.watched_seconds > 0:
+        return size
+    return f"{size}, {data_size((run.input_bytes or 0) / run.watched_seconds)} a second"
 
 
 def _levels(run: Run, ascii_only: bool) -> list[Text]:

@@ -23,6 +23,7 @@ from pipelined.wording import (
     input_size,
     output_size,
     percent,
+    run_input,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def figures(run: Run) -> list[str]:
         out.append(f"overlap {percent(run.overlap)}")
     if run.readahead and run.readahead.cache_state:
         out.append(f"cache {run.readahead.cache_state}")
+    if run.input_bytes:
+        out.append(f"input {run_input(run.input_bytes, run.input_exact)}")
     return out + partial_figures(run)
 
 

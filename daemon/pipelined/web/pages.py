@@ -41,6 +41,7 @@ from pipelined.web.recorded_pages import (
 from pipelined.wording import (
     STATE_WORDS,
     about,
+    against_usual,
     bound,
     cpu_share,
     data_size,
@@ -49,8 +50,8 @@ from pipelined.wording import (
     mean_size,
     output_size,
     percent,
+    run_input,
     saves,
-    times_usual,
 )
 
 if TYPE_CHECKING:
@@ -104,11 +105,12 @@ def create_pages(
         "breakable": _breakable,
         "duration": duration,
         "saves": saves,
-        "times_usual": times_usual,
+        "against_usual": against_usual,
         "percent": percent,
         "data_size": data_size,
         "input_size": input_size,
         "output_size": output_size,
+        "run_input": run_input,
         "utc": _utc,
     }
     for name, format_value in filters.items():
