@@ -317,6 +317,25 @@ def test_the_command_lines_of_all_stages_are_a_script() -> None:
     assert Script.of_arguments(replace(run, stages=(stages[0], make_stage(2, "wc")))) is None
 
 
+def test_a_run_inside_a_command_has_the_text_of_its_stages() -> None:
+    known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
+    run = make_run(known, 1.0)
+    inside = replace(run, series=replace(run.series, nested=True))
+    whole = Script("for f in *; do grep a $f | wc -l; done")
+    for each in (run, inside):
+        found = Script.of_run(each, whole)
+        assert found == Script("grep a f | wc -l") and matching(found, each) is not None
+        assert Script.of_run(each, None) == found
+
+
+def test_a_run_that_is_the_command_has_its_text_and_what_else_is_known_of_it() -> None:
+    known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
+    whole = Script("grep a f | wc -l > out", locale="C")
+    assert Script.of_run(make_run(known, 1.0), whole) is whole
+    other = Script("f | g")
+    assert Script.of_run(make_run([make_stage(1, "x"), make_stage(2, "y")], 1.0), other) is other
+
+
 @pytest.mark.parametrize(
     ("command", "new"),
     [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelined.analysis.by_line import SED_BY_ITSELF
 from pipelined.analysis.finding import Rewrite
@@ -100,12 +100,20 @@ class Script:
     own."""
     locale: str | None = None
     """By which programs sort, if it sets none; None if it is not known."""
+    of_one_run: bool = field(default=False, compare=False)
+    """It is the text of one run's pipeline, which may lie inside another."""
 
     @classmethod
     def of_arguments(cls, run: Run) -> Script | None:
         """From the command lines of a run's stages; None unless all are known."""
         lines = [stage.arguments for stage in run.stages]
-        return cls(" | ".join(filter(None, lines))) if lines and all(lines) else None
+        text = " | ".join(filter(None, lines))
+        return cls(text, of_one_run=True) if lines and all(lines) else None
+
+    @classmethod
+    def of_run(cls, run: Run, whole: Script | None) -> Script | None:
+        """What is known of a run of the command `whole`: that, or its stages' command lines."""
+        return whole if matching(whole, run) else cls.of_arguments(run) or whole
 
     @property
     def standalone(self) -> bool:
@@ -118,7 +126,9 @@ class Script:
 def matching(script: Script | None, run: Run) -> Pipeline | None:
     """The script's pipeline, if its commands are the run's stages one by one."""
     found = parse(script.text) if script else None
-    if found is None or run.nested or len(found.commands) != len(run.stages):
+    if script is None or found is None or len(found.commands) != len(run.stages):
+        return None
+    if run.nested and not script.of_one_run:
         return None
     if {stage.command for stage in run.stages} & set(SHELLS):
         return None  # a part that the shell runs itself
