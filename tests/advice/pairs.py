@@ -279,6 +279,11 @@ PAIRS = (
     ),
     Pair(
         "fork-storm",
+        "find tiny -type f | xargs -P 2 -n 1 cat | wc -c",
+        None,
+    ),
+    Pair(
+        "fork-storm",
         "seq 1000 | xargs -I{} sh -c 'echo {}' | wc -l",
         "seq 1000 | xargs -n 1000 printf '%s\\n' | wc -l",
     ),

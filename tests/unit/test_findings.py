@@ -991,6 +991,12 @@ COMMANDS = {
     ),
     "grep": ("grep x f | wc -l", counting(), "grep-count", "grep -c x f"),
     "xargs": ("seq 9 | xargs -n1 echo", storm(), "fork-storm", "seq 9 | xargs -n 1000 echo"),
+    "workers": (
+        "seq 9 | xargs -P 3 -n 1 echo",
+        storm(),
+        "fork-storm",
+        "seq 9 | xargs -P 3 -n 250 echo",
+    ),
     "dd": ("dd if=f bs=1M | tr a b", in_turn(), "large-writes", "dd if=f bs=32k | tr a b"),
     "flush": (
         "stdbuf -oL awk '{x}' f | wc",
@@ -1005,7 +1011,7 @@ COMMANDS = {
 def test_a_finding_ends_with_the_command_that_tries_it(name: str) -> None:
     text, run, id, other = COMMANDS[name]
     (found,) = (f for f in findings(run, HOST, Script(text, locale="de_DE")) if f.id == id)
-    reordered = ["--match", "lines"] if name in ("barrier", "hash", "locale") else []
+    reordered = ["--match", "lines"] if name in ("barrier", "hash", "locale", "workers") else []
     assert shlex.split(found.command) == ["pipelined", "compare", *reordered, text, other]
 
 

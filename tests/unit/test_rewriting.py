@@ -428,6 +428,13 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -n 2 gzip", None),
         ("xargs -I{} gzip {}", r"xargs -d '\n' gzip"),
         ("xargs -n1 gzip", "xargs -n 1000 gzip"),
+        ("xargs -0 -n 1 gzip -9", "xargs -0 -n 1000 gzip -9"),
+        ("xargs -0n1 gzip", None),
+        ("xargs -r -n1 -d , gzip -n 1", "xargs -r -n 1000 -d , gzip -n 1"),
+        ("xargs gzip -n1", None),
+        ("xargs --max-args=1 gzip", None),
+        ("xargs -L1 -n1 gzip", None),
+        ("xargs -P 0 -n 1 gzip", None),
         ("parallel -n1 gzip", None),
     ],
 )
@@ -490,3 +497,18 @@ def test_commands_in_front_of_joined_ones_stay() -> None:
     found = rewriting.joined(pipeline("cat f | cut -f 1 | sed s/a/b/ | sed s/b/c/"), (2, 3))
     assert found is not None
     assert found.text == "cat f | cut -f 1 | sed -e s/a/b/ -e s/b/c/"
+
+
+@pytest.mark.parametrize(
+    ("command", "started", "new"),
+    [
+        ("xargs -n1 -P4 gzip", 4000, "xargs -n 250 -P4 gzip"),
+        ("xargs -P 4 -n 1 gzip", 1600, "xargs -P 4 -n 100 gzip"),
+        ("xargs -P4 -n1 gzip", 100_000, "xargs -P4 -n 1000 gzip"),
+        ("xargs -P4 -n1 gzip", 20, "xargs -P4 -n 2 gzip"),
+        ("xargs -P1 -n1 gzip", 4000, "xargs -P1 -n 1000 gzip"),
+    ],
+)
+def test_several_processes_at_a_time_all_keep_work(command: str, started: int, new: str) -> None:
+    found = rewriting.more_at_a_time(pipeline(command).commands[0], started)
+    assert found is not None and found.text == new

@@ -17,6 +17,7 @@ from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
+from pipelined.analysis.xargs import batch, single_arguments
 from pipelined.command_names import AWKS, FILTERS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -362,8 +363,11 @@ def _joined_grep(chosen: Sequence[Command]) -> Command | None:
     return merged.with_source(grep.source)
 
 
-def more_at_a_time(command: Command) -> Command | None:
-    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``."""
+def more_at_a_time(command: Command, started: int = 0) -> Command | None:
+    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``.
+
+    `started` is how many processes it was: with ``xargs -P 4`` each of the four still gets some.
+    """
     values = [word.value for word in command.arguments]
     if command.program == "find":
         once = values.count("{}") == 1 and values.count(";") == 1
@@ -373,10 +377,12 @@ def more_at_a_time(command: Command) -> Command | None:
             return command.with_arguments(*words[:at], plain("+"), *words[at + 1 :])
     if command.program == "xargs":
         words = command.arguments
-        if values[:1] == ["-n1"]:
-            return command.with_arguments(plain("-n"), plain("1000"), *words[1:])
-        if values[:2] == ["-n", "1"]:
-            return command.with_arguments(plain("-n"), plain("1000"), *words[2:])
+        one, workers = single_arguments(values)
+        if one is not None:
+            if not workers:
+                return None
+            front = [*words[: one.start], plain("-n"), plain(str(batch(workers, started)))]
+            return command.with_arguments(*front, *words[one.stop :])
         # one argument per line, at the end of the command: what -I does, but many at once
         last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
         if last and not any("{}" in value for value in values[1:-1]):
