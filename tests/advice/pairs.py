@@ -163,6 +163,56 @@ PAIRS = (
         "grep ' 96$' text | sort",
     ),
     Pair(
+        "round-trip",
+        "zcat log.gz | gzip -1 | gzip -dc | cut -d ' ' -f 1 | md5sum",
+        None,
+    ),
+    Pair(
+        "round-trip",
+        "cut -d ' ' -f 1,7 log | xz -0 | xz -dc | sort -u | wc -l",
+        None,
+    ),
+    Pair(
+        "sorted-twice",
+        "sort text | cut -d ' ' -f 6 | sort -n | md5sum",
+        None,
+    ),
+    Pair(
+        "sorted-twice",
+        "zcat log.gz | sort | grep ' 404 ' | sort -k 7,7 | tail -n 3",
+        None,
+    ),
+    Pair(
+        "filter-first",
+        "zcat log.gz | gzip -6 | gzip -dc | sort | grep ' 404 ' | md5sum",
+        None,
+    ),
+    Pair(
+        "filter-first",
+        "zcat log.gz | sort | grep ' 404 ' | sort -s -k 9,9 | tail -n 3",
+        None,
+    ),
+    Pair(
+        "sort-unique",
+        "awk '{ print $1, $2 }' text | sort | uniq | wc -l",
+        None,
+    ),
+    Pair(
+        "sort-unique",
+        "cut -d ' ' -f 1,7 log | sort | uniq | md5sum",
+        None,
+    ),
+    Pair(
+        "idle-copier",
+        "cat big | tr a-z A-Z | cat | wc -l",
+        None,
+    ),
+    Pair(
+        "idle-copier",
+        "grep -v x big | cat | md5sum",
+        None,
+    ),
+    Pair(
         "more-stages-than-cores",
         "tr a-z A-Z < text | tr ' ' _ | tr 0-9 a-j | tr _ - | tr A-Z a-z | md5sum",
         "tr 'A-Z0-9 _' 'a-za-j--' < text | md5sum",
@@ -225,6 +275,11 @@ PAIRS = (
     Pair(
         "fork-storm",
         "find tiny -type f -exec cat {} \\; | wc -l",
+        None,
+    ),
+    Pair(
+        "fork-storm",
+        "find tiny -type f | xargs -P 2 -n 1 cat | wc -c",
         None,
     ),
     Pair(
@@ -308,6 +363,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
 
 #: Ordinary pipelines in which there is nothing to improve.
 HEALTHY = (
+    "sort part | uniq -c | sort -n | tail -n 3",
     "zstd -dc log.zst | awk '{ n[$9]++ } END { for (k in n) print k, n[k] }' | sort",
     "awk '{ print $1 }' log | sort -u | wc -l",
     "cut -d '\"' -f 2 log | cut -d ' ' -f 1 | md5sum",

@@ -295,6 +295,20 @@ def test_a_nested_pipeline_comes_after_the_one_around_it(
     assert inner["parent"] == outer["id"]
 
 
+def test_a_pipeline_inside_a_script_has_its_command_to_try(
+    alone: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "job.sh"
+    numbers = "seq 5000000 | gzip -6 | gzip -dc | sort -n | tail -n 1"  # longer than a sweep takes
+    script.write_text(f"#!/bin/sh\nn=5000000\n{numbers.replace('5000000', '$n')}\necho done\n")
+    script.chmod(0o755)
+    done = subprocess.run(
+        [*alone, f"{script} | tee {tmp_path}/log"], capture_output=True, text=True, timeout=60
+    )
+    shorter = numbers.replace(" | gzip -6 | gzip -dc", "")
+    assert f"pipelined compare '{numbers}' '{shorter}'" in done.stderr
+
+
 def test_many_runs_are_counted_not_printed(run: Run) -> None:
     done = run("for i in $(seq 200); do seq 10 | wc -l; done > /dev/null")
     assert re.search(r"^  200 × seq\|wc  ", done.stderr, re.MULTILINE)

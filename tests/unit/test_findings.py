@@ -991,6 +991,12 @@ COMMANDS = {
     ),
     "grep": ("grep x f | wc -l", counting(), "grep-count", "grep -c x f"),
     "xargs": ("seq 9 | xargs -n1 echo", storm(), "fork-storm", "seq 9 | xargs -n 1000 echo"),
+    "workers": (
+        "seq 9 | xargs -P 3 -n 1 echo",
+        storm(),
+        "fork-storm",
+        "seq 9 | xargs -P 3 -n 250 echo",
+    ),
     "dd": ("dd if=f bs=1M | tr a b", in_turn(), "large-writes", "dd if=f bs=32k | tr a b"),
     "flush": (
         "stdbuf -oL awk '{x}' f | wc",
@@ -1005,7 +1011,7 @@ COMMANDS = {
 def test_a_finding_ends_with_the_command_that_tries_it(name: str) -> None:
     text, run, id, other = COMMANDS[name]
     (found,) = (f for f in findings(run, HOST, Script(text, locale="de_DE")) if f.id == id)
-    reordered = ["--match", "lines"] if name in ("barrier", "hash", "locale") else []
+    reordered = ["--match", "lines"] if name in ("barrier", "hash", "locale", "workers") else []
     assert shlex.split(found.command) == ["pipelined", "compare", *reordered, text, other]
 
 
@@ -1226,7 +1232,7 @@ HEALTHY: dict[str, Run] = {
 
 #: Those of which the text is known, and makes the difference.
 HEALTHY_TEXTS: dict[str, Run] = {
-    "zcat f | LC_ALL=C sort | uniq": sorting(),
+    "zcat f | LC_ALL=C sort -n | uniq": sorting(),
     "zcat f | sort | uniq -d": sorting(kept=0.1, user_seconds=0.3),
     "cat a b | wc": replace(
         copied(), stages=(copied().stages[0], replace(copied().stages[1], command="wc"))
@@ -1260,8 +1266,27 @@ def test_a_sort_that_has_little_to_do_is_only_noted() -> None:
     }
 
 
+def silly() -> Run:
+    """Eleven stages of which six are not needed."""
+    stages = [
+        make_stage(1, "gzip", (20, 100), cpu=1.0),
+        make_stage(2, "gzip", (100, 30), cpu=2.0),
+        make_stage(3, "gzip", (30, 100), cpu=1.0),
+        make_stage(4, "sort", (100, 100), cpu=3.0),
+        make_stage(5, "grep", (100, 20), cpu=0.2),
+        make_stage(6, "sort", (20, 20), cpu=0.8),
+        make_stage(7, "cut", (20, 10), cpu=0.1),
+        make_stage(8, "cat", (10, 10), cpu=0.6),
+        make_stage(9, "sort", (10, 10), cpu=0.5),
+        make_stage(10, "uniq", (10, 1), cpu=0.6),
+        make_stage(11, "wc", (1, 0.001), cpu=0.1),
+    ]
+    return run_of(stages)
+
+
 #: At least one run for each finding.
 ILL = {
+    "silly": silly(),
     "by turns": run_of(
         [make_stage(1, "awk", cpu=4.0, disk=6.0, readahead=pages(miss=20_000, misses=(6.0, 0)))],
         overlapping=0,
@@ -1364,7 +1389,7 @@ def test_every_finding_has_its_evidence(name: str) -> None:
 @pytest.mark.parametrize("name", ILL)
 def test_the_most_severe_comes_first_then_the_largest_gain(name: str) -> None:
     ranks = [
-        (SEVERITIES.index(found.severity), -(found.gain_seconds or 0))
+        (SEVERITIES.index(found.severity), -found.expected_seconds)
         for found in findings(ILL[name], HOST)
     ]
     assert ranks == sorted(ranks)

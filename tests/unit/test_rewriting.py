@@ -317,6 +317,25 @@ def test_the_command_lines_of_all_stages_are_a_script() -> None:
     assert Script.of_arguments(replace(run, stages=(stages[0], make_stage(2, "wc")))) is None
 
 
+def test_a_run_inside_a_command_has_the_text_of_its_stages() -> None:
+    known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
+    run = make_run(known, 1.0)
+    inside = replace(run, series=replace(run.series, nested=True))
+    whole = Script("for f in *; do grep a $f | wc -l; done")
+    for each in (run, inside):
+        found = Script.of_run(each, whole)
+        assert found == Script("grep a f | wc -l") and matching(found, each) is not None
+        assert Script.of_run(each, None) == found
+
+
+def test_a_run_that_is_the_command_has_its_text_and_what_else_is_known_of_it() -> None:
+    known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
+    whole = Script("grep a f | wc -l > out", locale="C")
+    assert Script.of_run(make_run(known, 1.0), whole) is whole
+    other = Script("f | g")
+    assert Script.of_run(make_run([make_stage(1, "x"), make_stage(2, "y")], 1.0), other) is other
+
+
 @pytest.mark.parametrize(
     ("command", "new"),
     [
@@ -409,6 +428,13 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -n 2 gzip", None),
         ("xargs -I{} gzip {}", r"xargs -d '\n' gzip"),
         ("xargs -n1 gzip", "xargs -n 1000 gzip"),
+        ("xargs -0 -n 1 gzip -9", "xargs -0 -n 1000 gzip -9"),
+        ("xargs -0n1 gzip", None),
+        ("xargs -r -n1 -d , gzip -n 1", "xargs -r -n 1000 -d , gzip -n 1"),
+        ("xargs gzip -n1", None),
+        ("xargs --max-args=1 gzip", None),
+        ("xargs -L1 -n1 gzip", None),
+        ("xargs -P 0 -n 1 gzip", None),
         ("parallel -n1 gzip", None),
     ],
 )
@@ -471,3 +497,18 @@ def test_commands_in_front_of_joined_ones_stay() -> None:
     found = rewriting.joined(pipeline("cat f | cut -f 1 | sed s/a/b/ | sed s/b/c/"), (2, 3))
     assert found is not None
     assert found.text == "cat f | cut -f 1 | sed -e s/a/b/ -e s/b/c/"
+
+
+@pytest.mark.parametrize(
+    ("command", "started", "new"),
+    [
+        ("xargs -n1 -P4 gzip", 4000, "xargs -n 250 -P4 gzip"),
+        ("xargs -P 4 -n 1 gzip", 1600, "xargs -P 4 -n 100 gzip"),
+        ("xargs -P4 -n1 gzip", 100_000, "xargs -P4 -n 1000 gzip"),
+        ("xargs -P4 -n1 gzip", 20, "xargs -P4 -n 2 gzip"),
+        ("xargs -P1 -n1 gzip", 4000, "xargs -P1 -n 1000 gzip"),
+    ],
+)
+def test_several_processes_at_a_time_all_keep_work(command: str, started: int, new: str) -> None:
+    found = rewriting.more_at_a_time(pipeline(command).commands[0], started)
+    assert found is not None and found.text == new

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pipelined.analysis.finding import SEVERITIES, Finding
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.rules import calls, cpus, disk, processes, shorter, sorting, stages
+from pipelined.analysis.rules import calls, cpus, disk, processes, shorter, sorting, stages, whole
 from pipelined.analysis.rules.rule import Case
 from pipelined.runs import Run
 
@@ -47,13 +47,18 @@ RULES = (
     Rule("disk-not-overlapped", disk.disk_not_overlapped, True, frozenset({"readahead-useless"})),
     Rule("readahead-late", disk.readahead_late, True),
     Rule("ceiling", stages.ceiling, True),
-    Rule("barrier", stages.barrier, True, frozenset({"ceiling", "idle-stage"})),
+    Rule("barrier", stages.barrier, True, frozenset({"ceiling", "filter-first", "idle-stage"})),
     Rule(
         "cpu-limit", cpus.cpu_limit, True, frozenset({"cpu-contention", "more-stages-than-cores"})
     ),
     Rule("cpu-contention", cpus.cpu_contention, True),
     Rule("join-stages", shorter.join_stages, True, frozenset({"more-stages-than-cores"})),
     Rule("more-stages-than-cores", cpus.more_stages_than_cores, True),
+    Rule("round-trip", whole.round_trip, False, frozenset({"ceiling"})),
+    Rule("sorted-twice", whole.sorted_twice, False, frozenset({"ceiling"})),
+    Rule("filter-first", whole.filter_first, False),
+    Rule("sort-unique", whole.sort_unique, False),
+    Rule("idle-copier", whole.idle_copier, False),
     Rule("sort-spills", sorting.sort_spills, False),
     Rule("sort-locale", sorting.sort_locale, False),
     Rule("count-in-hash", sorting.count_in_hash, False, frozenset({"barrier", "ceiling"})),

@@ -165,7 +165,7 @@ def _best(runs: Sequence[Run], host: Host, script: Script | None) -> Advice | No
     """The most severe finding with advice; of several the one that could save most in all runs."""
     found: dict[str, list[tuple[Run, Finding]]] = {}
     for run in runs:
-        for finding in findings(run, host, script):
+        for finding in findings(run, host, Script.of_run(run, script)):
             if finding.advice:
                 found.setdefault(finding.id, []).append((run, finding))
     if not found:

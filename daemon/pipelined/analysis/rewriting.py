@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelined.analysis.by_line import SED_BY_ITSELF
 from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
+from pipelined.analysis.xargs import batch, single_arguments
 from pipelined.command_names import AWKS, FILTERS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -100,12 +101,20 @@ class Script:
     own."""
     locale: str | None = None
     """By which programs sort, if it sets none; None if it is not known."""
+    of_one_run: bool = field(default=False, compare=False)
+    """It is the text of one run's pipeline, which may lie inside another."""
 
     @classmethod
     def of_arguments(cls, run: Run) -> Script | None:
         """From the command lines of a run's stages; None unless all are known."""
         lines = [stage.arguments for stage in run.stages]
-        return cls(" | ".join(filter(None, lines))) if lines and all(lines) else None
+        text = " | ".join(filter(None, lines))
+        return cls(text, of_one_run=True) if lines and all(lines) else None
+
+    @classmethod
+    def of_run(cls, run: Run, whole: Script | None) -> Script | None:
+        """What is known of a run of the command `whole`: that, or its stages' command lines."""
+        return whole if matching(whole, run) else cls.of_arguments(run) or whole
 
     @property
     def standalone(self) -> bool:
@@ -118,7 +127,9 @@ class Script:
 def matching(script: Script | None, run: Run) -> Pipeline | None:
     """The script's pipeline, if its commands are the run's stages one by one."""
     found = parse(script.text) if script else None
-    if found is None or run.nested or len(found.commands) != len(run.stages):
+    if script is None or found is None or len(found.commands) != len(run.stages):
+        return None
+    if run.nested and not script.of_one_run:
         return None
     if {stage.command for stage in run.stages} & set(SHELLS):
         return None  # a part that the shell runs itself
@@ -352,8 +363,11 @@ def _joined_grep(chosen: Sequence[Command]) -> Command | None:
     return merged.with_source(grep.source)
 
 
-def more_at_a_time(command: Command) -> Command | None:
-    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``."""
+def more_at_a_time(command: Command, started: int = 0) -> Command | None:
+    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``.
+
+    `started` is how many processes it was: with ``xargs -P 4`` each of the four still gets some.
+    """
     values = [word.value for word in command.arguments]
     if command.program == "find":
         once = values.count("{}") == 1 and values.count(";") == 1
@@ -363,10 +377,12 @@ def more_at_a_time(command: Command) -> Command | None:
             return command.with_arguments(*words[:at], plain("+"), *words[at + 1 :])
     if command.program == "xargs":
         words = command.arguments
-        if values[:1] == ["-n1"]:
-            return command.with_arguments(plain("-n"), plain("1000"), *words[1:])
-        if values[:2] == ["-n", "1"]:
-            return command.with_arguments(plain("-n"), plain("1000"), *words[2:])
+        one, workers = single_arguments(values)
+        if one is not None:
+            if not workers:
+                return None
+            front = [*words[: one.start], plain("-n"), plain(str(batch(workers, started)))]
+            return command.with_arguments(*front, *words[one.stop :])
         # one argument per line, at the end of the command: what -I does, but many at once
         last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
         if last and not any("{}" in value for value in values[1:-1]):

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Protocol, Self
 
 from pipelined.analysis.machine import Host
 from pipelined.analysis.parts import Part, Parts
+from pipelined.analysis.rewriting import Script
 from pipelined.answers.described import describe_run
 from pipelined.answers.lists import CommandPart, TopFinding
 from pipelined.config import Config
@@ -23,7 +24,6 @@ from pipelined.runs import Run
 from pipelined.runs.codec import written
 
 if TYPE_CHECKING:
-    from pipelined.analysis.rewriting import Script
     from pipelined.observer import Observer
 
 __all__ = [
@@ -116,7 +116,9 @@ def open_private() -> Observer:
     """An observer of only what this process will start."""
     from pipelined.observer import Observer  # 5 MB, which a run that a daemon measures saves
 
-    return Observer.open(Config(recent_runs=KEPT_RUNS), own_only=True, all_alone=True)
+    # the command lines of what we start ourselves are no secret to who starts it
+    config = Config(recent_runs=KEPT_RUNS, show_arguments=True)
+    return Observer.open(config, own_only=True, all_alone=True)
 
 
 class NewRuns:
@@ -177,7 +179,9 @@ def write_json(found: Profile, file: IO[str]) -> None:
         "cpu_seconds": found.ended.cpu_seconds,
         "covered_seconds": parts.covered_seconds,
         "parts": [written(_described(part)) for part in parts.parts],
-        "runs": [describe_run(run, host, script=found.script) for run in found.runs],
+        "runs": [
+            describe_run(run, host, script=Script.of_run(run, found.script)) for run in found.runs
+        ],
         "lost": dict(found.lost),
         "daemon": found.daemon,
     }

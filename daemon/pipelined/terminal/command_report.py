@@ -15,6 +15,7 @@ from rich.text import Text
 from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import brief_outcome, marked_outcome, not_run
 from pipelined.analysis.parts import Advice, Part, Parts
+from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import brief
 from pipelined.run.profile import Profile
 from pipelined.runs import Run
@@ -96,7 +97,8 @@ def _print_runs(
     for index, run in enumerate(runs):
         if index:
             console.print()
-        render(run, console, lost, host=host, script=found.script, own=True)
+        script = Script.of_run(run, found.script)
+        render(run, console, lost, host=host, script=script, own=True)
 
 
 def _print_status(found: Profile, console: Console) -> None:

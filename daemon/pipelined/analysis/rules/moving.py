@@ -10,7 +10,7 @@ from pipelined.analysis.by_line import only_selects, passes_on_the_begin, takes_
 from pipelined.analysis.rules.rule import Case
 from pipelined.command_names import AWKS, BY_LINE
 
-__all__ = ["BY_ITSELF", "before_barrier", "both_take_each_line"]
+__all__ = ["BY_ITSELF", "MOSTLY_BY_LINE", "before_barrier", "both_take_each_line"]
 
 #: A condition whose answer the words do not show.
 BY_ITSELF = "it takes each line by itself"
@@ -26,7 +26,7 @@ _IN_ORDER = frozenset({"sponge", "tac"})
 #: Programs whose result does not depend on the order of the lines that they read.
 _ANY_ORDER = frozenset({"shuf", "sort", "wc"})
 #: Programs that treat each line by itself, unless their words show that they do not.
-_MOSTLY_BY_LINE = BY_LINE - AWKS - {"jq", "perl"}
+MOSTLY_BY_LINE = BY_LINE - AWKS - {"jq", "perl"}
 
 
 def both_take_each_line(case: Case, one: int, other: int) -> bool | None:
@@ -73,7 +73,7 @@ def _needs_order(case: Case, index: int) -> str | None:
         if command in _ANY_ORDER:
             continue
         takes = _takes_each_line(case, reader)
-        if takes is False or (takes is None and command not in _MOSTLY_BY_LINE):
+        if takes is False or (takes is None and command not in MOSTLY_BY_LINE):
             return command
         further = _needs_order(case, reader)
         if further:

@@ -9,6 +9,7 @@ from pipelined.analysis.bottleneck import STORM
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import more_at_a_time
 from pipelined.analysis.rules.rule import Case, Part, is_shell
+from pipelined.analysis.xargs import single_arguments
 from pipelined.wording import duration
 
 __all__ = ["failed_execs", "fork_storm"]
@@ -28,7 +29,10 @@ def fork_storm(case: Case) -> Iterator[Finding]:
         if not case.worth(min(cpu, sum(case.run.levels[1:]))):
             continue
         words = case.words(part.indexes[0])
-        new = case.rewritten(part.indexes[0], more_at_a_time(words) if words else None)
+        values = [word.value for word in words.arguments] if words else []
+        several = single_arguments(values)[1] != 1
+        more = more_at_a_time(words, exited) if words else None
+        new = case.rewritten(part.indexes[0], more)
         yield Finding(
             id="fork-storm",
             severity="warning",
@@ -46,7 +50,8 @@ def fork_storm(case: Case) -> Iterator[Finding]:
             gain_seconds=min(case.wall, part.busy_seconds),
             gain_reason="the seconds in which the stage and its children were on CPU or waited for "
             "one",
-            rewrite=case.attempt(new),
+            # what runs at once ends in any order
+            rewrite=case.attempt(new, reordered=several),
         )
 
 
@@ -59,8 +64,8 @@ def _fewer(case: Case, part: Part) -> str:
         )
     if part.command == "xargs":
         return (
-            "more arguments at a time (xargs -n 1000, without -I). Output that names or counts its "
-            "arguments may differ"
+            "more arguments at a time (xargs -n 1000, without -I; fewer with -P, so that all are "
+            "busy). Output that names or counts its arguments may differ"
         )
     if not is_shell(part.stages[0]):
         return "more work for each process"

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about stages that the pipeline does not need, wherever they stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from pipelined.analysis.finding import Evidence, Finding
+from pipelined.analysis.remaining import REASON, likely_gain
+from pipelined.analysis.rewriting import swapped
+from pipelined.analysis.rules.moving import MOSTLY_BY_LINE, before_barrier
+from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio
+from pipelined.analysis.sentence import stage_label
+from pipelined.analysis.without_stages import (
+    with_sort_unique,
+    without_copier,
+    without_round_trip,
+    without_sort,
+)
+from pipelined.command_names import BARRIERS, BY_LINE, SCRIPTS
+from pipelined.runs import Stage
+from pipelined.wording import data_size, duration, listing, percent
+
+__all__ = ["filter_first", "idle_copier", "round_trip", "sort_unique", "sorted_twice"]
+
+#: Programs that compress, by what a stage goes by.
+_CODECS = frozenset({"bzip2", "gzip", "lbzip2", "lz4", "pigz", "xz", "zstd"})
+#: Sizes that differ by less than this share are one size: what a start reads is among them.
+_SAME = 0.01
+#: A stage that passes on a lower share of its input than this shrinks the data.
+_SHRINKS = 0.5
+#: Less output than this is a result (a count, a sum), not lines passed on (bytes).
+_PASSED_ON = 4096
+
+
+def round_trip(case: Case) -> Iterator[Finding]:
+    """A stage decompresses what the stage before it has just compressed."""
+    for index, reader in _pairs(case):
+        first, second = case.run.stages[index], case.run.stages[reader]
+        cpu = first.cpu_seconds + second.cpu_seconds
+        if not {_codec(first), _codec(second)} <= _CODECS or not case.worth(cpu):
+            continue
+        if case.pipeline:
+            new = without_round_trip(case.pipeline, index)
+            if new is None:
+                continue
+        else:
+            new = None
+            given, back = bytes_in(first), bytes_out(second)
+            if given < BULK or bytes_out(first) > given or abs(back - given) > _SAME * given:
+                continue
+        yield _without(
+            case,
+            Finding(
+                id="round-trip",
+                severity="warning" if new else "advice",
+                sentence=f"{_names(case, index, reader)} compressed {data_size(bytes_in(first))} "
+                f"and decompressed them again at once: {duration(cpu)} of CPU.",
+                advice=f"Try: without {_names(case, index, reader)}"
+                + ("." if new else ", if what comes out is what went in."),
+                rewrite=case.attempt(new),
+                stages=(index, reader),
+                evidence=(
+                    Evidence("compressing on CPU", first.cpu_seconds, "seconds"),
+                    Evidence("decompressing on CPU", second.cpu_seconds, "seconds"),
+                ),
+            ),
+            {index: first.cpu_seconds, reader: second.cpu_seconds},
+        )
+
+
+def sorted_twice(case: Case) -> Iterator[Finding]:
+    """A sort whose order nobody needs, because another one sorts the lines again."""
+    for index, stage in enumerate(case.run.stages):
+        if stage.command != "sort" or not case.worth(stage.cpu_seconds):
+            continue
+        known = without_sort(case.pipeline, index) if case.pipeline else None
+        later = known[1] if known else _sorted_again(case, index)
+        if later is None or (case.pipeline and known is None):
+            continue
+        name = stage_label(case.run, (index,))
+        conditions = (
+            ""
+            if known
+            else ", if what is between them treats each line by itself and the later one has "
+            "neither -s nor -u"
+        )
+        yield _without(
+            case,
+            Finding(
+                id="sorted-twice",
+                severity="warning" if known else "advice",
+                sentence=f"{name} took {duration(stage.cpu_seconds)} of CPU to sort lines that "
+                f"{stage_label(case.run, (later,))} sorts again.",
+                advice=f"Try: without {name}{conditions}.",
+                rewrite=case.attempt(known[0] if known else None),
+                stages=(index, later),
+                evidence=(
+                    Evidence("first sort on CPU", stage.cpu_seconds, "seconds"),
+                    Evidence("second sort on CPU", case.run.stages[later].cpu_seconds, "seconds"),
+                ),
+            ),
+            {index: stage.cpu_seconds},
+        )
+
+
+def _sorted_again(case: Case, index: int) -> int | None:
+    """The sort behind programs that mostly treat each line by itself; None if there is none."""
+    following = dict(_pairs(case))
+    at = following.get(index)
+    while at is not None and case.run.stages[at].command in MOSTLY_BY_LINE:
+        at = following.get(at)
+    return at if at is not None and case.run.stages[at].command == "sort" else None
+
+
+def filter_first(case: Case) -> Iterator[Finding]:
+    """A filter behind a sort throws lines away that need not have been sorted."""
+    for index, reader in _pairs(case):
+        sort, mover = case.run.stages[index], case.run.stages[reader]
+        kept = ratio(bytes_out(mover), bytes_in(mover))
+        if sort.command not in BARRIERS or mover.command not in BY_LINE or kept > _SHRINKS:
+            continue
+        saved = sort.cpu_seconds * (1 - kept)
+        if bytes_in(mover) < BULK or bytes_out(mover) < _PASSED_ON or not case.worth(saved):
+            continue
+        conditions = before_barrier(case, index, reader)
+        if conditions is None:
+            continue
+        only = f", if {' and '.join(conditions)}" if conditions else ""
+        yield _without(
+            case,
+            Finding(
+                id="filter-first",
+                severity="advice",
+                sentence=f"{stage_label(case.run, (index,))} took {duration(sort.cpu_seconds)} of "
+                f"CPU for lines of which {stage_label(case.run, (reader,))} passed on "
+                f"{percent(kept)}.",
+                advice=f"Try: put {mover.command} before {sort.command}{only}.",
+                rewrite=case.attempt(
+                    swapped(case.pipeline, index) if case.pipeline else None, reordered=True
+                ),
+                stages=(index, reader),
+                evidence=(
+                    Evidence("on CPU", sort.cpu_seconds, "seconds"),
+                    Evidence("passed on", kept, "ratio"),
+                ),
+            ),
+            {index: saved},
+        )
+
+
+def sort_unique(case: Case) -> Iterator[Finding]:
+    """``uniq`` drops equal lines that ``sort`` could drop itself."""
+    for index, reader in _pairs(case):
+        sort, uniq = case.run.stages[index], case.run.stages[reader]
+        if (sort.command, uniq.command) != ("sort", "uniq") or bytes_in(uniq) < BULK:
+            continue
+        kept = ratio(bytes_out(uniq), bytes_in(uniq))
+        # what sort writes, and writes to its pipe, is only what uniq would keep
+        writing = sort.system_seconds * (1 - min(1.0, kept))
+        new = with_sort_unique(case.pipeline, index) if case.pipeline else None
+        if not case.worth(uniq.cpu_seconds + writing) or (case.pipeline and new is None):
+            continue
+        yield _without(
+            case,
+            Finding(
+                id="sort-unique",
+                severity="advice",
+                sentence=f"{stage_label(case.run, (reader,))} took {duration(uniq.cpu_seconds)} of "
+                f"CPU to drop equal lines of the {data_size(bytes_in(uniq))} that "
+                f"{stage_label(case.run, (index,))} wrote.",
+                advice="Try: sort -u in place of sort | uniq"
+                + ("." if new else ", if sort compares whole lines and uniq has no options."),
+                rewrite=case.attempt(new),
+                stages=(index, reader),
+                evidence=(
+                    Evidence("uniq on CPU", uniq.cpu_seconds, "seconds"),
+                    Evidence("sort in the kernel", sort.system_seconds, "seconds"),
+                    Evidence("passed on", kept, "ratio"),
+                ),
+            ),
+            {index: writing, reader: uniq.cpu_seconds},
+        )
+
+
+def idle_copier(case: Case) -> Iterator[Finding]:
+    """A ``cat`` between two stages passes on what it is given."""
+    for index, reader in _pairs(case):
+        stage = case.run.stages[index]
+        if stage.command != "cat" or len(case.graph.before[index]) != 1:
+            continue
+        new = without_copier(case.pipeline, index) if case.pipeline else None
+        if (case.pipeline and new is None) or bytes_in(stage) < BULK:
+            continue
+        if not case.worth(stage.cpu_seconds):
+            continue
+        yield _without(
+            case,
+            Finding(
+                id="idle-copier",
+                severity="advice",
+                sentence=f"{stage_label(case.run, (index,))} only copied "
+                f"{data_size(bytes_in(stage))} from one pipe to the next: "
+                f"{duration(stage.cpu_seconds)} of CPU.",
+                advice="Try: without it"
+                + ("." if new else ", if it has no options and reads nothing else."),
+                rewrite=case.attempt(new),
+                stages=(index, reader),
+                evidence=(
+                    Evidence("on CPU", stage.cpu_seconds, "seconds"),
+                    Evidence("copied", bytes_in(stage), "bytes"),
+                ),
+            ),
+            {index: stage.cpu_seconds},
+        )
+
+
+def _pairs(case: Case) -> Iterator[tuple[int, int]]:
+    """Stages in a row: each with its only reader, which reads nothing but its output."""
+    for index, readers in enumerate(case.graph.after):
+        for reader in readers:
+            if len(readers) == 1 and case.graph.before[reader] == {index}:
+                yield index, reader
+
+
+def _without(case: Case, finding: Finding, saved: Mapping[int, float]) -> Finding:
+    """With what is likely, and the most, that goes with `saved`, CPU seconds by stage index."""
+    stages = case.run.stages
+    waits = ("runqueue", "disk")
+    gone = sum(saved.values()) + sum(stages[i].states[w] for i in finding.stages for w in waits)
+    return replace(
+        finding,
+        likely_seconds=min(case.wall, gone, likely_gain(case.run, case.host.cores, saved)),
+        likely_reason=REASON,
+        gain_seconds=min(case.wall, gone),
+        gain_reason="the CPU seconds that go, and the waits of these stages for a CPU or disk",
+    )
+
+
+def _codec(stage: Stage) -> str:
+    return SCRIPTS.get(stage.command, stage.command)
+
+
+def _names(case: Case, *indexes: int) -> str:
+    return listing([stage_label(case.run, (index,)) for index in indexes])

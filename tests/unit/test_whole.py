@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings about stages that a pipeline does not need, wherever they stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelined.analysis.finding import Finding
+from pipelined.analysis.findings import findings
+from pipelined.analysis.remaining import likely_gain
+from pipelined.analysis.rewriting import Script
+from pipelined.runs import Edge, Run, Stage
+from unit.test_findings import HOST, make_stage, run_of, silly
+
+SILLY = (
+    "gzip -dc f | gzip -1 | gzip -dc | sort | grep a | sort | cut -c 1-9 | cat | sort | uniq | wc"
+)
+FOUND = ("round-trip", "sorted-twice", "filter-first", "sort-unique", "idle-copier")
+
+
+def of_kind(run: Run, text: str = SILLY) -> list[Finding]:
+    found = findings(run, HOST, Script(text) if text else None)
+    return [finding for finding in found if finding.id in FOUND]
+
+
+def ids(run: Run, text: str = SILLY) -> list[str]:
+    return [finding.id for finding in of_kind(run, text)]
+
+
+def with_stage(run: Run, index: int, stage: Stage) -> Run:
+    return replace(run, stages=(*run.stages[:index], stage, *run.stages[index + 1 :]))
+
+
+def test_all_that_is_not_needed_is_found_wherever_it_stands() -> None:
+    found = of_kind(silly())
+    assert sorted({finding.id for finding in found}) == sorted(FOUND)
+    assert [finding.stages for finding in found if finding.id == "sorted-twice"] == [(3, 5), (5, 8)]
+
+
+def test_each_has_the_pipeline_without_it() -> None:
+    new = {finding.id: finding.rewrite.new for finding in of_kind(silly()) if finding.rewrite}
+    assert new["round-trip"] == SILLY.replace(" | gzip -1 | gzip -dc", "")
+    assert new["filter-first"] == SILLY.replace("sort | grep a", "grep a | sort")
+    assert new["sort-unique"] == SILLY.replace("sort | uniq", "sort -u")
+    assert new["idle-copier"] == SILLY.replace(" | cat", "")
+
+
+def test_only_a_filter_that_is_moved_may_change_the_order_of_lines() -> None:
+    reordered = {f.id for f in of_kind(silly()) if f.rewrite and f.rewrite.reordered}
+    assert reordered == {"filter-first"}
+
+
+def test_what_is_likely_is_no_more_than_the_bound_and_says_how() -> None:
+    for finding in of_kind(silly()):
+        assert finding.likely_seconds is not None and finding.gain_seconds is not None
+        assert 0 < finding.likely_seconds <= finding.gain_seconds, finding.id
+        assert finding.likely_reason
+
+
+def test_a_stage_that_works_beside_a_busier_one_is_likely_to_cost_nothing() -> None:
+    stages = [make_stage(1, "gzip", cpu=4.0), make_stage(2, "cat", cpu=1.0)]
+    assert likely_gain(run_of(stages), 2, {1: 1.0}) == 0
+    assert likely_gain(run_of(stages), 1, {1: 1.0}) == pytest.approx(2.0)
+
+
+def test_a_barrier_is_likely_to_take_its_own_time() -> None:
+    stages = [make_stage(1, "gzip", cpu=4.0), make_stage(2, "sort", cpu=4.0)]
+    assert likely_gain(run_of(stages, 8.0), 2, {1: 4.0}) == pytest.approx(4.0)
+
+
+def test_without_the_text_a_round_trip_shows_by_its_bytes() -> None:
+    (found,) = [f for f in of_kind(silly(), "") if f.id == "round-trip"]
+    assert found.severity == "advice" and found.rewrite is None
+    other = with_stage(silly(), 2, make_stage(3, "gzip", (30, 90), cpu=1.0))
+    assert "round-trip" not in ids(other, "")
+
+
+def test_without_the_text_a_sort_is_superfluous_on_conditions() -> None:
+    (found,) = [f for f in of_kind(silly(), "") if f.id == "sorted-twice"]
+    assert (found.stages, found.severity, found.rewrite) == ((3, 5), "advice", None)
+    assert "treats each line by itself" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("id", "old", "new"),
+    [
+        ("round-trip", "gzip -dc | sort", "gzip -dc g | sort"),
+        ("sorted-twice", "cut -c 1-9 | cat | sort", "cut -c 1-9 | cat | sort -z"),
+        ("sort-unique", "sort | uniq", "sort | uniq -d"),
+        ("idle-copier", "cat | sort", "cat -n | sort"),
+        ("filter-first", "grep a", "grep -n a"),
+    ],
+)
+def test_what_may_be_needed_is_not_found(id: str, old: str, new: str) -> None:
+    assert id in ids(silly())
+    text = SILLY.replace(old, new)
+    found = [finding for finding in of_kind(silly(), text) if finding.id == id]
+    assert len(found) < len([finding for finding in of_kind(silly()) if finding.id == id])
+
+
+@pytest.mark.parametrize(
+    ("id", "at"),
+    [("round-trip", (1, 2)), ("sorted-twice", (5,)), ("idle-copier", (7,)), ("sort-unique", (9,))],
+)
+def test_what_hardly_computes_is_not_worth_a_change(id: str, at: tuple[int, ...]) -> None:
+    run = silly()
+    for index in at:
+        idle = dict.fromkeys(run.stages[index].states, 0.0)
+        run = with_stage(run, index, replace(run.stages[index], states=idle))
+    assert ids(run).count(id) == ids(silly()).count(id) - 1
+
+
+def test_a_filter_that_passes_on_most_lines_stays_behind_the_sort() -> None:
+    run = with_stage(silly(), 4, make_stage(5, "grep", (100, 60), cpu=0.2))
+    assert "filter-first" not in ids(run)
+    run = with_stage(silly(), 4, make_stage(5, "grep", (100, 0.001), cpu=0.2))
+    assert "filter-first" not in ids(run)
+
+
+def test_the_barrier_at_the_bottleneck_has_its_own_finding() -> None:
+    stages = [
+        make_stage(1, "sort", (100, 100), cpu=8.0, pipe_full=1.0),
+        make_stage(2, "grep", (100, 20), cpu=0.2, pipe_empty=9.0),
+    ]
+    run = run_of(stages, overlapping=0.0)
+    found = [finding.id for finding in findings(run, HOST, Script("sort f | grep a"))]
+    assert "barrier" in found and "filter-first" not in found
+
+
+def test_a_reader_of_two_pipes_is_no_way_back() -> None:
+    run = silly()
+    both = replace(run, edges=(*run.edges, Edge(0, 2)))
+    assert "round-trip" in ids(run, "") and "round-trip" not in ids(both, "")
