@@ -108,6 +108,8 @@ class Improvement:
     ended: Annotated[str, OneOf(ENDINGS)]
     """Why nothing more was tried: no finding of the first run has another way; none is left; the
     budget was used up; or it was interrupted."""
+    error_line: str
+    """The last line that the original printed on stderr in its first run; else empty."""
     executions: Count
     """How often a command was run, in all."""
     wall_seconds: Seconds

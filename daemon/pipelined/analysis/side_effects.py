@@ -41,6 +41,8 @@ _GIT = re.compile(
 _RUNNERS = frozenset({*WRAPPERS, *COMMON_SHELLS, "find", "parallel", "watch", "xargs"})
 #: Programs that replace a file that they are given.
 _CODECS = frozenset({"bzip2", "gunzip", "gzip", "lbzip2", "lzma", "pigz", "unxz", "xz"})
+#: In a text for a shell: it writes to a file.
+_REDIRECTED = re.compile(r">(?!&[0-9-]|\s*/dev/null)")
 _BETWEEN_COMMANDS = re.compile(r"[\s;|&(){}'\"`]+")
 
 
@@ -110,9 +112,10 @@ def _runs(name: str, values: Sequence[str]) -> str:
     """Whether a command that it runs changes something."""
     if name not in _RUNNERS:
         return ""
-    for word in (word for value in values for word in _BETWEEN_COMMANDS.split(value)):
-        if _CHANGES.fullmatch(base(word)):
-            return f"{name} runs {base(word)}"
-        if name != "find" and re.match(r"\d*>>?(?!&)", word):
-            return f"{name} runs a command that writes files"
+    words = (word for value in values for word in _BETWEEN_COMMANDS.split(value))
+    if found := next((base(word) for word in words if _CHANGES.fullmatch(base(word))), ""):
+        return f"{name} runs {found}"
+    texts = {name, *map(base, values)} & {*COMMON_SHELLS, "parallel", "watch"}
+    if texts and any(map(_REDIRECTED.search, values)):
+        return f"{name} runs a command that writes files"
     return ""

@@ -322,6 +322,7 @@ class _Search:
             outputs="lines" if text in self._reordered else "same",
             unpacked=self._base.unpacked,
             ended=ended,
+            error_line=self.first.outcome.last_error_line,
             executions=self._executions,
             wall_seconds=self._clock() - self._began,
             tried=tuple(self._tried),

@@ -35,7 +35,6 @@ _INDENT = "  "
 _COMMAND_INDENT = "      "
 
 _ENDED = {
-    "nothing-to-try": "no finding says how else to write it",
     "nothing-left": "nothing is left to try",
     "budget": "the budget is used up (--budget)",
     "interrupted": "interrupted",
@@ -68,8 +67,9 @@ def lines(found: Improvement, width: int, *, ascii_only: bool = False) -> list[T
             out += _paragraph(f"- {_came_of(tried)}. {_advised(tried)}", "", width)
             out.append(_command(tried))
     runs = f"{found.executions} run{'' if found.executions == 1 else 's'}"
-    out += [Text(), Text(f"{_INDENT}{runs} in {duration(found.wall_seconds)}; ", "dim")]
-    out[-1].append(f"{_ENDED[found.ended]}.")
+    ended = f"; {_ENDED[found.ended]}" if found.ended in _ENDED else ""
+    last = f"{_INDENT}{runs} in {duration(found.wall_seconds)}{ended}."
+    out += [Text(), Text(last, "dim")]
     return [plain_marks(line, ascii_only) for line in out]
 
 
@@ -79,6 +79,8 @@ def _verdict(found: Improvement, ascii_only: bool) -> Iterator[tuple[str, str]]:
         yield _why_nothing(found), "bold"
         if found.ended == "nothing-to-try" and (run := found.first_run) is not None:
             yield sentence(printable_run(run, ascii_only)), ""
+        if found.error_line:
+            yield f"On stderr it printed: {printable(found.error_line)}", "yellow"
         return
     comparison = found.comparison
     if comparison is None:
@@ -102,6 +104,8 @@ def _why_nothing(found: Improvement) -> str:
         return "Nothing that was tried is known to be faster: keep it as it is."
     if run is None:
         return "Nothing was tried: no pipeline was seen."
+    if not run.complete:
+        return "Nothing was tried: how a pipeline runs that fails is no measure of it."
     if run.wall_seconds < MIN_WALL:
         took = duration(run.wall_seconds)
         return (
@@ -115,7 +119,7 @@ def _why_nothing(found: Improvement) -> str:
 def _gain(comparison: Comparison) -> str:
     pair, (original, last) = comparison.pairs[0], comparison.sides
     medians = " against ".join(duration(side.wall_seconds.median) for side in (last, original))
-    took = f"took {_of(pair.ratio, "the original's wall time")}, {medians}"
+    took = "took " + _of(pair.ratio, "the original's wall time") + f", {medians}"
     if pair.outcome == "faster":
         return f"There is a faster way: it {took}."
     return f"Each step won, but it is not certain that all together do: the last one {took}."
