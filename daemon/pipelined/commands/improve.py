@@ -99,8 +99,7 @@ def improve(
     """
     if len(command) != 1:
         raise click.UsageError("improve takes one pipeline, as one quoted string, or one run", ctx)
-    seconds = as_duration("--budget", budget)
-    assert seconds is not None, "it has a default"
+    _seconds(budget)
     (word,) = command
     of_run = not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None
     if was_given("state_directory") and not of_run:
@@ -114,7 +113,7 @@ def improve(
         return standard_error.complain("nothing was run", 1)
     with report_file(output, sys.stdout) as file:
         open_observer = observer_opener(url, http_config)
-        found, daemon = _improved(script, target, seconds, open_observer, console)
+        found, daemon = _improved(script, target, budget, open_observer, console)
         if target:
             found = replace(found, command=f"{found.command} > {target}")
         try:
@@ -134,6 +133,10 @@ def improve(
             raise UserError(f"cannot write {output or 'the report'}: {why(error)}") from None
     name_daemon(daemon, console)
     return _INTERRUPTED_STATUS if found.ended == "interrupted" else 0
+
+
+def _seconds(budget: str) -> float:
+    return as_duration("--budget", budget) or 0.0
 
 
 def _recorded_text(word: str, open_recorded: Callable[[], Recorded]) -> str:
@@ -215,7 +218,7 @@ def _agreed(script: Script, yes: bool) -> bool:
 def _improved(
     script: Script,
     target: str,
-    budget: float,
+    budget: str,
     open_observer: Callable[[], Observing],
     console: Console,
 ) -> tuple[Improvement, str | None]:
@@ -245,7 +248,7 @@ def _improved(
     with executing(opened) as execute:
         say(
             "Runs the pipeline once, to see what could be better. Begins no new round after "
-            f"{duration(budget)} (--budget)."
+            f"{budget} (--budget)."
         )
         if target:
             say(f"What it prints is compared, and not written to {target}.")
@@ -253,7 +256,7 @@ def _improved(
             script.text,
             execute=execute,
             findings_of=lambda text, run: findings(run, host, replace(script, text=text)),
-            budget=budget,
+            budget=_seconds(budget),
             announce=announce,
             show_progress=lambda total: progress(console, total),
         )
