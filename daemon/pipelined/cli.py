@@ -89,6 +89,7 @@ _COMMANDS: dict[str, Any] = {
     "doctor": "doctor:doctor",
     "export": "export:export",
     "hash-password": "hash_password:hash_password",
+    "improve": "improve:improve",
     "pipelines": "recorded_pipelines:list_pipelines",
     "run": "run:run",
     "runs": "recorded_runs:list_runs",

@@ -44,7 +44,9 @@ from pipelined.wording import duration, listing, percent
 
 __all__ = [
     "LABELS",
+    "MIN_ROUNDS",
     "OUTPUTS",
+    "SAME_WALL",
     "Comparison",
     "ComparisonJson",
     "Pair",

@@ -45,6 +45,7 @@ Examples:
   sudo pipelined compare -n 9 --cold big.log 'awk "{n++}" big.log' 'cat big.log | awk "{n++}"'
   pipelined compare 1763809200123-4711 last
   pipelined compare tuesday.json wednesday.json
+  pipelined compare improved.json    # what improve --json -o measured
 
 A word such as 1763809200123-4711, its beginning, `last`, or the name of a .json file is a run;
 anything else is a command. After --, every word is a command.""",
@@ -132,8 +133,9 @@ def compare(
             "compare runs with runs, or commands with commands; after --, every word is a command",
             ctx,
         )
+    report_of_improve = all(runs) and len(command) == 1 and command[0].endswith(".json")
     most = 2 if all(runs) else len(LABELS)
-    if not 2 <= len(command) <= most:
+    if not report_of_improve and not 2 <= len(command) <= most:
         things = "two runs" if all(runs) else f"two to {most} commands, each as one quoted string"
         raise click.UsageError(f"compare takes {things}", ctx)
     given = [name for name in (*plan, "state_directory") if was_given(name)]
@@ -143,10 +145,13 @@ def compare(
         raise click.UsageError(f"{flag} is for {'commands' if all(runs) else 'runs'}", ctx)
     standard_error.log_to_stderr("critical")
     with report_file(output, sys.stdout) as file:
-        if all(runs):
+        daemon = None
+        if report_of_improve:
+            found = _comparison_from_file(Path(command[0]))
+        elif all(runs):
             opened = partial(open_history, state_directory, url, http_config)
             first, second = (recorded_run(word, opened) for word in command)
-            found, daemon = compare_runs(first, second), None
+            found = compare_runs(first, second)
         else:
             open_observer = observer_opener(url, http_config)
             found, daemon = _compare_commands(command, plan, open_observer, color)
@@ -197,6 +202,26 @@ def recorded_run(word: str, open_recorded: Callable[[], Recorded]) -> Run:
     if word.endswith(".json"):
         return _run_from_file(Path(word))
     return open_recorded().run(word).run
+
+
+def _comparison_from_file(path: Path) -> Comparison:
+    """What `improve --json` measured in the end: the original and the command to use."""
+    from pipelined.analysis.improvement import Improvement
+    from pipelined.runs.codec import read
+
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        found = read(Improvement, document).comparison
+    except OSError as error:
+        reason, hint = why(error), "name a file that can be read"
+    except (KeyError, TypeError, ValueError, AttributeError):
+        reason = "one file has to be what improve --json wrote"
+        hint = "or give two, each with a run"
+    else:
+        if found is not None:
+            return found
+        reason, hint = "nothing won, or the end was not reached", "try improve again"
+    raise UserError(f"cannot read a comparison from {path}: {reason}", hint)
 
 
 def _run_from_file(path: Path) -> Run:

@@ -21,7 +21,7 @@ from pipelined.errors import UserError, why
 if TYPE_CHECKING:
     from pipelined.analysis.rewriting import Script
 
-__all__ = ["TakesCommand", "run"]
+__all__ = ["TakesCommand", "run", "script_of"]
 
 
 class TakesCommand(click.Command):
@@ -102,7 +102,7 @@ def run(
     standard_error.log_to_stderr("critical")
     span = CommandSpan.begin(os.environ) if is_configured(os.environ) else None
     with report_file(output, sys.stderr) as file:
-        script = _script(command[0]) if written else None
+        script = script_of(command[0]) if written else None
         found = profile.profile(arguments, script=script, open_observer=open_observer)
         # Even if the report fails, the exit status is the command's.
         with contextlib.suppress(BrokenPipeError):
@@ -130,7 +130,7 @@ def run(
     return found.ended.status
 
 
-def _script(text: str) -> Script:
+def script_of(text: str) -> Script:
     """What is known of a command that is run by a shell with our input and environment."""
     from pipelined.analysis.rewriting import Script
 

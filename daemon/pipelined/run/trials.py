@@ -14,24 +14,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelined.analysis.comparison import (
-    LABELS,
-    OUTPUTS,
-    Comparison,
-    compare_trials,
-    longest_run,
-)
+from pipelined.analysis.comparison import LABELS, OUTPUTS, Comparison, compare_trials
 from pipelined.analysis.comparison_reasons import Trial
-from pipelined.analysis.outcome_words import marked_outcome
 from pipelined.errors import UserError
 from pipelined.run.child import command_line, signals_held
-from pipelined.run.measured_child import Outcome, measure
+from pipelined.run.executions import executed
+from pipelined.run.measured_child import Outcome
 from pipelined.run.page_cache import evict, files_below, fill
 from pipelined.run.printed import Printed, difference
 from pipelined.run.profile import NewRuns, Observing, open_private
 from pipelined.wording import percent
 
-__all__ = ["Advance", "Plan", "ShowProgress", "run_trials"]
+__all__ = ["Advance", "Plan", "ShowProgress", "no_progress", "run_trials", "turns"]
 
 Advance = Callable[[str], object]
 """Called before each execution with its description, such as ``A in round 2``."""
@@ -63,7 +57,7 @@ class Plan:
 
 
 @contextlib.contextmanager
-def _no_progress(total: int) -> Iterator[Advance]:
+def no_progress(total: int) -> Iterator[Advance]:
     yield lambda what: None
 
 
@@ -71,7 +65,7 @@ def run_trials(
     plan: Plan,
     *,
     open_observer: Callable[[], Observing] | None = None,
-    show_progress: ShowProgress = _no_progress,
+    show_progress: ShowProgress = no_progress,
 ) -> Comparison:
     """Carry out a plan. Raises UserError if a command fails, or if the outputs differ.
 
@@ -91,31 +85,18 @@ def run_trials(
         observer.start()
         new_runs = NewRuns(observer)
         for number in range(plan.warm_up + plan.rounds):
-            for side in _order(number, len(arguments)):
+            for side in turns(number, len(arguments)):
                 advance(f"{LABELS[side]} in {_round_name(number, plan.warm_up)}")
                 files.prepare()
                 any_order = outputs.any_order(number)
-                outcome = measure(arguments[side], mask, LABELS[side], any_order=any_order)
-                runs, lost = new_runs.collect()
-                # The figures of a stage include the pipelines inside it.
-                outer = [run for run in runs if not run.series.nested] or runs
-                outputs.check(side, number, outcome)
+                done = executed(arguments[side], mask, LABELS[side], new_runs, any_order=any_order)
+                outputs.check(side, number, done.outcome)
                 if number >= plan.warm_up:
-                    trials[side].append(
-                        Trial(
-                            outcome.wall_seconds,
-                            outcome.cpu_seconds,
-                            longest_run(outer),
-                            len(outer),
-                            sum(lost.values()),
-                            next(filter(None, map(marked_outcome, runs)), ""),
-                            outcome.last_error_line,
-                        )
-                    )
+                    trials[side].append(done.trial)
     return compare_trials(plan.commands, trials, files.caveats(), outputs.agree)
 
 
-def _order(number: int, sides: int) -> Sequence[int]:
+def turns(number: int, sides: int) -> Sequence[int]:
     """The sides in the order of their turns in a round, counted from 0."""
     return range(sides) if number % 2 == 0 else range(sides - 1, -1, -1)
 

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined improve` on real pipelines, as root and by way of a daemon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from e2e.conftest import Daemon
+
+pytestmark = pytest.mark.usefixtures("bpf")
+
+Done = subprocess.CompletedProcess[str]
+COUNTING = "sort lines | uniq -c"
+
+
+@pytest.fixture
+def improve(program: str, tmp_path: Path) -> Callable[..., Done]:
+    """`pipelined improve` with the given words, to its end, beside a file of few lines."""
+    (tmp_path / "lines").write_text("".join(f"line {n % 97}\n" for n in range(700_000)))
+
+    def improve(*words: str) -> Done:
+        return subprocess.run(
+            [program, "improve", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+        )
+
+    return improve
+
+
+def improved(done: Done, path: Path) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def printed(command: str, directory: Path) -> str:
+    done = subprocess.run(["bash", "-c", command], cwd=directory, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_what_wins_is_quicker_and_prints_the_same(
+    improve: Callable[..., Done], program: str, tmp_path: Path
+) -> None:
+    report = tmp_path / "improved.json"
+    found = improved(improve("--json", "-o", str(report), COUNTING), report)
+    (step,) = [tried for tried in found["tried"] if tried["outcome"] == "won"]
+    assert step["ratio"]["median"] < 0.7
+    assert "awk" in found["command"]
+    assert sorted(printed(found["command"], tmp_path).split("\n")) == sorted(
+        printed(COUNTING, tmp_path).split("\n")
+    )
+    compared = subprocess.run([program, "compare", str(report)], capture_output=True, text=True)
+    assert "B wins" in compared.stdout
+
+
+def test_a_pipeline_that_changes_something_is_not_run(
+    improve: Callable[..., Done], tmp_path: Path
+) -> None:
+    done = improve("--yes", "sort lines | tee copy | wc -l")
+    assert done.returncode == 1
+    assert "tee changes something" in done.stderr
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_budget_ends_it(improve: Callable[..., Done]) -> None:
+    done = improve("--budget", "1s", COUNTING)
+    assert done.returncode == 0, done.stderr
+    assert "the budget is used up" in done.stdout
+
+
+def test_a_daemon_can_measure_it(
+    improve: Callable[..., Done], daemon: Daemon, tmp_path: Path
+) -> None:
+    report = tmp_path / "improved.json"
+    done = improve("--url", daemon.url, "--json", "-o", str(report), COUNTING)
+    assert [t["outcome"] for t in improved(done, report)["tried"]].count("won") == 1
+    assert done.stderr.endswith(f"Measured by the daemon at {daemon.url}\n")

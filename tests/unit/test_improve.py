@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined improve` at the prompt, and its report: with a made-up observer, real commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+
+from pipelined import cli
+from pipelined.analysis.comparison_reasons import Trial
+from pipelined.analysis.comparison_rows import Figure
+from pipelined.analysis.improvement import Improvement, Measured, Tried
+from pipelined.commands import improve as command
+from pipelined.commands import standard_error
+from pipelined.run import profile
+from pipelined.runs.codec import read, written
+from pipelined.terminal.improve_report import lines
+from unit.invented import START, make_run, make_stage
+from unit.observed import FakeObserver
+
+Program = Callable[..., int]
+
+
+@pytest.fixture
+def observer(monkeypatch: pytest.MonkeyPatch) -> FakeObserver:
+    """What observes: its `calls` are empty as long as nothing was run."""
+    observer = FakeObserver()
+    monkeypatch.setattr(profile, "open_private", lambda: observer)
+    return observer
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, observer: FakeObserver) -> Program:
+    """Runs `pipelined improve` with the given words and returns its exit status."""
+    monkeypatch.setattr(standard_error, "log_to_stderr", lambda level: None)
+    return lambda *words: cli._guarded(["improve", *words])
+
+
+def trial(wall: float) -> Trial:
+    return Trial(wall, wall, make_run([make_stage(1, "sort", cpu=wall)], wall, end=START + wall))
+
+
+def tried(outcome: str = "won", detail: str = "", command: str = "sort -u f") -> Tried:
+    measured = outcome not in ("output", "failed")
+    return Tried(
+        command=command,
+        instead_of="sort f | uniq",
+        finding="barrier",
+        advice="sort -u in place of both.",
+        outcome=outcome,
+        detail=detail,
+        rounds=5 if measured else 0,
+        ratio=Figure(0.5, 0.4, 0.6) if measured else None,
+        seconds=-1.0 if measured else None,
+    )
+
+
+def improvement(*all_tried: Tried, ended: str = "nothing-left") -> Improvement:
+    won = [one for one in all_tried if one.outcome == "won"]
+    found = Improvement(
+        original="sort f | uniq",
+        command=won[-1].command if won else "sort f | uniq",
+        outputs="same",
+        unpacked="",
+        ended=ended,
+        error_line="",
+        executions=12,
+        wall_seconds=20.0,
+        tried=all_tried,
+        measured=(),
+        first_run=trial(2.0).run,
+    )
+    if not won:
+        return found
+    sides = ((found.original, 2.0), (found.command, 1.0))
+    measured = [Measured(text, tuple(trial(wall) for _ in range(5))) for text, wall in sides]
+    return replace(found, measured=tuple(measured))
+
+
+def shown(found: Improvement) -> str:
+    return "\n".join(line.plain for line in lines(found, 100))
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("sort f | tee g", "tee changes something"),
+        ("ls | xargs rm", "xargs runs rm"),
+        ("while read a; do echo $a; done < f", "this is another thing"),
+        ("sort | uniq", "reads its standard input"),
+        ("curl -s localhost | sort", "it is not certain that curl only reads and prints"),
+    ],
+)
+def test_what_must_not_or_cannot_be_run_again_is_not_run(
+    program: Program,
+    observer: FakeObserver,
+    capfd: pytest.CaptureFixture[str],
+    text: str,
+    reason: str,
+) -> None:
+    assert program(text) == 1
+    out, err = capfd.readouterr()
+    assert reason in err
+    assert (out, err.count("\n"), observer.calls) == ("", 1, [])
+
+
+def test_what_is_known_to_change_something_is_not_run_with_yes_either(
+    program: Program, observer: FakeObserver
+) -> None:
+    assert program("--yes", "ls | xargs rm") == 1
+    assert observer.calls == []
+
+
+def test_with_yes_an_unknown_program_is_run(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("--yes", "true < /dev/null | wc -l") == 0
+    assert "1 run in" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "status"), [(True, 0), (False, 1)])
+def test_at_a_terminal_it_asks(
+    program: Program,
+    observer: FakeObserver,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bool,
+    status: int,
+) -> None:
+    asked: list[str] = []
+    for stream in ("stdin", "stderr"):
+        monkeypatch.setattr(getattr(command.sys, stream), "isatty", lambda: True)
+    monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text) or answer)
+    assert program("true < /dev/null | wc -l") == status
+    assert asked[0].startswith("It is not certain that true only reads and prints")
+    assert (observer.calls == []) == (not answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["sort f", "uniq"], "one pipeline, as one quoted string"),
+        (["--budget", "soon", "sort f | uniq"], "--budget"),
+        (["--state-directory", "/", "sort f | uniq"], "--state-directory is for runs"),
+    ],
+)
+def test_wrong_usage(
+    program: Program, capfd: pytest.CaptureFixture[str], words: list[str], reason: str
+) -> None:
+    assert program(*words) == 2
+    assert reason in capfd.readouterr().err
+
+
+def test_of_a_recorded_run_the_command_lines_have_to_be_known(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"runs": [written(trial(1.0).run)]}))
+    assert program(str(file)) == 1
+    assert "records command lines only with --show-arguments" in capfd.readouterr().err
+
+
+def test_a_recorded_run_is_run_again(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stages = [make_stage(n, "x", arguments=text) for n, text in enumerate(("seq 3", "wc -l"), 1)]
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"runs": [written(make_run(stages, 1.0), secrets=True)]}))
+    assert program(str(file)) == 0
+    assert capfd.readouterr().out.startswith("seq 3 | wc -l\n")
+
+
+# -- what it does
+
+
+def test_it_first_says_that_it_runs_the_pipeline_once(
+    program: Program, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("--budget", "30s", "seq 3 | wc -l") == 0
+    err = capfd.readouterr().err
+    assert err.startswith("Runs the pipeline once, to see what could be better.")
+    assert "no new round after 30s (--budget)" in err
+
+
+def test_what_goes_to_a_file_is_not_written_there(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "counts"
+    assert program(f"seq 3 | wc -l > {file}") == 0
+    assert not file.exists()
+    assert f"not written to {file}" in capfd.readouterr().err
+
+
+def test_the_command_to_use_writes_to_the_file_again(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+    assert program("--json", "-o", str(report), "seq 3 | wc -l > f") == 0
+    assert json.loads(report.read_text())["command"] == "seq 3 | wc -l > f"
+
+
+def test_a_pipeline_that_fails_is_an_error(
+    program: Program, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program("seq 3 | grep -c 4") == 1
+    assert "the pipeline failed with exit status 1" in capfd.readouterr().err
+
+
+def test_compare_opens_what_improve_has_measured(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "improved.json"
+    file.write_text(json.dumps(written(improvement(tried()))))
+    assert cli._guarded(["compare", str(file)]) == 0
+    out = capfd.readouterr().out
+    assert out.startswith("A  sort f | uniq\nB  sort -u f\n")
+    assert "B wins: it took 0.50 of A's wall time in each round" in out
+
+
+@pytest.mark.parametrize("text", [json.dumps(written(improvement())), "{}", "nothing"])
+def test_compare_says_so_if_there_is_no_comparison_in_a_file(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    file = tmp_path / "improved.json"
+    file.write_text(text)
+    assert cli._guarded(["compare", str(file)]) == 1
+    assert f"cannot read a comparison from {file}" in capfd.readouterr().err
+
+
+def test_the_report_as_json_is_read_as_it_was() -> None:
+    found = improvement(tried())
+    assert read(Improvement, written(found)) == replace(found, first_run=None)
+
+
+# -- the report
+
+
+def test_the_report_has_the_gain_then_the_command_on_a_line_of_its_own() -> None:
+    text = shown(improvement(tried()))
+    assert "There is a faster way: it took 0.50 of the original's wall time in each round" in text
+    assert "\n  Use B:\nsort -u f\n" in text
+    assert "It prints the same." in text
+
+
+def test_a_command_to_use_is_not_broken() -> None:
+    command = f"sort -u {'f' * 200}"
+    assert f"\n{command}\n" in shown(improvement(tried(command=command)))
+
+
+def test_each_step_has_what_it_gave() -> None:
+    text = shown(improvement(tried(), tried(command="sort -u -S 1G f")))
+    step = "0.50 of the time before in the median (0.40–0.60 round by round), 1.0 s less."
+    assert f"Step 1: {step}" in text
+    assert f"Step 2: {step}" in text
+
+
+def test_what_did_not_win_is_listed_with_the_reason() -> None:
+    detail = "in line 2 the original prints '2', it prints '3'"
+    text = shown(
+        improvement(tried("not-faster"), tried("output", detail), tried("failed", "it failed"))
+    )
+    assert "Nothing that was tried is known to be faster: keep it as it is." in text
+    assert "- not faster (0.50 of the time, 0.40–0.60, 5 rounds). sort -u in place" in text
+    assert f"- prints something else: {detail}." in text
+    assert "- it failed. sort -u in place" in text
+
+
+def test_another_order_is_said() -> None:
+    text = shown(replace(improvement(tried()), outputs="lines"))
+    assert "It prints the same lines, but in another order." in text
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        ("budget", "the budget is used up"),
+        ("interrupted", "interrupted"),
+        ("nothing-left", "nothing is left to try"),
+    ],
+)
+def test_the_last_line_says_why_it_ended(ended: str, words: str) -> None:
+    last = shown(improvement(tried(), ended=ended)).splitlines()[-1]
+    assert last == f"  12 runs in 20.0 s; {last.split('; ')[1]}"
+    assert words in last
+
+
+def test_without_anything_to_try_the_report_says_what_holds_the_pipeline_back() -> None:
+    text = shown(improvement(ended="nothing-to-try"))
+    assert "Nothing was tried: no finding says how else to write it." in text
+    assert "on CPU 100 % of the run" in text
+
+
+def test_all_steps_together_without_a_measurement_have_no_figure() -> None:
+    text = shown(replace(improvement(tried(), tried()), measured=()))
+    assert "What all steps gain together was not measured." in text

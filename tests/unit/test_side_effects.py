@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must not be run again and again, and what is not certain."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelined.analysis.shell_text import Pipeline, parse
+from pipelined.analysis.side_effects import uncertain, unsafe
+
+
+def pipeline(text: str) -> Pipeline:
+    found = parse(text)
+    assert found is not None, text
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ls | xargs rm",
+        "ls | xargs -n 1 -P 2 rm -f",
+        "ls | xargs sh -c 'mv \"$0\" old'",
+        "find . -delete",
+        "find . -name x -exec rm {} +",
+        "find . -fprint out",
+        "sort f | tee g",
+        "cat f | dd of=g",
+        "sed -i s/a/b/ f",
+        "sed -ni.bak s/a/b/p f",
+        "sort -o f f",
+        "awk '{ print > $1 }' f",
+        "curl -X POST http://localhost",
+        "curl -d a=b http://localhost",
+        "curl -sd a=b http://localhost",
+        "curl --data-binary @f http://localhost",
+        "wget --post-data a http://localhost",
+        "gzip f",
+        "git commit -m x",
+        "ps | xargs kill",
+        "env A=b kill 1",
+        "nice rm f",
+        "sudo rm f",
+        "timeout 5 cp f g",
+        "bash -c 'cat f > g'",
+        "parallel rm ::: f",
+    ],
+)
+def test_what_changes_something_is_never_run(text: str) -> None:
+    assert unsafe(pipeline(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sort f | uniq -c",
+        "find . -name '*.rm' | wc -l",
+        "find . -type f | xargs grep rm",
+        "curl -s http://localhost | wc",
+        "curl -X GET http://localhost",
+        "gzip -c f | wc -c",
+        "gzip -dc f | sed -n s/a/b/p",
+        "xargs sh -c 'echo $0 2>&1'",
+        "awk '$1 > 3 { print $2 }' f",
+        "git log | head",
+    ],
+)
+def test_what_is_not_known_to_change_something_may_be_run(text: str) -> None:
+    assert not unsafe(pipeline(text))
+
+
+def test_programs_that_are_not_known_are_named() -> None:
+    found = uncertain(pipeline("curl http://localhost | sort | mytool | mytool -x | wc"))
+    assert found == ("curl", "mytool")
