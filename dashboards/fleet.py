@@ -38,11 +38,12 @@ from .panels import (
     Query,
     Top,
     bars,
+    chosen,
     lines,
     number,
     rows,
 )
-from .queries import HOST, HOSTS, IDLE, OUTERMOST, UNITS, Recorded, Scope, ranked
+from .queries import HOST, HOSTS, IDLE, MOST, OUTERMOST, UNITS, Recorded, Scope, ranked
 from .runs import ended_lately, run_time, seen
 
 __all__ = ["fleet"]
@@ -76,7 +77,7 @@ def fleet() -> model.Dashboard:
             Row("Hosts, worst first", [_hosts(), _states()]),
             Row("Over time", [_overlap(), _disk(), _cores(), _stalled()], collapsed=True),
         ],
-        variables=[*unit_variables(), *_JOBS.variables, *_HOSTS.variables],
+        variables=[*unit_variables(), *_JOBS.variables, *_HOSTS.variables, _BUSIEST],
     )
 
 
@@ -125,7 +126,8 @@ def _run_time(scope: Scope) -> str:
     return _over_hosts(run_time(scope, _PLACE))
 
 
-_JOBS = Top(_JOB, _run_time, OUTER, "jobs", near=_JOB)
+#: Half of what the fleet runs are the jobs that every host has: they are near the top.
+_JOBS = Top(_JOB, _run_time, OUTER, "jobs", named=True)
 
 
 def _grown(metric: str, *matchers: str, always: bool = False) -> str:
@@ -235,9 +237,11 @@ def _run_times() -> timeseries.Panel:
 _HOSTS = Top(
     HOST, lambda of: Recorded(of.matchers).whole.disk_alone(HOST), OUTER, "hosts", near=HOST
 )
+_BUSIEST = chosen("busiest_instance", f"topk({MOST},\n{WHOLE.seconds('run_seconds', HOST)}\n)")
 #: Of these hosts: what rules record, and what the daemons count.
 _RECORDED_THERE = Recorded(_HOSTS.scope.matchers).whole
 _COUNTED_THERE = _HOSTS.scope.whole
+_DAEMONS_THERE = HOSTS.only('instance=~"$hosts_instance"')
 
 
 def _hosts() -> table.Panel:
@@ -273,7 +277,7 @@ def _hosts() -> table.Panel:
             ),
             Column(
                 "Lost",
-                HOSTS.losses(HOST),
+                _DAEMONS_THERE.losses(HOST),
                 RUNS,
                 {1: "red"},
                 width=70,
@@ -286,7 +290,8 @@ def _hosts() -> table.Panel:
 
 
 def _states() -> barchart.Panel:
-    recorded = UNITS.select("unit:pipelined_state_seconds:rate5m", _BUSY)
+    there = UNITS.only('instance=~"$busiest_instance"')
+    recorded = there.select("unit:pipelined_state_seconds:rate5m", _BUSY)
     states = f"sum by (instance, state) (sum_over_time({recorded}[$__range]))"
     return bars(
         "States by host",
@@ -296,11 +301,7 @@ def _states() -> barchart.Panel:
             "bars that look alike, with much cpu.",
             "one with more disk, runqueue or child than the others.",
         ),
-        ranked(
-            f"{states}\n/ ignoring (state) group_left ()\n(sum by (instance) (\n{states}\n) > 0)",
-            HOST,
-            WHOLE.seconds("run_seconds", HOST),
-        ),
+        f"{states}\n/ ignoring (state) group_left ()\n(sum by (instance) (\n{states}\n) > 0)",
         row="instance",
         column="state",
         order="instance",
@@ -323,6 +324,7 @@ def _overlap() -> timeseries.Panel:
 
 
 def _disk() -> timeseries.Panel:
+    there = Recorded(_HOSTS.scope.matchers)  # the same ranking chose these
     return _by_host(
         "Most waiting for disk",
         Help(
@@ -331,7 +333,7 @@ def _disk() -> timeseries.Panel:
             "below 5 %.",
             "one host above all others: its disk.",
         ),
-        ranked(RECORDED.disk_alone(HOST), HOST, RECORDED.once.disk_alone(HOST)),
+        ranked(there.disk_alone(HOST), HOST, there.once.disk_alone(HOST)),
         Limits("percentunit", max=1, decimals=0),
     )
 

@@ -47,6 +47,7 @@ __all__ = [
     "Query",
     "Top",
     "bars",
+    "chosen",
     "heat_map",
     "lines",
     "number",
@@ -289,6 +290,9 @@ class Top:
 
     Its columns ask for the series of `scope`: of the labels `near` only the values that these rows
     have, which hidden variables hold. So a column does not read what ten thousand others have.
+    Where one label names a row, these are the rows themselves. Else each column ranks anew, among
+    what is near, unless the rows are `named`: where most of a fleet is near the rows, that costs as
+    much as the column does.
     """
 
     by: Sequence[str]
@@ -298,6 +302,8 @@ class Top:
     of: str
     """Name of the hidden variable that says how many there are."""
     near: Sequence[str] = ()
+    named: bool = False
+    """A hidden variable holds the rows, by all their labels at once."""
 
     @property
     def scope(self) -> Scope:
@@ -305,24 +311,41 @@ class Top:
 
     def narrowed(self, expr: str) -> str:
         """What a query answers for these rows."""
-        chosen = f"topk({ROWS},\n{self.ranked(self.scope)}\n)"
-        return f"(\n{expr}\n)\nand on ({', '.join(self.by)})\n{chosen}"
+        if self.near == self.by and len(self.by) == 1:
+            return expr
+        if self.named:
+            # those of them lose the label again
+            cut = f'label_replace(\n{self._named(expr)}\n, "row", "", "row", "${self.of}_row")'
+            return f"{cut}\nand on (row) vector(1)"
+        rank = self.ranked(self.scope)
+        highest = f"topk({ROWS},\n{rank}\n)"
+        if expr == rank:
+            return highest
+        return f"(\n{expr}\n)\nand on ({', '.join(self.by)})\n{highest}"
+
+    def _named(self, expr: str) -> str:
+        labels = ", ".join(f'"{label}"' for label in self.by)
+        return f'label_join(\n{expr}\n, "row", " ", {labels})'
 
     @property
     def variables(self) -> list[dash.QueryVariable]:
         """How many there are, and where they are; a dashboard that has the table has them too."""
         every = self.ranked(self.every)
         count = _hidden(self.of, f"count(\n{every}\n)\nor\nvector(0)", r"/ (\d+) /")
-        return [
-            count,
-            *(
-                _hidden(f"{self.of}_{label}", f"topk({ROWS},\n{every}\n)", f'/{label}="([^"]*)"/')
-                .multi(True)
-                .include_all(True)
-                .current(model.VariableOption(selected=True, text="All", value="$__all"))
-                for label in self.near
-            ),
-        ]
+        held = [chosen(f"{self.of}_{label}", f"topk({ROWS},\n{every}\n)") for label in self.near]
+        if self.named:
+            held.append(chosen(f"{self.of}_row", f"topk({ROWS},\n{self._named(every)}\n)"))
+        return [count, *held]
+
+
+def chosen(name: str, expr: str) -> dash.QueryVariable:
+    """A hidden variable: the values of a label, which ends its name, in the answer to a query.
+
+    Panels take them to ask for no more than they show.
+    """
+    variable = _hidden(name, expr, f'/{name.rpartition("_")[2]}="([^"]*)"/')
+    variable.multi(True).include_all(True)
+    return variable.current(model.VariableOption(selected=True, text="All", value="$__all"))
 
 
 def _hidden(name: str, expr: str, regex: str) -> dash.QueryVariable:

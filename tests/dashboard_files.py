@@ -19,8 +19,19 @@ METRICS = ROOT / "docs" / "METRICS.md"
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((.*)\)", re.DOTALL)
-#: What a table's query asks for, cut down to the rows of the table.
-_NARROWED = re.compile(r"\(\n(.*)\n\)\nand on \([^)]*\)\ntopk\(50,\n.*", re.DOTALL)
+#: What a table's query asks for, cut down to the rows of the table: to those that rank highest in
+#: another query, or in itself, or to those that a hidden variable names.
+_NARROWED = (
+    re.compile(
+        r"\(\n(?P<own>.*)\n\)\nand on \((?P<by>[^)]*)\)\ntopk\(50,\n(?P<rank>.*)\n\)", re.DOTALL
+    ),
+    re.compile(r"topk\(50,\n(?P<own>(?P<rank>.*))\n\)", re.DOTALL),
+    re.compile(
+        r'label_replace\(\nlabel_join\(\n(?P<own>.*)\n, "row", " ", (?P<names>[^)]*)\)'
+        r'\n, "row", "", "row", "\$(?P<rows>\w+)"\)\nand on \(row\) vector\(1\)',
+        re.DOTALL,
+    ),
+)
 #: A sum over sums that are made by more labels.
 _OUTERMOST = re.compile(r"\w+ by \(([^)]*)\) \(\n")
 #: The label whose values a variable takes of the answer to its query.
@@ -122,8 +133,7 @@ def _transformed(panel: dict[str, Any], expr: str) -> set[str]:
         options = step["options"]
         if step["id"] == "organize":
             # A table's queries need not all have all labels: the merged rows do.
-            narrowed = _NARROWED.fullmatch(expr)
-            own = narrowed[1] if narrowed else expr
+            own = narrowed(expr)["own"]
             outer = _OUTERMOST.match(own)
             by = set(outer[1].split(", ")) if outer else grouped_by(own)
             found |= {name for name in options["renameByName"] if name in by}
@@ -134,6 +144,16 @@ def _transformed(panel: dict[str, Any], expr: str) -> set[str]:
         else:
             assert step["id"] == "merge", step
     return found
+
+
+def narrowed(expr: str) -> dict[str, str]:
+    """Of a table's query what it asks for (`own`), and what cuts that down to the table's rows.
+
+    That is the query that ranks them (`rank`), or the variable that holds them (`rows`). Neither,
+    if what it asks for has these rows only.
+    """
+    found = next(filter(None, (form.fullmatch(expr) for form in _NARROWED)), None)
+    return found.groupdict() if found else {"own": expr}
 
 
 def grouped_by(expr: str) -> set[str]:

@@ -8,7 +8,8 @@ import re
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from prometheus_server import Prometheus
 
 from .storage import STEP, Fleet
 
-__all__ = ["Answer", "answers", "filled", "near"]
+__all__ = ["Answer", "answers", "filled", "near", "together"]
 
 FILES_BY_TITLE = {load(file)["title"]: file for file in FILES}
 
@@ -25,6 +26,8 @@ FILES_BY_TITLE = {load(file)["title"]: file for file in FILES}
 _PATIENCE = 300
 #: Points that a graph of half a screen's width has.
 _POINTS = 240
+#: Requests that a browser has open to one server, by HTTP/1.1.
+_AT_ONCE = 6
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Answer:
     """Of one query."""
 
     query: Query
+    url: str
     kind: str
     """Of the panel: ``table``, ``stat``; ``variable``."""
     folded: bool
@@ -69,23 +73,46 @@ def answers(
             if hidden not in known:  # Grafana asks once
                 known[hidden] = near(prometheus, query, fleet, chosen)
             rows = known[hidden]
-            before = _cpu_seconds(prometheus)
-            wall, size, series = _asked(prometheus, query, fleet, {**chosen, **rows})
+            url = _address(prometheus, query, fleet, {**chosen, **rows})
+            before, began = _cpu_seconds(prometheus), time.monotonic()
+            body = _body(url)
+            wall, cpu = time.monotonic() - began, _cpu_seconds(prometheus) - before
             folded = title in kinds and title not in open_ones
-            cpu = _cpu_seconds(prometheus) - before
-            yield Answer(query, kind, folded, cpu, wall, size, series)
+            data: Any = json.loads(body)["data"]
+            series = len(data if isinstance(data, list) else data["result"])
+            yield Answer(query, url, kind, folded, cpu, wall, len(body), series)
+
+
+def together(found: Iterable[Answer]) -> float:
+    """Seconds until all are answered again, if they are asked as by Grafana in a browser.
+
+    First the variables, then what panels ask; of each, six at a time.
+    """
+    of_panels: list[str] = []
+    of_variables: list[str] = []
+    for one in found:
+        (of_variables if one.kind == "variable" else of_panels).append(one.url)
+    began = time.monotonic()
+    with ThreadPoolExecutor(_AT_ONCE) as browser:
+        for urls in (of_variables, of_panels):
+            list(browser.map(_body, urls))
+    return time.monotonic() - began
 
 
 def _cpu_seconds(prometheus: Prometheus) -> float:
-    with urllib.request.urlopen(f"{prometheus.url}/metrics", timeout=_PATIENCE) as answer:
-        text = answer.read().decode()
+    text = _body(f"{prometheus.url}/metrics").decode()
     (found,) = re.findall(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
     return float(found)
 
 
-def _asked(
-    prometheus: Prometheus, query: Query, fleet: Fleet, chosen: Mapping[str, str]
-) -> tuple[float, int, int]:
+def _body(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=_PATIENCE) as answer:
+        found: bytes = answer.read()
+    return found
+
+
+def _address(prometheus: Prometheus, query: Query, fleet: Fleet, chosen: Mapping[str, str]) -> str:
+    """What Grafana requests."""
     expr = filled(query, fleet, chosen)
     window = {"start": str(fleet.begin), "end": str(fleet.ends)}
     if query.kind == "variable":
@@ -97,13 +124,7 @@ def _asked(
         path, parameters = "query_range", {"query": expr, "step": str(step), **window}
     else:
         path, parameters = "query", {"query": expr, "time": str(fleet.ends)}
-    url = f"{prometheus.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-    began = time.monotonic()
-    with urllib.request.urlopen(url, timeout=_PATIENCE) as answer:
-        body = answer.read()
-    seconds = time.monotonic() - began
-    data: Any = json.loads(body)["data"]
-    return seconds, len(body), len(data if isinstance(data, list) else data["result"])
+    return f"{prometheus.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
 
 
 def near(

@@ -29,6 +29,7 @@ from dashboard_files import (
     grouped_by,
     load,
     may_be_absent,
+    narrowed,
     panels,
     queries,
 )
@@ -47,8 +48,6 @@ NOT_SHOWN: dict[str, str] = {}
 _SELECTOR = re.compile(r"(?<![\w:])([A-Za-z_][\w:]*)\{([^}]*)\}")
 #: What a graph's query is cut down to: labels, and the ranking.
 _RANKED = re.compile(r"\nand on \(([^)]*)\)\n(?:topk|bottomk)\(10,\n(.*)", re.DOTALL)
-#: What a table's query is: the figures of all rows, cut down to these labels' 50 by this ranking.
-_NARROWED = re.compile(r"\(\n(.*)\n\)\nand on \(([^)]*)\)\ntopk\(50,\n(.*)\n\)", re.DOTALL)
 #: Recorded of units, or of jobs over all hosts: without nested pipelines; of jobs without a host.
 _NO_NESTED = ("unit:", "unit_pipeline:")
 
@@ -438,17 +437,13 @@ def figures(panel: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]
         return [(target, defaults(panel)) for target in panel["targets"]]
     titles = headings(panel)
     return [
-        (target | {"expr": narrowed(target["expr"])[0]}, overridden(panel, titles[target["refId"]]))
+        (
+            target | {"expr": narrowed(target["expr"])["own"]},
+            overridden(panel, titles[target["refId"]]),
+        )
         for target in panel["targets"]
         if target["refId"] in titles  # what a table is only sorted by has no column
     ]
-
-
-def narrowed(expr: str) -> tuple[str, str, str]:
-    """What a table's query asks for of all rows; by which labels, and by what, 50 are chosen."""
-    found = _NARROWED.fullmatch(expr)
-    assert found, expr
-    return found[1], found[2], found[3]
 
 
 def headings(panel: dict[str, Any]) -> dict[str, str]:
@@ -584,37 +579,91 @@ def tables() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(board, panel) for board, panel in PANELS if panel["type"] == "table"]
 
 
+def ranking(board: dict[str, Any], panel: dict[str, Any]) -> str:
+    """By what a table's rows are chosen of all that there are."""
+    _, of = panel["title"].split(": top 50 of $")
+    (count,) = (v for v in board["templating"]["list"] if v["name"] == of)
+    assert count["hide"] == 2 and count["regex"] == r"/ (\d+) /"
+    found = re.fullmatch(
+        r"query_result\(count\(\n(.*)\n\)\nor\nvector\(0\)\)", count["query"], re.DOTALL
+    )
+    assert found, "it says of how many its rows are"
+    return found[1]
+
+
+def held(board: dict[str, Any], panel: dict[str, Any]) -> dict[str, str]:
+    """The hidden variables of a table that hold what its rows are, or where: name → query."""
+    _, of = panel["title"].split(": top 50 of $")
+    found = {}
+    for variable in board["templating"]["list"]:
+        if variable["name"].startswith(f"{of}_"):
+            label = variable["name"].removeprefix(f"{of}_")
+            assert variable["regex"] == f'/{label}="([^"]*)"/'
+            assert variable["hide"] == 2 and variable["includeAll"]
+            asked = re.fullmatch(r"query_result\((.*)\)", variable["query"], re.DOTALL)
+            assert asked
+            found[variable["name"]] = asked[1]
+    return found
+
+
 def test_each_column_of_a_table_has_the_same_50_rows() -> None:
-    for _, panel in tables():
-        chosen = {narrowed(target["expr"])[1:] for target in panel["targets"]}
+    for board, panel in tables():
+        cuts = [narrowed(target["expr"]) for target in panel["targets"]]
+        assert len({cut["by"] for cut in cuts if "by" in cut}) <= 1
+        chosen = {(cut.get("rank"), cut.get("rows")) for cut in cuts}
         assert len(chosen) == 1, panel["title"]
+        ((rank, rows),) = chosen
+        if rank is not None:  # among what is near the rows
+            (_, of) = panel["title"].split(": top 50 of $")
+            assert re.sub(rf', \w+=~"\${of}_\w+"', "", rank) == ranking(board, panel)
+        elif rows is not None:
+            assert rows in held(board, panel)
+        else:
+            (only,) = held(board, panel)
+            label = only.rpartition("_")[2]
+            for target in panel["targets"]:
+                for name, matchers in _SELECTOR.findall(target["expr"]):
+                    assert f'{label}=~"${only}"' in matchers, (panel["title"], name)
+                assert grouped_by(target["expr"]) == {label}
 
 
 def test_a_table_says_of_how_many_its_rows_are() -> None:
     for board, panel in tables():
-        _, of = panel["title"].split(": top 50 of $")
-        (count,) = (v for v in board["templating"]["list"] if v["name"] == of)
-        (_, _, rank), *_ = (narrowed(target["expr"]) for target in panel["targets"])
-        # its columns read only what is near its rows
-        every = re.sub(rf', \w+=~"\${of}_\w+"', "", rank)
-        assert count["query"] == f"query_result(count(\n{every}\n)\nor\nvector(0))"
-        assert count["hide"] == 2 and count["regex"] == r"/ (\d+) /"
+        assert ranking(board, panel)
 
 
-def test_what_is_near_the_rows_of_a_table_are_those_that_rank_highest() -> None:
-    found = 0
+def test_what_a_table_takes_of_its_rows_are_those_that_rank_highest() -> None:
+    of_labels = 0
     for board, panel in tables():
-        _, of = panel["title"].split(": top 50 of $")
-        (_, by, rank), *_ = (narrowed(target["expr"]) for target in panel["targets"])
-        every = re.sub(rf', \w+=~"\${of}_\w+"', "", rank)
-        for variable in board["templating"]["list"]:
-            if variable["name"].startswith(f"{of}_"):
-                label = variable["name"].removeprefix(f"{of}_")
-                assert variable["query"] == f"query_result(topk(50,\n{every}\n))"
-                assert variable["regex"] == f'/{label}="([^"]*)"/' and label in by.split(", ")
-                assert variable["hide"] == 2 and variable["includeAll"]
-                found += 1
-    assert found == 5
+        every = ranking(board, panel)
+        for name, asked in held(board, panel).items():
+            label = name.rpartition("_")[2]
+            if label == "row":
+                names = ", ".join(f'"{each}"' for each in re.findall(r"\w+", _by(every)))
+                every_named = f'label_join(\n{every}\n, "row", " ", {names})'
+                assert asked == f"topk(50,\n{every_named}\n)"
+                assert {narrowed(t["expr"])["names"] for t in panel["targets"]} == {names}
+            else:
+                assert asked == f"topk(50,\n{every}\n)"
+                assert label in re.findall(r"\w+", _by(every))
+                of_labels += 1
+    assert of_labels == 3
+
+
+def test_bars_of_the_ten_busiest_hosts_ask_for_no_other() -> None:
+    (board,) = (board for board in ALL if board["uid"] == "pipelined-fleet")
+    (states,) = (panel for panel in panels(board) if panel["type"] == "barchart")
+    (held_there,) = (v for v in board["templating"]["list"] if v["name"] == "busiest_instance")
+    assert re.match(r"query_result\(topk\(10,\nsum by \(instance\) ", held_there["query"])
+    selectors = _SELECTOR.findall(states["targets"][0]["expr"])
+    assert all('instance=~"$busiest_instance"' in matchers for _, matchers in selectors)
+
+
+def _by(expr: str) -> str:
+    """The labels by which the outermost sum of a query is made."""
+    found = re.search(r"\w+ by \(([^)]*)\)", expr)
+    assert found
+    return found[1]
 
 
 def test_jobs_only_is_what_the_rules_take_for_jobs_and_is_chosen_at_first() -> None:
