@@ -294,6 +294,12 @@ def test_what_did_not_win_is_listed_with_the_reason() -> None:
     assert "- it failed. sort -u in place" in text
 
 
+@pytest.mark.parametrize("ended", ["budget", "interrupted"])
+def test_what_ended_too_early_is_not_said_to_be_no_faster(ended: str) -> None:
+    text = shown(improvement(tried("undecided"), ended=ended))
+    assert "It ended before it was decided whether something is faster." in text
+
+
 def test_another_order_is_said() -> None:
     text = shown(replace(improvement(tried()), outputs="lines"))
     assert "It prints the same lines, but in another order." in text

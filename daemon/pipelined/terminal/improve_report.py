@@ -131,6 +131,10 @@ def _verdict(found: Improvement, ascii_only: bool) -> Iterator[tuple[str, str]]:
 
 def _why_nothing(found: Improvement) -> str:
     run = found.first_run
+    if found.ended in ("budget", "interrupted") and any(
+        tried.outcome == "undecided" for tried in found.tried
+    ):
+        return "It ended before it was decided whether something is faster."
     if found.tried:
         return "Nothing that was tried is known to be faster: keep it as it is."
     if run is None:
