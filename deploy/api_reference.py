@@ -35,6 +35,7 @@ from typing import (
 )
 
 from pipelined.analysis.comparison import ComparisonJson
+from pipelined.analysis.improvement import Improvement, ScriptImprovement
 from pipelined.answers import finished, lists, live, run
 from pipelined.history.pipelines import PipelinesSummary
 from pipelined.history.run_list import RunList
@@ -58,6 +59,8 @@ ANSWERS = {
     live.NowJson: "GET /api/v1/now, and the data of events now of GET /api/v1/events",
     ComparisonJson: "GET /api/v1/compare, pipelined compare --json",
     lists.RunReportJson: "pipelined run --json",
+    Improvement: "pipelined improve --json, of a pipeline",
+    ScriptImprovement: "pipelined improve --json, of a script",
     lists.HealthJson: "GET /healthz",
     lists.ReadinessJson: "GET /readyz",
     lists.ErrorJson: "any path, with a status from 400 on",

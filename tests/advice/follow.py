@@ -17,6 +17,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from advice.improved import Improved, Improver, improved_line, improved_section
 from advice.judgement import Followed, failures
 from advice.measure import Bench, Failed
 from advice.pairs import HEALTHY, PAIRS
@@ -39,6 +40,11 @@ def main() -> int:
         type=Path,
         help="a document to put the section with the table in; with --only the other rows stay",
     )
+    parser.add_argument(
+        "--improve",
+        action="store_true",
+        help="give each pipeline to `pipelined improve` instead, and see what it finds",
+    )
     options = parser.parse_args()
     chosen = set(options.only.split(",")) if options.only else None
     known = {pair.id for pair in PAIRS} | {ONLY_HEALTHY}
@@ -58,6 +64,8 @@ def main() -> int:
             name = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="pipelined-advice-", dir="/var/tmp")
             )
+            if options.improve:
+                return _improve(Improver(Path(name), options.rounds, stack), chosen, options.table)
             bench = Bench(Path(name), options.rounds, stack)
             results, healthy = [], []
             for pair in PAIRS:
@@ -80,6 +88,22 @@ def main() -> int:
     if bench.busy:
         print(f"other work took CPU time in {bench.busy} profiles, in each of several attempts")
     return 1 if failed else 0
+
+
+def _improve(bench: Improver, chosen: set[str] | None, table: Path | None) -> int:
+    """What `improve` finds for the pairs of these kinds, all if None; what was not found is no
+    failure, but in the table."""
+    results = []
+    for pair in PAIRS:
+        if chosen is None or pair.id in chosen:
+            results.append(bench.improve(pair))
+            print(improved_line(results[-1]), flush=True)
+    if table:
+        text = improved_section(_machine(), results)
+        table.write_text(put_section(table.read_text(), text))
+    found = sum(isinstance(each, Improved) and each.found for each in results)
+    print(f"\n{found} of {len(results)} were improved")
+    return 0
 
 
 def _machine() -> str:

@@ -23,7 +23,7 @@ COUNTING = "sort lines | uniq -c"
 @pytest.fixture
 def improve(program: str, tmp_path: Path) -> Callable[..., Done]:
     """`pipelined improve` with the given words, to its end, beside a file of few lines."""
-    (tmp_path / "lines").write_text("".join(f"line {n % 97}\n" for n in range(700_000)))
+    (tmp_path / "lines").write_text("".join(f"line {n % 97}\n" for n in range(500_000)))
 
     def improve(*words: str) -> Done:
         return subprocess.run(
@@ -62,6 +62,17 @@ def test_what_wins_is_quicker_and_prints_the_same(
     )
     compared = subprocess.run([program, "compare", str(report)], capture_output=True, text=True)
     assert "B wins" in compared.stdout
+
+
+def test_the_costliest_pipeline_of_a_script_is_improved(
+    improve: Callable[..., Done], tmp_path: Path
+) -> None:
+    script = tmp_path / "nightly.sh"
+    script.write_text(f"#!/bin/bash\necho begins\n{COUNTING} > counts\nwc -l counts\n")
+    done = improve("--yes", f"bash {script}")
+    assert done.returncode == 0, done.stderr
+    assert f"-{COUNTING} > counts\n+" in done.stdout
+    assert (tmp_path / "counts").read_text().count("\n") == 97
 
 
 def test_a_pipeline_that_changes_something_is_not_run(

@@ -124,7 +124,7 @@ def test_help_of_serve_has_every_option(
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "compare", "runs", "show", "pipelines", "top", "export"]
+    "command", ["run", "compare", "improve", "runs", "show", "pipelines", "top", "export"]
 )
 def test_what_asks_a_daemon_takes_its_address_from_the_environment_too(
     program: Program, capsys: pytest.CaptureFixture[str], command: str

@@ -40,7 +40,7 @@ from pipelined.model import (
     tracker,
 )
 from pipelined.records import stage
-from pipelined.run import printed, profile
+from pipelined.run import improving, improving_script, printed, profile
 from pipelined.runs import stage as run_stage
 from pipelined.runs.identity import SHORT_ID
 from pipelined.terminal import command_report, run_report
@@ -295,6 +295,12 @@ FIGURES = [
     ("CLI.md", "each command is measured; {}, and", default_of("compare", "rounds")),
     ("CLI.md", "and it takes {} to name a winner", comparison.MIN_ROUNDS),
     ("CLI.md", "each runs before that; {} |", default_of("compare", "warm_up")),
+    ("CLI.md", "its costliest pipelines, {} at most", improving_script.MOST_PARTS),
+    ("COMPARE.md", "that took {} and 5 %", improving_script.WORTH_SECONDS),
+    ("COMPARE.md", "took 0.10 s and {} of the wall", improving_script.WORTH_SHARE),
+    ("COMPARE.md", "the costliest {} are improved", improving_script.MOST_PARTS),
+    ("COMPARE.md", "Up to {} ways and", improving.MOST_WAYS),
+    ("COMPARE.md", "was an exception, after {}.", improving.MOST_ROUNDS),
     ("CLI.md", "or runs with `--json`; {} |", default_of("runs", "limit")),
     ("CLI.md", "many pipelines; {} |", default_of("pipelines", "limit")),
     ("CLI.md", "or there are more than {} |", pipelines._MOST_EXACT),

@@ -177,6 +177,28 @@ def test_a_recorded_run_is_run_again(
     assert capfd.readouterr().out.startswith("seq 3 | wc -l\n")
 
 
+def test_a_script_is_run_only_if_that_is_agreed_to(
+    program: Program, observer: FakeObserver, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "a.sh"
+    script.write_text("echo ran\nsort f | uniq\n")
+    assert program(f"bash {script}") == 1
+    assert "is run once, with all that it does" in capfd.readouterr().err
+    assert observer.calls == []
+    assert program("--yes", f"bash {script}") == 0
+    assert "No pipeline in it takes long enough" in capfd.readouterr().out
+
+
+def test_a_script_that_fails_is_an_error(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "a.sh"
+    script.write_text("#!/bin/sh\nexit 3\n")
+    script.chmod(0o755)
+    assert program("--yes", str(script)) == 1
+    assert "failed with exit status 3" in capfd.readouterr().err
+
+
 # -- what it does
 
 
@@ -270,6 +292,12 @@ def test_what_did_not_win_is_listed_with_the_reason() -> None:
     assert "- not faster (0.50 of the time, 0.40–0.60, 5 rounds). sort -u in place" in text
     assert f"- prints something else: {detail}." in text
     assert "- it failed. sort -u in place" in text
+
+
+@pytest.mark.parametrize("ended", ["budget", "interrupted"])
+def test_what_ended_too_early_is_not_said_to_be_no_faster(ended: str) -> None:
+    text = shown(improvement(tried("undecided"), ended=ended))
+    assert "It ended before it was decided whether something is faster." in text
 
 
 def test_another_order_is_said() -> None:

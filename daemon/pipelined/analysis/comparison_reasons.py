@@ -19,6 +19,7 @@ from math import comb
 from statistics import median
 
 from pipelined.runs import STATES, Run, Stage
+from pipelined.runs.fields import Seconds
 from pipelined.states import STATE_TABLE
 from pipelined.wording import STATE_WORDS, duration
 
@@ -40,9 +41,9 @@ MIN_CALLS = 1000
 class Trial:
     """One measured execution: of a command, or a recorded run."""
 
-    wall_seconds: float
+    wall_seconds: Seconds
     """Of the whole command."""
-    cpu_seconds: float
+    cpu_seconds: Seconds
     """Of the command and the processes that it waited for."""
     run: Run | None
     """The run that stands for it, the longest of several; None if no pipeline was seen."""

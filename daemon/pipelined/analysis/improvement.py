@@ -23,8 +23,11 @@ from pipelined.runs.fields import Count, OneOf, Seconds, Unwritten
 __all__ = [
     "ENDINGS",
     "OUTCOMES",
+    "ImprovedPart",
     "Improvement",
     "Measured",
+    "NotTried",
+    "ScriptImprovement",
     "Tried",
     "Way",
     "compared",
@@ -133,9 +136,59 @@ class Improvement:
         return tuple(tried for tried in self.tried if tried.outcome != "won")
 
     @property
+    def interrupted(self) -> bool:
+        return self.ended == "interrupted"
+
+    @property
     def comparison(self) -> Comparison | None:
         """Of the original and the command to use; None if they were not measured in turn."""
         return compared(self.measured, self.outputs) if self.measured else None
+
+
+@dataclass(frozen=True, slots=True)
+class ImprovedPart:
+    """A pipeline of a script that was run by itself."""
+
+    line: Count
+    """Where it begins in the script."""
+    seconds: Seconds
+    """Of all its runs in the script."""
+    improvement: Improvement
+    """What was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotTried:
+    """A pipeline of a script that was not run by itself."""
+
+    pipeline: str
+    """As it is written, or its signature."""
+    line: Count | None
+    """Where it begins in the script; null if that is not certain."""
+    seconds: Seconds
+    """Of all its runs in the script."""
+    reason: str
+    """Why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptImprovement:
+    """What was tried to make the costliest pipelines of a script faster."""
+
+    script: str
+    """Name of its file."""
+    wall_seconds: Seconds
+    """Of the script, in the one time that it ran."""
+    diff: str
+    """The script with what won, as a patch; empty if nothing won."""
+    pipelines: tuple[ImprovedPart, ...]
+    """What was run by itself, the most seconds first."""
+    not_tried: tuple[NotTried, ...]
+    """What was not, the most seconds first."""
+
+    @property
+    def interrupted(self) -> bool:
+        return any(part.improvement.interrupted for part in self.pipelines)
 
 
 def compared(measured: Iterable[Measured], outputs: str) -> Comparison:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from pipelined.analysis.shell_words import ASSIGNMENT, Word, base, behind_wrapper, tokens
+from pipelined.analysis.shell_words import ASSIGNMENT, Operator, Word, base, behind_wrapper, tokens
 from pipelined.command_names import WRAPPERS
 
-__all__ = ["Command", "Pipeline", "parse", "plain"]
+__all__ = ["Command", "Pipeline", "output_file", "parse", "plain"]
 
 #: First words that make a command more than a program and its arguments.
 _CONTROL = re.compile(
@@ -141,6 +142,23 @@ def parse(text: str) -> Pipeline | None:
             return None
         commands.append(command)
     return Pipeline(tuple(commands))
+
+
+def output_file(text: str) -> str:
+    """The file that the output of a pipeline, which `parse` takes, goes to, as it is written; empty
+    if there is none.
+
+    >>> output_file("sort f | uniq > 'my counts'")
+    "'my counts'"
+    """
+    return next(
+        (
+            file.text
+            for mark, file in pairwise(tokens(text.strip()))
+            if isinstance(mark, Operator) and mark.text == ">"
+        ),
+        "",
+    )
 
 
 def plain(text: str) -> Word:

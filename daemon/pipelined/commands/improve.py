@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +23,13 @@ from pipelined.commands.recorded_runs import as_duration, open_history, state_di
 from pipelined.commands.report_output import color_option, open_console, report_file
 from pipelined.commands.run import TakesCommand, script_of
 from pipelined.errors import UserError, why
-from pipelined.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
-
-    from pipelined.analysis.improvement import Improvement
+    from pipelined.analysis.improvement import Improvement, ScriptImprovement
     from pipelined.analysis.rewriting import Script
     from pipelined.history.history import Recorded
-    from pipelined.run.profile import Observing
 
 __all__ = ["improve"]
 
@@ -49,6 +43,7 @@ Examples:
   sudo pipelined improve 'cat access.log | cut -d " " -f 1 | sort | uniq -c'
   pipelined improve --budget 30m --json -o improved.json 'zcat big.gz | sort | uniq'
   pipelined compare improved.json
+  pipelined improve ./nightly.sh
   pipelined improve last
 
 A word such as 1763809200123-4711, its beginning, `last`, or the name of a .json file is a run
@@ -96,10 +91,13 @@ def improve(
     Runs the pipeline once, then what each finding advises, in turn with it; what wins is kept, and
     the search goes on from there. All have to print the same. Nothing is run that is known to
     change something; if that is not known, you are asked.
+
+    Of a shell script, which runs once, the costliest pipelines are improved that can run by
+    themselves; the report ends with the changes to the script.
     """
     if len(command) != 1:
         raise click.UsageError("improve takes one pipeline, as one quoted string, or one run", ctx)
-    _seconds(budget)
+    seconds = as_duration("--budget", budget) or 0.0
     (word,) = command
     of_run = not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None
     if was_given("state_directory") and not of_run:
@@ -107,36 +105,40 @@ def improve(
     standard_error.log_to_stderr("critical")
     if of_run:
         word = _recorded_text(word, partial(open_history, state_directory, url, http_config))
-    script, target = _taken_apart(word)
+    from pipelined.commands.improving import improved_pipeline, improved_script, shell_script
+
+    file = shell_script(word)
+    script, target = (script_of(word), "") if file else _taken_apart(word)
     console = open_console(sys.stderr, color)
-    if not _agreed(script, yes):
+    if not yes and not _agreed(_doubt(script, file)):
         return standard_error.complain("nothing was run", 1)
-    with report_file(output, sys.stdout) as file:
-        open_observer = observer_opener(url, http_config)
-        found, daemon = _improved(script, target, budget, open_observer, console)
-        if target:
-            found = replace(found, command=f"{found.command} > {target}")
+    open_observer = observer_opener(url, http_config)
+    limit = (budget, seconds)
+    found: Improvement | ScriptImprovement
+    with report_file(output, sys.stdout) as report:
+        if file:
+            found, daemon = improved_script(
+                word, file, script.locale, limit, open_observer, console
+            )
+        else:
+            found, daemon = improved_pipeline(script, target, limit, open_observer, console)
         try:
             if as_json:
                 from pipelined.runs.codec import written
 
-                json.dump(written(found), file, indent=2)
-                file.write("\n")
+                json.dump(written(found), report, indent=2)
+                report.write("\n")
             else:
                 from pipelined.terminal.improve_report import render
 
-                render(found, open_console(file, color))
-            file.flush()
+                render(found, open_console(report, color))
+            report.flush()
         except BrokenPipeError:
             raise
         except OSError as error:
             raise UserError(f"cannot write {output or 'the report'}: {why(error)}") from None
     name_daemon(daemon, console)
-    return _INTERRUPTED_STATUS if found.ended == "interrupted" else 0
-
-
-def _seconds(budget: str) -> float:
-    return as_duration("--budget", budget) or 0.0
+    return _INTERRUPTED_STATUS if found.interrupted else 0
 
 
 def _recorded_text(word: str, open_recorded: Callable[[], Recorded]) -> str:
@@ -159,8 +161,7 @@ def _taken_apart(text: str) -> tuple[Script, str]:
     Raises UserError if it cannot be improved.
     """
     from pipelined.analysis.rewriting import Script
-    from pipelined.analysis.shell_text import parse
-    from pipelined.analysis.shell_words import Operator, tokens
+    from pipelined.analysis.shell_text import output_file, parse
     from pipelined.analysis.side_effects import unsafe
 
     pipeline = parse(text)
@@ -175,15 +176,7 @@ def _taken_apart(text: str) -> tuple[Script, str]:
             f"nothing was run: {reason}, and improve runs a command many times",
             "leave that part out",
         )
-    marks = list(tokens(text.strip()))
-    target = next(
-        (
-            following.text
-            for mark, following in pairwise(marks)
-            if isinstance(mark, Operator) and mark.text == ">"
-        ),
-        "",
-    )
+    target = output_file(text)
     given = script_of(pipeline.text)
     if not given.standalone:
         raise UserError(
@@ -194,70 +187,31 @@ def _taken_apart(text: str) -> tuple[Script, str]:
     return Script(pipeline.text, own_input=given.own_input, locale=given.locale), target
 
 
-def _agreed(script: Script, yes: bool) -> bool:
-    """Whether it may be run many times: asks, if that is not certain. Raises UserError if nobody
-    can be asked."""
+def _doubt(script: Script, file: Path | None) -> str:
+    """Why it may not be good to run it; empty if there is no doubt."""
     from pipelined.analysis.shell_text import parse
     from pipelined.analysis.side_effects import uncertain
     from pipelined.wording import listing
 
+    if file:
+        return (
+            f"{file} is run once, with all that it does; then those of its pipelines that are "
+            "known only to read and print are run many times"
+        )
     pipeline = parse(script.text)
     programs = uncertain(pipeline) if pipeline else ()
-    if not programs or yes:
-        return True
-    doubt = (
+    if not programs:
+        return ""
+    return (
         f"it is not certain that {listing(programs)} only reads and prints, and improve runs the "
         "pipeline many times"
     )
+
+
+def _agreed(doubt: str) -> bool:
+    """Whether it may be run: asks, if there is a doubt. Raises UserError if nobody can be asked."""
+    if not doubt:
+        return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UserError(doubt, "if that does no harm, add --yes")
-    question = f"{doubt[0].upper()}{doubt[1:]}. Run it?"
-    return click.confirm(question, err=True)
-
-
-def _improved(
-    script: Script,
-    target: str,
-    budget: str,
-    open_observer: Callable[[], Observing],
-    console: Console,
-) -> tuple[Improvement, str | None]:
-    """What was found, and the address of the daemon that measured, if one did."""
-    from pipelined.analysis.findings import findings
-    from pipelined.analysis.machine import Host
-    from pipelined.run.executions import executing
-    from pipelined.run.improving import improve as search
-    from pipelined.terminal.comparison_report import progress
-
-    host = Host.read()
-    observers: list[Observing] = []
-
-    def opened() -> Observing:
-        observers.append(open_observer())
-        return observers[0]
-
-    def say(text: str) -> None:
-        console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
-
-    def announce(ways: int, executions: int, seconds: float) -> None:
-        say(
-            f"Tries {ways} other way{'' if ways == 1 else 's'} to write it: at most {executions} "
-            f"runs, about {duration(seconds)}; what loses is dropped early."
-        )
-
-    with executing(opened) as execute:
-        say(
-            "Runs the pipeline once, to see what could be better. Begins no new round after "
-            f"{budget} (--budget)."
-        )
-        if target:
-            say(f"What it prints is compared, and not written to {target}.")
-        found = search(
-            script.text,
-            execute=execute,
-            findings_of=lambda text, run: findings(run, host, replace(script, text=text)),
-            budget=_seconds(budget),
-            announce=announce,
-            show_progress=lambda total: progress(console, total),
-        )
-    return found, observers[0].daemon
+    return click.confirm(f"{doubt[0].upper()}{doubt[1:]}. Run it?", err=True)

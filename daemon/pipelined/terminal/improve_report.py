@@ -15,7 +15,7 @@ from rich.text import Text
 from pipelined.analysis.comparison import Comparison
 from pipelined.analysis.comparison_rows import Figure, times
 from pipelined.analysis.findings import MIN_WALL
-from pipelined.analysis.improvement import Improvement, Tried
+from pipelined.analysis.improvement import Improvement, ScriptImprovement, Tried
 from pipelined.analysis.sentence import sentence
 from pipelined.terminal.drawing import (
     is_ascii,
@@ -28,7 +28,7 @@ from pipelined.terminal.drawing import (
 )
 from pipelined.wording import duration
 
-__all__ = ["lines", "render"]
+__all__ = ["lines", "render", "script_lines"]
 
 #: Before sentences, and before the commands below them.
 _INDENT = "  "
@@ -41,9 +41,40 @@ _ENDED = {
 }
 
 
-def render(found: Improvement, console: Console) -> None:
+def render(found: Improvement | ScriptImprovement, console: Console) -> None:
     """Print the report to `console`."""
-    print_lines(lines(found, report_width(console), ascii_only=is_ascii(console)), console)
+    width, ascii_only = report_width(console), is_ascii(console)
+    if isinstance(found, ScriptImprovement):
+        print_lines(script_lines(found, width, ascii_only=ascii_only), console)
+    else:
+        print_lines(lines(found, width, ascii_only=ascii_only), console)
+
+
+def script_lines(found: ScriptImprovement, width: int, *, ascii_only: bool = False) -> list[Text]:
+    """The report of a script: of each pipeline that was tried, the others, the changed script."""
+    out = [Text(f"{printable(found.script)}   {duration(found.wall_seconds)}", "bold")]
+    for part in found.pipelines:
+        out += [Text(), Text(f"line {part.line}, {duration(part.seconds)}:", "bold")]
+        out += lines(part.improvement, width, ascii_only=ascii_only)
+    if found.not_tried:
+        out += [Text(), Text("Not tried:", "bold")]
+    for other in found.not_tried:
+        line = "" if other.line is None else f"line {other.line}, "
+        text = f"- {line}{printable(other.pipeline)} ({duration(other.seconds)}): {other.reason}."
+        out += _paragraph(text, "", width)
+    if not found.pipelines and not found.not_tried:
+        out += [
+            Text(),
+            *_paragraph("No pipeline in it takes long enough to be worth it.", "", width),
+        ]
+    out.append(Text())
+    if not found.diff:
+        out.append(Text("Nothing is known to be faster: keep the script as it is.", "bold"))
+        return [plain_marks(line, ascii_only) for line in out]
+    out += [Text("The script with what won:", "bold")]
+    for line in found.diff.split("\n")[:-1]:
+        out.append(Text("\t".join(map(printable, line.split("\t")))))  # to be applied
+    return [plain_marks(line, ascii_only) for line in out]
 
 
 def lines(found: Improvement, width: int, *, ascii_only: bool = False) -> list[Text]:
@@ -100,6 +131,10 @@ def _verdict(found: Improvement, ascii_only: bool) -> Iterator[tuple[str, str]]:
 
 def _why_nothing(found: Improvement) -> str:
     run = found.first_run
+    if found.ended in ("budget", "interrupted") and any(
+        tried.outcome == "undecided" for tried in found.tried
+    ):
+        return "It ended before it was decided whether something is faster."
     if found.tried:
         return "Nothing that was tried is known to be faster: keep it as it is."
     if run is None:

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines in the text of a shell script: which of its lines are one, and which of them ran. Pure.
+
+Only what is certain is taken: a line, with those that it continues on, that is one pipeline of
+plain commands by itself, outside of quotes and here-documents.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pipelined.analysis.repeatable import is_repeatable
+from pipelined.analysis.rewriting import Script, files, matching
+from pipelined.analysis.shell_text import output_file, parse
+from pipelined.analysis.shell_words import base, tokens
+from pipelined.command_names import COMMON_SHELLS
+from pipelined.runs import Run
+from pipelined.wording import listing
+
+__all__ = ["Place", "Replaced", "by_cost", "places", "replaced", "script_file", "why_not_replayed"]
+
+_COMMENT = re.compile(r"\s#[^'\"]*$")
+_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
+_MOVES = re.compile(r"^\s*(cd|pushd)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A pipeline in a script."""
+
+    begin: int
+    """Where its first character is."""
+    end: int
+    """Where the one behind its last one is."""
+    line: int
+    """Number of its first line, from 1."""
+    text: str
+    """For a shell, without the file that its output goes to."""
+    target: str
+    """That file, as written; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A pipeline of a script, and what is to be there."""
+
+    place: Place
+    command: str
+
+
+def script_file(text: str) -> str:
+    """The script that a command runs: ``bash FILE`` or ``./FILE``; empty if it is another thing.
+
+    >>> [script_file(text) for text in ("bash -e a.sh x", "./a.sh", "sort a.sh", "a.sh | wc")]
+    ['a.sh', './a.sh', '', '']
+    """
+    found = parse(text)
+    if found is None or len(found.commands) != 1:
+        return ""
+    (command,) = found.commands
+    values = [word.value for word in command.words[command.start :]]
+    if base(values[0]) in COMMON_SHELLS:
+        rest = [value for value in values[1:] if not re.fullmatch("-[eux]+", value)]
+        return rest[0] if rest and not rest[0].startswith("-") else ""
+    return values[0] if "/" in values[0] else ""
+
+
+def places(script: str) -> list[Place]:
+    """The pipelines of a script: all lines that are certain to be one."""
+    return list(_places(script))
+
+
+def _places(script: str) -> Iterator[Place]:
+    before, ends = "", ""
+    for number, begin, end in _logical_lines(script):
+        raw = script[begin:end]
+        if ends:  # in a here-document
+            ends = "" if raw.strip() == ends else ends
+            continue
+        if not raw.lstrip().startswith("#"):
+            if not _is_open(before) and (place := _place(script, begin, end, number)):
+                yield place
+            before += raw + "\n"
+        if found := _HERE_DOCUMENT.search(raw):
+            ends = found[1]
+
+
+def _logical_lines(script: str) -> Iterator[tuple[int, int, int]]:
+    """Number, begin and end of each line, with those that it continues on."""
+    begin, first = 0, 1
+    at = 0
+    for number, line in enumerate(script.split("\n"), 1):
+        end = at + len(line)
+        at = end + 1
+        if re.search(r"(\\|[^|]\|\s*)$", line) and not line.lstrip().startswith("#"):
+            continue
+        yield first, begin, end
+        begin, first = at, number + 1
+
+
+def _is_open(text: str) -> bool:
+    """Whether what follows may be in quotes."""
+    try:
+        for _ in tokens(text):
+            pass
+    except ValueError:
+        return True
+    return False
+
+
+def _place(script: str, begin: int, end: int, number: int) -> Place | None:
+    raw = script[begin:end]
+    text = raw.rstrip()
+    joined = _joined(text)
+    if parse(joined) is None and (comment := _COMMENT.search(text)):
+        text = text[: comment.start()].rstrip()
+        joined = _joined(text)
+    found = parse(joined)
+    if found is None or len(found.commands) < 2:
+        return None
+    blank = len(raw) - len(raw.lstrip())
+    return Place(begin + blank, begin + len(text), number, found.text, output_file(joined))
+
+
+def _joined(text: str) -> str:
+    return re.sub(r"\s*\\\n\s*|\n\s*", " ", text).strip()
+
+
+def by_cost(
+    found: Iterable[Place], runs: Sequence[Run]
+) -> tuple[list[tuple[float, Place]], list[tuple[float, Run, int]]]:
+    """What ran of these places, with the seconds of its runs, and the runs of which it is not
+    certain where they are in the script: alike ones once, with their seconds and number. The most
+    seconds first."""
+    costs: list[tuple[float, Place]] = []
+    known: set[str] = set()
+    for place in found:
+        same = [run for run in runs if matching(Script(place.text), run)]
+        known.update(run.id for run in same)
+        if same:
+            costs.append((sum(run.wall_seconds for run in same), place))
+    others: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.id not in known and not run.nested:
+            others.setdefault(run.pipeline, []).append(run)
+    rest = [(sum(run.wall_seconds for run in same), same[0], len(same)) for same in others.values()]
+    return (
+        sorted(costs, key=lambda one: -one[0]),
+        sorted(rest, key=lambda one: -one[0]),
+    )
+
+
+def why_not_replayed(script: str, place: Place, exists: Callable[[str], bool]) -> str:
+    """Why a pipeline of a script cannot be run again by itself; empty if it can.
+
+    `exists` says whether there is a file of a name.
+    """
+    parsed = parse(place.text)
+    assert parsed is not None, place.text
+    unknown = [one.program for one in parsed.commands if not is_repeatable(one)]
+    if unknown:
+        return f"it is not certain that {listing(unknown)} only reads and prints"
+    first = parsed.commands[0]
+    if not Script(place.text).standalone:
+        return "it reads what the script gets as its standard input, or may do so"
+    named = [first.source] if first.source else []
+    words = [*named, *(name for one in parsed.commands for name in files(one) or ())]
+    for word in words:
+        if not word.literal or word.expanded:
+            return f"which files {word.text} names is not certain"
+        if not word.value.startswith("/") and _MOVES.search(script):
+            return f"where {word.text} is is not certain: the script changes its directory"
+        if not exists(word.value):
+            return f"{word.text} is not there any more"
+    return ""
+
+
+def replaced(script: str, changes: Iterable[Replaced], name: str) -> str:
+    """The difference that these changes make to a script, as a patch; empty if there are none."""
+    text = script
+    for change in sorted(changes, key=lambda one: -one.place.begin):
+        place = change.place
+        text = text[: place.begin] + change.command + text[place.end :]
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        for line in difflib.unified_diff(
+            script.splitlines(keepends=True), text.splitlines(keepends=True), name, name
+        )
+    )

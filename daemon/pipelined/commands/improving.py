@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `pipelined improve` runs: a pipeline, or a script and then its costliest pipelines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelined.analysis.findings import findings
+from pipelined.analysis.improvement import Improvement, ScriptImprovement
+from pipelined.analysis.machine import Host
+from pipelined.analysis.rewriting import Script
+from pipelined.analysis.script_text import Place, script_file
+from pipelined.command_names import COMMON_SHELLS
+from pipelined.errors import UserError
+from pipelined.run.child import command_line
+from pipelined.run.executions import Execute, executing
+from pipelined.run.improving import improve
+from pipelined.run.improving_script import improve_parts
+from pipelined.run.profile import Observing, profile
+from pipelined.terminal.comparison_report import progress
+from pipelined.wording import duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["improved_pipeline", "improved_script", "shell_script"]
+
+OpenObserver = Callable[[], Observing]
+_SHEBANG = re.compile(rf"#!.*\b({'|'.join(sorted(COMMON_SHELLS))})\b")
+
+
+def shell_script(command: str) -> Path | None:
+    """The shell script that a command runs; None if it runs another thing."""
+    name = script_file(command)
+    path = Path(name)
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            first = file.readline()
+    except OSError:
+        return None
+    return path if name and (name != command.split()[0] or _SHEBANG.match(first)) else None
+
+
+def improved_pipeline(
+    script: Script,
+    target: str,
+    budget: tuple[str, float],
+    open_observer: OpenObserver,
+    console: Console,
+) -> tuple[Improvement, str | None]:
+    """What was found, and the address of the daemon that measured, if one did.
+
+    `target` is the file that the output is to go to, and `budget` is as written, and in seconds.
+    """
+    with _opened(open_observer) as (execute, observer):
+        _say(
+            console,
+            "Runs the pipeline once, to see what could be better. Begins no new round after "
+            f"{budget[0]} (--budget).",
+        )
+        if target:
+            _say(console, f"What it prints is compared, and not written to {target}.")
+        found = _searched(script, execute, budget[1], console)
+    if target:
+        found = replace(found, command=f"{found.command} > {target}")
+    return found, observer.daemon
+
+
+def improved_script(
+    command: str,
+    file: Path,
+    locale: str | None,
+    budget: tuple[str, float],
+    open_observer: OpenObserver,
+    console: Console,
+) -> tuple[ScriptImprovement, str | None]:
+    """The same for a command that runs a shell script, a file."""
+    text = file.read_text(encoding="utf-8", errors="surrogateescape")
+    _say(console, f"Runs {file} once, to see which of its pipelines cost most.")
+    seen = profile(command_line([command]), open_observer=open_observer)
+    if seen.ended.status:
+        raise UserError(
+            f"{file} failed with exit status {seen.ended.status}", "nothing of it is tried"
+        )
+    with _opened(open_observer) as (execute, _):
+
+        def improve_place(place: Place, seconds: float) -> Improvement:
+            _say(
+                console,
+                f"Runs the pipeline in line {place.line} once. Begins no new round of it after "
+                f"{duration(seconds)}.",
+            )
+            return _searched(Script(place.text, locale=locale), execute, seconds, console)
+
+        found = improve_parts(str(file), text, seen, improve_place, budget[1])
+    return found, seen.daemon
+
+
+@contextmanager
+def _opened(open_observer: OpenObserver) -> Iterator[tuple[Execute, Observing]]:
+    observers: list[Observing] = []
+
+    def opened() -> Observing:
+        observers.append(open_observer())
+        return observers[0]
+
+    with executing(opened) as execute:
+        yield execute, observers[0]
+
+
+def _searched(script: Script, execute: Execute, budget: float, console: Console) -> Improvement:
+    host = Host.read()
+
+    def announce(ways: int, executions: int, seconds: float) -> None:
+        _say(
+            console,
+            f"Tries {ways} other way{'' if ways == 1 else 's'} to write it: at most {executions} "
+            f"runs, about {duration(seconds)}; what loses is dropped early.",
+        )
+
+    return improve(
+        script.text,
+        execute=execute,
+        findings_of=lambda text, run: findings(run, host, replace(script, text=text)),
+        budget=budget,
+        announce=announce,
+        show_progress=lambda total: progress(console, total),
+    )
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)

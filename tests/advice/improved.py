@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pipelined improve` is given the worse form of each pair: does it find the better one?
+
+`make advice ARGS=--improve` runs it, with the disks and files of the pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advice.data import make, named_in
+from advice.judgement import Untried
+from advice.measure import Bench, Failed
+from advice.pairs import Pair
+from pipelined.run.page_cache import evict, files_below
+
+__all__ = ["HEADING", "Improved", "Improver", "improved_line", "improved_section"]
+
+HEADING = "## Improved"
+
+_INTRODUCTION = """\
+`sudo make advice ARGS=--improve` gives the worse form of each pair to
+[`pipelined improve`](COMPARE.md#improve), with a budget of {budget}, on a machine with {machine}.
+**took** is the share of the original's wall time."""
+_COLUMNS = ("finding", "as it is", "what improve found", "took", "")
+
+#: For one pair.
+BUDGET = "2m"
+#: Of a comparison of what was found with the known better form: how good that is.
+_AS_GOOD = {
+    "faster": "another one, which is better than the known one",
+    "same": "another one, which is as good as the known one",
+    "undecided": "another one, which does not differ surely from the known one",
+    "not-comparable": "another one; the page cache hides which is better",
+    "slower": "another one; the known one is better",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """What came of a pair."""
+
+    pair: Pair
+    command: str
+    """The command to use; empty if nothing better was found."""
+    took: float | None
+    """Share of the original's wall time; None if it was not measured."""
+    verdict: str
+
+    @property
+    def found(self) -> bool:
+        return bool(self.command)
+
+
+class Improver(Bench):
+    """A bench on which each pair is improved."""
+
+    def improve(self, pair: Pair) -> Improved | Untried:
+        result: Any = self.follow(pair)
+        return result if isinstance(result, Untried | Improved) else Untried(pair, "not improved")
+
+    def _follow(self, pair: Pair, directory: Path) -> Any:
+        make(directory, named_in([pair.before, pair.after or ""]))
+        for path in files_below(directory / name for name in pair.cold):
+            evict(path)
+        try:
+            report = self._pipelined(directory, "improve", "--yes", "--budget", BUDGET, pair.before)
+        except Failed as error:
+            return Improved(pair, "", None, f"refused: {_reason(error)}")
+        won = [tried["command"] for tried in report["tried"] if tried["outcome"] == "won"]
+        if not won:
+            return Improved(pair, "", None, why_not(report))
+        return Improved(pair, won[-1], _took(report), self._judged(pair, won, directory))
+
+    def _judged(self, pair: Pair, won: Sequence[str], directory: Path) -> str:
+        if pair.after is None:
+            return "found"
+        if _plain(pair.after) in map(_plain, won):
+            more = "" if _plain(won[-1]) == _plain(pair.after) else ", and more"
+            return f"the known one{more}"
+        cold = [word for name in pair.cold for word in ("--cold", name)]
+        try:
+            found = self._compare([*cold, pair.after, won[-1]], directory)
+        except Failed as error:
+            return f"another one; not compared with the known one: {_reason(error)}"
+        return _AS_GOOD[found["outcome"]]
+
+
+def why_not(report: Mapping[str, Any]) -> str:
+    """Why `improve` found nothing better, given its report."""
+    if not report["tried"]:
+        return "no finding says how else to write it"
+    outcomes = {
+        "not-faster": "what was tried is not faster",
+        "undecided": "what was tried is not surely faster",
+        "output": "what was tried prints something else",
+        "failed": "what was tried fails",
+    }
+    seen = dict.fromkeys(tried["outcome"] for tried in report["tried"])
+    return "; ".join(outcomes[outcome] for outcome in seen)
+
+
+def improved_line(result: Improved | Untried) -> str:
+    """A pair's result at the terminal."""
+    if isinstance(result, Untried):
+        return f"{result.pair.id}: not tried: {result.reason}"
+    found = f"\n    {result.command}" if result.command else ""
+    return f"{result.pair.id}: {result.verdict}{_share(result)}\n    {result.pair.before}{found}"
+
+
+def improved_section(machine: str, results: Sequence[Improved | Untried]) -> str:
+    """The section of the document."""
+    rows = [_COLUMNS, ("---",) * len(_COLUMNS)]
+    for result in results:
+        name = f"[{result.pair.id}](#{result.pair.id})"
+        if isinstance(result, Untried):
+            rows.append((name, _code(result.pair.before), "", "", f"not tried: {result.reason}"))
+        else:
+            took = "" if result.took is None else f"{result.took:.2f}"
+            verdict = result.verdict if result.found else f"**{result.verdict}**"
+            rows.append((name, _code(result.pair.before), _code(result.command), took, verdict))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    introduction = _INTRODUCTION.format(budget=BUDGET, machine=machine)
+    return f"{HEADING}\n\n{introduction}\n\n{table}\n"
+
+
+def _took(report: Mapping[str, Any]) -> float | None:
+    walls = [
+        sorted(trial["wall_seconds"] for trial in side["trials"]) for side in report["measured"]
+    ]
+    if not walls:
+        return None
+    before, after = (each[len(each) // 2] for each in walls)
+    return float(after / before)
+
+
+def _share(result: Improved) -> str:
+    return "" if result.took is None else f", in {result.took:.2f} of the time"
+
+
+def _reason(error: Failed) -> str:
+    return str(error).rpartition("pipelined: ")[2].replace("|", "\\|")
+
+
+def _plain(command: str) -> str:
+    return " ".join(command.split())
+
+
+def _code(command: str) -> str:
+    return f"`{command}`".replace("|", r"\|") if command else ""

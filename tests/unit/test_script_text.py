@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines in a script: which lines are one, which of them ran, and which can run again."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelined.analysis.comparison_rows import Figure
+from pipelined.analysis.improvement import Improvement, ScriptImprovement, Tried
+from pipelined.analysis.script_text import (
+    Place,
+    Replaced,
+    by_cost,
+    places,
+    replaced,
+    script_file,
+    why_not_replayed,
+)
+from pipelined.run.child import Ended
+from pipelined.run.improving_script import MOST_PARTS, improve_parts
+from pipelined.run.profile import Profile
+from pipelined.runs import Run
+from pipelined.terminal.improve_report import script_lines
+from unit.invented import START, make_run, make_stage
+
+SCRIPT = """\
+#!/bin/bash
+cat f | sort | uniq > counts
+\tgrep a f | wc -l  # how many
+"""
+
+
+def run(name: str, wall: float, *commands: str, **values: Any) -> Run:
+    stages = [make_stage(n, command, cpu=wall) for n, command in enumerate(commands, 1)]
+    edges = tuple((n, n + 1) for n in range(len(commands) - 1))
+    return make_run(stages, wall, id=name, edges=edges, end=START + wall, **values)
+
+
+def profiled(*runs: Run, wall: float = 10.0) -> Profile:
+    return Profile(("x",), Ended(0, START, wall, wall), runs, {})
+
+
+def improvement(place: Place, command: str = "", ended: str = "nothing-left") -> Improvement:
+    won = Tried(command, place.text, "barrier", "this.", "won", "", 5, Figure(0.5, 0.5, 0.5), -1.0)
+    return Improvement(
+        original=place.text, command=command or place.text, outputs="same", unpacked="",
+        ended=ended, error_line="", executions=1, wall_seconds=1.0,
+        tried=(won,) if command else (), measured=(),
+    )  # fmt: skip
+
+
+def improved(
+    *runs: Run, script: str = SCRIPT, commands: dict[str, str] | None = None, ended: str = ""
+) -> ScriptImprovement:
+    return improve_parts(
+        "a.sh",
+        script,
+        profiled(*runs),
+        lambda place, seconds: improvement(
+            place, (commands or {}).get(place.text, ""), ended or "nothing-left"
+        ),
+        60.0,
+        exists=lambda name: True,
+    )
+
+
+# -- which lines are a pipeline
+
+
+def test_lines_that_are_one_pipeline_are_found_with_their_output_files() -> None:
+    assert [(place.line, place.text, place.target) for place in places(SCRIPT)] == [
+        (2, "cat f | sort | uniq", "counts"),
+        (3, "grep a f | wc -l", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sort $f | uniq",
+        "sort f | uniq && wc f",
+        "x=$(sort f | uniq)",
+        "if sort f | uniq; then",
+        "# sort f | uniq",
+        "sort f",
+        "x='\nsort f | uniq\n'",
+        'echo "\nsort f | uniq\n"',
+        "cat <<END\nsort f | uniq\nEND",
+        "cat <<-'END'\nsort f | uniq\n\tEND",
+    ],
+)
+def test_other_lines_are_not(text: str) -> None:
+    assert places(text + "\n") == []
+
+
+def test_behind_a_here_document_and_a_comment_with_an_apostrophe_lines_count_again() -> None:
+    text = "cat <<END\na | b\nEND\n# don't\nsort f | uniq\n"
+    assert [place.line for place in places(text)] == [5]
+
+
+@pytest.mark.parametrize("text", ["sort f | \\\n  uniq -c\n", "sort f |\n  uniq -c\n"])
+def test_a_line_that_goes_on_is_one_pipeline(text: str) -> None:
+    (place,) = places(text)
+    assert (place.text, text[place.begin : place.end]) == ("sort f | uniq -c", text.rstrip("\n"))
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("./a.sh", "./a.sh"),
+        ("/x/a.sh b c", "/x/a.sh"),
+        ("bash a.sh", "a.sh"),
+        ("sh -ex a.sh b", "a.sh"),
+        ("bash -c 'a | b'", ""),
+        ("sort a.sh", ""),
+        ("./a.sh | tee log", ""),
+    ],
+)
+def test_a_command_that_runs_a_script_is_known(command: str, file: str) -> None:
+    assert script_file(command) == file
+
+
+# -- what ran, and what can run by itself
+
+
+def test_the_costliest_pipeline_is_the_first() -> None:
+    runs = [run("1", 1.0, "cat", "sort", "uniq"), run("2", 3.0, "grep", "wc")]
+    costly, others = by_cost(places(SCRIPT), runs)
+    assert [(seconds, place.line) for seconds, place in costly] == [(3.0, 3), (1.0, 2)]
+    assert others == []
+
+
+def test_what_is_no_line_of_the_script_is_listed_by_its_signature() -> None:
+    one = run("1", 1.0, "sort", "wc")
+    assert by_cost(places(SCRIPT), [one, run("2", 0.5, "sort", "wc")])[1] == [(1.5, one, 2)]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("mytool f | sort\n", "it is not certain that mytool only reads and prints"),
+        ("sort | uniq\n", "it reads what the script gets as its standard input, or may do so"),
+        ("sort gone | uniq\n", "gone is not there any more"),
+        ("cat *.log | sort\n", "which files *.log names is not certain"),
+        ("cd /x\nsort f | uniq\n", "where f is is not certain: the script changes its directory"),
+        ("cd /x\nsort /f | uniq\n", ""),
+        ("sort f | uniq\n", ""),
+    ],
+)
+def test_only_what_has_its_input_still_is_run_by_itself(script: str, reason: str) -> None:
+    (place,) = places(script)
+    assert why_not_replayed(script, place, lambda name: name in ("f", "/f")) == reason
+
+
+# -- improving them
+
+
+BOTH = [run("1", 4.0, "cat", "sort", "uniq"), run("2", 3.0, "grep", "wc")]
+
+
+def test_what_won_is_put_into_the_script() -> None:
+    found = improved(*BOTH, commands={"cat f | sort | uniq": "sort -u f"})
+    changed = "-cat f | sort | uniq > counts\n+sort -u f > counts\n"
+    assert changed in found.diff
+    assert [part.line for part in found.pipelines] == [2, 3]
+
+
+def test_the_difference_is_a_patch_that_applies(tmp_path: Path) -> None:
+    one, other = places(SCRIPT)
+    patch = replaced(SCRIPT, [Replaced(one, "sort -u f > counts"), Replaced(other, "n")], "a.sh")
+    (tmp_path / "a.sh").write_text(SCRIPT)
+    subprocess.run(["git", "apply", "-p0", "-"], input=patch, text=True, cwd=tmp_path, check=True)
+    expected = "#!/bin/bash\nsort -u f > counts\n\tn  # how many\n"
+    assert (tmp_path / "a.sh").read_text() == expected
+
+
+def test_a_pipeline_that_is_not_worth_it_is_not_run_again() -> None:
+    found = improved(run("1", 4.0, "cat", "sort", "uniq"), run("2", 0.4, "grep", "wc"))
+    assert [part.line for part in found.pipelines] == [2]
+    assert found.not_tried == ()
+
+
+def test_only_the_costliest_are_run_again() -> None:
+    tools = ("grep a", "tr a b", "cut -f 1", "head", "tail", "rev")[: MOST_PARTS + 1]
+    script = "".join(f"{tool} < f | wc\n" for tool in tools)
+    runs = [run(str(n), 2.0 - n / 10, tool.split()[0], "wc") for n, tool in enumerate(tools)]
+    found = improved(*runs, script=script)
+    assert len(found.pipelines) == MOST_PARTS
+    assert [other.reason for other in found.not_tried] == [f"{MOST_PARTS} others cost more"]
+
+
+def test_after_ctrl_c_the_others_are_not_run() -> None:
+    found = improved(*BOTH, ended="interrupted")
+    assert found.interrupted
+    assert [part.line for part in found.pipelines] == [2]
+    assert [other.reason for other in found.not_tried] == ["it was interrupted before"]
+
+
+def test_each_gets_its_share_of_what_is_left_of_the_budget() -> None:
+    now, shares = [0.0], []
+
+    def improve(place: Place, seconds: float) -> Improvement:
+        shares.append(seconds)
+        now[0] += 10.0
+        return improvement(place)
+
+    improve_parts(
+        "a.sh", SCRIPT, profiled(*BOTH), improve, 60.0,
+        exists=lambda name: True, clock=lambda: now[0],
+    )  # fmt: skip
+    assert shares == [30.0, 50.0]
+
+
+# -- the report
+
+
+def shown(found: ScriptImprovement) -> str:
+    return "\n".join(line.plain for line in script_lines(found, 100))
+
+
+def test_the_report_ends_with_the_changed_script() -> None:
+    text = shown(improved(*BOTH, commands={"grep a f | wc -l": "grep -c a f"}))
+    assert "line 2, 4.0 s:\ncat f | sort | uniq\n" in text
+    assert text.endswith("-\tgrep a f | wc -l  # how many\n+\tgrep -c a f  # how many")
+
+
+def test_what_was_not_tried_has_its_reason() -> None:
+    text = shown(improved(run("1", 4.0, "sort", "tail")))
+    assert "- sort|tail (4.0 s): no line of the script is certain to be it" in text
+    assert "Nothing is known to be faster: keep the script as it is." in text
+
+
+def test_a_script_without_costly_pipelines_says_so() -> None:
+    assert "No pipeline in it takes long enough to be worth it." in shown(improved())
