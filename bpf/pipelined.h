@@ -66,6 +66,7 @@ enum stage_flag {
 	STAGE_CONVERSES = 128,	/* its parent is at the other end of both its stdin and its stdout */
 	STAGE_SHELL = 256,
 	STAGE_SPLICES = 512,	/* was asleep in splice or tee: the kernel's accounting does not see those bytes */
+	STAGE_ENCLOSES = 2048,	/* has or had a stage inside it that was made for a pipe */
 	STAGE_UNMET = 1024,	/* lived at the checkpoint, and no thread in it has been met since: nobody saw its end */
 };
 

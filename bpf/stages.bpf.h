@@ -153,11 +153,23 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	return index;
 }
 
+/* A stage was made inside these for a pipe: bytes pass between processes of theirs. */
+GLOBAL(int, mark_enclosing)(u32 index)
+{
+	struct stage *stage;
+
+	for_each_enclosing_stage(stage, index)
+		stage->flags |= STAGE_ENCLOSES;
+	return 0;
+}
+
 static __always_inline u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags,
 					u64 now)
 {
 	if (!task->born_ns || flags & STAGE_FROM_NOW)
 		credit_usage(p, task);	/* what it did before does not count for this stage */
+	if (outer && !(flags & STAGE_ALONE))
+		mark_enclosing(outer);
 	return fill_stage(p, task, outer, flags, now);
 }
 

@@ -188,7 +188,7 @@ def input_size(flow: Flow) -> str:
     >>> [input_size(Flow(pipes, 9000, 50, 0, exact=False)) for pipes in (9000, None)]
     ['≤ 9.0 kB', 'files 50 B']
     """
-    return _through(flow.pipe_in, flow.file_read, flow.exact)
+    return _through(flow.pipe_in, flow.input_files, flow.exact, flow.input_is_bound)
 
 
 def output_size(flow: Flow) -> str:
@@ -199,12 +199,15 @@ def output_size(flow: Flow) -> str:
     >>> [output_size(Flow(0, None, 50, files, exact=False)) for files in (1200, None)]
     ['files 1.2 kB', '?']
     """
-    return _through(flow.pipe_out, flow.file_written, flow.exact)
+    inside = flow.inner_written is None
+    return _through(flow.pipe_out, flow.file_written, flow.exact, inside)
 
 
-def _through(pipes: int | None, files: int | None, exact: bool) -> str:
+def _through(pipes: int | None, files: int | None, exact: bool, files_at_most: bool) -> str:
+    """`files_at_most`: what is known of files is the most that it can be."""
     if pipes is None:
-        return "?" if files is None else f"files {data_size(files)}"
+        at_most = "≤ " if files_at_most and files else ""
+        return "?" if files is None else f"files {at_most}{data_size(files)}"
     return data_size(pipes) if exact or not pipes else f"≤ {data_size(pipes)}"
 
 

@@ -142,8 +142,35 @@ def within(seen: int | None, truth: int | str | None, above: int) -> bool:
 def check_the_rest(stage: Stage) -> None:
     """What did not go through pipes went to files and others, and is never less than nothing."""
     flow = stage.flow
-    assert flow.file_read == max(0, stage.read_bytes - (flow.pipe_in or 0))
-    assert flow.file_written == max(0, stage.written_bytes - (flow.pipe_out or 0))
+    read, written = flow.inner_read or 0, flow.inner_written or 0
+    assert flow.file_read == max(0, stage.read_bytes - (flow.pipe_in or 0) - read)
+    assert flow.file_written == max(0, stage.written_bytes - (flow.pipe_out or 0) - written)
+
+
+def test_what_passes_between_processes_of_a_stage_is_no_exact_figure_of_files(
+    watch: Watch, lines: Path
+) -> None:
+    """With the tier it is counted, and the files are exact."""
+    assert watch.run("tar czf packed lines").returncode == 0
+    run = watch.run("mkdir out && cat packed | tar xzf - -C out").only("cat|tar")
+    cat, tar = (stage.flow for stage in run.stages)
+    assert (cat.inner_read, cat.inner_written) == (0, 0)
+    assert tar.file_written is not None
+    if tar.exact:
+        assert tar.file_written == lines.stat().st_size
+        assert tar.inner_read is not None and tar.inner_read >= tar.file_written
+    else:
+        assert (tar.inner_read, tar.inner_written) == (None, None)
+        assert tar.file_written >= lines.stat().st_size
+
+
+@pytest.mark.thorough
+def test_the_input_of_a_sort_that_spills_is_its_file(watch: Watch) -> None:
+    watch.run(f"{LINES} > given")
+    flow = watch.run(f"{SPILLS} given | wc -c").only("sort|wc").stages[0].flow
+    given = (watch.directory / "given").stat().st_size
+    assert flow.temporary >= 0.9 * given
+    assert flow.taken is not None and abs(flow.taken - given) <= START + CAPACITY
 
 
 @pytest.mark.thorough

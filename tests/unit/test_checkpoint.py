@@ -116,6 +116,22 @@ def test_a_checkpoint_of_an_older_version_refers_to_no_variables() -> None:
     assert Checkpoint.decode(older).instances == {}
 
 
+def test_a_checkpoint_of_a_version_that_did_not_know_children_has_none() -> None:
+    children = layout.Children()
+    children.named[0].count = 3
+    record = stage(100)[0]
+    written = taken({3: (record, b"", b"", bytes(children))}).encode()
+    older = damaged_header(lambda header: header.pop("children"))(written)
+    assert Checkpoint.decode(older).stages[3] == (record, b"", b"", bytes(layout.Children()))
+
+
+def test_children_of_a_stage_are_restored_with_it() -> None:
+    children = layout.Children()
+    children.named[layout.CHILD_NAMES].count = 3
+    (raw,) = restored(taken({3: (stage(100)[0], b"", b"", bytes(children))}), max_stages=10).stages
+    assert raw[3] == bytes(children)
+
+
 def test_threads_that_have_variables_alone_are_restored_with_what_they_refer_to() -> None:
     tasks = task(1, 0, instance=77) + task(2, 0, instance=78) + task(3, 0) + task(4, 0, instance=77)
     variables = {77: {"SLURM_JOB_ID": "1"}, 78: {"SLURM_JOB_ID": "2"}}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ctypes import sizeof
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +14,9 @@ from pipelined.kernel import layout
 from pipelined.model.flow import flows
 from pipelined.records.process import Process
 from pipelined.records.stage import COUNTERS, PIPE_KEY, STAGE_ENDS, EndRecord, StageRecord
-from pipelined.records.tiers import PIPE_IN, PIPE_OUT
+from pipelined.records.tiers import PIPE_IN, PIPE_OUT, PIPE_READS, PIPE_WRITES
 from pipelined.runs import STATES, Flow
+from pipelined.wording import input_size, output_size
 
 MB = 1_000_000
 CAPACITY = 65536
@@ -224,3 +226,52 @@ def test_flows_add_up() -> None:
     assert a + b == Flow(4, 4, 2, None, exact=False, splices=True)
     assert (a.taken, a.passed_on, b.taken) == (1, None, 3)
     assert Flow(None, None, 7, 8, exact=False).taken == 7
+
+
+def test_what_passed_between_its_own_processes_is_not_known_without_the_tier() -> None:
+    """`tar xzf`: gzip feeds tar, and tar's child feeds gzip."""
+    (_, tar) = chain(
+        make("write", read=65 * MB, written=65 * MB),
+        make("read", read=245 * MB, written=293 * MB, encloses=True),
+    )
+    assert (tar.inner_read, tar.inner_written) == (None, None)
+    assert (input_size(tar), output_size(tar)) == ("≤ 65.0 MB", "files ≤ 293 MB")
+
+
+def test_what_passed_between_its_own_processes_is_counted_with_the_tier() -> None:
+    tar = make("read", read=245 * MB, written=293 * MB, encloses=True, counted=(65 * MB, 0))
+    functions = list(tar.functions)
+    functions[PIPE_READS], functions[PIPE_WRITES] = 245 * MB, 179 * MB
+    tar.functions = tuple(functions)
+    _, flow = chain(make("write", written=65 * MB, counted=(0, 65 * MB)), tar, counted=True)
+    assert (flow.inner_read, flow.inner_written) == (180 * MB, 179 * MB)
+    assert (flow.file_read, flow.file_written) == (0, 114 * MB)
+    assert output_size(flow) == "files 114 MB"
+
+
+def test_a_stage_whose_processes_pass_nothing_to_each_other_has_exact_files() -> None:
+    (_, tar) = chain(make("write", written=65 * MB), make("read", read=65 * MB, written=9 * MB))
+    assert (tar.inner_written, output_size(tar)) == (0, "files 9.0 MB")
+
+
+def test_the_input_of_a_sort_from_a_file_is_without_its_temporary_files() -> None:
+    sort, _ = chain(
+        make("write", command="sort", read=401 * MB, written=401 * MB),
+        make("read", read=134 * MB),
+    )
+    assert sort.temporary == pytest.approx(267 * MB, abs=65536)
+    assert sort.taken == pytest.approx(134 * MB, abs=65536)
+    assert input_size(sort) == "files ≤ 134 MB"
+
+
+def test_another_program_that_writes_beside_its_pipe_has_no_temporary_files() -> None:
+    tee, _ = chain(
+        make("write", command="tee", read=9 * MB, written=18 * MB), make("read", read=9 * MB)
+    )
+    assert tee.temporary == 0
+
+
+def test_parallel_stages_know_what_is_inside_only_if_each_does() -> None:
+    known, unknown = Flow(None, None, 1, 1, False), Flow(None, None, 1, 1, False, False, None, None)
+    assert (known + unknown).inner_read is None
+    assert (known + known).inner_read == 0

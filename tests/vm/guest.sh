@@ -20,7 +20,7 @@ fi
 .venv/bin/python -B -m pytest -q --color=no --tb=short -p no:cacheprovider --basetemp=/tmp/pytest \
     -m 'not real_time' --timeout 3000 \
     tests/unit/test_layout.py tests/kernel/test_functions.py tests/kernel/test_shapes.py \
-    tests/kernel/test_flow.py tests/kernel/test_readahead.py \
+    tests/kernel/test_flow.py tests/kernel/test_readahead.py tests/kernel/test_children.py \
     tests/kernel/test_drivers.py tests/kernel/test_conversations.py tests/kernel/test_last_part.py tests/kernel/test_jobs.py \
     tests/kernel/test_restart.py tests/kernel/test_identity.py tests/kernel/test_outcome.py \
     tests/kernel/test_robust.py::test_a_function_that_is_not_there_is_done_without \

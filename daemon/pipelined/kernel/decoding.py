@@ -120,6 +120,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.counted = counted = array("q", record[_COUNTED])
     stage.borrows = _NOWHERE
     stage.splices = flags & layout.STAGE_SPLICES != 0
+    stage.encloses = flags & layout.STAGE_ENCLOSES != 0
     stage.late = False
     stage.starter = Starter.of(starter_pid, starter_start_ns) if starter_pid else None
     stage.job = Job(job_source, job_text.split(b"\0", 1)[0]) if job_source else None

@@ -57,6 +57,7 @@ STAGE_RESUMED = 32
 STAGE_CONVERSES = 128
 STAGE_SPLICES = 512
 STAGE_UNMET = 1024
+STAGE_ENCLOSES = 2048
 
 # Bits of `pipe_end.side_and_flags`; the side is `enum pipe_side` + 1.
 END_SIDE_MASK = 3

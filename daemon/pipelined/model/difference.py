@@ -76,6 +76,9 @@ def _flow_difference(new: Flow, old: Flow) -> Flow:
         pipe_out=grown(new.pipe_out, old.pipe_out),
         file_read=grown(new.file_read, old.file_read),
         file_written=grown(new.file_written, old.file_written),
+        inner_read=grown(new.inner_read, old.inner_read),
+        inner_written=grown(new.inner_written, old.inner_written),
+        temporary=max(0, new.temporary - old.temporary),
     )
 
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pipelined.records.stage import COUNTERS, STAGE_ENDS, StageRecord
-from pipelined.records.tiers import PIPE_IN, PIPE_OUT
+from pipelined.records.tiers import PIPE_IN, PIPE_OUT, PIPE_READS, PIPE_WRITES
 from pipelined.runs import STATES, Flow
 
 __all__ = ["flows"]
@@ -77,13 +78,38 @@ def flows(
             if accepted[at] < passed:
                 passed = accepted[at]
         unseen = splices[at] and not exact
+        inner_read, inner_written = _inner(record, exact)
         pipe_in, pipe_out = _reported(sources[at], taken), _reported(sinks[at], passed)
         file_read = file_written = None
         if not unseen:
-            file_read = _positive(read[at] - (pipe_in or 0))
-            file_written = _positive(written[at] - (pipe_out or 0))
-        found.append(Flow(pipe_in, pipe_out, file_read, file_written, exact, unseen))
+            file_read = _positive(read[at] - (pipe_in or 0) - (inner_read or 0))
+            file_written = _positive(written[at] - (pipe_out or 0) - (inner_written or 0))
+        temporary = 0
+        if record.command == "sort" and pipe_out is not None and file_read and file_written:
+            temporary = min(file_read, file_written)
+        flow = Flow(pipe_in, pipe_out, file_read, file_written, exact, unseen)
+        if temporary or inner_read != 0:
+            flow = replace(
+                flow, inner_read=inner_read, inner_written=inner_written, temporary=temporary
+            )
+        found.append(flow)
     return tuple(found)
+
+
+def _inner(record: StageRecord, exact: bool) -> tuple[int | None, int | None]:
+    """What passed between the stage's own processes, read and written; None if that is not known.
+
+    The kernel side counts what each read of a pipe returned, and what each write asked for.
+    """
+    if not record.encloses:
+        return 0, 0
+    if not exact:
+        return None, None
+    values = record.functions
+    return (
+        _positive(values[PIPE_READS] - values[PIPE_IN]),
+        _positive(values[PIPE_WRITES] - values[PIPE_OUT]),
+    )
 
 
 def _positive(number: int) -> int:

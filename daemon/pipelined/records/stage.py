@@ -196,6 +196,8 @@ class StageRecord:
     """At which sides (``read``, ``write``) it uses a pipe of the stage around it."""
     splices: bool = False
     """It was asleep in splice or tee."""
+    encloses: bool = False
+    """A stage inside it was made for a pipe: bytes pass between its processes."""
     unmet: bool = False
     """It was resumed, and no thread of it was met since: if it has ended, nobody saw when."""
     late: bool = False

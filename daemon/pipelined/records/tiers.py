@@ -26,6 +26,8 @@ __all__ = [
     "NO_READAHEAD",
     "PIPE_IN",
     "PIPE_OUT",
+    "PIPE_READS",
+    "PIPE_WRITES",
     "READAHEAD",
     "functions_of",
     "places",
@@ -80,6 +82,8 @@ _FUNCTIONS, _READAHEAD = places(FUNCTIONS), places(READAHEAD)
 PIPE_IN, PIPE_OUT, _PIPE_SLOTS = (
     _FUNCTIONS[name].start for name in ("pipe_in_bytes", "pipe_out_bytes", "pipe_slots")
 )
+#: The sums of these histograms: bytes.
+PIPE_WRITES, PIPE_READS = (_FUNCTIONS[name].stop - 1 for name in ("pipe_writes", "pipe_reads"))
 #: What 1 in the sum of a histogram is worth, if it is not 1.
 _SUM_UNITS = {"file_read_seconds": NS, "pipe_fill": 2**-16}
 _HISTOGRAMS = tuple(

@@ -8,6 +8,7 @@ Prometheus. Each class is also the description of the JSON object that it is ans
 
 from pipelined.runs.children import Child, children_by_command
 from pipelined.runs.fields import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
+from pipelined.runs.flow import NO_FLOW, Flow
 from pipelined.runs.identity import Container, Identity, Pod, Trace
 from pipelined.runs.run import (
     FAILURES,
@@ -24,13 +25,11 @@ from pipelined.runs.stage import (
     FILL_EDGES,
     HISTOGRAMS,
     INCOMPLETE,
-    NO_FLOW,
     OUTCOMES,
     SIZE_EDGES,
     TIME_EDGES,
     Bucket,
     Exit,
-    Flow,
     Functions,
     Histogram,
     HistogramKind,

@@ -30,18 +30,17 @@ from pipelined.runs.fields import (
     UnixTime,
     computed,
 )
+from pipelined.runs.flow import NO_FLOW, Flow
 
 __all__ = [
     "FILL_EDGES",
     "HISTOGRAMS",
     "INCOMPLETE",
-    "NO_FLOW",
     "OUTCOMES",
     "SIZE_EDGES",
     "TIME_EDGES",
     "Bucket",
     "Exit",
-    "Flow",
     "Functions",
     "Histogram",
     "HistogramKind",
@@ -75,12 +74,6 @@ SIZE_EDGES = tuple(2**n for n in range(21))
 TIME_EDGES = tuple(2**n / 1e9 for n in range(10, 35))
 FILL_EDGES = tuple(n / 8 for n in range(9))
 
-PIPE_BYTES = Group("pipe_bytes", "PipeBytes", "What went through the pipes of a stage.")
-FILE_BYTES = Group(
-    "file_bytes",
-    "FileBytes",
-    "What a stage moved beside its pipes: from and to files, sockets and terminals.",
-)
 PIPE_SLEEPS = Group(
     "pipe_sleeps", "PipeSleeps", "How often a thread of the stage fell asleep on a pipe."
 )
@@ -297,53 +290,6 @@ class Readahead:
 
 def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """Bytes that a stage took from pipes and passed on through them, and the rest that it moved."""
-
-    pipe_in: Annotated[Bytes | None, Key(PIPE_BYTES, "in")]
-    """[Taken from its pipes](CONCEPTS.md#what-flows); null if it has none there, or if that is not
-    known."""
-    pipe_out: Annotated[Bytes | None, Key(PIPE_BYTES, "out")]
-    """Passed on through its pipes; null for the same reasons."""
-    file_read: Annotated[Bytes | None, Key(FILE_BYTES, "read")]
-    """At least this many, unless `exact`; null if the stage splices and that is not counted."""
-    file_written: Annotated[Bytes | None, Key(FILE_BYTES, "written")]
-    """At least this many, unless `exact`; null for the same reason."""
-    exact: Annotated[bool, Key(PIPE_BYTES, "exact")]
-    """They were counted; else they are upper bounds."""
-    splices: bool = False
-    """It moves bytes with `splice` or `tee`, which are not counted: its neighbours bound what it
-    passed on."""
-
-    @property
-    def taken(self) -> int | None:
-        """What it took in: from its pipes, or from files if it has none to read from."""
-        return self.file_read if self.pipe_in is None else self.pipe_in
-
-    @property
-    def passed_on(self) -> int | None:
-        """What it passed on: through its pipes, or to files if it has none to write to."""
-        return self.file_written if self.pipe_out is None else self.pipe_out
-
-    def __add__(self, other: Flow) -> Flow:
-        return Flow(
-            _sum_known(self.pipe_in, other.pipe_in),
-            _sum_known(self.pipe_out, other.pipe_out),
-            _sum_known(self.file_read, other.file_read),
-            _sum_known(self.file_written, other.file_written),
-            self.exact and other.exact,
-            self.splices or other.splices,
-        )
-
-
-def _sum_known(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else a + b
-
-
-NO_FLOW = Flow(None, None, None, None, False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -415,6 +415,8 @@ def _beside_pipes(run: Run) -> list[str]:
         through = total_flow(stages)
         name = stages[0].command
         files = "temporary files" if name == "sort" else "files"
+        if through.inner_read is None:
+            files += " or between its own processes"
         moved = [
             f"{data_size(size)} {preposition}"
             for pipes, size, preposition in (
