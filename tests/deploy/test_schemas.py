@@ -90,6 +90,13 @@ def test_kubernetes_takes_every_object_of_its_own(directory: str, release: str) 
         kubernetes_validate.validate(each, release, strict=True)
 
 
+@pytest.mark.parametrize("directory", WITH_SENDER)
+def test_a_daemon_whose_runs_are_sent_is_told_so(directory: str) -> None:
+    containers = one("DaemonSet", directory)["spec"]["template"]["spec"]["containers"]
+    told = [each["name"] for each in containers if "--traces-exported" in each["args"]]
+    assert told == ["pipelined"]
+
+
 @pytest.mark.parametrize("kind", ["PodMonitor", "PrometheusRule"])
 def test_the_prometheus_operator_takes_its_objects(kind: str) -> None:
     found = [each for each in rendered(".") if each["kind"] == kind]

@@ -193,6 +193,16 @@ def test_composes_configuration_differs_from_the_example_in_the_target_alone() -
     assert composed == example
 
 
+def test_composes_prometheus_finds_its_files_and_keeps_exemplars() -> None:
+    """What is given replaces what the image gives."""
+    command = SERVICES["prometheus"]["command"]
+    options = dict(option.removeprefix("--").split("=") for option in command)
+    (placed,) = SERVICES["prometheus"]["configs"]
+    assert options["config.file"] == placed["target"]
+    assert options["storage.tsdb.path"] in mounts("prometheus")
+    assert f"--enable-feature={options['enable-feature']}" in PROMETHEUS.read_text()
+
+
 def test_the_daemon_listens_where_composes_prometheus_looks() -> None:
     command = SERVICES["pipelined"]["command"]
     assert command[command.index("--web.listen-address") + 1] == ":9905"
@@ -315,6 +325,18 @@ def test_the_side_car_gets_its_variables_from_the_component_and_a_secret_that_ma
     named, secret = SENDER["envFrom"]
     assert named["configMapRef"]["name"] == generated["name"]
     assert secret["secretRef"]["optional"] is True
+
+
+def test_with_the_side_car_the_daemon_names_runs_with_their_traces() -> None:
+    component = read(KUBERNETES / "export" / "kustomization.yaml")
+    # the second one puts another container first
+    of_daemon, of_sender = component["patches"]
+    assert of_sender["path"] == "container.yaml"
+    ((change),) = yaml.safe_load(of_daemon["patch"])
+    assert (change["op"], change["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
+    assert POD["containers"].index(DAEMON) == 0
+    assert change["value"] == "--traces-exported"
+    assert merge(Config(), traces_exported=True).traces_exported
 
 
 def test_the_podmonitor_of_the_sender_looks_where_the_side_car_listens() -> None:
