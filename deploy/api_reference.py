@@ -37,6 +37,7 @@ from typing import (
 from pipelined.analysis.comparison import ComparisonJson
 from pipelined.analysis.improvement import Improvement, ScriptImprovement
 from pipelined.answers import finished, lists, live, run
+from pipelined.history.jobs import JobsSummary
 from pipelined.history.pipelines import PipelinesSummary
 from pipelined.history.run_list import RunList
 from pipelined.runs import run as runs_run
@@ -52,6 +53,7 @@ REFERENCE = TOP / "docs" / "API.md"
 ANSWERS = {
     run.Pipelines: "GET /api/v1/pipelines",
     PipelinesSummary: "GET /api/v1/pipelines/summary, pipelined pipelines --json",
+    JobsSummary: "GET /api/v1/jobs/summary, pipelined pipelines --by job --json",
     run.Started: "GET /api/v1/started",
     RunList: "GET /api/v1/runs, pipelined runs --json",
     finished.FinishedRunsJson: "GET /api/v1/runs/finished",

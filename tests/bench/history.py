@@ -26,7 +26,8 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.analysis.machine import Host
-from pipelined.history.archive import Archive, Period, Query
+from pipelined.history.archive import Archive, Query
+from pipelined.history.conditions import Period
 from pipelined.history.database import Store
 from pipelined.history.files import FILE_NAME
 from pipelined.history.history import History

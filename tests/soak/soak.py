@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from document_section import put_section
-from pipelined.history.archive import Archive, Period, Query
+from pipelined.history.archive import Archive, Query
+from pipelined.history.conditions import Period
 from prometheus_server import Prometheus
 from soak.daemon import Daemon, Scrape
 from soak.judgement import SCRAPE_INTERVAL, judge

@@ -168,6 +168,7 @@ def client(history: History) -> FlaskClient:
         ("/api/v1/pipelines", "Pipelines"),
         ("/api/v1/pipelines?conversations=true", "Pipelines"),
         ("/api/v1/pipelines/summary?since=2020-01-01", "PipelinesSummary"),
+        ("/api/v1/jobs/summary?since=2020-01-01", "JobsSummary"),
         (f"/api/v1/started?by={ME.address(boot_id())}", "Started"),
         ("/api/v1/runs", "RunList"),
         ("/api/v1/runs?since=0&limit=1", "RunList"),

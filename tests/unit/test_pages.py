@@ -20,6 +20,7 @@ from pipelined.answers.lists import TopFinding
 from pipelined.errors import UserError
 from pipelined.history.files import Disruption, Reason
 from pipelined.history.history import StoredRun
+from pipelined.history.jobs import NO_JOBS, JobsSummary, JobSummary
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import (
     NO_PIPELINES,
@@ -79,6 +80,7 @@ class FakeHistory:
         self.rows = [summary(2), summary(1)]
         self.stored: dict[str, StoredRun] = {}
         self.hidden_runs = 0
+        self.found_jobs = NO_JOBS
         self.found = NO_PIPELINES
         self.asked: dict[str, Any] = {}
         self.disrupted: Disruption | None = None
@@ -97,6 +99,10 @@ class FakeHistory:
     def pipelines(self, **asked: Any) -> PipelinesSummary:
         self.asked = {name: value for name, value in asked.items() if value is not None}
         return self.found
+
+    def jobs(self, **asked: Any) -> JobsSummary:
+        self.asked = {name: value for name, value in asked.items() if value is not None}
+        return self.found_jobs
 
     def run(self, which: str) -> StoredRun:
         return self.stored[which]
@@ -680,6 +686,67 @@ def test_a_wrong_field_of_the_pipelines_is_named(client: FlaskClient) -> None:
     answer = client.get("/pipelines?sort=name", headers=BROWSER)
     assert answer.status_code == 400
     assert "none of wall, cpu, not-overlapped, runs, slower" in answer.text
+
+
+JOB = JobSummary(
+    unit="nightly.service",
+    pipelines=3,
+    sums=replace(PIPELINE.sums, failed=6),
+    costliest="cat|awk",
+    costliest_share=0.75,
+)
+
+
+def test_a_job_is_listed_with_what_its_pipelines_cost(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.found_jobs = JobsSummary(START, START + 7200, False, (JOB,))
+    text = page(client, "/pipelines?by=job&since=2h&sort=cpu")
+    for shown in ("1 job, by CPU time", "1,200<", "10 min 0 s", "8 min 20 s", "6 failed", "75 %"):
+        assert shown in text, shown
+    links = [link["href"] for link in Outline(text).all("a") if link.get("class") == "signature"]
+    assert links == ["/pipelines?search=nightly.service&since=2h"]
+    assert history.asked["sort"] == "cpu"
+
+
+def test_pipelines_and_jobs_lead_to_each_other(client: FlaskClient) -> None:
+    for path, there in (
+        ("/pipelines?search=x&sort=cpu", "/pipelines?search=x&by=job"),
+        ("/pipelines?search=x&by=job", "/pipelines?search=x&by=pipeline"),
+    ):
+        assert {"href": there} in Outline(page(client, path)).all("a")
+    assert {"type": "hidden", "name": "by", "value": "job"} in Outline(
+        page(client, "/pipelines?by=job")
+    ).all("input")
+
+
+def test_more_jobs_are_a_click_away(client: FlaskClient, history: FakeHistory) -> None:
+    history.found_jobs = JobsSummary(START, START + 7200, True, (JOB, replace(JOB, unit="-")))
+    text = page(client, "/pipelines?by=job")
+    assert "The first 2 jobs" in text
+    assert {"href": "/pipelines?by=job&limit=4"} in Outline(text).all("a")
+
+
+def test_jobs_are_not_sorted_by_a_usual(client: FlaskClient) -> None:
+    assert client.get("/pipelines?by=job&sort=slower", headers=BROWSER).status_code == 400
+    assert "against the usual" not in page(client, "/pipelines?by=job")
+
+
+def test_the_input_of_runs_and_pipelines_has_a_column_if_one_is_known(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [
+        replace(summary(1), input_bytes=6_000_000, usual_input=1e6, usual_any_input=0.1)
+    ]
+    history.found = pipelines(replace(PIPELINE, median_input=134e6, input_rate=12e6))
+    text = page(client, "/history")
+    assert "6.0 MB<" in text
+    assert "6.0 × the usual input in" in text
+    text = page(client, "/pipelines")
+    assert ("134 MB<" in text, "12.0 MB/s" in text) == (True, True)
+    history.rows, history.found = [summary(1)], pipelines(PIPELINE)
+    for path in ("/history", "/pipelines"):
+        assert ">Input<" not in page(client, path)
 
 
 def test_without_pipelines_the_page_says_so(client: FlaskClient) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from pipelined.answers.lists import TopFinding
-from pipelined.history.archive import Archive, Period
+from pipelined.history.archive import Archive
+from pipelined.history.conditions import Period
 from pipelined.history.database import Store
 from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import (

@@ -221,3 +221,18 @@ def test_pipelines_as_json_are_those_of_the_api(pipelined: Callable[..., str]) -
 def test_pipelines_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
     assert pipelined("none-such") == "no pipeline matches\n"
     assert pipelined("--until", str(START - 7200)) == "no run in this time\n"
+
+
+def test_jobs_are_listed_and_printed_as_the_api_has_them(pipelined: Callable[..., str]) -> None:
+    (job,) = json.loads(pipelined("--by", "job", "--json"))["jobs"]
+    assert (job["unit"], job["runs"], job["pipelines"]) == ("-", 4, 3)
+    line = pipelined("--by", "job").splitlines()[1]
+    assert line.split()[:2] == ["-", "4"]
+    assert line.endswith("job.sh|tee")
+
+
+def test_jobs_have_no_usual_to_be_sorted_by(
+    pipelined: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli._guarded(["pipelines", "--by", "job", "--sort", "slower"]) == 2
+    assert "--by job does not go with --sort slower" in capsys.readouterr().err

@@ -7,13 +7,20 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelined.commands.daemon_client import daemon_options
 from pipelined.commands.recorded_runs import as_moment, open_history, state_directory_option
 from pipelined.commands.report_output import color_option, open_console
-from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
+from pipelined.history.pipeline_query import DEFAULT_SINCE, GROUPS, JOB_SORTS, SORTS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipelined.history.jobs import JobsSummary
+    from pipelined.history.pipelines import PipelinesSummary
 
 __all__ = ["list_pipelines"]
 
@@ -25,6 +32,7 @@ Examples:
   sudo pipelined pipelines
   sudo pipelined pipelines --since 30d --sort not-overlapped
   sudo pipelined pipelines --sort failures
+  sudo pipelined pipelines --by job --sort cpu
   sudo pipelined pipelines nightly --sort slower --json
 
 Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
@@ -54,12 +62,19 @@ the one that encloses it; its time is also in that one's.""",
     " by how many times as long as usual the last run took, or by number of failed runs.",
 )
 @click.option(
+    "--by",
+    type=click.Choice(GROUPS),
+    default=GROUPS[0],
+    show_default=True,
+    help="A line for each pipeline, or for each job: its pipelines added up.",
+)
+@click.option(
     "--limit",
     metavar="COUNT",
     type=click.IntRange(1, 100_000),
     default=20,
     show_default=True,
-    help="Show at most this many pipelines.",
+    help="Show at most this many lines.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for machines.")
 @state_directory_option
@@ -72,6 +87,7 @@ def list_pipelines(
     since: str,
     until: str | None,
     sort: str,
+    by: str,
     limit: int,
     as_json: bool,
     state_directory: Path | None,
@@ -83,28 +99,43 @@ def list_pipelines(
 
     SEARCH is a part of the signature or of the unit.
     """
-    found = open_history(state_directory, url, http_config).pipelines(
-        pipeline=pipeline,
-        unit=unit,
-        search=search,
-        since=as_moment("--since", since),
-        until=as_moment("--until", until),
-        sort=sort,
-        limit=limit,
-    )
+    if by == "job" and sort not in JOB_SORTS:
+        raise click.UsageError(f"--by job does not go with --sort {sort}: a job has no usual")
+    history = open_history(state_directory, url, http_config)
+    asked: dict[str, Any] = {
+        "pipeline": pipeline,
+        "unit": unit,
+        "search": search,
+        "since": as_moment("--since", since),
+        "until": as_moment("--until", until),
+        "sort": sort,
+        "limit": limit,
+    }
+    found = history.jobs(**asked) if by == "job" else history.pipelines(**asked)
     if as_json:
         from pipelined.runs.codec import written
 
         click.echo(json.dumps(written(found), indent=2))
         return
-    from pipelined.terminal.drawing import is_ascii, print_lines, report_width
-    from pipelined.terminal.pipelines_report import pipelines_lines
-
     if not found.listed:
         click.echo("no pipeline matches" if search or pipeline or unit else "no run in this time")
         return
-    console = open_console(sys.stdout, color)
-    lines = pipelines_lines(found, report_width(console), time.time(), ascii_only=is_ascii(console))
-    print_lines(lines, console)
-    if len(found.listed) < found.matching:
-        console.print(f"There are {found.matching:,}: --limit {found.matching}", highlight=False)
+    _print(found, open_console(sys.stdout, color))
+
+
+def _print(found: JobsSummary | PipelinesSummary, console: Console) -> None:
+    from pipelined.history.jobs import JobsSummary
+    from pipelined.terminal.drawing import is_ascii, print_lines, report_width
+    from pipelined.terminal.jobs_report import jobs_lines
+    from pipelined.terminal.pipelines_report import pipelines_lines
+
+    width, now, ascii_only = report_width(console), time.time(), is_ascii(console)
+    if isinstance(found, JobsSummary):
+        print_lines(jobs_lines(found, width, now, ascii_only=ascii_only), console)
+        more = f"There are more: --limit {2 * len(found.listed)}" if found.more else ""
+    else:
+        print_lines(pipelines_lines(found, width, now, ascii_only=ascii_only), console)
+        hidden = found.matching > len(found.listed)
+        more = f"There are {found.matching:,}: --limit {found.matching}" if hidden else ""
+    if more:
+        console.print(more, highlight=False)

@@ -8,23 +8,30 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
 from urllib.parse import quote
 
 from pipelined.errors import NotPermittedError, UserError, why
+from pipelined.history.conditions import (
+    Period,
+    all_of,
+    begin_of,
+    counted_in,
+    searched_for,
+    stored_in,
+)
 from pipelined.history.files import FILE_NAME, LOG, refusal
 from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.opening import BUSY_TIMEOUT, is_damage, primary_code
-from pipelined.history.rollup import COUNTED, HOUR, Counted, Sums
+from pipelined.history.rollup import COUNTED, Counted, Sums
 from pipelined.history.rows import SELECTED, SUMMED, Summary, merged
 from pipelined.history.searched_identity import has_identity
 from pipelined.runs import Series
 
-__all__ = ["Archive", "NoHistoryError", "Period", "Query"]
+__all__ = ["Archive", "NoHistoryError", "Query"]
 
 
 class Query(TypedDict, total=False):
@@ -55,18 +62,6 @@ class Query(TypedDict, total=False):
     """Listed after the run with this id, which may be gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
-    """Which rows of the roll-up to read: whole hours, of the pipelines that match."""
-
-    since: int | None = None
-    """Runs that ended in this hour or later (hours since 1970)."""
-    until: int | None = None
-    """Runs that ended in an hour before this one."""
-    pipeline: str | None = None
-    unit: str | None = None
-
-
 #: What pipelines are sorted by; `slower` is by their last runs.
 _ORDERS = {
     "wall": "sums.wall DESC",
@@ -83,8 +78,6 @@ _LISTED = "runs INDEXED BY runs_listed"
 _IDENTIFIED = "identity IN (SELECT key FROM identities WHERE has_identity(identity, ?))"
 #: What SQLite reports if it cannot make the index of a log, which a reader needs too.
 _NO_INDEX = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-#: One parameter, however many keys.
-_AMONG = "pipeline IN (SELECT value FROM json_each(?))"
 
 
 class NoHistoryError(UserError):
@@ -131,7 +124,7 @@ class Archive:
 
     def rollup(self, period: Period) -> list[Counted]:
         """Sums over the runs of each pipeline that ended in the period; most wall time first."""
-        where, values = _of(period)
+        where, values = counted_in(period)
         found = self._counted(SUMMED, where, "", values)
         for key, findings in self.findings(period).items():
             if key in found:  # the second statement may see a later state of the file
@@ -147,14 +140,14 @@ class Archive:
         Without findings and durations. `sort` is one of `pipeline_query.SORTS`; `search` is a part
         of the name or of the unit. Whatever is left out takes no memory.
         """
-        of_last, spans = _stored_of(period)
+        of_last, spans = stored_in(period)
         ratio = (
             "(SELECT wall / usual FROM runs WHERE key = (SELECT run FROM runs_of_pipelines"
             f" WHERE pipeline = p.key AND {of_last} ORDER BY end DESC, run DESC LIMIT 1))"
         )
         orders = {**_ORDERS, "slower": f"{ratio} DESC NULLS LAST, sums.wall DESC"}
-        where, values = _of(period)
-        named, texts = _named(search)
+        where, values = counted_in(period)
+        named, texts = searched_for(search)
         return self._counted(
             COUNTED,  # without durations: half of the work, over a long time
             where,
@@ -164,14 +157,41 @@ class Archive:
 
     def matching(self, period: Period, search: str | None) -> int:
         """How many pipelines `highest` would find without a limit."""
-        where, values = _of(period)
-        named, texts = _named(search)
+        where, values = counted_in(period)
+        named, texts = searched_for(search)
         rows = self._read(
             f"SELECT count(*) FROM (SELECT DISTINCT pipeline AS key FROM rollup WHERE {where})"
             f" JOIN pipelines AS p USING (key) WHERE {named}",
             (*values, *texts),
         )
         return int(rows[0][0])
+
+    def jobs(
+        self, period: Period, search: str | None, sort: str, limit: int
+    ) -> list[tuple[str, int, str, float, Sums]]:
+        """The first `limit` units of the period: name, pipelines, the one with the most wall time
+        and its seconds, and the sums over the runs that lie in no other.
+
+        `sort` is one of `pipeline_query.JOB_SORTS`; `search` is a part of the name of one of the
+        pipelines or of the unit. Findings and durations are left out.
+        """
+        where, values = counted_in(period)
+        named, texts = searched_for(search)
+        rows = self._read(
+            f"WITH counted AS (SELECT pipeline AS key, {merged(COUNTED)}"
+            f" FROM rollup WHERE {where} GROUP BY key),"
+            " ran AS MATERIALIZED (SELECT unit, p.pipeline AS name, counted.*,"
+            " row_number() OVER (PARTITION BY unit ORDER BY counted.wall DESC, p.key) AS place"
+            f" FROM counted JOIN pipelines AS p USING (key) WHERE NOT nested AND {named})"
+            " SELECT unit, sums.pipelines, ran.name, ran.wall, sums.* FROM (SELECT unit,"
+            f" count(*) AS pipelines, {merged(COUNTED)} FROM ran GROUP BY unit) AS sums"
+            f" JOIN ran USING (unit) WHERE ran.place = 1 ORDER BY {_ORDERS[sort]}, unit LIMIT ?",
+            (*values, *texts, limit),
+        )
+        return [
+            (unit, pipelines, name, wall, Sums.read(cells))
+            for unit, pipelines, name, wall, _, _, *cells in rows
+        ]
 
     def _counted(
         self, columns: Iterable[str], where: str, rest: str, values: Sequence[object]
@@ -192,7 +212,7 @@ class Archive:
 
     def sums(self, period: Period, keys: Iterable[int]) -> dict[int, Sums]:
         """Sums over the runs of these pipelines, with durations and without findings."""
-        where, values = _of(period, keys)
+        where, values = counted_in(period, keys)
         rows = self._read(
             f"SELECT pipeline, {merged()} FROM rollup WHERE {where} GROUP BY pipeline", values
         )
@@ -208,7 +228,7 @@ class Archive:
         self, period: Period, keys: Iterable[int], first: int, step: int
     ) -> dict[int, dict[int, tuple[int, float]]]:
         """Runs and their wall seconds, by pipeline and by spans of `step` hours from `first` on."""
-        where, values = _of(period, keys)
+        where, values = counted_in(period, keys)
         rows = self._read(
             "SELECT pipeline, (hour - ?) / ? AS bar, sum(runs), sum(wall)"
             f" FROM rollup WHERE {where} GROUP BY pipeline, bar",
@@ -221,7 +241,7 @@ class Archive:
 
     def bottlenecks(self, period: Period, keys: Iterable[int]) -> dict[int, dict[str, float]]:
         """Wall seconds of examined runs by what held them back, by pipeline."""
-        where, values = _of(period, keys)
+        where, values = counted_in(period, keys)
         rows = self._read(
             "SELECT pipeline, bottleneck, sum(wall) FROM rollup_bottlenecks"
             f" WHERE {where} GROUP BY pipeline, bottleneck",
@@ -239,7 +259,7 @@ class Archive:
 
         With `keys`, only of these pipelines.
         """
-        where, values = _of(period, keys)
+        where, values = counted_in(period, keys)
         rows = self._read(
             "SELECT pipeline, finding, sum(runs), sum(seconds) FROM rollup_findings"
             f" WHERE {where} GROUP BY pipeline, finding",
@@ -257,7 +277,7 @@ class Archive:
 
         And the wall seconds that each of these shares of them did not exceed.
         """
-        where, values = _stored_of(period)
+        where, values = stored_in(period)
         found = {}
         with self._reading() as connection:
             for key in keys:  # one after the other: all of them would be megabytes
@@ -278,7 +298,7 @@ class Archive:
         Of the last `most` stored runs of each pipeline that are compared and whose input is known;
         without any: absent.
         """
-        where, values = _stored_of(period)
+        where, values = stored_in(period)
         found = {}
         with self._reading() as connection:
             for key in keys:
@@ -294,7 +314,7 @@ class Archive:
 
     def last_runs(self, period: Period, keys: Iterable[int]) -> dict[int, Summary]:
         """The stored run of each pipeline that ended last in the period."""
-        where, values = _stored_of(period)
+        where, values = stored_in(period)
         rows = self._read(
             f"SELECT last.pipeline, {SELECTED} FROM"
             " (SELECT value AS pipeline, (SELECT run FROM runs_of_pipelines"
@@ -309,7 +329,7 @@ class Archive:
 
         Findings are left out.
         """
-        where, values = _of(period)
+        where, values = counted_in(period)
         rows = self._read(
             "SELECT (SELECT nested FROM pipelines WHERE key = rollup.pipeline) AS inside,"
             f" {merged()} FROM rollup WHERE {where} GROUP BY inside",
@@ -320,7 +340,7 @@ class Archive:
 
     def most_frequent(self, period: Period) -> str | None:
         """Signature of the top-level pipeline with most runs in the period; None: there is none."""
-        where, values = _of(period)
+        where, values = counted_in(period)
         rows = self._read(
             "SELECT p.pipeline FROM"
             f" (SELECT pipeline AS key, sum(runs) AS runs FROM rollup WHERE {where} GROUP BY key)"
@@ -332,10 +352,10 @@ class Archive:
 
     def stored(self, period: Period) -> tuple[int, int]:
         """How many runs that ended in the period are stored singly: top-level ones, nested ones."""
-        where, values = _matching(
+        where, values = all_of(
             {
-                "r.end >= ?": _seconds(period.since),
-                "r.end < ?": _seconds(period.until),
+                "r.end >= ?": begin_of(period.since),
+                "r.end < ?": begin_of(period.until),
                 "p.pipeline = ?": period.pipeline,
                 "p.unit = ?": period.unit,
             }
@@ -444,7 +464,7 @@ class Archive:
 
 def _searched(query: Query) -> tuple[str, list[Any]]:
     """The condition of a list of runs, and its values."""
-    return _matching(
+    return all_of(
         {
             "pipeline = ?": query.get("pipeline"),
             "unit = ?": query.get("unit"),
@@ -461,39 +481,3 @@ def _searched(query: Query) -> tuple[str, list[Any]]:
             "id < ?": query.get("before"),
         }
     )
-
-
-def _of(period: Period, keys: Iterable[int] | None = None) -> tuple[str, list[Any]]:
-    """The condition on rows of the roll-up, and its values; with `keys`, of these pipelines."""
-    return _matching(
-        {
-            "hour >= ?": period.since,
-            "hour < ?": period.until,
-            "pipeline IN (SELECT key FROM pipelines WHERE pipeline = ?)": period.pipeline,
-            "pipeline IN (SELECT key FROM pipelines WHERE unit = ?)": period.unit,
-            _AMONG: None if keys is None else json.dumps(list(keys)),
-        }
-    )
-
-
-def _named(search: str | None) -> tuple[str, list[str]]:
-    """The condition that a pipeline has `search` in its name or unit, and its values."""
-    if not search:
-        return "1", []
-    return "(instr(lower(p.pipeline), ?) OR instr(lower(p.unit), ?))", [search.lower()] * 2
-
-
-def _stored_of(period: Period) -> tuple[str, list[Any]]:
-    """The condition on `runs_of_pipelines` of every pipeline, and its values."""
-    return _matching({"end >= ?": _seconds(period.since), "end < ?": _seconds(period.until)})
-
-
-def _seconds(hour: int | None) -> int | None:
-    """Unix time at which an hour begins."""
-    return None if hour is None else hour * HOUR
-
-
-def _matching(conditions: Mapping[str, object]) -> tuple[str, list[object]]:
-    """A condition in SQL that has all of those whose value is given, and these values."""
-    given = {test: value for test, value in conditions.items() if value is not None}
-    return " AND ".join(given) or "1", list(given.values())

@@ -18,12 +18,14 @@ from typing import Annotated, Protocol, TypedDict, TypeVar, Unpack
 from pipelined.analysis.machine import Host
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE
 from pipelined.errors import UserError
-from pipelined.history.archive import Archive, NoHistoryError, Period, Query
+from pipelined.history.archive import Archive, NoHistoryError, Query
+from pipelined.history.conditions import Period
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.files import Disruption
 from pipelined.history.following import NOW, OLDEST, FinishedPage, read_page
+from pipelined.history.jobs import NO_JOBS, JobsSummary, read_jobs
 from pipelined.history.packing import unpack
-from pipelined.history.pipeline_query import SORTS
+from pipelined.history.pipeline_query import JOB_SORTS, SORTS
 from pipelined.history.pipelines import NO_PIPELINES, PipelinesSummary, read_pipelines
 from pipelined.history.rollup import HOUR, Counted, Sums
 from pipelined.history.rows import Summary
@@ -84,6 +86,14 @@ class Recorded(Protocol):
         limit: int = 100,
         **span: Unpack[Span],
     ) -> PipelinesSummary: ...
+    def jobs(
+        self,
+        *,
+        search: str | None = None,
+        sort: str = JOB_SORTS[0],
+        limit: int = 100,
+        **span: Unpack[Span],
+    ) -> JobsSummary: ...
     def counted(self, **span: Unpack[Span]) -> CountedRuns: ...
     def run(self, which: str) -> StoredRun: ...
 
@@ -164,6 +174,24 @@ class History:
         return self._read(
             lambda: read_pipelines(self._archive, period, search=search, sort=sort, limit=limit),
             NO_PIPELINES,
+        )
+
+    def jobs(
+        self,
+        *,
+        search: str | None = None,
+        sort: str = JOB_SORTS[0],
+        limit: int = 100,
+        **span: Unpack[Span],
+    ) -> JobsSummary:
+        """What the pipelines of each job cost in the same hours as `rollup`, at most `limit` jobs.
+
+        `search` is as for `pipelines`, `sort` one of `pipeline_query.JOB_SORTS`. Raises UserError.
+        """
+        period = _period(**span)
+        return self._read(
+            lambda: read_jobs(self._archive, period, search=search, sort=sort, limit=limit),
+            NO_JOBS,
         )
 
     def rollup(self, **span: Unpack[Span]) -> list[Counted]:

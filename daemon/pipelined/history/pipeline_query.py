@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_SINCE", "SORTS"]
+__all__ = ["DEFAULT_SINCE", "GROUPS", "JOB_SORTS", "SORTS"]
 
 #: Since when they are summed up if nobody says.
 DEFAULT_SINCE = "7d"
@@ -11,3 +11,7 @@ DEFAULT_SINCE = "7d"
 #: What they are sorted by, most first; the first is the default. `slower`: how many times as long
 #: as usual the last run took.
 SORTS = ("wall", "cpu", "not-overlapped", "runs", "slower", "failures")
+#: What jobs are sorted by: they have no usual.
+JOB_SORTS = tuple(sort for sort in SORTS if sort != "slower")
+#: What is summed up as one line; the first is the default.
+GROUPS = ("pipeline", "job")

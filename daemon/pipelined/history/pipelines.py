@@ -14,7 +14,8 @@ from typing import Annotated
 
 from pipelined.analysis.sentence import main_bottleneck
 from pipelined.answers.lists import TopFinding
-from pipelined.history.archive import Archive, Period
+from pipelined.history.archive import Archive
+from pipelined.history.conditions import Period
 from pipelined.history.rollup import HOUR, Counted, Sums
 from pipelined.history.rows import Summary
 from pipelined.model.ledger import OTHER
@@ -27,6 +28,7 @@ __all__ = [
     "PipelineSummary",
     "PipelinesSummary",
     "TrendBar",
+    "counted_hours",
     "read_pipelines",
 ]
 
@@ -154,14 +156,9 @@ def read_pipelines(
 
     `sort` is one of `pipeline_query.SORTS`. Raises UserError.
     """
-    if (counted := archive.hours()) is None:
+    if (hours := counted_hours(archive, period)) is None:
         return NO_PIPELINES
-    # Of any time that is asked for, only that in which runs may have ended has bars.
-    first, last = counted[0], max(counted[1], int(time.time() // HOUR)) + 1
-    first = first if period.since is None else max(first, period.since)
-    last = last if period.until is None else min(last, period.until)
-    if first >= last:
-        return NO_PIPELINES
+    first, last = hours.start, hours.stop
     step = next((hours for hours in _STEPS if last - first <= hours * _MOST_BARS), _STEPS[-1])
     chosen = archive.highest(period, search, sort, limit)
     return PipelinesSummary(
@@ -171,6 +168,19 @@ def read_pipelines(
         matching=archive.matching(period, search),
         listed=_summaries(archive, period, chosen, range(first, last, step)),
     )
+
+
+def counted_hours(archive: Archive, period: Period) -> range | None:
+    """Of the time that is asked for, the hours in which runs may have ended; None: there are none.
+
+    Raises UserError.
+    """
+    if (counted := archive.hours()) is None:
+        return None
+    first, last = counted[0], max(counted[1], int(time.time() // HOUR)) + 1
+    first = first if period.since is None else max(first, period.since)
+    last = last if period.until is None else min(last, period.until)
+    return range(first, last) if first < last else None
 
 
 def _summaries(

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.history import NoSuchRunError, StoredRun
+from pipelined.history.jobs import JobsSummary
 from pipelined.history.pipelines import PipelinesSummary
 from pipelined.history.rows import Summary
 from pipelined.history.run_list import RunList
@@ -59,6 +60,10 @@ class DaemonHistory:
         return self._client.get(
             f"pipelines/summary?{_query(searched)}", partial(read, PipelinesSummary)
         )
+
+    def jobs(self, **searched: Any) -> JobsSummary:
+        """As `History.jobs`, but without `since` of the last 7 days."""
+        return self._client.get(f"jobs/summary?{_query(searched)}", partial(read, JobsSummary))
 
     def run(self, which: str) -> StoredRun:
         """As `History.run`; live runs and those that are not stored yet are found too.

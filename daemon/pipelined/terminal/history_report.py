@@ -94,10 +94,10 @@ def run_table(
     distinct = distinctions({line.run.id: line.run.identity for line in lines})
     with_input = any(line.run.input_bytes is not None for line in lines)
     *columns, last = measured(_run_columns(now, ascii_only, distinct, with_input=with_input), lines)
-    # What tells them apart gets room before the last of several findings.
+    # What tells them apart, and their input, get room before the last of several findings.
     short = replace(last, width=min(last.width or 0, _LEAST_FINDINGS))
     shown = fitted([*columns, short], lines, width)
-    if not any(column.title == distinct.title for column in shown):
+    if not any(column.title in (distinct.title, "input") for column in shown):
         shown = fitted([*columns, last], lines, width)
     return _run_table(_filled(shown, width), lines, width, ascii_only)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from pipelined.history.pipelines import PipelinesSummary, PipelineSummary, TrendBar
+from pipelined.history.rollup import Sums
 from pipelined.nesting import Line
 from pipelined.terminal.drawing import (
     HEIGHTS,
@@ -35,7 +36,7 @@ from pipelined.terminal.history_report import (
 )
 from pipelined.wording import about, bound, data_size, duration, percent, step_words
 
-__all__ = ["pipelines_lines"]
+__all__ = ["failed", "not_overlapped", "pipelines_lines", "times"]
 
 #: Columns of a trend, at most: neighbouring bars are one.
 _TREND = 16
@@ -56,7 +57,9 @@ def pipelines_lines(
         Column("runs", lambda line: Text(f"{line.run.sums.runs:,}"), right=True),
         Column("total", lambda line: Text(duration(line.run.sums.wall)), right=True),
         Column("CPU", lambda line: Text(duration(line.run.sums.cpu)), right=True, rank=5),
-        Column("not overlapped", lambda line: Text(_not_overlapped(line.run)), right=True, rank=4),
+        Column(
+            "not overlapped", lambda line: Text(not_overlapped(line.run.sums)), right=True, rank=4
+        ),
         Column("median", lambda line: Text(_about(line.run, line.run.median)), right=True),
         Column("95 %", lambda line: Text(_about(line.run, line.run.p95)), right=True, rank=6),
         Column(
@@ -69,7 +72,7 @@ def pipelines_lines(
         Column("finding", lambda line: Text(_finding(line.run)), rank=1),
     ]
     if any(one.sums.failed for one in found.listed):
-        columns.insert(3, Column("failed", lambda line: _failed(line.run), right=True))
+        columns.insert(3, Column("failed", lambda line: failed(line.run.sums), right=True))
     if any(one.median_input is not None for one in found.listed):
         place = [column.title for column in columns].index("trend")
         columns.insert(place, Column("input", lambda line: Text(_input(line.run)), True, rank=3))
@@ -85,10 +88,8 @@ def pipelines_lines(
 
 def _words(found: PipelinesSummary, now: float) -> str:
     """What is summed up, and what the marks mean."""
-    since = when(found.start or 0.0, now)
-    until = when(min(found.end or now, now), now)
     text = (
-        f"Runs that ended from {since} to {until}. Trend: what a run took on average, a column is"
+        f"{times(found.start, found.end, now)} Trend: what a run took on average, a column is"
         f" {_column_words(found)}."
     )
     if any(one.median_input is not None for one in found.listed):
@@ -98,6 +99,11 @@ def _words(found: PipelinesSummary, now: float) -> str:
     if any(one.sums.failed and one.sums.unknown for one in found.listed):
         text += " Failed: the share is one of the runs whose outcome is known."
     return text
+
+
+def times(start: float | None, end: float | None, now: float) -> str:
+    """The sentence on when the runs ended that are summed up."""
+    return f"Runs that ended from {when(start or 0.0, now)} to {when(min(end or now, now), now)}."
 
 
 def _column_words(found: PipelinesSummary) -> str:
@@ -114,17 +120,18 @@ def _about(one: PipelineSummary, seconds: float | None) -> str:
     return about(seconds, one.exact)
 
 
-def _failed(one: PipelineSummary) -> Text:
+def failed(sums: Sums) -> Text:
     """How many runs have failed, and their share."""
-    if not one.sums.failed:
+    if not sums.failed:
         return Text("-")
-    share = percent(one.sums.failed_share or 0.0)
-    return Text(f"{one.sums.failed:,} ({share})", OUTCOME_STYLES["failed"])
+    share = percent(sums.failed_share or 0.0)
+    return Text(f"{sums.failed:,} ({share})", OUTCOME_STYLES["failed"])
 
 
-def _not_overlapped(one: PipelineSummary) -> str:
-    share = one.sums.not_overlapped / one.sums.wall if one.sums.wall else 0.0
-    return f"{duration(one.sums.not_overlapped)} ({percent(share)})"
+def not_overlapped(sums: Sums) -> str:
+    """How long at most one stage was on CPU, and its share of the wall time."""
+    share = sums.not_overlapped / sums.wall if sums.wall else 0.0
+    return f"{duration(sums.not_overlapped)} ({percent(share)})"
 
 
 def _input(one: PipelineSummary) -> str:

@@ -3,7 +3,8 @@
 
 `/api/v1/runs/finished` has them in the order of storing, and waits for the next ones.
 
-`/api/v1/pipelines/summary` has what each pipeline cost over a time.
+`/api/v1/pipelines/summary` has what each pipeline cost over a time, `/api/v1/jobs/summary` what
+each job cost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.following import OLDEST, FinishedPage, as_cursor
 from pipelined.history.history import NoSuchRunError, StoredRun, none_of, only_one
 from pipelined.history.moments import moment
-from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
+from pipelined.history.pipeline_query import DEFAULT_SINCE, JOB_SORTS, SORTS
 from pipelined.history.run_list import RunList
 from pipelined.history.searched_identity import is_identified_by
 from pipelined.http_port.connection import CLIENT_LEFT
@@ -75,6 +76,7 @@ PARAMETERS = {
     "history.run": ("identity",),
     "history.finished": ("after", "limit", "wait"),
     "history.pipelines": (*_OF_PIPELINES, "search", "since", "until", "sort", "limit"),
+    "history.jobs": (*_OF_PIPELINES, "search", "since", "until", "sort", "limit"),
 }
 
 
@@ -143,14 +145,17 @@ def create_history_api(
         if history is None:
             abort(404, description=NO_HISTORY)
         try:
-            found = history.pipelines(
-                **_texts({name: _SEARCHED[name] for name in _OF_PIPELINES}),
-                search=parameter("search", as_text("a part of a signature or unit"), None),
-                since=parameter("since", moment, moment(DEFAULT_SINCE)),
-                until=parameter("until", moment, None),
-                sort=parameter("sort", as_one_of(*SORTS), SORTS[0]),
-                limit=min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT),
-            )
+            found = history.pipelines(**_summed_up(SORTS))
+        except UserError as error:
+            abort(503, description=str(error))
+        return jsonify(written(found))
+
+    @api.get("/jobs/summary")
+    def jobs() -> Response:
+        if history is None:
+            abort(404, description=NO_HISTORY)
+        try:
+            found = history.jobs(**_summed_up(JOB_SORTS))
         except UserError as error:
             abort(503, description=str(error))
         return jsonify(written(found))
@@ -183,6 +188,18 @@ def _finished_json(page: FinishedPage, host: Host) -> str:
             "restarted": page.restarted,
         }
     )
+
+
+def _summed_up(sorts: tuple[str, ...]) -> dict[str, Any]:
+    """What is asked of pipelines or jobs over a time, sorted by one of `sorts`."""
+    return {
+        **_texts({name: _SEARCHED[name] for name in _OF_PIPELINES}),
+        "search": parameter("search", as_text("a part of a signature or unit"), None),
+        "since": parameter("since", moment, moment(DEFAULT_SINCE)),
+        "until": parameter("until", moment, None),
+        "sort": parameter("sort", as_one_of(*sorts), sorts[0]),
+        "limit": min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT),
+    }
 
 
 def _texts(examples: Mapping[str, str]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from flask import request, url_for
 
 from pipelined.analysis.identity_words import distinctions
 from pipelined.errors import UserError
+from pipelined.history.jobs import NO_JOBS
 from pipelined.history.listing import Listing, list_lines
 from pipelined.history.moments import moment
-from pipelined.history.pipeline_query import DEFAULT_SINCE, SORTS
+from pipelined.history.pipeline_query import DEFAULT_SINCE, GROUPS, JOB_SORTS, SORTS
 from pipelined.history.pipelines import NO_PIPELINES
 from pipelined.web.query_parameters import as_bool, as_duration, as_limit, as_one_of, parameter
 from pipelined.wording import step_words
@@ -54,7 +55,7 @@ HISTORY_PARAMETERS = (
     "failed",
     "before",
 )
-PIPELINES_PARAMETERS = ("search", "since", "until", "sort", "limit")
+PIPELINES_PARAMETERS = ("by", "search", "since", "until", "sort", "limit")
 
 #: When the last night began and ended (hours of the day).
 _EVENING, _MORNING = 20, 8
@@ -68,10 +69,12 @@ _SORT_WORDS = {
     "slower": "last run against the usual",
     "failures": "failed runs",
 }
+#: What is summed up as one line, in words.
+_GROUP_WORDS = {"pipeline": "By pipeline", "job": "By job"}
 
 
 class _Link(NamedTuple):
-    """To the same page over another time."""
+    """To the same page over another time, or of other lines."""
 
     words: str
     path: str
@@ -155,7 +158,9 @@ def pipelines_page(history: History | None) -> dict[str, Any]:
     """The values of the template of pipelines."""
     asked = {name: text for name, text in request.args.items() if text or name == "since"}
     given = {name: text for name, text in ({"since": DEFAULT_SINCE} | asked).items() if text}
-    found, problem = NO_PIPELINES, ""
+    by = _value("by", as_one_of(*GROUPS), given) or GROUPS[0]
+    sorts = SORTS if by == "pipeline" else JOB_SORTS
+    found, jobs, problem = NO_PIPELINES, NO_JOBS, ""
     if history is None:
         problem = "The history is off: the daemon was started with --no-history."
     else:
@@ -163,30 +168,50 @@ def pipelines_page(history: History | None) -> dict[str, Any]:
             "search": given.get("search"),
             "since": _value("since", moment, given),
             "until": _value("until", moment, given),
-            "sort": _value("sort", as_one_of(*SORTS), given) or SORTS[0],
+            "sort": _value("sort", as_one_of(*sorts), given) or sorts[0],
             "limit": min(_value("limit", as_limit, given) or _PAGE, _MOST_PIPELINES),
         }
         try:
-            found = history.pipelines(**searched)
+            if by == "pipeline":
+                found = history.pipelines(**searched)
+            else:
+                jobs = history.jobs(**searched)
         except UserError as error:
             problem = f"The history cannot be read: {error}."
     more = min(found.matching, _MOST_PIPELINES)
+    if jobs.more and len(jobs.listed) < _MOST_PIPELINES:
+        more = min(2 * len(jobs.listed), _MOST_PIPELINES)
     return {
         "given": given,
+        "by": by,
+        "groups": _groups(asked, by),
         "found": found,
+        "jobs": jobs,
         "lines": found.lines,
         "problem": problem,
         "off": history is None,
         "disruption": history and history.disruption(),
-        "sorts": _SORT_WORDS,
+        "sorts": {sort: _SORT_WORDS[sort] for sort in sorts},
         "times": {name: given[name] for name in ("since", "until") if name in given},
         "step": step_words(found.step),
         "with_input": any(one.median_input is not None for one in found.listed),
         "estimated": any(not one.exact for one in found.listed),
         "partly_known": any(one.sums.failed and one.sums.unknown for one in found.listed),
-        "more": asked | {"limit": more} if more > len(found.listed) else None,
+        "more": asked | {"limit": more} if more > len(found.listed) + len(jobs.listed) else None,
         "ranges": _ranges("pages.list_pipelines", asked, given),
     }
+
+
+def _groups(asked: Mapping[str, str], by: str) -> list[_Link]:
+    """Links to the same page with a line for each pipeline, or for each job."""
+    # what it is sorted by, and how long it is, is of these lines
+    others: dict[str, Any] = {
+        name: text for name, text in asked.items() if name not in ("by", "sort", "limit")
+    }
+    return [
+        _Link(_GROUP_WORDS[group], url_for("pages.list_pipelines", **others, by=group), group == by)
+        for group in GROUPS
+    ]
 
 
 def _ranges(endpoint: str, asked: Mapping[str, str], given: Mapping[str, str]) -> list[_Link]:
