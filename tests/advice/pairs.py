@@ -263,6 +263,16 @@ PAIRS = (
         None,
     ),
     Pair(
+        "c-locale",
+        "LC_ALL=C.UTF-8 sed -E 's/([0-9]+) ([a-z]+)/\\2 \\1/' part | md5sum",
+        None,
+    ),
+    Pair(
+        "c-locale",
+        "LC_ALL=C.UTF-8 gawk '{ print toupper($2), length($0) }' text | md5sum",
+        None,
+    ),
+    Pair(
         "count-in-hash",
         "awk '{ print $6 }' text | sort | uniq -c | sort -rn | head",
         None,
@@ -363,6 +373,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
 
 #: Ordinary pipelines in which there is nothing to improve.
 HEALTHY = (
+    "LC_ALL=C.UTF-8 grep -i SOME text | LC_ALL=C.UTF-8 tr a-z A-Z | md5sum",
     "sort part | uniq -c | sort -n | tail -n 3",
     "zstd -dc log.zst | awk '{ n[$9]++ } END { for (k in n) print k, n[k] }' | sort",
     "awk '{ print $1 }' log | sort -u | wc -l",

@@ -1284,7 +1284,15 @@ def silly() -> Run:
     return run_of(stages)
 
 
-#: At least one run for each finding.
+#: Runs with findings for which the text has to be known.
+ILL_TEXTS = [
+    (
+        run_of([make_stage(1, "sed", (100, 100), cpu=9.0), make_stage(2, "wc", (100, 0))]),
+        Script("sed 's/[a-z]*//' f | wc", characters="C.UTF-8"),
+    ),
+]
+
+#: At least one run for each other finding.
 ILL = {
     "silly": silly(),
     "by turns": run_of(
@@ -1460,9 +1468,11 @@ def test_every_finding_has_a_section_in_the_documentation() -> None:
 
 def test_every_rule_finds_something_and_only_findings_of_its_id() -> None:
     cases = [Case.of(run, HOST) for run in ILL.values()]
+    cases += [Case.of(run, HOST, script) for run, script in ILL_TEXTS]
     for rule in RULES:
         assert {found.id for case in cases for found in rule.check(case)} == {rule.id}
-    assert {rule.id for rule in RULES} == {id for run in ILL.values() for id in ids_of(run)}
+    reported = {one.id for case in cases for one in findings(case.run, HOST, case.script)}
+    assert {rule.id for rule in RULES} == reported
 
 
 def test_a_rule_hides_only_findings_that_exist() -> None:

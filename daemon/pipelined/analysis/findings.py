@@ -17,7 +17,17 @@ from dataclasses import dataclass
 from pipelined.analysis.finding import SEVERITIES, Finding
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.rules import calls, cpus, disk, processes, shorter, sorting, stages, whole
+from pipelined.analysis.rules import (
+    calls,
+    characters,
+    cpus,
+    disk,
+    processes,
+    shorter,
+    sorting,
+    stages,
+    whole,
+)
 from pipelined.analysis.rules.rule import Case
 from pipelined.runs import Run
 
@@ -61,6 +71,7 @@ RULES = (
     Rule("idle-copier", whole.idle_copier, False),
     Rule("sort-spills", sorting.sort_spills, False),
     Rule("sort-locale", sorting.sort_locale, False),
+    Rule("c-locale", characters.c_locale, False),
     Rule("count-in-hash", sorting.count_in_hash, False, frozenset({"barrier", "ceiling"})),
     Rule("grep-count", shorter.grep_count, False),
     Rule("fork-storm", processes.fork_storm, True, frozenset({"ceiling"})),

@@ -101,6 +101,10 @@ class Script:
     own."""
     locale: str | None = None
     """By which programs sort, if it sets none; None if it is not known."""
+    characters: str | None = None
+    """The locale by which they tell characters apart; as `locale`."""
+    awk: str = ""
+    """The program that awk is; empty if it is not known."""
     of_one_run: bool = field(default=False, compare=False)
     """It is the text of one run's pipeline, which may lie inside another."""
 
