@@ -470,6 +470,19 @@ def test_one_busy_stage_is_the_ceiling_up_to_the_next_busiest_one() -> None:
     assert find(ceiling_at("zstd"), "ceiling", Host(99, None)).gain_seconds == pytest.approx(7.8)
 
 
+def test_the_bound_of_a_program_that_is_faster_by_itself_and_parallel_counts_both() -> None:
+    found = find(ceiling_at("gzip"), "ceiling", Host(2, None))
+    free = 2 - 2.5 / 10
+    assert found.gain_seconds == pytest.approx(9.8 - 0.7 * 9.8 / free)
+
+
+def test_bzip2_is_not_replaced_to_decompress_where_few_cpus_are_free() -> None:
+    run = ceiling_at("bzip2", written_bytes=200 * MB)
+    assert "lbzip2" in find(run, "ceiling").advice
+    few = find(run, "ceiling", Host(2, None))
+    assert "lbzip2" not in few.advice and "zstd" in few.advice
+
+
 def test_a_ceiling_without_parallel_kin_is_to_be_split() -> None:
     assert "sed A | sed B" in find(ceiling_at("sed"), "ceiling").advice
 

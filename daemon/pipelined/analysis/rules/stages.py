@@ -9,7 +9,7 @@ from math import ceil
 from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
-from pipelined.analysis.rules.faster import SPLITS, faster, unpacks
+from pipelined.analysis.rules.faster import OF_ONE_CPU, SPLITS, faster, unpacks
 from pipelined.analysis.rules.moving import BY_ITSELF, before_barrier, both_take_each_line
 from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
@@ -52,7 +52,8 @@ def ceiling(case: Case) -> Iterator[Finding]:
     advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
     # another program may also take less CPU for the same work
     spread = program.split(" ")[0] == found.command or found.command in SPLITS | {"xargs"}
-    gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free if spread else 0.0)
+    alone = 1.0 if spread else OF_ONE_CPU.get(program, 0.0)
+    gain = cpu - max(min(second.cpu_seconds, cpu), cpu * alone / free)
     new = case.rewritten(index, words.with_program(program)) if words and program else None
     unpacked = unpacks(words) if words else ""
     if unpacked and case.graph.after[index]:
@@ -72,16 +73,22 @@ def ceiling(case: Case) -> Iterator[Finding]:
             Evidence("CPUs that it could use", free, "count"),
         ),
         gain_seconds=min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
-        gain_reason=_reason(free if spread else None) if advice else "",
+        gain_reason=_reason(free if alone else None, alone) if advice else "",
         rewrite=case.attempt(new, unpacked=unpacked),
     )
 
 
-def _reason(free: float | None) -> str:
-    """How the bound of a ceiling is computed; `free` is the CPUs that its work is spread over."""
+def _reason(free: float | None, alone: float) -> str:
+    """How the bound of a ceiling is computed; `free` is the CPUs that its work is spread over.
+
+    `alone` is how many CPU seconds it then takes, in terms of now.
+    """
     least = "those of the next busiest stage"
     if free is not None:
-        least += f" or, if more, an even share on each of the {free:.1f} CPUs that the others leave"
+        what = f"an even share on each of the {free:.1f} CPUs that the others leave"
+        least += f" or, if more, {what}"
+        if alone < 1.0:
+            least += f", of {percent(alone)} of them, which the other program may take"
     return f"its CPU seconds, less {least}, with the waits for a CPU among them"
 
 
