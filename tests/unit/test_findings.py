@@ -291,6 +291,25 @@ def test_one_run_of_a_cold_file_does_not_show_whether_its_reader_paid() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "calls", "severity"),
+    [
+        ("python3", 800_000, "note"),
+        ("python3", 1_000, "advice"),
+        ("sed", 800_000, "advice"),
+        ("bash", 80_000_000, "advice"),
+    ],
+)
+def test_an_unknown_reader_of_small_pieces_may_do_better_with_the_pipe(
+    command: str, calls: int, severity: str
+) -> None:
+    run = copied()
+    reader = replace(run.stages[1], command=command, read_calls=calls)
+    found = find(replace(run, stages=(run.stages[0], reader)), "reader-costs")
+    assert found.severity == severity
+    assert (found.gain_seconds is None) == (severity == "note")
+
+
+@pytest.mark.parametrize(
     "run",
     [
         copied(pages(miss=20_000, misses=(0.5, 5.0))),

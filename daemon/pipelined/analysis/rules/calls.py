@@ -64,7 +64,21 @@ def reader_costs(case: Case) -> Iterator[Finding]:
             *readahead_evidence(readahead),
         )
         size = data_size(bytes_out(stage))
-        if readahead.cache_state == "warm":
+        if readahead.cache_state == "warm" and _takes_small_pieces(case.run.stages[reader]):
+            mean = mean_size(Part(case.run, (reader,)).mean_read(), 1)
+            yield Finding(
+                id="reader-costs",
+                severity="note",
+                sentence=f"{part.name} copied {size}, which was in memory, into the pipe for "
+                f"{duration(cpu)} of CPU. {then} read {mean} at a time: so many reads may take "
+                "longer on the file than on the pipe.",
+                advice=f"Try: both ways (pipelined compare 'cat FILE | {command} …' '{command} … "
+                f"< FILE'). Larger reads in {command} gain more.",
+                stages=(*part.indexes, reader),
+                evidence=evidence,
+                rewrite=case.attempt(in_place_of_cat(case.pipeline) if case.pipeline else None),
+            )
+        elif readahead.cache_state == "warm":
             new = in_place_of_cat(case.pipeline) if case.pipeline else None
             if case.pipeline and new is None:
                 continue  # what it reads, its reader could not
@@ -99,6 +113,13 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 evidence=evidence,
                 rewrite=_from_cold_cache(case),
             )
+
+
+def _takes_small_pieces(reader: Stage) -> bool:
+    """Whether it is a program of which only that is known."""
+    mean = ratio(reader.read_bytes, reader.read_calls)
+    known = reader.command in FILTERS or is_shell(reader)
+    return not known and 0 < mean < SMALL_CALL
 
 
 def _without_copier(copier: str, reader: Stage, *, known: bool) -> str:
