@@ -294,6 +294,11 @@ PAIRS = (
     ),
     Pair(
         "fork-storm",
+        "find tiny -type f | head -n 300 | parallel -j 2 cat | wc -c",
+        None,
+    ),
+    Pair(
+        "fork-storm",
         "seq 1000 | xargs -I{} sh -c 'echo {}' | wc -l",
         "seq 1000 | xargs -n 1000 printf '%s\\n' | wc -l",
     ),

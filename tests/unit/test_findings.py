@@ -1029,6 +1029,12 @@ COMMANDS = {
         "fork-storm",
         "seq 9 | xargs -P 3 -n 250 echo",
     ),
+    "parallel": (
+        "seq 9 | parallel wc -l",
+        storm("parallel"),
+        "fork-storm",
+        r"seq 9 | xargs -d '\n' -P 4 -n 1 wc -l",
+    ),
     "dd": ("dd if=f bs=1M | tr a b", in_turn(), "large-writes", "dd if=f bs=32k | tr a b"),
     "flush": (
         "stdbuf -oL awk '{x}' f | wc",
@@ -1043,7 +1049,9 @@ COMMANDS = {
 def test_a_finding_ends_with_the_command_that_tries_it(name: str) -> None:
     text, run, id, other = COMMANDS[name]
     (found,) = (f for f in findings(run, HOST, Script(text, locale="de_DE")) if f.id == id)
-    reordered = ["--match", "lines"] if name in ("barrier", "hash", "locale", "workers") else []
+    reordered = (
+        ["--match", "lines"] if name in ("barrier", "hash", "locale", "parallel", "workers") else []
+    )
     assert shlex.split(found.command) == ["pipelined", "compare", *reordered, text, other]
 
 

@@ -9,7 +9,7 @@ from pipelined.analysis.bottleneck import STORM
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import more_at_a_time
 from pipelined.analysis.rules.rule import Case, Part, is_shell
-from pipelined.analysis.xargs import single_arguments
+from pipelined.analysis.xargs import in_place_of_parallel, single_arguments
 from pipelined.wording import duration
 
 __all__ = ["failed_execs", "fork_storm"]
@@ -32,6 +32,8 @@ def fork_storm(case: Case) -> Iterator[Finding]:
         values = [word.value for word in words.arguments] if words else []
         several = single_arguments(values)[1] != 1
         more = more_at_a_time(words, exited) if words else None
+        if words and words.program == "parallel":
+            more, several = in_place_of_parallel(words, case.host.cores), True
         new = case.rewritten(part.indexes[0], more)
         yield Finding(
             id="fork-storm",
@@ -66,6 +68,11 @@ def _fewer(case: Case, part: Part) -> str:
         return (
             "more arguments at a time (xargs -n 1000, without -I; fewer with -P, so that all are "
             "busy). Output that names or counts its arguments may differ"
+        )
+    if part.command == "parallel":
+        return (
+            "xargs -P N -n 1 CMD, which starts each process at a fifth of the CPU; or several "
+            "arguments at a time (parallel -m). The order of the output may differ"
         )
     if not is_shell(part.stages[0]):
         return "more work for each process"
