@@ -371,6 +371,7 @@ PAIRS = (
 
 #: Kinds that have no pair, and why.
 WITHOUT_PAIRS: Mapping[str, str] = {
+    "tee-waits": "about the disk that a file is written to; no disk is slowed for buffered writes",
     "cold-run": "a note on what to compare a run with; there is nothing to change",
     "cpu-contention": "a note on other work on the host; there is nothing to change",
     "cpu-limit": "about the limit of a cgroup; no other pipeline helps",

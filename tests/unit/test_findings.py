@@ -1306,6 +1306,36 @@ def test_a_sort_that_has_little_to_do_is_only_noted() -> None:
     }
 
 
+def teeing(**given: Any) -> Run:
+    """tee, which waits for the disk of its file, between zcat and awk."""
+    stages = [
+        make_stage(1, "zcat", (20, 80), cpu=1.0, pipe_full=8.0),
+        make_stage(2, "tee", (80, 160), **{"cpu": 0.2, "disk": 7.0} | given),
+        make_stage(3, "awk", (80, 1), cpu=1.5, pipe_empty=8.0),
+    ]
+    return run_of(stages)
+
+
+def test_what_reads_a_tee_waits_for_its_disk() -> None:
+    found = find(teeing(runqueue=0.5), "tee-waits")
+    assert found.stages == (1, 2)
+    assert "waited 7.0 s, 70 % of the run" in found.sentence
+    assert found.gain_seconds == pytest.approx(7.5)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        teeing(disk=0.9),
+        teeing(command="dd"),
+        replace(teeing(), stages=teeing().stages[:2], edges=teeing().edges[:1]),
+    ],
+    ids=["it hardly waits", "no tee", "nobody reads it"],
+)
+def test_no_other_wait_for_disk_is_that_of_a_tee(run: Run) -> None:
+    assert "tee-waits" not in ids_of(run)
+
+
 def silly() -> Run:
     """Eleven stages of which six are not needed."""
     stages = [
@@ -1335,6 +1365,7 @@ ILL_TEXTS = [
 #: At least one run for each other finding.
 ILL = {
     "silly": silly(),
+    "slow file": teeing(),
     "by turns": run_of(
         [make_stage(1, "awk", cpu=4.0, disk=6.0, readahead=pages(miss=20_000, misses=(6.0, 0)))],
         overlapping=0,
@@ -1460,6 +1491,7 @@ PARTIAL = {
     "cpu-contention",
     "cpu-limit",
     "join-stages",
+    "tee-waits",
 }
 
 

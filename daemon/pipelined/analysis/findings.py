@@ -27,6 +27,7 @@ from pipelined.analysis.rules import (
     sorting,
     stages,
     whole,
+    writing,
 )
 from pipelined.analysis.rules.rule import Case
 from pipelined.runs import Run
@@ -69,6 +70,7 @@ RULES = (
     Rule("filter-first", whole.filter_first, False),
     Rule("sort-unique", whole.sort_unique, False),
     Rule("idle-copier", whole.idle_copier, False),
+    Rule("tee-waits", writing.tee_waits, True),
     Rule("sort-spills", sorting.sort_spills, False),
     Rule("sort-locale", sorting.sort_locale, False),
     Rule("c-locale", characters.c_locale, False),
