@@ -329,6 +329,13 @@ def test_a_run_inside_a_command_has_the_text_of_its_stages() -> None:
         assert Script.of_run(each, None) == found
 
 
+def test_what_is_installed_holds_inside_a_command_and_its_locale_may_not() -> None:
+    known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
+    whole = Script("./job.sh", locale="de_DE", awk="mawk", missing=frozenset({"pigz"}))
+    found = Script.of_run(make_run(known, 1.0), whole)
+    assert found == Script("grep a f | wc -l", awk="mawk", missing=frozenset({"pigz"}))
+
+
 def test_a_run_that_is_the_command_has_its_text_and_what_else_is_known_of_it() -> None:
     known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
     whole = Script("grep a f | wc -l > out", locale="C")
@@ -538,3 +545,10 @@ def test_several_processes_at_a_time_all_keep_work(command: str, started: int, n
 def test_when_xargs_does_what_parallel_does(command: str, new: str | None) -> None:
     found = in_place_of_parallel(pipeline(command).commands[0], 3)
     assert (found.text if found else None) == new
+
+
+def test_there_is_no_command_with_a_program_that_is_not_installed() -> None:
+    old, new = pipeline("cat f | gzip"), pipeline("cat f | pigz")
+    assert rewrite(Script(old.text), old, new).command
+    missing = rewrite(Script(old.text, missing=frozenset({"pigz"})), old, new)
+    assert (missing.new, missing.command) == (new.text, "")

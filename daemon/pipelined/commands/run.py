@@ -133,7 +133,7 @@ def run(
 
 def _script(text: str) -> Script:
     """What is known of a command that is run by a shell with our input and environment."""
-    from pipelined.analysis.rewriting import Script
+    from pipelined.analysis.rewriting import OFFERED, Script
 
     try:
         terminal = stat.S_ISCHR(os.fstat(0).st_mode)  # or /dev/null
@@ -144,6 +144,7 @@ def _script(text: str) -> Script:
         own_input=terminal,
         locale=_locale_for(locale.LC_COLLATE),
         characters=_locale_for(locale.LC_CTYPE),
+        missing=frozenset(name for name in OFFERED if shutil.which(name) is None),
         awk=Path(os.path.realpath(shutil.which("awk") or "")).name,
     )
 
