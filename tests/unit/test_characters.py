@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.findings import findings
@@ -100,3 +104,35 @@ def test_half_of_the_time_in_user_mode_is_likely_to_go() -> None:
     (found,) = found_in("sed 's/[0-9]*//' f")
     assert (found.likely_seconds, found.gain_seconds) == (2.5, 5.0)
     assert replace(found, likely_seconds=None).expected_seconds == 5.0
+
+
+#: What gains, as far as it is installed.
+COMMANDS = [
+    ["sed", "s/[a-m]*//g"],
+    ["sed", "-E", r"s/(.)b?.*c/<\1>/"],
+    ["sed", "y/abc/xyz/"],
+    ["gawk", '{ print length, toupper($1), substr($0, 2, 3), index($0, "b") }'],
+    ["gawk", '{ match($0, /b+/); printf "%4d|%-5s|%.2s\\n", RSTART, $1, $2 }'],
+    ["grep", "-o", "[^a]b*"],
+]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([command for command in COMMANDS if shutil.which(command[0])]),
+    st.lists(st.text("abcABZ 019.,", max_size=8), max_size=8),
+)
+def test_ascii_gives_the_same_as_bytes_and_as_characters(
+    command: list[str], lines: list[str]
+) -> None:
+    printed = {
+        subprocess.run(
+            command,
+            input="".join(f"{line}\n" for line in lines).encode(),
+            env={"LC_ALL": locale, "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.PIPE,
+            check=False,
+        ).stdout
+        for locale in ("C", "C.UTF-8")
+    }
+    assert len(printed) == 1
