@@ -32,6 +32,7 @@ from pipelined.http_port.host_names import HostNames, own_names
 from pipelined.http_port.listening import listen
 from pipelined.malloc import hold_little
 from pipelined.observer import Observer
+from pipelined.run.host_costs import this_host
 from pipelined.sinks import Sink, Sinks
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def serve(
     web_config = _web_config(config)
     listener = listen(config.web_listen_address.host, config.web_listen_address.port)
     _warn(exposure(listener.getsockname()[0], web_config))
-    host, sinks = Host.read(), Sinks()
+    host, sinks = this_host(_kept_in(config)), Sinks()
     # Left from the last to the first: when every hook is detached, the sinks get what is left.
     with handled_signals() as signals, closing(sinks), ExitStack() as serving:
         with ExitStack() as observing:
@@ -174,6 +175,12 @@ def _state_directory(config: Config) -> Path | None:
     if config.history or "STATE_DIRECTORY" in os.environ:
         return config.state_directory or default_directory(os.environ)
     return None
+
+
+def _kept_in(config: Config) -> tuple[Path, ...]:
+    """Where it is kept what this host takes to start programs; empty: nowhere."""
+    directory = _state_directory(config)
+    return () if directory is None else (directory,)
 
 
 def _open_history(config: Config, host: Host, observer: Observer) -> History:
