@@ -16,7 +16,7 @@ from pipelined.analysis.machine import Costs, Host
 from pipelined.analysis.rewriting import Script
 from pipelined.run.child import Ended
 from pipelined.run.profile import Profile, report_order
-from pipelined.runs import Exit, Outcome, Run, Series
+from pipelined.runs import Exit, OtherPipeline, Outcome, Run, Series, Surroundings
 from pipelined.terminal import command_report
 from pipelined.terminal.command_report import write_report
 from unit.invented import START, make_barrier, make_inside, make_run, make_stage
@@ -262,6 +262,29 @@ def test_parts_are_ranked_with_their_share_and_bottleneck() -> None:
     assert found[0].startswith("400 × echo|cut 1.9 s 39 % 1.9 s 4.8 ms")
     assert found[1] == "sort 1.4 s 29 % 1.4 s 1.4 s sort: CPU 100 %"
     assert found[2].startswith("zcat|awk|sort 0.90 s 18 % ")
+
+
+def on_a_busy_host(number: int, at: float) -> Run:
+    stages = [
+        make_stage(1, "cat", cpu=0.1, pipe_full=0.9),
+        make_stage(2, "sort", cpu=0.2, runqueue=0.5, pipe_empty=0.3),
+    ]
+    around = Surroundings(1.9, None, (OtherPipeline("tar|xz", 0.9),))
+    run = make(number, at, 1.0, "cat|sort")
+    return replace(run, stages=tuple(stages), surroundings=around)
+
+
+def test_that_the_host_was_busy_is_said_once_for_all_runs() -> None:
+    text = report(on_a_busy_host(1, 0.0), on_a_busy_host(2, 1.0), make(3, 2.0, 1.0), wall=3.0)
+    assert " ".join(text.split()).count("The host was busy") == 1
+    assert (
+        "The host was busy: 2 of 3 runs waited for CPUs that others used (busiest: tar|xz), which "
+        "cost at most 1.0 s of 3.0 s."
+    ) in " ".join(text.split())
+
+
+def test_on_a_quiet_host_nothing_is_said_of_it() -> None:
+    assert "busy" not in report(make(1, 0.0, 1.0), make(2, 1.0, 1.0), wall=2.0)
 
 
 def test_what_to_try_stands_below_its_part_with_what_it_is_likely_to_save() -> None:

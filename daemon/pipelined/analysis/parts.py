@@ -186,19 +186,14 @@ def _notice(runs: Sequence[Run], found: Mapping[str, Sequence[Finding]], wall: f
         return ""
     cost = sum(figure.value for _, one in held for figure in one.evidence if figure.name == COST)
     alive = _union([_span(run) for run, _ in held], -inf, inf)
-    others = listing(
-        list(
-            dict.fromkeys(
-                run.surroundings.pipelines[0].pipeline
-                for run, _ in held
-                if run.surroundings and run.surroundings.pipelines
-            )
-        )[:_NAMED]
-    )
-    busiest = f" (busiest: {others})" if others else ""
+    own = {run.pipeline for run in runs}
+    around = [run.surroundings.pipelines for run, _ in held if run.surroundings]
+    busiest = [pipelines[0].pipeline for pipelines in around if pipelines]
+    named = [name for name in dict.fromkeys(busiest) if name not in own][:_NAMED]
+    who = f" (busiest: {listing(named)})" if named else ""
     which = "the run" if len(runs) == 1 else f"{len(held):,} of {len(runs):,} runs"
     return (
-        f"The host was busy: {which} waited for CPUs that others used{busiest}, which cost at most "
+        f"The host was busy: {which} waited for CPUs that others used{who}, which cost at most "
         f"{duration(min(cost, alive))} of {duration(wall)}."
     )
 

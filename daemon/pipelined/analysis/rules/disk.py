@@ -86,7 +86,7 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
                 Evidence("pages not read ahead", readahead.pages["miss"], "pages"),
                 *readahead_evidence(readahead),
             ),
-            likely_seconds=_hidden(case, part, stalled, computing, READER[reader]),
+            likely_seconds=_hidden(case, part, computing, READER[reader]),
             likely_reason="its waiting for disk, less the waits that larger requests spare, as far "
             "as it can compute meanwhile, and the waits that they spare",
             # a reader in front also asks for more at a time, and each wait ends in one for a CPU
@@ -97,12 +97,12 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
         )
 
 
-def _hidden(case: Case, part: Part, stalled: float, computing: float, request: int) -> float:
+def _hidden(case: Case, part: Part, computing: float, request: int) -> float:
     """Seconds of waiting that go with a reader in front, which asks for `request` bytes at once.
 
     A wait brought so many bytes as the disk gave for each: larger requests need fewer waits.
     """
-    readahead = part.readahead
+    readahead, stalled = part.readahead, case.run.disk_alone_seconds
     waits = readahead.stall_count if readahead else 0
     got = ratio(_from_disk(readahead), waits) if readahead else 0.0
     left = stalled * min(1.0, max(got, PAGE) / request)
