@@ -1427,6 +1427,7 @@ def test_every_finding_has_a_section_in_the_documentation() -> None:
     sections = {line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")}
     about_all = {
         "How a finding is made",
+        "What is likely",
         "When a finding shows",
         "The command to try",
         "Which commands treat each line by itself",
