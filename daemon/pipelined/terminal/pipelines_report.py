@@ -27,7 +27,7 @@ from pipelined.terminal.drawing import (
     wrap,
 )
 from pipelined.terminal.history_report import DIGITS, LEAST_SIGNATURE, MIN_SIGNATURE, when
-from pipelined.wording import about, bound, duration, percent, step_words, times_usual
+from pipelined.wording import about, duration, expected, percent, step_words, times_usual
 
 __all__ = ["pipelines_lines"]
 
@@ -134,7 +134,7 @@ def _bottleneck(one: PipelineSummary, ascii_only: bool) -> str:
 def _finding(one: PipelineSummary) -> str:
     if one.finding is None:
         return "-"
-    return f"{one.finding.id} {bound(one.finding.bound)}".rstrip()
+    return f"{one.finding.id} {expected(one.finding.expected)}".rstrip()
 
 
 def _trend(bars: Sequence[TrendBar], ascii_only: bool) -> str:

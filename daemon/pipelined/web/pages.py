@@ -41,10 +41,10 @@ from pipelined.web.recorded_pages import (
 from pipelined.wording import (
     STATE_WORDS,
     about,
-    bound,
     cpu_share,
     data_size,
     duration,
+    expected,
     input_size,
     mean_size,
     output_size,
@@ -100,7 +100,7 @@ def create_pages(
     pages = Blueprint("pages", __name__)
     filters: dict[str, Callable[..., str]] = {
         "about": about,
-        "bound": bound,
+        "expected": expected,
         "breakable": _breakable,
         "duration": duration,
         "saves": saves,

@@ -6,16 +6,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import STORM
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import more_at_a_time
 from pipelined.analysis.rules.rule import Case, Part, is_shell
 from pipelined.analysis.xargs import in_place_of_parallel, single_arguments
 from pipelined.wording import duration
 
-__all__ = ["failed_execs", "fork_storm"]
+__all__ = ["failed_execs", "fork_storm", "started_share"]
 
 #: Children that live longer than this on average do work of their own (seconds).
 SHORT_LIFE = 0.050
+#: Children that take no more than this multiple of what starting one takes do little else: many
+#: load more libraries than what was measured.
+SMALL = 2.0
 
 
 def fork_storm(case: Case) -> Iterator[Finding]:
@@ -49,12 +53,36 @@ def fork_storm(case: Case) -> Iterator[Finding]:
                 Evidence("children on CPU", part.sum(lambda s: s.children_cpu_seconds), "seconds"),
                 Evidence("waiting for children", part.sum(lambda s: s.states["child"]), "seconds"),
             ),
+            likely_seconds=_without_starts(case, part),
+            likely_reason="for each process what starting and ending one takes on this host; the "
+            "CPU seconds of the stage if its processes do little else",
             gain_seconds=min(case.wall, part.busy_seconds),
             gain_reason="the seconds in which the stage and its children were on CPU or waited for "
             "one",
             # what runs at once ends in any order
             rewrite=case.attempt(new, reordered=several),
         )
+
+
+def _without_starts(case: Case, part: Part) -> float | None:
+    """What goes if nearly all processes do; None if it is not known what starting one takes."""
+    costs = case.host.costs
+    if costs is None:
+        return None
+    gone = {}
+    for index in part.indexes:
+        stage = case.run.stages[index]
+        programs = min(stage.execs, stage.forks)
+        starting = programs * costs.program_seconds
+        starting += (stage.forks - programs) * costs.fork_seconds
+        gone[index] = stage.cpu_seconds * started_share(stage.cpu_seconds, starting)
+    return saved_if_gone(case, gone)
+
+
+def started_share(cpu: float, starting: float) -> float:
+    """The share of `cpu` seconds that goes if no process is started; to start them takes
+    `starting` on this host if they do nothing."""
+    return 1.0 if cpu <= SMALL * starting else starting / cpu
 
 
 def _fewer(case: Case, part: Part) -> str:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
-from pipelined.analysis.remaining import REASON, likely_gain
 from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.moving import MOSTLY_BY_LINE, before_barrier
 from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio
@@ -231,8 +231,8 @@ def _without(case: Case, finding: Finding, saved: Mapping[int, float]) -> Findin
     gone = sum(saved.values()) + sum(stages[i].states[w] for i in finding.stages for w in waits)
     return replace(
         finding,
-        likely_seconds=min(case.wall, gone, likely_gain(case.run, case.host.cores, saved)),
-        likely_reason=REASON,
+        likely_seconds=min(gone, saved_if_gone(case, saved)),
+        likely_reason="the CPU seconds that go, as far as no other stage worked meanwhile",
         gain_seconds=min(case.wall, gone),
         gain_reason="the CPU seconds that go, and the waits of these stages for a CPU or disk",
     )
