@@ -58,6 +58,22 @@ def test_what_is_likely_is_no_more_than_the_bound_and_says_how() -> None:
         assert finding.likely_reason
 
 
+def test_who_waited_for_the_cpus_of_what_goes_counts_in_the_bound() -> None:
+    def bound(queued: float) -> float | None:
+        run = silly()
+        busy = {**run.stages[0].states, "runqueue": queued}
+        (found,) = [
+            f
+            for f in of_kind(with_stage(run, 0, replace(run.stages[0], states=busy)))
+            if f.id == "idle-copier"
+        ]
+        return found.gain_seconds
+
+    assert bound(0.0) == pytest.approx(0.6)
+    assert bound(0.2) == pytest.approx(0.8)
+    assert bound(5.0) == pytest.approx(1.2)
+
+
 def test_without_the_text_a_round_trip_shows_by_its_bytes() -> None:
     (found,) = [f for f in of_kind(silly(), "") if f.id == "round-trip"]
     assert found.severity == "advice" and found.rewrite is None

@@ -229,12 +229,16 @@ def _without(case: Case, finding: Finding, saved: Mapping[int, float]) -> Findin
     stages = case.run.stages
     waits = ("runqueue", "disk")
     gone = sum(saved.values()) + sum(stages[i].states[w] for i in finding.stages for w in waits)
+    # who waited for the CPUs that these used need not
+    others = [s.states["runqueue"] for i, s in enumerate(stages) if i not in finding.stages]
+    gone += min(sum(saved.values()), max(others, default=0.0))
     return replace(
         finding,
         likely_seconds=min(gone, saved_if_gone(case, saved)),
         likely_reason="the CPU seconds that go, as far as no other stage worked meanwhile",
         gain_seconds=min(case.wall, gone),
-        gain_reason="the CPU seconds that go, and the waits of these stages for a CPU or disk",
+        gain_reason="the CPU seconds that go, the waits of these stages for a CPU or disk, and the "
+        "longest wait of another one for the CPUs that they used",
     )
 
 
