@@ -70,6 +70,12 @@ def test_a_barrier_is_likely_to_take_its_own_time() -> None:
     assert likely_gain(run_of(stages, 8.0), 2, {1: 4.0}) == pytest.approx(4.0)
 
 
+def test_a_reader_of_small_pieces_keeps_the_copier_that_collects_them() -> None:
+    sort = silly().stages[8]
+    small = with_stage(silly(), 8, replace(sort, read_calls=sort.read_bytes // 8192))
+    assert "idle-copier" in ids(silly()) and "idle-copier" not in ids(small)
+
+
 def test_who_waited_for_the_cpus_of_what_goes_counts_in_the_bound() -> None:
     def bound(queued: float) -> float | None:
         run = silly()
