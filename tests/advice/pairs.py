@@ -204,12 +204,12 @@ PAIRS = (
     ),
     Pair(
         "idle-copier",
-        "cat big | tr a-z A-Z | cat | wc -l",
+        "sed s/some/any/ text | cat | sha1sum",
         None,
     ),
     Pair(
         "idle-copier",
-        "head -c 300000000 big | cat | tail -c 1000",
+        "tr a-z A-Z < big | cat | md5sum",
         None,
     ),
     Pair(

@@ -58,6 +58,12 @@ def test_what_is_likely_is_no_more_than_the_bound_and_says_how() -> None:
         assert finding.likely_reason
 
 
+def test_a_reader_of_small_pieces_keeps_the_copier_that_collects_them() -> None:
+    sort = silly().stages[8]
+    small = with_stage(silly(), 8, replace(sort, read_calls=sort.read_bytes // 8192))
+    assert "idle-copier" in ids(silly()) and "idle-copier" not in ids(small)
+
+
 def test_who_waited_for_the_cpus_of_what_goes_counts_in_the_bound() -> None:
     def bound(queued: float) -> float | None:
         run = silly()

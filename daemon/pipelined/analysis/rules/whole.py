@@ -10,7 +10,7 @@ from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.moving import MOSTLY_BY_LINE, before_barrier
-from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio
+from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.without_stages import (
     with_sort_unique,
@@ -30,6 +30,9 @@ _CODECS = frozenset({"bzip2", "gzip", "lbzip2", "lz4", "pigz", "xz", "zstd"})
 _SAME = 0.01
 #: A stage that passes on a lower share of its input than this shrinks the data.
 _SHRINKS = 0.5
+#: A reader that takes less at a time may do better behind a copier, which collects (bytes): head |
+#: cat | tail, with reads of 8 KiB, took 0.19 s, and 0.25 s without cat (measured).
+_COLLECTED = 16 << 10
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
 _PASSED_ON = 4096
 
@@ -193,7 +196,8 @@ def idle_copier(case: Case) -> Iterator[Finding]:
         new = without_copier(case.pipeline, index) if case.pipeline else None
         if (case.pipeline and new is None) or bytes_in(stage) < BULK:
             continue
-        if not case.worth(stage.cpu_seconds):
+        collects = Part(case.run, (reader,)).mean_read() < _COLLECTED
+        if not case.worth(stage.cpu_seconds) or collects:
             continue
         yield _without(
             case,
