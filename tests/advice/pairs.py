@@ -204,7 +204,7 @@ PAIRS = (
     ),
     Pair(
         "idle-copier",
-        "sed s/some/any/ text | cat | sha1sum",
+        "dd if=big bs=64k status=none | cat | cksum",
         None,
     ),
     Pair(
