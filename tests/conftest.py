@@ -11,9 +11,12 @@ the limit later.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,10 @@ os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{_TOOLS}"
 # what the person who runs the tests has set for the commands at the prompt
 for _name in ("PIPELINED_URL", "PIPELINED_HTTP_CONFIG_FILE"):
     os.environ.pop(_name, None)
+
+# what a host takes to start programs is measured once for all tests, and kept for them alone
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="pipelined-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 #: Seconds that each test below a path may take, its fixtures included, if it is not the default.
 _LIMITS = {

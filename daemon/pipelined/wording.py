@@ -13,10 +13,10 @@ __all__ = [
     "TELLING",
     "about",
     "against_usual",
-    "bound",
     "cpu_share",
     "data_size",
     "duration",
+    "expected",
     "input_size",
     "listing",
     "mean_size",
@@ -30,6 +30,8 @@ __all__ = [
 
 #: A bound above this share of a run leaves all open.
 TELLING = 0.9
+#: A bound of more than so many times what is likely says nothing beside it.
+TIGHT = 2.0
 
 #: Each state in words, as every view prints it.
 STATE_WORDS: Mapping[str, str] = {state.name: state.words for state in STATE_TABLE}
@@ -90,26 +92,35 @@ def about(seconds: float | None, exact: bool) -> str:
     return duration(seconds) if exact else f"≈ {duration(seconds)}"
 
 
-def bound(seconds: float) -> str:
-    """What could be saved at most; nothing if that is not known.
+def expected(seconds: float) -> str:
+    """What is expected to be saved; nothing if that is not known.
 
-    >>> bound(5.6), bound(0)
-    ('≤ 5.6 s', '')
+    >>> expected(5.6), expected(0)
+    ('~ 5.6 s', '')
     """
-    return f"≤ {duration(seconds)}" if seconds else ""
+    return f"~ {duration(seconds)}" if seconds else ""
 
 
-def saves(seconds: float | None, wall: float) -> str:
-    """The sentence on what could be saved at most of `wall` seconds.
+def saves(likely: float | None, most: float | None, wall: float) -> str:
+    """The sentence on what is likely to be saved of `wall` seconds, and at most.
 
-    Empty if that is not known, or nearly all: a bound that leaves all open says nothing.
+    A bound that leaves nearly all open says nothing; beside what is likely, one that is far from it
+    says nothing either. Empty if neither is known.
 
-    >>> saves(5.6, 9.0), saves(8.5, 9.0)
+    >>> saves(4.1, 5.6, 9.0), saves(4.1, 8.5, 9.0), saves(1.9, 5.6, 9.0)
+    ('Likely saves 4.1 s of 9.0 s, at most 5.6 s', 'Likely saves 4.1 s of 9.0 s', \
+'Likely saves 1.9 s of 9.0 s')
+    >>> saves(None, 5.6, 9.0), saves(None, 8.5, 9.0)
     ('Saves at most 5.6 s of 9.0 s', '')
     """
-    if seconds is None or seconds > TELLING * wall:
-        return ""
-    return f"Saves at most {duration(seconds)} of {duration(wall)}"
+    if most is not None and most > TELLING * wall:
+        most = None
+    if likely is None:
+        return "" if most is None else f"Saves at most {duration(most)} of {duration(wall)}"
+    text = f"Likely saves {duration(min(likely, wall))} of {duration(wall)}"
+    if most is None or most > TIGHT * likely or duration(most) == duration(likely):
+        return text
+    return f"{text}, at most {duration(most)}"
 
 
 def step_words(seconds: float) -> str:

@@ -2,8 +2,8 @@
 """Follow the advice of each kind of finding, and see what is gained: `make advice`.
 
 Needs root. Ends with status 1 if a pipeline does not have the finding that it should have, if more
-is gained than the finding's bound, if the advice of a kind gains nothing, or if a healthy pipeline
-gets advice.
+is gained than the finding's bound, if the advice of a kind gains nothing or far from what was
+likely, or if a healthy pipeline gets advice.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from advice.improved import Improved, Improver, improved_line, improved_section
 from advice.judgement import Followed, failures
+from advice.kinds import with_kinds
 from advice.measure import Bench, Failed
 from advice.pairs import HEALTHY, PAIRS
 from advice.table import healthy_line, line, section
@@ -82,7 +83,7 @@ def main() -> int:
     if options.table:
         document = options.table.read_text()
         text = section(machine, options.rounds, results, healthy, document)
-        options.table.write_text(put_section(document, text))
+        options.table.write_text(with_kinds(put_section(document, text)))
     failed = failures([each for each in results if isinstance(each, Followed)], healthy)
     print("\n" + "\n".join(failed or ["all claims hold"]))
     if bench.busy:

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from advice.pairs import Pair
+from pipelined.analysis.rules.rule import WORTH_SHARE
 
-__all__ = ["Followed", "Healthy", "Spread", "Untried", "failures"]
+__all__ = ["FACTOR", "Followed", "Healthy", "Spread", "Untried", "failures", "off"]
+
+#: An estimate that is further off, in the median of a kind, has to be computed in another way.
+FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class Followed:
     """How often the pipeline was profiled as it was."""
     found: int
     """In how many of these it had the finding."""
+    likely_seconds: Spread | None = None
+    """None if the finding gives no estimate, or was not found."""
+    likely_share: Spread | None = None
     bound_seconds: Spread | None = None
     """None if the finding gives no bound, or was not found."""
     bound_share: Spread | None = None
@@ -53,11 +60,18 @@ class Followed:
     """Why `pipelined compare` refused, such as a different output."""
 
     @property
-    def ratio(self) -> float | None:
+    def of_bound(self) -> float | None:
         """What was gained, in terms of the bound."""
         if self.gain_share is None or self.bound_share is None:
             return None
         return self.gain_share.median / self.bound_share.median
+
+    @property
+    def of_likely(self) -> float | None:
+        """What was gained, in terms of the estimate. What is not worth a change is chance."""
+        if self.gain_share is None or self.likely_share is None:
+            return None
+        return max(WORTH_SHARE, self.gain_share.median) / max(WORTH_SHARE, self.likely_share.median)
 
     @property
     def failure(self) -> str:
@@ -108,6 +122,12 @@ class Healthy:
         return f"advised: {counted} of the runs" if counted else ""
 
 
+def off(followed: Iterable[Followed]) -> float | None:
+    """What was gained in terms of the estimate: the median of pairs of one kind."""
+    ratios = [each.of_likely for each in followed if each.of_likely is not None]
+    return median(ratios) if ratios else None
+
+
 def failures(followed: Sequence[Followed], healthy: Sequence[Healthy]) -> list[str]:
     """Each claim that does not hold: of a pair, of all pairs of a kind, of a healthy pipeline."""
     found = [
@@ -117,5 +137,8 @@ def failures(followed: Sequence[Followed], healthy: Sequence[Healthy]) -> list[s
         tried = [each for each in followed if each.pair.id == id and each.gain_share is not None]
         if tried and not any(each.faster for each in tried):
             found.append(f"{id}: its advice gains nothing in any of its {len(tried)} pairs")
+        times = off(tried)
+        if times is not None and not 1 / FACTOR <= times <= FACTOR:
+            found.append(f"{id}: what was gained is {times:.2f} of what was likely")
     found += [f"healthy: {each.failure}: {each.command}" for each in healthy if each.failure]
     return found

@@ -92,7 +92,7 @@ class Bench:
 
     def _follow(self, pair: Pair, directory: Path) -> Followed | Untried:
         make(directory, named_in([pair.before, pair.after or ""]))
-        seconds, shares, offered, found = [], [], [], 0
+        bounds, likely, offered, found = [], [], [], 0
         for _ in range(self.rounds):
             runs = self._profile(pair.before, directory, pair.cold)
             if pair.needs and all(s[pair.needs] is None for run in runs for s in run["stages"]):
@@ -107,9 +107,9 @@ class Bench:
                 continue
             found += 1
             finding, wall = max(of_the_kind, key=lambda each: each[0]["gain_seconds"] or 0.0)
-            if finding["gain_seconds"] is not None:
-                seconds.append(finding["gain_seconds"])
-                shares.append(finding["gain_seconds"] / wall)
+            for promised, key in ((bounds, "gain_seconds"), (likely, "likely_seconds")):
+                if finding[key] is not None:
+                    promised.append((finding[key], finding[key] / wall))
             if finding.get("command"):
                 offered.append(finding["command"])
         arguments = _offered(offered) if pair.after is None else pair.arguments
@@ -124,8 +124,8 @@ class Bench:
             after=arguments[-1] if arguments else "",
             runs=self.rounds,
             found=found,
-            bound_seconds=Spread.of(seconds) if seconds else None,
-            bound_share=Spread.of(shares) if shares else None,
+            **_spreads("likely", likely),
+            **_spreads("bound", bounds),
             gain_seconds=-gain["seconds"] if gain else None,
             gain_share=_gained(gain["ratio"]) if gain else None,
             faster=gain is not None and gain["outcome"] == "faster",
@@ -201,6 +201,14 @@ class Bench:
 def _offered(commands: Sequence[str]) -> Sequence[str]:
     """The arguments of the `pipelined compare …` that most findings write; none if none does."""
     return shlex.split(max(commands, key=commands.count))[2:] if commands else ()
+
+
+def _spreads(name: str, promised: Sequence[tuple[float, float]]) -> dict[str, Spread]:
+    """Seconds and shares of the wall time that findings promised; nothing if they did not."""
+    if not promised:
+        return {}
+    seconds, shares = zip(*promised, strict=True)
+    return {f"{name}_seconds": Spread.of(seconds), f"{name}_share": Spread.of(shares)}
 
 
 def _gained(ratio: Mapping[str, float]) -> Spread:

@@ -189,27 +189,27 @@ PAIRS = (
     ),
     Pair(
         "filter-first",
-        "zcat log.gz | sort | grep ' 404 ' | sort -s -k 9,9 | tail -n 3",
+        f"sed '{SLOW}' part | sort | grep ' 96$' | md5sum",
         None,
     ),
     Pair(
         "sort-unique",
-        "awk '{ print $1, $2 }' text | sort | uniq | wc -l",
+        "cut -d ' ' -f 4-6 log | LC_ALL=C sort | uniq | wc -l",
         None,
     ),
     Pair(
         "sort-unique",
-        "cut -d ' ' -f 1,7 log | sort | uniq | md5sum",
+        "cut -d ' ' -f 6-9 log | LC_ALL=C sort | uniq | md5sum",
         None,
     ),
     Pair(
         "idle-copier",
-        "cat big | tr a-z A-Z | cat | wc -l",
+        "dd if=big bs=64k status=none | cat | cksum",
         None,
     ),
     Pair(
         "idle-copier",
-        "grep -v x big | cat | md5sum",
+        "tr a-z A-Z < big | cat | md5sum",
         None,
     ),
     Pair(
@@ -263,6 +263,16 @@ PAIRS = (
         None,
     ),
     Pair(
+        "c-locale",
+        "LC_ALL=C.UTF-8 sed -E 's/([0-9]+) ([a-z]+)/\\2 \\1/' part | md5sum",
+        None,
+    ),
+    Pair(
+        "c-locale",
+        "LC_ALL=C.UTF-8 gawk '{ print toupper($2), length($0) }' text | md5sum",
+        None,
+    ),
+    Pair(
         "count-in-hash",
         "awk '{ print $6 }' text | sort | uniq -c | sort -rn | head",
         None,
@@ -280,6 +290,11 @@ PAIRS = (
     Pair(
         "fork-storm",
         "find tiny -type f | xargs -P 2 -n 1 cat | wc -c",
+        None,
+    ),
+    Pair(
+        "fork-storm",
+        "find tiny -type f | head -n 300 | parallel -j 2 cat | wc -c",
         None,
     ),
     Pair(
@@ -356,6 +371,7 @@ PAIRS = (
 
 #: Kinds that have no pair, and why.
 WITHOUT_PAIRS: Mapping[str, str] = {
+    "tee-waits": "about the disk that a file is written to; no disk is slowed for buffered writes",
     "cold-run": "a note on what to compare a run with; there is nothing to change",
     "cpu-contention": "a note on other work on the host; there is nothing to change",
     "cpu-limit": "about the limit of a cgroup; no other pipeline helps",
@@ -363,6 +379,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
 
 #: Ordinary pipelines in which there is nothing to improve.
 HEALTHY = (
+    "LC_ALL=C.UTF-8 grep -i SOME text | LC_ALL=C.UTF-8 tr a-z A-Z | md5sum",
     "sort part | uniq -c | sort -n | tail -n 3",
     "zstd -dc log.zst | awk '{ n[$9]++ } END { for (k in n) print k, n[k] }' | sort",
     "awk '{ print $1 }' log | sort -u | wc -l",

@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from advice.judgement import Followed, Healthy, Spread, Untried
+from advice.judgement import FACTOR, Followed, Healthy, Spread, Untried
 from advice.pairs import PAIRS, WITHOUT_PAIRS
+from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
 
 __all__ = ["HEADING", "healthy_line", "line", "section"]
@@ -19,26 +20,34 @@ _INTRODUCTION = """\
 profiles each {rounds} times for the bound, and compares it with the same as advised, in {rounds}
 rounds. The figures are from a machine with {machine}.
 
-- **bound**: the gain that the finding promises at most: the median; its share of the run, and the
-  lowest and the highest share.
+- **likely**: the gain that the finding expects: the median; its share of the run, and the lowest
+  and the highest share.
+- **bound**: the same of what it promises at most.
 - **gained**: the same of what `pipelined compare` measured.
+- **gained / likely**: below {noise:.0%} of the run, both count as that much: less is chance.
 - **gains nothing**: `compare` names no winner, or the other one.
 
 A kind that gains nothing in any of its pairs has to be reworded or dropped. A bound is wrong if
-its highest share is below the gain of each round."""
+its highest share is below the gain of each round. An estimate that is off by more than a factor of
+{factor:g}, in the median of the pairs of a kind, has to be computed in another way."""
 _HEALTHY = """\
 {count} ordinary pipelines in which there is nothing to improve were profiled as often. {advised}
 got any advice:"""
-_COLUMNS = ("finding", "as it is", "as advised", "bound", "gained", "gained / bound", "verdict")
+_COLUMNS = (
+    *("finding", "as it is", "as advised"),
+    *("likely", "bound", "gained", "gained / likely", "gained / bound"),
+    "verdict",
+)
 
 
 def line(result: Followed | Untried) -> str:
     """A pair's result at the terminal."""
     if isinstance(result, Untried):
         return f"{result.pair.id}: not tried: {result.reason}"
-    bound, gained, ratio, verdict = _figures(result)
+    likely, bound, gained, of_likely, of_bound, verdict = _figures(result)
     return (
-        f"{result.pair.id}: bound {bound}, gained {gained}, ratio {ratio}: {verdict}\n"
+        f"{result.pair.id}: likely {likely}, bound {bound}, gained {gained}: {of_likely} of what "
+        f"was likely, {of_bound} of the bound: {verdict}\n"
         f"    {result.pair.before}\n    {result.after}"
     )
 
@@ -63,7 +72,7 @@ def section(
     """
     kinds = {result.pair.id for result in results}
     rows = [
-        f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 3 + ("---",))
+        f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 5 + ("---",))
     ]
     for id in dict.fromkeys(pair.id for pair in PAIRS):
         if id in kinds:
@@ -73,7 +82,7 @@ def section(
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
-        _INTRODUCTION.format(rounds=rounds, machine=machine),
+        _INTRODUCTION.format(rounds=rounds, machine=machine, factor=FACTOR, noise=WORTH_SHARE),
         "\n".join(rows),
         f"Not in the table:\n\n{reasons}",
         _healthy(healthy) if healthy else _healthy_of(old),
@@ -83,7 +92,7 @@ def section(
 
 def _row(result: Followed | Untried) -> str:
     if isinstance(result, Untried):
-        cells = _code(result.pair.before), "", "", "", "", f"not tried: {result.reason}"
+        cells = _code(result.pair.before), *[""] * 6, f"not tried: {result.reason}"
     else:
         cells = _code(result.pair.before), _code(result.after), *_figures(result)
     return f"| [{result.pair.id}](#{result.pair.id}) | {' | '.join(cells)} |"
@@ -104,17 +113,21 @@ def _healthy_of(old: str) -> str:
     return found[0].rstrip("\n") if found else "The healthy pipelines were not measured."
 
 
-def _figures(result: Followed) -> tuple[str, str, str, str]:
-    """Bound, gain, their ratio, verdict."""
-    bound = gained = ratio = "-"
+def _figures(result: Followed) -> tuple[str, str, str, str, str, str]:
+    """Estimate, bound, gain, what that is of both, verdict."""
+    likely = bound = gained = of_likely = of_bound = "-"
+    if result.likely_seconds is not None and result.likely_share is not None:
+        likely = _with_share(result.likely_seconds.median, result.likely_share)
     if result.bound_seconds is not None and result.bound_share is not None:
         bound = _with_share(result.bound_seconds.median, result.bound_share)
     if result.gain_seconds is not None and result.gain_share is not None:
         gained = _with_share(result.gain_seconds, result.gain_share)
-    if result.ratio is not None:
-        ratio = f"{result.ratio:.2f}"
-    verdict = result.verdict
-    return bound, gained, ratio, f"**{verdict}**" if result.failure else verdict
+    if result.of_likely is not None:
+        of_likely = f"{result.of_likely:.2f}"
+    if result.of_bound is not None:
+        of_bound = f"{result.of_bound:.2f}"
+    verdict = f"**{result.verdict}**" if result.failure else result.verdict
+    return likely, bound, gained, of_likely, of_bound, verdict
 
 
 def _with_share(seconds: float, share: Spread) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from advice.data import MADE, named_in
 from advice.judgement import Followed, Healthy, Spread, Untried, failures
+from advice.kinds import DOCUMENT, kinds, with_kinds
 from advice.pairs import HEALTHY, PAIRS, WITHOUT_PAIRS, Pair
 from advice.table import HEADING, line, section
 from pipelined.analysis.findings import RULES
@@ -19,19 +20,27 @@ GAINS = Followed(
     "grep x f | sort",
     runs=5,
     found=5,
+    likely_seconds=Spread(0.4, 0.3, 0.5),
+    likely_share=Spread(0.4, 0.3, 0.5),
     bound_seconds=Spread(0.6, 0.5, 0.7),
     bound_share=Spread(0.6, 0.5, 0.7),
     gain_seconds=0.3,
     gain_share=Spread(0.3, 0.2, 0.4),
     faster=True,
 )
-NOTHING = replace(GAINS, gain_seconds=-0.01, gain_share=Spread(-0.01, -0.1, 0.1), faster=False)
+NOTHING = replace(
+    GAINS,
+    likely_share=None,
+    gain_seconds=-0.01,
+    gain_share=Spread(-0.01, -0.1, 0.1),
+    faster=False,
+)
 HEALTHY_ONE = Healthy("a | b", 0.5, (), False)
 
 
 def test_a_gain_within_its_bound_is_no_failure() -> None:
     assert failures([GAINS, NOTHING], [HEALTHY_ONE]) == []
-    assert GAINS.ratio == pytest.approx(0.5)
+    assert (GAINS.of_bound, GAINS.of_likely) == pytest.approx((0.5, 0.75))
     assert (GAINS.verdict, NOTHING.verdict) == ("gains", "gains nothing")
 
 
@@ -45,7 +54,7 @@ def test_a_bound_may_lie_within_the_spread_of_the_gain_but_not_below_it() -> Non
 
 def test_a_finding_without_a_bound_is_judged_by_its_gain() -> None:
     unbound = replace(GAINS, bound_seconds=None, bound_share=None)
-    assert (unbound.failure, unbound.ratio, unbound.verdict) == ("", None, "gains")
+    assert (unbound.failure, unbound.of_bound, unbound.verdict) == ("", None, "gains")
 
 
 def test_a_finding_has_to_be_there_in_most_runs() -> None:
@@ -75,6 +84,17 @@ def test_a_healthy_pipeline_fails_with_any_advice_or_if_it_could_have_none() -> 
         "healthy: advised: barrier in 1, ceiling in 2 of the runs: a | b",
         "healthy: too short to have findings: a | b",
     ]
+
+
+def test_a_kind_fails_whose_estimate_is_off_by_more_than_a_factor_of_two() -> None:
+    little = replace(GAINS, gain_share=Spread(0.19, 0.18, 0.2))
+    assert failures([little], []) == ["barrier: what was gained is 0.47 of what was likely"]
+    assert failures([little, GAINS], []) == []  # by the median
+
+
+def test_what_is_no_more_than_chance_is_as_much_as_was_likely() -> None:
+    chance = replace(NOTHING, likely_share=Spread(0.02, 0.01, 0.03))
+    assert chance.of_likely == 1.0
 
 
 @pytest.mark.parametrize("id", [rule.id for rule in RULES])
@@ -107,7 +127,8 @@ def test_the_section_has_a_row_per_pair_and_each_healthy_pipeline() -> None:
     rows = [row for row in text.splitlines() if row.startswith("| ")]
     assert rows[2] == (
         r"| [barrier](#barrier) | `sort f \| grep x` | `grep x f \| sort` "
-        "| 0.60 s (60 %; 50 % to 70 %) | 0.30 s (30 %; 20 % to 40 %) | 0.50 | gains |"
+        "| 0.40 s (40 %; 30 % to 50 %) | 0.60 s (60 %; 50 % to 70 %) | 0.30 s (30 %; 20 % to 40 %) "
+        "| 0.75 | 0.50 | gains |"
     )
     assert rows[3].endswith("| **found in 0 of 5 runs** |")
     assert rows[4].endswith("| not tried: no disk |")
@@ -125,6 +146,19 @@ def test_what_is_not_measured_stays_in_the_document_as_it_was() -> None:
     assert [row.endswith("| **found in 0 of 5 runs** |") for row in rows] == [False, True]
     assert rows[0].startswith("| [ceiling]")
     assert again.endswith("None of them\ngot any advice:\n\n    a | b\n")
+
+
+def test_the_table_of_kinds_is_that_of_the_rules_and_of_what_was_measured() -> None:
+    document = DOCUMENT.read_text()
+    assert with_kinds(document) == document, "PYTHONPATH=tests python -m advice.kinds writes it"
+
+
+def test_a_kind_has_the_medians_of_its_pairs() -> None:
+    document = DOCUMENT.read_text()
+    begin = document[: document.index("\n## Followed")]
+    measured = section("2 CPUs", 5, [GAINS, GAINS], [HEALTHY_ONE])
+    (row,) = [line for line in kinds(f"{begin}\n{measured}").splitlines() if "[barrier]" in line]
+    assert " | 30 % | 0.75 × | " in row
 
 
 def test_a_loss_is_negative() -> None:

@@ -235,11 +235,12 @@ def test_findings_are_events_with_what_they_could_save() -> None:
     events = made(run)[0].events
     assert {event.name for event in events} == {"finding"}
     found = {str((event.attributes or {})["pipelined.finding.id"]): event for event in events}
-    bounds = {one.id: one.gain_seconds for one in findings(run, HOST) if one.gain_seconds}
-    assert bounds
-    assert {
-        name: (found[name].attributes or {})["pipelined.finding.bound_seconds"] for name in bounds
-    } == {name: round(bound, 9) for name, bound in bounds.items()}
+    gains = [one for one in findings(run, HOST) if one.likely_seconds and one.gain_seconds]
+    assert gains
+    for one in gains:
+        attributes = found[one.id].attributes or {}
+        assert attributes["pipelined.finding.likely_seconds"] == round(one.likely_seconds or 0, 9)
+        assert attributes["pipelined.finding.bound_seconds"] == round(one.gain_seconds or 0, 9)
 
 
 def test_command_lines_are_not_sent() -> None:

@@ -22,7 +22,7 @@ from pipelined.analysis import (
     findings,
     readahead_words,
 )
-from pipelined.analysis.rules import calls, cpus, disk, processes, rule, sorting, stages
+from pipelined.analysis.rules import calls, cpus, disk, faster, processes, rule, sorting, stages
 from pipelined.cli import cli
 from pipelined.config.options import Config
 from pipelined.daemon import signals
@@ -335,6 +335,12 @@ FIGURES = [
     ("FINDINGS.md", "A run below {} has none", findings.MIN_WALL),
     ("FINDINGS.md", "A gain above {} of the run", wording.TELLING),
     ("FINDINGS.md", "*worth it* from {} of the run", rule.WORTH_SHARE),
+    ("FINDINGS.md", "or of more than {} times what is likely", wording.TIGHT),
+    ("FINDINGS.md", "an `awk` takes {} of what a shell", faster.LOOP_IN_AWK),
+    ("FINDINGS.md", "by the rules of a language {} of what a sort", sorting.BY_RULES),
+    ("FINDINGS.md", "a hash {} of what", sorting.HASHED),
+    ("FINDINGS.md", "bzip2's and xz's {} of the time", faster.OTHER_FORMAT),
+    ("FINDINGS.md", "spare a sort {} of what fewer", stages.SHORTER),
     ("FINDINGS.md", "of the run and {} on", rule.WORTH_SECONDS),
     ("FINDINGS.md", "wait behind it | pipe empty | {} |", finding_times.MOST),
     ("FINDINGS.md", "| the stage | disk | {} |", bottleneck.LARGE),

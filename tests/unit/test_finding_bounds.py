@@ -514,7 +514,9 @@ def test_how_a_reader_does_without_its_copier(command: str, advice: str) -> None
 def test_the_reason_of_a_gain_names_the_cpus_that_it_is_spread_over() -> None:
     (spread,) = found_by("ceiling", ceiling_at("zstd"))
     assert "an even share on each of the 3.8 CPUs" in spread.gain_reason
-    (other,) = found_by("ceiling", ceiling_at("gzip"))
+    (faster,) = found_by("ceiling", ceiling_at("gzip"))
+    assert "CPUs that the others leave, of 70 % of them" in faster.gain_reason
+    (other,) = found_by("ceiling", ceiling_at("bash"))
     assert "even share" not in other.gain_reason
 
 

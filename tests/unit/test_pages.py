@@ -567,7 +567,7 @@ def test_a_pipeline_is_listed_with_what_it_cost(client: FlaskClient, history: Fa
         "▲ slower: 2.2 × usual",
         "awk: CPU <",
         ">90 %<",
-        "≤ 2 min 0 s",
+        "~ 2 min 0 s",
         "a bar is an hour",
         "UTC</time> on.",
     ):

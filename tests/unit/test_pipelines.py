@@ -54,10 +54,10 @@ def stored(number: float, **given: Any) -> Details:
         "findings": (),
         "read_bytes": 1000,
     }
-    values |= {name: given[name] for name in given if name != "bounds"}
+    values |= {name: given[name] for name in given if name != "gains"}
     values["id"] += f"-{values['pipeline']}-{values['nested']}-{values['unit']}"
     row = Summary(**{"start": values["end"] - values["wall"]} | values)
-    return Details(row, ("cat",), b"", b"", given.get("bounds", {}))
+    return Details(row, ("cat",), b"", b"", given.get("gains", {}))
 
 
 @pytest.fixture
@@ -222,26 +222,26 @@ def test_a_pipeline_without_a_bottleneck_has_none(store_runs: Callable[..., Arch
     assert (found.bottleneck, found.bottleneck_share) == (None, None)
 
 
-def test_the_top_finding_is_the_one_that_could_save_most(
+def test_the_top_finding_is_the_one_that_is_expected_to_save_most(
     store_runs: Callable[..., Archive],
 ) -> None:
     found = only(
         store_runs(
-            stored(0, findings=("barrier", "cold-run"), bounds={"barrier": 4.0}),
-            stored(1, findings=("cold-run", "ceiling"), bounds={"ceiling": 6.0}),
-            stored(2, findings=("barrier",), bounds={"barrier": 3.0}),
+            stored(0, findings=("barrier", "cold-run"), gains={"barrier": 4.0}),
+            stored(1, findings=("cold-run", "ceiling"), gains={"ceiling": 6.0}),
+            stored(2, findings=("barrier",), gains={"barrier": 3.0}),
         )
     )
-    assert found.finding == TopFinding("barrier", runs=2, bound=7.0)
+    assert found.finding == TopFinding("barrier", runs=2, expected=7.0)
 
 
-def test_of_findings_without_a_bound_the_most_frequent_is_first(
+def test_of_findings_without_a_gain_the_most_frequent_is_first(
     store_runs: Callable[..., Archive],
 ) -> None:
     archive = store_runs(
         stored(0, findings=("cold-run",)), stored(1, findings=("cold-run", "failed-execs"))
     )
-    assert only(archive).finding == TopFinding("cold-run", runs=2, bound=0.0)
+    assert only(archive).finding == TopFinding("cold-run", runs=2, expected=0.0)
 
 
 def test_the_last_run_has_its_usual(store_runs: Callable[..., Archive]) -> None:
@@ -372,7 +372,7 @@ def test_single_runs_are_found_through_an_index(
 
 
 def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
-    run = stored(0, findings=("barrier",), bounds={"barrier": 4.0})
+    run = stored(0, findings=("barrier",), gains={"barrier": 4.0})
     found = read(store_runs(run), period=Period(FIRST, FIRST + 2))
     assert written(found) == {
         "start_timestamp_seconds": FIRST * HOUR,
@@ -408,7 +408,12 @@ def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
                 ],
                 "bottleneck": "sort: CPU",
                 "bottleneck_ratio": 1.0,
-                "top_finding": {"id": "barrier", "runs": 1, "bound_seconds": 4.0},
+                "top_finding": {
+                    "id": "barrier",
+                    "runs": 1,
+                    "expected_seconds": 4.0,
+                    "bound_seconds": 4.0,
+                },
                 "last_run": written(run.row),
             }
         ],

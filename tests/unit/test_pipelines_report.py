@@ -80,7 +80,7 @@ def test_a_line_describes_a_pipeline() -> None:
         "▂▃▅▆▇█",
         "12 min 0 s, ▲ slower: 3.0 × usual",
         "sort: CPU (80 %)",
-        "barrier ≤ 2 min 0 s",
+        "barrier ~ 2 min 0 s",
     ):
         assert shown in line, shown
 

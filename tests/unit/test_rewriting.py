@@ -14,6 +14,7 @@ import pytest
 from pipelined.analysis import rewriting
 from pipelined.analysis.rewriting import Script, files, matching, rewrite
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
+from pipelined.analysis.xargs import in_place_of_parallel
 from unit.invented import START, make_run, make_stage
 
 
@@ -328,6 +329,13 @@ def test_a_run_inside_a_command_has_the_text_of_its_stages() -> None:
         assert Script.of_run(each, None) == found
 
 
+def test_what_is_installed_holds_inside_a_command_and_its_locale_may_not() -> None:
+    known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
+    whole = Script("./job.sh", locale="de_DE", awk="mawk", missing=frozenset({"pigz"}))
+    found = Script.of_run(make_run(known, 1.0), whole)
+    assert found == Script("grep a f | wc -l", awk="mawk", missing=frozenset({"pigz"}))
+
+
 def test_a_run_that_is_the_command_has_its_text_and_what_else_is_known_of_it() -> None:
     known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
     whole = Script("grep a f | wc -l > out", locale="C")
@@ -512,3 +520,35 @@ def test_commands_in_front_of_joined_ones_stay() -> None:
 def test_several_processes_at_a_time_all_keep_work(command: str, started: int, new: str) -> None:
     found = rewriting.more_at_a_time(pipeline(command).commands[0], started)
     assert found is not None and found.text == new
+
+
+@pytest.mark.parametrize(
+    ("command", "new"),
+    [
+        ("parallel gzip -9", r"xargs -d '\n' -P 3 -n 1 gzip -9"),
+        ("parallel -j 8 gzip {}", r"xargs -d '\n' -P 8 -n 1 gzip"),
+        ("nice parallel -j8 gzip", r"nice xargs -d '\n' -P 8 -n 1 gzip"),
+        ("parallel --jobs 8 wc -l < f", r"xargs -d '\n' -P 8 -n 1 wc -l < f"),
+        ("parallel -k gzip", None),
+        ("parallel -j 50% gzip", None),
+        ("parallel -j 0 gzip", None),
+        ("parallel --pipe grep a", None),
+        ("parallel gzip {.}", None),
+        ("parallel 'gzip {}; rm {}'", None),
+        ("parallel gzip ::: a b", None),
+        ("parallel echo", None),
+        ("parallel X=1 gzip", None),
+        ("parallel", None),
+        ("xargs gzip", None),
+    ],
+)
+def test_when_xargs_does_what_parallel_does(command: str, new: str | None) -> None:
+    found = in_place_of_parallel(pipeline(command).commands[0], 3)
+    assert (found.text if found else None) == new
+
+
+def test_there_is_no_command_with_a_program_that_is_not_installed() -> None:
+    old, new = pipeline("cat f | gzip"), pipeline("cat f | pigz")
+    assert rewrite(Script(old.text), old, new).command
+    missing = rewrite(Script(old.text, missing=frozenset({"pigz"})), old, new)
+    assert (missing.new, missing.command) == (new.text, "")

@@ -153,14 +153,14 @@ def test_what_to_try_comes_right_under_the_verdict(run: Run) -> None:
     assert (
         "Try: put awk before sort, if it takes each line by itself and passes on its begin (uniq "
         "behind it needs the order of sort). It passes on 9 % of the bytes. What awk does with a "
-        "line is not known here. Saves at most 3.7 s of 5.6 s. [barrier]"
+        "line is not known here. Likely saves 0.91 s of 5.6 s. [barrier]"
     ) in " ".join(text.split())
     assert text.index("sort is the bottleneck") < text.index("Try:") < text.index("longest wait")
 
 
 def test_a_bound_that_is_nearly_all_of_the_run_is_not_shown(run: Run) -> None:
     advised = " ".join(text_of(replace(run, wall_seconds=4.0), host=HOST).split())
-    assert "[barrier]" in advised and "Saves at most" not in advised
+    assert "[barrier]" in advised and "at most" not in advised
 
 
 def test_the_command_to_try_stands_on_a_line_of_its_own_that_is_not_broken(run: Run) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.findings import findings
-from pipelined.analysis.remaining import likely_gain
 from pipelined.analysis.rewriting import Script
 from pipelined.runs import Edge, Run, Stage
 from unit.test_findings import HOST, make_stage, run_of, silly
@@ -59,15 +58,26 @@ def test_what_is_likely_is_no_more_than_the_bound_and_says_how() -> None:
         assert finding.likely_reason
 
 
-def test_a_stage_that_works_beside_a_busier_one_is_likely_to_cost_nothing() -> None:
-    stages = [make_stage(1, "gzip", cpu=4.0), make_stage(2, "cat", cpu=1.0)]
-    assert likely_gain(run_of(stages), 2, {1: 1.0}) == 0
-    assert likely_gain(run_of(stages), 1, {1: 1.0}) == pytest.approx(2.0)
+def test_a_reader_of_small_pieces_keeps_the_copier_that_collects_them() -> None:
+    sort = silly().stages[8]
+    small = with_stage(silly(), 8, replace(sort, read_calls=sort.read_bytes // 8192))
+    assert "idle-copier" in ids(silly()) and "idle-copier" not in ids(small)
 
 
-def test_a_barrier_is_likely_to_take_its_own_time() -> None:
-    stages = [make_stage(1, "gzip", cpu=4.0), make_stage(2, "sort", cpu=4.0)]
-    assert likely_gain(run_of(stages, 8.0), 2, {1: 4.0}) == pytest.approx(4.0)
+def test_who_waited_for_the_cpus_of_what_goes_counts_in_the_bound() -> None:
+    def bound(queued: float) -> float | None:
+        run = silly()
+        busy = {**run.stages[0].states, "runqueue": queued}
+        (found,) = [
+            f
+            for f in of_kind(with_stage(run, 0, replace(run.stages[0], states=busy)))
+            if f.id == "idle-copier"
+        ]
+        return found.gain_seconds
+
+    assert bound(0.0) == pytest.approx(0.6)
+    assert bound(0.2) == pytest.approx(0.8)
+    assert bound(5.0) == pytest.approx(1.2)
 
 
 def test_without_the_text_a_round_trip_shows_by_its_bytes() -> None:

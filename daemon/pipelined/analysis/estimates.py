@@ -52,7 +52,8 @@ def _active(case: Case, index: int) -> float:
     end = run.start + run.wall_seconds
     lived = min(stage.end or end, end) - max(stage.start, run.start)
     waited = pipe_waits(run, index, case.graph).inside * case.wall
-    return max(0.0, min(lived, case.wall) - waited)
+    threads = stage.lifetime_seconds - stage.states["pipe_empty"] - stage.states["pipe_full"]
+    return max(0.0, min(min(lived, case.wall) - waited, threads))
 
 
 def _own(case: Case, index: int, active: float, cpu: float, slept: Mapping[int, float]) -> float:

@@ -5,19 +5,31 @@ To add a finding, write its rule in the module of `analysis/rules/` that has its
 `RULES` below, and give it a section in docs/FINDINGS.md: what it means, when it fires, what to try,
 when to ignore it.
 
-Every gain is an upper bound in seconds of wall time, from the run's own counters. If it rests on a
-number that was measured on other machines, the comment of that constant says so.
+Every gain is an upper bound in seconds of wall time, from the run's own counters; beside it is an
+estimate of what is likely to be saved (`analysis/estimates.py`). If one rests on a number that was
+measured on other machines, the comment of that constant says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelined.analysis.finding import SEVERITIES, Finding
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.rules import calls, cpus, disk, processes, shorter, sorting, stages, whole
+from pipelined.analysis.rules import (
+    calls,
+    characters,
+    cpus,
+    disk,
+    processes,
+    shorter,
+    sorting,
+    stages,
+    whole,
+    writing,
+)
 from pipelined.analysis.rules.rule import Case
 from pipelined.runs import Run
 
@@ -40,42 +52,77 @@ class Rule:
     hides: frozenset[str] = frozenset()
     """Ids that it explains more exactly: they are left out at the same stage, unless they are
     more severe."""
+    severity: str = "advice"
+    """Of its findings, in words: `advice or note` depends on what is known."""
+    needs: str = ""
+    """A tier, or a kind of hook, without which it has none."""
 
 
 #: All rules. Findings of equal severity and gain keep this order.
 RULES = (
-    Rule("disk-not-overlapped", disk.disk_not_overlapped, True, frozenset({"readahead-useless"})),
-    Rule("readahead-late", disk.readahead_late, True),
-    Rule("ceiling", stages.ceiling, True),
-    Rule("barrier", stages.barrier, True, frozenset({"ceiling", "filter-first", "idle-stage"})),
+    Rule(
+        "disk-not-overlapped",
+        disk.disk_not_overlapped,
+        True,
+        frozenset({"readahead-useless"}),
+        severity="warning",
+        needs="readahead",
+    ),
+    Rule("readahead-late", disk.readahead_late, True, needs="readahead"),
+    Rule("ceiling", stages.ceiling, True, severity="advice or note"),
+    Rule(
+        "barrier",
+        stages.barrier,
+        True,
+        frozenset({"ceiling", "filter-first", "idle-stage"}),
+        severity="advice or note",
+    ),
     Rule(
         "cpu-limit", cpus.cpu_limit, True, frozenset({"cpu-contention", "more-stages-than-cores"})
     ),
-    Rule("cpu-contention", cpus.cpu_contention, True),
+    Rule("cpu-contention", cpus.cpu_contention, True, severity="note"),
     Rule("join-stages", shorter.join_stages, True, frozenset({"more-stages-than-cores"})),
     Rule("more-stages-than-cores", cpus.more_stages_than_cores, True),
-    Rule("round-trip", whole.round_trip, False, frozenset({"ceiling"})),
-    Rule("sorted-twice", whole.sorted_twice, False, frozenset({"ceiling"})),
+    Rule(
+        "round-trip", whole.round_trip, False, frozenset({"ceiling"}), severity="warning or advice"
+    ),
+    Rule(
+        "sorted-twice",
+        whole.sorted_twice,
+        False,
+        frozenset({"ceiling"}),
+        severity="warning or advice",
+    ),
     Rule("filter-first", whole.filter_first, False),
     Rule("sort-unique", whole.sort_unique, False),
     Rule("idle-copier", whole.idle_copier, False),
+    Rule("tee-waits", writing.tee_waits, True),
     Rule("sort-spills", sorting.sort_spills, False),
-    Rule("sort-locale", sorting.sort_locale, False),
+    Rule("sort-locale", sorting.sort_locale, False, severity="advice or note"),
+    Rule("c-locale", characters.c_locale, False),
     Rule("count-in-hash", sorting.count_in_hash, False, frozenset({"barrier", "ceiling"})),
     Rule("grep-count", shorter.grep_count, False),
-    Rule("fork-storm", processes.fork_storm, True, frozenset({"ceiling"})),
-    Rule("failed-execs", processes.failed_execs, True),
-    Rule("readahead-useless", disk.readahead_useless, False),
+    Rule("fork-storm", processes.fork_storm, True, frozenset({"ceiling"}), severity="warning"),
+    Rule("failed-execs", processes.failed_execs, True, severity="note", needs="fexit"),
+    Rule("readahead-useless", disk.readahead_useless, False, needs="readahead"),
     Rule(
         "readahead-wasted",
         disk.readahead_wasted,
         False,
         frozenset({"readahead-late", "readahead-useless"}),
+        needs="readahead",
     ),
-    Rule("cold-run", disk.cold_run, False),
-    Rule("reader-costs", calls.reader_costs, False, frozenset({"ceiling", "cache-sized"})),
-    Rule("large-writes", calls.large_writes, False, frozenset({"cache-sized"})),
-    Rule("small-calls", calls.small_calls, False, frozenset({"ceiling"})),
+    Rule("cold-run", disk.cold_run, False, severity="note", needs="readahead"),
+    Rule(
+        "reader-costs",
+        calls.reader_costs,
+        False,
+        frozenset({"ceiling", "cache-sized"}),
+        severity="advice or note",
+        needs="readahead",
+    ),
+    Rule("large-writes", calls.large_writes, False, frozenset({"cache-sized"}), severity="warning"),
+    Rule("small-calls", calls.small_calls, False, frozenset({"ceiling"}), severity="warning"),
     Rule("cache-sized", calls.cache_sized, False),
     Rule("idle-stage", stages.idle_stage, False, frozenset({"ceiling"})),
 )
@@ -93,7 +140,7 @@ def findings(run: Run, host: Host, script: Script | None = None) -> tuple[Findin
         return ()
     case = Case.of(run, host, script)
     found = [
-        (rule, finding)
+        (rule, _within_bound(finding))
         for rule in RULES
         if rule.of_partial_runs or not run.partial
         for finding in rule.check(case)
@@ -104,6 +151,14 @@ def findings(run: Run, host: Host, script: Script | None = None) -> tuple[Findin
         if not any(_hides(rule, other, finding) for rule, other in found)
     ]
     return tuple(sorted(kept, key=_rank))
+
+
+def _within_bound(finding: Finding) -> Finding:
+    """With no more that is likely to be saved than what could be at most."""
+    likely, most = finding.likely_seconds, finding.gain_seconds
+    if likely is None or most is None or likely <= most:
+        return finding
+    return replace(finding, likely_seconds=most)
 
 
 def _hides(rule: Rule, one: Finding, other: Finding) -> bool:

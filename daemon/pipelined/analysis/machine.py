@@ -6,9 +6,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelined.runs.fields import Bytes, Count
+from pipelined.runs.fields import Bytes, Count, Seconds
 
-__all__ = ["Host"]
+__all__ = ["Costs", "Host"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """CPU time that what a run does not tell apart takes on this machine."""
+
+    fork_seconds: Seconds
+    """A process that a shell starts and that runs no other program, from its start to its end."""
+    program_seconds: Seconds
+    """The same, which runs a program that has nothing to do: a cat of an empty file."""
+    call_seconds: Seconds
+    """A read or write of one byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +31,8 @@ class Host:
     """CPUs that are online."""
     l2_bytes: Bytes | None
     """Second-level cache of one CPU; null if the kernel does not report it."""
+    costs: Costs | None = None
+    """[Measured on it](FINDINGS.md#what-is-likely); null if that was not possible."""
 
     @classmethod
     def read(cls, sys: Path = Path("/sys")) -> Host:

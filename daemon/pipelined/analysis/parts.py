@@ -7,7 +7,7 @@ Pure. Runs may overlap in time, and nested ones lie in another: seconds that are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -16,16 +16,22 @@ from pipelined.analysis.finding import SEVERITIES, Finding
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.rules.processes import SHORT_LIFE
+from pipelined.analysis.rules.cpus import COST
+from pipelined.analysis.rules.processes import SHORT_LIFE, started_share
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.analysis.sentence import bottleneck_label, brief, main_bottleneck
 from pipelined.nesting import Line, largest_first
 from pipelined.runs import Run
+from pipelined.wording import duration, listing
 
 __all__ = ["Advice", "Part", "Parts"]
 
 #: The finding of a stage that starts many short-lived processes, and of many short alike runs.
 _STORM_ID = "fork-storm"
+#: The finding of a run from which other work on the host took CPUs.
+_BUSY_ID = "cpu-contention"
+#: So many other pipelines are named in the sentence about it.
+_NAMED = 3
 #: The clocks of the command and of its runs may differ by this (seconds).
 _CLOCKS = 0.1
 #: A run may begin this long after its command has ended: what that left behind (seconds).
@@ -44,9 +50,16 @@ class Advice:
     """Of the longest run that has it; begins with ``Try:``."""
     runs: int
     """How many runs have the finding."""
+    likely: float | None
+    """Seconds that it is likely to save in all of them; None if that is not known."""
     bound: float | None
     """Seconds that it could save at most in all of them, no more than one of them was alive; None
     if that is not known."""
+
+    @property
+    def expected(self) -> float:
+        """Its rank among others: what is likely, else the bound, else 0."""
+        return (self.bound if self.likely is None else self.likely) or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,8 @@ class Parts:
     """Of the command's wall time, that in which a run was alive."""
     cpu_seconds: float
     """Of all runs."""
+    notice: str = ""
+    """A sentence for the top of the report, if other work on the host took CPUs from runs."""
 
     @classmethod
     def of(
@@ -100,11 +115,12 @@ class Parts:
         grouped = largest_first(runs, _wall)
         outermost = [run for line, members in grouped if not line.depth for run in members]
         spans = [_span(run) for run in outermost]
+        found = {run.id: findings(run, host, Script.of_run(run, script)) for run in runs}
         parts: list[Part] = []
         for line, members in grouped:
-            advice = _best(members, host, script)
+            advice = _best(members, found)
             if advice is None and not _in_storm(parts, line.depth):
-                advice = _fewer_runs(line, members, spans, wall)
+                advice = _fewer_runs(line, members, spans, wall, host)
             parts.append(
                 Part(
                     line,
@@ -115,7 +131,9 @@ class Parts:
                     tuple(sorted((run for run in members if not run.complete), key=_shortness)),
                 )
             )
-        return cls(tuple(parts), len(outermost), _covered(spans, start, wall), _cpu(outermost))
+        covered = _covered(spans, start, wall)
+        notice = _notice(outermost, found, wall)
+        return cls(tuple(parts), len(outermost), covered, _cpu(outermost), notice)
 
 
 def _wall(run: Run) -> float:
@@ -161,17 +179,36 @@ def _union(spans: Iterable[_Interval], start: float, end: float) -> float:
     return total
 
 
-def _best(runs: Sequence[Run], host: Host, script: Script | None) -> Advice | None:
+def _notice(runs: Sequence[Run], found: Mapping[str, Sequence[Finding]], wall: float) -> str:
+    """What other work on the host cost the outermost runs of a command of `wall` seconds."""
+    held = [(run, one) for run in runs for one in found[run.id] if one.id == _BUSY_ID]
+    if not held:
+        return ""
+    cost = sum(figure.value for _, one in held for figure in one.evidence if figure.name == COST)
+    alive = _union([_span(run) for run, _ in held], -inf, inf)
+    own = {run.pipeline for run in runs}
+    around = [run.surroundings.pipelines for run, _ in held if run.surroundings]
+    busiest = [pipelines[0].pipeline for pipelines in around if pipelines]
+    named = [name for name in dict.fromkeys(busiest) if name not in own][:_NAMED]
+    who = f" (busiest: {listing(named)})" if named else ""
+    which = "the run" if len(runs) == 1 else f"{len(held):,} of {len(runs):,} runs"
+    return (
+        f"The host was busy: {which} waited for CPUs that others used{who}, which cost at most "
+        f"{duration(min(cost, alive))} of {duration(wall)}."
+    )
+
+
+def _best(runs: Sequence[Run], by_run: Mapping[str, Sequence[Finding]]) -> Advice | None:
     """The most severe finding with advice; of several the one that could save most in all runs."""
     found: dict[str, list[tuple[Run, Finding]]] = {}
     for run in runs:
-        for finding in findings(run, host, Script.of_run(run, script)):
+        for finding in by_run[run.id]:
             if finding.advice:
                 found.setdefault(finding.id, []).append((run, finding))
     if not found:
         return None
     ranked = [(_severity(having), _advice(having)) for having in found.values()]
-    return min(ranked, key=lambda one: (one[0], -(one[1].bound or 0.0)))[1]
+    return min(ranked, key=lambda one: (one[0], -one[1].expected))[1]
 
 
 def _severity(having: Iterable[tuple[Run, Finding]]) -> int:
@@ -180,13 +217,20 @@ def _severity(having: Iterable[tuple[Run, Finding]]) -> int:
 
 def _advice(having: Sequence[tuple[Run, Finding]]) -> Advice:
     """One finding of several runs."""
-    gains = [finding.gain_seconds for _, finding in having]
     _, longest = max(having, key=lambda one: _wall(one[0]))
-    known = [gain for gain in gains if gain is not None]
+    likely = [f.likely_seconds for _, f in having if f.likely_seconds is not None]
+    most = [f.gain_seconds for _, f in having if f.gain_seconds is not None]
     # runs at the same time save no more than the time in which they ran
     alive = _union([_span(run) for run, _ in having], -inf, inf)
-    bound = min(sum(known), alive) if known else None
-    return Advice(longest.id, longest.advice, len(having), bound)
+    # and are likely to save the same share of it as of their own
+    at_once = min(1.0, alive / sum(_wall(run) for run, _ in having))
+    return Advice(
+        longest.id,
+        longest.advice,
+        len(having),
+        sum(likely) * at_once if likely else None,
+        min(sum(most), alive) if most else None,
+    )
 
 
 def _in_storm(parts: Sequence[Part], depth: int) -> bool:
@@ -200,7 +244,11 @@ def _in_storm(parts: Sequence[Part], depth: int) -> bool:
 
 
 def _fewer_runs(
-    line: Line[Run], runs: Sequence[Run], outermost: Sequence[_Interval], wall: float
+    line: Line[Run],
+    runs: Sequence[Run],
+    outermost: Sequence[_Interval],
+    wall: float,
+    host: Host,
 ) -> Advice | None:
     """What to try if there are many short runs: starting their programs is most of the work.
 
@@ -214,9 +262,15 @@ def _fewer_runs(
     start, end = min(spans)[0], max(stop for _, stop in spans)
     own = _union(spans, start, end)
     between = 0.0 if line.depth else end - start - _union(outermost, start, end)
+    bound = min(wall, own + between)
+    likely = None
+    if host.costs:
+        started = sum(len(run.stages) + sum(stage.forks for stage in run.stages) for run in runs)
+        likely = bound * started_share(_cpu(runs), host.costs.program_seconds * started)
     return Advice(
         _STORM_ID,
         "Try: one awk in place of the loop, or one program that treats all lines.",
         len(runs),
-        min(wall, own + between),
+        likely,
+        bound,
     )

@@ -77,6 +77,14 @@ def _git(values: Sequence[str]) -> bool:
     return bool(values) and values[0] in _GIT and not any("output" in value for value in values)
 
 
+def _parallel(values: Sequence[str]) -> bool:
+    at = 2 if values[:1] == ["-j"] else 1 if re.match("-j", "".join(values[:1])) else 0
+    command = values[at:]
+    # a shell runs it: ">" would be what it is there
+    harmless = all(re.fullmatch(r"[\w./,@%+={}-]+", word, re.ASCII) for word in command)
+    return bool(command) and _only_reads(command[0]) and harmless
+
+
 def _sed(values: Sequence[str]) -> bool:
     scripts = [value for value in values if not re.fullmatch("-[nErsuz]+|-e", value)]
     return bool(scripts) and all(
@@ -116,6 +124,7 @@ _CHECKS: Mapping[str, Callable[[Sequence[str]], bool]] = {
     "dd": _dd,
     "find": _find,
     "git": _git,
+    "parallel": _parallel,
     "sed": _sed,
     "sort": _sort,
     "tar": _tar,

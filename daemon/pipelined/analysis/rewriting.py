@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipelined.analysis.by_line import SED_BY_ITSELF
 from pipelined.analysis.finding import Rewrite
@@ -24,6 +24,7 @@ from pipelined.runs import Run
 __all__ = [
     "COUNT",
     "FIRST",
+    "OFFERED",
     "Script",
     "counted_by_grep",
     "counted_in_hash",
@@ -40,6 +41,8 @@ __all__ = [
     "with_reader_in_front",
 ]
 
+#: Programs that advice puts in the place of others, and that may have to be installed.
+OFFERED = ("lbzip2", "pigz")
 #: Counts equal lines as ``uniq -c`` prints them, in no order.
 COUNT = """awk '{ n[$0]++ } END { for (l in n) printf "%7d %s\\n", n[l], l }'"""
 #: Passes on each line the first time that it comes.
@@ -101,6 +104,12 @@ class Script:
     own."""
     locale: str | None = None
     """By which programs sort, if it sets none; None if it is not known."""
+    characters: str | None = None
+    """The locale by which they tell characters apart; as `locale`."""
+    awk: str = ""
+    """The program that awk is; empty if it is not known."""
+    missing: frozenset[str] = frozenset()
+    """Of `OFFERED`, what is not installed, as far as that is known."""
     of_one_run: bool = field(default=False, compare=False)
     """It is the text of one run's pipeline, which may lie inside another."""
 
@@ -114,7 +123,11 @@ class Script:
     @classmethod
     def of_run(cls, run: Run, whole: Script | None) -> Script | None:
         """What is known of a run of the command `whole`: that, or its stages' command lines."""
-        return whole if matching(whole, run) else cls.of_arguments(run) or whole
+        found = None if matching(whole, run) else cls.of_arguments(run)
+        if found is None or whole is None:
+            return found or whole
+        # a script may set another locale, but these are of the host
+        return replace(found, awk=whole.awk, missing=whole.missing)
 
     @property
     def standalone(self) -> bool:
@@ -152,9 +165,10 @@ def rewrite(
     """`new` in place of `old`.
 
     `reordered`, `unpacked` and `cold` are those of `Rewrite`. It is not repeatable if they need an
-    input that is gone, or if it is not certain that they can be run again.
+    input that is gone, if a program is missing, or if it is not certain that they can be run again.
     """
     repeatable = script.standalone and all(word.literal for word in cold)
+    repeatable &= script.missing.isdisjoint(command.program for command in new.commands)
     return Rewrite(
         old=old.text,
         new=new.text,

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from pipelined.answers.run import DescribedRunJson
 from pipelined.runs.fields import (
@@ -14,6 +15,7 @@ from pipelined.runs.fields import (
     Ratio,
     Seconds,
     UnixTime,
+    computed,
 )
 
 __all__ = [
@@ -36,8 +38,20 @@ class TopFinding:
     """Such as `barrier`."""
     runs: Count
     """Examined runs that have it."""
-    bound: Annotated[Seconds, Key("bound_seconds")]
-    """What it could save at most in all of them; 0 if that is not known."""
+    expected: Annotated[Seconds, Key("expected_seconds")]
+    """What it is likely to save in all of them; of those of which that is not known, what it could
+    save at most; 0 if neither is."""
+
+    @classmethod
+    def from_older(cls, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A version that knew bounds only."""
+        return {"expected_seconds": answer["bound_seconds"], **answer}
+
+    @property
+    @computed
+    def bound(self) -> Annotated[Seconds, Key("bound_seconds")]:
+        """The same, by the name that it had when it was a bound."""
+        return self.expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +82,8 @@ class CommandPart:
     advice: str
     """What to try, beginning with `Try:`; empty if there is nothing."""
     top_finding: TopFinding | None
-    """Whose advice that is: the most severe one; of several, that with the largest bound."""
+    """Whose advice that is: the most severe one; of several, that which is expected to save
+    most."""
 
 
 class RunReportJson(TypedDict):

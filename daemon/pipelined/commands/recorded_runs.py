@@ -188,8 +188,8 @@ def open_history(
     the environment; so is the daemon of this host if this user may not read
     the file in the default directory. Raises UserError.
     """
-    from pipelined.analysis.machine import Host
     from pipelined.history.history import History
+    from pipelined.run.host_costs import this_host
     from pipelined.terminal.daemon_history import DaemonHistory
 
     if state_directory is not None:
@@ -205,7 +205,7 @@ def open_history(
     if url is not None:
         return ask_daemon()
     directory = state_directory or default_directory(os.environ)
-    history = History(directory, host=Host.read())
+    history = History(directory, host=this_host())
     try:
         history.check()
     except NotPermittedError as refused:
@@ -240,10 +240,10 @@ def show(
     RUN is an id that pipelined runs lists, or a beginning that only this id has. The default is
     last, the run that ended last: your own if a daemon of this host is asked, unless you are root.
     """
-    from pipelined.analysis.machine import Host
+    from pipelined.run.host_costs import this_host
 
     found = open_history(state_directory, url, http_config).run(run)
-    host = found.host or Host.read()
+    host = found.host or this_host()
     if as_json:
         from pipelined.answers.described import describe_stored_run
 

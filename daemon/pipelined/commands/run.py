@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import locale
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -132,20 +133,28 @@ def run(
 
 def script_of(text: str) -> Script:
     """What is known of a command that is run by a shell with our input and environment."""
-    from pipelined.analysis.rewriting import Script
+    from pipelined.analysis.rewriting import OFFERED, Script
 
     try:
         terminal = stat.S_ISCHR(os.fstat(0).st_mode)  # or /dev/null
     except OSError:  # closed
         terminal = True
-    return Script(text, own_input=terminal, locale=_collation())
+    return Script(
+        text,
+        own_input=terminal,
+        locale=_locale_for(locale.LC_COLLATE),
+        characters=_locale_for(locale.LC_CTYPE),
+        missing=frozenset(name for name in OFFERED if shutil.which(name) is None),
+        awk=Path(os.path.realpath(shutil.which("awk") or "")).name,
+    )
 
 
-def _collation() -> str:
-    """The locale by which a program that we start sorts: ``C`` if ours is not installed."""
+def _locale_for(category: int) -> str:
+    """The locale of a program that we start, for sorting or so: ``C`` if ours is not installed."""
+    before = locale.setlocale(category)
     try:
-        return locale.setlocale(locale.LC_COLLATE, "")
+        return locale.setlocale(category, "")
     except locale.Error:
         return "C"
     finally:
-        locale.setlocale(locale.LC_COLLATE, "C")
+        locale.setlocale(category, before)

@@ -32,6 +32,7 @@ from pipelined.http_port.host_names import HostNames, own_names
 from pipelined.http_port.listening import listen
 from pipelined.malloc import hold_little
 from pipelined.observer import Observer
+from pipelined.run.host_costs import this_host
 from pipelined.sinks import Sink, Sinks
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def serve(
     web_config = _web_config(config)
     listener = listen(config.web_listen_address.host, config.web_listen_address.port)
     _warn(exposure(listener.getsockname()[0], web_config))
-    host, sinks = Host.read(), Sinks()
+    sinks = Sinks()
     # Left from the last to the first: when every hook is detached, the sinks get what is left.
     with handled_signals() as signals, closing(sinks), ExitStack() as serving:
         with ExitStack() as observing:
@@ -82,7 +83,7 @@ def serve(
                 open_observer = open_observer or partial(_open_observer, sinks)
                 observer = observing.enter_context(open_observer(config))
             finally:
-                front, server = served()
+                front, server, host = served()
             attach_later = observing.enter_context(attached_later(observer, out, supervisor))
             give_up()
             _warn(hidden_arguments() if config.show_arguments else None)
@@ -127,11 +128,12 @@ def _serve(
     listener: socket.socket,
     web_config: WebConfigFile | None,
     config: Config,
-) -> tuple[Front, HttpServer]:
-    """Serve `listener` until `serving` ends.
+) -> tuple[Front, HttpServer, Host]:
+    """Serve `listener` until `serving` ends; and what the host is like.
 
     In a thread of its own, which imports what that takes, for 0.1 s of a CPU: as long as the kernel
-    verifies programs, the one that called needs no Python.
+    verifies programs, the one that called needs no Python. The first time on a kernel, programs
+    are started to measure that host: they need no capability either.
     """
     if config.history:
         import pipelined.history.history  # noqa: F401 - for `_open_history`
@@ -149,7 +151,7 @@ def _serve(
         listener=listener,
         names=HostNames({*own_names(), address.host, *config.web_allowed_hosts}),
     )
-    return front, serving.enter_context(server)
+    return front, serving.enter_context(server), this_host(_kept_in(config))
 
 
 def _open_observer(sinks: Sinks, config: Config) -> Observer:
@@ -174,6 +176,12 @@ def _state_directory(config: Config) -> Path | None:
     if config.history or "STATE_DIRECTORY" in os.environ:
         return config.state_directory or default_directory(os.environ)
     return None
+
+
+def _kept_in(config: Config) -> tuple[Path, ...]:
+    """Where it is kept what this host takes to start programs; empty: nowhere."""
+    directory = _state_directory(config)
+    return () if directory is None else (directory,)
 
 
 def _open_history(config: Config, host: Host, observer: Observer) -> History:

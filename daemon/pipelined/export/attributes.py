@@ -124,6 +124,7 @@ def finding_attributes(finding: Finding) -> Attributes:
             "pipelined.finding.severity": finding.severity,
             "pipelined.finding.text": finding.sentence,
             "pipelined.finding.advice": finding.advice or None,
+            "pipelined.finding.likely_seconds": finding.likely_seconds,
             "pipelined.finding.bound_seconds": finding.gain_seconds,
         }
     )

@@ -255,7 +255,7 @@ class Archive:
     def findings(
         self, period: Period, keys: Iterable[int] | None = None
     ) -> dict[int, dict[str, tuple[int, float]]]:
-        """Examined runs with a finding, and the sum of its bounds, by pipeline and its id.
+        """Examined runs with a finding, and what it is expected to save, by pipeline and its id.
 
         With `keys`, only of these pipelines.
         """

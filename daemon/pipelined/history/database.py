@@ -288,8 +288,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
         ranked = Ranked(pipeline, row.end, key, row.wall, details.size)
         input_bytes = None if read_bytes is None else row.input_bytes
         self._ranking.enter(ranked, row.cache, read_bytes, input_bytes)
-        bounds = [(finding, details.bounds.get(finding, 0.0)) for finding in row.findings]
-        self._rollup.examine(hour, pipeline, row.nested, bounds)
+        gains = [(finding, details.gains.get(finding, 0.0)) for finding in row.findings]
+        self._rollup.examine(hour, pipeline, row.nested, gains)
         self._rollup.add_bottleneck(hour, pipeline, bottleneck_label(row.bottleneck), row.wall)
         return row
 

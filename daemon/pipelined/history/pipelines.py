@@ -86,7 +86,7 @@ class PipelineSummary:
     bottleneck_share: Annotated[Ratio | None, Key("bottleneck_ratio")]
     """For how much of it."""
     finding: Annotated[TopFinding | None, Key("top_finding")]
-    """The one with the largest bound in all examined runs together."""
+    """The one that is expected to save most in all examined runs together."""
     last: Annotated[Summary | None, Key("last_run")]
     """The stored run that ended last."""
     id: Annotated[str, Unwritten()] = ""
@@ -231,7 +231,7 @@ def _trend(bars: Mapping[int, tuple[int, float]], hours: range) -> tuple[TrendBa
 
 
 def _top(findings: Mapping[str, tuple[int, float]]) -> TopFinding | None:
-    """The finding with the largest bound; without any, the most frequent one."""
+    """The finding that is expected to save most; if none is, the most frequent one."""
     if not findings:
         return None
     finding = max(findings, key=lambda id: (findings[id][1], findings[id][0]))

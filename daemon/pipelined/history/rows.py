@@ -182,8 +182,8 @@ class Details:
     commands: tuple[str, ...]
     run: bytes
     timeline: bytes
-    bounds: Mapping[str, float] = field(default_factory=dict)
-    """By id of a finding, what it could save at most (seconds), as far as that is known."""
+    gains: Mapping[str, float] = field(default_factory=dict)
+    """By id of a finding, what it is expected to save (seconds), as far as that is known."""
 
     @property
     def size(self) -> int:

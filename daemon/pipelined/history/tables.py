@@ -250,7 +250,7 @@ class Rollup:
     def examine(
         self, hour: int, pipeline: int, nested: bool, findings: Iterable[tuple[str, float]]
     ) -> None:
-        """Count the findings of a run that was counted before, each with its bound in seconds."""
+        """Count the findings of a run that was counted before, each with its expected gain."""
         for key in (pipeline, None):
             if key is None:  # its row was merged meanwhile
                 key = self._pipelines.key(other(nested))
@@ -340,7 +340,8 @@ class Rollup:
     def _add_findings(
         self, hour: int, key: int, findings: Iterable[tuple[str, int, float]]
     ) -> None:
-        """Each is an id, the number of runs with it, and the sum of its bounds (seconds)."""
+        """Each is an id, the number of runs with it, and the sum of what it is expected to
+        save (seconds)."""
         for finding in findings:
             self._execute(
                 "INSERT INTO rollup_findings (hour, pipeline, finding, runs, seconds)"

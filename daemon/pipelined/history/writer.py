@@ -263,15 +263,15 @@ class HistoryWriter(Writer):
             input_bytes=run.input_bytes,
             input_exact=run.input_exact,
         )
-        bounds: dict[str, float] = {}
-        for finding in found:  # the same at several stages: their bounds may be the same seconds
-            bounds[finding.id] = max(bounds.get(finding.id, 0.0), finding.gain_seconds or 0.0)
+        gains: dict[str, float] = {}
+        for finding in found:  # the same at several stages: their gains may be the same seconds
+            gains[finding.id] = max(gains.get(finding.id, 0.0), finding.expected_seconds)
         return Details(
             row,
             tuple(dict.fromkeys(stage.command for stage in run.stages)),
             pack(written(run, secrets=self._show_arguments)),
             pack([written(point) for point in timeline]),
-            bounds,
+            gains,
         )
 
     def _failed(self, error: OSError | sqlite3.Error) -> None:

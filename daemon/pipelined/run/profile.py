@@ -20,6 +20,7 @@ from pipelined.answers.lists import CommandPart, TopFinding
 from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.run.child import Ended, execute
+from pipelined.run.host_costs import this_host
 from pipelined.runs import Run
 from pipelined.runs.codec import written
 
@@ -170,7 +171,7 @@ def report_order(runs: Iterable[Run]) -> list[Run]:
 
 def write_json(found: Profile, file: IO[str]) -> None:
     """Write the report as JSON."""
-    host = Host.read()
+    host = this_host()
     parts = found.parts(host)
     described = {
         "exit_status": found.ended.status,
@@ -202,5 +203,5 @@ def _described(part: Part) -> CommandPart:
         bottleneck=part.bottleneck,
         bottleneck_ratio=part.bottleneck_share,
         advice=advice.text if advice else "",
-        top_finding=TopFinding(advice.id, advice.runs, advice.bound or 0.0) if advice else None,
+        top_finding=TopFinding(advice.id, advice.runs, advice.expected) if advice else None,
     )

@@ -17,10 +17,12 @@ from pipelined.analysis.outcome_words import brief_outcome, marked_outcome, not_
 from pipelined.analysis.parts import Advice, Part, Parts
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import brief
+from pipelined.run.host_costs import this_host
 from pipelined.run.profile import Profile
 from pipelined.runs import Run
 from pipelined.terminal.drawing import (
     OUTCOME_STYLES,
+    STYLES,
     Column,
     cropped,
     fitted,
@@ -78,7 +80,7 @@ def write_report(found: Profile, console: Console) -> None:
         print_lines([f"pipelined: {_nothing_seen(found, lost)}"], console)
         _print_status(found, console)
         return
-    host = Host.read()
+    host = this_host()
     parts = found.parts(host)
     if not _has_parts(found, parts):
         _print_runs(found.runs, found, console, lost, host)
@@ -88,17 +90,23 @@ def write_report(found: Profile, console: Console) -> None:
     width, ascii_only = report_width(console), is_ascii(console)
     print_lines(command_lines(found, parts, in_full, lost, width, ascii_only=ascii_only), console)
     console.print()
-    _print_runs(in_full, found, console, None, host)
+    _print_runs(in_full, found, console, None, host, noticed=bool(parts.notice))
 
 
 def _print_runs(
-    runs: Sequence[Run], found: Profile, console: Console, lost: int | None, host: Host
+    runs: Sequence[Run],
+    found: Profile,
+    console: Console,
+    lost: int | None,
+    host: Host,
+    *,
+    noticed: bool = False,
 ) -> None:
     for index, run in enumerate(runs):
         if index:
             console.print()
         script = Script.of_run(run, found.script)
-        render(run, console, lost, host=host, script=script, own=True)
+        render(run, console, lost, host=host, script=script, own=True, noticed=noticed)
 
 
 def _print_status(found: Profile, console: Console) -> None:
@@ -139,6 +147,8 @@ def command_lines(
     The reports of the runs `in_full` will follow; `lost` is how many events were not counted.
     """
     out = _headline(found, lost, width, ascii_only)
+    notice = printable(parts.notice, ascii_only)
+    out += [Text(_INDENT) + line for line in wrap(notice, width - 2, STYLES["runqueue"]) if notice]
     out.append(Text())
     out += [Text(_INDENT) + line for line in wrap(_cover(found, parts), width - 2, "")]
     out.append(Text())
@@ -260,13 +270,13 @@ def _bottleneck(part: Part) -> str:
 
 def _try(advice: Advice, part: Part, wall: float) -> str:
     text = advice.text
-    if bound := saves(advice.bound, wall):
+    if gain := saves(advice.likely, advice.bound, wall):
         some = (
             f" in {advice.runs:,} of {part.line.runs:,} runs"
             if advice.runs < part.line.runs
             else ""
         )
-        text += f" {bound}{some}."
+        text += f" {gain}{some}."
     return f"{text} [{advice.id}]"
 
 

@@ -34,7 +34,7 @@ from pipelined.terminal.history_report import (
     usual_words,
     when,
 )
-from pipelined.wording import about, bound, data_size, duration, percent, step_words
+from pipelined.wording import about, data_size, duration, expected, percent, step_words
 
 __all__ = ["failed", "not_overlapped", "pipelines_lines", "times"]
 
@@ -157,7 +157,7 @@ def _bottleneck(one: PipelineSummary, ascii_only: bool) -> str:
 def _finding(one: PipelineSummary) -> str:
     if one.finding is None:
         return "-"
-    return f"{one.finding.id} {bound(one.finding.bound)}".rstrip()
+    return f"{one.finding.id} {expected(one.finding.expected)}".rstrip()
 
 
 def _trend(bars: Sequence[TrendBar], ascii_only: bool) -> str:

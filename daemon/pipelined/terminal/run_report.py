@@ -87,16 +87,26 @@ def render(
     host: Host | None = None,
     script: Script | None = None,
     own: bool = False,
+    noticed: bool = False,
 ) -> None:
     """Print the report of `run` to `console`.
 
     `lost` is how many events were not counted, None if that is not known; `host` is the machine
     on which it ran, this one by default; `script` is what is known of its command; `own`: whoever
-    reads the report has started it here and now.
+    reads the report has started it here and now; `noticed`: that the host was busy is said already.
     """
     width, ascii_only = report_width(console), is_ascii(console)
     host = host or Host.read()
-    shown = lines(run, lost, width, ascii_only=ascii_only, host=host, script=script, own=own)
+    shown = lines(
+        run,
+        lost,
+        width,
+        ascii_only=ascii_only,
+        host=host,
+        script=script,
+        own=own,
+        noticed=noticed,
+    )
     print_lines(shown, console)
 
 
@@ -109,6 +119,7 @@ def lines(
     host: Host | None = None,
     script: Script | None = None,
     own: bool = False,
+    noticed: bool = False,
 ) -> list[Text]:
     """The report as lines of at most `width` columns; with a `host`, also what to try on it.
 
@@ -118,7 +129,7 @@ def lines(
     found = findings(run, host, script) if host else ()
     out = _headline(run, lost, width)
     out += _identity(run, own, width, ascii_only)
-    out += [Text("  ") + line for line in _notices(found, width - 2)]
+    out += [Text("  ") + line for line in _notices(found, noticed, width - 2)]
     out.append(Text())
     out += [Text("  ") + line for line in wrap(sentence(run), width - 2, "bold")]
     out += _advice(found, run.wall_seconds, width, ascii_only)
@@ -143,12 +154,12 @@ def _identity(run: Run, own: bool, width: int, ascii_only: bool) -> list[Text]:
     return flow([Text(entry) for entry in entries], " · ", "  ", width)
 
 
-def _notices(found: Sequence[Finding], width: int) -> list[Text]:
+def _notices(found: Sequence[Finding], noticed: bool, width: int) -> list[Text]:
     """What to keep in mind when reading any figure of the report."""
     return [
         line
         for finding in found
-        if finding.notice
+        if finding.notice and not (noticed and finding.id == "cpu-contention")
         for line in wrap(finding.notice, width, STYLES["runqueue"])
     ]
 
@@ -157,8 +168,8 @@ def _advice(found: Sequence[Finding], wall: float, width: int, ascii_only: bool)
     """What to try and what it could save, most important first."""
     out = []
     for finding in [finding for finding in found if finding.advice][:TRIED]:
-        bound = saves(finding.gain_seconds, wall)
-        text = f"{finding.advice} {bound}." if bound else finding.advice
+        gain = saves(finding.likely_seconds, finding.gain_seconds, wall)
+        text = f"{finding.advice} {gain}." if gain else finding.advice
         first, *rest = wrap(f"{text} [{finding.id}]", width - 7, "")
         out += [Text("  ") + first, *(Text(" " * 7) + line for line in rest)]
         if finding.command and (finding.command.isascii() or not ascii_only):

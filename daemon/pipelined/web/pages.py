@@ -42,10 +42,10 @@ from pipelined.wording import (
     STATE_WORDS,
     about,
     against_usual,
-    bound,
     cpu_share,
     data_size,
     duration,
+    expected,
     input_size,
     mean_size,
     output_size,
@@ -101,7 +101,7 @@ def create_pages(
     pages = Blueprint("pages", __name__)
     filters: dict[str, Callable[..., str]] = {
         "about": about,
-        "bound": bound,
+        "expected": expected,
         "breakable": _breakable,
         "duration": duration,
         "saves": saves,

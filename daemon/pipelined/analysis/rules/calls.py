@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding, Rewrite
 from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat, with_blocks
+from pipelined.analysis.rules.faster import LOOP_IN_AWK
 from pipelined.analysis.rules.rule import (
     BULK,
     PAGE,
@@ -39,6 +41,10 @@ CALL_SECONDS = 2e-6
 PIPE_CAPACITY = 64 << 10
 #: Writer and reader each wait this share of the run for the other: they take turns.
 IN_TURN = 0.10
+#: Of the time in which writer and reader could overlap, they do for this share (measured).
+OVERLAPPED = 0.5
+#: Of its copying, a block that does not fit the cache costs this share more (measured).
+MISSED = 0.5
 #: How a copier is given blocks that fit the CPU cache.
 SMALLER_BLOCKS = {"buffer": "-s 128k", "dd": "bs=128k", "mbuffer": "-s 128k", "pv": "-B 128k"}
 
@@ -64,7 +70,21 @@ def reader_costs(case: Case) -> Iterator[Finding]:
             *readahead_evidence(readahead),
         )
         size = data_size(bytes_out(stage))
-        if readahead.cache_state == "warm":
+        if readahead.cache_state == "warm" and _takes_small_pieces(case.run.stages[reader]):
+            mean = mean_size(Part(case.run, (reader,)).mean_read(), 1)
+            yield Finding(
+                id="reader-costs",
+                severity="note",
+                sentence=f"{part.name} copied {size}, which was in memory, into the pipe for "
+                f"{duration(cpu)} of CPU. {then} read {mean} at a time: so many reads may take "
+                "longer on the file than on the pipe.",
+                advice=f"Try: both ways (pipelined compare 'cat FILE | {command} …' '{command} … "
+                f"< FILE'). Larger reads in {command} gain more.",
+                stages=(*part.indexes, reader),
+                evidence=evidence,
+                rewrite=case.attempt(in_place_of_cat(case.pipeline) if case.pipeline else None),
+            )
+        elif readahead.cache_state == "warm":
             new = in_place_of_cat(case.pipeline) if case.pipeline else None
             if case.pipeline and new is None:
                 continue  # what it reads, its reader could not
@@ -78,6 +98,10 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 ),
                 stages=(*part.indexes, reader),
                 evidence=evidence,
+                likely_seconds=_without_copy(case, part.indexes[0], reader),
+                likely_reason=f"its CPU seconds, and those of {then} in the kernel, less half of "
+                "its own there, which reading the file takes; as far as nothing else worked "
+                "meanwhile",
                 gain_seconds=min(
                     case.wall,
                     with_waits(stage, cpu)
@@ -99,6 +123,20 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 evidence=evidence,
                 rewrite=_from_cold_cache(case),
             )
+
+
+def _takes_small_pieces(reader: Stage) -> bool:
+    """Whether it is a program of which only that is known."""
+    mean = ratio(reader.read_bytes, reader.read_calls)
+    known = reader.command in FILTERS or is_shell(reader)
+    return not known and 0 < mean < SMALL_CALL
+
+
+def _without_copy(case: Case, copier: int, reader: int) -> float:
+    """The copier goes; its reader reads the file, as one half of the copying was, not the pipe."""
+    stage, system = case.run.stages[copier], case.run.stages[reader].system_seconds
+    gone = max(0.0, system - stage.system_seconds / 2)
+    return saved_if_gone(case, {copier: stage.cpu_seconds, reader: gone})
 
 
 def _without_copier(copier: str, reader: Stage, *, known: bool) -> str:
@@ -174,6 +212,9 @@ def large_writes(case: Case) -> Iterator[Finding]:
                 Evidence("waiting for a free CPU", queued, "seconds"),
                 Evidence("two stages on CPU", sum(run.levels[2:]), "seconds"),
             ),
+            likely_seconds=gain * OVERLAPPED,
+            likely_reason="half of what could be saved at most: while both work, each waits for "
+            "the other less often",
             gain_seconds=gain,
             gain_reason="the least of the writer's wait, of the reader's less what the writer "
             "itself waited for input, and of the CPU seconds that could have overlapped but did "
@@ -208,11 +249,35 @@ def small_calls(case: Case) -> Iterator[Finding]:
                 Evidence("small writes", writes, "calls"),
                 Evidence("in the kernel", system, "seconds"),
             ),
+            likely_seconds=_without_calls(case, part, reads, writes),
+            likely_reason="the CPU seconds of the loop, but for the twentieth that awk takes"
+            if is_shell(part.stages[0])
+            else "the CPU seconds that it, and what takes its pieces one by one, spent in the "
+            "kernel, and its seconds in user mode that so many calls take on this host",
             gain_seconds=min(case.wall, part.busy_seconds),
             gain_reason="its seconds on CPU or waiting for one: what it computes for each piece "
             "goes with the calls",
             rewrite=case.attempt(new),
         )
+
+
+def _without_calls(case: Case, part: Part, reads: int, writes: int) -> float:
+    """What goes with the small calls of a part: in a shell the loop, else what the calls take."""
+    if is_shell(part.stages[0]):
+        return saved_if_gone(
+            case,
+            {at: case.run.stages[at].cpu_seconds * (1 - LOOP_IN_AWK) for at in part.indexes},
+        )
+    call = case.host.costs.call_seconds if case.host.costs else 0.0
+    each = call * (reads + writes) / len(part.indexes)
+    gone = {}
+    for index in part.indexes:
+        stage = case.run.stages[index]
+        gone[index] = min(stage.cpu_seconds, stage.system_seconds + min(stage.user_seconds, each))
+        for reader in case.graph.after[index]:
+            if _small(Part(case.run, (reader,)))[0]:
+                gone[reader] = case.run.stages[reader].system_seconds
+    return saved_if_gone(case, gone)
 
 
 def cache_sized(case: Case) -> Iterator[Finding]:
@@ -244,6 +309,11 @@ def cache_sized(case: Case) -> Iterator[Finding]:
                 Evidence("second-level cache", level2, "bytes"),
                 Evidence("in the kernel", system, "seconds"),
             ),
+            likely_seconds=saved_if_gone(
+                case, {i: gain * MISSED / len(part.indexes) for i in part.indexes}
+            ),
+            likely_reason="half of its seconds in the kernel, for the part of a block that exceeds "
+            "half of the cache, as far as nothing else worked meanwhile",
             gain_seconds=gain,
             gain_reason="its seconds in the kernel, for the part of a block that exceeds half of "
             "the cache",

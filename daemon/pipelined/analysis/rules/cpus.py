@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rules.rule import Case
 from pipelined.analysis.sentence import stage_label
 from pipelined.wording import duration, listing, percent
 
-__all__ = ["cpu_contention", "cpu_limit", "more_stages_than_cores"]
+__all__ = ["COST", "cpu_contention", "cpu_limit", "more_stages_than_cores"]
 
 #: A pipeline that uses a lower share of the CPUs lacks them because of other work, or of a limit.
 SATURATED = 0.8
+#: What other work on the host cost a run, as a figure of its finding.
+COST = "cost of that at most"
 #: Others that keep fewer CPUs busy than this take none from the run.
 TAKEN = 0.25
 
@@ -49,7 +52,7 @@ def cpu_contention(case: Case) -> Iterator[Finding]:
         stages=(index,),
         evidence=(
             Evidence("longest wait for a free CPU", waited * case.wall, "seconds"),
-            Evidence("cost of that at most", gain, "seconds"),
+            Evidence(COST, gain, "seconds"),
             Evidence("CPUs used by others", around.others_cores, "count"),
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
@@ -82,6 +85,8 @@ def cpu_limit(case: Case) -> Iterator[Finding]:
             Evidence("longest wait for a free CPU", waited * case.wall, "seconds"),
             Evidence("CPUs used", run.cores_used, "count"),
         ),
+        likely_seconds=min(gain, throttled),
+        likely_reason="what the limit held back, but no more than could be saved at most",
         gain_seconds=gain,
         gain_reason=_WAIT_BOUND,
         notice=f"A CPU limit held the run back: {waiter} waited {percent(waited)} of it for a CPU.",
@@ -111,10 +116,20 @@ def more_stages_than_cores(case: Case) -> Iterator[Finding]:
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
         ),
+        likely_seconds=saved_if_gone(case, _copying(case)),
+        likely_reason="the CPU seconds in the kernel, where it copies, of all stages but the "
+        "busiest one, on all CPUs",
         gain_seconds=gain,
         gain_reason="the run less the busiest stage's CPU seconds: with fewer stages there is also "
         "less to copy and to switch",
     )
+
+
+def _copying(case: Case) -> dict[int, float]:
+    """Seconds in the kernel by stage, without the busiest one."""
+    stages = case.run.stages
+    busiest = max(range(len(stages)), key=lambda index: stages[index].cpu_seconds)
+    return {index: stage.system_seconds for index, stage in enumerate(stages) if index != busiest}
 
 
 _WAIT_BOUND = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import with_reader_in_front
-from pipelined.analysis.rules.rule import BULK, PAGE, Case, Part, readahead_evidence
+from pipelined.analysis.rules.rule import BULK, PAGE, Case, Part, ratio, readahead_evidence
 from pipelined.command_names import BARRIERS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Readahead
 from pipelined.wording import data_size, duration, percent
@@ -40,6 +41,8 @@ LOW_COVERAGE = 0.5
 LOW_ACCURACY = 0.5
 #: Larger reads than the usual read-ahead window of 128 KiB, with room (bytes).
 LARGE_READ = 256 << 10
+#: What a reader in front asks for at a time: `dd bs=32k`, and `cat` (bytes).
+READER = {"dd bs=32k": 32 << 10, "cat": 128 << 10}
 
 
 def disk_not_overlapped(case: Case) -> Iterator[Finding]:
@@ -83,12 +86,27 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
                 Evidence("pages not read ahead", readahead.pages["miss"], "pages"),
                 *readahead_evidence(readahead),
             ),
+            likely_seconds=_hidden(case, part, computing, READER[reader]),
+            likely_reason="its waiting for disk, less the waits that larger requests spare, as far "
+            "as it can compute meanwhile, and the waits that they spare",
             # a reader in front also asks for more at a time, and each wait ends in one for a CPU
             gain_seconds=min(case.wall, run.disk_alone_seconds + part.system_and_queue_seconds),
             gain_reason="all waiting for disk with no stage on CPU, and its seconds in the kernel "
             "or waiting for a CPU: a reader in front hides waits, and asks for more at a time",
             rewrite=case.attempt(new, cold=names),
         )
+
+
+def _hidden(case: Case, part: Part, computing: float, request: int) -> float:
+    """Seconds of waiting that go with a reader in front, which asks for `request` bytes at once.
+
+    A wait brought so many bytes as the disk gave for each: larger requests need fewer waits.
+    """
+    readahead, stalled = part.readahead, case.run.disk_alone_seconds
+    waits = readahead.stall_count if readahead else 0
+    got = ratio(_from_disk(readahead), waits) if readahead else 0.0
+    left = stalled * min(1.0, max(got, PAGE) / request)
+    return stalled - left + min(left, computing)
 
 
 def _reading(command: str, reader: str, *, takes: bool) -> str:
@@ -148,6 +166,9 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
                 Evidence("mean read", mean, "bytes"),
                 *readahead_evidence(readahead),
             ),
+            likely_seconds=_unread(case, part, stalled, 1.0),
+            likely_reason="its waiting for pages that were not read ahead, and half of its seconds "
+            "in the kernel",
             gain_seconds=min(case.wall, stalled + part.system_and_queue_seconds),
             gain_reason="its waiting for pages that were not read ahead, with no stage on CPU, and "
             "its seconds in the kernel and waiting for a CPU, since each of these waits has a call "
@@ -182,10 +203,23 @@ def readahead_wasted(case: Case) -> Iterator[Finding]:
                 Evidence("read ahead and never used", wasted, "pages"),
                 *readahead_evidence(readahead),
             ),
+            likely_seconds=_unread(case, part, waited, gain / waited),
+            likely_reason="the wasted pages' part of the pages read, of its waiting with no stage "
+            "on CPU and of half of its seconds in the kernel",
             gain_seconds=min(case.wall, (waited + part.system_and_queue_seconds) * gain / waited),
             gain_reason="the wasted pages' part of the pages read, of its waiting with no stage on "
             "CPU and of its seconds in the kernel and waiting for a CPU",
         )
+
+
+def _unread(case: Case, part: Part, waited: float, share: float) -> float:
+    """What goes with this share of a reader's waits, and of the calls and wake-ups they took."""
+    each = share / len(part.indexes)
+    return saved_if_gone(
+        case,
+        {index: case.run.stages[index].system_seconds * share / 2 for index in part.indexes},
+        dict.fromkeys(part.indexes, waited * each),
+    )
 
 
 def readahead_late(case: Case) -> Iterator[Finding]:

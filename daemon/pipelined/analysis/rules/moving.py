@@ -40,6 +40,7 @@ def before_barrier(case: Case, barrier: int, index: int) -> tuple[str, ...] | No
     waits, mover = case.run.stages[barrier].command, case.words(index)
     takes, words = _takes_each_line(case, index), case.words(barrier)
     options = [word.value for word in words.arguments] if words else []
+    ordered = any(option.startswith(("-", "+")) for option in options)
     drop = _DROP.get(waits)
     if takes is False or waits not in _PASS_ON_ALL or (drop and any(map(drop.match, options))):
         return None
@@ -51,7 +52,7 @@ def before_barrier(case: Case, barrier: int, index: int) -> tuple[str, ...] | No
         conditions.append("the order of the result does not matter")
     elif needing and mover is None:
         conditions.append(f"passes on its begin ({needing} behind it needs the order of sort)")
-    elif mover and needing and (options or not passes_on_the_begin(mover)):
+    elif mover and needing and (ordered or not passes_on_the_begin(mover)):
         return None
     return tuple(conditions)
 

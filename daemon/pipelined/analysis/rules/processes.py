@@ -6,16 +6,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import STORM
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import more_at_a_time
 from pipelined.analysis.rules.rule import Case, Part, is_shell
-from pipelined.analysis.xargs import single_arguments
+from pipelined.analysis.xargs import in_place_of_parallel, single_arguments
 from pipelined.wording import duration
 
-__all__ = ["failed_execs", "fork_storm"]
+__all__ = ["failed_execs", "fork_storm", "started_share"]
 
 #: Children that live longer than this on average do work of their own (seconds).
 SHORT_LIFE = 0.050
+#: Children that take no more than this multiple of what starting one takes do little else: many
+#: load more libraries than what was measured.
+SMALL = 2.0
 
 
 def fork_storm(case: Case) -> Iterator[Finding]:
@@ -32,6 +36,8 @@ def fork_storm(case: Case) -> Iterator[Finding]:
         values = [word.value for word in words.arguments] if words else []
         several = single_arguments(values)[1] != 1
         more = more_at_a_time(words, exited) if words else None
+        if words and words.program == "parallel":
+            more, several = in_place_of_parallel(words, case.host.cores), True
         new = case.rewritten(part.indexes[0], more)
         yield Finding(
             id="fork-storm",
@@ -47,12 +53,36 @@ def fork_storm(case: Case) -> Iterator[Finding]:
                 Evidence("children on CPU", part.sum(lambda s: s.children_cpu_seconds), "seconds"),
                 Evidence("waiting for children", part.sum(lambda s: s.states["child"]), "seconds"),
             ),
+            likely_seconds=_without_starts(case, part),
+            likely_reason="for each process what starting and ending one takes on this host; the "
+            "CPU seconds of the stage if its processes do little else",
             gain_seconds=min(case.wall, part.busy_seconds),
             gain_reason="the seconds in which the stage and its children were on CPU or waited for "
             "one",
             # what runs at once ends in any order
             rewrite=case.attempt(new, reordered=several),
         )
+
+
+def _without_starts(case: Case, part: Part) -> float | None:
+    """What goes if nearly all processes do; None if it is not known what starting one takes."""
+    costs = case.host.costs
+    if costs is None:
+        return None
+    gone = {}
+    for index in part.indexes:
+        stage = case.run.stages[index]
+        programs = min(stage.execs, stage.forks)
+        starting = programs * costs.program_seconds
+        starting += (stage.forks - programs) * costs.fork_seconds
+        gone[index] = stage.cpu_seconds * started_share(stage.cpu_seconds, starting)
+    return saved_if_gone(case, gone)
+
+
+def started_share(cpu: float, starting: float) -> float:
+    """The share of `cpu` seconds that goes if no process is started; to start them takes
+    `starting` on this host if they do nothing."""
+    return 1.0 if cpu <= SMALL * starting else starting / cpu
 
 
 def _fewer(case: Case, part: Part) -> str:
@@ -66,6 +96,11 @@ def _fewer(case: Case, part: Part) -> str:
         return (
             "more arguments at a time (xargs -n 1000, without -I; fewer with -P, so that all are "
             "busy). Output that names or counts its arguments may differ"
+        )
+    if part.command == "parallel":
+        return (
+            "xargs -P N -n 1 CMD, which starts each process at a fifth of the CPU; or several "
+            "arguments at a time (parallel -m). The order of the output may differ"
         )
     if not is_shell(part.stages[0]):
         return "more work for each process"

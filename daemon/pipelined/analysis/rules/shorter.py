@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import NOTABLE, share
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import counted_by_grep, joined
 from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import stage_label
 from pipelined.command_names import AWKS
-from pipelined.runs import Stage
+from pipelined.runs import Run, Stage
 from pipelined.wording import data_size, duration, listing
 
 __all__ = ["grep_count", "join_stages"]
@@ -56,11 +57,22 @@ def join_stages(case: Case) -> Iterator[Finding]:
                 Evidence("waiting for a free CPU", queued, "seconds"),
                 Evidence("CPUs", case.host.cores, "count"),
             ),
+            likely_seconds=saved_if_gone(
+                case, {at: run.stages[at].system_seconds for at in _passing_on(run, chain)}
+            ),
+            likely_reason="their CPU seconds in the kernel, where they copy, but for those of the "
+            "busiest one",
             gain_seconds=gain,
             gain_reason="their CPU seconds but for the busiest one's, and no more than the run "
             "less the CPU seconds of its busiest stage",
             rewrite=case.attempt(new),
         )
+
+
+def _passing_on(run: Run, chain: tuple[int, ...]) -> list[int]:
+    """The stages of a chain that another one takes over."""
+    busiest = max(chain, key=lambda index: run.stages[index].cpu_seconds)
+    return [index for index in chain if index != busiest]
 
 
 def _light(case: Case, chain: tuple[int, ...]) -> tuple[int, ...]:
@@ -104,6 +116,11 @@ def _feeds(grep: Stage, reader: Stage) -> bool:
     return reader.command in AWKS and ratio(bytes_out(grep), bytes_in(grep)) >= PASSES
 
 
+def _writing(stage: Stage) -> float:
+    """Its writes, as a share of all of its calls: to a pipe they are the smaller ones."""
+    return ratio(stage.write_calls, stage.read_calls + stage.write_calls)
+
+
 def grep_count(case: Case) -> Iterator[Finding]:
     """``wc`` counts the lines that ``grep`` could count itself."""
     run = case.run
@@ -131,6 +148,11 @@ def grep_count(case: Case) -> Iterator[Finding]:
                 Evidence("wc on CPU", wc.cpu_seconds, "seconds"),
                 Evidence("grep in the kernel", grep.system_seconds, "seconds"),
             ),
+            likely_seconds=saved_if_gone(
+                case, {reader: wc.cpu_seconds, index: grep.system_seconds * _writing(grep)}
+            ),
+            likely_reason="the CPU seconds of wc, and those that grep takes to write, as far as no "
+            "other stage worked meanwhile",
             gain_seconds=min(
                 case.wall, with_waits(wc, wc.cpu_seconds) + with_waits(grep, grep.system_seconds)
             ),

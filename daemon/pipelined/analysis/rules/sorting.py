@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import COUNT, FIRST, counted_in_hash, with_buffer
 from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio, with_waits
@@ -23,6 +24,11 @@ REPEATS = 0.1
 MEMORY = 5
 #: A larger buffer than this is not advised without asking for the memory there is (MiB).
 LARGEST = 1024
+#: Comparing by the rules of a language takes this share of a sort's user time (measured: 0.61 to
+#: 0.83).
+BY_RULES = 0.75
+#: A hash takes this share of what sorting does, where few lines differ (measured: 0.2 to 0.3).
+HASHED = 0.25
 #: Locales in which sort compares bytes.
 BYTES = ("C", "POSIX")
 
@@ -58,6 +64,13 @@ def sort_spills(case: Case) -> Iterator[Finding]:
                 Evidence("in the kernel", stage.system_seconds, "seconds"),
                 Evidence("waiting for disk", waited, "seconds"),
             ),
+            likely_seconds=saved_if_gone(
+                case,
+                {index: stage.system_seconds * ratio(spilled, stage.written_bytes)},
+                {index: waited},
+            ),
+            likely_reason="its waiting for disk, and its seconds in the kernel for the share of "
+            "temporary files in all that it wrote",
             # each wait for disk may end in one for a CPU
             gain_seconds=min(case.wall, waited + stage.system_seconds + stage.states["runqueue"]),
             gain_reason="its seconds in the kernel, waiting for disk or for a CPU, those for its "
@@ -96,6 +109,12 @@ def sort_locale(case: Case) -> Iterator[Finding]:
                 Evidence("in user mode", stage.user_seconds, "seconds"),
                 Evidence("on CPU", stage.cpu_seconds, "seconds"),
             ),
+            likely_seconds=saved_if_gone(case, {index: stage.user_seconds * BY_RULES})
+            if known
+            else None,
+            likely_reason="three quarters of its CPU seconds in user mode, in which it compares"
+            if known
+            else "",
             gain_seconds=min(case.wall, with_waits(stage, user)) if known else None,
             gain_reason="its CPU seconds in user mode, in which it compares, and its waits for a "
             "CPU meanwhile"
@@ -143,6 +162,11 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
                 Evidence("uniq on CPU", uniq.cpu_seconds, "seconds"),
                 Evidence("kept by uniq", kept, "ratio"),
             ),
+            likely_seconds=saved_if_gone(
+                case, {index: sort.cpu_seconds * (1 - HASHED), reader: uniq.cpu_seconds}
+            ),
+            likely_reason="the CPU seconds of both, but for the quarter that a hash takes, as far "
+            "as no other stage worked meanwhile",
             gain_seconds=min(
                 with_waits(sort, sort.cpu_seconds) + with_waits(uniq, uniq.cpu_seconds),
                 case.wall - max(others, default=0.0),

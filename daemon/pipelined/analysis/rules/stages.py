@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from math import ceil
 
 from pipelined.analysis.bottleneck import NOTABLE, share
+from pipelined.analysis.by_line import only_selects
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
-from pipelined.analysis.rules.faster import SPLITS, faster, unpacks
+from pipelined.analysis.rules.faster import OF_ONE_CPU, SPLITS, faster, less_cpu, unpacks
 from pipelined.analysis.rules.moving import BY_ITSELF, before_barrier, both_take_each_line
 from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
@@ -25,6 +27,10 @@ CEILING = 0.90
 PARALLEL = 1.05
 #: A stage asleep on an empty pipe for this share of the run, but for its waits for a CPU, is idle.
 IDLE = 0.90
+#: Programs that pass on lines as they are, and drop others.
+SELECTING = frozenset({"egrep", "fgrep", "grep", "rg"})
+#: Shorter lines save a sort this part of what fewer lines would (measured).
+SHORTER = 0.25
 #: A stage that passes on a lower share of its input than this shrinks the data.
 SHRINKS = 0.5
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
@@ -52,11 +58,13 @@ def ceiling(case: Case) -> Iterator[Finding]:
     advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
     # another program may also take less CPU for the same work
     spread = program.split(" ")[0] == found.command or found.command in SPLITS | {"xargs"}
-    gain = cpu - max(min(second.cpu_seconds, cpu), cpu / free if spread else 0.0)
+    alone = 1.0 if spread else OF_ONE_CPU.get(program, 0.0)
+    gain = cpu - max(min(second.cpu_seconds, cpu), cpu * alone / free)
     new = case.rewritten(index, words.with_program(program)) if words and program else None
     unpacked = unpacks(words) if words else ""
     if unpacked and case.graph.after[index]:
         new = None  # what reads the compressed bytes gets others
+    quicker, why = less_cpu(run.stages[index], words, free)
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
         id="ceiling",
@@ -71,17 +79,25 @@ def ceiling(case: Case) -> Iterator[Finding]:
             Evidence("next busiest stage on CPU", second.cpu_seconds, "seconds"),
             Evidence("CPUs that it could use", free, "count"),
         ),
+        likely_seconds=saved_if_gone(case, {index: cpu * quicker}) if advice else None,
+        likely_reason=why if advice else "",
         gain_seconds=min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
-        gain_reason=_reason(free if spread else None) if advice else "",
+        gain_reason=_reason(free if alone else None, alone) if advice else "",
         rewrite=case.attempt(new, unpacked=unpacked),
     )
 
 
-def _reason(free: float | None) -> str:
-    """How the bound of a ceiling is computed; `free` is the CPUs that its work is spread over."""
+def _reason(free: float | None, alone: float) -> str:
+    """How the bound of a ceiling is computed; `free` is the CPUs that its work is spread over.
+
+    `alone` is how many CPU seconds it then takes, in terms of now.
+    """
     least = "those of the next busiest stage"
     if free is not None:
-        least += f" or, if more, an even share on each of the {free:.1f} CPUs that the others leave"
+        what = f"an even share on each of the {free:.1f} CPUs that the others leave"
+        least += f" or, if more, {what}"
+        if alone < 1.0:
+            least += f", of {percent(alone)} of them, which the other program may take"
     return f"its CPU seconds, less {least}, with the waits for a CPU among them"
 
 
@@ -120,6 +136,9 @@ def idle_stage(case: Case) -> Iterator[Finding]:
                 Evidence("passed on", passed, "ratio"),
                 Evidence("stage before it on CPU", heavy.cpu_seconds, "seconds"),
             ),
+            likely_seconds=saved_if_gone(case, {source: gain}),
+            likely_reason="the CPU seconds of the stage before it, for the share that is thrown "
+            "away, as far as no other stage worked meanwhile",
             gain_seconds=min(with_waits(heavy, gain), case.wall),
             gain_reason="the CPU seconds of the stage before it, and its waits for a CPU, for the "
             "share that is thrown away",
@@ -172,6 +191,9 @@ def barrier(case: Case) -> Iterator[Finding]:
         f"the bytes.{unknown}",
         stages=(*found.stages, *behind),
         evidence=(*evidence, Evidence("passed on", passed, "ratio")),
+        likely_seconds=saved_if_gone(case, _kept_away(case, found.stages, behind[0], passed)),
+        likely_reason=f"the CPU seconds of {found.command} for the lines that would not reach it, "
+        "and a part of those for shorter lines",
         gain_seconds=min(case.wall, part.busy_seconds * (1 - passed)),
         gain_reason=f"the CPU seconds of {found.command}, and its waits for a CPU, for the share "
         "that would not reach it",
@@ -179,6 +201,21 @@ def barrier(case: Case) -> Iterator[Finding]:
             swapped(case.pipeline, found.stages[0]) if case.pipeline else None, reordered=True
         ),
     )
+
+
+def _kept_away(
+    case: Case, barriers: tuple[int, ...], mover: int, passed: float
+) -> dict[int, float]:
+    """CPU seconds of barriers that go if the stage behind comes before them.
+
+    Sorting takes as long as there are lines: what drops lines saves their share of it, what makes
+    them shorter little.
+    """
+    words = case.words(mover)
+    command = case.run.stages[mover].command
+    selects = only_selects(words) if words else command in SELECTING
+    share = (1 - passed) * (1.0 if selects else SHORTER)
+    return {index: case.run.stages[index].cpu_seconds * share for index in barriers}
 
 
 def _share_kept(stage: Stage) -> float | None:

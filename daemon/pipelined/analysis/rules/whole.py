@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
-from pipelined.analysis.remaining import REASON, likely_gain
 from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.moving import MOSTLY_BY_LINE, before_barrier
-from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio
+from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.without_stages import (
     with_sort_unique,
@@ -30,6 +30,9 @@ _CODECS = frozenset({"bzip2", "gzip", "lbzip2", "lz4", "pigz", "xz", "zstd"})
 _SAME = 0.01
 #: A stage that passes on a lower share of its input than this shrinks the data.
 _SHRINKS = 0.5
+#: A reader that takes less at a time may do better behind a copier, which collects (bytes): head |
+#: cat | tail, with reads of 8 KiB, took 0.19 s, and 0.25 s without cat (measured).
+_COLLECTED = 16 << 10
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
 _PASSED_ON = 4096
 
@@ -193,7 +196,8 @@ def idle_copier(case: Case) -> Iterator[Finding]:
         new = without_copier(case.pipeline, index) if case.pipeline else None
         if (case.pipeline and new is None) or bytes_in(stage) < BULK:
             continue
-        if not case.worth(stage.cpu_seconds):
+        collects = Part(case.run, (reader,)).mean_read() < _COLLECTED
+        if not case.worth(stage.cpu_seconds) or collects:
             continue
         yield _without(
             case,
@@ -229,12 +233,16 @@ def _without(case: Case, finding: Finding, saved: Mapping[int, float]) -> Findin
     stages = case.run.stages
     waits = ("runqueue", "disk")
     gone = sum(saved.values()) + sum(stages[i].states[w] for i in finding.stages for w in waits)
+    # who waited for the CPUs that these used need not
+    others = [s.states["runqueue"] for i, s in enumerate(stages) if i not in finding.stages]
+    gone += min(sum(saved.values()), max(others, default=0.0))
     return replace(
         finding,
-        likely_seconds=min(case.wall, gone, likely_gain(case.run, case.host.cores, saved)),
-        likely_reason=REASON,
+        likely_seconds=min(gone, saved_if_gone(case, saved)),
+        likely_reason="the CPU seconds that go, as far as no other stage worked meanwhile",
         gain_seconds=min(case.wall, gone),
-        gain_reason="the CPU seconds that go, and the waits of these stages for a CPU or disk",
+        gain_reason="the CPU seconds that go, the waits of these stages for a CPU or disk, and the "
+        "longest wait of another one for the CPUs that they used",
     )
 
 

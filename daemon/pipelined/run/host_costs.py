@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a started process and a small call cost on this host: measured once, and kept.
+
+A run says what its stages took in all, not what starting a program or one call takes. Two loops of
+a shell and a ``dd`` of one byte at a time do, in about a tenth of a second of CPU. CPU time is what
+counts: other work on the host does not change it much. The figures are kept in a file until another
+kernel or another processor runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from pipelined.analysis.machine import Costs, Host
+from pipelined.config.state_directory import default_directory
+
+__all__ = ["FILE", "kept_by_users", "this_host"]
+
+#: The file with the figures.
+FILE = "host-costs.json"
+#: How often each loop goes round.
+FORKS, PROGRAMS, BYTES = 60, 40, 40_000
+
+
+def kept_by_users(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where the figures are looked for, and kept, when no daemon asks.
+
+    The daemon's directory comes first, so that root is given the same estimates as by the daemon.
+    """
+    cache = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "/", ".cache")
+    return default_directory(environment), Path(cache) / "pipelined"
+
+
+def this_host(directories: tuple[Path, ...] | None = None) -> Host:
+    """This machine, with what it takes to start programs.
+
+    The figures are those in the first of the directories that has them; if none has, they are
+    measured, and kept in the last one.
+    """
+    host = Host.read()
+    if directories is None:
+        directories = kept_by_users(os.environ)
+    machine = [os.uname().release, _processor(), host.cores]
+    for directory in directories:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads((directory / FILE).read_text())
+            if kept["machine"] == machine:
+                return replace(host, costs=Costs(**kept["costs"]))
+    costs = _measured()
+    if costs and directories:
+        _keep(directories[-1], {"machine": machine, "costs": _figures(costs)})
+    return replace(host, costs=costs)
+
+
+def _processor() -> str:
+    """What the kernel calls the processor: the same after the next boot."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    named = ("model name", "CPU implementer", "CPU part")
+    return " ".join(
+        dict.fromkeys(line.partition(":")[2].strip() for line in lines if line.startswith(named))
+    )
+
+
+def _measured() -> Costs | None:
+    """None if the host has no shell, ``cat`` or ``dd``, or does not let us start them."""
+    program = shutil.which("cat")
+    loop = "i=0; while [ $i -lt {} ]; do {}; i=$((i+1)); done"
+    try:
+        forks = _cpu_seconds(loop.format(FORKS, "(:)"))
+        programs = _cpu_seconds(loop.format(PROGRAMS, f"{program} {os.devnull}"))
+        copied = _cpu_seconds(f"dd if=/dev/zero of=/dev/null bs=1 count={BYTES}")
+    except OSError:
+        return None
+    if program is None or None in (forks, programs, copied):
+        return None
+    return Costs(
+        fork_seconds=(forks or 0.0) / FORKS,
+        program_seconds=(programs or 0.0) / PROGRAMS,
+        call_seconds=(copied or 0.0) / (2 * BYTES),
+    )
+
+
+def _cpu_seconds(text: str) -> float | None:
+    """CPU time of a shell and of all that it starts; None if it fails."""
+    null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    shell = os.posix_spawn("/bin/sh", ["sh", "-c", text], os.environ, file_actions=null)
+    _, status, used = os.wait4(shell, 0)
+    return None if status else used.ru_utime + used.ru_stime
+
+
+def _figures(costs: Costs) -> dict[str, float]:
+    return {name: float(f"{getattr(costs, name):.3g}") for name in Costs.__slots__}
+
+
+def _keep(directory: Path, figures: Mapping[str, object]) -> None:
+    """Others see the whole file or none. Without room or permission it is measured again."""
+    with suppress(OSError):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = directory / f"{FILE}.{os.getpid()}"
+        new.write_text(json.dumps(figures) + "\n")
+        new.replace(directory / FILE)

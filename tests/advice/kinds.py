@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first table of docs/FINDINGS.md: a line per kind of finding.
+
+What a kind means is what its rule says of itself; what following it gained is in the section that
+`make advice` writes; when not to is in the kind's own section. Run as a program, this writes the
+table.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import median
+
+from pipelined.analysis.findings import RULES, Rule
+
+__all__ = ["DOCUMENT", "kinds", "with_kinds"]
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "FINDINGS.md"
+_COLUMNS = (
+    *("finding", "severity", "fires when", "needs"),
+    *("gained", "of what was likely", "ignore it if"),
+)
+_TABLE = re.compile(r"^\| finding \| severity \|.*\n(?:\|.*\n)+", re.MULTILINE)
+
+
+def kinds(document: str) -> str:
+    """The table, in the order of the sections of the document."""
+    sections = re.findall(r"^## ([\w-]+)$", document, re.MULTILINE)
+    rules = sorted(RULES, key=lambda rule: sections.index(rule.id))
+    rows = [_COLUMNS, ("---",) * 4 + ("---:",) * 2 + ("---",), *(_row(r, document) for r in rules)]
+    return "".join(re.sub(r"(?<=\|)  (?=\|)", " ", f"| {' | '.join(cells)} |\n") for cells in rows)
+
+
+def with_kinds(document: str) -> str:
+    """The document with the table as it should be."""
+    return _TABLE.sub(lambda _: kinds(document), document, count=1)
+
+
+def _row(rule: Rule, document: str) -> tuple[str, ...]:
+    meaning = " ".join((rule.check.__doc__ or "").split()).split(". ")[0].rstrip(".")
+    section = re.split(r"^## ", document, flags=re.MULTILINE)
+    own = next(text for text in section if text.startswith(f"{rule.id}\n"))
+    ignored = re.search(r"^\*\*Ignore it if\*\* ((?:.|\n(?!\n))*?)\.(?:\s|$)", own, re.MULTILINE)
+    needs = f"`{rule.needs}`" if rule.needs else ""
+    return (
+        f"[{rule.id}](#{rule.id})",
+        rule.severity,
+        (meaning[:1].lower() + meaning[1:]).replace("``", "`"),
+        needs,
+        *_measured(rule.id, document),
+        " ".join(ignored[1].split()) if ignored else "",
+    )
+
+
+def _measured(id: str, document: str) -> tuple[str, str]:
+    """The median gain of a kind, as a share of the run, and what that is of the estimate."""
+    rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", document, re.MULTILINE)
+    cells = [re.split(r" (?<!\\)\| ", row.strip("| ")) for row in rows]
+    gains = [int(found[1]) for row in cells if (found := re.search(r"\((-?\d+) %;", row[-4]))]
+    ratios = [float(row[-3]) for row in cells if re.fullmatch(r"[\d.]+", row[-3])]
+    return (
+        f"{median(gains):.0f} %" if gains else "",
+        f"{median(ratios):.2f} ×" if ratios else "",
+    )
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(with_kinds(DOCUMENT.read_text()))
