@@ -302,7 +302,7 @@ FIGURES = [
     ("COMPARE.md", "Up to {} ways and", improving.MOST_WAYS),
     ("COMPARE.md", "was an exception, after {}.", improving.MOST_ROUNDS),
     ("CLI.md", "or runs with `--json`; {} |", default_of("runs", "limit")),
-    ("CLI.md", "many pipelines; {} |", default_of("pipelines", "limit")),
+    ("CLI.md", "many lines; {} |", default_of("pipelines", "limit")),
     ("CLI.md", "or there are more than {} |", pipelines._MOST_EXACT),
     ("CLI.md", "by default that on `http://127.0.0.1:{}`", PORT),
     # -- REPORT

@@ -114,7 +114,7 @@ def test_runs_are_found_by_finding(
 ) -> None:
     class Barrier:
         id = "barrier"
-        gain_seconds = None
+        expected_seconds = 0.0
 
     monkeypatch.setattr(
         module, "findings", lambda run, host: (Barrier,) if run.pipeline == "cat|sort" else ()

@@ -185,7 +185,7 @@ def test_a_stored_run_is_returned_in_full(ask: Callable[..., FlaskClient]) -> No
     answer = ask(stored=(run,)).get(f"/api/v1/runs/{run.id}").get_json()
     timeline, machine = answer.pop("timeline"), answer.pop("machine")
     assert answer == describe_run(run, HOST, timeline=make_timeline(run))
-    assert machine == {"cores": HOST.cores, "l2_bytes": HOST.l2_bytes}
+    assert machine == {"cores": HOST.cores, "l2_bytes": HOST.l2_bytes, "costs": None}
     assert timeline == [written(point) for point in make_timeline(run)]
 
 

@@ -32,7 +32,6 @@ from pipelined.http_port.host_names import HostNames, own_names
 from pipelined.http_port.listening import listen
 from pipelined.malloc import hold_little
 from pipelined.observer import Observer
-from pipelined.run.host_costs import this_host
 from pipelined.sinks import Sink, Sinks
 
 if TYPE_CHECKING:
@@ -138,6 +137,7 @@ def _serve(
     if config.history:
         import pipelined.history.history  # noqa: F401 - for `_open_history`
     from pipelined.http_port.server import HttpServer
+    from pipelined.run.host_costs import this_host
     from pipelined.web.front import MAX_STREAMS, MAX_WAITING, Front  # with the probes
 
     front = Front()
