@@ -132,6 +132,10 @@ def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_pat
     [
         (no_cat, "cat -n f | wc"),
         (no_cat, "cat f g | wc"),
+        (no_cat, "cat f g | grep -c a"),
+        (no_cat, "cat f g | grep -in a"),
+        (no_cat, "cat f g | grep -m 1 a"),
+        (no_cat, "cat f g | grep --count a"),
         (no_cat, "cat *.log | wc"),
         (no_cat, "cat f g | awk '{ print FNR }'"),
         (no_cat, "cat f g | sort - h"),

@@ -232,7 +232,7 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
         return None
     if len(names) == 1 and names[0].literal:
         return _joined([second.with_source(names[0]), *rest])
-    if files(second) != () or not (_as_one(second) or second.program in _GREPS):
+    if files(second) != () or not (_as_one(second) or _is_grep_of_lines(second)):
         return None
     if not all(map(_is_name, names)):
         return None
@@ -440,6 +440,14 @@ def flushing_less(command: Command) -> Command | None:
 def _is_name(word: Word) -> bool:
     """Whether it is a file to every program: no option, and no variable of awk."""
     return re.match(r"-|[A-Za-z_]\w*=", word.value) is None
+
+
+def _is_grep_of_lines(command: Command) -> bool:
+    """Whether it is a grep that prints what matches, and no numbers or counts of each file."""
+    options = (word.value for word in command.arguments if word.value.startswith("-"))
+    return command.program in _GREPS and all(
+        re.fullmatch("-[EFGPaehiovwxz]+", option) for option in options
+    )
 
 
 def _as_one(command: Command) -> bool:

@@ -18,7 +18,7 @@ __all__ = ["c_locale"]
 #: A stage that is on CPU, or waits for one, for this share of the run is most of it.
 MOST = 0.5
 #: The share of their CPU seconds in user mode that such programs save: 0.3 to 0.9 were measured
-#: (docs/FINDINGS.md#c-locale), 0.5 and more in 11 of 15.
+#: (docs/FINDINGS.md#c-locale).
 LIKELY = 0.5
 #: Functions of awk that count or change characters; gawk is 1.5 to 5 times slower in them.
 _AWK_FUNCTIONS = re.compile(r"\b(length|substr|index|match|toupper|tolower|s?printf)\b")
