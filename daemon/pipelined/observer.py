@@ -22,12 +22,14 @@ from pipelined.errors import UserError
 from pipelined.kernel.checkpoint import NOTHING, Checkpoint
 from pipelined.kernel.checkpoint_file import CheckpointFile
 from pipelined.kernel.loader import Hook, Loaded, load
+from pipelined.kernel.pace import Steady
 from pipelined.kernel.sweep import MapUse, Sweep, monotonic_to_unix
 from pipelined.model.coverage import Coverage
 from pipelined.model.cpu_accounts import CpuAccounts
 from pipelined.model.identities import Identities, origin_mark
 from pipelined.model.neighbours import Neighbours
 from pipelined.model.sighting import Finished
+from pipelined.model.timeline import STEP_NS
 from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse, StartedRuns
 from pipelined.model.units import CgroupNames, find_cgroup2
 from pipelined.model.users import Users
@@ -41,10 +43,6 @@ from pipelined.starter import Starter, boot_id
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 
 log = logging.getLogger(__name__)
-
-#: Reading what lives again and again may take this share of one core; past it, sweeps come less
-#: often. What has ended costs the same whenever it is read, and takes up memory until then.
-_SWEEP_SHARE = 0.03
 
 #: What has lived for this time is saved at this interval (seconds), or less often: saving may take
 #: this share of one core.
@@ -70,7 +68,7 @@ class Observer(AbstractContextManager["Observer"]):
     """Watches pipelines from `open` to `close`. Every method may be called from any thread."""
 
     def __init__(
-        self, loaded: Loaded, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], interval: float
+        self, loaded: Loaded, sweep: Sweep, model: Model, hooks: tuple[Hook, ...], pace: Steady
     ):
         self.loader = loaded.loader
         """The loader that was used: libbpf or bcc."""
@@ -80,7 +78,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._sweep = sweep
         self._model = model
         self._hooks = hooks
-        self._interval = interval
+        self._pace = pace
         self._lock = threading.Lock()
         self._stop = os.eventfd(0)
         self._thread: threading.Thread | None = None
@@ -100,6 +98,7 @@ class Observer(AbstractContextManager["Observer"]):
         own_only: bool = False,
         all_alone: bool = False,
         wait: bool = True,
+        pace: Steady | None = None,
         on_finished: Callable[[Finished], object] | None = None,
         series_of: Callable[[Totals], int] = lambda _: 0,
         state: Path | None = None,
@@ -110,7 +109,8 @@ class Observer(AbstractContextManager["Observer"]):
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
         Without `wait` the optional hooks are left for `attach_optional`, unless the configuration
         demands some of them. `on_finished` is called for each run that ends, in the middle of a
-        sweep. `series_of` is how many series the totals of a pipeline are exported as. What lives
+        sweep. `pace`: when sweeps are made, by default at the interval of the configuration.
+        `series_of` is how many series the totals of a pipeline are exported as. What lives
         is saved in the directory `state`, and what was saved there is resumed.
         """
         stages = config.max_stages
@@ -165,6 +165,7 @@ class Observer(AbstractContextManager["Observer"]):
             if file:
                 file.close()
             raise
+        pace = pace or Steady(config.sweep_interval)
         host, boot = config.host_name or socket.gethostname(), boot_id()
         cgroups = CgroupNames(find_cgroup2(), node=host)
         gaps: tuple[Gap, ...] = ()
@@ -195,10 +196,11 @@ class Observer(AbstractContextManager["Observer"]):
             harmless=_by_command(config.harmless_exits),
             identities=Identities(host, boot, mark, Users().name),
             exported=config.traces_exported,
+            step_ns=pace.step_ns or STEP_NS,
             on_finished=on_finished,
         )
         model.resume(resumed)
-        observer = cls(loaded, sweep, model, hooks, config.sweep_interval)
+        observer = cls(loaded, sweep, model, hooks, pace)
         if file:
             observer._saver = _Saver(file, unix, gaps, cgroups, mark, is_empty=checkpoint is None)
         observer.sweep()
@@ -379,8 +381,7 @@ class Observer(AbstractContextManager["Observer"]):
         poll.register(self._stop, select.POLLIN)
         poll.register(self._sweep.fileno(), select.POLLIN)
         while True:
-            wait = max(self._interval, self._repeated_seconds / _SWEEP_SHARE)
-            ready = poll.poll(wait * 1000)
+            ready = poll.poll(self._pace.wait(self._repeated_seconds) * 1000)
             if any(fd == self._stop for fd, _ in ready):
                 return
             try:

@@ -39,6 +39,7 @@ from pipelined.errors import NotPermittedError, UserError
 from pipelined.http_port.basic_auth import Logins, Verdict
 from pipelined.http_port.server import HttpServer
 from pipelined.kernel import hooks
+from pipelined.kernel.pace import Fine, Steady
 from pipelined.run import child, profile
 from pipelined.run.child import NotStarted, command_line, execute
 from pipelined.run.profile import report_order
@@ -88,7 +89,7 @@ def observe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeObserver]:
     def see(*runs: Run, lost: int = 0) -> FakeObserver:
         observer = FakeObserver(*runs)
         observer.lost_stages, observer.other_losses = lost, {"pipes": 0}
-        opener = SimpleNamespace(open=lambda config, *, own_only, all_alone: observer)
+        opener = SimpleNamespace(open=lambda config, *, own_only, all_alone, pace: observer)
         monkeypatch.setattr(pipelined.observer, "Observer", opener)
         return observer
 
@@ -278,7 +279,7 @@ def test_checking_without_a_file_is_wrong_usage(
 def test_a_wrong_client_configuration_is_status_2_also_without_privileges(
     program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused() -> Any:
+    def refused(**_: Any) -> Any:
         raise NotPermittedError("cannot load BPF programs: not root", "run it with sudo")
 
     monkeypatch.setattr("pipelined.run.profile.open_private", refused)
@@ -433,7 +434,7 @@ def test_without_an_observer_the_command_is_not_started(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    def refuse(config: Config, *, own_only: bool, all_alone: bool) -> FakeObserver:
+    def refuse(config: Config, **_: Any) -> FakeObserver:
         raise UserError("cannot load BPF programs: not root", "run it with sudo")
 
     monkeypatch.setattr(pipelined.observer, "Observer", SimpleNamespace(open=refuse))
@@ -471,8 +472,11 @@ def test_the_observer_is_private_and_watches_this_process(
 ) -> None:
     watched = []
 
-    def note(config: Config, *, own_only: bool, all_alone: bool) -> FakeObserver:
+    def note(
+        config: Config, *, own_only: bool, all_alone: bool, pace: Steady | None
+    ) -> FakeObserver:
         assert all_alone
+        assert isinstance(pace, Fine)
         watched.append(own_only)
         return FakeObserver()
 

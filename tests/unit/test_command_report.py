@@ -19,7 +19,14 @@ from pipelined.run.profile import Profile, report_order
 from pipelined.runs import Exit, OtherPipeline, Outcome, Run, Series, Surroundings
 from pipelined.terminal import command_report
 from pipelined.terminal.command_report import write_report
-from unit.invented import START, make_barrier, make_inside, make_run, make_stage
+from unit.invented import (
+    START,
+    make_barrier,
+    make_inside,
+    make_run,
+    make_stage,
+    make_timeline,
+)
 
 NIGHTLY = ("./nightly.sh", "--full")
 
@@ -82,6 +89,21 @@ def table(text: str) -> list[str]:
     lines = text.splitlines()
     begin = next(n for n, line in enumerate(lines) if line.split()[:2] == ["part", "wall"])
     return lines[begin + 1 : lines.index("", begin)]
+
+
+# -- over time
+
+
+def test_a_run_that_was_seen_over_time_has_lanes_below_its_report() -> None:
+    run = make(1, 0.0, 1.0, "cat|awk")
+    text = report(run, wall=1.05, timelines={run.id: make_timeline(run, 40)})
+    over_time = text[text.index("  over time:") :].splitlines()
+    assert [line.split()[:2] for line in over_time[2:4]] == [["1", "cat"], ["2", "awk"]]
+
+
+def test_a_run_of_one_point_has_no_lanes() -> None:
+    run = make(1, 0.0, 1.0, "cat|awk")
+    assert "over time" not in report(run, wall=1.05, timelines={run.id: make_timeline(run, 1)})
 
 
 # -- when there is one

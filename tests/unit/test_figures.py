@@ -29,7 +29,7 @@ from pipelined.daemon import signals
 from pipelined.history import database, history, opening, pipelines, rollup, usual, writer
 from pipelined.http_port import basic_auth, messages
 from pipelined.http_port.server import HttpServer
-from pipelined.kernel import layout, sweep
+from pipelined.kernel import layout, pace, sweep
 from pipelined.model import (
     ledger,
     neighbours,
@@ -242,7 +242,7 @@ FIGURES = [
     ("ARCHITECTURE.md", "in a set of {}, with", defined("WINDOW_WAYS")),
     ("ARCHITECTURE.md", "with their neighbours, {} at most", defined("MAX_QUIET")),
     ("ARCHITECTURE.md", "`--sweep-interval` ({})", CONFIG.sweep_interval),
-    ("ARCHITECTURE.md", "no more than {} of one core", observer._SWEEP_SHARE),
+    ("ARCHITECTURE.md", "no more than {} of one core", pace._SWEEP_SHARE),
     ("ARCHITECTURE.md", "stored in the history, {} after", tracker._GRACE),
     ("ARCHITECTURE.md", "none can, and {} is enough", tracker._GRACE_CLOSED),
     ("ARCHITECTURE.md", "{} in each sweep: a stage", defined("RELEASED_AT_ONCE")),

@@ -30,7 +30,7 @@ Program = Callable[..., int]
 def observer(monkeypatch: pytest.MonkeyPatch) -> FakeObserver:
     """What observes: its `calls` are empty as long as nothing was run."""
     observer = FakeObserver()
-    monkeypatch.setattr(profile, "open_private", lambda: observer)
+    monkeypatch.setattr(profile, "open_private", lambda **_: observer)
     return observer
 
 

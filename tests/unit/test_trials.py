@@ -396,7 +396,7 @@ def test_a_signal_ends_the_command_and_all_that_it_started(
 def program(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs `pipelined compare` with the given words and returns its exit status."""
     monkeypatch.setattr(standard_error, "log_to_stderr", lambda level: None)
-    monkeypatch.setattr(profile, "open_private", FakeObserver)
+    monkeypatch.setattr(profile, "open_private", lambda **_: FakeObserver())
     return lambda *words: cli._guarded(["compare", *words])
 
 

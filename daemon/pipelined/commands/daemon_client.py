@@ -97,8 +97,10 @@ def _base_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def observer_opener(url: str | None, http_config: Path | None) -> Callable[[], Observing]:
-    """What opens the observer of `run` and `compare`.
+def observer_opener(
+    url: str | None, http_config: Path | None, *, lanes: bool = False
+) -> Callable[[], Observing]:
+    """What opens the observer of `run` and `compare`; `lanes` as for `open_private`.
 
     It is a private one, or that of the daemon if --url is on the command line or the kernel refuses
     BPF. The variable only says where the daemon is: who measures does not change by it.
@@ -123,7 +125,7 @@ def observer_opener(url: str | None, http_config: Path | None) -> Callable[[], O
         from pipelined.run.profile import open_private
 
         try:
-            return open_private()
+            return open_private(lanes=lanes)
         except NotPermittedError as refused:
             return or_daemon(refused, ask_daemon)
 

@@ -99,7 +99,7 @@ def run(
     arguments = child.command_line(command, shell=shell, direct=bool(ctx.meta["direct"]))
     # what another shell would do with the text is not known
     written = shell is None and not ctx.meta["direct"] and len(command) == 1
-    open_observer = observer_opener(url, http_config)
+    open_observer = observer_opener(url, http_config, lanes=True)
     standard_error.log_to_stderr("critical")
     span = CommandSpan.begin(os.environ) if is_configured(os.environ) else None
     with report_file(output, sys.stderr) as file:

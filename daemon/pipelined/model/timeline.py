@@ -21,15 +21,16 @@ from pipelined.runs import LEVELS, STATES, Point, StagePoint, Timeline
 __all__ = [
     "MAX_POINTS",
     "NOTED",
+    "STEP_NS",
     "Moment",
     "Track",
 ]
 
 #: Points of a time line, at most.
 MAX_POINTS = 300
-#: Sweeps that come sooner after one another than this make one point: so short a time, cut by when
-#: each counter was read, would be mostly noise.
-_MIN_STEP_NS = 100_000_000
+#: Sweeps that come sooner after one another than this make one point, unless the observer sweeps
+#: finer on purpose: runs whose ends cause a sweep would have more points than anybody looks at.
+STEP_NS = 100_000_000
 #: Moments that a track keeps however little memory it is given.
 _MIN_MOMENTS = 8
 #: Bytes of a moment beside those of its packed values, about.
@@ -83,13 +84,14 @@ class Track:
 
     __slots__ = ("_bytes", "_kept", "_last", "_step_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, step_ns: int = STEP_NS) -> None:
+        """No point is shorter than `step_ns`, but the last."""
         self._kept: list[_Packed] = []
         self._last: Moment | None = None
         """The end of the last point; it moves on until that is as long as a step."""
         self._bytes = 0
         """What `_kept` takes, about."""
-        self._step_ns = _MIN_STEP_NS
+        self._step_ns = step_ns
 
     def add(self, moment: Moment, memory: int) -> None:
         """Note one more moment, in about `memory` bytes for all of them."""

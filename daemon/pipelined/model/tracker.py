@@ -37,7 +37,7 @@ from pipelined.model.sighting import (
 )
 from pipelined.model.started import Started
 from pipelined.model.sums import Sums
-from pipelined.model.timeline import Track
+from pipelined.model.timeline import STEP_NS, Track
 from pipelined.model.views import Totals, Views
 from pipelined.model.watched import Watched
 from pipelined.records.process import Process
@@ -117,12 +117,14 @@ class Model:
         harmless: Mapping[str, Collection[int]] = MappingProxyType({}),
         identities: Identities | None = None,
         exported: bool = False,
+        step_ns: int = STEP_NS,
         on_finished: Callable[[Finished], object] | None = None,
     ) -> None:
         """Keep the `recent_runs` that ended last.
 
         `harmless` are the exit codes by command that are no failures. Without `identities` runs
-        have no identity. `exported`: they are sent as traces.
+        have no identity. `exported`: they are sent as traces. No point of a time line is
+        shorter than `step_ns`.
         `on_finished` is called for each run that ends, in the middle of a sweep: it has to be
         quick.
         """
@@ -140,6 +142,7 @@ class Model:
         )
         self._growth = Growth(self._ledger, self.coverage, **lookups._asdict())
         self._track_bytes = _TRACK_BYTES
+        self._step_ns = step_ns
         self._runs: dict[int, Seen] = {}
         self._live: list[Sighting] = []
         self._ended: list[Sighting] = []
@@ -160,7 +163,7 @@ class Model:
         for group in groups:
             self._growth.resume(group)
             if group.is_run:
-                track = Track()
+                track = Track(self._step_ns)
                 unwatched = self._watched.until_last_gap(group.clock.start_ns)
                 track.resume(moment_of(group, shape_of(group).records, unwatched))
                 self._runs[group.root] = Seen(clock=clock_of(group), track=track)
@@ -289,7 +292,7 @@ class Model:
         sighting, nested = seen.sighting, seen.enclosing is not None
         if sighting is None or sighting.group is not group or sighting.series.nested != nested:
             if not (finished or seen.track):
-                seen.track = Track()
+                seen.track = Track(self._step_ns)
                 self._neighbours.met_live(seen, group)
             sighting, sums = self._growth.sight(group, seen, self._views.now, over=last)
             seen.sighting = sighting

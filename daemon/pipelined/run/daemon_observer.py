@@ -97,6 +97,9 @@ class DaemonObserver(AbstractContextManager["DaemonObserver"]):
         with self._lock:
             return {kind: n - self._lost_before.get(kind, 0) for kind, n in self._lost.items()}
 
+    def timeline(self, run_id: str) -> None:
+        """The daemon has it: `pipelined show` draws it."""
+
     def ended(self) -> int:
         """How many runs that this process started have ended since this was made.
 

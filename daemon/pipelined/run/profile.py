@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, TYPE_CHECKING, Protocol, Self
 
 from pipelined.analysis.machine import Host
@@ -19,9 +20,10 @@ from pipelined.answers.described import describe_run
 from pipelined.answers.lists import CommandPart, TopFinding
 from pipelined.config import Config
 from pipelined.errors import UserError
+from pipelined.kernel.pace import Fine
 from pipelined.run.child import Ended, execute
 from pipelined.run.host_costs import this_host
-from pipelined.runs import Run
+from pipelined.runs import Run, Timeline
 from pipelined.runs.codec import written
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ KEPT_RUNS = 10_000
 GRACE = 1.0
 #: Seconds between checks whether they have ended.
 GRACE_POLL = 0.01
+#: Runs whose time lines are kept for the report: more than it has in full.
+_MOST_LANES = 10
 #: What runs lack then is what identifies them: no figure is too low.
 _NO_FIGURE = "instances"
 
@@ -58,6 +62,7 @@ class Observing(Protocol):
     def runs(self) -> list[Run]: ...
     def ended(self) -> int: ...
     def lost(self) -> Mapping[str, int]: ...
+    def timeline(self, run_id: str) -> Timeline | None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
 
@@ -84,6 +89,8 @@ class Profile:
     """What is known of a command that a shell ran; None of others."""
     daemon: str | None = None
     """Address of the daemon that observed it; None: this process did."""
+    timelines: Mapping[str, Timeline] = field(default_factory=dict)
+    """Of the longest of `runs`, by id, how they went over time."""
 
     def parts(self, host: Host) -> Parts:
         """What its runs add up to; `host` is the machine on which they ran."""
@@ -102,24 +109,26 @@ def profile(
     Raises UserError if nothing can be observed; then the command is not started. Raises
     NotStarted if the command cannot be started, and NoReport if it ran in vain.
     """
-    with (open_observer or open_private)() as observer:
+    with (open_observer or partial(open_private, lanes=True))() as observer:
         ended = execute(arguments, before_start=observer.start)
         try:
             runs, lost = NewRuns(observer).collect()
         except UserError as error:
             raise NoReport(error, ended.status) from None
-        return Profile(
-            tuple(arguments), ended, tuple(report_order(runs)), lost, script, observer.daemon
-        )
+        longest = sorted(runs, key=lambda run: -run.wall_seconds)[:_MOST_LANES]
+        lanes = {run.id: points for run in longest if (points := observer.timeline(run.id))}
+        ordered = tuple(report_order(runs))
+        return Profile(tuple(arguments), ended, ordered, lost, script, observer.daemon, lanes)
 
 
-def open_private() -> Observer:
-    """An observer of only what this process will start."""
+def open_private(*, lanes: bool = False) -> Observer:
+    """An observer of only what this process will start; `lanes`: also of short runs over time."""
     from pipelined.observer import Observer  # 5 MB, which a run that a daemon measures saves
 
     # the command lines of what we start ourselves are no secret to who starts it
     config = Config(recent_runs=KEPT_RUNS, show_arguments=True)
-    return Observer.open(config, own_only=True, all_alone=True)
+    pace = Fine(config.sweep_interval) if lanes else None
+    return Observer.open(config, own_only=True, all_alone=True, pace=pace)
 
 
 class NewRuns:
@@ -181,7 +190,13 @@ def write_json(found: Profile, file: IO[str]) -> None:
         "covered_seconds": parts.covered_seconds,
         "parts": [written(_described(part)) for part in parts.parts],
         "runs": [
-            describe_run(run, host, script=Script.of_run(run, found.script)) for run in found.runs
+            describe_run(
+                run,
+                host,
+                script=Script.of_run(run, found.script),
+                timeline=found.timelines.get(run.id, ()),
+            )
+            for run in found.runs
         ],
         "lost": dict(found.lost),
         "daemon": found.daemon,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import brief_outcome, marked_outcome, not_run
 from pipelined.analysis.parts import Advice, Part, Parts
@@ -38,6 +39,7 @@ from pipelined.terminal.drawing import (
     table_row,
     wrap,
 )
+from pipelined.terminal.history_report import time_lines
 from pipelined.terminal.run_report import render
 from pipelined.wording import (
     duration,
@@ -107,6 +109,14 @@ def _print_runs(
             console.print()
         script = Script.of_run(run, found.script)
         render(run, console, lost, host=host, script=script, own=True, noticed=noticed)
+        drawn = time_lines(
+            run,
+            found.timelines.get(run.id, ()),
+            report_width(console),
+            findings(run, host, script),
+            ascii_only=is_ascii(console),
+        )
+        print_lines([*([""] if drawn else []), *drawn], console)
 
 
 def _print_status(found: Profile, console: Console) -> None:
