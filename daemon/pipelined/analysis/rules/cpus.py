@@ -116,20 +116,14 @@ def more_stages_than_cores(case: Case) -> Iterator[Finding]:
             Evidence("CPUs wanted", wanted, "count"),
             Evidence("CPUs", cores, "count"),
         ),
-        likely_seconds=saved_if_gone(case, _copying(case)),
-        likely_reason="the CPU seconds in the kernel, where it copies, of all stages but the "
-        "busiest one, on all CPUs",
+        likely_seconds=saved_if_gone(
+            case, {index: stage.system_seconds for index, stage in enumerate(run.stages)}
+        ),
+        likely_reason="the CPU seconds in the kernel, where they copy, of all stages, on all CPUs",
         gain_seconds=gain,
         gain_reason="the run less the busiest stage's CPU seconds: with fewer stages there is also "
         "less to copy and to switch",
     )
-
-
-def _copying(case: Case) -> dict[int, float]:
-    """Seconds in the kernel by stage, without the busiest one."""
-    stages = case.run.stages
-    busiest = max(range(len(stages)), key=lambda index: stages[index].cpu_seconds)
-    return {index: stage.system_seconds for index, stage in enumerate(stages) if index != busiest}
 
 
 _WAIT_BOUND = (

@@ -19,7 +19,7 @@ __all__ = ["failed_execs", "fork_storm", "started_share"]
 SHORT_LIFE = 0.050
 #: Children that take no more than this multiple of what starting one takes do little else: many
 #: load more libraries than what was measured.
-SMALL = 2.0
+SMALL = 2.5
 
 
 def fork_storm(case: Case) -> Iterator[Finding]:

@@ -116,11 +116,6 @@ def _feeds(grep: Stage, reader: Stage) -> bool:
     return reader.command in AWKS and ratio(bytes_out(grep), bytes_in(grep)) >= PASSES
 
 
-def _writing(stage: Stage) -> float:
-    """Its writes, as a share of all of its calls: to a pipe they are the smaller ones."""
-    return ratio(stage.write_calls, stage.read_calls + stage.write_calls)
-
-
 def grep_count(case: Case) -> Iterator[Finding]:
     """``wc`` counts the lines that ``grep`` could count itself."""
     run = case.run
@@ -130,6 +125,7 @@ def grep_count(case: Case) -> Iterator[Finding]:
         (reader,) = readers
         grep, wc = run.stages[index], run.stages[reader]
         gain = min(case.wall, wc.cpu_seconds + grep.system_seconds)
+        printing = grep.user_seconds * min(1.0, ratio(bytes_out(grep), bytes_in(grep)))
         alone = case.graph.before[reader] == {index} and not case.graph.after[reader]
         if wc.command != "wc" or not alone or bytes_in(wc) < BULK or not case.worth(gain):
             continue
@@ -149,14 +145,16 @@ def grep_count(case: Case) -> Iterator[Finding]:
                 Evidence("grep in the kernel", grep.system_seconds, "seconds"),
             ),
             likely_seconds=saved_if_gone(
-                case, {reader: wc.cpu_seconds, index: grep.system_seconds * _writing(grep)}
+                case, {reader: wc.cpu_seconds, index: grep.system_seconds + printing / 2}
             ),
-            likely_reason="the CPU seconds of wc, and those that grep takes to write, as far as no "
-            "other stage worked meanwhile",
+            likely_reason="the CPU seconds of wc, and those of grep in the kernel, where it "
+            "writes, with half of those in user mode for the share of its input that it writes",
             gain_seconds=min(
-                case.wall, with_waits(wc, wc.cpu_seconds) + with_waits(grep, grep.system_seconds)
+                case.wall,
+                with_waits(wc, wc.cpu_seconds) + with_waits(grep, grep.system_seconds + printing),
             ),
             gain_reason="the CPU seconds of wc, and those of grep in the kernel, where it writes, "
-            "with the waits for a CPU among them",
+            "and in user mode for the share of its input that it writes, with the waits for a CPU "
+            "among them",
             rewrite=case.attempt(new),
         )
