@@ -511,6 +511,11 @@ def test_a_ceiling_that_other_advice_than_more_cpus_raises_is_bound_by_the_next_
     assert find(ceiling_at("bash"), "ceiling").gain_seconds == pytest.approx(7.8)
 
 
+def test_a_shell_that_starts_what_computes_has_no_loop_to_replace() -> None:
+    assert find(ceiling_at("bash", children_cpu_seconds=4.0), "ceiling").advice
+    assert not find(ceiling_at("bash", children_cpu_seconds=6.0), "ceiling").advice
+
+
 def test_what_takes_no_more_cpu_than_dividing_is_not_to_be_divided() -> None:
     assert "parallel --pipe -k" in find(ceiling_at("grep"), "ceiling").advice
     found = find(ceiling_at("grep", read_bytes=1_000 * MB), "ceiling")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from pipelined.analysis.findings import findings
 from pipelined.analysis.improvement import Improvement, ScriptImprovement
-from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.script_text import Place, script_file
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.errors import UserError
 from pipelined.run.child import command_line
 from pipelined.run.executions import Execute, executing
+from pipelined.run.host_costs import this_host
 from pipelined.run.improving import improve
 from pipelined.run.improving_script import improve_parts
 from pipelined.run.profile import Observing, profile
@@ -114,7 +114,7 @@ def _opened(open_observer: OpenObserver) -> Iterator[tuple[Execute, Observing]]:
 
 
 def _searched(script: Script, execute: Execute, budget: float, console: Console) -> Improvement:
-    host = Host.read()
+    host = this_host()
 
     def announce(ways: int, executions: int, seconds: float) -> None:
         _say(

@@ -61,6 +61,8 @@ SPLITTING = 10e-9
 OTHER_FORMAT = 0.25
 #: An awk takes this share of a shell loop's CPU at most (measured: 0.01 to 0.05).
 LOOP_IN_AWK = 0.05
+#: A shell with a lower share of its stage's CPU starts what computes: its loop is not the cost.
+SHELL_COMPUTES = 0.5
 
 
 def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]:
@@ -86,7 +88,7 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
         if stage.command == "sed":
             parts = f"two stages for its work (sed -e A -e B is sed A | sed B), or {parts}"
         return parts, ""
-    if is_shell(stage):
+    if _is_loop(stage):
         return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
     return "", ""
 
@@ -96,7 +98,7 @@ def less_cpu(stage: Stage, words: Command | None, free: float) -> tuple[float, s
 
     `free` is how many CPUs it can use.
     """
-    if is_shell(stage):
+    if _is_loop(stage):
         return 1 - LOOP_IN_AWK, "its CPU seconds, but for the twentieth that awk takes"
     codec = SCRIPTS.get(stage.command, stage.command)
     if codec in _CODECS and _expands(codec, stage, words) and codec != "bzip2":
@@ -145,3 +147,8 @@ def unpacks(words: Command) -> str:
     if words.program not in _COMPRESS or _decompresses(word.value for word in words.arguments):
         return ""
     return f"{words.program} -dc"
+
+
+def _is_loop(stage: Stage) -> bool:
+    """Whether it is a shell that computes itself, and does not mostly start what computes."""
+    return is_shell(stage) and stage.own_cpu_seconds >= SHELL_COMPUTES * stage.cpu_seconds
