@@ -23,7 +23,7 @@ COUNTING = "sort lines | uniq -c"
 @pytest.fixture
 def improve(program: str, tmp_path: Path) -> Callable[..., Done]:
     """`pipelined improve` with the given words, to its end, beside a file of few lines."""
-    (tmp_path / "lines").write_text("".join(f"line {n % 97}\n" for n in range(1_000_000)))
+    (tmp_path / "lines").write_text("".join(f"line {n % 97}\n" for n in range(2_000_000)))
 
     def improve(*words: str) -> Done:
         return subprocess.run(
@@ -104,7 +104,7 @@ def test_a_pipeline_that_changes_something_is_not_run(
 
 
 def test_a_budget_ends_it(improve: Callable[..., Done]) -> None:
-    done = improve("--budget", "1s", COUNTING)
+    done = improve("--budget", "100ms", COUNTING)
     assert done.returncode == 0, done.stderr
     assert "the budget is used up" in done.stdout
 

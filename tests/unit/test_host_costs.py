@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelined.run import host_costs
-from pipelined.run.host_costs import FILE, kept_by_users, this_host
+from pipelined.run.host_costs import FILE, keep, kept_by_users, this_host
 
 
 def test_a_program_costs_more_than_a_fork_and_that_more_than_a_call(tmp_path: Path) -> None:
@@ -19,12 +19,22 @@ def test_a_program_costs_more_than_a_fork_and_that_more_than_a_call(tmp_path: Pa
 
 
 def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ours").mkdir()
     first = this_host((tmp_path / "other", tmp_path / "ours"))
     monkeypatch.setattr(host_costs, "_cpu_seconds", lambda text: pytest.fail(f"again: {text}"))
     again = this_host((tmp_path / "ours",))
     assert again.costs is not None and first.costs is not None
     assert again.costs.program_seconds == pytest.approx(first.costs.program_seconds, rel=0.01)
     assert [path.name for path in tmp_path.rglob("*.json")] == [FILE]
+
+
+def test_a_directory_that_comes_later_gets_what_was_measured(tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    host = this_host((later,))
+    assert not later.exists()
+    later.mkdir()
+    keep(host, later)
+    assert this_host((later,)) == host
 
 
 @pytest.mark.parametrize("kept", ["", "{}", '{"machine": [], "costs": {}}', "[1]"])

@@ -20,6 +20,7 @@ from pipelined.config.state_directory import DEFAULT_DIRECTORY, default_director
 from pipelined.errors import NotPermittedError
 
 if TYPE_CHECKING:
+    from pipelined.analysis.machine import Host
     from pipelined.history.counted_runs import CountedRuns
     from pipelined.history.history import Recorded
 
@@ -189,7 +190,6 @@ def open_history(
     the file in the default directory. Raises UserError.
     """
     from pipelined.history.history import History
-    from pipelined.run.host_costs import this_host
     from pipelined.terminal.daemon_history import DaemonHistory
 
     if state_directory is not None:
@@ -205,7 +205,7 @@ def open_history(
     if url is not None:
         return ask_daemon()
     directory = state_directory or default_directory(os.environ)
-    history = History(directory, host=this_host())
+    history = History(directory, host=_host_beside(directory))
     try:
         history.check()
     except NotPermittedError as refused:
@@ -213,6 +213,13 @@ def open_history(
             raise
         return or_daemon(refused, ask_daemon)
     return history
+
+
+def _host_beside(directory: Path) -> Host:
+    """This machine, with the figures that the daemon keeps beside its history."""
+    from pipelined.run.host_costs import kept_by_users, this_host
+
+    return this_host((directory, *kept_by_users(os.environ)))
 
 
 @click.command(
@@ -240,10 +247,8 @@ def show(
     RUN is an id that pipelined runs lists, or a beginning that only this id has. The default is
     last, the run that ended last: your own if a daemon of this host is asked, unless you are root.
     """
-    from pipelined.run.host_costs import this_host
-
     found = open_history(state_directory, url, http_config).run(run)
-    host = found.host or this_host()
+    host = found.host or _host_beside(state_directory or default_directory(os.environ))
     if as_json:
         from pipelined.answers.described import describe_stored_run
 

@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -88,6 +88,7 @@ def serve(
             _warn(hidden_arguments() if config.show_arguments else None)
             observer.start()
             history = _open_history(config, host, observer) if config.history else None
+            _keep_costs(config, host)
             probes = _probes(observer, history, sinks, web_config)
             front.pass_on_to(probes, partial(_application, config, host, observer, history, probes))
             # what exists now stays; records come and go without cycles, requests leave some
@@ -182,6 +183,16 @@ def _kept_in(config: Config) -> tuple[Path, ...]:
     """Where it is kept what this host takes to start programs; empty: nowhere."""
     directory = _state_directory(config)
     return () if directory is None else (directory,)
+
+
+def _keep_costs(config: Config, host: Host) -> None:
+    """In the directory of the history, which may be made only now, on the first start."""
+    from pipelined.run.host_costs import keep
+
+    for directory in _kept_in(config):
+        with suppress(OSError):  # the history says it
+            directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        keep(host, directory)
 
 
 def _open_history(config: Config, host: Host, observer: Observer) -> History:

@@ -20,7 +20,7 @@ from pathlib import Path
 from pipelined.analysis.machine import Costs, Host
 from pipelined.config.state_directory import default_directory
 
-__all__ = ["FILE", "kept_by_users", "this_host"]
+__all__ = ["FILE", "keep", "kept_by_users", "this_host"]
 
 #: The file with the figures.
 FILE = "host-costs.json"
@@ -40,22 +40,53 @@ def kept_by_users(environment: Mapping[str, str]) -> tuple[Path, ...]:
 def this_host(directories: tuple[Path, ...] | None = None) -> Host:
     """This machine, with what it takes to start programs.
 
-    The figures are those in the first of the directories that has them; if none has, they are
-    measured, and kept in the last one.
+    The figures are those in the first of the directories that has them, by default those of users;
+    if none has, they are measured, and kept in the last one if that exists. That of the user is
+    made.
     """
     host = Host.read()
     if directories is None:
         directories = kept_by_users(os.environ)
-    machine = [os.uname().release, _processor(), host.cores]
+        with suppress(OSError):
+            directories[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
     for directory in directories:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads((directory / FILE).read_text())
-            if kept["machine"] == machine:
-                return replace(host, costs=Costs(**kept["costs"]))
+        if costs := _kept(directory, host):
+            return replace(host, costs=costs)
     costs = _measured()
-    if costs and directories:
-        _keep(directories[-1], {"machine": machine, "costs": _figures(costs)})
-    return replace(host, costs=costs)
+    host = replace(host, costs=costs)
+    if directories:
+        keep(host, directories[-1])
+    return host
+
+
+def keep(host: Host, directory: Path) -> None:
+    """Keep what was measured in a directory, if that exists and has no figures of this machine.
+
+    Others see the whole file or none. Without room or permission it is measured again. The file
+    belongs to the owner of the directory: root may start what a service goes on with.
+    """
+    if host.costs is None or _kept(directory, host):
+        return
+    figures = {name: getattr(host.costs, name) for name in Costs.__slots__}
+    with suppress(OSError):
+        new, owner = directory / f"{FILE}.{os.getpid()}", directory.stat()
+        new.write_text(json.dumps({"machine": _machine(host), "costs": figures}) + "\n")
+        if os.geteuid() == 0:
+            os.chown(new, owner.st_uid, owner.st_gid)
+        new.replace(directory / FILE)
+
+
+def _kept(directory: Path, host: Host) -> Costs | None:
+    """The figures of this machine that a directory has."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads((directory / FILE).read_text())
+        if kept["machine"] == _machine(host):
+            return Costs(**kept["costs"])
+    return None
+
+
+def _machine(host: Host) -> list[object]:
+    return [os.uname().release, _processor(), host.cores]
 
 
 def _processor() -> str:
@@ -83,10 +114,15 @@ def _measured() -> Costs | None:
     if program is None or None in (forks, programs, copied):
         return None
     return Costs(
-        fork_seconds=(forks or 0.0) / FORKS,
-        program_seconds=(programs or 0.0) / PROGRAMS,
-        call_seconds=(copied or 0.0) / (2 * BYTES),
+        fork_seconds=_rounded((forks or 0.0) / FORKS),
+        program_seconds=_rounded((programs or 0.0) / PROGRAMS),
+        call_seconds=_rounded((copied or 0.0) / (2 * BYTES)),
     )
+
+
+def _rounded(seconds: float) -> float:
+    """As it is kept: who measures has the same figures as who reads them."""
+    return float(f"{seconds:.3g}")
 
 
 def _cpu_seconds(text: str) -> float | None:
@@ -95,16 +131,3 @@ def _cpu_seconds(text: str) -> float | None:
     shell = os.posix_spawn("/bin/sh", ["sh", "-c", text], os.environ, file_actions=null)
     _, status, used = os.wait4(shell, 0)
     return None if status else used.ru_utime + used.ru_stime
-
-
-def _figures(costs: Costs) -> dict[str, float]:
-    return {name: float(f"{getattr(costs, name):.3g}") for name in Costs.__slots__}
-
-
-def _keep(directory: Path, figures: Mapping[str, object]) -> None:
-    """Others see the whole file or none. Without room or permission it is measured again."""
-    with suppress(OSError):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = directory / f"{FILE}.{os.getpid()}"
-        new.write_text(json.dumps(figures) + "\n")
-        new.replace(directory / FILE)
