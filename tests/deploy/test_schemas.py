@@ -165,7 +165,8 @@ def test_the_component_adds_a_container_that_reads_the_variables_that_are_render
     pod = one("DaemonSet", directory)["spec"]["template"]["spec"]
     daemon, sender = sorted(pod["containers"], key=lambda container: container["name"] == "export")
     plain = one("DaemonSet", WITH_SENDER[directory])["spec"]["template"]["spec"]
-    assert [daemon] == plain["containers"]
+    (alone,) = plain["containers"]
+    assert daemon == {**alone, "args": [*alone["args"], "--traces-exported"]}
     assert sender["image"] == pod["initContainers"][0]["image"] == daemon["image"]
     named = sender["envFrom"][0]["configMapRef"]["name"]
     maps = {e["metadata"]["name"] for e in rendered(directory) if e["kind"] == "ConfigMap"}

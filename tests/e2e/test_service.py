@@ -13,6 +13,7 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,24 +149,31 @@ def test_no_thread_keeps_a_capability_that_it_does_not_need(
     service = start_service()
     assert service.next_message()["READY"] == "1"
 
-    def capabilities(task: Path) -> dict[str, int]:
-        status = (task / "status").read_text()
+    def capabilities(status: str) -> dict[str, int]:
         return {
             name: int(bits, 16) for name, bits in re.findall(r"^(Cap\w+):\s*(\w+)", status, re.M)
         }
 
+    threads = Path(f"/proc/{service.process.pid}/task")
+
+    def statuses() -> dict[Path, str]:
+        """Of its threads, but those that end at this moment."""
+        found = {}
+        for task in threads.iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found[task] = (task / "status").read_text()
+        return found
+
     service.wait_for_hooks()
     kept = permitted() & KEPT
-    threads = Path(f"/proc/{service.process.pid}/task")
     wait_until(
-        lambda: {capabilities(task)["CapPrm"] for task in threads.iterdir()} == {kept},
+        lambda: {capabilities(status)["CapPrm"] for status in statuses().values()} == {kept},
         "the end of the thread that attached the optional hooks",
     )
-    tasks = list(threads.iterdir())
+    tasks = statuses()
     assert len(tasks) > 5
-    for task in tasks:
-        status = (task / "status").read_text()
-        sets = capabilities(task)
+    for task, status in tasks.items():
+        sets = capabilities(status)
         assert sets["CapPrm"] == sets["CapEff"] == permitted() & KEPT, task
         assert sets["CapInh"] == sets["CapAmb"] == 0, task
         assert re.search(r"^NoNewPrivs:\s*1$", status, re.M), task
