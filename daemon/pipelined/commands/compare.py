@@ -21,7 +21,13 @@ from pipelined.commands.daemon_client import (
     was_given,
 )
 from pipelined.commands.recorded_runs import open_history, state_directory_option
-from pipelined.commands.report_output import color_option, open_console, report_file
+from pipelined.commands.report_output import (
+    color_option,
+    json_option,
+    open_console,
+    output_option,
+    report_file,
+)
 from pipelined.commands.run import TakesCommand
 from pipelined.errors import UserError, why
 
@@ -94,14 +100,8 @@ anything else is a command. After --, every word is a command.""",
     metavar="SHELL",
     help="The shell that runs the commands. [default: bash, else sh]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(),
-    help="Write the report to FILE instead of stdout.",
-)
+@json_option
+@output_option
 @state_directory_option
 @daemon_options("without root")
 @color_option

@@ -20,7 +20,13 @@ from pipelined.commands.daemon_client import (
     was_given,
 )
 from pipelined.commands.recorded_runs import as_duration, open_history, state_directory_option
-from pipelined.commands.report_output import color_option, open_console, report_file
+from pipelined.commands.report_output import (
+    color_option,
+    json_option,
+    open_console,
+    output_option,
+    report_file,
+)
 from pipelined.commands.run import TakesCommand, script_of
 from pipelined.errors import UserError, why
 
@@ -61,14 +67,8 @@ whose command lines were recorded; anything else is a command. After --, it is a
     is_flag=True,
     help="Do not ask before running programs that may do more than read and print.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(),
-    help="Write the report to FILE instead of stdout.",
-)
+@json_option
+@output_option
 @state_directory_option
 @daemon_options("without root")
 @color_option

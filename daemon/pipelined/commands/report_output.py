@@ -15,7 +15,7 @@ from pipelined.errors import UserError, why
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["color_option", "open_console", "report_file"]
+__all__ = ["color_option", "json_option", "open_console", "output_option", "report_file"]
 
 #: Columns of a report that does not go to a terminal.
 FILE_WIDTH = 100
@@ -26,6 +26,16 @@ color_option = click.option(
     default="auto",
     show_default=True,
     help="When to use colours. auto: on a terminal, unless NO_COLOR is set.",
+)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+output_option = click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(),
+    help="Write the report to FILE instead of stdout.",
 )
 
 

@@ -16,7 +16,12 @@ import click
 
 from pipelined.commands import standard_error
 from pipelined.commands.daemon_client import daemon_options, name_daemon, observer_opener
-from pipelined.commands.report_output import color_option, open_console, report_file
+from pipelined.commands.report_output import (
+    color_option,
+    json_option,
+    open_console,
+    report_file,
+)
 from pipelined.errors import UserError, why
 
 if TYPE_CHECKING:
@@ -61,7 +66,7 @@ Without root, the daemon of this host measures what you run, if there is one."""
     type=click.Path(),
     help="Write the report to FILE instead of stderr.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Report as JSON, for machines.")
+@json_option
 @click.option(
     "--shell",
     metavar="SHELL",

@@ -73,7 +73,7 @@ def run_attributes(run: Run, beside: Beside) -> Attributes:
             "pipelined.run.not_overlapped_seconds": sum(run.levels[:2]),
             "pipelined.run.disk_wait_seconds": run.disk_wait_seconds,
             "pipelined.run.io_overlap_ratio": run.io_overlap,
-            "pipelined.run.input_bytes": run.stages[0].flow.taken if run.stages else None,
+            "pipelined.run.input_bytes": run.input_bytes,
             "pipelined.run.output_bytes": run.stages[-1].flow.passed_on if run.stages else None,
             "pipelined.run.cache_state": run.cache_state,
             "pipelined.run.bottleneck": beside.bottleneck,
