@@ -157,6 +157,8 @@ def against_usual(
     ('1.0 × usual', '')
     >>> against_usual(None, None, 6.0, 5.1)
     '6.0 × the usual input in 5.1 × the usual time'
+    >>> against_usual(None, None, 0.0002, 0.3)
+    '<0.1 × the usual input in 0.3 × the usual time'
     >>> against_usual(2.3, True, 6.0, 14.0)
     '6.0 × the usual input, for that ▲ slower: 2.3 × usual'
     """
@@ -170,6 +172,8 @@ def against_usual(
 
 
 def _times(ratio: float) -> str:
+    if ratio < 0.05:
+        return "<0.1 ×"
     return f"{ratio:.1f} ×" if ratio < 9.95 else f"{ratio:,.0f} ×"
 
 

@@ -268,7 +268,7 @@ def test_a_run_of_another_input_is_compared_with_the_usual_input_and_not_marked(
         larger = {"wall": 51.0, "read_bytes": 6_000_000, "input_bytes": 6_000_000}
         (row,) = store.add(repeated(10, 1, **larger))
     assert (row.usual, row.slower) == (None, None)
-    assert (row.other_input_ratio, row.any_input_ratio) == (6.0, 5.1)
+    assert row.against_usual[2:] == (6.0, 5.1)
 
 
 def test_it_is_marked_once_there_are_five_of_its_input(tmp_path: Path) -> None:
@@ -277,14 +277,14 @@ def test_it_is_marked_once_there_are_five_of_its_input(tmp_path: Path) -> None:
         store.add(repeated(0, 20, input_bytes=1_000_000))
         store.add(repeated(20, 5, **larger))
         (row,) = store.add(repeated(30, 1, **larger | {"wall": 102.0}))
-    assert (row.usual, row.slower, row.other_input_ratio) == (51.0, True, 6.0)
+    assert (row.usual, row.slower, row.against_usual.other_input) == (51.0, True, 6.0)
 
 
 def test_of_a_run_that_has_not_done_all_no_usual_input_is_looked_for(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.add(repeated(0, 5, input_bytes=1_000_000))
         (row,) = store.add(repeated(10, 1, input_bytes=9_000_000, partial=True))
-    assert (row.usual_input, row.other_input_ratio) == (None, None)
+    assert (row.usual_input, row.against_usual.other_input) == (None, None)
 
 
 def test_a_run_has_a_usual_once_five_are_stored_before_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from pipelined.answers.described import describe_run
+from pipelined.answers.run import Compared
 from pipelined.history.files import FILE_NAME
 from pipelined.history.history import History
 from pipelined.runs import Run
@@ -103,6 +104,22 @@ def test_a_run_that_is_far_from_its_usual_is_marked(ask: Callable[..., FlaskClie
     assert client.get("/api/v1/runs").get_json()["runs"][1]["slower_than_usual"] is None
 
 
+def test_a_stored_run_has_what_is_usual_for_it(ask: Callable[..., FlaskClient]) -> None:
+    runs = [make_ended(n, wall=2.0) for n in range(0, 20, 4)]
+    slow = make_ended(30, wall=4.0)
+    for seen in ((), (slow,)):  # also while it is still observed
+        found = ask(seen=seen, stored=(*runs, slow)).get(f"/api/v1/runs/{slow.id}").get_json()
+        assert (found["usual_seconds"], found["slower_than_usual"]) == (2.0, True)
+        assert found["wall_seconds"] == 4.0
+
+
+def test_of_a_run_that_is_not_stored_nothing_usual_is_known(
+    ask: Callable[..., FlaskClient],
+) -> None:
+    found = ask(seen=(make_ended(1),)).get("/api/v1/runs/last").get_json()
+    assert (found["usual_seconds"], found["usual_input_bytes"]) == (None, None)
+
+
 def test_pipelines_are_summed_up(ask: Callable[..., FlaskClient]) -> None:
     client = ask(stored=(make_ended(1), make_ended(2, "seq|wc", wall=9.0), make_ended(3)))
     since = f"/api/v1/pipelines/summary?since={START}&until={START + 7200}"
@@ -184,7 +201,8 @@ def test_a_stored_run_is_returned_in_full(ask: Callable[..., FlaskClient]) -> No
     run = make_ended(1)
     answer = ask(stored=(run,)).get(f"/api/v1/runs/{run.id}").get_json()
     timeline, machine = answer.pop("timeline"), answer.pop("machine")
-    assert answer == describe_run(run, HOST, timeline=make_timeline(run))
+    described = describe_run(run, HOST, timeline=make_timeline(run))
+    assert answer == {**described, **written(Compared())}
     assert machine == {"cores": HOST.cores, "l2_bytes": HOST.l2_bytes, "costs": None}
     assert timeline == [written(point) for point in make_timeline(run)]
 

@@ -136,7 +136,7 @@ def test_a_run_of_another_input_than_usual_says_so_first() -> None:
 
 def test_a_run_that_is_slower_than_those_of_its_input_says_both() -> None:
     larger = replace(SUMMARY, wall=9.0, usual=4.0, slower=True, input_bytes=600, usual_input=1e6)
-    assert "0.0 × the usual input, for that ▲ slower: 2.2 × usual" in table(larger)
+    assert "<0.1 × the usual input, for that ▲ slower: 2.2 × usual" in table(larger)
 
 
 def test_the_input_has_a_column_if_one_is_known() -> None:
@@ -479,6 +479,17 @@ def test_show_prints_the_report(pipelined: Callable[..., str]) -> None:
     assert "partial" in report.splitlines()[0]
     # how many events the daemon lost meanwhile is not recorded
     assert "lost" not in report
+
+
+def test_show_says_how_a_run_compares_with_its_usual_before_the_verdict(
+    recorded: Path, pipelined: Callable[..., str]
+) -> None:
+    usual = [make_ended(n, "zcat|sort", wall=2.0) for n in range(10, 30, 4)]
+    record(recorded, *usual, make_ended(40, "zcat|sort", wall=5.0))
+    headline, words, empty, *_ = pipelined("show").splitlines()
+    assert headline.startswith("zcat|sort   5.0 s wall")
+    assert (words, empty) == ("  ▲ slower: 2.5 × usual", "")
+    assert " usual" not in pipelined("show", usual[0].id)
 
 
 def test_show_takes_the_last_run_if_none_is_named(pipelined: Callable[..., str]) -> None:

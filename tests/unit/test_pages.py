@@ -17,6 +17,7 @@ from flask.testing import FlaskClient
 
 import pipelined
 from pipelined.answers.lists import TopFinding
+from pipelined.answers.run import Compared
 from pipelined.errors import UserError
 from pipelined.history.files import Disruption, Reason
 from pipelined.history.history import StoredRun
@@ -35,6 +36,7 @@ from pipelined.runs import (
     LEVELS,
     Container,
     Exit,
+    Flow,
     Identity,
     Outcome,
     ParentSpan,
@@ -106,6 +108,9 @@ class FakeHistory:
 
     def run(self, which: str) -> StoredRun:
         return self.stored[which]
+
+    def compared(self, run_id: str) -> Compared:
+        return self.stored[run_id].compared if run_id in self.stored else Compared()
 
     def ids(self, prefix: str) -> list[str]:
         return [run_id for run_id in self.stored if run_id.startswith(prefix)]
@@ -374,6 +379,22 @@ def test_a_run_that_has_failed_is_marked_with_what_ended_it(
 ) -> None:
     history.rows = [summary(1, outcome="failed", failure="perl: SIGKILL")]
     assert '<span class="failed">failed: perl: SIGKILL</span>' in page(client, "/history")
+
+
+def test_the_page_of_a_run_says_how_it_compares_with_its_usual_before_the_verdict(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    stages = [
+        make_stage(1, "zcat", flow=Flow(None, None, 6_000_000, 0, exact=True), end=START + 51)
+    ]
+    old = make_run(stages, 51.0, id="17-1", end=START + 51)
+    history.stored["17-1"] = StoredRun(
+        old, (), compared=Compared(usual_input=1e6, usual_any_input=10.0)
+    )
+    before, _ = page(client, "/run/17-1").split('<p class="verdict">')
+    assert "6.0 × the usual input in 5.1 × the usual time</span>" in before
+    history.stored["17-1"] = StoredRun(old, ())
+    assert "usual" not in page(client, "/run/17-1")
 
 
 def test_a_run_that_is_far_from_its_usual_is_marked_with_a_sign_and_words(

@@ -15,7 +15,7 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
-from pipelined.answers.run import DescribedRunJson, RunWithTimelineJson
+from pipelined.answers.run import Compared, DescribedRunJson, RunWithTimelineJson
 from pipelined.runs import Run, Timeline
 from pipelined.runs.codec import written
 
@@ -47,9 +47,14 @@ def describe_run(
 
 
 def describe_stored_run(
-    run: Run, host: Host, timeline: Timeline, show_arguments: bool = False
+    run: Run,
+    host: Host,
+    timeline: Timeline,
+    show_arguments: bool = False,
+    compared: Compared | None = None,
 ) -> RunWithTimelineJson:
-    """`describe_run` with the time line and the machine."""
+    """`describe_run` with the time line, the machine, and what is usual for such a run."""
     described = dict(describe_run(run, host, show_arguments, timeline=timeline))
+    described |= written(compared or Compared())
     described |= {"timeline": [written(point) for point in timeline], "machine": written(host)}
     return cast(RunWithTimelineJson, described)

@@ -10,9 +10,31 @@ from typing import Annotated, TypedDict
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.machine import Host
 from pipelined.runs import Point, Run
-from pipelined.runs.fields import Count, Key, UnixTime, with_keys_of
+from pipelined.runs.fields import Count, Key, Seconds, Unit, UnixTime, with_keys_of
 
-__all__ = ["AnalysisJson", "DescribedRunJson", "Pipelines", "RunWithTimelineJson", "Started"]
+__all__ = [
+    "AnalysisJson",
+    "Compared",
+    "DescribedRunJson",
+    "Pipelines",
+    "RunWithTimelineJson",
+    "Started",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What was usual for a run when it was stored; of one that is not stored nothing is known."""
+
+    usual: Annotated[Seconds | None, Key("usual_seconds")] = None
+    """[What such a run usually takes](HISTORY.md#what-is-usual); null if it is not known."""
+    slower: Annotated[bool | None, Key("slower_than_usual")] = None
+    """It took far longer than usual; null if the usual is not known."""
+    usual_input: Annotated[float | None, Unit("bytes"), Key("usual_input_bytes")] = None
+    """[The usual input](HISTORY.md#what-is-usual) of runs of the pipeline; null if it is not
+    known."""
+    usual_any_input: Annotated[Seconds | None, Key("usual_any_input_seconds")] = None
+    """What they usually take, whatever their input; null if that is not known."""
 
 
 class AnalysisJson(TypedDict):
@@ -29,8 +51,13 @@ class DescribedRunJson(AnalysisJson):
     """A run with its verdict and findings."""
 
 
+@with_keys_of(Compared)
+class UsualJson(TypedDict):
+    """What was usual for a run."""
+
+
 @with_keys_of(Run)
-class RunWithTimelineJson(AnalysisJson):
+class RunWithTimelineJson(AnalysisJson, UsualJson):
     """One run in full."""
 
     timeline: list[Point]

@@ -254,18 +254,18 @@ def show(
 
         # Arguments that may not be shown are not recorded.
         recorded = any(stage.arguments is not None for stage in found.run.stages)
-        described = describe_stored_run(found.run, host, found.timeline, recorded)
+        described = describe_stored_run(found.run, host, found.timeline, recorded, found.compared)
         click.echo(json.dumps(described, indent=2))
         return
     from pipelined.analysis.findings import findings
     from pipelined.analysis.rewriting import Script
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
-    from pipelined.terminal.history_report import time_lines
+    from pipelined.terminal.history_report import time_lines, usual_words
     from pipelined.terminal.run_report import render
 
     console = open_console(sys.stdout, color)
     script = Script.of_arguments(found.run)
-    render(found.run, console, None, host=host, script=script)
+    render(found.run, console, None, host=host, script=script, usual=usual_words(found))
     drawn = time_lines(
         found.run,
         found.timeline,

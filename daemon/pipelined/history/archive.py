@@ -389,6 +389,11 @@ class Archive:
         )
         return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
 
+    def row(self, run_id: str) -> Summary | None:
+        """The row of the run in the list; None if it is not stored."""
+        rows = self._read(f"SELECT {SELECTED} FROM runs WHERE id = ?", (run_id,))
+        return Summary.read(rows[0]) if rows else None
+
     def _read(self, statement: str, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
         with self._reading() as connection:
             return connection.execute(statement, values).fetchall()

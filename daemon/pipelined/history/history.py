@@ -10,12 +10,13 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Protocol, TypedDict, TypeVar, Unpack
 
 from pipelined.analysis.machine import Host
+from pipelined.answers.run import Compared
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE
 from pipelined.errors import UserError
 from pipelined.history.archive import Archive, NoHistoryError, Query
@@ -29,6 +30,7 @@ from pipelined.history.pipeline_query import JOB_SORTS, SORTS
 from pipelined.history.pipelines import NO_PIPELINES, PipelinesSummary, read_pipelines
 from pipelined.history.rollup import HOUR, Counted, Sums
 from pipelined.history.rows import Summary
+from pipelined.history.usual import AgainstUsual, against_usual
 from pipelined.history.writer import QUEUE, HistoryStats, HistoryWriter
 from pipelined.runs import Point, Run, Series, Timeline
 from pipelined.runs.codec import read
@@ -61,6 +63,13 @@ class StoredRun:
     timeline: Timeline
     host: Annotated[Host | None, Key("machine")] = None
     """The machine that it ran on; None: this one."""
+    compared: Annotated[Compared, Inline()] = field(default_factory=Compared)
+    """What was usual for it when it was stored."""
+
+    @property
+    def against_usual(self) -> AgainstUsual:
+        """How it compares with earlier runs."""
+        return against_usual(self.compared, self.run.wall_seconds, self.run.input_bytes)
 
 
 class Span(TypedDict, total=False):
@@ -241,7 +250,8 @@ class History:
             raise NoSuchRunError(f"run {run_id} is no longer in the history")
         try:
             described, points = map(unpack, found)
-            return StoredRun(read(Run, described), tuple(read(Point, point) for point in points))
+            timeline = tuple(read(Point, point) for point in points)
+            return StoredRun(read(Run, described), timeline, compared=self.compared(run_id))
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise UserError(
                 f"run {run_id} is stored in a form that this version cannot read: {error!r}"
@@ -279,6 +289,11 @@ class History:
     def stop_waiting(self) -> None:
         """Whoever waits in `finished` gets an answer at once, now and from now on."""
         self._writer.arrivals.close()
+
+    def compared(self, run_id: str) -> Compared:
+        """What was usual for the run when it was stored. Raises UserError."""
+        row = self._read(lambda: self._archive.row(run_id), None)
+        return row.compared if row else Compared()
 
     def ids(self, prefix: str) -> list[str]:
         """Ids that begin with `prefix`: only some if there are many. Raises UserError."""

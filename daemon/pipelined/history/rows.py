@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Annotated, Any
 
+from pipelined.answers.run import Compared
 from pipelined.history.rollup import BOUNDS, COUNTED
-from pipelined.history.usual import is_other_input
+from pipelined.history.usual import AgainstUsual, against_usual
 from pipelined.runs import INCOMPLETE, OUTCOMES, trace_id_of
 from pipelined.runs.fields import (
     Bytes,
@@ -19,7 +20,6 @@ from pipelined.runs.fields import (
     OneOf,
     Ratio,
     Seconds,
-    Unit,
     UnixTime,
 )
 
@@ -39,6 +39,9 @@ _WORDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+#: The same, of fields that are not only the table's.
+_OF_COMPARED: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {"slower": _MAYBE}
+
 #: In a table of its own: most runs share one with others.
 _NAMED: dict[str, Callable[[Any], Any]] = {
     "write": lambda names: json.dumps(names, ensure_ascii=False, sort_keys=True) if names else None,
@@ -52,7 +55,7 @@ _MOSTLY_DERIVED: dict[str, Callable[[Any], Any]] = {"read": lambda cell: cell or
 
 # One field per column of the table `runs`, which has its name.
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Compared):
     """A finished run in a list."""
 
     id: str
@@ -89,10 +92,6 @@ class Summary:
     """Its signature."""
     read_bytes: Bytes | None = None
     """By all stages; null if it is not known."""
-    usual: Annotated[Seconds | None, Key("usual_seconds")] = None
-    """[What such a run usually takes](HISTORY.md#what-is-usual); null if it is not known."""
-    slower: Annotated[bool | None, Key("slower_than_usual")] = field(default=None, metadata=_MAYBE)
-    """It took far longer than usual; null if the usual is not known."""
     outcome: Annotated[str, OneOf(OUTCOMES)] = "unknown"
     """Whether it has succeeded; `unknown` too for runs that were stored by older versions."""
     failure: str = ""
@@ -109,11 +108,6 @@ class Summary:
     one of them is not known."""
     input_exact: bool = field(default=True, metadata=_BOOLEAN)
     """False: `input_bytes` is an upper bound."""
-    usual_input: Annotated[float | None, Unit("bytes"), Key("usual_input_bytes")] = None
-    """[The usual input](HISTORY.md#what-is-usual) of runs of the pipeline; null if it is not
-    known."""
-    usual_any_input: Annotated[Seconds | None, Key("usual_any_input_seconds")] = None
-    """What they usually take, whatever their input; null if that is not known."""
 
     def __post_init__(self) -> None:
         if not self.trace_id:
@@ -125,32 +119,20 @@ class Summary:
         return self.outcome not in INCOMPLETE
 
     @property
-    def usual_ratio(self) -> float | None:
-        """How many times as long as usual it took; None: not known."""
-        return self.wall / self.usual if self.usual else None
+    def compared(self) -> Compared:
+        """What was usual for it, alone."""
+        return Compared(**{each.name: getattr(self, each.name) for each in fields(Compared)})
 
     @property
-    def other_input_ratio(self) -> float | None:
-        """How many times the usual input it had; None: about the usual one, or not known."""
-        if not self.usual_input or not is_other_input(self.input_bytes, self.usual_input):
-            return None
-        return (self.input_bytes or 0) / self.usual_input
-
-    @property
-    def is_unusual(self) -> bool:
-        """It was slower than usual, or had another input."""
-        return bool(self.slower) or self.other_input_ratio is not None
-
-    @property
-    def any_input_ratio(self) -> float | None:
-        """How many times as long as runs of any input it took; None: not known."""
-        return self.wall / self.usual_any_input if self.usual_any_input else None
+    def against_usual(self) -> AgainstUsual:
+        """How it compares with earlier runs."""
+        return against_usual(self, self.wall, self.input_bytes)
 
     @classmethod
     def read(cls, cells: Sequence[Any]) -> Summary:
         """The row of the cells that SQLite returned for `COLUMNS`."""
         named = zip(_FIELDS, cells, strict=True)
-        return cls(*(_convert(column, "read", cell) for column, cell in named))
+        return cls(**{column.name: _convert(column, "read", cell) for column, cell in named})
 
     @property
     def cells(self) -> list[object]:
@@ -222,5 +204,5 @@ def insertion(table: str, columns: Sequence[str]) -> str:
 
 
 def _convert(column: Field[Any], direction: str, value: object) -> Any:
-    convert = column.metadata.get(direction)
+    convert = (_OF_COMPARED.get(column.name) or column.metadata).get(direction)
     return convert(value) if convert else value

@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
+
+from pipelined.answers.run import Compared
 
 __all__ = [
     "BYTES_FACTOR",
     "COMPARED",
     "LOOKED_THROUGH",
+    "AgainstUsual",
+    "against_usual",
     "is_other_input",
     "is_slower",
     "like_input",
@@ -65,3 +70,31 @@ def is_slower(wall: float, usually: float | None) -> bool | None:
     if usually is None:
         return None
     return wall > _TIMES * usually and wall - usually > _SECONDS
+
+
+class AgainstUsual(NamedTuple):
+    """How a run compares with earlier ones, as `wording.against_usual` says it."""
+
+    times: float | None
+    """How many times as long as usual it took; None: not known."""
+    slower: bool | None
+    other_input: float | None
+    """How many times the usual input it had; None: about the usual one, or not known."""
+    any_input: float | None
+    """How many times as long as runs of any input it took; None: not known."""
+
+    @property
+    def is_unusual(self) -> bool:
+        """It was slower than usual, or had another input."""
+        return bool(self.slower) or self.other_input is not None
+
+
+def against_usual(compared: Compared, wall: float, size: int | None) -> AgainstUsual:
+    """How a run of `wall` seconds compares, whose input had `size` bytes; None: not known."""
+    usually = compared.usual_input
+    return AgainstUsual(
+        times=wall / compared.usual if compared.usual else None,
+        slower=compared.slower,
+        other_input=(size or 0) / usually if usually and is_other_input(size, usually) else None,
+        any_input=wall / compared.usual_any_input if compared.usual_any_input else None,
+    )

@@ -169,7 +169,7 @@ class HistoryWriter(Writer):
             batch = _Batch(runs[:most])
             for row in store.add(self._described(batch, began + seconds)):
                 series = Series(pipeline=row.pipeline, nested=row.nested, unit=row.unit)
-                self._compared(series, row.usual_ratio)
+                self._compared(series, row.against_usual.times)
             store.trim()
             pause = min(self._allowance.use(time.thread_time() - began), LONGEST_PAUSE)
         except (OSError, sqlite3.Error) as error:

@@ -20,6 +20,7 @@ from pipelined.analysis.finding import Finding, FindingTime
 from pipelined.analysis.finding_times import finding_times
 from pipelined.analysis.identity_words import ROOM, Distinctions, distinctions
 from pipelined.history.counted_runs import CountedRuns
+from pipelined.history.history import StoredRun
 from pipelined.history.rows import Summary
 from pipelined.nesting import Line
 from pipelined.runs import Point, Run, Stage, Timeline
@@ -210,9 +211,9 @@ def when(start: float, now: float) -> str:
     return began.strftime("%Y-%m-%d" if abs(now - start) > LONG_AGO else "%m-%d %H:%M")
 
 
-def usual_words(run: Summary) -> str:
+def usual_words(run: Summary | StoredRun) -> str:
     """How it compares with its usual; empty if that is not known."""
-    return against_usual(run.usual_ratio, run.slower, run.other_input_ratio, run.any_input_ratio)
+    return against_usual(*run.against_usual)
 
 
 def _notes(line: Line[Summary]) -> str:
@@ -221,7 +222,7 @@ def _notes(line: Line[Summary]) -> str:
     run = line.run
     notes = [f"{run.outcome} ({run.failure})"] if run.failure else []
     notes += filter(None, [line.of_several])
-    notes += [usual_words(run)] if run.is_unusual else []
+    notes += [usual_words(run)] if run.against_usual.is_unusual else []
     return ", ".join([*notes, *(["partial"] if run.partial else []), *run.findings]) or "-"
 
 

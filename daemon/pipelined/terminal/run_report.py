@@ -88,12 +88,14 @@ def render(
     script: Script | None = None,
     own: bool = False,
     noticed: bool = False,
+    usual: str = "",
 ) -> None:
     """Print the report of `run` to `console`.
 
     `lost` is how many events were not counted, None if that is not known; `host` is the machine
     on which it ran, this one by default; `script` is what is known of its command; `own`: whoever
-    reads the report has started it here and now; `noticed`: that the host was busy is said already.
+    reads the report has started it here and now; `noticed`: that the host was busy is said already;
+    `usual` is how it compares with earlier runs, in words.
     """
     width, ascii_only = report_width(console), is_ascii(console)
     host = host or Host.read()
@@ -106,6 +108,7 @@ def render(
         script=script,
         own=own,
         noticed=noticed,
+        usual=usual,
     )
     print_lines(shown, console)
 
@@ -120,6 +123,7 @@ def lines(
     script: Script | None = None,
     own: bool = False,
     noticed: bool = False,
+    usual: str = "",
 ) -> list[Text]:
     """The report as lines of at most `width` columns; with a `host`, also what to try on it.
 
@@ -129,6 +133,7 @@ def lines(
     found = findings(run, host, script) if host else ()
     out = _headline(run, lost, width)
     out += _identity(run, own, width, ascii_only)
+    out += [Text("  ") + line for line in wrap(usual, width - 2, "bold") if usual]
     out += [Text("  ") + line for line in _notices(found, noticed, width - 2)]
     out.append(Text())
     out += [Text("  ") + line for line in wrap(sentence(run), width - 2, "bold")]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, Response, abort, jsonify, request
 
 from pipelined.answers.described import describe_stored_run
+from pipelined.answers.run import Compared
 from pipelined.errors import UserError
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.following import OLDEST, FinishedPage, as_cursor
@@ -171,7 +172,9 @@ def create_history_api(
             abort(404, description=str(error))
         except UserError as error:
             abort(503, description=str(error))
-        return jsonify(describe_stored_run(found.run, host, found.timeline, show_arguments))
+        return jsonify(
+            describe_stored_run(found.run, host, found.timeline, show_arguments, found.compared)
+        )
 
     return api
 
@@ -238,7 +241,8 @@ def find_run(
             raise none_of(identity)
         which = max(ended, key=lambda run: run.end or 0.0).id if ended else which
     if which in observed and (known := observer.timeline(which)) is not None:
-        return StoredRun(observed[which], known)  # also while the history cannot be read
+        # also while the history cannot be read
+        return StoredRun(observed[which], known, compared=_compared(observed[which], history))
     stored = history.ids(which) if history else []
     run_id = only_one(
         which, [*(run_id for run_id in observed if run_id.startswith(which)), *stored]
@@ -247,7 +251,18 @@ def find_run(
     if history and run_id in stored and timeline is None:
         return history.run(run_id)
     # The observer no longer has its time line, and it is not in the history, or not yet.
-    return StoredRun(observed[run_id], timeline or ())
+    run = observed[run_id]
+    return StoredRun(run, timeline or (), compared=_compared(run, history))
+
+
+def _compared(run: Run, history: History | None) -> Compared:
+    """What was usual for a run that is observed, if it is stored by now."""
+    if history is None or run.live:
+        return Compared()
+    try:
+        return history.compared(run.id)
+    except UserError:  # what is observed is shown without
+        return Compared()
 
 
 def _is_of(run: Run, identity: str | None) -> bool:

@@ -105,7 +105,7 @@ def create_pages(
         "breakable": _breakable,
         "duration": duration,
         "saves": saves,
-        "against_usual": against_usual,
+        "against_usual": lambda it: against_usual(*it),
         "percent": percent,
         "data_size": data_size,
         "input_size": input_size,
@@ -182,6 +182,7 @@ def _run_page(found: StoredRun, host: Host, show_arguments: bool) -> str:
     return _page(
         "run.html",
         run=run,
+        found=found,
         identity=identity,
         trace=None if any(fact.name == "trace" for fact in identity) else run.stored_trace_id,
         figures=figures(run),
