@@ -211,4 +211,5 @@ def make_finished(run: Run) -> Finished:
         read_bytes=sum(stage.read_bytes for stage in run.stages),
         written_bytes=sum(stage.written_bytes for stage in run.stages),
         outcome=run.result,
+        input_bytes=run.input_bytes,
     )

@@ -98,8 +98,6 @@ def test_a_run_is_as_in_the_answer_for_that_run_alone(ask: Callable[..., FlaskCl
         "cursor": page(client)["next"],
         "bottleneck": listed["bottleneck"],
         "finding_ids": listed["findings"],
-        "usual_seconds": None,
-        "slower_than_usual": None,
         "failure": "",
     }
 

@@ -41,7 +41,8 @@ def archive(tmp_path: Path) -> Archive:
             series = Series(pipeline=pipeline, nested=nested, unit=unit)
             # the backup computes all the time, the others a tenth of it
             cpu = wall if unit.startswith("backup") else wall / 10
-            pending.sums(series, NOW).count(wall, cpu, wall / 4, 1000, 2000, outcome)
+            size = None if wall == 30.0 else 500
+            pending.sums(series, NOW).count(wall, cpu, wall / 4, 1000, 2000, outcome, size)
         store.count(pending)
     return Archive(tmp_path)
 
@@ -61,6 +62,7 @@ def test_a_job_has_the_sums_of_its_pipelines_that_lie_in_no_other(archive: Archi
     assert (job.unit, job.pipelines) == ("nightly.service", 2)
     assert (job.sums.runs, job.sums.wall, job.sums.cpu) == (3, 100.0, 10.0)
     assert (job.sums.failed, job.sums.longest) == (1, 60.0)
+    assert (job.sums.input_bytes, job.sums.input_runs) == (1000, 2)
     assert (job.costliest, job.costliest_share) == ("zcat|sort", 0.9)
 
 
@@ -134,6 +136,18 @@ def test_the_only_pipeline_of_a_job_has_no_share(text: Callable[..., str]) -> No
 def test_failed_runs_have_a_column_if_there_are_any(text: Callable[..., str]) -> None:
     assert "1 (33 %)" in text(job(failed=1))
     assert "failed" not in text(job())
+
+
+def test_the_input_is_that_of_all_runs_and_marked_if_some_are_not_known(
+    text: Callable[..., str],
+) -> None:
+    shown = text(job(input_bytes=12_000_000, input_runs=3))
+    assert "  12.0 MB  " in shown
+    assert "≥" not in shown
+    partly = text(job(input_bytes=12_000_000, input_runs=2))
+    assert "  ≥ 12.0 MB  " in partly
+    assert "of a part of the runs the input is not known" in partly
+    assert "input" not in text(job())
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -748,6 +748,18 @@ def test_more_jobs_are_a_click_away(client: FlaskClient, history: FakeHistory) -
     assert {"href": "/pipelines?by=job&limit=4"} in Outline(text).all("a")
 
 
+def test_the_input_of_a_job_has_a_column_if_it_is_known(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    sums = replace(JOB.sums, input_bytes=12_000_000, input_runs=1199)
+    history.found_jobs = JobsSummary(START, START + 7200, False, (replace(JOB, sums=sums),))
+    text = page(client, "/pipelines?by=job")
+    assert "≥ 12.0 MB" in text
+    assert "of a part of the runs the input is not known" in text
+    history.found_jobs = JobsSummary(START, START + 7200, False, (JOB,))
+    assert ">Input<" not in page(client, "/pipelines?by=job")
+
+
 def test_jobs_are_not_sorted_by_a_usual(client: FlaskClient) -> None:
     assert client.get("/pipelines?by=job&sort=slower", headers=BROWSER).status_code == 400
     assert "against the usual" not in page(client, "/pipelines?by=job")

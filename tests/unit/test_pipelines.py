@@ -391,6 +391,8 @@ def test_the_same_as_json(store_runs: Callable[..., Archive]) -> None:
                 "interrupted_runs": 0,
                 "unknown_runs": 1,
                 "failed_ratio": None,
+                "input_bytes": 0,
+                "input_runs": 0,
                 "wall_seconds": 10.0,
                 "cpu_seconds": 5.0,
                 "not_overlapped_seconds": 2.5,

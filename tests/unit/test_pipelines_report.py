@@ -99,6 +99,11 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert line.split().count("-") == 6
 
 
+def test_where_no_run_is_stored_any_more_the_input_is_the_mean_of_all() -> None:
+    sums = replace(PIPELINE.sums, input_bytes=12_000_000, input_runs=4)
+    assert "  mean 3.0 MB  " in text(replace(PIPELINE, sums=sums))
+
+
 def test_the_input_has_a_column_if_one_is_known() -> None:
     known = replace(PIPELINE, median_input=134e6, input_rate=12e6)
     heading, line, *words = text(known).splitlines()

@@ -36,7 +36,8 @@ def pending(counted: Iterable[tuple[str, bool, int, float]], most: int = 1000) -
     found = Pending(most)
     for pipeline, nested, hour, wall in counted:
         sums = found.sums(Series(pipeline=pipeline, nested=nested, unit="u"), hour * HOUR + 1.0)
-        sums.count(wall, wall / 2, wall / 4, 10, 20, OUTCOMES[int(wall) % len(OUTCOMES)])
+        outcome, size = OUTCOMES[int(wall) % len(OUTCOMES)], int(wall) if wall > 1 else None
+        sums.count(wall, wall / 2, wall / 4, 10, 20, outcome, size)
         sums.examine(["barrier"] if wall > 1 else [])
     return found
 
@@ -65,6 +66,14 @@ def test_a_run_is_counted_with_its_figures() -> None:
     assert (sums.runs, sums.wall, sums.cpu, sums.not_overlapped) == (2, 2.003, 1.502, 0.501)
     assert (sums.read_bytes, sums.written_bytes, sums.longest) == (101, 202, 2.0)
     assert sum(sums.durations) == 2
+
+
+def test_inputs_are_added_up_as_far_as_they_are_known() -> None:
+    sums = Sums()
+    assert sums.mean_input is None
+    for size in (100, None, 0, 200):
+        sums.count(2.0, 1.5, 0.5, 100, 200, input_bytes=size)
+    assert (sums.runs, sums.input_runs, sums.input_bytes, sums.mean_input) == (4, 3, 300, 100.0)
 
 
 @given(st.lists(st.floats(BOUNDS[0] / 2, BOUNDS[-1]), min_size=1), st.floats(0.01, 1.0))

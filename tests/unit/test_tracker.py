@@ -248,6 +248,16 @@ def test_what_is_credited_after_the_end_is_in_the_finished_run() -> None:
     assert (totals.runs, totals.levels[1]) == (1, 1.625)
 
 
+def test_a_finished_run_is_handed_out_with_its_input() -> None:
+    finished: list[Finished] = []
+    watched = model(on_finished=finished.append)
+    watched.update([group(end=105.0)], 105.0)
+    watched.update([group(end=105.0)], 107.0)
+    (run,) = watched.runs()
+    assert [one.input_bytes for one in finished] == [run.input_bytes]
+    assert run.input_bytes
+
+
 @pytest.mark.parametrize(
     ("first", "last", "outcomes", "outcome"),
     [

@@ -6,13 +6,14 @@ from __future__ import annotations
 from typing import TypedDict
 
 from pipelined.analysis.machine import Host
+from pipelined.answers.run import UsualJson
 from pipelined.runs import Run
-from pipelined.runs.fields import Count, Seconds, with_keys_of
+from pipelined.runs.fields import Count, with_keys_of
 
 __all__ = ["BesideRunJson", "FinishedRunJson", "FinishedRunsJson"]
 
 
-class BesideRunJson(TypedDict):
+class BesideRunJson(UsualJson):
     """What the history stores beside a run, and its place in the order."""
 
     cursor: str
@@ -21,10 +22,6 @@ class BesideRunJson(TypedDict):
     """In a few words; `-`: none."""
     finding_ids: list[str]
     """Ids of the [findings](FINDINGS.md) that it had when it was stored."""
-    usual_seconds: Seconds | None
-    """[What such a run usually takes](HISTORY.md#what-is-usual); null if it is not known."""
-    slower_than_usual: bool | None
-    """It took far longer than usual; null if the usual is not known."""
     failure: str
     """Of a run that has failed or was interrupted, what ended its first such stage: `sh: exit 3`,
     `perl: SIGKILL`; else empty."""

@@ -19,6 +19,7 @@ __all__ = [
     "Pipelines",
     "RunWithTimelineJson",
     "Started",
+    "UsualJson",
 ]
 
 

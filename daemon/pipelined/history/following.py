@@ -15,9 +15,10 @@ import sqlite3
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pipelined.answers.finished import BesideRunJson
+from pipelined.answers.run import Compared
 from pipelined.history.archive import Archive
 from pipelined.history.openings import stored_form
 from pipelined.history.packing import unpack_text
@@ -36,7 +37,7 @@ _CURSOR = re.compile(r"([0-9a-f]{16})\.(\d{1,18})", re.ASCII)
 #: How the key of a command line is stored; a text that has the same characters has `\"`.
 _ARGUMENTS = '"arguments":'
 _AFTER = (
-    "SELECT key, bottleneck, findings, usual, slower, failure, run"
+    "SELECT key, bottleneck, findings, failure, usual, slower, usual_input, usual_any_input, run"
     " FROM runs JOIN details USING (key) WHERE key > ? ORDER BY key LIMIT ?"
 )
 
@@ -182,15 +183,22 @@ def _beside(
     place: _Place,
     bottleneck: str,
     findings: str,
+    failure: str,
     usual: float | None,
     slower: Any,
-    failure: str,
+    usual_input: float | None,
+    usual_any_input: float | None,
 ) -> BesideRunJson:
-    return {
+    beside = {
         "cursor": str(place),
         "bottleneck": bottleneck,
         "finding_ids": json.loads(findings),
-        "usual_seconds": usual,
-        "slower_than_usual": None if slower is None else bool(slower),
         "failure": failure,
     }
+    compared = Compared(
+        usual=usual,
+        slower=None if slower is None else bool(slower),
+        usual_input=usual_input,
+        usual_any_input=usual_any_input,
+    )
+    return cast(BesideRunJson, beside | written(compared))

@@ -44,6 +44,11 @@ class JobsSummary:
     listed: Annotated[tuple[JobSummary, ...], Key("jobs")]
     """The first `limit` of them in the order of `sort`."""
 
+    @property
+    def with_input(self) -> bool:
+        """Of one of them the input is known."""
+        return any(one.sums.input_runs for one in self.listed)
+
 
 #: What there is of a time in which nothing is counted.
 NO_JOBS = JobsSummary(None, None, False, ())

@@ -215,6 +215,18 @@ MIGRATIONS: tuple[str, ...] = (
     UPDATE runs_of_pipelines SET input_bytes = (SELECT input_bytes FROM runs WHERE key = run)
         WHERE read_bytes IS NOT NULL
     """,
+    """
+    ALTER TABLE rollup ADD COLUMN input_bytes INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE rollup ADD COLUMN input_runs INTEGER NOT NULL DEFAULT 0;
+    WITH taken AS MATERIALIZED (
+        SELECT CAST(r.end / 3600 AS INTEGER) AS hour, r.pipeline AS pipeline,
+            sum(runs.input_bytes) AS bytes, count(*) AS runs
+        FROM runs JOIN runs_of_pipelines AS r ON r.run = runs.key
+        WHERE runs.input_bytes IS NOT NULL GROUP BY 1, 2
+    )
+    UPDATE rollup SET input_bytes = taken.bytes, input_runs = taken.runs
+        FROM taken WHERE taken.hour = rollup.hour AND taken.pipeline = rollup.pipeline
+    """,
 )
 
 

@@ -140,6 +140,11 @@ class PipelinesSummary:
     """The first `limit` of them in the order of `sort`."""
 
     @property
+    def with_input(self) -> bool:
+        """Of one of them the input is known."""
+        return any(one.sums.input_runs or one.median_input is not None for one in self.listed)
+
+    @property
     def lines(self) -> list[Line[PipelineSummary]]:
         """For people: nested ones under what encloses them."""
         return nested_lines(_with_parents(self.listed), grouped=False)

@@ -58,6 +58,11 @@ class Sums:
     """Of all `runs`, those that were interrupted."""
     unknown: Annotated[Count, Key("unknown_runs")] = 0
     """Of all `runs`, those whose outcome is not known; all that older versions counted."""
+    input_bytes: Bytes = 0
+    """[The inputs](CONCEPTS.md#the-input-of-a-run) of `input_runs` together. An upper bound counts
+    as it is."""
+    input_runs: Count = 0
+    """Of all `runs`, those whose input is known; none that older versions only counted."""
     durations: Annotated[list[int], Unwritten()] = field(
         default_factory=lambda: [0] * (len(BOUNDS) + 1)
     )
@@ -72,6 +77,11 @@ class Sums:
         known = self.runs - self.unknown
         return self.failed / known if known else None
 
+    @property
+    def mean_input(self) -> float | None:
+        """Bytes of input of a run, on average; None: of none it is known."""
+        return self.input_bytes / self.input_runs if self.input_runs else None
+
     def count(
         self,
         wall: float,
@@ -80,8 +90,9 @@ class Sums:
         read_bytes: int,
         written_bytes: int,
         outcome: str = "unknown",
+        input_bytes: int | None = None,
     ) -> None:
-        """Add one run; `outcome` is one of `OUTCOMES`."""
+        """Add one run; `outcome` is one of `OUTCOMES`, `input_bytes` None if it is not known."""
         self.runs += 1
         self.wall += wall
         self.cpu += cpu
@@ -93,6 +104,9 @@ class Sums:
         self.failed += outcome == "failed"
         self.interrupted += outcome == "interrupted"
         self.unknown += outcome == "unknown"
+        if input_bytes is not None:
+            self.input_bytes += input_bytes
+            self.input_runs += 1
 
     def examine(self, findings: Iterable[str]) -> None:
         """Count the findings of one of the runs."""
@@ -114,6 +128,8 @@ class Sums:
         self.failed += other.failed
         self.interrupted += other.interrupted
         self.unknown += other.unknown
+        self.input_bytes += other.input_bytes
+        self.input_runs += other.input_runs
         for finding, runs in other.findings.items():
             self.findings[finding] = self.findings.get(finding, 0) + runs
 

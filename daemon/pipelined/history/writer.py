@@ -151,6 +151,7 @@ class HistoryWriter(Writer):
                 run.read_bytes,
                 run.written_bytes,
                 run.outcome,
+                run.input_bytes,
             )
 
     # -- for the thread of the sink

@@ -17,7 +17,7 @@ from pipelined.model.sums import READ_BYTES, WRITTEN_BYTES, SeenStage
 from pipelined.model.surroundings import Lived, Reading
 from pipelined.model.timeline import NOTED, Moment, Track
 from pipelined.records.stage import NS, Group, StageRecord, joined
-from pipelined.runs import Flow, Run, Series, Surroundings, Timeline
+from pipelined.runs import Flow, Run, Series, Surroundings, Timeline, input_of
 
 __all__ = [
     "Facts",
@@ -56,6 +56,8 @@ class Finished(NamedTuple):
     """By all stages: what goes through a pipe is written by one and read by the next."""
     outcome: str
     """One of `OUTCOMES`."""
+    input_bytes: int | None
+    """What its first stages took in, as `Run.input_bytes` has it."""
 
 
 class Facts(NamedTuple):
@@ -194,6 +196,7 @@ def finished_run(
         read_bytes=max(0, read),
         written_bytes=max(0, written),
         outcome=outcome,
+        input_bytes=input_of(sighting.flows, {reader for _, reader in sighting.shape.edges}),
     )
 
 

@@ -8,7 +8,7 @@ Prometheus. Each class is also the description of the JSON object that it is ans
 
 from pipelined.runs.children import Child, children_by_command
 from pipelined.runs.fields import LEVELS, PAGE_CLASSES, STALL_CLASSES, STATES
-from pipelined.runs.flow import NO_FLOW, Flow
+from pipelined.runs.flow import NO_FLOW, Flow, input_of
 from pipelined.runs.identity import Container, Identity, Pod, Trace
 from pipelined.runs.run import (
     FAILURES,
@@ -88,6 +88,7 @@ __all__ = [
     "Timeline",
     "Trace",
     "children_by_command",
+    "input_of",
     "span_id_of",
     "stage_span_id",
     "state_shares",

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from pipelined.runs.fields import Bytes, Group, Key
 
-__all__ = ["NO_FLOW", "Flow"]
+__all__ = ["NO_FLOW", "Flow", "input_of"]
 
 PIPE_BYTES = Group("pipe_bytes", "PipeBytes", "What went through the pipes of a stage.")
 FILE_BYTES = Group(
@@ -82,6 +83,21 @@ class Flow:
             _sum_if_known(self.inner_written, other.inner_written),
             self.temporary + other.temporary,
         )
+
+
+def input_of(flows: Sequence[Flow], fed: Collection[int]) -> int | None:
+    """What the first stages of a run took in; None if that of one of them is not known.
+
+    `fed` are those that another stage writes to, as indexes into `flows`.
+    """
+    total = None
+    for at, flow in enumerate(flows):
+        if at not in fed:
+            taken = flow.taken
+            if taken is None:
+                return None
+            total = taken + (total or 0)
+    return total
 
 
 def _sum_known(a: int | None, b: int | None) -> int | None:

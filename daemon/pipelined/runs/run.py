@@ -26,6 +26,7 @@ from pipelined.runs.fields import (
     UnixTime,
     computed,
 )
+from pipelined.runs.flow import input_of
 from pipelined.runs.identity import Identity
 from pipelined.runs.spans import ParentSpan, span_id_of, trace_id_of
 from pipelined.runs.stage import (
@@ -261,25 +262,26 @@ class Run:
         return sum(self.levels[2:]) / busy if busy > 0 else None
 
     @property
-    def _first_stages(self) -> list[Stage]:
-        """Those that no other stage of the run writes to."""
-        fed = {edge.reader for edge in self.edges}
-        return [stage for index, stage in enumerate(self.stages) if index not in fed]
+    def _fed(self) -> set[int]:
+        """Stages that another one of the run writes to; the others are its first ones."""
+        return {edge.reader for edge in self.edges}
 
     @property
     @computed
     def input_bytes(self) -> Bytes | None:
         """What its first stages took in, [its input](CONCEPTS.md#the-input-of-a-run); null if that
         of one of them is not known."""
-        taken = [stage.flow.taken for stage in self._first_stages]
-        known = [size for size in taken if size is not None]
-        return sum(known) if taken and len(known) == len(taken) else None
+        return input_of([stage.flow for stage in self.stages], self._fed)
 
     @property
     @computed
     def input_exact(self) -> bool:
         """False: `input_bytes` is an upper bound."""
-        return all(stage.flow.exact or not stage.flow.pipe_in for stage in self._first_stages)
+        fed = self._fed
+        return all(
+            at in fed or stage.flow.exact or not stage.flow.pipe_in
+            for at, stage in enumerate(self.stages)
+        )
 
     @property
     def disk_wait_seconds(self) -> float:

@@ -21,7 +21,7 @@ from pipelined.terminal.drawing import (
 )
 from pipelined.terminal.history_report import LEAST_SIGNATURE, MIN_SIGNATURE
 from pipelined.terminal.pipelines_report import failed, not_overlapped, times
-from pipelined.wording import duration, percent
+from pipelined.wording import data_size, duration, percent
 
 __all__ = ["jobs_lines"]
 
@@ -44,6 +44,8 @@ def jobs_lines(
             floor=LEAST_SIGNATURE,
         ),
     ]
+    if found.with_input:
+        columns.insert(4, Column("input", lambda one: Text(_input(one)), right=True, rank=3))
     if any(one.sums.failed for one in found.listed):
         columns.insert(2, Column("failed", lambda one: failed(one.sums), right=True))
     shown = fitted(columns, found.listed, width)
@@ -53,11 +55,26 @@ def jobs_lines(
     cut = [row if row.cell_len <= width else Text(shorten(row.plain, width)) for row in rows]
     words = wrap(
         f"{times(found.start, found.end, now)} Nested runs are not added: their time is in that of"
-        " the run around them.",
+        f" the run around them.{_of_inputs(found)}",
         width,
         "dim",
     )
     return [plain_marks(line, ascii_only) for line in (*cut, *words)]
+
+
+def _input(one: JobSummary) -> str:
+    """What its runs took in together, as far as that is known."""
+    sums = one.sums
+    if not sums.input_runs:
+        return "-"
+    return f"{'≥ ' if sums.input_runs < sums.runs else ''}{data_size(sums.input_bytes)}"
+
+
+def _of_inputs(found: JobsSummary) -> str:
+    """What the mark of an input means, if one has it."""
+    if not any(0 < one.sums.input_runs < one.sums.runs for one in found.listed):
+        return ""
+    return " ≥: of a part of the runs the input is not known."
 
 
 def _costliest(one: JobSummary, ascii_only: bool) -> str:

@@ -73,7 +73,7 @@ def pipelines_lines(
     ]
     if any(one.sums.failed for one in found.listed):
         columns.insert(3, Column("failed", lambda line: failed(line.run.sums), right=True))
-    if any(one.median_input is not None for one in found.listed):
+    if found.with_input:
         place = [column.title for column in columns].index("trend")
         columns.insert(place, Column("input", lambda line: Text(_input(line.run)), True, rank=3))
     lines = found.lines
@@ -92,7 +92,7 @@ def _words(found: PipelinesSummary, now: float) -> str:
         f"{times(found.start, found.end, now)} Trend: what a run took on average, a column is"
         f" {_column_words(found)}."
     )
-    if any(one.median_input is not None for one in found.listed):
+    if found.with_input:
         text += " Input: of half of the runs no more, and what a second of a run took in."
     if any(not one.exact for one in found.listed):
         text += " ≈: within a factor of 2, as not every run is read."
@@ -135,9 +135,10 @@ def not_overlapped(sums: Sums) -> str:
 
 
 def _input(one: PipelineSummary) -> str:
-    """The median of its runs' inputs, and how fast they took it in."""
+    """The median of its runs' inputs, and how fast they took it in; the mean if none is stored."""
     if one.median_input is None:
-        return "-"
+        mean = one.sums.mean_input
+        return "-" if mean is None else f"mean {data_size(mean)}"
     return f"{data_size(one.median_input)} ({data_size(one.input_rate or 0.0)}/s)"
 
 
