@@ -534,6 +534,29 @@ def test_the_variable_is_asked_as_the_address_is_but_not_with_a_directory(
     assert program(command, *directory)[0] == 0
 
 
+_ID, _OTHER_ID = "1763809200123-4711-5f3c9a01", "1763809200124-4712-5f3c9a01"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("top", "--once"),
+        ("runs", "--follow"),
+        ("pipelines", "--by", "job"),
+        ("compare", _ID, _OTHER_ID),
+        ("improve", _ID),
+        ("improve", "last"),
+    ],
+    ids=" ".join,
+)
+def test_whatever_asks_a_daemon_asks_the_one_of_the_variable(
+    program: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    url = f"http://127.0.0.1:{no_port()}"
+    monkeypatch.setenv("PIPELINED_URL", url)
+    assert program(*words)[2].startswith(f"pipelined: no daemon answers at {url}")
+
+
 def test_a_directory_that_is_named_is_not_replaced_by_the_daemon(
     program: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
