@@ -13,6 +13,7 @@ import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -59,6 +60,8 @@ class Check:
     """Whether the daemon needs the status to be ``ok``."""
     absent: str = ""
     """The figures that are absent or less exact because it is not ``ok``."""
+    reason: str = ""
+    """The end of `detail`, if it may be that of other checks too: it is printed once."""
 
     @property
     def failed(self) -> bool:
@@ -114,8 +117,10 @@ def render(found: Sequence[Check], console: Console) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for check in found:
-        detail = Text(check.detail)
+    for before, check in pairwise([None, *found]):
+        assert check
+        repeated = before and check.reason and before.reason == check.reason
+        detail = Text(check.detail.removesuffix(f": {check.reason}") if repeated else check.detail)
         if check.absent:
             detail.append(f"\nabsent: {check.absent}")
         if check.fix and check.status != "ok":
@@ -156,7 +161,10 @@ def _closing_line(found: Sequence[Check]) -> Text:
         )
         line = f"{verdict}: {first.name}: {first.detail}"
         return Text(f"{line}; {first.fix}" if first.fix else line, style="bold red")
-    lacking = [check.name for check in found if check.status in ("off", "missing")]
+    off = [check for check in found if check.status in ("off", "missing")]
+    lacking = [check.name for check in off if not check.absent]
+    if any(check.absent for check in off):
+        lacking.append("what is marked absent above")
     if lacking:
         return Text(f"pipelined works here, without: {', '.join(lacking)}.", style="bold green")
     return Text("pipelined works here.", style="bold green")
@@ -470,12 +478,17 @@ def _hooks(probe: Callable[[], Iterable[Hook]] | None, failed: Sequence[Check]) 
     except UserError as error:
         yield Check("hooks", "missing", error.message, error.hint, True)
         return
-    for hook in hooks:
-        if hook.attached:
-            yield Check(f"hook {hook.name}", "ok", f"{hook.tier}, {hook.method}")
+    for (name, tier, attached, reason), those in groupby(
+        hooks, lambda hook: (hook.name, hook.tier, hook.attached, hook.reason)
+    ):
+        alike = list(those)
+        where = f"{tier}, {' and '.join(dict.fromkeys(hook.method for hook in alike))}"
+        if attached:
+            yield Check(f"hook {name}", "ok", where)
         else:
-            why = f"{hook.tier}, {hook.method}: {hook.reason}"
-            yield Check(f"hook {hook.name}", "off", why, absent=hook.gives)
+            absent = "; ".join(dict.fromkeys(hook.gives for hook in alike if hook.gives))
+            detail = f"{where}: {reason}"
+            yield Check(f"hook {name}", "off", detail, absent=absent, reason=reason)
     # The probe has said whether the daemon can start; without any hook it would be of no use.
     if not any(hook.attached and hook.tier == "sched" for hook in hooks):
         yield Check("hooks", "missing", "no hook of the sched tier could be attached", "", True)

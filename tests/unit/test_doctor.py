@@ -297,6 +297,31 @@ def test_a_detached_hook_says_which_figures_are_absent(host: Host) -> None:
     assert "absent: sizes of reads of files" in host.text()
 
 
+def refused(name: str, method: str, gives: str) -> FakeHook:
+    return FakeHook(name, "functions", method, False, "forbidden (EPERM)", gives)
+
+
+def test_what_is_off_at_begin_and_end_of_a_function_is_one_line(host: Host) -> None:
+    both = [refused("vfs_read", "fentry", "sizes"), refused("vfs_read", "fexit", "times")]
+    host.hooks = lambda: [*HOOKS, *both]
+    (check,) = [check for check in host.checks() if check.status == "off"]
+    assert check.detail == "functions, fentry and fexit: forbidden (EPERM)"
+    assert check.absent == "sizes; times"
+
+
+def test_a_reason_that_hooks_share_is_printed_once(host: Host) -> None:
+    host.hooks = lambda: [*HOOKS, *(refused(f"do_{n}", "fexit", f"bytes {n}") for n in range(3))]
+    text = host.text()
+    assert text.count("forbidden (EPERM)") == 1
+    assert [f"absent: bytes {n}" in text for n in range(3)] == [True] * 3
+
+
+def test_the_closing_line_points_to_what_is_absent(host: Host) -> None:
+    host.hooks = lambda: [*HOOKS, refused("do_tee", "fexit", "bytes")]
+    end = "\npipelined works here, without: what is marked absent above.\n"
+    assert host.text().endswith(end)
+
+
 def test_an_attached_hook_lacks_nothing(host: Host) -> None:
     host.hooks = lambda: [FakeHook("vfs_read", "functions", gives="sizes of reads of files")]
     assert "absent" not in host.text()
