@@ -392,7 +392,7 @@ def test_the_page_of_a_run_says_how_it_compares_with_its_usual_before_the_verdic
         old, (), compared=Compared(usual_input=1e6, usual_any_input=10.0)
     )
     before, _ = page(client, "/run/17-1").split('<p class="verdict">')
-    assert "6.0 × the usual input in 5.1 × the usual time</span>" in before
+    assert '<p class="compared">6.0 × the usual input in 5.1 × the usual time</p>' in before
     history.stored["17-1"] = StoredRun(old, ())
     assert "usual" not in page(client, "/run/17-1")
 
