@@ -962,6 +962,15 @@ def test_a_run_over_time_is_a_table_of_phases_for_those_without_a_script(
     }
 
 
+def test_a_stage_that_lived_for_a_moment_of_a_phase_was_alive(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    old = make_run([make_stage(1, "seq"), make_stage(2, "wc")], 2.0, id="17-1", end=START + 2)
+    history.stored["17-1"] = StoredRun(old, course(old, *[({"cpu": 0.003}, {"cpu": 1.0})] * 2))
+    table = page(client, "/run/17-1").split("<caption>Phases")[1].split("</table>")[0]
+    assert '<th scope="row">1 seq</th><td>alive &lt;1 %</td>' in table
+
+
 def test_a_run_without_a_time_line_says_so(client: FlaskClient, history: FakeHistory) -> None:
     old = make_run([make_stage(1, "zcat"), make_stage(2, "wc")], 4.0, id="17-1", end=START + 4)
     history.stored["17-1"] = StoredRun(old, ())

@@ -126,7 +126,10 @@ def _states(point: Point, index: int) -> str:
         (state for state in STATES if shares[state] >= _NAMED), key=lambda s: -shares[s]
     )
     named = [f"{STATE_WORDS[state]} {percent(shares[state])}" for state in largest[:_MAX_NAMED]]
-    return ", ".join(named) or "not alive"
+    if named:
+        return ", ".join(named)
+    alive = sum(shares.values())
+    return f"alive {percent(alive)}" if alive > 0 else "not alive"
 
 
 def _throughput(point: Point) -> float:

@@ -208,7 +208,7 @@ def _row(run: Run, stage: Stage) -> _Row:
             f"{STATE_WORDS[state]} "
             + cpu_share(shares[state], state == "cpu" and has_several_threads(stage, wall))
             for state in largest
-        ),
+        ).replace(" %", "\N{NO-BREAK SPACE}%"),  # the column is narrow
         mean_read=mean_size(stage.read_bytes, stage.read_calls),
         mean_write=mean_size(stage.written_bytes, stage.write_calls),
     )

@@ -139,7 +139,11 @@ function states(points, index, name, words) {
         .filter(([, value]) => value >= 0.005)
         .sort((a, b) => b[1] - a[1])
         .map(([word, value]) => `${word} ${asPercent(value)}`);
-      if (shares.length === 0) return unwatchedShare(some) > 0.5 ? "not watched" : "not alive";
+      if (shares.length === 0) {
+        if (unwatchedShare(some) > 0.5) return "not watched";
+        const alive = sum(seen.map(([state]) => sum(some.map((point) => seconds(point, state))))) / total;
+        return alive > 0 ? `alive ${asPercent(alive)}` : "not alive";
+      }
       const bytes = (key) => sum(some.map((point) => point.stages[index]?.[key] ?? 0));
       const flow = [["read_bytes", "reads"], ["written_bytes", "writes"]]
         .filter(([key]) => bytes(key) > 0)
