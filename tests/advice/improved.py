@@ -17,7 +17,15 @@ from advice.measure import Bench, Failed
 from advice.pairs import Pair
 from pipelined.run.page_cache import evict, files_below
 
-__all__ = ["HEADING", "Improved", "Improver", "improved_line", "improved_section"]
+__all__ = [
+    "HEADING",
+    "Improved",
+    "Improver",
+    "improved_line",
+    "improved_section",
+    "why_not",
+    "why_untried",
+]
 
 HEADING = "## Improved"
 
@@ -71,6 +79,9 @@ class Improver(Bench):
         except Failed as error:
             return Improved(pair, "", None, f"refused: {_reason(error)}")
         won = [tried["command"] for tried in report["tried"] if tried["outcome"] == "won"]
+        if not report["tried"]:
+            runs = self._profile(pair.before, directory, pair.cold)
+            return Improved(pair, "", None, why_untried(pair.id, runs))
         if not won:
             return Improved(pair, "", None, why_not(report))
         return Improved(pair, won[-1], _took(report), self._judged(pair, won, directory))
@@ -89,10 +100,15 @@ class Improver(Bench):
         return _AS_GOOD[found["outcome"]]
 
 
+def why_untried(kind: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    """Why there was nothing to try for a pair of a kind, given runs of its pipeline."""
+    if any(finding["id"] == kind for run in runs for finding in run["findings"]):
+        return "the finding cannot say it as a command"
+    return "its run had no such finding: the gain would not be worth it"
+
+
 def why_not(report: Mapping[str, Any]) -> str:
-    """Why `improve` found nothing better, given its report."""
-    if not report["tried"]:
-        return "no finding says how else to write it"
+    """Why nothing that `improve` tried is better, given its report."""
     outcomes = {
         "not-faster": "what was tried is not faster",
         "undecided": "what was tried is not surely faster",

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advice.improved import HEADING, Improved, improved_line, improved_section, why_not
+from advice.improved import (
+    HEADING,
+    Improved,
+    improved_line,
+    improved_section,
+    why_not,
+    why_untried,
+)
 from advice.judgement import Untried
 from advice.pairs import Pair
 from document_section import put_section
 
 PAIR = Pair("barrier", "sort f | grep x", "grep x f | sort")
 FOUND = Improved(PAIR, "grep x f | sort", 0.5, "the known one")
-NOTHING = Improved(PAIR, "", None, "no finding says how else to write it")
+NOTHING = Improved(PAIR, "", None, "the finding cannot say it as a command")
 
 
 def test_the_line_at_the_terminal_has_what_was_found_and_what_it_took() -> None:
@@ -26,7 +33,7 @@ def test_the_table_says_why_nothing_was_found() -> None:
     before = "[barrier](#barrier) | `sort f \\| grep x`"
     assert rows == [
         f"| {before} | `grep x f \\| sort` | 0.50 | the known one |",
-        f"| {before} |  |  | **no finding says how else to write it** |",
+        f"| {before} |  |  | **the finding cannot say it as a command** |",
         f"| {before} |  |  | not tried: no disk |",
     ]
 
@@ -43,5 +50,10 @@ def test_why_nothing_was_found_is_what_came_of_all_that_was_tried() -> None:
     tried = [{"outcome": outcome} for outcome in ("not-faster", "output", "not-faster")]
     why = why_not({"tried": tried})
     assert why == "what was tried is not faster; what was tried prints something else"
-    assert why_not({"tried": []}) == NOTHING.verdict
     assert not replace(FOUND, command="").found
+
+
+def test_a_pair_that_was_not_tried_has_a_finding_without_a_command_or_none() -> None:
+    runs = [{"findings": []}, {"findings": [{"id": "barrier"}]}]
+    assert why_untried("barrier", runs) == NOTHING.verdict
+    assert "no such finding" in why_untried("ceiling", runs)
