@@ -341,8 +341,8 @@ def cache_sized(case: Case) -> Iterator[Finding]:
             likely_seconds=saved_if_gone(
                 case, {i: missed * MISSED / len(part.indexes) for i in part.indexes}
             ),
-            likely_reason=f"{percent(MISSED)} of its seconds in the kernel, for the part of a block "
-            "that exceeds half of the cache, as far as nothing else worked meanwhile",
+            likely_reason=f"{percent(MISSED)} of its seconds in the kernel, for the part of a "
+            "block that exceeds half of the cache, as far as nothing else worked meanwhile",
             gain_seconds=min(case.wall, missed + _around(case, part)),
             gain_reason="its seconds in the kernel, for the part of a block that exceeds half of "
             "the cache; with those in which it and a neighbour worked in turn and could have at "
