@@ -14,10 +14,12 @@ from statistics import median
 from advice.pairs import Pair
 from pipelined.analysis.rules.rule import WORTH_SHARE
 
-__all__ = ["FACTOR", "Followed", "Healthy", "Spread", "Untried", "failures", "off"]
+__all__ = ["CHANCE", "FACTOR", "Followed", "Healthy", "Spread", "Untried", "failures", "off"]
 
 #: An estimate that is further off, in the median of a kind, has to be computed in another way.
 FACTOR = 2.0
+#: A bound and a gain of other runs of the same pipeline differ by a tenth by chance.
+CHANCE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Followed:
             return ""
         if self.bound_share.high < self.gain_share.low:
             return "every round gained more than any bound"
+        if CHANCE * self.bound_share.high < self.gain_share.median:
+            return f"gained {self.of_bound:.2f} of the bound"
         return ""
 
     @property

@@ -124,8 +124,8 @@ PAIRS = (
     ),
     Pair(
         "ceiling",
-        f"sed -e '{SLOW}' -e 's/some/any/' part | md5sum",
-        f"sed '{SLOW}' part | sed 's/some/any/' | md5sum",
+        f"sed -e '{SLOW}' -e 's/[0-9]/#/g' part | md5sum",
+        f"sed '{SLOW}' part | sed 's/[0-9]/#/g' | md5sum",
     ),
     Pair(
         "ceiling",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from advice.judgement import FACTOR, Followed, Healthy, Spread, Untried
+from advice.judgement import CHANCE, FACTOR, Followed, Healthy, Spread, Untried
 from advice.pairs import PAIRS, WITHOUT_PAIRS
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
@@ -28,7 +28,8 @@ rounds. The figures are from a machine with {machine}.
 - **gains nothing**: `compare` names no winner, or the other one.
 
 A kind that gains nothing in any of its pairs has to be reworded or dropped. A bound is wrong if
-its highest share is below the gain of each round. An estimate that is off by more than a factor of
+its highest share is below the gain of each round, or more than {chance:.0%} below the median gain.
+An estimate that is off by more than a factor of
 {factor:g}, in the median of the pairs of a kind, has to be computed in another way."""
 _HEALTHY = """\
 {count} ordinary pipelines in which there is nothing to improve were profiled as often. {advised}
@@ -82,7 +83,9 @@ def section(
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
-        _INTRODUCTION.format(rounds=rounds, machine=machine, factor=FACTOR, noise=WORTH_SHARE),
+        _INTRODUCTION.format(
+            rounds=rounds, machine=machine, factor=FACTOR, noise=WORTH_SHARE, chance=CHANCE - 1
+        ),
         "\n".join(rows),
         f"Not in the table:\n\n{reasons}",
         _healthy(healthy) if healthy else _healthy_of(old),

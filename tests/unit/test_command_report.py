@@ -34,7 +34,9 @@ NIGHTLY = ("./nightly.sh", "--full")
 @pytest.fixture(autouse=True)
 def a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its CPUs and costs are those of no real one."""
-    costs = Costs(fork_seconds=0.0002, program_seconds=0.0008, call_seconds=3e-7)
+    costs = Costs(
+        fork_seconds=0.0002, program_seconds=0.0008, call_seconds=3e-7, switch_seconds=4e-6
+    )
     monkeypatch.setattr(command_report, "this_host", lambda: Host(2, 1 << 20, costs))
 
 

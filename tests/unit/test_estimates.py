@@ -12,10 +12,12 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Costs, Host
 from pipelined.analysis.rules.rule import Case
 from pipelined.runs import Run, Stage, Surroundings
-from unit.test_findings import HOST, find, make_stage, run_of, storm
+from unit.test_findings import HOST, ceiling_at, find, make_stage, pages, run_of, storm
 
 ALONE = replace(HOST, cores=8)
-SMALL_COSTS = Costs(fork_seconds=0.0005, program_seconds=0.001, call_seconds=1e-6)
+SMALL_COSTS = Costs(
+    fork_seconds=0.0005, program_seconds=0.001, call_seconds=1e-6, switch_seconds=4e-6
+)
 
 
 def case(*stages: Stage, host: Host = ALONE, wall: float = 10.0) -> Case:
@@ -70,6 +72,41 @@ def test_waits_for_what_others_on_the_host_use_stay() -> None:
     assert saved_if_gone(Case.of(outside, ALONE), {0: 1.0}) == pytest.approx(0.05)
 
 
+def test_a_busy_stage_waits_for_others_and_for_their_cpu_at_different_times() -> None:
+    crowded = case(busy(1, cpu=4.0, runqueue=2.0), busy(2, cpu=3.0), host=replace(HOST, cores=1))
+    # the first one waited 4 s for the second and 2 s for the CPU that it used: without it, of its
+    # 3 s alone and of the 2 s in the queue nothing stays
+    assert saved_if_gone(crowded, {1: 3.0}) == pytest.approx(3.0 + 2.0)
+
+
+def test_others_on_the_host_keep_the_cpus_that_they_use() -> None:
+    run = run_of([busy(1, cpu=1.0), busy(2, cpu=5.0, runqueue=5.0)])
+    outside = replace(run, surroundings=Surroundings(1.4, None))
+    two = Case.of(outside, replace(HOST, cores=2))
+    # 3.5 s of CPU are left, on the 0.6 CPUs that the run had
+    assert saved_if_gone(two, {1: 2.5}) == pytest.approx(10 - 3.5 / 0.6)
+
+
+@pytest.mark.parametrize(("others", "likely"), [(None, 9.8 * (1 - 1 / 3.75)), (1.75, 9.8 / 2)])
+def test_work_is_likely_to_be_spread_over_the_cpus_that_others_leave(
+    others: float | None, likely: float
+) -> None:
+    run = replace(ceiling_at("xargs"), surroundings=Surroundings(others, None))
+    found = find(run, "ceiling")
+    assert found.likely_seconds == pytest.approx(likely)
+    assert found.gain_seconds == find(ceiling_at("xargs"), "ceiling").gain_seconds
+
+
+def test_a_reader_in_front_has_its_calls_and_wake_ups() -> None:
+    reader = pages(miss=20_000, misses=(6.0, 0.0))
+    awk = make_stage(1, "awk", (80, 0.001), cpu=4.0, disk=6.0, readahead=reader)
+    run = run_of([awk], overlapping=0)
+    costs = replace(SMALL_COSTS, call_seconds=1e-4, switch_seconds=2e-4)
+    found = find(run, "disk-not-overlapped", replace(HOST, costs=costs))
+    # it hides 4 s of waiting; 20,000 pages are 2,500 requests of 32 KiB
+    assert found.likely_seconds == pytest.approx(4.0 - 2500 * 4e-4)
+
+
 def test_no_more_goes_than_the_cpus_leave() -> None:
     full = case(busy(1, cpu=8.0), busy(2, cpu=10.0), host=replace(HOST, cores=2))
     assert saved_if_gone(full, {1: 6.0}) == pytest.approx(2.0)
@@ -87,7 +124,7 @@ def costing(children: float) -> Run:
 
 
 def test_processes_that_do_little_are_saved_with_all_that_their_stage_did() -> None:
-    host = replace(HOST, costs=Costs(fork_seconds=0.002, program_seconds=0.004, call_seconds=1e-6))
+    host = replace(HOST, costs=replace(SMALL_COSTS, fork_seconds=0.002, program_seconds=0.004))
     found = find(costing(5.0), "fork-storm", host)
     assert found.likely_seconds == pytest.approx(found.gain_seconds)
 
@@ -103,7 +140,7 @@ def test_without_costs_of_the_host_nothing_is_made_up() -> None:
 
 
 def test_no_more_is_likely_than_what_is_possible() -> None:
-    host = replace(HOST, costs=Costs(fork_seconds=1.0, program_seconds=1.0, call_seconds=1.0))
+    host = replace(HOST, costs=Costs(**dict.fromkeys(Costs.__slots__, 1.0)))
     for run in (costing(5.0), run_of([busy(1, cpu=3.0), busy(2, "gzip", cpu=10.0)])):
         for found in findings(run, host):
             if found.likely_seconds is not None and found.gain_seconds is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelined.analysis.finding import Finding
-from pipelined.analysis.machine import Host
+from pipelined.analysis.machine import Costs, Host
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.rule import BULK, PAGE, Case
 from pipelined.runs import NO_FLOW, Flow, Run, Stalls, Surroundings
@@ -317,9 +317,34 @@ def test_the_figures_of_stages_that_take_turns() -> None:
         "writer at a full pipe": 4.0,
         "reader at an empty pipe": 4.5,
         "waiting for a free CPU": 0.75,
+        "woken with no stage on CPU": 0.0,
         "two stages on CPU": pytest.approx(0.3),
     }
     assert found.gain_seconds == pytest.approx(4.0 - 0.3 - 0.75)
+
+
+def test_what_a_wake_up_takes_is_no_wait_for_a_cpu_that_others_use() -> None:
+    costs = Costs(fork_seconds=1e-4, program_seconds=1e-3, call_seconds=1e-6, switch_seconds=1e-5)
+    run = with_stage(in_turn(runqueue=0.25, sleeps_full=50_000), 1, runqueue=0.5)
+    run = with_stage(run, 1, sleeps_empty=20_000)
+    (found,) = found_by("large-writes", run, replace(HOST, costs=costs))
+    # 70,000 wake-ups take 0.7 s of the 0.75 s in the queue, and go with the turns
+    assert figures(found)["woken with no stage on CPU"] == pytest.approx(0.7)
+    assert found.gain_seconds == pytest.approx(4.0 - 0.3 - 0.05 + 0.7)
+
+
+def test_smaller_writes_stay_in_the_cache_too() -> None:
+    (found,) = found_by("large-writes", in_turn(mean=1 << 21, system_seconds=2.0))
+    # three quarters of a block of 2 MiB exceed half of a cache of 1 MiB
+    assert found.gain_seconds == pytest.approx(3.7 + 2.0 * 3 / 4, rel=0.01)
+    assert found.likely_seconds == pytest.approx(3.7 / 2 + 0.35 * 2.0 * 3 / 4, rel=0.01)
+
+
+def test_smaller_blocks_of_a_copier_end_the_turns_too() -> None:
+    turns = replace(blocks_of(4 << 20), levels=(5.0, 5.0, 0, 0, 0, 0, 0, 0, 0))
+    (found,) = found_by("cache-sized", with_stage(turns, 0, pipe_full=1.5))
+    # dd waited 1.5 s for wc, which waited for it: neither worked while the other one did
+    assert found.gain_seconds == pytest.approx(3.0 * 7 / 8 + 1.5, rel=0.01)
 
 
 def test_what_the_writer_waited_for_is_no_gain_of_smaller_writes() -> None:

@@ -504,7 +504,23 @@ def test_bzip2_is_not_replaced_to_decompress_where_few_cpus_are_free() -> None:
 
 
 def test_a_ceiling_without_parallel_kin_is_to_be_split() -> None:
-    assert "sed A | sed B" in find(ceiling_at("sed"), "ceiling").advice
+    assert "sed A | sed B, if B takes as long as A" in find(ceiling_at("sed"), "ceiling").advice
+
+
+@pytest.mark.parametrize(
+    ("scripts", "split"),
+    [
+        (r"-e 's/\(.*\) \(.*\)/\2 \1/' -e 's/some/any/'", False),
+        (r"-e 's/\(.*\) \(.*\)/\2 \1/' -e 's/[0-9]/x/g'", True),
+        (r"'s/\(.*\) \(.*\)/\2 \1/'", False),
+    ],
+    ids=["one is cheap", "both are costly", "there is one"],
+)
+def test_a_sed_is_two_stages_only_if_both_have_much_to_do(scripts: str, split: bool) -> None:
+    script = Script(f"tar c d | sed {scripts} | ssh h cat")
+    (found,) = RULES_BY_ID["ceiling"](Case.of(ceiling_at("sed"), HOST, script))
+    assert "parallel --pipe" in found.advice
+    assert ("sed A | sed B" in found.advice) == split
 
 
 def test_a_ceiling_that_other_advice_than_more_cpus_raises_is_bound_by_the_next_stage() -> None:

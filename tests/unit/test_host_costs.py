@@ -18,6 +18,12 @@ def test_a_program_costs_more_than_a_fork_and_that_more_than_a_call(tmp_path: Pa
     assert costs.program_seconds > costs.fork_seconds > costs.call_seconds > 0
 
 
+def test_a_wake_up_takes_less_time_than_a_program(tmp_path: Path) -> None:
+    costs = this_host((tmp_path,)).costs
+    assert costs is not None
+    assert 0 < costs.switch_seconds < costs.program_seconds
+
+
 def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ours").mkdir()
     first = this_host((tmp_path / "other", tmp_path / "ours"))

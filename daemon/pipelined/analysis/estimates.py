@@ -37,13 +37,20 @@ def saved_if_gone(
         max(0.0, seconds - gone - _freed(case, index, seconds, cpu))
         for index, (seconds, gone) in enumerate(zip(active, less, strict=True))
     ]
-    computed = (run.cpu_seconds - sum(cpu.values())) / case.host.cores
+    computed = (run.cpu_seconds - sum(cpu.values())) / _cpus(case)
     remains = max(computed, *left)
     weighted = sum(gone * _alone(active, index, wall) for index, gone in enumerate(less) if gone)
-    freed = max(
-        (_freed(case, index, seconds, cpu) for index, seconds in enumerate(active)), default=0.0
-    )
-    return max(0.0, min(wall - remains, max(weighted, freed)))
+    # the busiest stage's waits for a CPU are none of the time in which it waited for the others
+    busiest = max(range(len(active)), key=active.__getitem__)
+    freed = _freed(case, busiest, active[busiest], cpu)
+    return max(0.0, min(wall - remains, weighted + freed))
+
+
+def _cpus(case: Case) -> float:
+    """CPUs that the run has to itself: those that others kept busy it does not get."""
+    around = case.run.surroundings
+    outside = (around.others_cores or 0.0) if around else 0.0
+    return max(case.run.cores_used, case.host.cores - outside)
 
 
 def _active(case: Case, index: int) -> float:

@@ -13,7 +13,7 @@ __all__ = ["Costs", "Host"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """CPU time that what a run does not tell apart takes on this machine."""
+    """Time that what a run does not tell apart takes on this machine."""
 
     fork_seconds: Seconds
     """A process that a shell starts and that runs no other program, from its start to its end."""
@@ -21,6 +21,8 @@ class Costs:
     """The same, which runs a program that has nothing to do: a cat of an empty file."""
     call_seconds: Seconds
     """A read or write of one byte."""
+    switch_seconds: Seconds
+    """From a write into a pipe until the reader that slept on it runs, without the calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a started process and a small call cost on this host: measured once, and kept.
+"""What a started process, a small call and a wake-up cost on this host: measured once, and kept.
 
 A run says what its stages took in all, not what starting a program or one call takes. Two loops of
 a shell and a ``dd`` of one byte at a time do, in about a tenth of a second of CPU. CPU time is what
-counts: other work on the host does not change it much. The figures are kept in a file until another
-kernel or another processor runs.
+counts: other work on the host does not change it much. How long a wake-up takes no CPU time shows:
+of many short exchanges with a ``cat`` the quickest one counts, which no other work came between.
+The figures are kept in a file until another kernel or another processor runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +28,8 @@ __all__ = ["FILE", "keep", "kept_by_users", "this_host"]
 FILE = "host-costs.json"
 #: How often each loop goes round.
 FORKS, PROGRAMS, BYTES = 60, 40, 40_000
+#: How often a byte goes to a ``cat`` and back, in each of how many exchanges.
+ECHOES, EXCHANGES = 20, 50
 
 
 def kept_by_users(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -109,14 +113,18 @@ def _measured() -> Costs | None:
         forks = _cpu_seconds(loop.format(FORKS, "(:)"))
         programs = _cpu_seconds(loop.format(PROGRAMS, f"{program} {os.devnull}"))
         copied = _cpu_seconds(f"dd if=/dev/zero of=/dev/null bs=1 count={BYTES}")
+        echo = _echo_seconds(program) if program else None
     except OSError:
         return None
-    if program is None or None in (forks, programs, copied):
+    if echo is None or None in (forks, programs, copied):
         return None
+    call = (copied or 0.0) / (2 * BYTES)
     return Costs(
         fork_seconds=_rounded((forks or 0.0) / FORKS),
         program_seconds=_rounded((programs or 0.0) / PROGRAMS),
-        call_seconds=_rounded((copied or 0.0) / (2 * BYTES)),
+        call_seconds=_rounded(call),
+        # there and back: each time a write, a wake-up and a read
+        switch_seconds=_rounded(max(0.0, echo / 2 - 2 * call)),
     )
 
 
@@ -131,3 +139,38 @@ def _cpu_seconds(text: str) -> float | None:
     shell = os.posix_spawn("/bin/sh", ["sh", "-c", text], os.environ, file_actions=null)
     _, status, used = os.wait4(shell, 0)
     return None if status else used.ru_utime + used.ru_stime
+
+
+def _echo_seconds(cat: str) -> float | None:
+    """Time that a byte takes to a ``cat`` and back, in the quickest exchange; None if it fails."""
+    theirs, ours = os.pipe()
+    back, sent = os.pipe()
+    child = os.posix_spawn(
+        cat,
+        ["cat"],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, theirs, 0),
+            (os.POSIX_SPAWN_DUP2, sent, 1),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+        ],
+    )
+    os.close(theirs)
+    os.close(sent)
+    try:
+        return min(_exchange(ours, back) for _ in range(EXCHANGES)) / ECHOES
+    except OSError:  # it has ended
+        return None
+    finally:
+        os.close(ours)
+        os.close(back)
+        os.waitpid(child, 0)
+
+
+def _exchange(ours: int, back: int) -> float:
+    began = time.perf_counter()
+    for _ in range(ECHOES):
+        os.write(ours, b"x")
+        if not os.read(back, 1):
+            raise BrokenPipeError
+    return time.perf_counter() - began

@@ -88,7 +88,7 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
             ),
             likely_seconds=_hidden(case, part, computing, READER[reader]),
             likely_reason="its waiting for disk, less the waits that larger requests spare, as far "
-            "as it can compute meanwhile, and the waits that they spare",
+            "as it can compute meanwhile, less the calls and wake-ups that the pipe costs",
             # a reader in front also asks for more at a time, and each wait ends in one for a CPU
             gain_seconds=min(case.wall, run.disk_alone_seconds + part.system_and_queue_seconds),
             gain_reason="all waiting for disk with no stage on CPU, and its seconds in the kernel "
@@ -100,13 +100,17 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
 def _hidden(case: Case, part: Part, computing: float, request: int) -> float:
     """Seconds of waiting that go with a reader in front, which asks for `request` bytes at once.
 
-    A wait brought so many bytes as the disk gave for each: larger requests need fewer waits.
+    A wait brought so many bytes as the disk gave for each: larger requests need fewer waits. For
+    each request the reader in front reads, writes and wakes what follows it.
     """
     readahead, stalled = part.readahead, case.run.disk_alone_seconds
     waits = readahead.stall_count if readahead else 0
     got = ratio(_from_disk(readahead), waits) if readahead else 0.0
     left = stalled * min(1.0, max(got, PAGE) / request)
-    return stalled - left + min(left, computing)
+    requests = (_from_disk(readahead) if readahead else 0) / request
+    costs = case.host.costs
+    each = 2 * costs.call_seconds + costs.switch_seconds if costs else 0.0
+    return max(0.0, stalled - left + min(left, computing) - requests * each)
 
 
 def _reading(command: str, reader: str, *, takes: bool) -> str:

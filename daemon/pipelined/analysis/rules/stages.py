@@ -51,7 +51,8 @@ def ceiling(case: Case) -> Iterator[Finding]:
     cpu = run.stages[index].cpu_seconds
     others = [stage for other, stage in enumerate(run.stages) if other != index]
     second = max(others, key=lambda stage: stage.cpu_seconds)
-    free = max(1.0, case.host.cores - (run.cpu_seconds - cpu) / case.wall)
+    left = case.host.cores - (run.cpu_seconds - cpu) / case.wall
+    free = max(1.0, left)
     if not case.worth(cpu - max(second.cpu_seconds, cpu / free)):
         return
     words = case.words(index)
@@ -64,7 +65,9 @@ def ceiling(case: Case) -> Iterator[Finding]:
     unpacked = unpacks(words) if words else ""
     if unpacked and case.graph.after[index]:
         new = None  # what reads the compressed bytes gets others
-    quicker, why = less_cpu(run.stages[index], words, free)
+    around = run.surroundings
+    outside = (around.others_cores or 0.0) if around else 0.0
+    quicker, why = less_cpu(run.stages[index], words, max(1.0, left - outside))
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
         id="ceiling",
