@@ -279,7 +279,13 @@ class Run:
     @computed
     def input_exact(self) -> bool:
         """False: `input_bytes` is an upper bound."""
-        return all(stage.flow.exact or not stage.flow.pipe_in for stage in self._first_stages)
+        flows = [stage.flow for stage in self._first_stages]
+        return all(
+            flow.exact or not flow.pipe_in
+            if flow.pipe_in is not None
+            else not (flow.input_is_bound and flow.input_files)
+            for flow in flows
+        )
 
     @property
     def disk_wait_seconds(self) -> float:
