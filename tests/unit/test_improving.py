@@ -168,6 +168,21 @@ def test_the_other_ways_of_the_first_run_are_tried_on_top_of_it() -> None:
     assert [tried.outcome for tried in found.tried] == ["won", "faster", "won"]
 
 
+def test_ways_that_gain_too_little_alone_are_tried_together() -> None:
+    other, both = "cat f | grep a | sort -u", "grep a f | sort -u"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.985, other: 0.985, both: 0.97})
+    found = improved(host, {ORIGINAL: [advised(FASTER), advised(other)]})
+    assert [tried.outcome for tried in found.tried] == ["not-faster", "not-faster", "won"]
+    assert (found.command, found.steps[0].finding) == (both, "barrier")
+
+
+def test_ways_that_are_slower_are_not_tried_together() -> None:
+    other = "cat f | grep a | sort -u"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.985, other: 1.1})
+    found = improved(host, {ORIGINAL: [advised(FASTER), advised(other)]})
+    assert len(found.tried) == 2
+
+
 def test_the_same_text_is_never_tried_twice() -> None:
     host = Host({ORIGINAL: 1.0, FASTER: 0.5})
     again = [advised(FASTER), advised(FASTER)]

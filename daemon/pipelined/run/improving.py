@@ -25,6 +25,7 @@ from pipelined.analysis.improvement import (
     compared,
     may_be_tried,
     moved,
+    together,
     ways,
 )
 from pipelined.errors import UserError
@@ -148,6 +149,8 @@ class _Search:
             elif self._out_of_time():
                 ended = "budget"
                 break
+            else:
+                queue = [*self._all_at_once(chosen), *queue]
         self._measure_all()
         return ended
 
@@ -162,6 +165,13 @@ class _Search:
         all_ways = [*fresh, *filter(None, earlier)]
         new = {way.text: way for way in reversed(all_ways) if way.text not in self._texts}
         return [way for way in reversed(new.values()) if may_be_tried(way)]
+
+    def _all_at_once(self, lost: Sequence[Way]) -> list[Way]:
+        """What ways that did not win may be together: each may gain too little to be sure."""
+        ratios = {tried.command: tried.ratio for tried in self._tried}
+        may_help = [way for way in lost if (ratio := ratios[way.text]) and ratio.median < 1]
+        way = together(may_help, self._base)
+        return [way] if way and way.text not in self._texts and may_be_tried(way) else []
 
     # -- one race
 
