@@ -176,6 +176,14 @@ def test_ways_that_gain_too_little_alone_are_tried_together() -> None:
     assert (found.command, found.steps[0].finding) == (both, "barrier")
 
 
+def test_where_the_budget_is_too_short_for_single_steps_all_are_tried_at_once() -> None:
+    other, both = "cat f | grep a | sort -u", "grep a f | sort -u"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.5, other: 0.9, both: 0.4})
+    found = improved(host, {ORIGINAL: [advised(FASTER), advised(other)]}, budget=20.0)
+    assert [(tried.command, tried.outcome) for tried in found.tried][:1] == [(both, "won")]
+    assert found.command == both
+
+
 def test_ways_that_are_slower_are_not_tried_together() -> None:
     other = "cat f | grep a | sort -u"
     host = Host({ORIGINAL: 1.0, FASTER: 0.985, other: 1.1})
