@@ -17,6 +17,7 @@ from pipelined.analysis.comparison_rows import Figure
 from pipelined.analysis.finding import Finding, Rewrite
 from pipelined.analysis.shell_text import Command, Pipeline, parse
 from pipelined.analysis.side_effects import unsafe
+from pipelined.command_names import BARRIERS
 from pipelined.runs import Run
 from pipelined.runs.fields import Count, OneOf, Seconds, Unwritten
 
@@ -212,8 +213,9 @@ def ways(found: Iterable[Finding], base: Way) -> list[Way]:
 def moved(way: Way, base: Way) -> Way | None:
     """A way to change another pipeline, applied to `base`.
 
-    The commands that it changes have to stand in `base` exactly once, one after the other. None if
-    they do not.
+    The commands that it changes have to stand in `base` exactly once, one after the other; where a
+    sort is left out or moved, before the same commands: these made it superfluous. None if they do
+    not.
 
     >>> rewrite = Rewrite(old="cat f | grep a | sort", new="grep a < f | sort")
     >>> moved(Way(rewrite.new, rewrite=rewrite), Way("cat f | grep a | LC_ALL=C sort")).text
@@ -224,7 +226,7 @@ def moved(way: Way, base: Way) -> Way | None:
         return None
     before, begin, end, put = change
     there = [command.text for command in target.commands]
-    changed = before[begin:end]
+    changed, behind = before[begin:end], before[end:]
     places = [
         at
         for at in range(len(there) - len(changed) + 1)
@@ -233,6 +235,8 @@ def moved(way: Way, base: Way) -> Way | None:
     if len(places) != 1:
         return None
     at = places[0]
+    if _moves_barrier(changed, put) and there[at + len(changed) :] != behind:
+        return None
     rest = target.commands[at + len(changed) :]
     text = Pipeline((*target.commands[:at], *put, *rest)).text
     return _way(base, rewrite, text, way.finding, way.advice)
@@ -295,6 +299,13 @@ def _change(way: Way) -> tuple[list[str], int, int, tuple[Command, ...]] | None:
     begin = _alike(before, after)
     end = _alike(before[begin:][::-1], after[begin:][::-1])
     return before, begin, len(before) - end, new.commands[begin : len(after) - end]
+
+
+def _moves_barrier(changed: list[str], put: tuple[Command, ...]) -> bool:
+    """Whether a change leaves out a sort or the like, or puts it in another place."""
+    parsed = parse(" | ".join(changed))
+    old = [command.program for command in parsed.commands] if parsed else []
+    return old != [command.program for command in put] and not BARRIERS.isdisjoint(old)
 
 
 def _way(base: Way, rewrite: Rewrite, text: str, finding: str, advice: str) -> Way:
