@@ -214,8 +214,7 @@ def output_size(flow: Flow) -> str:
     >>> [output_size(Flow(0, None, 50, files, exact=False)) for files in (1200, None)]
     ['files 1.2 kB', '?']
     """
-    inside = flow.inner_written is None
-    return _through(flow.pipe_out, flow.file_written, flow.exact, inside)
+    return _through(flow.pipe_out, flow.output_files, flow.exact, flow.output_is_bound)
 
 
 def _through(pipes: int | None, files: int | None, exact: bool, files_at_most: bool) -> str:

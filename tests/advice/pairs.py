@@ -184,7 +184,7 @@ PAIRS = (
     ),
     Pair(
         "filter-first",
-        "zcat log.gz | gzip -6 | gzip -dc | sort | grep ' 404 ' | md5sum",
+        "zcat log.gz | gzip -9 | gzip -dc | sort | grep ' 404 ' | md5sum",
         None,
     ),
     Pair(
@@ -209,7 +209,7 @@ PAIRS = (
     ),
     Pair(
         "idle-copier",
-        "tr a-z A-Z < big | cat | md5sum",
+        "dd if=big bs=4k status=none | cat | dd bs=4k status=none | tail -c 100",
         None,
     ),
     Pair(
@@ -271,6 +271,17 @@ PAIRS = (
         "c-locale",
         "LC_ALL=C.UTF-8 gawk '{ print toupper($2), length($0) }' text | md5sum",
         None,
+    ),
+    Pair(
+        "tee-waits",
+        "head -c 4000000 part | tee synced/copy | awk '{ n += length($0) } END { print n }'",
+        "head -c 4000000 part | tee >(zstd -q > synced/copy.zst)"
+        " | awk '{ n += length($0) } END { print n }'",
+    ),
+    Pair(
+        "tee-waits",
+        "seq 500000 | tee synced/numbers | tail -n 1",
+        "seq 500000 | tee numbers | tail -n 1",
     ),
     Pair(
         "count-in-hash",
@@ -371,7 +382,6 @@ PAIRS = (
 
 #: Kinds that have no pair, and why.
 WITHOUT_PAIRS: Mapping[str, str] = {
-    "tee-waits": "about the disk that a file is written to; no disk is slowed for buffered writes",
     "cold-run": "a note on what to compare a run with; there is nothing to change",
     "cpu-contention": "a note on other work on the host; there is nothing to change",
     "cpu-limit": "about the limit of a cgroup; no other pipeline helps",
@@ -401,6 +411,7 @@ HEALTHY = (
     "find /usr -name '*.so*' | sort | tail -n 3",
     "jq -r .name records | sort | md5sum",
     "head -c 200000000 big | sha256sum",
+    "head -c 300000000 big | cat | tail -c 1000",
     "seq 2000000 | awk '{ n += $1 } END { print n }'",
     "tee >(md5sum > sum) < log | wc -l",
 )

@@ -27,9 +27,9 @@ def big(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module", params=["named", "all"])
 def counting(request: pytest.FixtureRequest, configure: Configure) -> Iterator[Observer]:
-    """An observer that counts wc, gzip and xargs alone, by name or because it counts all."""
+    """An observer that counts wc, gzip, xargs and sort alone, by name or because it counts all."""
     options: dict[str, Any] = {}
-    named: tuple[str, ...] = ("wc", "gzip", "xargs")
+    named: tuple[str, ...] = ("wc", "gzip", "xargs", "sort")
     if request.param == "all":
         options, named = {"all_alone": True}, ()
     with Observer.open(configure(alone=named), own_only=True, **options) as observer:
@@ -54,6 +54,21 @@ def test_a_program_that_reads_alone_is_a_pipeline_of_one_stage(alone: Watch, big
     assert stage.read_bytes - big.stat().st_size < 65536
     assert stage.forks == 0
     assert run.series.nested is False
+
+
+@pytest.mark.parametrize("options", ["-S 300K -T .", ""])
+def test_the_temporary_files_of_a_sort_from_file_to_file_make_its_bytes_bounds(
+    alone: Watch, big: Path, options: str
+) -> None:
+    """Without any they are exact, if it is known that there are none."""
+    flow = alone.run(f"sort {options} big > sorted").only("sort").stages[0].flow
+    size = big.stat().st_size
+    assert flow.taken is not None and flow.passed_on is not None
+    assert flow.taken >= size and flow.passed_on >= size
+    if options:
+        assert flow.input_is_bound and flow.output_is_bound
+    elif not flow.output_is_bound:
+        assert flow.passed_on == size
 
 
 def test_one_that_the_shell_becomes_counts_too(alone: Watch, big: Path) -> None:

@@ -174,6 +174,14 @@ def test_the_input_of_a_sort_that_spills_is_its_file(watch: Watch) -> None:
 
 
 @pytest.mark.thorough
+def test_the_result_of_a_sort_of_a_pipe_is_what_it_took(watch: Watch) -> None:
+    flow = watch.run(f"{LINES} | {SPILLS} > sorted").only("seq|sort").stages[-1].flow
+    sorted_bytes = (watch.directory / "sorted").stat().st_size
+    assert flow.passed_on is not None
+    assert abs(flow.passed_on - sorted_bytes) <= START + CAPACITY
+
+
+@pytest.mark.thorough
 def test_a_reader_that_leaves_early(watch: Watch) -> None:
     run = watch.run("yes | head -c 1000000 | wc -c").only("yes|head|wc")
     writer, head, reader = (stage.flow for stage in run.stages)

@@ -1343,6 +1343,7 @@ def test_what_reads_a_tee_waits_for_its_disk() -> None:
     assert found.stages == (1, 2)
     assert "waited 7.0 s, 70 % of the run" in found.sentence
     assert found.gain_seconds == pytest.approx(7.5)
+    assert found.likely_seconds == pytest.approx(7.0, abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -1557,6 +1558,7 @@ def test_every_finding_has_a_section_in_the_documentation() -> None:
         "When a finding shows",
         "The command to try",
         "Which commands treat each line by itself",
+        "What has no finding",
         "Followed",
     }
     assert {rule.id for rule in RULES} == sections - about_all

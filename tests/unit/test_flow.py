@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ctypes import sizeof
+from os import sysconf
 
 import pytest
 from hypothesis import given
@@ -14,12 +15,21 @@ from pipelined.kernel import layout
 from pipelined.model.flow import flows
 from pipelined.records.process import Process
 from pipelined.records.stage import COUNTERS, PIPE_KEY, STAGE_ENDS, EndRecord, StageRecord
-from pipelined.records.tiers import PIPE_IN, PIPE_OUT, PIPE_READS, PIPE_WRITES
+from pipelined.records.tiers import (
+    NO_READAHEAD,
+    PIPE_IN,
+    PIPE_OUT,
+    PIPE_READS,
+    PIPE_WRITES,
+    READAHEAD,
+    places,
+)
 from pipelined.runs import STATES, Flow
 from pipelined.wording import input_size, output_size
 
 MB = 1_000_000
 CAPACITY = 65536
+PAGE = sysconf("SC_PAGE_SIZE")
 WORDS = sizeof(layout.Functions) // 8
 
 
@@ -262,6 +272,68 @@ def test_the_input_of_a_sort_from_a_file_is_without_its_temporary_files() -> Non
     assert sort.temporary == pytest.approx(267 * MB, abs=65536)
     assert sort.taken == pytest.approx(134 * MB, abs=65536)
     assert input_size(sort) == "files ≤ 134 MB"
+
+
+def from_file_to_file(read: int, written: int, **given: object) -> Flow:
+    return flows([make(command="sort", read=read, written=written, **given)], [], [False])[0]  # type: ignore[arg-type]
+
+
+def of_pages(cached: int, own: int) -> tuple[int, ...]:
+    """What the `readahead` tier has of a stage that read so much, so much of what it wrote."""
+    row = list(NO_READAHEAD)
+    row[places(READAHEAD)["pages"].start] = cached // PAGE
+    row[places(READAHEAD)["not_input"].start] = own // PAGE
+    return tuple(row)
+
+
+def test_a_sort_from_file_to_file_may_have_temporary_files_among_them() -> None:
+    sort = from_file_to_file(401 * MB, 401 * MB)
+    assert sort.temporary is None
+    assert (input_size(sort), output_size(sort)) == ("files ≤ 401 MB", "files ≤ 401 MB")
+
+
+def test_its_temporary_files_are_those_that_the_run_had_written() -> None:
+    sort = from_file_to_file(401 * MB, 401 * MB, readahead=of_pages(403 * MB, 268 * MB))
+    assert (input_size(sort), output_size(sort)) == ("files ≤ 135 MB", "files ≤ 135 MB")
+
+
+def test_it_has_none_if_it_read_nothing_that_the_run_had_written() -> None:
+    sort = from_file_to_file(134 * MB, 134 * MB, readahead=of_pages(135 * MB, 20_000))
+    assert (input_size(sort), output_size(sort)) == ("files 134 MB", "files 134 MB")
+
+
+def test_pages_show_no_temporary_files_if_most_reads_had_none() -> None:
+    """Those of a tmpfs, or from before the tier was on."""
+    assert from_file_to_file(401 * MB, 401 * MB, readahead=of_pages(135 * MB, 0)).temporary is None
+
+
+def test_all_that_a_sort_of_a_pipe_reads_from_files_is_temporary() -> None:
+    _, sort = chain(
+        make("write", written=134 * MB),
+        make("read", command="sort", read=401 * MB, written=401 * MB),
+    )
+    assert sort.temporary == 267 * MB
+    assert (sort.passed_on, output_size(sort)) == (134 * MB, "files ≤ 134 MB")
+
+
+def test_unless_most_of_that_was_not_written_by_the_run() -> None:
+    """`cat a | sort - b > c` reads b, too."""
+    _, sort = chain(
+        make("write", written=134 * MB),
+        make(
+            "read",
+            command="sort",
+            read=401 * MB,
+            written=401 * MB,
+            readahead=of_pages(267 * MB, 200 * MB),
+        ),
+    )
+    assert sort.temporary == pytest.approx(200 * MB, abs=PAGE)
+    assert output_size(sort) == "files ≤ 201 MB"
+
+
+def test_what_a_sort_reads_to_start_is_in_no_temporary_file() -> None:
+    assert from_file_to_file(9000, 3 * MB).temporary == 0
 
 
 def test_another_program_that_writes_beside_its_pipe_has_no_temporary_files() -> None:

@@ -168,6 +168,40 @@ def test_the_other_ways_of_the_first_run_are_tried_on_top_of_it() -> None:
     assert [tried.outcome for tried in found.tried] == ["won", "faster", "won"]
 
 
+def test_ways_that_gain_too_little_alone_are_tried_together() -> None:
+    other, both = "cat f | grep a | sort -u", "grep a f | sort -u"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.985, other: 0.985, both: 0.97})
+    found = improved(host, {ORIGINAL: [advised(FASTER), advised(other)]})
+    assert [tried.outcome for tried in found.tried] == ["not-faster", "not-faster", "won"]
+    assert (found.command, found.steps[0].finding) == (both, "barrier")
+
+
+def test_where_the_budget_is_too_short_for_single_steps_all_are_tried_at_once() -> None:
+    other, both = "cat f | grep a | sort -u", "grep a f | sort -u"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.5, other: 0.9, both: 0.4})
+    found = improved(host, {ORIGINAL: [advised(FASTER), advised(other)]}, budget=20.0)
+    assert [(tried.command, tried.outcome) for tried in found.tried][:1] == [(both, "won")]
+    assert found.command == both
+
+
+def test_a_sort_is_not_left_out_where_what_made_it_superfluous_is_gone() -> None:
+    way = Way("grep a f | sort | uniq", rewrite=Rewrite(
+        old="sort f | grep a | sort | uniq", new="grep a f | sort | uniq"
+    ))  # fmt: skip
+    first = Rewrite(old="zcat f | sort | grep a | sort | uniq", new="zcat f | grep a | sort | uniq")
+    assert moved(Way(first.new, rewrite=first), Way("zcat f | grep a | sort | uniq")) is None
+    assert moved(way, Way("grep a f | sort | uniq")) is None
+    again = moved(Way(first.new, rewrite=first), Way("gzip -dc f | sort | grep a | sort | uniq"))
+    assert again is None  # two sorts: which one is not certain
+
+
+def test_ways_that_are_slower_are_not_tried_together() -> None:
+    other = "cat f | grep a | sort -u"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.985, other: 1.1})
+    found = improved(host, {ORIGINAL: [advised(FASTER), advised(other)]})
+    assert len(found.tried) == 2
+
+
 def test_the_same_text_is_never_tried_twice() -> None:
     host = Host({ORIGINAL: 1.0, FASTER: 0.5})
     again = [advised(FASTER), advised(FASTER)]

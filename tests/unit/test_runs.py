@@ -55,6 +55,11 @@ def test_it_is_a_bound_if_a_pipe_of_no_stage_is_one() -> None:
     assert fed(Flow(100, 5, 0, 0, exact=True)).input_exact
 
 
+def test_it_is_a_bound_if_a_sort_may_have_read_temporary_files() -> None:
+    run = fed(Flow(None, None, 100, 100, exact=False, temporary=None))
+    assert (run.input_bytes, run.input_exact) == (100, False)
+
+
 def test_it_is_not_known_if_a_first_stage_splices_uncounted() -> None:
     assert fed(of_file(100), of_file(None)).input_bytes is None
 

@@ -9,6 +9,7 @@ import pytest
 
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.findings import findings
+from pipelined.analysis.machine import Costs
 from pipelined.analysis.rewriting import Script
 from pipelined.runs import Edge, Run, Stage
 from unit.test_findings import HOST, make_stage, run_of, silly
@@ -19,8 +20,12 @@ SILLY = (
 FOUND = ("round-trip", "sorted-twice", "filter-first", "sort-unique", "idle-copier")
 
 
+#: On which a wake-up takes 5 us.
+HERE = replace(HOST, costs=Costs(**dict.fromkeys(Costs.__slots__, 5e-6)))
+
+
 def of_kind(run: Run, text: str = SILLY) -> list[Finding]:
-    found = findings(run, HOST, Script(text) if text else None)
+    found = findings(run, HERE, Script(text) if text else None)
     return [finding for finding in found if finding.id in FOUND]
 
 
@@ -58,10 +63,42 @@ def test_what_is_likely_is_no_more_than_the_bound_and_says_how() -> None:
         assert finding.likely_reason
 
 
-def test_a_reader_of_small_pieces_keeps_the_copier_that_collects_them() -> None:
-    sort = silly().stages[8]
-    small = with_stage(silly(), 8, replace(sort, read_calls=sort.read_bytes // 8192))
-    assert "idle-copier" in ids(silly()) and "idle-copier" not in ids(small)
+def test_a_busy_host_that_stretches_the_run_hides_nothing() -> None:
+    """All that computes waits nine times as long for a CPU; the run takes ten times as long."""
+    run = silly()
+    for index, stage in enumerate(run.stages):
+        states = {name: 10 * seconds for name, seconds in stage.states.items()}
+        states |= {"cpu": stage.states["cpu"], "runqueue": 9 * stage.states["cpu"]}
+        run = with_stage(run, index, replace(stage, states=states))
+    run = replace(run, wall_seconds=10 * run.wall_seconds)
+    assert sorted(set(ids(run))) == sorted(FOUND)
+
+
+def copied(pieces: int, cpu: float) -> Run:
+    """dd | cat | dd, in which the first writes so many pieces, and the last computes so long."""
+    stages = [
+        make_stage(1, "dd", (4000, 4000), (pieces, pieces), cpu=3.0),
+        make_stage(2, "cat", (4000, 4000), cpu=2.0),
+        make_stage(3, "dd", (4000, 4000), (pieces, pieces), cpu=cpu),
+    ]
+    return run_of(stages, 4.0)
+
+
+def test_a_reader_that_each_small_piece_would_wake_keeps_the_copier_that_collects_them() -> None:
+    assert "idle-copier" in ids(copied(60_000, cpu=0.5), "")
+    assert "idle-copier" not in ids(copied(900_000, cpu=0.5), "")
+
+
+def test_a_reader_that_is_slower_than_its_writer_is_not_woken_by_small_pieces() -> None:
+    assert "idle-copier" in ids(copied(900_000, cpu=3.0), "")
+
+
+def test_a_copier_that_has_a_cpu_of_its_own_costs_nothing() -> None:
+    """The others need theirs, and one is free for it."""
+    run, host = copied(60_000, cpu=3.0), replace(HERE, cores=4)
+    stages = (replace(run.stages[0], states={**run.stages[0].states, "cpu": 4.0}), *run.stages[1:])
+    found = findings(replace(run, stages=stages), host)
+    assert "idle-copier" not in [finding.id for finding in found]
 
 
 def test_who_waited_for_the_cpus_of_what_goes_counts_in_the_bound() -> None:

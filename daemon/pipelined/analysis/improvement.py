@@ -15,8 +15,9 @@ from pipelined.analysis.comparison import OUTPUTS, Comparison, compare_trials
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.comparison_rows import Figure
 from pipelined.analysis.finding import Finding, Rewrite
-from pipelined.analysis.shell_text import Pipeline, parse
+from pipelined.analysis.shell_text import Command, Pipeline, parse
 from pipelined.analysis.side_effects import unsafe
+from pipelined.command_names import BARRIERS
 from pipelined.runs import Run
 from pipelined.runs.fields import Count, OneOf, Seconds, Unwritten
 
@@ -33,6 +34,7 @@ __all__ = [
     "compared",
     "may_be_tried",
     "moved",
+    "together",
     "ways",
 ]
 
@@ -69,7 +71,7 @@ class Tried:
     instead_of: str
     """The command that it was measured against."""
     finding: str
-    """Id of the finding that advised it."""
+    """Id of the finding that advised it; of several, with commas."""
     advice: str
     """Of the finding."""
     outcome: Annotated[str, OneOf(OUTCOMES)]
@@ -211,24 +213,20 @@ def ways(found: Iterable[Finding], base: Way) -> list[Way]:
 def moved(way: Way, base: Way) -> Way | None:
     """A way to change another pipeline, applied to `base`.
 
-    The commands that it changes have to stand in `base` exactly once, one after the other. None if
-    they do not.
+    The commands that it changes have to stand in `base` exactly once, one after the other; where a
+    sort is left out or moved, before the same commands: these made it superfluous. None if they do
+    not.
 
     >>> rewrite = Rewrite(old="cat f | grep a | sort", new="grep a < f | sort")
     >>> moved(Way(rewrite.new, rewrite=rewrite), Way("cat f | grep a | LC_ALL=C sort")).text
     'grep a < f | LC_ALL=C sort'
     """
-    rewrite, target = way.rewrite, parse(base.text)
-    if rewrite is None or target is None:
+    rewrite, target, change = way.rewrite, parse(base.text), _change(way)
+    if rewrite is None or target is None or change is None:
         return None
-    old, new = parse(rewrite.old), parse(rewrite.new)
-    if old is None or new is None:
-        return None
-    texts = [[command.text for command in one.commands] for one in (old, new, target)]
-    before, after, there = texts
-    begin = _alike(before, after)
-    end = _alike(before[begin:][::-1], after[begin:][::-1])
-    changed = before[begin : len(before) - end]
+    before, begin, end, put = change
+    there = [command.text for command in target.commands]
+    changed, behind = before[begin:end], before[end:]
     places = [
         at
         for at in range(len(there) - len(changed) + 1)
@@ -237,16 +235,77 @@ def moved(way: Way, base: Way) -> Way | None:
     if len(places) != 1:
         return None
     at = places[0]
-    put = new.commands[begin : len(after) - end]
+    if _moves_barrier(changed, put) and there[at + len(changed) :] != behind:
+        return None
     rest = target.commands[at + len(changed) :]
     text = Pipeline((*target.commands[:at], *put, *rest)).text
     return _way(base, rewrite, text, way.finding, way.advice)
+
+
+def together(some: Iterable[Way], base: Way) -> Way | None:
+    """All of these ways to change `base` at once, as far as they change other commands of it.
+
+    None if fewer than two do.
+
+    >>> some = [Rewrite(old="cat f | sort | wc", new=new) for new in ("sort f | wc", "cat f | wc")]
+    >>> some += [Rewrite(old="cat f | sort | wc", new="cat f | sort | wc -l")]
+    >>> together([Way(one.new, rewrite=one) for one in some], Way("cat f | sort | wc")).text
+    'sort f | wc -l'
+    """
+    target = parse(base.text)
+    if target is None:
+        return None
+    there, taken = target.commands, list[tuple[int, int, Way, tuple[Command, ...]]]()
+    for way in some:
+        change = _change(way)
+        if change is None or change[0] != [command.text for command in there]:
+            continue
+        _, begin, end, put = change
+        if all(end <= first or last <= begin for first, last, _, _ in taken):
+            taken.append((begin, end, way, put))
+    if len(taken) < 2:
+        return None
+    commands = list(there)
+    for begin, end, _, put in sorted(taken, key=lambda one: one[:2], reverse=True):
+        commands[begin:end] = put
+    rewrites = [way.rewrite for _, _, way, _ in taken if way.rewrite]
+    text = Pipeline(tuple(commands)).text
+    rewrite = Rewrite(
+        old=base.text,
+        new=text,
+        reordered=any(one.reordered for one in rewrites),
+        unpacked=next((one.unpacked for one in rewrites if one.unpacked), ""),
+        cold=rewrites[0].cold,
+    )
+    findings = dict.fromkeys(way.finding for _, _, way, _ in taken)
+    advice = dict.fromkeys(way.advice.removesuffix(".") for _, _, way, _ in taken)
+    return _way(base, rewrite, text, ", ".join(findings), f"together: {'; '.join(advice)}.")
 
 
 def may_be_tried(way: Way) -> bool:
     """Whether it is a pipeline that is not known to change anything."""
     parsed = parse(way.text)
     return parsed is not None and not unsafe(parsed)
+
+
+def _change(way: Way) -> tuple[list[str], int, int, tuple[Command, ...]] | None:
+    """The commands of the pipeline that a way changes; from which to before which it changes them;
+    and what stands there then. None if that is not known."""
+    rewrite = way.rewrite
+    old, new = (parse(rewrite.old), parse(rewrite.new)) if rewrite else (None, None)
+    if old is None or new is None:
+        return None
+    before, after = ([command.text for command in one.commands] for one in (old, new))
+    begin = _alike(before, after)
+    end = _alike(before[begin:][::-1], after[begin:][::-1])
+    return before, begin, len(before) - end, new.commands[begin : len(after) - end]
+
+
+def _moves_barrier(changed: list[str], put: tuple[Command, ...]) -> bool:
+    """Whether a change leaves out a sort or the like, or puts it in another place."""
+    parsed = parse(" | ".join(changed))
+    old = [command.program for command in parsed.commands] if parsed else []
+    return old != [command.program for command in put] and not BARRIERS.isdisjoint(old)
 
 
 def _way(base: Way, rewrite: Rewrite, text: str, finding: str, advice: str) -> Way:

@@ -78,7 +78,9 @@ def _flow_difference(new: Flow, old: Flow) -> Flow:
         file_written=grown(new.file_written, old.file_written),
         inner_read=grown(new.inner_read, old.inner_read),
         inner_written=grown(new.inner_written, old.inner_written),
-        temporary=max(0, new.temporary - old.temporary),
+        temporary=None
+        if new.temporary is None or old.temporary is None
+        else max(0, new.temporary - old.temporary),
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipelined.records.stage import COUNTERS, STAGE_ENDS, StageRecord
-from pipelined.records.tiers import PIPE_IN, PIPE_OUT, PIPE_READS, PIPE_WRITES
+from pipelined.records.tiers import PIPE_IN, PIPE_OUT, PIPE_READS, PIPE_WRITES, cached_bytes
 from pipelined.runs import STATES, Flow
 
 __all__ = ["flows"]
@@ -31,6 +31,11 @@ _CAPACITY = 65536
 #: A reader with this number of sleeps on its pipes, and of bytes, got some of them there: it sleeps
 #: once to find the end of a pipe that nobody has written to.
 _SLEEPS, _GOT = 2, 65536
+#: What a program reads to start, libraries and locales, is less (bytes).
+_START = 65536
+#: Of what a sort of a pipe reads from files, a lower share than this was written by the run: it was
+#: given files beside the pipe.
+_MOST = 0.9
 #: Any number of bytes.
 _ANY = math.inf
 
@@ -84,11 +89,9 @@ def flows(
         if not unseen:
             file_read = _positive(read[at] - (pipe_in or 0) - (inner_read or 0))
             file_written = _positive(written[at] - (pipe_out or 0) - (inner_written or 0))
-        temporary = 0
-        if record.command == "sort" and pipe_out is not None and file_read and file_written:
-            temporary = min(file_read, file_written)
         flow = Flow(pipe_in, pipe_out, file_read, file_written, exact, unseen)
-        if temporary or inner_read != 0:
+        temporary = _temporary(record, flow) if record.command == "sort" else 0
+        if temporary != 0 or inner_read != 0:
             flow = replace(
                 flow, inner_read=inner_read, inner_written=inner_written, temporary=temporary
             )
@@ -110,6 +113,29 @@ def _inner(record: StageRecord, exact: bool) -> tuple[int | None, int | None]:
         _positive(values[PIPE_READS] - values[PIPE_IN]),
         _positive(values[PIPE_WRITES] - values[PIPE_OUT]),
     )
+
+
+def _temporary(record: StageRecord, flow: Flow) -> int | None:
+    """What a sort wrote to temporary files and read back; None if that is not known.
+
+    Beside a pipe it writes nothing else, or reads nothing else. From file to file the pages show it
+    that it found in files which the run had written.
+    """
+    if flow.file_read is None or flow.file_written is None:
+        return 0
+    most = min(flow.file_read, flow.file_written)
+    if flow.pipe_out is not None:
+        return most
+    if most < _START:
+        return 0
+    cached, own = cached_bytes(record.readahead) if record.readahead else (0, 0)
+    seen = not record.partial and cached + _START >= flow.file_read
+    own -= max(0, cached - flow.file_read)  # whole pages, of which it read less
+    if flow.pipe_in is not None and not (seen and own < _MOST * flow.file_read):
+        return most
+    if not seen:
+        return None
+    return min(most, own) if own >= _START else 0
 
 
 def _positive(number: int) -> int:

@@ -29,6 +29,7 @@ __all__ = [
     "PIPE_READS",
     "PIPE_WRITES",
     "READAHEAD",
+    "cached_bytes",
     "functions_of",
     "places",
     "readahead_of",
@@ -130,6 +131,12 @@ def readahead_of(values: Sequence[int]) -> Readahead:
         else _NO_STALL_SECONDS,
         not_input_pages=values[_NOT_INPUT],
     )
+
+
+def cached_bytes(values: Sequence[int]) -> tuple[int, int]:
+    """What was read through the page cache, by a row of `READAHEAD`; and how much of that is no
+    input: of files that the run wrote, and of programs."""
+    return sum(values[_PAGES]) * _PAGE, values[_NOT_INPUT] * _PAGE
 
 
 def _by_class(split: Callable[[T, T], S], values: Sequence[T]) -> dict[str, S]:

@@ -25,6 +25,7 @@ from pipelined.analysis.improvement import (
     compared,
     may_be_tried,
     moved,
+    together,
     ways,
 )
 from pipelined.errors import UserError
@@ -140,6 +141,8 @@ class _Search:
                 ended = "budget"
                 break
             chosen = [way for way in queue if way.cold == queue[0].cold][:MOST_WAYS]
+            if self._step_by_step_takes(len(chosen)) > self._left():
+                chosen = self._all_at_once(chosen) or chosen
             queue = [way for way in queue if way not in chosen]
             self._texts.update(way.text for way in chosen)
             won = self._race(chosen)
@@ -148,6 +151,8 @@ class _Search:
             elif self._out_of_time():
                 ended = "budget"
                 break
+            else:
+                queue = [*self._all_at_once(self._may_help(chosen)), *queue]
         self._measure_all()
         return ended
 
@@ -162,6 +167,22 @@ class _Search:
         all_ways = [*fresh, *filter(None, earlier)]
         new = {way.text: way for way in reversed(all_ways) if way.text not in self._texts}
         return [way for way in reversed(new.values()) if may_be_tried(way)]
+
+    def _step_by_step_takes(self, ways: int) -> float:
+        """Seconds, at least, until each of these ways has won in its turn."""
+        runs = sum(MIN_ROUNDS * (1 + left) for left in range(1, ways + 1))
+        return runs * self._wall
+
+    def _may_help(self, lost: Sequence[Way]) -> list[Way]:
+        """Of ways that did not win those that took less in the median."""
+        ratios = {tried.command: tried.ratio for tried in self._tried}
+        return [way for way in lost if (ratio := ratios[way.text]) and ratio.median < 1]
+
+    def _all_at_once(self, some: Sequence[Way]) -> list[Way]:
+        """What these ways are together: alone each may gain too little to be sure, or take too
+        long to try."""
+        way = together(some, self._base)
+        return [way] if way and way.text not in self._texts and may_be_tried(way) else []
 
     # -- one race
 
@@ -306,11 +327,15 @@ class _Search:
         return self._execute(way.text, cold=cold, any_order=any_order)
 
     def _out_of_time(self) -> bool:
-        """Whether no new round is to begin: at the end all steps are measured together."""
+        """Whether no new round is to begin."""
+        return self._left() <= 0
+
+    def _left(self) -> float:
+        """Seconds for new rounds: at the end all steps are measured together."""
         later = 0.0
         if self.first is not None and self._base is not self._original:
             later = MIN_ROUNDS * (self.first.outcome.wall_seconds + self._wall)
-        return self._clock() - self._began + later >= self._budget
+        return self._budget - (self._clock() - self._began + later)
 
     def result(self, ended: str) -> Improvement:
         assert self.first is not None, "the original has not run"

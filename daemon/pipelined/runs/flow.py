@@ -47,19 +47,42 @@ class Flow:
     """By its processes from other ones of its own. Null: not known, and a part of `file_bytes`."""
     inner_written: Annotated[Bytes | None, Key(INNER_BYTES, "written")] = 0
     """By its processes to other ones of its own; null as `read`."""
-    temporary: Annotated[Bytes, Key(FILE_BYTES, "temporary")] = 0
-    """Of `written`: to temporary files, which were read back and so are a part of `read` too. Known
-    of a `sort` whose output goes through a pipe."""
+    temporary: Annotated[Bytes | None, Key(FILE_BYTES, "temporary")] = 0
+    """Of `written`: to temporary files of a `sort`, which it read back, so that they are a part of
+    `read` too. Null: not known, and a part of both."""
 
     @property
     def input_files(self) -> int | None:
         """What it read from files, without what it had written to temporary ones."""
-        return None if self.file_read is None else max(0, self.file_read - self.temporary)
+        return self._without_temporary(self.file_read)
+
+    @property
+    def output_files(self) -> int | None:
+        """What it wrote to files, without what was temporary."""
+        return self._without_temporary(self.file_written)
 
     @property
     def input_is_bound(self) -> bool:
         """Whether `input_files` is the most that it can be."""
-        return self.inner_read is None or bool(self.temporary and not self.exact)
+        return self.inner_read is None or self._temporary_is_bound
+
+    @property
+    def output_is_bound(self) -> bool:
+        """Whether `output_files` is the most that it can be."""
+        return self.inner_written is None or self._temporary_is_bound
+
+    def _without_temporary(self, size: int | None) -> int | None:
+        return None if size is None else max(0, size - (self.temporary or 0))
+
+    @property
+    def _temporary_is_bound(self) -> bool:
+        """Whether more may have been temporary. It is certain only where all that was moved beside
+        counted pipes was; else it is what was still in the page cache when it was read back."""
+        if self.temporary is None:
+            return True
+        piped = self.pipe_in is not None or self.pipe_out is not None
+        all_of_it = self.temporary == min(self.file_read or 0, self.file_written or 0)
+        return self.temporary > 0 and not (self.exact and piped and all_of_it)
 
     @property
     def taken(self) -> int | None:
@@ -69,7 +92,7 @@ class Flow:
     @property
     def passed_on(self) -> int | None:
         """What it passed on: through its pipes, or to files if it has none to write to."""
-        return self.file_written if self.pipe_out is None else self.pipe_out
+        return self.output_files if self.pipe_out is None else self.pipe_out
 
     def __add__(self, other: Flow) -> Flow:
         return Flow(
@@ -81,7 +104,7 @@ class Flow:
             self.splices or other.splices,
             _sum_if_known(self.inner_read, other.inner_read),
             _sum_if_known(self.inner_written, other.inner_written),
-            self.temporary + other.temporary,
+            _sum_if_known(self.temporary, other.temporary),
         )
 
 

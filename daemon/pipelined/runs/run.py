@@ -278,9 +278,12 @@ class Run:
     def input_exact(self) -> bool:
         """False: `input_bytes` is an upper bound."""
         fed = self._fed
+        flows = [stage.flow for at, stage in enumerate(self.stages) if at not in fed]
         return all(
-            at in fed or stage.flow.exact or not stage.flow.pipe_in
-            for at, stage in enumerate(self.stages)
+            flow.exact or not flow.pipe_in
+            if flow.pipe_in is not None
+            else not (flow.input_is_bound and flow.input_files)
+            for flow in flows
         )
 
     @property

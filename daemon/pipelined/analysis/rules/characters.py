@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.rules.rule import Case, with_waits
@@ -35,7 +36,7 @@ def c_locale(case: Case) -> Iterator[Finding]:
     for index, stage in enumerate(case.run.stages):
         words, user = case.words(index), min(stage.user_seconds, case.wall)
         busy = share(stage, "cpu", case.wall) + share(stage, "runqueue", case.wall)
-        if words is None or busy < MOST or not case.worth(user * LIKELY):
+        if words is None or busy < MOST or not case.worth(with_waits(stage, user * LIKELY)):
             continue
         locale = _locale(words, case.script)
         if not re.search(r"\.utf-?8$", locale, re.IGNORECASE) or not _gains(words, case.script):
@@ -54,9 +55,9 @@ def c_locale(case: Case) -> Iterator[Finding]:
                 Evidence("in user mode", stage.user_seconds, "seconds"),
                 Evidence("on CPU", stage.cpu_seconds, "seconds"),
             ),
-            likely_seconds=min(case.wall, user * LIKELY),
+            likely_seconds=saved_if_gone(case, {index: user * LIKELY}),
             likely_reason=f"{LIKELY:.0%} of its CPU seconds in user mode, as for most that were "
-            "measured",
+            "measured, as far as no other stage worked meanwhile",
             gain_seconds=min(case.wall, with_waits(stage, user)),
             gain_reason="its CPU seconds in user mode, and its waits for a CPU meanwhile",
         )

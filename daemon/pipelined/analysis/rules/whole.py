@@ -10,7 +10,14 @@ from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.moving import MOSTLY_BY_LINE, before_barrier
-from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio
+from pipelined.analysis.rules.rule import (
+    BULK,
+    Case,
+    bytes_in,
+    bytes_out,
+    ratio,
+    with_waits,
+)
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.without_stages import (
     with_sort_unique,
@@ -30,9 +37,6 @@ _CODECS = frozenset({"bzip2", "gzip", "lbzip2", "lz4", "pigz", "xz", "zstd"})
 _SAME = 0.01
 #: A stage that passes on a lower share of its input than this shrinks the data.
 _SHRINKS = 0.5
-#: A reader that takes less at a time may do better behind a copier, which collects (bytes): head |
-#: cat | tail, with reads of 8 KiB, took 0.19 s, and 0.25 s without cat (measured).
-_COLLECTED = 16 << 10
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
 _PASSED_ON = 4096
 
@@ -42,7 +46,8 @@ def round_trip(case: Case) -> Iterator[Finding]:
     for index, reader in _pairs(case):
         first, second = case.run.stages[index], case.run.stages[reader]
         cpu = first.cpu_seconds + second.cpu_seconds
-        if not {_codec(first), _codec(second)} <= _CODECS or not case.worth(cpu):
+        took = sum(with_waits(stage, stage.cpu_seconds) for stage in (first, second))
+        if not {_codec(first), _codec(second)} <= _CODECS or not case.worth(took):
             continue
         if case.pipeline:
             new = without_round_trip(case.pipeline, index)
@@ -76,7 +81,7 @@ def round_trip(case: Case) -> Iterator[Finding]:
 def sorted_twice(case: Case) -> Iterator[Finding]:
     """A sort whose order nobody needs, because another one sorts the lines again."""
     for index, stage in enumerate(case.run.stages):
-        if stage.command != "sort" or not case.worth(stage.cpu_seconds):
+        if stage.command != "sort" or not case.worth(with_waits(stage, stage.cpu_seconds)):
             continue
         known = without_sort(case.pipeline, index) if case.pipeline else None
         later = known[1] if known else _sorted_again(case, index)
@@ -125,7 +130,9 @@ def filter_first(case: Case) -> Iterator[Finding]:
         if sort.command not in BARRIERS or mover.command not in BY_LINE or kept > _SHRINKS:
             continue
         saved = sort.cpu_seconds * (1 - kept)
-        if bytes_in(mover) < BULK or bytes_out(mover) < _PASSED_ON or not case.worth(saved):
+        if bytes_in(mover) < BULK or bytes_out(mover) < _PASSED_ON:
+            continue
+        if not case.worth(with_waits(sort, saved)):
             continue
         conditions = before_barrier(case, index, reader)
         if conditions is None:
@@ -163,7 +170,8 @@ def sort_unique(case: Case) -> Iterator[Finding]:
         # what sort writes, and writes to its pipe, is only what uniq would keep
         writing = sort.system_seconds * (1 - min(1.0, kept))
         new = with_sort_unique(case.pipeline, index) if case.pipeline else None
-        if not case.worth(uniq.cpu_seconds + writing) or (case.pipeline and new is None):
+        took = with_waits(uniq, uniq.cpu_seconds) + with_waits(sort, writing)
+        if not case.worth(took) or (case.pipeline and new is None):
             continue
         yield _without(
             case,
@@ -196,8 +204,9 @@ def idle_copier(case: Case) -> Iterator[Finding]:
         new = without_copier(case.pipeline, index) if case.pipeline else None
         if (case.pipeline and new is None) or bytes_in(stage) < BULK:
             continue
-        collects = Part(case.run, (reader,)).mean_read() < _COLLECTED
-        if not case.worth(stage.cpu_seconds) or collects:
+        saved = max(0.0, stage.cpu_seconds - _woken_seconds(case, index, reader))
+        # beside stages that have CPUs of their own it copies at no cost
+        if not case.worth(saved_if_gone(case, {index: saved})):
             continue
         yield _without(
             case,
@@ -216,8 +225,22 @@ def idle_copier(case: Case) -> Iterator[Finding]:
                     Evidence("copied", bytes_in(stage), "bytes"),
                 ),
             ),
-            {index: stage.cpu_seconds},
+            {index: saved},
         )
+
+
+def _woken_seconds(case: Case, index: int, reader: int) -> float:
+    """CPU seconds of wake-ups that a copier spares its neighbours, as it collects small pieces.
+
+    Without it each piece wakes a reader that waits for it. One that takes as much CPU as its writer
+    falls behind, and finds the next piece there.
+    """
+    stages = case.run.stages
+    (writer,) = case.graph.before[index]
+    pieces = max(0, stages[writer].write_calls - stages[reader].sleeps_empty)
+    busy = min(1.0, ratio(stages[reader].cpu_seconds, stages[writer].cpu_seconds))
+    costs = case.host.costs
+    return pieces * (1 - busy) * (costs.switch_seconds if costs else 0.0)
 
 
 def _pairs(case: Case) -> Iterator[tuple[int, int]]:

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
-from pipelined.analysis.rules.rule import Case
+from pipelined.analysis.rules.rule import Case, ratio
 from pipelined.analysis.sentence import stage_label
+from pipelined.runs import Stage
 from pipelined.wording import duration, listing, percent
 
 __all__ = ["tee_waits"]
@@ -42,6 +44,17 @@ def tee_waits(case: Case) -> Iterator[Finding]:
                 Evidence("waiting for disk", waited, "seconds"),
                 Evidence("readers at an empty pipe", starved, "seconds"),
             ),
+            likely_seconds=saved_if_gone(case, {}, {index: waited + _queued_after(stage)}),
+            likely_reason="its waiting for disk, and for a CPU after it, as far as no other stage "
+            "worked meanwhile",
             gain_seconds=min(case.wall, waited + stage.states["runqueue"]),
             gain_reason="its waiting for disk, and for a CPU after it",
         )
+
+
+def _queued_after(stage: Stage) -> float:
+    """Seconds that a stage waited for a CPU when the disk was done: of all its waits for one the
+    share that the disk has in what it slept for."""
+    states = stage.states
+    slept = states["disk"] + states["pipe_empty"] + states["pipe_full"]
+    return states["runqueue"] * ratio(states["disk"], slept)
