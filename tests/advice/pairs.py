@@ -77,7 +77,7 @@ PAIRS = (
     ),
     Pair(
         "reader-costs",
-        "cat text text text text | grep -c ' 96$'",
+        "cat text text text text | grep ' 96$' | wc -l",
         "grep -h ' 96$' text text text text | wc -l",
     ),
     Pair(
