@@ -32,6 +32,8 @@ __all__ = [
 TELLING = 0.9
 #: A bound of more than so many times what is likely says nothing beside it.
 TIGHT = 2.0
+#: A smaller share of a run is little: of more CPUs, for example, where other work uses them all.
+LITTLE = 0.02
 
 #: Each state in words, as every view prints it.
 STATE_WORDS: Mapping[str, str] = {state.name: state.words for state in STATE_TABLE}
@@ -112,11 +114,15 @@ def saves(likely: float | None, most: float | None, wall: float) -> str:
 'Likely saves 1.9 s of 9.0 s')
     >>> saves(None, 5.6, 9.0), saves(None, 8.5, 9.0)
     ('Saves at most 5.6 s of 9.0 s', '')
+    >>> saves(0.03, 5.6, 9.0)
+    'Likely saves little of 9.0 s'
     """
     if most is not None and most > TELLING * wall:
         most = None
     if likely is None:
         return "" if most is None else f"Saves at most {duration(most)} of {duration(wall)}"
+    if likely < LITTLE * wall:
+        return f"Likely saves little of {duration(wall)}"
     text = f"Likely saves {duration(min(likely, wall))} of {duration(wall)}"
     if most is None or most > TIGHT * likely or duration(most) == duration(likely):
         return text

@@ -336,6 +336,7 @@ FIGURES = [
     ("FINDINGS.md", "A gain above {} of the run", wording.TELLING),
     ("FINDINGS.md", "*worth it* from {} of the run", rule.WORTH_SHARE),
     ("FINDINGS.md", "or of more than {} times what is likely", wording.TIGHT),
+    ("FINDINGS.md", "Less than {} of the run is *little*", wording.LITTLE),
     ("FINDINGS.md", "an `awk` takes {} of what a shell", faster.LOOP_IN_AWK),
     ("FINDINGS.md", "by the rules of a language {} of what a sort", sorting.BY_RULES),
     ("FINDINGS.md", "a hash {} of what", sorting.HASHED),
