@@ -130,12 +130,15 @@ def _temporary(record: StageRecord, flow: Flow) -> int | None:
         return 0
     cached, own = cached_bytes(record.readahead) if record.readahead else (0, 0)
     seen = not record.partial and cached + _START >= flow.file_read
-    own -= max(0, cached - flow.file_read)  # whole pages, of which it read less
     if flow.pipe_in is not None and not (seen and own < _MOST * flow.file_read):
         return most
     if not seen:
         return None
-    return min(most, own) if own >= _START else 0
+    if own < _START:
+        return 0
+    # of its pages it read less than all, and some of what it read came from no page
+    least = own - (cached + _START - flow.file_read)
+    return min(most, least) if least > 0 else None
 
 
 def _positive(number: int) -> int:
