@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .job and .looks, and the counts
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .applet, .job and .looks, and the counts
  * of forks, execs, failed execs and exited children of stages.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
@@ -85,6 +85,7 @@ static __always_inline void after_exec(struct task_struct *p, struct task_state 
 	settle_stage(task, now);
 	task->exec_ns = now;
 	task->cached_end = 0;
+	discover_applet(bpf_get_current_task(), task);
 	begin_job(bpf_get_current_task(), task);
 	discover_self(task, ASK_USED, now);
 	count_exec(bpf_get_current_task(), task->stage, now);
@@ -206,6 +207,7 @@ static __always_inline void inherit_process(struct task_state *born, const struc
 {
 	born->starter = from->starter;
 	born->script = from->script;
+	born->applet = from->applet;
 }
 
 /*
@@ -235,6 +237,8 @@ LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
 		born->parent.pid = leader->tgid;
 		born->parent.start_ns = leader->start_time;
 		inherit_starter(born, leader, above);
+		if (above)
+			born->applet = above->applet;
 	} else if (above) {
 		inherit_process(born, above);
 	}
@@ -286,8 +290,10 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		born->parent.pid = parent->tgid;
 		born->parent.start_ns = leader->start_time;
 		inherit_starter(born, leader, task);
-		if (task)
+		if (task) {
+			born->applet = task->applet;
 			follow_again(parent, task);
+		}
 	} else if (task) {
 		inherit_process(born, task);
 	}
@@ -349,7 +355,7 @@ static __always_inline void process_exits(struct task_struct *p)
 		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
 			try_end_again(task->stage, slot, now);
 	note(task, p->pid);
-	name_again(bpf_get_current_task(), task->stage);
+	name_again(bpf_get_current_task(), task, task->stage);
 	count_exit(bpf_get_current_task(), task->stage, exit_status(p));
 }
 

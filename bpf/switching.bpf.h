@@ -11,6 +11,7 @@
 #define PIPELINED_SWITCHING_H
 
 #include "lifecycle.bpf.h"
+#include "peers.bpf.h"
 
 #define UNJOINED_LOOKS 4	/* sleeps at an end without partner that are worth a look for one */
 #define FIRST_LOOKS 32		/* a task that is in no stage, or young, is looked at this many times */
@@ -154,8 +155,8 @@ GLOBAL(int, note_splice)(u32 index)
 }
 
 /* Every other sleep: finds out why, discovers new pipes, and remembers a joined end for sleep_again. */
-static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task, int look,
-				       u64 now)
+static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task,
+				       const struct call *call, int look, u64 now)
 {
 	struct asleep *page = only_entry(MAP(asleep));
 	struct sleep *sleep;
@@ -165,7 +166,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 		return;
 	sleep = &page->sleep;
 	__builtin_memset(page, 0, sizeof(*page));
-	saved_call(p, &page->call);
+	page->call = *call;
 	look_asleep(p, bpf_get_current_task(), &page->call, sleep);
 	task->cached_end = 0;
 	discover_asleep(p, task, sleep, look, now);
@@ -173,6 +174,8 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 		return;
 	if (page->call.kind == CALL_SPLICE || page->call.kind == CALL_TEE)
 		note_splice(task->stage);
+	if (sleep->state == STATE_POLL || sleep->state == STATE_NET)
+		sleeps_for_peer(task->stage, sleep);
 	change_state(task, sleep->state, now);
 	if (sleep->state == STATE_DISK)
 		reader_sleeps(task, &page->call, now);
@@ -253,7 +256,7 @@ static __always_inline void leave_cpu(struct task_struct *p, struct task_state *
 	saved_call(p, &call);
 	if (!look && sleep_again(p, task, &call, deferred, now))
 		return;
-	sleep_anew(p, task, look, now);
+	sleep_anew(p, task, &call, look, now);
 }
 
 /*
