@@ -5,7 +5,7 @@
  * Owns no map; writes the peer of `stages`, and changes the state of a sleep from `poll` to `net`.
  * Called at sched_switch when a followed task goes to sleep in such a call or in one on a socket: in its own context,
  * because what poll and select wait for stands in its memory.
- * Costs are in docs/BENCHMARKS.md; other sleeps cost nothing more.
+ * Costs about 150 ns for a call on a socket, 200 to 350 ns for poll or epoll of two files; other sleeps nothing more.
  * Cannot see more than POLLED entries of poll or epoll, nor descriptors from 64 on in select, nor 32-bit calls.
  */
 #ifndef PIPELINED_PEERS_H
