@@ -89,8 +89,10 @@ GLOBAL(int, resume)(u64 p, struct task_state *task, const struct saved_task *sav
 		credit_usage(p, task);
 		stages_met(index, now);
 		adopt(task, index, state, now);
-		if (saved->exec_id != task->exec_id)
+		if (saved->exec_id != task->exec_id) {
+			task->applet.name[0] = 0;	/* of the exec before */
 			take_name(p, task, index);
+		}
 	}
 	release(task);
 	return 0;
