@@ -85,7 +85,6 @@ static __always_inline void after_exec(struct task_struct *p, struct task_state 
 	settle_stage(task, now);
 	task->exec_ns = now;
 	task->cached_end = 0;
-	discover_applet(bpf_get_current_task(), task);
 	begin_job(bpf_get_current_task(), task);
 	discover_self(task, ASK_USED, now);
 	count_exec(bpf_get_current_task(), task->stage, now);
@@ -207,7 +206,6 @@ static __always_inline void inherit_process(struct task_state *born, const struc
 {
 	born->starter = from->starter;
 	born->script = from->script;
-	born->applet = from->applet;
 }
 
 /*
@@ -237,12 +235,10 @@ LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
 		born->parent.pid = leader->tgid;
 		born->parent.start_ns = leader->start_time;
 		inherit_starter(born, leader, above);
-		if (above)
-			born->applet = above->applet;
 	} else if (above) {
 		inherit_process(born, above);
 	}
-	inherit_job(born, above);
+	inherit_until_exec(born, above);
 	inherit_stage(born, above, bpf_ktime_get_ns());
 	if (born->born_ns || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, p->start_time);
@@ -290,14 +286,12 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		born->parent.pid = parent->tgid;
 		born->parent.start_ns = leader->start_time;
 		inherit_starter(born, leader, task);
-		if (task) {
-			born->applet = task->applet;
+		if (task)
 			follow_again(parent, task);
-		}
 	} else if (task) {
 		inherit_process(born, task);
 	}
-	inherit_job(born, task);
+	inherit_until_exec(born, task);
 	inherit_stage(born, task, now);
 	if (is_process || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, now);

@@ -100,19 +100,22 @@ GLOBAL(int, take_applet)(u64 p, struct task_state *task, u32 scratch, u32 unname
 	return 1;
 }
 
-/* The current process has exec'd: is it one of many in a file, and which? */
-static __always_inline void discover_applet(u64 p, struct task_state *task)
+/* The current process has exec'd: is it one of many in a file, and which? Verified once, for its many ways out. */
+GLOBAL(int, discover_applet)(u64 p, struct task_state *task)
 {
 	struct command command = {};
 	u32 scratch;
 
+	if (!task)
+		return 0;
 	task->applet.name[0] = 0;
 	command_of(p, &command);
 	if (!(command_flags(&command) & COMMAND_APPLETS))
-		return;
+		return 0;
 	scratch = take_scratch();
 	take_applet(p, task, scratch, is_unnamed(command.name));
 	give_scratch(scratch);
+	return 0;
 }
 
 /*
