@@ -155,8 +155,8 @@ GLOBAL(int, note_splice)(u32 index)
 }
 
 /* Every other sleep: finds out why, discovers new pipes, and remembers a joined end for sleep_again. */
-static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task,
-				       const struct call *call, int look, u64 now)
+static __always_inline void sleep_anew(struct task_struct *p, struct task_state *task, int look,
+				       u64 now)
 {
 	struct asleep *page = only_entry(MAP(asleep));
 	struct sleep *sleep;
@@ -166,7 +166,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 		return;
 	sleep = &page->sleep;
 	__builtin_memset(page, 0, sizeof(*page));
-	page->call = *call;
+	call_of_sleeper(p, &page->call);
 	look_asleep(p, bpf_get_current_task(), &page->call, sleep);
 	task->cached_end = 0;
 	discover_asleep(p, task, sleep, look, now);
@@ -256,7 +256,7 @@ static __always_inline void leave_cpu(struct task_struct *p, struct task_state *
 	saved_call(p, &call);
 	if (!look && sleep_again(p, task, &call, deferred, now))
 		return;
-	sleep_anew(p, task, &call, look, now);
+	sleep_anew(p, task, look, now);
 }
 
 /*
