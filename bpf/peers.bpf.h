@@ -196,20 +196,27 @@ GLOBAL(u64, called_peer)(void)
  * The current task goes to sleep in a call on a socket, or in poll. If that waits for the network, the state is `net`.
  * The port is noted for the stage and those around it.
  */
-GLOBAL(int, sleeps_for_peer)(u32 index, struct sleep *sleep)
+static __always_inline void sleeps_for_peer(u32 index, struct sleep *sleep)
 {
+	u64 peer = sleep->state == STATE_POLL ? polled_peer() : called_peer();
 	struct stage *stage;
-	u64 peer;
 
-	if (!sleep)
-		return 0;
-	peer = sleep->state == STATE_POLL ? polled_peer() : called_peer();
 	if (!peer)
-		return 0;
+		return;
 	sleep->state = STATE_NET;
 	if (peer & PEER_PORT_MASK)
 		for_each_enclosing_stage(stage, index)
 			stage->peer = peer;
+}
+
+/* The current task goes to sleep for this reason, or for the network if that is it. Verified once, not in on_switch. */
+GLOBAL(int, goes_to_sleep)(struct task_state *task, struct sleep *sleep, u64 now)
+{
+	if (!task || !sleep)
+		return 0;
+	if (sleep->state == STATE_POLL || sleep->state == STATE_NET)
+		sleeps_for_peer(task->stage, sleep);
+	transition(task, sleep->state, NULL, now);
 	return 0;
 }
 

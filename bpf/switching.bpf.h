@@ -174,9 +174,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 		return;
 	if (page->call.kind == CALL_SPLICE || page->call.kind == CALL_TEE)
 		note_splice(task->stage);
-	if (sleep->state == STATE_POLL || sleep->state == STATE_NET)
-		sleeps_for_peer(task->stage, sleep);
-	change_state(task, sleep->state, now);
+	goes_to_sleep(task, sleep, now);
 	if (sleep->state == STATE_DISK)
 		reader_sleeps(task, &page->call, now);
 	if (!sleep->on_fifo)
