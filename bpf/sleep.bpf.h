@@ -145,13 +145,6 @@ GLOBAL(int, reads_pipe)(u64 p, u32 reading, const struct pipe_key *key)
 	return key && reading && fifo_at(p, reading - 1, &fifo) && same_pipe(&fifo.key, key);
 }
 
-/* saved_call once more, for a program that has it inline already: the compiler would merge the two. */
-LOCAL(int, call_of_sleeper)(struct task_struct *p, struct call *call)
-{
-	saved_call(p, call);
-	return 0;
-}
-
 #define READS_STDIN 1
 
 /* The descriptor in whose read a task is asleep, plus 1; 0 if it is not in one. */

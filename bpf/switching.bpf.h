@@ -166,7 +166,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 		return;
 	sleep = &page->sleep;
 	__builtin_memset(page, 0, sizeof(*page));
-	call_of_sleeper(p, &page->call);
+	saved_call(p, &page->call);
 	look_asleep(p, bpf_get_current_task(), &page->call, sleep);
 	task->cached_end = 0;
 	discover_asleep(p, task, sleep, look, now);
