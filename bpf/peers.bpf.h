@@ -64,22 +64,26 @@ GLOBAL(int, polls_file)(struct polled *polled, u64 address, u32 fd)
 }
 
 /* The file at a descriptor of the current task. */
-GLOBAL(int, polls_fd)(struct polled *polled, u32 fd)
+static __always_inline int polls_fd(struct polled *polled, u32 fd)
 {
 	return polls_file(polled, (u64)file_at_fd(bpf_get_current_task(), fd), fd);
 }
 
-/* poll: an array of entries. One without events, or with a negative descriptor, is left out by the kernel, too. */
-GLOBAL(int, polls_entries)(struct polled *polled, u64 from, u32 count)
+/* An entry of poll. One without events, or with a negative descriptor, is left out by the kernel, too. */
+GLOBAL(int, polls_entry)(struct polled *polled, u64 address)
 {
 	struct poll_entry entry = {};
 
-	for (u32 i = 0; i < POLLED && i < count; i++) {
-		if (bpf_probe_read_user(&entry, sizeof(entry), (void *)(from + i * sizeof(entry))))
-			return 0;
-		if (entry.fd >= 0 && entry.events)
-			polls_fd(polled, entry.fd);
-	}
+	if (bpf_probe_read_user(&entry, sizeof(entry), (void *)address) || entry.fd < 0 || !entry.events)
+		return 0;
+	return polls_fd(polled, entry.fd);
+}
+
+/* poll: an array of entries. Loops have calls alone in them: Linux 6.1 would go each combination of other ways. */
+GLOBAL(int, polls_entries)(struct polled *polled, u64 from, u32 count)
+{
+	for (u32 i = 0; i < POLLED && i < count; i++)
+		polls_entry(polled, from + i * sizeof(struct poll_entry));
 	return 0;
 }
 
@@ -93,14 +97,18 @@ static __always_inline u64 first_of_set(u64 address)
 	return set;
 }
 
+GLOBAL(int, polls_if_in_set)(struct polled *polled, u64 set, u32 fd)
+{
+	return set >> (fd & 63) & 1 ? polls_fd(polled, fd) : 0;
+}
+
 /* select: what is to be read and what is to be written. */
 GLOBAL(int, polls_sets)(struct polled *polled, u64 to_read, u64 to_write, u32 count)
 {
 	u64 set = first_of_set(to_read) | first_of_set(to_write);
 
 	for (u32 fd = 0; fd < 64 && fd < count; fd++)
-		if (set >> fd & 1)
-			polls_fd(polled, fd);
+		polls_if_in_set(polled, set, fd);
 	return 0;
 }
 
