@@ -69,21 +69,24 @@ static __always_inline int polls_fd(struct polled *polled, u32 fd)
 	return polls_file(polled, (u64)file_at_fd(bpf_get_current_task(), fd), fd);
 }
 
-/* An entry of poll. One without events, or with a negative descriptor, is left out by the kernel, too. */
-GLOBAL(int, polls_entry)(struct polled *polled, u64 address)
+/* The entry of poll at a place. One without events, or with a negative descriptor, is left out by the kernel, too. */
+GLOBAL(int, polls_entry)(struct polled *polled, u64 from, u32 count, u32 at)
 {
 	struct poll_entry entry = {};
 
-	if (bpf_probe_read_user(&entry, sizeof(entry), (void *)address) || entry.fd < 0 || !entry.events)
+	if (at >= count || bpf_probe_read_user(&entry, sizeof(entry), (void *)(from + at * sizeof(entry))))
 		return 0;
-	return polls_fd(polled, entry.fd);
+	return entry.fd < 0 || !entry.events ? 0 : polls_fd(polled, entry.fd);
 }
 
-/* poll: an array of entries. Loops have calls alone in them: Linux 6.1 would go each combination of other ways. */
+/*
+ * poll: an array of entries. This loop and the next have a constant number of turns: of the lesser of two numbers bcc's
+ * clang makes one that Linux 6.1 takes for endless.
+ */
 GLOBAL(int, polls_entries)(struct polled *polled, u64 from, u32 count)
 {
-	for (u32 i = 0; i < POLLED && i < count; i++)
-		polls_entry(polled, from + i * sizeof(struct poll_entry));
+	for (u32 at = 0; at < POLLED; at++)
+		polls_entry(polled, from, count, at);
 	return 0;
 }
 
@@ -97,9 +100,9 @@ static __always_inline u64 first_of_set(u64 address)
 	return set;
 }
 
-GLOBAL(int, polls_if_in_set)(struct polled *polled, u64 set, u32 fd)
+GLOBAL(int, polls_if_in_set)(struct polled *polled, u64 set, u32 count, u32 fd)
 {
-	return set >> (fd & 63) & 1 ? polls_fd(polled, fd) : 0;
+	return fd < count && set >> (fd & 63) & 1 ? polls_fd(polled, fd) : 0;
 }
 
 /* select: what is to be read and what is to be written. */
@@ -107,8 +110,8 @@ GLOBAL(int, polls_sets)(struct polled *polled, u64 to_read, u64 to_write, u32 co
 {
 	u64 set = first_of_set(to_read) | first_of_set(to_write);
 
-	for (u32 fd = 0; fd < 64 && fd < count; fd++)
-		polls_if_in_set(polled, set, fd);
+	for (u32 fd = 0; fd < 64; fd++)
+		polls_if_in_set(polled, set, count, fd);
 	return 0;
 }
 
