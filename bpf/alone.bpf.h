@@ -86,7 +86,7 @@ GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
 
 	if (is_gone(task))
 		return 0;
-	command_of(p, &command);
+	program_of(p, task, &command);
 	if (!is_alone(p, command_flags(&command), task))
 		return 0;
 	index = own_stage(task, p);

@@ -20,7 +20,7 @@ static __always_inline void child_name(u64 p, const struct task_state *task, str
 	if (task->script.name[0])
 		*name = task->script;
 	else
-		command_of(p, name);
+		program_of(p, task, name);
 }
 
 /* A place of a stage; NULL only if there is no such stage. */

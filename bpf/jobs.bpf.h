@@ -77,6 +77,7 @@ GLOBAL(int, begin_job)(u64 p, struct task_state *task)
 
 	if (is_gone(task))
 		return 0;
+	discover_applet(p, task);	/* here, to keep on_switch small */
 	scheduled = command_flags_of((u64)BPF_CORE_READ(TASK(p), real_parent)) & COMMAND_SCHEDULER;
 	task->instance = 0;
 	if (!scheduled && !reads_variables())
@@ -104,12 +105,14 @@ static __always_inline void take_job(const struct task_state *task, u64 p)
 	stage->instance = task->instance;
 }
 
-static __always_inline void inherit_job(struct task_state *born, const struct task_state *from)
+/* What only an exec changes: the job, its instance, and which of many programs in one file it is. */
+static __always_inline void inherit_until_exec(struct task_state *born, const struct task_state *from)
 {
 	if (!from)
 		return;
 	if (from->job.source)
 		born->job = from->job;
+	born->applet = from->applet;
 	born->instance = from->instance;
 }
 

@@ -86,12 +86,16 @@ struct inode {
 	u32 i_generation;
 	struct pipe_inode_info *i_pipe;
 };
-struct rb_node;
+struct rb_node {
+	unsigned long __rb_parent_color;	/* the parent's address, and flags in the last two bits */
+	struct rb_node *rb_right, *rb_left;
+};
 struct rb_root {
 	struct rb_node *rb_node;
 };
 struct rb_root_cached {
 	struct rb_root rb_root;
+	struct rb_node *rb_leftmost;
 };
 struct address_space {
 	struct inode *host;
@@ -103,6 +107,32 @@ struct file {
 	s64 f_pos;
 	struct inode *f_inode;
 	struct address_space *f_mapping;
+	void *private_data;	/* of a socket: struct socket; of an epoll: struct eventpoll */
+};
+struct sock_common {
+	u16 skc_family;
+	__be16 skc_dport;
+};
+struct sock {
+	struct sock_common __sk_common;
+};
+struct socket {
+	struct sock *sk;
+};
+struct epoll_filefd {
+	struct file *file;
+	int fd;
+};
+struct epoll_event {
+	u32 events;
+};
+struct epitem {
+	struct rb_node rbn;	/* its first member, for one */
+	struct epoll_filefd ffd;
+	struct epoll_event event;
+};
+struct eventpoll {
+	struct rb_root_cached rbr;
 };
 struct folio {
 	struct address_space *mapping;
@@ -267,6 +297,10 @@ struct bpf_iter__task {
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
 #define S_IFSOCK 0140000
+
+/* include/linux/socket.h */
+#define AF_INET 2
+#define AF_INET6 10
 
 /* include/linux/fs.h */
 #define FMODE_READ 1

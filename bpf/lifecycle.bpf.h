@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .job and .looks, and the counts
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .applet, .job and .looks, and the counts
  * of forks, execs, failed execs and exited children of stages.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
@@ -238,7 +238,7 @@ LOCAL(struct task_state *, make_state_late)(struct task_struct *p)
 	} else if (above) {
 		inherit_process(born, above);
 	}
-	inherit_job(born, above);
+	inherit_until_exec(born, above);
 	inherit_stage(born, above, bpf_ktime_get_ns());
 	if (born->born_ns || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, p->start_time);
@@ -291,7 +291,7 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 	} else if (task) {
 		inherit_process(born, task);
 	}
-	inherit_job(born, task);
+	inherit_until_exec(born, task);
 	inherit_stage(born, task, now);
 	if (is_process || born->stage)
 		born->clock = clock_pack(STATE_RUNQUEUE, now);
@@ -349,7 +349,7 @@ static __always_inline void process_exits(struct task_struct *p)
 		for (u32 slot = 0; slot < STAGE_ENDS; slot++)
 			try_end_again(task->stage, slot, now);
 	note(task, p->pid);
-	name_again(bpf_get_current_task(), task->stage);
+	name_again(bpf_get_current_task(), task, task->stage);
 	count_exit(bpf_get_current_task(), task->stage, exit_status(p));
 }
 

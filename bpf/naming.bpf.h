@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What a stage is called, and whose it is: by the latest exec of its root, or of the child that a wrapper started; by the first script
- * that one of them ran, if any: zcat, which execs gzip, stays zcat.
+ * that one of them ran, if any: zcat, which execs gzip, stays zcat. `busybox sort` is sort.
  * Owns no map; reads `commands`, writes the names, flags and users of `stages`.
  * Called when a stage is made, at exec and at exit, and by the sweep for roots that have not exec'd.
  * Costs one look-up in a hash for each name; nothing at a switch.
@@ -40,6 +40,84 @@ static __always_inline void command_of(u64 p, struct command *command)
 	BPF_CORE_READ_STR_INTO(&command->name, TASK(leader), comm);
 }
 
+/* The same, but a program that was started as one of many in a file goes by its own name. `task` may be NULL. */
+static __always_inline void program_of(u64 p, const struct task_state *task, struct command *command)
+{
+	command_of(p, command);
+	if (task && task->applet.name[0] && command_flags(command) & COMMAND_APPLETS)
+		*command = task->applet;
+}
+
+/* "--coreutils-prog=", little endian: GNU coreutils has it before the program's name */
+#define DASH_DASH_COREUT 0x747565726f632d2dULL
+#define ILS_DASH_PROG 0x676f72702d736c69ULL
+#define PREFIX_LEN 17
+
+/* The kernel's name of what was started as /proc/self/exe, until it names itself. */
+static __always_inline int is_unnamed(const char *comm)
+{
+	return comm[0] == 'e' && comm[1] == 'x' && comm[2] == 'e' && !comm[3];
+}
+
+/* Is this word, which ends with a zero, the name of a program? */
+static __always_inline int is_program_name(const struct command *word)
+{
+	if (word->name[0] == '-')
+		return 0;
+	for (int i = 0; i < COMM_LEN && word->name[i]; i++)
+		if (word->name[i] <= ' ' || word->name[i] > '~' || word->name[i] == '/')
+			return 0;
+	return 1;
+}
+
+/*
+ * The current process has exec'd: which program of several in one file (busybox, coreutils) it runs is its first
+ * argument. Such a program may have been started by its own name, through a link: then the kernel knows that.
+ * `unnamed`: only if it calls itself by the name of such a file (busybox's own timeout and env start /proc/self/exe).
+ */
+GLOBAL(int, take_applet)(u64 p, struct task_state *task, u32 scratch, u32 unnamed)
+{
+	struct scratch *page = scratch_at(scratch);
+	u64 begin[3] = {};
+	u64 at = BPF_CORE_READ(TASK(p), mm, arg_start), end = BPF_CORE_READ(TASK(p), mm, arg_end);
+	struct command word = {}, itself = {};
+	long size;
+
+	if (!task || !page)
+		return 0;
+	bpf_probe_read_user_str(&itself.name, COMM_LEN, (void *)at);
+	if (unnamed && !(command_flags(&itself) & COMMAND_APPLETS))
+		return 0;
+	size = bpf_probe_read_user_str(page->string, STRING_LEN, (void *)at);
+	at += size;
+	if (size <= 0 || at >= end)
+		return 0;
+	bpf_probe_read_user_str(begin, sizeof(begin), (void *)at);
+	if (begin[0] == DASH_DASH_COREUT && begin[1] == ILS_DASH_PROG && (u8)begin[2] == '=')
+		at += PREFIX_LEN;
+	if (bpf_probe_read_user_str(&word.name, COMM_LEN, (void *)at) > 1 && is_program_name(&word))
+		task->applet = word;
+	return 1;
+}
+
+/* The current process has exec'd: is it one of many in a file, and which? Verified once, for its many ways out. */
+GLOBAL(int, discover_applet)(u64 p, struct task_state *task)
+{
+	struct command command = {};
+	u32 scratch;
+
+	if (!task)
+		return 0;
+	task->applet.name[0] = 0;
+	command_of(p, &command);
+	if (!(command_flags(&command) & COMMAND_APPLETS))
+		return 0;
+	scratch = take_scratch();
+	take_applet(p, task, scratch, is_unnamed(command.name));
+	give_scratch(scratch);
+	return 0;
+}
+
 /*
  * The current process has exec'd a script: of the programs that take its place the first script is what was typed. A
  * wrapper (xvfb-run, fakeroot) gives its name away.
@@ -65,7 +143,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 	struct command command = {};
 	u32 flags, of_command;
 
-	command_of(p, &command);
+	program_of(p, task, &command);
 	of_command = command_flags(&command);
 	flags = stage->flags & ~(STAGE_INTERPRETER | STAGE_WRAPPER | STAGE_SHELL);
 	if (of_command & COMMAND_INTERPRETER)
@@ -95,17 +173,14 @@ GLOBAL(int, rename_one)(u32 index, u64 p, const struct task_state *task)
  * Some programs start themselves again under another name (busybox, by /proc/self/exe or after
  * a mere fork) and set that name when their stage exists already.
  */
-GLOBAL(int, name_again)(u64 p, u32 index)
+GLOBAL(int, name_again)(u64 p, const struct task_state *task, u32 index)
 {
 	struct stage *stage = stage_at(index);
-	int unnamed;
 
 	if (!index || !stage || !is_process(&stage->namer, p))
 		return 0;
-	unnamed = stage->comm[0] == 'e' && stage->comm[1] == 'x' && stage->comm[2] == 'e' &&
-		  !stage->comm[3];
-	if (unnamed || BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)
-		name_stage(stage, p, NULL);
+	if (is_unnamed(stage->comm) || BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC)
+		name_stage(stage, p, task);
 	return 0;
 }
 

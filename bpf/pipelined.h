@@ -53,6 +53,7 @@ enum command_flag {
 	COMMAND_READS_ANYWHERE = 16,	/* runs the last part of a pipeline itself, not with the pipe as its stdin */
 	COMMAND_STARTER = 32,		/* reports what it starts: its descendants are marked with it */
 	COMMAND_SCHEDULER = 64,		/* each command that it starts is a job */
+	COMMAND_APPLETS = 128,		/* many programs in one: its first argument says which */
 };
 
 enum stage_flag {
@@ -117,6 +118,7 @@ enum stage_flag {
 #define WORD_RETIRED (1ULL << 62)
 #define WORD_ENDED (1ULL << 63)
 #define INDEX_MASK 0x3ffffULL
+#define PEER_FAMILY_SHIFT 16	/* of stage.peer, above the port */
 #define GENERATION_SHIFT 18	/* a reference is generation << 18 | index; its 46 bits of generation never come again */
 
 /*
@@ -248,6 +250,7 @@ struct stage {
 	__u64 exit_status;	/* of its root: see EXIT_SEEN, without which it has not exited, or nobody saw it */
 	__u64 user;		/* effective user id of the namer as of its last exec, plus 1; 0 = not known */
 	__u64 instance;		/* of its root as of its last exec: key of the map `instances`, 0 = none */
+	__u64 peer;		/* of the network socket waited for last: address family << PEER_FAMILY_SHIFT | port; 0 = none */
 	char comm[COMM_LEN];
 	struct pipe_end ends[STAGE_ENDS];
 	struct job job;	/* of its root, as of its last exec */
@@ -341,6 +344,7 @@ struct saved_task {
 	struct process starter;
 	struct pipe_key fed_by_parent[FED_PIPES];
 	char script[COMM_LEN];
+	char applet[COMM_LEN];
 	__u32 exec_id;
 	__u32 zero;
 	__u64 instance;

@@ -4,7 +4,7 @@
  * programs of the next daemon, which has restored the stages.
  * Owns the maps `saved_tasks`, which the daemon fills before it attaches the programs, and `written_task`.
  * Called by the sweep, and at the fork and the exec of a thread that no sweep has come to yet.
- * Costs nothing at a switch; for each saved thread a copy of 272 bytes in a sweep that saves.
+ * Costs nothing at a switch; for each saved thread a copy of 288 bytes in a sweep that saves.
  * Cannot see what a thread did between the checkpoint and the attaching of the programs.
  */
 #ifndef PIPELINED_RESUMING_H
@@ -39,6 +39,7 @@ static __always_inline void recall(struct task_state *task, const struct saved_t
 	__builtin_memcpy(task->fed_by_parent, saved->fed_by_parent, sizeof(task->fed_by_parent));
 	task->starter = saved->starter;
 	__builtin_memcpy(task->script.name, saved->script, COMM_LEN);
+	__builtin_memcpy(task->applet.name, saved->applet, COMM_LEN);
 	task->job = saved->job;
 	task->instance = saved->instance;
 }
@@ -88,8 +89,10 @@ GLOBAL(int, resume)(u64 p, struct task_state *task, const struct saved_task *sav
 		credit_usage(p, task);
 		stages_met(index, now);
 		adopt(task, index, state, now);
-		if (saved->exec_id != task->exec_id)
+		if (saved->exec_id != task->exec_id) {
+			task->applet.name[0] = 0;	/* of the exec before */
 			take_name(p, task, index);
+		}
 	}
 	release(task);
 	return 0;
@@ -151,6 +154,7 @@ GLOBAL(int, describe_task)(const struct task_state *task, u32 is_main)
 	written->task.starter = task->starter;
 	written->task.exec_id = task->exec_id;
 	__builtin_memcpy(written->task.script, task->script.name, COMM_LEN);
+	__builtin_memcpy(written->task.applet, task->applet.name, COMM_LEN);
 	written->task.job = task->job;
 	written->task.instance = task->instance;
 	return 1;

@@ -150,7 +150,7 @@ static __always_inline void sweep_task(struct task_struct *p, u64 address)
 	if (is_retired(task->stage))
 		leave_asleep(task, now);
 	move_inner_out(task->stage, now);
-	name_again(address, task->stage);
+	name_again(address, task, task->stage);
 	tick_pipelines(task->stage, now);
 }
 

@@ -11,6 +11,7 @@
 #define PIPELINED_SWITCHING_H
 
 #include "lifecycle.bpf.h"
+#include "peers.bpf.h"
 
 #define UNJOINED_LOOKS 4	/* sleeps at an end without partner that are worth a look for one */
 #define FIRST_LOOKS 32		/* a task that is in no stage, or young, is looked at this many times */
@@ -173,7 +174,7 @@ static __always_inline void sleep_anew(struct task_struct *p, struct task_state 
 		return;
 	if (page->call.kind == CALL_SPLICE || page->call.kind == CALL_TEE)
 		note_splice(task->stage);
-	change_state(task, sleep->state, now);
+	goes_to_sleep(task, sleep, now);
 	if (sleep->state == STATE_DISK)
 		reader_sleeps(task, &page->call, now);
 	if (!sleep->on_fifo)

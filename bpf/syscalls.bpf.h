@@ -119,6 +119,10 @@ GLOBAL(int, call_kind_32)(long nr)
 #define CALLS_AT_ARGUMENT 17: case 295: case 327	/* argument 3: pread64 preadv preadv2 */
 #define CALL_AT_SPLICE 275	/* argument 1 points to it, or the file's */
 #define CALL_AT_SENDFILE 40	/* argument 2, of the file in argument 1 */
+/* And of those that wait for several files, by how these are named. */
+#define CALLS_OF_ENTRIES 7: case 271	/* poll ppoll */
+#define CALLS_OF_SETS 23: case 270	/* select pselect6 */
+#define CALLS_OF_EPOLL 232: case 281: case 441	/* epoll_wait epoll_pwait epoll_pwait2 */
 #define NUMBER(task, regs) ((task)->thread_info.status & TS_COMPAT ? -1 : (int)(regs)->orig_ax)
 #define ARGUMENT_0(regs) ((regs)->di)
 #define ARGUMENT_1(regs) ((regs)->si)
@@ -169,6 +173,9 @@ static __always_inline int call_kind_64(long nr)
 #define CALLS_AT_ARGUMENT 67: case 69: case 286
 #define CALL_AT_SPLICE 76
 #define CALL_AT_SENDFILE 71
+#define CALLS_OF_ENTRIES 73
+#define CALLS_OF_SETS 72
+#define CALLS_OF_EPOLL 22: case 441
 #define NUMBER(task, regs) ((regs)->syscallno)
 #define ARGUMENT_0(regs) ((regs)->regs[0])
 #define ARGUMENT_1(regs) ((regs)->regs[1])

@@ -16,6 +16,7 @@ __all__ = [
     "COMMON_SHELLS",
     "COPIERS",
     "FILTERS",
+    "MANY_IN_ONE",
     "SCRIPTS",
     "SHELLS",
     "WALKERS",
@@ -25,6 +26,9 @@ __all__ = [
 
 #: Programs that run others and hold their pipes without using them: the default of ``--shells``.
 SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "yash", "fish", "busybox")
+#: Files with many programs in them, each started as ``busybox sort``, ``coreutils sort`` or
+#: ``coreutils --coreutils-prog=sort``: a stage has that program's name.
+MANY_IN_ONE = frozenset({"busybox", "coreutils", "toybox"})
 #: The shells for which findings give advice on loops.
 COMMON_SHELLS = frozenset(SHELLS) - {"fish", "mksh", "yash"}
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pipelined.runs import Flow
 from pipelined.states import STATE_TABLE
@@ -13,6 +13,7 @@ __all__ = [
     "TELLING",
     "about",
     "against_usual",
+    "at_port",
     "cpu_share",
     "data_size",
     "duration",
@@ -48,6 +49,16 @@ def percent(value: float) -> str:
     if 0 < value < 0.005:
         return "<1 %"
     return f"{value * 100:.0f} %"
+
+
+def at_port(ports: Iterable[int | None]) -> str:
+    """What stands behind the network if all that is known of the peers is one port, with a space.
+
+    >>> at_port([443, None]), at_port([443, 53]), at_port([None])
+    ('(port 443) ', '', '')
+    """
+    known = {port for port in ports if port is not None}
+    return f"(port {known.pop()}) " if len(known) == 1 else ""
 
 
 def cpu_share(value: float, several: bool) -> str:

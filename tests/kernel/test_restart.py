@@ -469,6 +469,20 @@ def test_a_process_that_execs_unwatched_takes_its_new_name(
     assert (after.id, after.stages[0].pid) == (before.id, pid)
 
 
+def test_a_subshell_of_busybox_keeps_the_name_of_its_program(
+    lives: Lives, start: Callable[[str], Started]
+) -> None:
+    watch = lives.begin()
+    start(f"busybox sh -c '({WAITS}; true) | cat > out; true'")
+    before = watch.live("sh|cat")
+    lives.end()
+    watch = lives.begin()
+    time.sleep(0.3)
+    assert only(watch, "sh").id == before.id
+    (watch.directory / "go").touch()
+    assert only(watch, "sh").pipeline == "sh|cat"
+
+
 @pytest.mark.thorough
 def test_what_is_forked_unwatched_belongs_to_the_stage_of_its_parent(
     lives_of_all: Lives, start: Callable[[str], Started]

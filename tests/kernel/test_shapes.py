@@ -416,6 +416,51 @@ SCRIPTS = [
         "bash|reads.py",
         files={"reads.py": f"{ENV_PYTHON}{READS_IN_A_THREAD}"},
     ),
+    shape(
+        "programs of busybox",
+        "cat lines | busybox sort | busybox wc -l",
+        "cat|sort|wc",
+    ),
+    shape(
+        "a program of busybox, by its folder, behind a program that execs it",
+        "cat lines | nice /bin/busybox sort | env busybox wc -l",
+        "cat|sort|wc",
+    ),
+    shape(
+        "a program of busybox that a program of busybox becomes",
+        "cat lines | busybox env busybox sort | busybox env busybox env wc -l",
+        "cat|sort|wc",
+    ),
+    shape(
+        "a program of busybox behind a wrapper",
+        "cat lines | timeout 10 busybox sort | wc -l",
+        "cat|sort|wc",
+    ),
+    shape(
+        "a wrapper of busybox that forks",
+        "cat lines | busybox setsid busybox sort | wc -l",
+        "cat|sort|wc",
+    ),
+    shape(
+        "a subshell of busybox",
+        "busybox sh -c 'cat lines | (while read -r x; do echo $x; done) | wc -l'",
+        "cat|sh|wc",
+    ),
+    shape(
+        "busybox without a program",
+        "cat lines | busybox 2>&1 | busybox --list | cat lines - | busybox /x/wc",
+        "cat|busybox|busybox|cat|busybox",
+    ),
+    shape(
+        "programs of coreutils",
+        "cat lines | coreutils sort | coreutils --coreutils-prog=uniq -c | coreutils",
+        "cat|sort|uniq|coreutils",
+    ),
+    shape(
+        "a program of coreutils by a link",
+        "ln -s $(command -v coreutils) tac; cat lines | ./tac sort | wc -l",
+        "cat|tac|wc",
+    ),
 ]
 
 SHELLS = (
@@ -437,7 +482,7 @@ SHELLS = (
             f"{shell.split()[0]}: while read",
             # zsh closes its descriptors before it exits: it is seen when it sleeps at the latest
             "seq 5 | while read -r x; do sleep 0.01; echo $x; done | sort",
-            f"seq|{shell.split()[0]}|sort",
+            f"seq|{shell.split()[-1] if 'busybox' in shell else shell.split()[0]}|sort",
             shell=shell,
         )
         for shell in ("dash", "zsh -f", "busybox sh")

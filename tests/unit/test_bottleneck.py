@@ -153,6 +153,23 @@ def test_a_network_source_is_distinguished_from_a_busy_one() -> None:
     assert "ssh holds the others back without working: waits for the network 90 %" in sentence(run)
 
 
+def test_the_peer_of_a_network_source_is_named_by_its_port() -> None:
+    run = make_run(
+        [
+            make_stage(1, "curl", net=9, cpu=1, peer_port=443, peer_family="ipv6"),
+            make_stage(2, "tar", pipe_empty=9.5, cpu=0.5),
+        ]
+    )
+    assert "working: waits for the network (port 443) 90 % of the run, on CPU" in sentence(run)
+
+
+def test_several_sources_with_different_peers_have_no_port() -> None:
+    sources = [make_stage(1, "curl", net=9, cpu=1, peer_port=port) for port in (443, 8080)]
+    run = make_run([*sources, make_stage(2, "paste", pipe_empty=9.5, cpu=0.5)])
+    assert "waits for the network" in sentence(run)
+    assert "port" not in sentence(run)
+
+
 def test_equal_stages_are_balanced() -> None:
     run = make_run(
         [

@@ -163,6 +163,8 @@ def test_a_run_is_answered_as_it_was_by_the_version_before_the_classes_were_its_
             "exit": None,
             "outcome": None,
             "children": [],
+            "peer_port": None,
+            "peer_family": None,
             "inner_pipe_bytes": {"read": 0, "written": 0},
             "file_bytes": {**stage["file_bytes"], "temporary": 0},
             "own_cpu_seconds": max(

@@ -917,6 +917,21 @@ def test_a_stage_that_did_not_succeed_shows_how_it_ended(
     ]
 
 
+def test_a_stage_that_waits_for_the_network_shows_the_port(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    stages = [
+        make_stage(1, "curl", net=3.0, cpu=3.0, peer_port=443, peer_family="ipv4"),
+        make_stage(2, "cat", net=3.0, cpu=3.0),
+    ]
+    history.stored["17-1"] = StoredRun(make_run(stages, 6.0, id="17-1", end=START + 6), ())
+    text = page(client, "/run/17-1")
+    assert re.findall(r"<td>(.*network.*)</td>", text) == [
+        "on CPU 50 %, network (port 443) 50 %",
+        "on CPU 50 %, network 50 %",
+    ]
+
+
 def test_a_run_has_the_data_that_its_script_draws(client: FlaskClient) -> None:
     text = page(client, "/run/run-3")
     found = re.search(r'<script type="application/json" id="data">(.*)</script>', text)

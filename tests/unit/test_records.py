@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from ctypes import Structure, sizeof
 from typing import Any
@@ -27,6 +28,7 @@ from pipelined.records.stage import (
     READS_ALONE,
     EndRecord,
     Group,
+    Peer,
     PipelineRecord,
     StageRecord,
     is_conversation,
@@ -236,6 +238,18 @@ def test_a_command_ends_at_its_first_zero(comm: bytes, command: str) -> None:
     at, size = RECORDED_LAYOUT["stage"]["comm"]
     record = record[:at] + comm.ljust(size, b"\0") + record[at + size :]
     assert decode_stage((record, b"", b"", bytes(layout.Children())), 1).command == command
+
+
+@pytest.mark.parametrize(
+    ("peer", "decoded"),
+    [
+        (0, None),
+        (socket.AF_INET << 16 | 443, Peer("ipv4", 443)),
+        (socket.AF_INET6 << 16 | 65535, Peer("ipv6", 65535)),
+    ],
+)
+def test_a_peer_is_a_family_and_a_port(peer: int, decoded: Peer | None) -> None:
+    assert decode_stage(made(peer=peer), 1).peer == decoded
 
 
 def test_an_end_has_its_pipe_its_side_and_its_sleeps() -> None:

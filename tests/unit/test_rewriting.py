@@ -243,6 +243,13 @@ def test_a_pipeline_whose_commands_are_the_stages_is_that_of_the_run(
     assert matching(None, run) is None
 
 
+def test_a_program_of_busybox_is_not_rewritten_as_the_one_whose_name_it_has() -> None:
+    # it is known by that name, but takes other options
+    run = make_run([make_stage(1, "sort"), make_stage(2, "uniq")], 1.0)
+    assert matching(Script("sort f | uniq"), run) is not None
+    assert matching(Script("busybox sort f | busybox uniq"), run) is None
+
+
 def test_a_part_that_the_shell_runs_itself_is_not_certain() -> None:
     run = make_run([make_stage(1, "bash"), make_stage(2, "cat")], 1.0)
     assert matching(Script("bash x | cat"), run) is None

@@ -442,6 +442,10 @@ def test_a_command_is_known_by_15_bytes_without_a_version(name: str, key: bytes)
     assert command_key(name) == key.ljust(16, b"\0")
 
 
+#: Of files with many programs in them, and of what started itself again.
+_APPLETS = (b"busybox", b"coreutils", b"toybox", b"exe")
+
+
 def test_a_command_has_the_flags_of_every_list_that_names_it() -> None:
     lists = {
         "interpreters": ["awk"],
@@ -460,14 +464,16 @@ def test_a_command_has_the_flags_of_every_list_that_names_it() -> None:
             ),
             b"cron": struct.pack("=I", layout.COMMAND_SCHEDULER),
             STARTER_NAME.encode(): struct.pack("=I", layout.COMMAND_STARTER),
+            **dict.fromkeys(_APPLETS, struct.pack("=I", layout.COMMAND_APPLETS)),
         }
-        assert MapUse("commands", 5, 256) in sweep.maps()
+        assert MapUse("commands", 5 + len(_APPLETS), 256) in sweep.maps()
 
 
 def test_versions_of_one_command_take_one_entry() -> None:
     lists = dict.fromkeys(("interpreters", "wrappers", "shells", "alone", "schedulers"), ())
     with swept(maps := RecordedMaps(), **{**lists, "alone": ["python3.11", "python3.12"]}):
-        assert set(maps.elements["commands"]) == {command_key("python"), command_key(STARTER_NAME)}
+        found = {key.rstrip(b"\0") for key in maps.elements["commands"]}
+        assert found == {b"python", STARTER_NAME.encode(), *_APPLETS}
 
 
 def test_units_are_known_by_their_template() -> None:

@@ -29,7 +29,7 @@ from pipelined.analysis.outcome_words import outcome_sentence
 from pipelined.analysis.pipe_graph import build_graph
 from pipelined.runs import Run
 from pipelined.states import STATE_TABLE, State
-from pipelined.wording import STATE_WORDS, cpu_share, duration, listing, percent
+from pipelined.wording import STATE_WORDS, at_port, cpu_share, duration, listing, percent
 
 __all__ = [
     "beginning",
@@ -301,11 +301,12 @@ def _doing(run: Run, members: Sequence[int], kind: str, value: float, span: str)
     """What stages do for most of their time, and for how much of it."""
     if kind == "cpu":
         return on_cpu(run, members, value, span)
-    return _phrase(kind, value, span)
+    peers = at_port(run.stages[member].peer_port for member in members) if kind == "net" else ""
+    return _phrase(kind, value, span, peers)
 
 
-def _phrase(kind: str, value: float, span: str) -> str:
-    return _state(kind).phrase.format(percent(min(1.0, value)) + span)
+def _phrase(kind: str, value: float, span: str, before: str = "") -> str:
+    return _state(kind).phrase.format(before + percent(min(1.0, value)) + span)
 
 
 def _state(kind: str) -> State:

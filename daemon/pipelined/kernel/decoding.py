@@ -16,11 +16,13 @@ from pipelined.records.stage import (
     ChildRecord,
     EndRecord,
     Job,
+    Peer,
     PipelineRecord,
     StageRecord,
     place_of,
 )
 from pipelined.records.tiers import NO_READAHEAD
+from pipelined.runs import FAMILIES
 from pipelined.starter import Starter
 
 __all__ = ["RawStage", "decode_pipeline", "decode_stage", "text"]
@@ -49,6 +51,7 @@ _STAGE = struct_of(
     "exit_status",
     "user",
     "instance",
+    "peer",
     "comm",
     "ends",
     "job.source",
@@ -67,6 +70,8 @@ _PARTIAL = layout.STAGE_PARTIAL | layout.STAGE_RESUMED
 _SIDES = ("read", "write")
 #: With the second of these flags the root no longer has the end as its stdin or stdout.
 _OWN = layout.END_STANDARD | layout.END_LEFT
+#: The two of the network (AF_INET and AF_INET6 of Linux).
+_FAMILIES = dict(zip((2, 10), FAMILIES, strict=True))
 _NOWHERE: frozenset[str] = frozenset()
 
 _SLEEPS_EMPTY, _SLEEPS_FULL = map(place_of, ("sleeps_empty", "sleeps_full"))
@@ -101,6 +106,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         stage.exit_status,
         user,
         stage.instance,
+        peer,
         comm,
         slots,
         job_source,
@@ -126,6 +132,7 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.job = Job(job_source, job_text.split(b"\0", 1)[0]) if job_source else None
     stage.uid = user - 1 if user else None
     stage.variables = None
+    stage.peer = _peer(peer) if peer else None
     ends = []
     for key, side_and_flags, _, sleeps, asleep_ns in _END.iter_unpack(slots):
         if key.startswith(_NO_INODE):
@@ -151,6 +158,11 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         stage.readahead = _READAHEAD.unpack(readahead) if readahead else ()
     stage.children = () if children == _NO_CHILDREN else _children(children)
     return stage
+
+
+def _peer(peer: int) -> Peer:
+    family, port = divmod(peer, 1 << layout.PEER_FAMILY_SHIFT)
+    return Peer(_FAMILIES[family], port)
 
 
 def _children(places: bytes) -> tuple[ChildRecord, ...]:

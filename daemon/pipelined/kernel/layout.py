@@ -49,6 +49,7 @@ COMMAND_ALONE = 8
 COMMAND_READS_ANYWHERE = 16
 COMMAND_STARTER = 32
 COMMAND_SCHEDULER = 64
+COMMAND_APPLETS = 128
 
 # Flags of a stage.
 STAGE_PARTIAL = 1
@@ -90,6 +91,8 @@ PIPELINE_CPU = 1 << 44
 PIPELINE_DISK = 1 << 54
 PIPELINE_COUNT_MASK = 0x3FF
 GENERATION_SHIFT = 18
+# The port of a stage's peer is below its address family.
+PEER_FAMILY_SHIFT = 16
 
 #: In place of a process's id in `control.watch_pid`.
 WATCH_SWEEPER = 0xFFFFFFFF
@@ -217,6 +220,7 @@ class Stage(Structure):
         ("exit_status", c_uint64),
         ("user", c_uint64),
         ("instance", c_uint64),
+        ("peer", c_uint64),
         ("comm", c_char * COMM_LEN),
         ("ends", PipeEnd * STAGE_ENDS),
         ("job", Job),
@@ -298,6 +302,7 @@ class SavedTask(Structure):
         ("starter", Process),
         ("fed_by_parent", PipeKey * FED_PIPES),
         ("script", c_char * COMM_LEN),
+        ("applet", c_char * COMM_LEN),
         ("exec_id", c_uint32),
         ("zero", c_uint32),
         ("instance", c_uint64),

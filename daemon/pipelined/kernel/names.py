@@ -9,6 +9,7 @@ import struct
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
+from pipelined.command_names import MANY_IN_ONE
 from pipelined.errors import UserError
 from pipelined.kernel import layout
 from pipelined.kernel.loader import Loaded
@@ -19,6 +20,9 @@ __all__ = ["command_key", "put_commands", "put_units", "put_variables"]
 #: fish reads the last part of a pipeline at another descriptor than stdin. Other shells read
 #: `$(…)` there; fish polls for that.
 _READ_ANYWHERE = frozenset({"fish"})
+
+#: The kernel's name of what is started as ``/proc/self/exe``. busybox starts itself so.
+_SELF = "exe"
 
 #: By so many bytes of ``NAME=`` the kernel side finds a variable.
 _CHAINED = 4
@@ -42,6 +46,7 @@ def put_commands(
         (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
         ([STARTER_NAME], layout.COMMAND_STARTER),
         (schedulers, layout.COMMAND_SCHEDULER),
+        ((*MANY_IN_ONE, _SELF), layout.COMMAND_APPLETS),
     )
     flags: dict[bytes, int] = {}
     for names, flag in listed:

@@ -280,6 +280,8 @@ class Views:
             exit=its_exit,
             outcome=outcome if its_exit or record.ended else None,
             children=_children(record, counters["states"]["cpu"]),
+            peer_port=record.peer.port if record.peer else None,
+            peer_family=record.peer.family if record.peer else None,
             arguments=facts.arguments,
             **counters,
         )

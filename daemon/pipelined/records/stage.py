@@ -37,6 +37,7 @@ __all__ = [
     "Gap",
     "Group",
     "Job",
+    "Peer",
     "PipelineRecord",
     "StageRecord",
     "is_conversation",
@@ -142,6 +143,14 @@ class Job(NamedTuple):
     text: bytes
 
 
+class Peer(NamedTuple):
+    """The other end of a network connection."""
+
+    family: str
+    """One of `FAMILIES`."""
+    port: int
+
+
 class ChildRecord(NamedTuple):
     """Processes of a stage, all but its root, that have one name and have ended."""
 
@@ -214,6 +223,9 @@ class StageRecord:
     """The effective user id of what names it; None: not known."""
     instance: int = 0
     """What `variables` has is the record of this number; 0 if there is none."""
+    peer: Peer | None = None
+    """Of the network socket that it waited for last; None: it has waited for none whose peer is
+    known."""
     variables: Mapping[str, str] | None = None
     """Those of its environment that identify the instance of its job, by name."""
     functions: tuple[int, ...] = ()

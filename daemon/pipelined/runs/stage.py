@@ -33,6 +33,7 @@ from pipelined.runs.fields import (
 from pipelined.runs.flow import NO_FLOW, Flow
 
 __all__ = [
+    "FAMILIES",
     "FILL_EDGES",
     "HISTOGRAMS",
     "INCOMPLETE",
@@ -59,6 +60,9 @@ __all__ = [
 OUTCOMES = ("succeeded", "failed", "interrupted", "unknown")
 #: Those of one that has not done what it had to do.
 INCOMPLETE = ("failed", "interrupted")
+
+#: Address families of the network.
+FAMILIES = ("ipv4", "ipv6")
 
 #: Where a stage stands in its pipeline: its position and its command.
 Place = tuple[int, str]
@@ -390,6 +394,12 @@ class Stage(StageCounters):
     children: tuple[Child, ...] = ()
     """Its processes but the root that have exited, by command: those with the most CPU time, and
     the others added up. Empty for runs that were stored by older versions."""
+    peer_port: int | None = None
+    """Port of the peer of the network connection that it waited for last: in a call on the socket,
+    or in `poll` and the like; not which host that is. Null if it has waited for none whose peer is
+    known, and for runs that were stored by older versions."""
+    peer_family: Annotated[str, OneOf(FAMILIES)] | None = None
+    """Address family of that connection."""
     arguments: Annotated[str | None, Secret()] = None
     """Command line; only with `--show-arguments`."""
 

@@ -42,6 +42,7 @@ from pipelined.wording import (
     STATE_WORDS,
     about,
     against_usual,
+    at_port,
     cpu_share,
     data_size,
     duration,
@@ -206,6 +207,7 @@ def _row(run: Run, stage: Stage) -> _Row:
         exit=exits([stage]),
         states=", ".join(
             f"{STATE_WORDS[state]} "
+            + (at_port([stage.peer_port]) if state == "net" else "")
             + cpu_share(shares[state], state == "cpu" and has_several_threads(stage, wall))
             for state in largest
         ).replace(" %", "\N{NO-BREAK SPACE}%"),  # the column is narrow
