@@ -925,8 +925,8 @@ def test_a_stage_that_waits_for_the_network_shows_the_port(
         make_stage(2, "cat", net=3.0, cpu=3.0),
     ]
     history.stored["17-1"] = StoredRun(make_run(stages, 6.0, id="17-1", end=START + 6), ())
-    text = page(client, "/run/17-1")
-    assert re.findall(r"<td>(.*network.*)</td>", text) == [
+    text = page(client, "/run/17-1").replace("\N{NO-BREAK SPACE}", " ")
+    assert re.findall(r"<td[^>]*>(.*network.*)</td>", text) == [
         "on CPU 50 %, network (port 443) 50 %",
         "on CPU 50 %, network 50 %",
     ]
