@@ -100,8 +100,9 @@ def _improve(bench: Improver, chosen: set[str] | None, table: Path | None) -> in
             results.append(bench.improve(pair))
             print(improved_line(results[-1]), flush=True)
     if table:
-        text = improved_section(_machine(), results)
-        table.write_text(put_section(table.read_text(), text))
+        document = table.read_text()
+        text = improved_section(_machine(), results, document)
+        table.write_text(put_section(document, text))
     found = sum(isinstance(each, Improved) and each.found for each in results)
     print(f"\n{found} of {len(results)} were improved")
     return 0

@@ -15,6 +15,8 @@ from advice.data import make, named_in
 from advice.judgement import Untried
 from advice.measure import Bench, Failed
 from advice.pairs import Pair
+from advice.table import by_kind
+from document_section import section_of
 from pipelined.run.page_cache import evict, files_below
 
 __all__ = [
@@ -127,18 +129,22 @@ def improved_line(result: Improved | Untried) -> str:
     return f"{result.pair.id}: {result.verdict}{_share(result)}\n    {result.pair.before}{found}"
 
 
-def improved_section(machine: str, results: Sequence[Improved | Untried]) -> str:
-    """The section of the document."""
-    rows = [_COLUMNS, ("---",) * len(_COLUMNS)]
+def improved_section(
+    machine: str, results: Sequence[Improved | Untried], document: str = ""
+) -> str:
+    """The section of the document. Kinds that were not measured now are as it has them."""
+    rows = []
     for result in results:
         name = f"[{result.pair.id}](#{result.pair.id})"
         if isinstance(result, Untried):
-            rows.append((name, _code(result.pair.before), "", "", f"not tried: {result.reason}"))
+            cells = name, _code(result.pair.before), "", "", f"not tried: {result.reason}"
         else:
             took = "" if result.took is None else f"{result.took:.2f}"
             verdict = result.verdict if result.found else f"**{result.verdict}**"
-            rows.append((name, _code(result.pair.before), _code(result.command), took, verdict))
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+            cells = name, _code(result.pair.before), _code(result.command), took, verdict
+        rows.append((result.pair.id, f"| {' | '.join(cells)} |"))
+    head = [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * len(_COLUMNS))]
+    table = "\n".join(head + by_kind(rows, section_of(document, HEADING)))
     introduction = _INTRODUCTION.format(budget=BUDGET, machine=machine)
     return f"{HEADING}\n\n{introduction}\n\n{table}\n"
 

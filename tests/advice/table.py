@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from advice.judgement import CHANCE, FACTOR, Followed, Healthy, Spread, Untried
 from advice.pairs import PAIRS, WITHOUT_PAIRS
+from document_section import section_of
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
 
-__all__ = ["HEADING", "healthy_line", "line", "section"]
+__all__ = ["HEADING", "by_kind", "healthy_line", "line", "section"]
 
 HEADING = "## Followed"
 
@@ -71,15 +72,11 @@ def section(
     What was not measured now, kinds or the healthy pipelines, is as in `old`: the document as it
     was, measured on the same machine.
     """
-    kinds = {result.pair.id for result in results}
+    old = section_of(old, HEADING)
     rows = [
         f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 5 + ("---",))
     ]
-    for id in dict.fromkeys(pair.id for pair in PAIRS):
-        if id in kinds:
-            rows += [_row(result) for result in results if result.pair.id == id]
-        else:
-            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", old, re.MULTILINE)
+    rows += by_kind([(result.pair.id, _row(result)) for result in results], old)
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
@@ -91,6 +88,18 @@ def section(
         _healthy(healthy) if healthy else _healthy_of(old),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def by_kind(measured: Sequence[tuple[str, str]], old: str) -> list[str]:
+    """Rows of a table in the order of the pairs, given kinds and rows that were measured now; of
+    the other kinds those of its section as it was."""
+    rows, kinds = [], {kind for kind, _ in measured}
+    for id in dict.fromkeys(pair.id for pair in PAIRS):
+        if id in kinds:
+            rows += [row for kind, row in measured if kind == id]
+        else:
+            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", old, re.MULTILINE)
+    return rows
 
 
 def _row(result: Followed | Untried) -> str:

@@ -57,3 +57,13 @@ def test_a_pair_that_was_not_tried_has_a_finding_without_a_command_or_none() -> 
     runs = [{"findings": []}, {"findings": [{"id": "barrier"}]}]
     assert why_untried("barrier", runs) == NOTHING.verdict
     assert "no such finding" in why_untried("ceiling", runs)
+
+
+def test_kinds_that_were_not_measured_keep_their_rows() -> None:
+    other = replace(FOUND, pair=replace(PAIR, id="ceiling", before="gzip f | cat"))
+    old = f"## Followed\n\n| [ceiling](#ceiling) | `x` |\n\n{improved_section('', [FOUND, other])}"
+    rows = improved_section("2 CPUs", [NOTHING], old).splitlines()[-2:]
+    assert [row.split("`")[1] for row in rows] == [
+        "gzip f \\| cat",
+        PAIR.before.replace("|", "\\|"),
+    ]
