@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from statistics import median
 
+from advice.table import HEADING
+from document_section import section_of
 from pipelined.analysis.findings import RULES, Rule
 
 __all__ = ["DOCUMENT", "kinds", "with_kinds"]
@@ -55,7 +57,8 @@ def _row(rule: Rule, document: str) -> tuple[str, ...]:
 
 def _measured(id: str, document: str) -> tuple[str, str]:
     """The median gain of a kind, as a share of the run, and what that is of the estimate."""
-    rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", document, re.MULTILINE)
+    followed = section_of(document, HEADING)
+    rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", followed, re.MULTILINE)
     cells = [re.split(r" (?<!\\)\| ", row.strip("| ")) for row in rows]
     gains = [int(found[1]) for row in cells if (found := re.search(r"\((-?\d+) %;", row[-4]))]
     ratios = [float(row[-3]) for row in cells if re.fullmatch(r"[\d.]+", row[-3])]
