@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from kernel.conftest import Watch
+    from kernel.conftest import Observed, Watch
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="overlap needs two CPUs")
 
 A, B = sorted(os.sched_getaffinity(0))[:2] if len(os.sched_getaffinity(0)) > 1 else (0, 0)
+
+
+def undisturbed(watch: Watch, command: str) -> Observed:
+    """What is seen of a command whose stages need a CPU each. Run again if other work had them."""
+    for _ in range(3):
+        observed = watch.run_traced(command)
+        stages = [stage for run in observed.runs for stage in run.stages]
+        if all(stage.states["runqueue"] < 0.02 for stage in stages):
+            break
+    return observed
 
 
 def test_two_burners_on_one_cpu_never_overlap(watch: Watch) -> None:
@@ -35,7 +45,8 @@ def test_two_burners_on_one_cpu_wait_half_of_the_time(watch: Watch) -> None:
 
 
 def test_two_burners_on_two_cpus_overlap_all_the_time(watch: Watch) -> None:
-    run = watch.run_traced(f"taskset -c {A} burn 600 | taskset -c {B} burn 600").only("burn|burn")
+    command = f"taskset -c {A} burn 600 | taskset -c {B} burn 600"
+    run = undisturbed(watch, command).only("burn|burn")
     assert run.overlap is not None
     assert run.overlap > 0.93
     assert run.cores_used > 1.5
@@ -43,7 +54,8 @@ def test_two_burners_on_two_cpus_overlap_all_the_time(watch: Watch) -> None:
 
 
 def test_the_longer_burner_ends_alone(watch: Watch) -> None:
-    run = watch.run_traced(f"taskset -c {A} burn 300 | taskset -c {B} burn 600").only("burn|burn")
+    command = f"taskset -c {A} burn 300 | taskset -c {B} burn 600"
+    run = undisturbed(watch, command).only("burn|burn")
     assert run.levels[2] == pytest.approx(0.3, abs=0.04)
     assert run.levels[1] == pytest.approx(0.3, abs=0.04)
 
@@ -105,9 +117,8 @@ def test_sleepers_are_at_level_zero(watch: Watch) -> None:
 
 
 def test_an_inner_run_counts_once_in_the_outer_level(watch: Watch) -> None:
-    observed = watch.run_traced(
-        f"bash -c 'taskset -c {A} burn 400 | taskset -c {B} burn 400; true' | cat"
-    )
+    command = f"bash -c 'taskset -c {A} burn 400 | taskset -c {B} burn 400; true' | cat"
+    observed = undisturbed(watch, command)
     inner, outer = observed.only("burn|burn"), observed.only("bash|cat")
     assert inner.levels[2] == pytest.approx(0.4, abs=0.05)
     assert sum(outer.levels[2:]) < 0.03

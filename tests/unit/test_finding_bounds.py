@@ -337,7 +337,7 @@ def test_smaller_writes_stay_in_the_cache_too() -> None:
     (found,) = found_by("large-writes", in_turn(mean=1 << 21, system_seconds=2.0))
     # three quarters of a block of 2 MiB exceed half of a cache of 1 MiB
     assert found.gain_seconds == pytest.approx(3.7 + 2.0 * 3 / 4, rel=0.01)
-    assert found.likely_seconds == pytest.approx(3.7 / 2 + 0.35 * 2.0 * 3 / 4, rel=0.01)
+    assert found.likely_seconds == pytest.approx(3.7 / 2 + 0.5 * 2.0 * 3 / 4, rel=0.01)
 
 
 def test_smaller_blocks_of_a_copier_end_the_turns_too() -> None:

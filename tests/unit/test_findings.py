@@ -438,10 +438,11 @@ def test_small_calls_cannot_cost_what_they_are_too_few_for() -> None:
     assert "small-calls" not in ids_of(run)
 
 
-def blocks_of(block: int, command: str = "dd") -> Run:
-    calls = 800 * MB // block
-    copier = make_stage(1, command, (800, 800), (calls, calls), cpu=3.0, system_seconds=3.0)
-    wc = make_stage(2, "wc", (800, 0), cpu=2.0, pipe_empty=6.0)
+def blocks_of(block: int, command: str = "dd", waits: float = 0.0) -> Run:
+    """A copier that waits so long for its reader."""
+    calls, cpu = 800 * MB // block, {"cpu": 3.0, "pipe_full": waits}
+    copier = make_stage(1, command, (800, 800), (calls, calls), system_seconds=3.0, **cpu)
+    wc = make_stage(2, "wc", (800, 0), cpu=3.0 + waits, pipe_empty=max(0.0, 6.0 - waits))
     return run_of([copier, wc], overlapping=0.6)
 
 
@@ -459,8 +460,12 @@ def test_a_block_over_half_of_the_second_level_cache_leaves_it_before_it_is_writ
         (blocks_of(4 << 20), Host(4, 32 << 20)),
         (blocks_of(4 << 20, "sort"), HOST),
         (replace(blocks_of(4 << 20), stages=blocks_of(4 << 20).stages[:1]), HOST),
+        (blocks_of(4 << 20, waits=7.0), HOST),
     ],
-    ids=["half", "cache unknown", "a larger cache", "who does not only copy", "nobody reads it"],
+    ids=[
+        *("half", "cache unknown", "a larger cache", "who does not only copy", "nobody reads it"),
+        "its reader is busier",
+    ],
 )
 def test_what_fits_the_cache_is_left_alone(run: Run, host: Host) -> None:
     assert "cache-sized" not in ids_of(run, host)
