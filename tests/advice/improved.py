@@ -34,7 +34,8 @@ HEADING = "## Improved"
 _INTRODUCTION = """\
 `sudo make advice ARGS=--improve` gives the worse form of each pair to
 [`pipelined improve`](COMPARE.md#improve), with a budget of {budget}, on a machine with {machine}.
-**took** is the share of the original's wall time."""
+**took** is the share of the original's wall time. Where other work used the
+CPUs meanwhile, a small gain does not show."""
 _COLUMNS = ("finding", "as it is", "what improve found", "took", "")
 
 #: For one pair.

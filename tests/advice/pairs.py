@@ -104,8 +104,8 @@ PAIRS = (
     ),
     Pair(
         "cache-sized",
-        "dd if=/dev/zero bs=16M count=200 status=none | wc -c",
-        "dd if=/dev/zero bs=128k count=25600 status=none | wc -c",
+        "head -c 300000000 big | dd ibs=64k obs=16M status=none | tail -c 1000",
+        "head -c 300000000 big | dd ibs=64k obs=128k status=none | tail -c 1000",
     ),
     Pair(
         "cache-sized",
@@ -214,13 +214,13 @@ PAIRS = (
     ),
     Pair(
         "more-stages-than-cores",
-        "tr a-z A-Z < text | tr ' ' _ | tr 0-9 a-j | tr _ - | tr A-Z a-z | md5sum",
-        "tr 'A-Z0-9 _' 'a-za-j--' < text | md5sum",
+        "tr a-z A-Z < big | tr ' ' _ | tr 0-9 a-j | tr _ - | tr A-Z a-z | md5sum",
+        "tr 'A-Z0-9 _' 'a-za-j--' < big | md5sum",
     ),
     Pair(
         "more-stages-than-cores",
-        "tr -d '\\r' < text | tr a-z A-Z | cut -d ' ' -f 1,6 | tr ' ' , | tr 0-9 a-j | md5sum",
-        "cut -d ' ' -f 1,6 text | tr 'a-z 0-9' 'A-Z,a-j' | md5sum",
+        "tr -d '\\r' < big | tr a-z A-Z | cut -d ' ' -f 1,6 | tr ' ' , | tr 0-9 a-j | md5sum",
+        "cut -d ' ' -f 1,6 big | tr 'a-z 0-9' 'A-Z,a-j' | md5sum",
     ),
     Pair(
         "join-stages",
@@ -274,14 +274,14 @@ PAIRS = (
     ),
     Pair(
         "tee-waits",
-        "head -c 4000000 part | tee synced/copy | awk '{ n += length($0) } END { print n }'",
-        "head -c 4000000 part | tee >(zstd -q > synced/copy.zst)"
+        "head -c 16000000 part | tee synced/copy | awk '{ n += length($0) } END { print n }'",
+        "head -c 16000000 part | tee >(zstd -q > synced/copy.zst)"
         " | awk '{ n += length($0) } END { print n }'",
     ),
     Pair(
         "tee-waits",
-        "seq 500000 | tee synced/numbers | tail -n 1",
-        "seq 500000 | tee numbers | tail -n 1",
+        "seq 2000000 | tee synced/numbers | tail -n 1",
+        "seq 2000000 | tee numbers | tail -n 1",
     ),
     Pair(
         "count-in-hash",
@@ -411,7 +411,6 @@ HEALTHY = (
     "find /usr -name '*.so*' | sort | tail -n 3",
     "jq -r .name records | sort | md5sum",
     "head -c 200000000 big | sha256sum",
-    "head -c 300000000 big | cat | tail -c 1000",
     "seq 2000000 | awk '{ n += $1 } END { print n }'",
     "tee >(md5sum > sum) < log | wc -l",
 )

@@ -1374,7 +1374,7 @@ def silly() -> Run:
         make_stage(5, "grep", (100, 20), cpu=0.2),
         make_stage(6, "sort", (20, 20), cpu=0.8),
         make_stage(7, "cut", (20, 10), cpu=0.1),
-        make_stage(8, "cat", (10, 10), cpu=0.6),
+        make_stage(8, "cat", (10, 10), cpu=1.2),
         make_stage(9, "sort", (10, 10), cpu=0.5),
         make_stage(10, "uniq", (10, 1), cpu=0.6),
         make_stage(11, "wc", (1, 0.001), cpu=0.1),

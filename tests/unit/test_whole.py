@@ -112,9 +112,9 @@ def test_who_waited_for_the_cpus_of_what_goes_counts_in_the_bound() -> None:
         ]
         return found.gain_seconds
 
-    assert bound(0.0) == pytest.approx(0.6)
-    assert bound(0.2) == pytest.approx(0.8)
-    assert bound(5.0) == pytest.approx(1.2)
+    assert bound(0.0) == pytest.approx(1.2)
+    assert bound(0.2) == pytest.approx(1.4)
+    assert bound(5.0) == pytest.approx(2.4)
 
 
 def test_without_the_text_a_round_trip_shows_by_its_bytes() -> None:

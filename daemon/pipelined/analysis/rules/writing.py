@@ -47,8 +47,9 @@ def tee_waits(case: Case) -> Iterator[Finding]:
             likely_seconds=saved_if_gone(case, {}, {index: waited + _queued_after(stage)}),
             likely_reason="its waiting for disk, and for a CPU after it, as far as no other stage "
             "worked meanwhile",
-            gain_seconds=min(case.wall, waited + stage.states["runqueue"]),
-            gain_reason="its waiting for disk, and for a CPU after it",
+            gain_seconds=min(case.wall, waited + stage.states["runqueue"] + stage.system_seconds),
+            gain_reason="its waiting for disk, and for a CPU after it, and its seconds in the "
+            "kernel, which a slow write takes, too",
         )
 
 
