@@ -109,8 +109,8 @@ PAIRS = (
     ),
     Pair(
         "cache-sized",
-        "cat big big | dd bs=8M iflag=fullblock status=none | tail -c 1000",
-        "cat big big | dd bs=128k iflag=fullblock status=none | tail -c 1000",
+        "tail -c +100 big | dd ibs=64k obs=4M status=none | wc -c",
+        "tail -c +100 big | dd ibs=64k obs=128k status=none | wc -c",
     ),
     Pair(
         "ceiling",
