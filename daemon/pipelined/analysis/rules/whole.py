@@ -223,6 +223,8 @@ def idle_copier(case: Case) -> Iterator[Finding]:
                 + ("." if new else ", if it has no options and reads nothing else."),
                 rewrite=case.attempt(new),
                 stages=(index, reader),
+                likely_reason=f"{percent(_FELT)} of its CPU seconds, less the wake-ups that it "
+                "spares",
                 evidence=(
                     Evidence("on CPU", stage.cpu_seconds, "seconds"),
                     Evidence("copied", bytes_in(stage), "bytes"),
@@ -267,10 +269,11 @@ def _without(
     # who waited for the CPUs that these used need not
     others = [s.states["runqueue"] for i, s in enumerate(stages) if i not in finding.stages]
     gone += min(cpu, max(others, default=0.0))
+    what = finding.likely_reason or "the CPU seconds that go"
     return replace(
         finding,
         likely_seconds=min(gone, saved_if_gone(case, saved)),
-        likely_reason="the CPU seconds that go, as far as no other stage worked meanwhile",
+        likely_reason=f"{what}, as far as no other stage worked meanwhile",
         gain_seconds=min(case.wall, gone),
         gain_reason="the CPU seconds that go, the waits of these stages for a CPU or disk, and the "
         "longest wait of another one for the CPUs that they used",
