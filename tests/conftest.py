@@ -17,12 +17,16 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from _pytest.runner import runtestprotocol
+
+from other_work import BUSY, MISSED_EVENTS, others_cpu_seconds
 
 _TESTS = Path(__file__).parent
 _TOOLS = _TESTS.parent / "build" / "tools" / "usr" / "bin"
@@ -84,3 +88,40 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
 def pytest_timeout_cancel_timer(item: pytest.Item) -> Generator[None, Any, Any]:
     faulthandler.cancel_dump_traceback_later()
     return (yield)
+
+
+#: Runs of one test.
+_RUNS_AT_MOST = 12
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run a test again if it failed while the kernel itself says why it may.
+
+    A kernel that can preempt a tracepoint's program (7.3) does not run it for other tasks
+    meanwhile, and counts that (`pipelined_missed_events_total`): no test can ask for what they
+    would have shown. And what is marked `undisturbed` claims shares of a time that other work on
+    the machine changes. A failure without either is one, and so is the twelfth.
+    """
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for left in reversed(range(_RUNS_AT_MOST)):
+        missed = _missed_events(item.session)
+        others, began = others_cpu_seconds(), time.monotonic()
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        missed = _missed_events(item.session) - missed
+        others, elapsed = others_cpu_seconds() - others, time.monotonic() - began
+        disturbed = item.get_closest_marker("undisturbed") and others >= BUSY * elapsed
+        if not any(report.failed for report in reports):
+            break
+        found = f"the kernel left out {missed} events, others had {others:.2f} s of CPU"
+        print(f"\n{item.nodeid}: failed after {elapsed:.2f} s; {found}")
+        if not left or not (missed > 0 or disturbed):
+            break
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _missed_events(session: pytest.Session) -> int:
+    return session.stash[MISSED_EVENTS]() if MISSED_EVENTS in session.stash else 0

@@ -1,18 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether other work on the host took CPU time while something was measured."""
+"""Whether other work on the host took CPU time while something was measured or tested."""
 
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Callable
 
-__all__ = ["BUSY", "cpu_seconds_taken"]
+import pytest
+
+__all__ = ["BUSY", "MISSED_EVENTS", "others_cpu_seconds"]
+
+#: What counts the events so far that the kernel left out of an observer that tests share.
+MISSED_EVENTS = pytest.StashKey[Callable[[], int]]()
 
 #: Other work that takes more CPU time than this makes the machine busy (share of the time).
 BUSY = 0.1
 
 
-def cpu_seconds_taken() -> float:
-    """CPU time that the kernel has accounted so far, of all tasks and of the hypervisor (steal)."""
+def others_cpu_seconds() -> float:
+    """CPU time so far of all but this process and the children that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return _taken_cpu_seconds() - sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _taken_cpu_seconds() -> float:
+    """What the kernel has accounted so far, of all tasks and of the hypervisor (steal)."""
     with open("/proc/stat") as file:
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(
             int, file.readline().split()[1:9]

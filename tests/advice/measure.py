@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shlex
 import subprocess
 import time
@@ -19,7 +18,7 @@ from advice.data import make, named_in
 from advice.judgement import Followed, Healthy, Spread, Untried
 from advice.pairs import Pair
 from experiments.disk import THROTTLE, Disk, made_disk
-from other_work import BUSY, cpu_seconds_taken
+from other_work import BUSY, others_cpu_seconds
 from pipelined.analysis.findings import MIN_WALL
 from pipelined.run.page_cache import evict, files_below, fill
 
@@ -140,10 +139,10 @@ class Bench:
         for _ in range(ATTEMPTS):
             for path in files_below(directory / name for name in cold):
                 evict(path)
-            others = _others_seconds()
+            others = others_cpu_seconds()
             began = time.monotonic()
             runs: list[dict[str, Any]] = self._pipelined(directory, "run", command)["runs"]
-            if _others_seconds() - others < BUSY * (time.monotonic() - began):
+            if others_cpu_seconds() - others < BUSY * (time.monotonic() - began):
                 break
         else:
             self.busy += 1
@@ -214,9 +213,3 @@ def _spreads(name: str, promised: Sequence[tuple[float, float]]) -> dict[str, Sp
 def _gained(ratio: Mapping[str, float]) -> Spread:
     """The share of the wall time that was gained, given the ratio of the two by rounds."""
     return Spread(1 - ratio["median"], 1 - ratio["high"], 1 - ratio["low"])
-
-
-def _others_seconds() -> float:
-    """CPU time that all but this process and its children has taken so far."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return cpu_seconds_taken() - sum(each.ru_utime + each.ru_stime for each in used)

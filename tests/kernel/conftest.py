@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from _pytest.runner import runtestprotocol
 
+from other_work import MISSED_EVENTS
 from pipelined.config import Config
 from pipelined.errors import UserError
 from pipelined.model.units import find_cgroup2
@@ -35,36 +35,7 @@ PROGRAMS = Path(__file__).parent / "programs" / "build"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-_OBSERVER = pytest.StashKey[Observer]()
 _FINISHED = pytest.StashKey[list[Series]]()
-_RUNS_AT_MOST = 6
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run a test again if it failed while the kernel itself says that it left out events.
-
-    A kernel that can preempt a tracepoint's program (7.3) does not run it for other tasks
-    meanwhile, and counts that (`pipelined_missed_events_total`): no test can ask for what they
-    would have shown. A failure without such a count is one, and so is the sixth.
-    """
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for left in reversed(range(_RUNS_AT_MOST)):
-        before = _missed_events(item.session)
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        missed = _missed_events(item.session) - before
-        if not left or missed <= 0 or not any(report.failed for report in reports):
-            break
-        print(f"\n{item.nodeid}: failed, but the kernel left out {missed} events: once more")
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
-
-
-def _missed_events(session: pytest.Session) -> int:
-    observer = session.stash.get(_OBSERVER, None)
-    return sum(observer.missed_events().values()) if observer else 0
 
 
 @dataclass(frozen=True)
@@ -426,7 +397,7 @@ def observer(configure: Configure, request: pytest.FixtureRequest) -> Iterator[O
         pytest.skip(f"BPF cannot be used: {error}")
     with opened:
         opened.start()
-        request.session.stash[_OBSERVER] = opened
+        request.session.stash[MISSED_EVENTS] = lambda: sum(opened.missed_events().values())
         yield opened
 
 

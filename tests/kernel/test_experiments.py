@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kernel.conftest import Watch
     from pipelined.runs import Stage
 
+pytestmark = pytest.mark.undisturbed
+
 #: What a program reads while it starts: its libraries and locale files.
 START = 300_000
 

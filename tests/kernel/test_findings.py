@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings on real pipelines, both faulty and healthy ones.
 
-A finding rests on shares of the run, and other work on the machine can change those. A claim that
-does not hold is tried again if the kernel itself shows that other work took CPU time meanwhile.
+A finding rests on shares of the run, and other work on the machine can change those.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from experiments.disk import THROTTLE, Disk, made_disk
-from other_work import BUSY, cpu_seconds_taken
 from pipelined.analysis.finding import Finding
 from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
@@ -28,15 +25,12 @@ from pipelined.model.units import find_cgroup2
 from pipelined.run.page_cache import evict
 
 if TYPE_CHECKING:
-    from kernel.conftest import Watch
+    from kernel.conftest import Observed, Watch
     from pipelined.runs import Run
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.undisturbed]
 
 MIB = 1 << 20
-
-#: At most this many runs of one pipeline.
-ATTEMPTS = 12
 
 
 @pytest.fixture(scope="module")
@@ -75,38 +69,10 @@ def needs_readahead(watch: Watch) -> None:
         pytest.skip("the readahead tier is off here; see `pipelined doctor`")
 
 
-def attempts(
-    watch: Watch, script: str, pipeline: str, cold: Path | None = None
-) -> Iterator[AbstractContextManager[Run]]:
-    """Runs of a script, until what the `with` block asserts about one holds.
-
-    A failure counts if the machine was not busy during that run, or if it was the last attempt.
-    Before each run `cold` is dropped from the page cache.
-    """
-    passed = False
-
-    @contextmanager
-    def attempt(last: bool) -> Iterator[Run]:
-        nonlocal passed
-        if cold is not None:
-            evict(cold)
-        taken, began = cpu_seconds_taken(), time.monotonic()
-        observed = watch.run(script)
-        taken, elapsed = cpu_seconds_taken() - taken, time.monotonic() - began
-        others = taken - observed.rusage.ru_utime - observed.rusage.ru_stime
-        try:
-            yield observed.only(pipeline)
-        except AssertionError as error:
-            if last or others < BUSY * elapsed:
-                error.add_note(f"other work took {others:.2f} s of CPU in {elapsed:.2f} s")
-                raise
-        else:
-            passed = True
-
-    for number in range(1, ATTEMPTS + 1):
-        yield attempt(number == ATTEMPTS)
-        if passed:
-            return
+def cold(watch: Watch, script: str, path: Path) -> Observed:
+    """Run a script of which this file is not in the page cache."""
+    evict(path)
+    return watch.run(script)
 
 
 def found_in(run: Run, host: Host) -> dict[str, Finding]:
@@ -137,12 +103,11 @@ def test_without_read_ahead_a_stage_computes_and_waits_by_turns(
     slow_disk.read_ahead(0)
     slow_disk.limit(bytes_per_second=8 * MIB)
     path = on(slow_disk, text)
-    for attempt in attempts(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path):
-        with attempt as run:
-            assert the_finding(run, "disk-not-overlapped", host).stages == (0,)
-            found = found_in(run, host)
-            assert "readahead-late" not in found and "readahead-useless" not in found
-            assert "cold-run" in found
+    run = cold(watch, f"mawk '{COUNTING}' {path} | cat", path).only("mawk|cat")
+    assert the_finding(run, "disk-not-overlapped", host).stages == (0,)
+    found = found_in(run, host)
+    assert "readahead-late" not in found and "readahead-useless" not in found
+    assert "cold-run" in found
 
 
 @pytest.mark.usefixtures("needs_readahead")
@@ -152,10 +117,9 @@ def test_a_slow_disk_that_is_read_ahead_is_the_limit_itself(
     slow_disk.read_ahead(8192)
     slow_disk.limit(bytes_per_second=8 * MIB)
     path = on(slow_disk, text)
-    for attempt in attempts(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path):
-        with attempt as run:
-            assert the_finding(run, "readahead-late", host).stages == (0,)
-            assert "disk-not-overlapped" not in found_in(run, host)
+    run = cold(watch, f"mawk '{COUNTING}' {path} | cat", path).only("mawk|cat")
+    assert the_finding(run, "readahead-late", host).stages == (0,)
+    assert "disk-not-overlapped" not in found_in(run, host)
 
 
 @pytest.mark.usefixtures("needs_readahead")
@@ -165,10 +129,9 @@ def test_no_advice_to_remove_a_reader_in_front_that_waits_for_a_slow_disk(
     slow_disk.read_ahead(128)
     slow_disk.limit(bytes_per_second=8 * MIB)
     path = on(slow_disk, text)
-    for attempt in attempts(watch, f"cat {path} | mawk '{COUNTING}'", "cat|mawk", cold=path):
-        with attempt as run:
-            wrong = {"reader-costs", "disk-not-overlapped", "large-writes"}
-            assert not wrong & found_in(run, host).keys()
+    run = cold(watch, f"cat {path} | mawk '{COUNTING}'", path).only("cat|mawk")
+    wrong = {"reader-costs", "disk-not-overlapped", "large-writes"}
+    assert not wrong & found_in(run, host).keys()
 
 
 @pytest.mark.usefixtures("needs_readahead")
@@ -177,9 +140,8 @@ def test_on_a_fast_disk_read_ahead_needs_no_reader(
 ) -> None:
     disk.read_ahead(128)
     path = on(disk, text)
-    for attempt in attempts(watch, f"mawk '{COUNTING}' {path} | cat", "mawk|cat", cold=path):
-        with attempt as run:
-            assert not {"disk-not-overlapped", "readahead-useless"} & found_in(run, host).keys()
+    run = cold(watch, f"mawk '{COUNTING}' {path} | cat", path).only("mawk|cat")
+    assert not {"disk-not-overlapped", "readahead-useless"} & found_in(run, host).keys()
 
 
 @pytest.mark.usefixtures("needs_readahead")
@@ -200,31 +162,28 @@ def test_reading_only_the_beginnings_of_files_wastes_a_large_read_ahead(
 def test_a_reader_in_front_of_a_file_in_memory_only_costs(
     watch: Watch, text: Path, host: Host
 ) -> None:
-    for attempt in attempts(watch, f"cat {' '.join([str(text)] * 20)} | wc -l", "cat|wc"):
-        with attempt as run:
-            found = the_finding(run, "reader-costs", host)
-            assert found.severity == "advice"
-            assert found.stages == (0, 1)
-            cat, wc = run.stages
-            queued = wc.states["runqueue"] * wc.system_seconds / wc.cpu_seconds
-            copying = cat.cpu_seconds + cat.states["runqueue"]
-            bound = min(run.wall_seconds, copying + wc.system_seconds + queued)
-            assert found.gain_seconds == pytest.approx(bound)
+    run = watch.run(f"cat {' '.join([str(text)] * 20)} | wc -l").only("cat|wc")
+    found = the_finding(run, "reader-costs", host)
+    assert found.severity == "advice"
+    assert found.stages == (0, 1)
+    cat, wc = run.stages
+    queued = wc.states["runqueue"] * wc.system_seconds / wc.cpu_seconds
+    copying = cat.cpu_seconds + cat.states["runqueue"]
+    bound = min(run.wall_seconds, copying + wc.system_seconds + queued)
+    assert found.gain_seconds == pytest.approx(bound)
 
 
 def test_a_shell_that_reads_a_pipe_makes_small_calls(watch: Watch, text: Path, host: Host) -> None:
     script = f"head -c 500000 {text} | while read -r a b; do echo $a; done | cat > firsts"
-    for attempt in attempts(watch, script, "head|bash|cat"):
-        with attempt as run:
-            found = the_finding(run, "small-calls", host)
-            assert found.stages == (1,)
-            assert "reads of 1 B" in found.sentence
+    run = watch.run(script).only("head|bash|cat")
+    found = the_finding(run, "small-calls", host)
+    assert found.stages == (1,)
+    assert "reads of 1 B" in found.sentence
 
 
 def test_a_process_for_each_line_is_a_storm(watch: Watch, host: Host) -> None:
-    for attempt in attempts(watch, "seq 300 | xargs -I{} sh -c 'echo {}' > out", "seq|xargs"):
-        with attempt as run:
-            assert the_finding(run, "fork-storm", host).stages == (1,)
+    run = watch.run("seq 300 | xargs -I{} sh -c 'echo {}' > out").only("seq|xargs")
+    assert the_finding(run, "fork-storm", host).stages == (1,)
 
 
 def test_a_few_workers_are_no_storm(watch: Watch, host: Host) -> None:
@@ -238,13 +197,12 @@ def test_what_shrinks_the_data_behind_sort_should_stand_before_it(
     watch: Watch, text: Path, host: Host
 ) -> None:
     script = f"cat {text} | sort -R -S 256M | mawk '{{ print $1 }}' | uniq -c > counts"
-    for attempt in attempts(watch, script, "cat|sort|mawk|uniq"):
-        with attempt as run:
-            found = the_finding(run, "barrier", host)
-            assert found.advice.startswith("Try: put mawk before sort")
-            assert found.gain_seconds is not None
-            sort = run.stages[1]
-            assert found.gain_seconds < sort.cpu_seconds + sort.states["runqueue"]
+    run = watch.run(script).only("cat|sort|mawk|uniq")
+    found = the_finding(run, "barrier", host)
+    assert found.advice.startswith("Try: put mawk before sort")
+    assert found.gain_seconds is not None
+    sort = run.stages[1]
+    assert found.gain_seconds < sort.cpu_seconds + sort.states["runqueue"]
 
 
 @pytest.fixture
@@ -270,28 +228,26 @@ def test_programs_outside_a_pipeline_are_the_reason_for_its_waits(
     watch: Watch, text: Path, host: Host
 ) -> None:
     script = f"cat {text} {text} | gzip | wc -c > out"
-    for attempt in attempts(watch, script, "cat|gzip|wc"):  # the kernel may favour it for a while
-        with attempt as run:
-            found = the_finding(run, "cpu-contention", host)
-            assert found.stages == (1,)
-            others = {one.name: one.value for one in found.evidence}["CPUs used by others"]
-            assert 0.5 * host.cores <= others <= host.cores
-            assert found.notice.startswith("The host was busy: gzip waited ")
-            assert "pigz" in the_finding(run, "ceiling", host).advice
+    run = watch.run(script).only("cat|gzip|wc")
+    found = the_finding(run, "cpu-contention", host)
+    assert found.stages == (1,)
+    others = {one.name: one.value for one in found.evidence}["CPUs used by others"]
+    assert 0.5 * host.cores <= others <= host.cores
+    assert found.notice.startswith("The host was busy: gzip waited ")
+    assert "pigz" in the_finding(run, "ceiling", host).advice
 
 
 def test_a_pipeline_alone_on_the_host_blames_no_others(
     watch: Watch, text: Path, host: Host
 ) -> None:
     script = f"cat {text} {text} | gzip | wc -c > out"
-    for attempt in attempts(watch, script, "cat|gzip|wc"):
-        with attempt as run:
-            found = found_in(run, host)
-            assert run.surroundings is not None
-            others = run.surroundings.others_cores
-            assert others is not None and others < host.cores
-            assert "cpu-contention" not in found or others >= TAKEN
-            assert "cpu-limit" not in found
+    run = watch.run(script).only("cat|gzip|wc")
+    found = found_in(run, host)
+    assert run.surroundings is not None
+    others = run.surroundings.others_cores
+    assert others is not None and others < host.cores
+    assert "cpu-contention" not in found or others >= TAKEN
+    assert "cpu-limit" not in found
 
 
 @pytest.fixture
@@ -330,23 +286,20 @@ def test_a_sort_that_spills_is_given_more_memory(watch: Watch, text: Path, host:
     # what is written to a directory with this attribute is on disk when the call returns
     assert watch.run("mkdir synced && chattr +S synced").returncode == 0
     script = f"head -c 4000000 {text} | sort -S 64k -T synced | cat > out"
-    for attempt in attempts(watch, script, "head|sort|cat"):
-        with attempt as run:
-            found = the_finding(run, "sort-spills", host)
-            written = {one.name: one.value for one in found.evidence}["written to temporary files"]
-            assert written >= 1.9 * 4_000_000  # it is merged more than once
+    run = watch.run(script).only("head|sort|cat")
+    found = the_finding(run, "sort-spills", host)
+    written = {one.name: one.value for one in found.evidence}["written to temporary files"]
+    assert written >= 1.9 * 4_000_000  # it is merged more than once
 
 
 def test_two_stages_that_share_the_work_are_healthy(watch: Watch, text: Path, host: Host) -> None:
     slow = r"s/\([0-9]*\) \([a-z]*\) \([a-z]*\)/\3 \2 \1/"
     script = f"head -c 4000000 {text} | sed '{slow}' | sed '{slow}' > out"
-    for attempt in attempts(watch, script, "head|sed|sed"):
-        with attempt as run:
-            assert not [found for found in findings(run, host) if found.severity == "warning"]
+    run = watch.run(script).only("head|sed|sed")
+    assert not [found for found in findings(run, host) if found.severity == "warning"]
 
 
 def test_a_short_run_has_no_findings(watch: Watch, host: Host) -> None:
-    for attempt in attempts(watch, "seq 3 | cat", "seq|cat"):
-        with attempt as run:
-            assert run.wall_seconds < 0.1
-            assert findings(run, host) == ()
+    run = watch.run("seq 3 | cat").only("seq|cat")
+    assert run.wall_seconds < 0.1
+    assert findings(run, host) == ()

@@ -17,6 +17,8 @@ from pipelined.runs import Stage
 if TYPE_CHECKING:
     from kernel.conftest import Watch
 
+pytestmark = pytest.mark.undisturbed
+
 SECONDS = 0.4
 
 # polls CALL FILE…: waits in CALL for SECONDS for these files to be readable; none ever is.

@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from kernel.conftest import Observed, Watch
+    from kernel.conftest import Watch
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="overlap needs two CPUs")
+pytestmark = [
+    pytest.mark.undisturbed,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="overlap needs two CPUs"),
+]
 
 A, B = sorted(os.sched_getaffinity(0))[:2] if len(os.sched_getaffinity(0)) > 1 else (0, 0)
-
-
-def undisturbed(watch: Watch, command: str) -> Observed:
-    """What is seen of a command whose stages need a CPU each. Run again if other work had them."""
-    for _ in range(3):
-        observed = watch.run_traced(command)
-        stages = [stage for run in observed.runs for stage in run.stages]
-        if all(stage.states["runqueue"] < 0.02 for stage in stages):
-            break
-    return observed
 
 
 def test_two_burners_on_one_cpu_never_overlap(watch: Watch) -> None:
@@ -46,7 +39,7 @@ def test_two_burners_on_one_cpu_wait_half_of_the_time(watch: Watch) -> None:
 
 def test_two_burners_on_two_cpus_overlap_all_the_time(watch: Watch) -> None:
     command = f"taskset -c {A} burn 600 | taskset -c {B} burn 600"
-    run = undisturbed(watch, command).only("burn|burn")
+    run = watch.run_traced(command).only("burn|burn")
     assert run.overlap is not None
     assert run.overlap > 0.93
     assert run.cores_used > 1.5
@@ -55,20 +48,17 @@ def test_two_burners_on_two_cpus_overlap_all_the_time(watch: Watch) -> None:
 
 def test_the_longer_burner_ends_alone(watch: Watch) -> None:
     command = f"taskset -c {A} burn 300 | taskset -c {B} burn 600"
-    run = undisturbed(watch, command).only("burn|burn")
+    run = watch.run_traced(command).only("burn|burn")
     assert run.levels[2] == pytest.approx(0.3, abs=0.04)
     assert run.levels[1] == pytest.approx(0.3, abs=0.04)
 
 
 def test_stages_that_alternate_by_a_token_do_not_overlap(watch: Watch) -> None:
-    for _ in range(3):  # they overlap from the wake-up of one to the sleep of the other
-        observed = watch.run_traced("exec alternate 40 10")
-        assert observed.returncode == 0
-        run = observed.only("alternate|alternate")
-        assert run.overlap is not None
-        if run.overlap < 0.03:  # else other work delayed the one that goes to sleep
-            break
-    assert run.overlap < 0.03
+    observed = watch.run_traced("exec alternate 40 10")
+    assert observed.returncode == 0
+    run = observed.only("alternate|alternate")
+    assert run.overlap is not None
+    assert run.overlap < 0.03  # from the wake-up of one to the sleep of the other
     assert run.levels[1] == pytest.approx(0.8, abs=0.08)
 
 
@@ -118,7 +108,7 @@ def test_sleepers_are_at_level_zero(watch: Watch) -> None:
 
 def test_an_inner_run_counts_once_in_the_outer_level(watch: Watch) -> None:
     command = f"bash -c 'taskset -c {A} burn 400 | taskset -c {B} burn 400; true' | cat"
-    observed = undisturbed(watch, command)
+    observed = watch.run_traced(command)
     inner, outer = observed.only("burn|burn"), observed.only("bash|cat")
     assert inner.levels[2] == pytest.approx(0.4, abs=0.05)
     assert sum(outer.levels[2:]) < 0.03

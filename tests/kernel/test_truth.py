@@ -251,6 +251,7 @@ def test_threads_count_in_the_stage(watch: Watch) -> None:
     assert run.stages[0].states["lock"] > 0
 
 
+@pytest.mark.undisturbed
 def test_sleeps_are_distinctions(watch: Watch) -> None:
     run, _ = run_stages(watch, "sleep=200000,write=1000", "read=1")
     writer, reader = run.stages
@@ -259,6 +260,7 @@ def test_sleeps_are_distinctions(watch: Watch) -> None:
     assert reader.sleeps_empty in (1, 2)
 
 
+@pytest.mark.undisturbed
 def test_a_full_pipe_is_waited_for_by_the_writer(watch: Watch) -> None:
     run, _ = run_stages(watch, "write=200000,block=65536", "sleep=150000,read=1,block=65536")
     writer, reader = run.stages
