@@ -330,6 +330,7 @@ exit 3
 """
 
 
+@pytest.mark.undisturbed
 def test_the_parts_of_a_script_are_those_that_its_shell_has_timed(run: Run, tmp_path: Path) -> None:
     script, file = tmp_path / "nightly.sh", tmp_path / "report.json"
     script.write_text(NIGHTLY)
