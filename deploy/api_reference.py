@@ -36,7 +36,7 @@ from typing import (
 
 from pipelined.analysis.comparison import ComparisonJson
 from pipelined.analysis.improvement import Improvement, ScriptImprovement
-from pipelined.answers import finished, lists, live, run
+from pipelined.answers import finished, hooks, lists, live, run
 from pipelined.history.jobs import JobsSummary
 from pipelined.history.pipelines import PipelinesSummary
 from pipelined.history.run_list import RunList
@@ -63,6 +63,7 @@ ANSWERS = {
     lists.RunReportJson: "pipelined run --json",
     Improvement: "pipelined improve --json, of a pipeline",
     ScriptImprovement: "pipelined improve --json, of a script",
+    hooks.Hooks: "GET /api/v1/hooks",
     lists.HealthJson: "GET /healthz",
     lists.ReadinessJson: "GET /readyz",
     lists.ErrorJson: "any path, with a status from 400 on",

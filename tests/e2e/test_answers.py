@@ -99,6 +99,7 @@ def test_the_answers_of_a_daemon_are_as_the_schema_has_them(
                 "/api/v1/runs?since=1h": "RunList",
                 "/api/v1/runs/last": "RunWithTimeline",
                 "/api/v1/now": "Now",
+                "/api/v1/hooks": "Hooks",
                 f"/api/v1/compare?a={last['id']}&b={last['id']}": "Comparison",
                 "/healthz": "Health",
                 "/readyz": "Readiness",

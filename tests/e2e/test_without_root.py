@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user without privileges beside a real daemon: `run`, `compare`, `runs` and `show`.
+"""A user without privileges beside a real daemon: `run`, `compare`, `runs`, `show`, `doctor`.
 
 That `run` by way of a daemon does all that `run` as root does is tested in test_run.py.
 """
@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,12 @@ def begin(program: str, daemon: Daemon, shared: Path) -> Iterator[Client]:
     """Starts `pipelined` as a user, with the daemon's address; ends all that a test left."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(command: str, *words: str, user: int = USERS[0]) -> subprocess.Popen[str]:
+    def begin(
+        command: str,
+        *words: str,
+        user: int = USERS[0],
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [*as_user(user), program, command, "--url", daemon.url, *words],
             stdin=subprocess.DEVNULL,
@@ -65,6 +70,7 @@ def begin(program: str, daemon: Daemon, shared: Path) -> Iterator[Client]:
             stderr=subprocess.PIPE,
             text=True,
             cwd=shared,
+            env=env,
             start_new_session=True,
         )
         started.append(process)
@@ -214,6 +220,55 @@ def test_runs_and_show_are_what_the_daemon_recorded(
         [*as_user(USERS[0]), program, "runs", *by_file], capture_output=True, text=True
     )
     assert (done.returncode, "permission denied; run it as root" in done.stderr) == (1, True)
+
+
+def hook_lines(printed: str) -> list[str]:
+    """What doctor says of hooks, their lines `absent: …` too, without the width of its columns."""
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    first = next(n for n, line in enumerate(lines) if line.startswith("hook "))
+    return lines[first : lines.index("", first)]
+
+
+def test_doctor_shows_the_hooks_of_the_daemon_as_it_shows_roots(
+    program: str, daemon: Daemon, begin: Client
+) -> None:
+    wide = os.environ | {"COLUMNS": "500"}
+    roots = subprocess.run([program, "doctor"], capture_output=True, text=True, env=wide)
+    out, error = finish(begin("doctor", env=wide), 1)
+    assert error == ""
+    assert f"the hooks below are those of the daemon at {daemon.url} " in out
+    assert hook_lines(out) == hook_lines(roots.stdout)
+    assert out.splitlines()[-1].startswith("pipelined would not work here: capabilities: ")
+
+
+def test_doctor_shows_what_is_absent_as_a_daemon_has_a_tier_turned_off(
+    program: str, start_daemon: StartDaemon, shared: Path
+) -> None:
+    watching = start_daemon("--functions", "off")
+    done = subprocess.run(
+        [*as_user(USERS[0]), program, "doctor"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "500", "PIPELINED_URL": watching.url},
+        cwd=shared,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = hook_lines(done.stdout)
+    assert [line for line in lines if line.endswith(": the daemon runs with --functions=off")]
+    off = "hook vfs_read off functions, fentry and fexit"
+    assert lines[lines.index(off) + 1] == "absent: sizes and times of reads of files"
+    watching.stop()
+    done = subprocess.run(
+        [*as_user(USERS[0]), program, "doctor", "--url", watching.url],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "500"},
+        cwd=shared,
+    )
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("hooks of a daemon ")]
+    assert f"no daemon answers at {watching.url}: connection refused" in line
+    assert "or run this as root to see which hooks are off" in done.stdout
 
 
 def test_a_daemon_that_ends_meanwhile_leaves_the_command_alone(

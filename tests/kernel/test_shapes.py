@@ -794,7 +794,16 @@ def test_edges_join_writers_and_readers(watch: Watch, lines: Path) -> None:
 
 @pytest.mark.real_time
 def test_a_hundred_pipelines_at_once_are_a_hundred_runs(watch: Watch) -> None:
-    observed = watch.run("for i in {1..100}; do seq 100 | { sleep 3; sort; } | wc -l & done; wait")
+    # none ends before all have begun, however long that takes
+    held = "{ echo >> begun; until [ -e go ]; do sleep 1; done; sort; }"
+    script = f"""
+        touch begun
+        for i in {{1..100}}; do seq 100 | {held} | wc -l & done
+        until mapfile -t begun < begun; [ ${{#begun[@]}} -eq 100 ]; do sleep 0.1; done
+        touch go
+        wait
+    """
+    observed = watch.run(script)
     assert observed.stdout.split() == ["100"] * 100
     assert [run.pipeline for run in observed.runs] == ["seq|bash|wc"] * 100
     assert max(run.start for run in observed.runs) < min(run.end or 0 for run in observed.runs)
@@ -859,14 +868,18 @@ def test_pipelines_younger_than_the_observer_are_whole(
 
 
 def test_a_stopped_stage_is_stopped(watch: Watch) -> None:
-    started = watch.start("sleep 0.4 | cat")
+    started = watch.start("sleep 10 | cat")
     run = watch.live("sleep|cat")
-    pid = run.stages[1].pid
-    os.kill(pid, signal.SIGSTOP)
+    sleep, cat = (stage.pid for stage in run.stages)
+    os.kill(cat, signal.SIGSTOP)
+    # it stops when it next has a CPU
+    while Path(f"/proc/{cat}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.001)
     time.sleep(0.2)
-    os.kill(pid, signal.SIGCONT)
-    cat = started.finish().only("sleep|cat").stages[1]
-    assert cat.states["stopped"] > 0.15
+    os.kill(cat, signal.SIGCONT)
+    os.kill(sleep, signal.SIGTERM)
+    stage = started.finish().only("sleep|cat").stages[1]
+    assert stage.states["stopped"] > 0.15
 
 
 @pytest.mark.parametrize(

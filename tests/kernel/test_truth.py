@@ -273,7 +273,10 @@ def test_a_full_pipe_is_waited_for_by_the_writer(watch: Watch) -> None:
 
 
 def test_waiting_for_a_child_is_distinctions(watch: Watch) -> None:
-    observed = watch.run("seq 3 | { cat; sleep 0.2; sleep 0.2; } | wc -l")
+    # each child begins to sleep once the shell waits for it: before, the shell is on the run queue
+    waited_for = "until read -r _ _ state _ < /proc/$shell/stat; [ $state = S ]; do :; done"
+    child = f"({waited_for}; exec sleep 0.2)"
+    observed = watch.run(f"seq 3 | {{ cat; shell=$BASHPID; {child}; {child}; }} | wc -l")
     group = observed.only("seq|bash|wc").stages[1]
     assert group.states["child"] >= 0.4
     assert group.states["sleep"] >= 0.4

@@ -175,6 +175,7 @@ def client(history: History) -> FlaskClient:
         ("/api/v1/runs/last", "RunWithTimeline"),
         ("/api/v1/runs/run-3", "RunWithTimeline"),
         ("/api/v1/now", "Now"),
+        ("/api/v1/hooks", "Hooks"),
         ("/api/v1/compare?a=run-1&b=run-2", "Comparison"),
         ("/healthz", "Health"),
         ("/readyz", "Readiness"),

@@ -66,6 +66,39 @@ def test_ready_when_the_observer_is(client: FlaskClient) -> None:
     )
 
 
+def test_each_hook_is_answered_with_its_state(client: FlaskClient, observer: FakeObserver) -> None:
+    off = Program("vfs_read", "functions", "fentry", gives="sizes of reads").refused("no such")
+    late = Program("mm_filemap_fault", "readahead").pending()
+    observer.found_hooks = [hook("sched_switch"), off, late]
+    found = client.get("/api/v1/hooks").get_json()["hooks"]
+    assert found[1] == {
+        "hook": "vfs_read",
+        "tier": "functions",
+        "method": "fentry",
+        "attached": False,
+        "pending": False,
+        "reason": "no such",
+        "gives": "sizes of reads",
+    }
+    states = [(each["hook"], each["attached"], each["pending"]) for each in found]
+    assert states == [
+        ("sched_switch", True, False),
+        ("vfs_read", False, False),
+        ("mm_filemap_fault", False, True),
+    ]
+
+
+def test_the_hooks_of_a_tier_that_is_turned_off_are_off(
+    client: FlaskClient, observer: FakeObserver
+) -> None:
+    observer.found_hooks = [hook("sched_switch"), Program("x", "functions", "fentry").attached()]
+    others = client.get("/api/v1/hooks").get_json()["hooks"][2:]
+    assert {
+        (each["tier"], each["attached"], each["pending"], each["reason"]) for each in others
+    } == {("readahead", False, False, "the daemon runs with --readahead=off")}
+    assert all(each["gives"] for each in others)
+
+
 def test_hooks_that_are_still_to_come_are_listed(
     client: FlaskClient, observer: FakeObserver
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipelined.doctor import Check, checks, exit_code, render
+from pipelined.doctor import Check, HooksOfDaemon, checks, exit_code, render
 from pipelined.errors import UserError
 
 ROOT_CAPABILITIES = "000001ffffffffff"
@@ -28,6 +28,7 @@ class FakeHook:
     attached: bool = True
     reason: str = ""
     gives: str = ""
+    pending: bool = False
 
 
 HOOKS = [FakeHook("sched_switch"), FakeHook("sched_process_exec")]
@@ -41,6 +42,8 @@ class Host:
         self.object = root / "pipelined.bpf.o"
         self.object.write_bytes(ELF_OF_BPF)
         self.hooks: Callable[[], Iterable[FakeHook]] | None = lambda: HOOKS
+        self.daemon: Callable[[], HooksOfDaemon] | None = None
+        self.always_ask = False
         self.libbpf: Callable[[], str] = lambda: "1.1"
         self.loader = "auto"
         self.machine = "x86_64"
@@ -76,6 +79,8 @@ class Host:
             bpf_object=self.object,
             loader=self.loader,
             probe_hooks=self.hooks,
+            ask_daemon=self.daemon,
+            always_ask=self.always_ask,
             libbpf=self.libbpf,
             machine=self.machine,
         )
@@ -325,6 +330,70 @@ def test_the_closing_line_points_to_what_is_absent(host: Host) -> None:
 def test_an_attached_hook_lacks_nothing(host: Host) -> None:
     host.hooks = lambda: [FakeHook("vfs_read", "functions", gives="sizes of reads of files")]
     assert "absent" not in host.text()
+
+
+# Hooks of a daemon
+
+URL = "http://127.0.0.1:9905"
+UNPRIVILEGED = f"CapEff:\t{0:016x}\n"
+OF_DAEMON = [FakeHook("sched_switch"), refused("vfs_read", "fentry", "sizes of reads")]
+
+
+def test_without_privileges_the_hooks_are_those_of_the_daemon(host: Host) -> None:
+    host.write("proc/self/status", UNPRIVILEGED)
+    host.daemon = lambda: HooksOfDaemon(URL, OF_DAEMON)
+    assert host.check("daemon").detail == f"the hooks below are those of the daemon at {URL}"
+    text = host.text()
+    host.write("proc/self/status", f"CapEff:\t{ROOT_CAPABILITIES}\n")
+    host.hooks = lambda: OF_DAEMON
+    as_root = [line for line in host.text().splitlines() if "vfs_read" in line or "absent:" in line]
+    assert len(as_root) == 2
+    assert [" ".join(line.split()) in " ".join(text.split()) for line in as_root] == [True] * 2
+
+
+def test_with_the_daemons_hooks_it_is_still_said_that_this_user_could_not_start_one(
+    host: Host,
+) -> None:
+    host.write("proc/self/status", UNPRIVILEGED)
+    host.daemon = lambda: HooksOfDaemon(URL, OF_DAEMON)
+    assert exit_code(host.checks()) == 1
+    assert host.check("hooks").detail == "not tried: fix capabilities first"
+    assert host.text().splitlines()[-1].startswith("pipelined would not work here: capabilities")
+
+
+def test_a_hook_that_the_daemon_has_yet_to_attach_is_not_off(host: Host) -> None:
+    host.write("proc/self/status", UNPRIVILEGED)
+    late = FakeHook("vfs_read", "functions", "fentry", False, gives="sizes", pending=True)
+    host.daemon = lambda: HooksOfDaemon(URL, [late])
+    expected = Check("hook vfs_read", "unknown", "functions, fentry: still to be attached")
+    assert host.check("hook vfs_read") == expected
+
+
+@pytest.mark.parametrize(("hint", "fix"), [("", ""), ("start it", "start it; or ")])
+def test_if_no_daemon_answers_it_says_how_to_see_the_hooks(host: Host, hint: str, fix: str) -> None:
+    def no_daemon() -> HooksOfDaemon:
+        raise UserError(f"no daemon answers at {URL}: connection refused", hint)
+
+    host.write("proc/self/status", UNPRIVILEGED)
+    host.daemon = no_daemon
+    assert exit_code(host.checks()) == 1
+    check = host.check("hooks of a daemon")
+    assert check.detail == f"no daemon answers at {URL}: connection refused"
+    assert check.fix == f"{fix}run this as root to see which hooks are off"
+
+
+@pytest.mark.parametrize(("always", "asked"), [(False, 0), (True, 1)])
+def test_with_privileges_a_daemon_is_asked_only_on_request(
+    host: Host, always: bool, asked: int
+) -> None:
+    calls = []
+
+    def daemon() -> HooksOfDaemon:
+        calls.append(1)
+        return HooksOfDaemon(URL, OF_DAEMON)
+
+    host.daemon, host.always_ask = daemon, always
+    assert len([check for check in host.checks() if check.name == "daemon"]) == len(calls) == asked
 
 
 def test_an_empty_root_is_unknown_or_missing_and_never_a_traceback(tmp_path: Path) -> None:

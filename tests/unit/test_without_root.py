@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -408,16 +409,25 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 @pytest.fixture
 def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file's directory is closed to this user, as the service's is; the daemon has it open."""
-    look = os.stat
+    """The file's directory is closed to this user, as the service's is; the daemon has it open.
+
+    Whether this host has such a directory, and whoever runs the tests, makes no difference.
+    """
+    look, connect = os.stat, sqlite3.connect
 
     def refuse(path: Any, *given: Any, **named: Any) -> os.stat_result:
         if str(path).endswith("/history.db") and "/var/lib/" in str(path):
             raise PermissionError(13, "Permission denied")
         return look(path, *given, **named)
 
+    def refuse_to_open(database: Any, *given: Any, **named: Any) -> sqlite3.Connection:
+        if "/var/lib/" in str(database):
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(database, *given, **named)
+
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setattr(os, "stat", refuse)
+    monkeypatch.setattr(sqlite3, "connect", refuse_to_open)
 
 
 def test_a_daemon_is_read_like_its_file(history: History) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "daemon_options",
     "name_daemon",
     "observer_opener",
+    "of_same_version",
     "open_client",
     "or_daemon",
     "was_given",
@@ -108,18 +109,9 @@ def observer_opener(
 
     def ask_daemon() -> Observing:
         from pipelined.run.daemon_observer import DaemonObserver
-        from pipelined.terminal.api_client import ApiError
 
         client = open_client(url, http_config)
-        try:
-            return DaemonObserver(client.get, client.base)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            raise UserError(
-                f"the daemon at {client.base} is of an older version",
-                "use the same version on both sides",
-            ) from None
+        return of_same_version(client, lambda: DaemonObserver(client.get, client.base))
 
     def open_observer() -> Observing:
         from pipelined.run.profile import open_private
@@ -130,6 +122,21 @@ def observer_opener(
             return or_daemon(refused, ask_daemon)
 
     return ask_daemon if was_given("url") else open_observer
+
+
+def of_same_version(client: Client, ask: Callable[[], T]) -> T:
+    """What `ask` gets. A daemon that does not know the path is of an older version."""
+    from pipelined.terminal.api_client import ApiError
+
+    try:
+        return ask()
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise UserError(
+            f"the daemon at {client.base} is of an older version",
+            "use the same version on both sides",
+        ) from None
 
 
 def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:

@@ -9,6 +9,7 @@ browser that asked for a page, as one.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ from flask import Blueprint, Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from pipelined.analysis.machine import Host
+from pipelined.answers.hooks import DaemonHook, Hooks
 from pipelined.answers.run import Pipelines
+from pipelined.kernel.hooks import optional_hooks
 from pipelined.runs.codec import written
 from pipelined.web.history_api import PARAMETERS as HISTORY_PARAMETERS
 from pipelined.web.history_api import create_history_api
@@ -107,6 +110,18 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
             runs=tuple(runs[:limit]),
         )
         return jsonify(written(found, secrets=show_arguments))
+
+    @api.get("/hooks")
+    def hooks() -> Response:
+        tried = observer.hooks()
+        tiers = {hook.tier for hook in tried}
+        untried = [
+            replace(hook, pending=False, reason=f"the daemon runs with --{hook.tier}=off")
+            for hook in optional_hooks(functions=True, readahead=True, trace_exec_failures=False)
+            if hook.tier not in tiers
+        ]
+        found = tuple(DaemonHook(**asdict(hook)) for hook in (*tried, *untried))
+        return jsonify(written(Hooks(hooks=found)))
 
     @api.get("/schema")
     def schema() -> Response:

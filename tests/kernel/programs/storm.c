@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Three-stage pipelines as fast as this host can start and end them:
- *   storm exec|fork SECONDS WORKERS
- * Each worker makes one pipeline after the other. `exec`: the stages are true(1), which uses no
+ *   storm exec|fork SECONDS WORKERS LEAST
+ * Each worker makes one pipeline after the other, at least LEAST however slow the host is. `exec`: the stages are true(1), which uses no
  * pipe. `fork`: the stages are plain children that pass one byte on. Prints how many were made.
  */
 #define _GNU_SOURCE
@@ -87,15 +87,16 @@ static int pipeline(int execs)
 
 int main(int argc, char **argv)
 {
-	int execs = argc == 4 && !strcmp(argv[1], "exec"), status, failed = 0, workers;
-	long *made, total = 0;
+	int execs = argc == 5 && !strcmp(argv[1], "exec"), status, failed = 0, workers;
+	long *made, least, total = 0;
 	double end;
 
-	if (argc != 4 || (!execs && strcmp(argv[1], "fork"))) {
-		fprintf(stderr, "usage: storm exec|fork SECONDS WORKERS\n");
+	if (argc != 5 || (!execs && strcmp(argv[1], "fork"))) {
+		fprintf(stderr, "usage: storm exec|fork SECONDS WORKERS LEAST\n");
 		return 2;
 	}
 	workers = atoi(argv[3]);
+	least = atol(argv[4]);
 	made = mmap(NULL, workers * sizeof(long), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
 	end = now() + atof(argv[2]);
 	for (int i = 0; i < workers; i++)
 		if (!fork()) {
-			while (now() < end) {
+			while (now() < end || made[i] < least) {
 				if (pipeline(execs))
 					_exit(1);
 				made[i]++;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this host offers the daemon, what is missing, and how to fix it.
+"""The checks of this host, in the order in which the daemon would fail.
 
-The checks only read; files are looked up under a root directory, which tests replace. The one
-exception is attaching the hooks, which the loader does.
+They only read; files are looked up under a root directory, which tests replace. The one exception
+is attaching the hooks, which the loader does.
 """
 
 from __future__ import annotations
@@ -11,61 +11,15 @@ import ctypes
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from pipelined.errors import UserError
+from pipelined.doctor.check import Check
+from pipelined.doctor.hooks import Hook, HooksOfDaemon, daemon_checks, hook_checks
 from pipelined.model.units import find_cgroup2
 
-__all__ = ["Check", "Hook", "Status", "checks", "exit_code", "libbpf_version", "render"]
-
-Status = Literal["ok", "off", "missing", "unknown"]
-
-
-class Hook(Protocol):
-    """What the loader reports about one hook that it tried to attach."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def tier(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def attached(self) -> bool: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def gives(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one check."""
-
-    name: str
-    status: Status
-    detail: str
-    """What was found, one line."""
-    fix: str = ""
-    """What to do about it; empty if all is well or nothing can be done."""
-    required: bool = False
-    """Whether the daemon needs the status to be ``ok``."""
-    absent: str = ""
-    """The figures that are absent or less exact because it is not ``ok``."""
-    reason: str = ""
-    """The end of `detail`, if it may be that of other checks too: it is printed once."""
-
-    @property
-    def failed(self) -> bool:
-        return self.required and self.status != "ok"
+__all__ = ["checks", "libbpf_version"]
 
 
 def checks(
@@ -74,6 +28,8 @@ def checks(
     bpf_object: Path | None = None,
     loader: str = "auto",
     probe_hooks: Callable[[], Iterable[Hook]] | None = None,
+    ask_daemon: Callable[[], HooksOfDaemon] | None = None,
+    always_ask: bool = False,
     libbpf: Callable[[], str] | None = None,
     machine: str | None = None,
 ) -> list[Check]:
@@ -81,17 +37,20 @@ def checks(
 
     `bpf_object` is the file that the daemon would load with this `loader`. `probe_hooks` attaches
     the hooks, detaches them, and raises UserError if the daemon could not start; it is not called
-    if an earlier check shows that it must fail. `libbpf` returns the library's version or raises
-    OSError, `machine` is the architecture; both default to the real ones.
+    if an earlier check shows that it must fail. `ask_daemon` asks a running daemon for its hooks,
+    and raises UserError if there is no answer; it is called if this user lacks the capabilities, or
+    if `always_ask`. `libbpf` returns the library's version or raises OSError, `machine` is the
+    architecture; both default to the real ones.
     """
     bcc = list(_bcc(root, loader))
+    privileges = _capabilities(root)
     found = [
         _kernel(root),
         _architecture(machine or platform.machine()),
         _btf(root),
         _helpers(root),
         _lockdown(root),
-        _capabilities(root),
+        privileges,
         _memory_lock(root),
         _libbpf(libbpf or libbpf_version),
         *([] if loader == "bcc" else [_object(bpf_object, instead=bool(bcc))]),
@@ -102,33 +61,11 @@ def checks(
         _cgroup2(root),
         _kprobes(root),
     ]
-    found.extend(_hooks(probe_hooks, [check for check in found if check.failed]))
+    failed = [check for check in found if check.failed]
+    found.extend(hook_checks(probe_hooks, failed))
+    if ask_daemon and (always_ask or privileges.failed):
+        found.extend(daemon_checks(ask_daemon))
     return found
-
-
-def exit_code(found: Iterable[Check]) -> int:
-    """0 only if the daemon would work, else 1."""
-    return int(any(check.failed for check in found))
-
-
-def render(found: Sequence[Check], console: Console) -> None:
-    """Print a table of the checks, and below it the conclusion in one line."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for before, check in pairwise([None, *found]):
-        assert check
-        repeated = before and check.reason and before.reason == check.reason
-        detail = Text(check.detail.removesuffix(f": {check.reason}") if repeated else check.detail)
-        if check.absent:
-            detail.append(f"\nabsent: {check.absent}")
-        if check.fix and check.status != "ok":
-            detail.append(f"\n→ {check.fix}", style="bold" if check.failed else "")
-        table.add_row(Text(check.name), Text(check.status, style=_style(check)), detail)
-    console.print(table)
-    console.print()
-    console.print(_closing_line(found), soft_wrap=True)
 
 
 def libbpf_version() -> str:
@@ -137,37 +74,6 @@ def libbpf_version() -> str:
     library.libbpf_version_string.restype = ctypes.c_char_p
     text: bytes = library.libbpf_version_string()
     return text.decode().removeprefix("v")
-
-
-_STYLES: dict[Status, str] = {
-    "ok": "green",
-    "off": "yellow",
-    "missing": "yellow",
-    "unknown": "dim",
-}
-
-
-def _style(check: Check) -> str:
-    return "bold red" if check.failed else _STYLES[check.status]
-
-
-def _closing_line(found: Sequence[Check]) -> Text:
-    failed = [check for check in found if check.failed]
-    if failed:
-        first = failed[0]
-        known = any(check.status != "unknown" for check in failed)
-        verdict = (
-            "pipelined would not work here" if known else "cannot tell if pipelined works here"
-        )
-        line = f"{verdict}: {first.name}: {first.detail}"
-        return Text(f"{line}; {first.fix}" if first.fix else line, style="bold red")
-    off = [check for check in found if check.status in ("off", "missing")]
-    lacking = [check.name for check in off if not check.absent]
-    if any(check.absent for check in off):
-        lacking.append("what is marked absent above")
-    if lacking:
-        return Text(f"pipelined works here, without: {', '.join(lacking)}.", style="bold green")
-    return Text("pipelined works here.", style="bold green")
 
 
 # Bits of capability sets, from linux/capability.h.
@@ -466,29 +372,3 @@ def _kprobes(root: Path) -> Check:
         "only function hooks would use them; the scheduler hooks do not need them",
         "for function hooks use a kernel built with CONFIG_KPROBE_EVENTS=y",
     )
-
-
-def _hooks(probe: Callable[[], Iterable[Hook]] | None, failed: Sequence[Check]) -> Iterator[Check]:
-    if probe is None or failed:
-        why = f"not tried: fix {failed[0].name} first" if failed else "not tried"
-        yield Check("hooks", "unknown", why, required=True)
-        return
-    try:
-        hooks = list(probe())
-    except UserError as error:
-        yield Check("hooks", "missing", error.message, error.hint, True)
-        return
-    for (name, tier, attached, reason), those in groupby(
-        hooks, lambda hook: (hook.name, hook.tier, hook.attached, hook.reason)
-    ):
-        alike = list(those)
-        where = f"{tier}, {' and '.join(dict.fromkeys(hook.method for hook in alike))}"
-        if attached:
-            yield Check(f"hook {name}", "ok", where)
-        else:
-            absent = "; ".join(dict.fromkeys(hook.gives for hook in alike if hook.gives))
-            detail = f"{where}: {reason}"
-            yield Check(f"hook {name}", "off", detail, absent=absent, reason=reason)
-    # The probe has said whether the daemon can start; without any hook it would be of no use.
-    if not any(hook.attached and hook.tier == "sched" for hook in hooks):
-        yield Check("hooks", "missing", "no hook of the sched tier could be attached", "", True)

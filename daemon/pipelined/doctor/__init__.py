@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this host offers the daemon, what is missing, and how to fix it."""
+
+from pipelined.doctor.check import Check, Status, exit_code, render
+from pipelined.doctor.hooks import Hook, HooksOfDaemon
+from pipelined.doctor.host import checks, libbpf_version
+
+__all__ = [
+    "Check",
+    "Hook",
+    "HooksOfDaemon",
+    "Status",
+    "checks",
+    "exit_code",
+    "libbpf_version",
+    "render",
+]
