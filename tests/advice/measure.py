@@ -23,7 +23,7 @@ from other_work import BUSY, cpu_seconds_taken
 from pipelined.analysis.findings import MIN_WALL
 from pipelined.run.page_cache import evict, files_below, fill
 
-__all__ = ["Bench", "Failed"]
+__all__ = ["ATTEMPTS", "Bench", "Failed"]
 
 PIPELINED = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "pipelined"
 #: Seconds that one call of `pipelined` may take.
