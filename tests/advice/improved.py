@@ -94,8 +94,11 @@ class Improver(Bench):
             return Improved(pair, won[-1], _took(report), verdict)
         if report["tried"]:
             return Improved(pair, "", None, why_not(report))
-        runs = [] if pair.unsaid else self._profile(pair.before, directory, pair.cold)
-        return Improved(pair, "", None, pair.unsaid or why_untried(pair.id, runs))
+        if pair.unsaid:
+            return Improved(pair, "", None, pair.unsaid)
+        busy = self.busy
+        runs = self._profile(pair.before, directory, pair.cold)
+        return Improved(pair, "", None, why_untried(pair.id, runs, busy=self.busy > busy))
 
     def _judged(self, pair: Pair, won: Sequence[str], unpacked: str, directory: Path) -> str:
         if pair.after is None:
@@ -113,11 +116,13 @@ class Improver(Bench):
         return _AS_GOOD[found["outcome"]]
 
 
-def why_untried(kind: str, runs: Sequence[Mapping[str, Any]]) -> str:
-    """Why there was nothing to try for a pair of a kind, given runs of its pipeline."""
+def why_untried(kind: str, runs: Sequence[Mapping[str, Any]], *, busy: bool = False) -> str:
+    """Why there was nothing to try for a pair of a kind, given runs of its pipeline; `busy`: other
+    work had the CPUs meanwhile."""
     found = [finding for run in runs for finding in run["findings"] if finding["id"] == kind]
     if not found:
-        return "its run had no such finding: the gain would not be worth it"
+        why = "other work used the CPUs" if busy else "the gain would not be worth it"
+        return f"its run had no such finding: {why}"
     if any(finding["rewrite"] for finding in found):
         return "the runs of improve had no such finding, though another run had"
     return "the finding cannot say it as a command"

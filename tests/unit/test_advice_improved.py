@@ -61,7 +61,9 @@ def test_a_pair_that_was_not_tried_has_a_finding_without_a_command_or_none() -> 
         {"findings": [{"id": "barrier", "rewrite": None}]},
     ]
     assert why_untried("barrier", runs) == NOTHING.verdict
-    assert "no such finding" in why_untried("ceiling", runs)
+    for busy, why in ((False, "not be worth it"), (True, "other work used the CPUs")):
+        found = why_untried("ceiling", runs, busy=busy)
+        assert found.startswith("its run had no such finding") and found.endswith(why)
     runs[1]["findings"][0]["rewrite"] = {"new": "sort f"}
     assert why_untried("barrier", runs).startswith("the runs of improve had no such finding")
 
