@@ -439,4 +439,8 @@ HEALTHY = (
     "head -c 200000000 big | sha256sum",
     "seq 2000000 | awk '{ n += $1 } END { print n }'",
     "tee >(md5sum > sum) < log | wc -l",
+    "dd if=big bs=32k conv=ucase status=none | md5sum",
+    "tr a-z A-Z < log | tr ' ' _ | sha256sum",
+    "sed -e 's/some/any/' -e '/96$/d' text | md5sum",
+    "find files -type f -print0 | xargs -0 -n 100 -P 2 md5sum | sort | md5sum",
 )

@@ -1175,10 +1175,9 @@ def test_a_filter_gets_two_stages_or_parts_of_its_input() -> None:
     assert spread_out("sed 3d", **size) is None
 
 
-def test_a_grep_that_comes_last_is_not_divided_as_its_status_would_be_another_one() -> None:
-    source = make_stage(1, "find", (80, 80), cpu=0.1, pipe_full=9.0)
-    run = run_of([source, make_stage(2, "grep", (80, 8), cpu=9.8)])
-    (found,) = RULES_BY_ID["ceiling"](Case.of(run, HOST, Script("find d | grep a")))
+def test_a_grep_is_not_divided_as_it_would_speak_of_binary_data_once_for_each_part() -> None:
+    run = ceiling_at("grep")
+    (found,) = RULES_BY_ID["ceiling"](Case.of(run, HOST, Script("tar c d | grep a | ssh h x")))
     assert "parallel" in found.advice and found.rewrite is None
 
 

@@ -95,7 +95,7 @@ COSTLY = r"'s/\(a\)b/\1/'"
         (spread, "xargs -r -d , sha256sum -b", "xargs -r -d , -n 64 -P 2 sha256sum -b"),
         (parts, "sed s/a/b/ f", "parallel --pipe -k --block 8M 'sed s/a/b/' < f"),
         (parts, "LC_ALL=C cut -c 1 < f", "parallel --pipe -k --block 8M 'LC_ALL=C cut -c 1' < f"),
-        (parts, "nice grep a", "parallel --pipe -k --block 8M 'nice grep a'"),
+        (parts, "nice tr a b", "parallel --pipe -k --block 8M 'nice tr a b'"),
     ],
 )  # fmt: skip
 def test_what_a_command_becomes(rewrite: Rewriting, old: str, new: str | None) -> None:
@@ -163,6 +163,7 @@ def test_what_a_command_becomes(rewrite: Rewriting, old: str, new: str | None) -
         (spread, "xargs -0"),
         (parts, "sed 3d f"),
         (parts, "sed s/a/b/ f g"),
+        (parts, "sed s/a/b/ -"),
         (parts, "sed 's/a{}/b/' f"),
         (parts, "sed s/a/b/ *.log"),
         (parts, "grep -c a f"),

@@ -146,6 +146,8 @@ def in_parts(command: Command, names: Sequence[Word], workers: int, taken: int) 
     # it puts something in the place of {}, {.}, {#}, …
     if any(not word.literal or "{" in word.value for word in (*command.words, *names)):
         return None
+    if any(name.value == "-" for name in names):
+        return None
     text = shlex.quote(command.with_arguments(*kept).with_source(None).text)
     size = max(1, min(_LARGEST_PART, taken // (workers * SHARES) >> 20))
     words = map(plain, ("parallel", "--pipe", "-k", "--block", f"{size}M"))

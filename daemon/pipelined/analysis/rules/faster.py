@@ -180,15 +180,13 @@ def spread(case: Case, index: int, program: str, workers: int) -> tuple[Pipeline
         )
         new = at_once(words, workers, taken, bytes_out(stage))
         return case.rewritten(index, new), not sorted_again
-    if words.program not in SPLITS:
+    if words.program not in SPLITS - _GREPS:  # of binary data a grep says so for each part
         return None, False
     if two := split(old, index):
         return two, False
     names = () if words.program == "tr" else files(words)
-    # the status of a grep that finds nothing in a part is that of all
-    if names is None or (words.program in _GREPS and not behind):
-        return None, False
-    return case.rewritten(index, in_parts(words, names, workers, taken)), False
+    new = None if names is None else in_parts(words, names, workers, taken)
+    return case.rewritten(index, new), False
 
 
 def _on_one_cpu(words: Command) -> slice | None:
