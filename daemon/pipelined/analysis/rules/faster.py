@@ -164,19 +164,18 @@ def spread(case: Case, index: int, program: str, workers: int) -> tuple[Pipeline
     old, words, stage = case.pipeline, case.words(index), case.run.stages[index]
     if old is None or words is None:
         return None, False
+    new: Command | None
     if program:
-        one = _on_one_cpu(words)
-        given = words.arguments
-        new = (
-            words.with_arguments(*given[: one.start], plain("-T0"), *given[one.stop :])
-            if one
-            else words.with_program(program)
-        )
+        one, given = _on_one_cpu(words), words.arguments
+        if one:
+            new = words.with_arguments(*given[: one.start], plain("-T0"), *given[one.stop :])
+        else:
+            new = words.with_program(program)
         return case.rewritten(index, new), False
     taken, behind = bytes_in(stage), old.commands[index + 1 : index + 2]
     if words.program == "xargs":
         sorted_again = any(
-            one.program == "sort" and files(one) == () and orders_all(one) for one in behind
+            later.program == "sort" and files(later) == () and orders_all(later) for later in behind
         )
         new = at_once(words, workers, taken, bytes_out(stage))
         return case.rewritten(index, new), not sorted_again
