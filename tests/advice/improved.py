@@ -13,7 +13,7 @@ from typing import Any
 
 from advice.data import make, named_in
 from advice.judgement import Untried
-from advice.measure import ATTEMPTS, Bench, Failed
+from advice.measure import ATTEMPTS, Bench, Failed, Quiet
 from advice.pairs import Pair
 from advice.table import by_kind
 from document_section import section_of
@@ -80,6 +80,7 @@ class Improver(Bench):
         for _ in range(ATTEMPTS):
             for path in files_below(directory / name for name in pair.cold):
                 evict(path)
+            quiet = Quiet()
             try:
                 report = self._pipelined(
                     directory, "improve", "--yes", "--budget", BUDGET, pair.before
@@ -93,7 +94,7 @@ class Improver(Bench):
             verdict = self._judged(pair, won, report["unpacked"], directory)
             return Improved(pair, won[-1], _took(report), verdict)
         if report["tried"]:
-            return Improved(pair, "", None, why_not(report))
+            return Improved(pair, "", None, why_not(report, busy=not quiet))
         if pair.unsaid:
             return Improved(pair, "", None, pair.unsaid)
         busy = self.busy
@@ -134,8 +135,9 @@ def plain(command: str) -> str:
     return " ".join((parsed.text if parsed else command).split())
 
 
-def why_not(report: Mapping[str, Any]) -> str:
-    """Why nothing that `improve` tried is better, given its report."""
+def why_not(report: Mapping[str, Any], *, busy: bool = False) -> str:
+    """Why nothing that `improve` tried is better, given its report; `busy`: other work had the CPUs
+    meanwhile."""
     outcomes = {
         "not-faster": "what was tried is not faster",
         "undecided": "what was tried is not surely faster",
@@ -143,7 +145,9 @@ def why_not(report: Mapping[str, Any]) -> str:
         "failed": "what was tried fails",
     }
     seen = dict.fromkeys(tried["outcome"] for tried in report["tried"])
-    return "; ".join(outcomes[outcome] for outcome in seen)
+    why = "; ".join(outcomes[outcome] for outcome in seen)
+    measured = not {"output", "failed"}.issuperset(seen)
+    return f"{why}; other work used the CPUs meanwhile" if busy and measured else why
 
 
 def improved_line(result: Improved | Untried) -> str:

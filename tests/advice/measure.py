@@ -23,7 +23,7 @@ from other_work import BUSY, cpu_seconds_taken
 from pipelined.analysis.findings import MIN_WALL
 from pipelined.run.page_cache import evict, files_below, fill
 
-__all__ = ["ATTEMPTS", "Bench", "Failed"]
+__all__ = ["ATTEMPTS", "Bench", "Failed", "Quiet"]
 
 PIPELINED = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "pipelined"
 #: Seconds that one call of `pipelined` may take.
@@ -36,6 +36,17 @@ OF_THE_HOST = frozenset({"cpu-limit"})
 
 #: Attempts, at most, at a run that no other work disturbs.
 ATTEMPTS = 3
+
+
+class Quiet:
+    """True as long as other work has taken little CPU time since it was made."""
+
+    def __init__(self) -> None:
+        self._others, self._began = _others_seconds(), time.monotonic()
+
+    def __bool__(self) -> bool:
+        seconds = time.monotonic() - self._began
+        return _others_seconds() - self._others < BUSY * seconds
 
 
 class Failed(Exception):
@@ -140,10 +151,9 @@ class Bench:
         for _ in range(ATTEMPTS):
             for path in files_below(directory / name for name in cold):
                 evict(path)
-            others = _others_seconds()
-            began = time.monotonic()
+            quiet = Quiet()
             runs: list[dict[str, Any]] = self._pipelined(directory, "run", command)["runs"]
-            if _others_seconds() - others < BUSY * (time.monotonic() - began):
+            if quiet:
                 break
         else:
             self.busy += 1

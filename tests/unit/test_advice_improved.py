@@ -53,6 +53,9 @@ def test_why_nothing_was_found_is_what_came_of_all_that_was_tried() -> None:
     why = why_not({"tried": tried})
     assert why == "what was tried is not faster; what was tried prints something else"
     assert not replace(FOUND, command="").found
+    assert why_not({"tried": tried}, busy=True) == f"{why}; other work used the CPUs meanwhile"
+    # of what is printed it decides nothing
+    assert "other work" not in why_not({"tried": tried[1:2]}, busy=True)
 
 
 def test_a_pair_that_was_not_tried_has_a_finding_without_a_command_or_none() -> None:
