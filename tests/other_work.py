@@ -5,26 +5,37 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Callable
 
 import pytest
 
-__all__ = ["BUSY", "MISSED_EVENTS", "others_cpu_seconds"]
+__all__ = ["MISSED_EVENTS", "Quiet"]
 
 #: What counts the events so far that the kernel left out of an observer that tests share.
 MISSED_EVENTS = pytest.StashKey[Callable[[], int]]()
 
 #: Other work that takes more CPU time than this makes the machine busy (share of the time).
-BUSY = 0.1
+_BUSY = 0.1
 
 
-def others_cpu_seconds() -> float:
+class Quiet:
+    """True as long as other work has taken little CPU time since it was made."""
+
+    def __init__(self) -> None:
+        self._others, self._began = _others_seconds(), time.monotonic()
+
+    def __bool__(self) -> bool:
+        return _others_seconds() - self._others < _BUSY * (time.monotonic() - self._began)
+
+
+def _others_seconds() -> float:
     """CPU time so far of all but this process and the children that it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return _taken_cpu_seconds() - sum(each.ru_utime + each.ru_stime for each in used)
+    return _taken_seconds() - sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def _taken_cpu_seconds() -> float:
+def _taken_seconds() -> float:
     """What the kernel has accounted so far, of all tasks and of the hypervisor (steal)."""
     with open("/proc/stat") as file:
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(

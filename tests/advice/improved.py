@@ -13,10 +13,12 @@ from typing import Any
 
 from advice.data import make, named_in
 from advice.judgement import Untried
-from advice.measure import Bench, Failed
+from advice.measure import ATTEMPTS, Bench, Failed
 from advice.pairs import Pair
 from advice.table import by_kind
 from document_section import section_of
+from other_work import Quiet
+from pipelined.analysis.shell_text import parse
 from pipelined.run.page_cache import evict, files_below
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Improver",
     "improved_line",
     "improved_section",
+    "plain",
     "why_not",
     "why_untried",
 ]
@@ -75,43 +78,67 @@ class Improver(Bench):
 
     def _follow(self, pair: Pair, directory: Path) -> Any:
         make(directory, named_in([pair.before, pair.after or ""]))
-        for path in files_below(directory / name for name in pair.cold):
-            evict(path)
-        try:
-            report = self._pipelined(directory, "improve", "--yes", "--budget", BUDGET, pair.before)
-        except Failed as error:
-            return Improved(pair, "", None, f"refused: {_reason(error)}")
+        for _ in range(ATTEMPTS):
+            for path in files_below(directory / name for name in pair.cold):
+                evict(path)
+            quiet = Quiet()
+            try:
+                report = self._pipelined(
+                    directory, "improve", "--yes", "--budget", BUDGET, pair.before
+                )
+            except Failed as error:
+                return Improved(pair, "", None, f"refused: {_reason(error)}")
+            if report["tried"] or pair.unsaid:
+                break  # else that one run may have lacked a finding that others have
         won = [tried["command"] for tried in report["tried"] if tried["outcome"] == "won"]
-        if not report["tried"]:
-            runs = self._profile(pair.before, directory, pair.cold)
-            return Improved(pair, "", None, why_untried(pair.id, runs))
-        if not won:
-            return Improved(pair, "", None, why_not(report))
-        return Improved(pair, won[-1], _took(report), self._judged(pair, won, directory))
+        if won:
+            verdict = self._judged(pair, won, report["unpacked"], directory)
+            return Improved(pair, won[-1], _took(report), verdict)
+        if report["tried"]:
+            return Improved(pair, "", None, why_not(report, busy=not quiet))
+        if pair.unsaid:
+            return Improved(pair, "", None, pair.unsaid)
+        busy = self.busy
+        runs = self._profile(pair.before, directory, pair.cold)
+        return Improved(pair, "", None, why_untried(pair.id, runs, busy=self.busy > busy))
 
-    def _judged(self, pair: Pair, won: Sequence[str], directory: Path) -> str:
+    def _judged(self, pair: Pair, won: Sequence[str], unpacked: str, directory: Path) -> str:
         if pair.after is None:
             return "found"
-        if _plain(pair.after) in map(_plain, won):
-            more = "" if _plain(won[-1]) == _plain(pair.after) else ", and more"
+        if plain(pair.after) in map(plain, won):
+            more = "" if plain(won[-1]) == plain(pair.after) else ", and more"
             return f"the known one{more}"
         cold = [word for name in pair.cold for word in ("--cold", name)]
+        behind = f" | {unpacked}" if unpacked else ""
+        sides = [f"{plain(side)}{behind}" for side in (pair.after, won[-1])]
         try:
-            found = self._compare([*cold, pair.after, won[-1]], directory)
+            found = self._compare([*cold, *sides], directory)
         except Failed as error:
             return f"another one; not compared with the known one: {_reason(error)}"
         return _AS_GOOD[found["outcome"]]
 
 
-def why_untried(kind: str, runs: Sequence[Mapping[str, Any]]) -> str:
-    """Why there was nothing to try for a pair of a kind, given runs of its pipeline."""
-    if any(finding["id"] == kind for run in runs for finding in run["findings"]):
-        return "the finding cannot say it as a command"
-    return "its run had no such finding: the gain would not be worth it"
+def why_untried(kind: str, runs: Sequence[Mapping[str, Any]], *, busy: bool = False) -> str:
+    """Why there was nothing to try for a pair of a kind, given runs of its pipeline; `busy`: other
+    work had the CPUs meanwhile."""
+    found = [finding for run in runs for finding in run["findings"] if finding["id"] == kind]
+    if not found:
+        why = "other work used the CPUs" if busy else "the gain would not be worth it"
+        return f"its run had no such finding: {why}"
+    if any(finding["rewrite"] for finding in found):
+        return "the runs of improve had no such finding, though another run had"
+    return "the finding cannot say it as a command"
 
 
-def why_not(report: Mapping[str, Any]) -> str:
-    """Why nothing that `improve` tried is better, given its report."""
+def plain(command: str) -> str:
+    """A command as `improve` prints it: without the file that its output goes to."""
+    parsed = parse(command)
+    return " ".join((parsed.text if parsed else command).split())
+
+
+def why_not(report: Mapping[str, Any], *, busy: bool = False) -> str:
+    """Why nothing that `improve` tried is better, given its report; `busy`: other work had the CPUs
+    meanwhile."""
     outcomes = {
         "not-faster": "what was tried is not faster",
         "undecided": "what was tried is not surely faster",
@@ -119,7 +146,9 @@ def why_not(report: Mapping[str, Any]) -> str:
         "failed": "what was tried fails",
     }
     seen = dict.fromkeys(tried["outcome"] for tried in report["tried"])
-    return "; ".join(outcomes[outcome] for outcome in seen)
+    why = "; ".join(outcomes[outcome] for outcome in seen)
+    measured = not {"output", "failed"}.issuperset(seen)
+    return f"{why}; other work used the CPUs meanwhile" if busy and measured else why
 
 
 def improved_line(result: Improved | Untried) -> str:
@@ -166,10 +195,6 @@ def _share(result: Improved) -> str:
 
 def _reason(error: Failed) -> str:
     return str(error).rpartition("pipelined: ")[2].replace("|", "\\|")
-
-
-def _plain(command: str) -> str:
-    return " ".join(command.split())
 
 
 def _code(command: str) -> str:

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,11 +17,11 @@ from advice.data import make, named_in
 from advice.judgement import Followed, Healthy, Spread, Untried
 from advice.pairs import Pair
 from experiments.disk import THROTTLE, Disk, made_disk
-from other_work import BUSY, others_cpu_seconds
+from other_work import Quiet
 from pipelined.analysis.findings import MIN_WALL
 from pipelined.run.page_cache import evict, files_below, fill
 
-__all__ = ["Bench", "Failed"]
+__all__ = ["ATTEMPTS", "Bench", "Failed"]
 
 PIPELINED = Path(__file__).resolve().parents[2] / ".venv" / "bin" / "pipelined"
 #: Seconds that one call of `pipelined` may take.
@@ -139,10 +138,9 @@ class Bench:
         for _ in range(ATTEMPTS):
             for path in files_below(directory / name for name in cold):
                 evict(path)
-            others = others_cpu_seconds()
-            began = time.monotonic()
+            quiet = Quiet()
             runs: list[dict[str, Any]] = self._pipelined(directory, "run", command)["runs"]
-            if others_cpu_seconds() - others < BUSY * (time.monotonic() - began):
+            if quiet:
                 break
         else:
             self.busy += 1

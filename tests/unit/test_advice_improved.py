@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from advice.improved import (
     HEADING,
     Improved,
     improved_line,
     improved_section,
+    plain,
     why_not,
     why_untried,
 )
 from advice.judgement import Untried
-from advice.pairs import Pair
+from advice.pairs import FROM_INPUT, OTHER_FILE, OWN_TEXT, PAIRS, SHELL_TEXT, Pair
 from document_section import put_section
 
 PAIR = Pair("barrier", "sort f | grep x", "grep x f | sort")
@@ -51,12 +53,32 @@ def test_why_nothing_was_found_is_what_came_of_all_that_was_tried() -> None:
     why = why_not({"tried": tried})
     assert why == "what was tried is not faster; what was tried prints something else"
     assert not replace(FOUND, command="").found
+    assert why_not({"tried": tried}, busy=True) == f"{why}; other work used the CPUs meanwhile"
+    # of what is printed it decides nothing
+    assert "other work" not in why_not({"tried": tried[1:2]}, busy=True)
 
 
 def test_a_pair_that_was_not_tried_has_a_finding_without_a_command_or_none() -> None:
-    runs = [{"findings": []}, {"findings": [{"id": "barrier"}]}]
+    runs: list[dict[str, Any]] = [
+        {"findings": []},
+        {"findings": [{"id": "barrier", "rewrite": None}]},
+    ]
     assert why_untried("barrier", runs) == NOTHING.verdict
-    assert "no such finding" in why_untried("ceiling", runs)
+    for busy, why in ((False, "not be worth it"), (True, "other work used the CPUs")):
+        found = why_untried("ceiling", runs, busy=busy)
+        assert found.startswith("its run had no such finding") and found.endswith(why)
+    runs[1]["findings"][0]["rewrite"] = {"new": "sort f"}
+    assert why_untried("barrier", runs).startswith("the runs of improve had no such finding")
+
+
+def test_the_better_form_is_the_known_one_wherever_its_output_goes_to() -> None:
+    assert plain("tar -c d |  pigz > 'd.gz'") == "tar -c d | pigz"
+    assert plain("while  read a; do :; done") == "while read a; do :; done"
+
+
+def test_each_reason_why_a_form_is_not_written_is_of_a_few() -> None:
+    assert {pair.unsaid for pair in PAIRS} == {"", OWN_TEXT, OTHER_FILE, SHELL_TEXT, FROM_INPUT}
+    assert all(pair.after for pair in PAIRS if pair.unsaid)
 
 
 def test_kinds_that_were_not_measured_keep_their_rows() -> None:

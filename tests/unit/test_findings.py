@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelined.analysis.finding import SEVERITIES, Finding
+from pipelined.analysis.finding import SEVERITIES, Finding, Rewrite
 from pipelined.analysis.findings import MIN_WALL, RULES, findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rewriting import COUNT, Script
@@ -235,7 +235,15 @@ def test_blocks_larger_than_the_window_are_distinguished_from_jumps() -> None:
     reader = pages(hit=2_000, miss=18_000, misses=(5.0, 0.0))
     dd = make_stage(1, "dd", (80, 80), (80, 80), cpu=0.1, disk=5.0, readahead=reader)
     wc = make_stage(2, "wc", (80, 0), cpu=0.1, pipe_empty=5.0)
-    assert "smaller blocks" in find(run_of([dd, wc]), USELESS).advice
+    run = run_of([dd, wc])
+    assert "smaller blocks" in find(run, USELESS).advice
+    for text, new, cold in (
+        ("dd if=f bs=8M | wc -l", "dd if=f bs=64k | wc -l", ("f",)),
+        ("dd bs=8M count=9 if=f | wc -l", None, None),
+    ):
+        (found,) = (one for one in findings(run, HOST, Script(text)) if one.id == USELESS)
+        way = found.rewrite
+        assert (way.new if way else None, way.cold if way else None) == (new, cold)
 
 
 def test_reading_ahead_what_nobody_uses_is_wasted() -> None:
@@ -1108,6 +1116,82 @@ def test_what_reads_compressed_bytes_would_get_others() -> None:
     found = findings(ceiling_at("gzip", "wc"), HOST, Script("tar c dir | gzip -9 | wc -c"))
     (ceiling,) = (one for one in found if one.id == "ceiling")
     assert "pigz" in ceiling.advice and ceiling.command == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("xz -0 -T1", "xz -0 -T0"),
+        ("xz -T 1 -9", "xz -T0 -9"),
+        ("xz --threads=1", "xz -T0"),
+        ("xz -9", "xz -T0 -9"),
+        ("xz -T2", None),
+        ("xz -T1 --format=lzma", None),
+    ],
+)
+def test_a_compressor_that_is_to_use_one_cpu_is_given_all(old: str, new: str | None) -> None:
+    run = ceiling_at("xz", written_bytes=8 * MB)
+    run = replace(run, stages=run.stages[:2], edges=run.edges[:1])
+    (found,) = RULES_BY_ID["ceiling"](Case.of(run, HOST, Script(f"tar c dir | {old} > f.xz")))
+    assert (found.rewrite.new if found.rewrite else None) == (new and f"tar c dir | {new}")
+    assert found.rewrite is None or found.rewrite.unpacked == "xz -dc"
+
+
+def spread_out(command: str, then: str = "md5sum", **given: Any) -> Rewrite | None:
+    """What the ceiling at this command, behind `find`, is advised to be."""
+    program = command.split()[0]
+    values: dict[str, Any] = {"read_bytes": 15_000, "written_bytes": 49_000}
+    stages = [
+        make_stage(1, "find", (0, 0), cpu=0.1),
+        make_stage(2, program, (0, 0), cpu=9.8, pipe_empty=0.2, **values | given),
+        make_stage(3, then.split()[0], (8, 8), cpu=0.1, pipe_empty=9.9),
+    ]
+    script = Script(f"find d | {command} | {then}")
+    (found,) = RULES_BY_ID["ceiling"](Case.of(run_of(stages), HOST, script))
+    return found.rewrite
+
+
+def test_xargs_gets_several_processes_where_only_the_order_of_lines_may_change() -> None:
+    sums = spread_out("xargs -d , md5sum", "sort -k 2")
+    assert sums is not None and " | xargs -d , -n 62 -P 4 md5sum | " in sums.new
+    assert not sums.reordered
+    for then in ("sort -s -k 1,1", "sort f", "tail"):
+        sums = spread_out("xargs md5sum", then)
+        assert sums is not None and sums.reordered
+    # what these write at once is mixed in the middle of lines
+    assert spread_out("xargs cat", "sort") is None
+    assert spread_out("xargs md5sum", "sort", read_bytes=80 * MB) is None
+
+
+def test_a_filter_gets_two_stages_or_parts_of_its_input() -> None:
+    size = {"read_bytes": 80 * MB, "written_bytes": 80 * MB}
+    two = spread_out(r"sed -e 's/\(a\)/\1/' -e 's/[ab]/c/g'", **size)
+    assert two is not None
+    assert two.new == r"find d | sed 's/\(a\)/\1/' | sed 's/[ab]/c/g' | md5sum"
+    one = spread_out("tr a b", **size)
+    assert one is not None
+    assert one.new == "find d | parallel --pipe -k --block 4M 'tr a b' | md5sum"
+    assert not one.reordered
+    assert spread_out("sed 3d", **size) is None
+
+
+def test_a_grep_is_not_divided_as_it_would_speak_of_binary_data_once_for_each_part() -> None:
+    run = ceiling_at("grep")
+    (found,) = RULES_BY_ID["ceiling"](Case.of(run, HOST, Script("tar c d | grep a | ssh h x")))
+    assert "parallel" in found.advice and found.rewrite is None
+
+
+def test_neighbours_that_replace_characters_are_one_where_cpus_lack() -> None:
+    stages = [make_stage(n, "tr", cpu=6.5, runqueue=3.5) for n in range(1, 7)]
+    chain = " | ".join(["tr a b", "tr b c", "tr -d x", "tr c d", "tr d e", "tr e f"])
+    for text, new in (
+        (chain, "tr ab cc | tr -d x | tr cde fff"),
+        (" | ".join(["tr -s a"] * 6), None),
+    ):
+        (found,) = RULES_BY_ID["more-stages-than-cores"](
+            Case.of(run_of(stages), HOST, Script(text))
+        )
+        assert (found.rewrite.new if found.rewrite else None) == new
 
 
 def test_what_sends_or_writes_is_not_offered_to_be_run_again() -> None:

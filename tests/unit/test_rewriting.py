@@ -369,23 +369,6 @@ def test_a_sort_is_given_another_buffer(command: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "new"),
-    [
-        ("dd if=f bs=1M", "dd if=f bs=32k"),
-        ("dd bs=1M", "dd bs=32k"),
-        ("dd if=f", None),
-        ("dd if=f bs=1M count=3", None),
-        ("dd if=f bs=1M skip=1", None),
-        ("dd bs=1M seek=1", None),
-        ("pv bs=1M", None),
-    ],
-)
-def test_dd_is_given_other_blocks(command: str, new: str | None) -> None:
-    found = rewriting.with_blocks(pipeline(command).commands[0], "32k")
-    assert (found.text if found else None) == new
-
-
-@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("cut -f 2 | sed s/a/b/ | sed s/b/c/ | wc", "cut -f 2 | sed -e s/a/b/ -e s/b/c/ | wc"),

@@ -9,35 +9,36 @@ what is not certain to treat each line by itself is said not to.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from pipelined.analysis.awk_text import WORDS, program_of, tokens
 from pipelined.analysis.shell_text import Command
 from pipelined.analysis.shell_words import Word
 from pipelined.command_names import AWKS
 
-__all__ = ["SED_BY_ITSELF", "only_selects", "passes_on_the_begin", "takes_each_line"]
+__all__ = [
+    "is_within_line",
+    "only_selects",
+    "passes_on_the_begin",
+    "sed_scripts",
+    "takes_each_line",
+]
 
 #: Options with which grep prints all lines that match, or the matches, whatever stands around them.
 _GREP_OPTIONS = re.compile(r"-[EFGPaehiovwxy]+|--(line-buffered|color=\w+)")
 #: A script of sed that treats each line by itself: s/A/B/ without other effects, or /A/d.
-SED_BY_ITSELF = re.compile(
+_SED_BY_ITSELF = re.compile(
     r"s([^\w\s\\])(?!\1)(?:\\.|(?!\1)[^\\])+\1(?:\\.|(?!\1)[^\\])*\1[gI0-9]*|/(?:\\.|[^/\\])+/d"
 )
+#: What a script of sed may make a newline of, or match one with.
+_SED_NEWLINE = re.compile(r"\\[nxodc\n]|\n")
 #: What tr may turn a newline into, or drop it with.
 _NEWLINES = re.compile(r"\n|\\[n0-7]|\\[abt]-|\[:(space|cntrl):\]|^-[a-z]*[cC]|^--comp")
 
-_AWK_TOKEN = re.compile(
-    r'(?P<blank>[ \t\r\n]+|\\\n|#[^\n]*)|(?P<string>"(?:\\.|[^"\\])*")|(?P<number>\.?\d[\w.]*)'
-    r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>\+\+|--|[-+*/%^=!<>]=|&&|\|\||!~|>>|\|&|[-{}()\[\];,$+*/%^!<>~"
-    r"?:|=])",
-    re.DOTALL,
-)
-_AWK_REGEX = re.compile(r"/(?:\\.|\[\^?\]?[^\]\n]*\]|[^/\\\n\[])*/")
 #: Sets how fields are told apart, and nothing else.
 _AWK_SEPARATORS = re.compile(
     r'\s*BEGIN\s*\{\s*((O?FS\s*=\s*)+"(\\.|[^"\\])*"\s*;?\s*)+\}\s*;?', re.DOTALL
 )
-_AWK_WORDS = frozenset({"else", "if", "in", "next", "print", "printf"})
 _AWK_FUNCTIONS = frozenset(
     {
         "atan2",
@@ -119,8 +120,8 @@ def takes_each_line(command: Command) -> bool | None:
     if any(word.expanded for word in command.arguments):
         return None
     if command.program in AWKS:
-        program = _awk_program(command)
-        return None if program is None else _keeps_nothing(program)
+        program = program_of(command)
+        return None if program is None else _keeps_nothing(program.value)
     values = [word.value for word in command.arguments]
     if command.program == "cut":
         return "-z" not in values and "--zero-terminated" not in values
@@ -131,18 +132,18 @@ def takes_each_line(command: Command) -> bool | None:
         return not any(map(_NEWLINES.search, values))
     if command.program == "sed":
         scripts = sed_scripts(command.arguments)
-        return bool(scripts) and all(SED_BY_ITSELF.fullmatch(word.value) for word in scripts)
+        return bool(scripts) and all(_SED_BY_ITSELF.fullmatch(word.value) for word in scripts)
     return None
 
 
 def only_selects(command: Command) -> bool:
     """Whether the lines that it passes on are as it read them, if it takes each by itself."""
     if command.program in AWKS:
-        program = _awk_program(command)
-        tokens = None if program is None else _awk_tokens(_AWK_PRINT.sub("", program))
-        texts = {text for _, text in tokens or ()}
+        program = program_of(command)
+        found = None if program is None else tokens(_AWK_PRINT.sub("", program.value))
+        texts = {text for _, text in found or ()}
         changed = _ASSIGNING | _STEPS | {"{", "sub", "gsub"}
-        return tokens is not None and not texts & changed
+        return found is not None and not texts & changed
     values = [word.value for word in command.arguments]
     if command.program in ("grep", "egrep", "fgrep"):
         return not any(re.match(r"-[A-Za-z]*o|--color", value) for value in values)
@@ -154,7 +155,8 @@ def only_selects(command: Command) -> bool:
 def passes_on_the_begin(command: Command) -> bool:
     """Whether of each line it passes on the begin: what was sorted by lines still is."""
     if command.program in AWKS:
-        return bool(_AWK_FIRST_FIELD.fullmatch(_awk_program(command) or ""))
+        program = program_of(command)
+        return program is not None and bool(_AWK_FIRST_FIELD.fullmatch(program.value))
     text = " ".join(word.value for word in command.arguments)
     text = re.sub(r"(^| )(-[fbc]) ", r"\1\2", text)
     return command.program == "cut" and any(map(_CUT_FIRST.fullmatch, text.split()))
@@ -176,19 +178,13 @@ def sed_scripts(arguments: Sequence[Word]) -> list[Word]:
     return [] if options else scripts
 
 
-def _awk_program(command: Command) -> str | None:
-    """The text of an awk program; None if it is in a file, or what a line is is set otherwise."""
-    words = iter(command.arguments)
-    for word in words:
-        value = word.value
-        if value in ("-F", "-v"):
-            value += getattr(next(words, None), "value", "")
-        if value.startswith("-F"):
-            continue
-        if value.startswith("-v") and not re.match(r"-v(RS|ORS)=", value):
-            continue
-        return None if value.startswith("-") else value
-    return None
+def is_within_line(script: str) -> bool:
+    """Whether a script of sed treats each line by itself and makes at most one line of it.
+
+    >>> [is_within_line(script) for script in ("s/a/b/", r"s/a/\\n/", "2d")]
+    [True, False, False]
+    """
+    return _SED_BY_ITSELF.fullmatch(script) is not None and not _SED_NEWLINE.search(script)
 
 
 def _keeps_nothing(program: str) -> bool:
@@ -196,18 +192,18 @@ def _keeps_nothing(program: str) -> bool:
 
     It may compute with fields, constants, and variables that it never sets.
     """
-    tokens = _awk_tokens(_AWK_SEPARATORS.sub("", program, count=1))
-    if tokens is None:
+    found = tokens(_AWK_SEPARATORS.sub("", program, count=1))
+    if found is None:
         return False
-    names = {text for kind, text in tokens if kind == "name"}
-    own = names - _AWK_WORDS - _AWK_FUNCTIONS - _AWK_OF_A_LINE
+    names = {text for kind, text in found if kind == "name"}
+    own = names - WORDS - _AWK_FUNCTIONS - _AWK_OF_A_LINE
     if names & _AWK_BEYOND or (own and names & {"gsub", "match", "sub"}):
         return False  # the last argument of these is set
     braces = parentheses = 0
     printing = False
-    for index, (kind, text) in enumerate(tokens):
+    for index, (kind, text) in enumerate(found):
         if kind == "name":
-            if text in own and tokens[index + 1 : index + 2] == [("mark", "(")]:
+            if text in own and found[index + 1 : index + 2] == [("mark", "(")]:
                 return False  # a function of its own; or a concatenation, which is rare
             printing = printing or text in ("print", "printf")
         if kind != "mark":
@@ -221,16 +217,16 @@ def _keeps_nothing(program: str) -> bool:
             return False  # into a file
         if text == "," and not braces and not parentheses:
             return False  # from one pattern to another
-        if (text in _ASSIGNING or text in _STEPS) and not _sets_a_field(tokens, index):
+        if (text in _ASSIGNING or text in _STEPS) and not _sets_a_field(found, index):
             return False
     return True
 
 
-def _sets_a_field(tokens: Sequence[tuple[str, str]], index: int) -> bool:
+def _sets_a_field(found: Sequence[tuple[str, str]], index: int) -> bool:
     """Whether the assignment at `index` is certain to be to a field, or to their number."""
-    texts = [text for _, text in tokens]
+    texts = [text for _, text in found]
     behind = texts[index + 1] if index + 1 < len(texts) else ""
-    if not index or (tokens[index - 1][0] == "mark" and texts[index - 1] != ")"):
+    if not index or (found[index - 1][0] == "mark" and texts[index - 1] != ")"):
         return texts[index] in _STEPS and (behind == "$" or behind in _AWK_OF_A_LINE)
     if texts[index - 1] != ")":
         return texts[index - 1] in _AWK_OF_A_LINE or (index > 1 and texts[index - 2] == "$")
@@ -240,31 +236,3 @@ def _sets_a_field(tokens: Sequence[tuple[str, str]], index: int) -> bool:
         if not depth:
             return at > 0 and texts[at - 1] == "$"
     return False
-
-
-def _awk_tokens(program: str) -> list[tuple[str, str]] | None:
-    """Kind and text of each token but blanks; None if there is one that is not known."""
-    try:
-        return list(_split(program))
-    except ValueError:
-        return None
-
-
-def _split(program: str) -> Iterator[tuple[str, str]]:
-    at, last = 0, ("", "")
-    while at < len(program):
-        operand = last[0] in ("string", "number") or last[1] in (")", "]", "++", "--")
-        operand = operand or (last[0] == "name" and last[1] not in _AWK_WORDS)
-        if program[at] == "/" and not operand:
-            found, kind = _AWK_REGEX.match(program, at), "regex"
-        else:
-            found = _AWK_TOKEN.match(program, at)
-            kind = (found.lastgroup or "") if found else ""
-        if found is None:
-            raise ValueError(program[at:])
-        at = found.end()
-        if kind != "blank":
-            last = (kind, found[0])
-            yield last
-        elif "\n" in found[0]:
-            yield ("mark", ";")

@@ -12,7 +12,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipelined.analysis.by_line import SED_BY_ITSELF
+from pipelined.analysis.awk_text import without_flushes
+from pipelined.analysis.by_line import is_within_line
 from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
@@ -36,13 +37,12 @@ __all__ = [
     "more_at_a_time",
     "rewrite",
     "swapped",
-    "with_blocks",
     "with_buffer",
     "with_reader_in_front",
 ]
 
 #: Programs that advice puts in the place of others, and that may have to be installed.
-OFFERED = ("lbzip2", "pigz")
+OFFERED = ("lbzip2", "parallel", "pigz")
 #: Counts equal lines as ``uniq -c`` prints them, in no order.
 COUNT = """awk '{ n[$0]++ } END { for (l in n) printf "%7d %s\\n", n[l], l }'"""
 #: Passes on each line the first time that it comes.
@@ -347,7 +347,7 @@ def _joined_seds(chosen: Sequence[Command]) -> Command | None:
         rest = rest[1:] if rest and rest[0].value in ("-E", "-r") else rest
         if len(rest) % 2 == 0 and all(word.value == "-e" for word in rest[::2]):
             rest = rest[1::2]
-        if not rest or any(not SED_BY_ITSELF.fullmatch(word.value) for word in rest):
+        if not rest or any(not is_within_line(word.value) for word in rest):
             return None
         scripts += rest
     if len(extended) > 1:
@@ -404,18 +404,6 @@ def more_at_a_time(command: Command, started: int = 0) -> Command | None:
     return None
 
 
-def with_blocks(command: Command, size: str) -> Command | None:
-    """``dd`` with other blocks, if it copies all whatever they are."""
-    values = [word.value.partition("=")[0] for word in command.arguments]
-    if command.program != "dd" or "bs" not in values or {"count", "skip", "seek"} & set(values):
-        return None
-    words = [
-        plain(f"bs={size}") if v == "bs" else word
-        for v, word in zip(values, command.arguments, strict=True)
-    ]
-    return command.with_arguments(*words)
-
-
 def with_buffer(command: Command, size: str) -> Command:
     """``sort`` with ``-S SIZE``, in place of a smaller one."""
     kept: list[Word] = []
@@ -432,6 +420,8 @@ def flushing_less(command: Command) -> Command | None:
     """Without what makes a program write each line at once."""
     if command.words[0].value == "stdbuf":
         return command.without_prefix()
+    if command.program in AWKS:
+        return without_flushes(command)
     switch = {"grep": "--line-buffered", "sed": "-u"}.get(command.program)
     kept = [word for word in command.arguments if word.value != switch]
     return command.with_arguments(*kept) if len(kept) < len(command.arguments) else None

@@ -14,7 +14,7 @@ from pipelined.analysis.rewriting import files
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["with_sort_unique", "without_copier", "without_round_trip", "without_sort"]
+__all__ = ["orders_all", "with_sort_unique", "without_copier", "without_round_trip", "without_sort"]
 
 #: The format that a program writes or reads, and whether its name alone says that it reads.
 _FORMATS: Mapping[str, tuple[str, bool]] = {
@@ -69,7 +69,7 @@ def without_sort(old: Pipeline, index: int) -> tuple[Pipeline, int] | None:
     for at in range(index + 1, len(old.commands)):
         later = old.commands[at]
         if later.program == "sort":
-            if files(later) != () or not _orders_all(later):
+            if files(later) != () or not orders_all(later):
                 return None
             new = _dropped(old, index, 1, names)
             return (new, at) if new else None
@@ -135,7 +135,7 @@ def _only(command: Command, names: Sequence[Word], allowed: re.Pattern[str]) -> 
     return True
 
 
-def _orders_all(sort: Command) -> bool:
+def orders_all(sort: Command) -> bool:
     """Whether its output is the same for the same lines in another order."""
     values = [word.value for word in sort.arguments]
     if "-u" in values or "--unique" in values:  # of lines with equal keys one is kept

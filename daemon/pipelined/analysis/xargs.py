@@ -1,23 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``xargs``: how many arguments and processes its options ask for, and ``parallel`` as xargs."""
+"""``xargs`` and ``parallel``: how many arguments and processes their options ask for, one as the
+other, and work that is spread over several processes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
+from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.shell_text import Command, plain
+from pipelined.analysis.shell_words import Word
 
-__all__ = ["batch", "in_place_of_parallel", "single_arguments"]
+__all__ = ["at_once", "batch", "in_parts", "in_place_of_parallel", "single_arguments"]
 
 #: Words that a shell passes on as they are; ``parallel`` gives its command to one.
 _UNCHANGED = re.compile(r"[\w./:,@%+=-]+", re.ASCII)
 #: Commands that a shell runs itself, in its own way.
 _BUILT_IN = frozenset({"echo", "printf", "pwd", "read", "test", "time", "true"})
+#: Programs that write a whole line at a time, one for each file: the digits in front of its name.
+#: What others write at once is mixed in the middle of lines.
+_SUMS: Mapping[str, int] = {
+    "b2sum": 128,
+    "md5sum": 32,
+    "sha1sum": 40,
+    "sha224sum": 56,
+    "sha256sum": 64,
+    "sha384sum": 96,
+    "sha512sum": 128,
+}
 #: So many arguments at a time are enough: starting a process is then next to nothing.
 MANY = 1000
 #: Each of several processes at a time gets its arguments in so many shares: some end earlier.
 SHARES = 4
+#: What is treated at once, in mebibytes: starting a process for it is then next to nothing.
+_LARGEST_PART = 10
 
 
 def batch(workers: int, started: int) -> int:
@@ -84,3 +101,55 @@ def in_place_of_parallel(command: Command, cores: int) -> Command | None:
         len(front),
         None,
     )
+
+
+def at_once(command: Command, workers: int, taken: int, passed_on: int) -> Command | None:
+    """``xargs md5sum`` as ``xargs -n 100 -P 4 md5sum``; None if another order of its lines is not
+    all that changes.
+
+    It was given `taken` bytes of names and wrote `passed_on`: that shows how many files there were.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> at_once(parse("xargs -0 md5sum").commands[0], 2, 15_000, 49_000).text
+    'xargs -0 -n 125 -P 2 md5sum'
+    """
+    if command.program != "xargs" or workers < 2:
+        return None
+    words = list(command.arguments)
+    at = 0
+    while at < len(words) and words[at].value in ("-0", "-r", "-d"):
+        at += 2 if words[at].value == "-d" else 1
+    digits = _SUMS.get(words[at].value) if at < len(words) else None
+    if digits is None or any(word.value != "-b" for word in words[at + 1 :]):
+        return None
+    files = (passed_on - taken) // (digits + len("  "))
+    if files < 2:
+        return None
+    options = ("-n", str(batch(workers, files)), "-P", str(workers))
+    return command.with_arguments(*words[:at], *map(plain, options), *words[at:])
+
+
+def in_parts(command: Command, names: Sequence[Word], workers: int, taken: int) -> Command | None:
+    """``sed A FILE`` as ``parallel --pipe -k --block 10M 'sed A' < FILE``, for `taken` bytes; None
+    unless it treats each line by itself.
+
+    `names` are the files that it reads.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> command = parse("LC_ALL=C sed s/a/b/ f").commands[0]
+    >>> in_parts(command, command.arguments[-1:], 2, 64 << 20).text
+    "parallel --pipe -k --block 8M 'LC_ALL=C sed s/a/b/' < f"
+    """
+    if workers < 2 or len(names) > 1 or not takes_each_line(command):
+        return None
+    kept = [word for word in command.arguments if not any(word is name for name in names)]
+    # it puts something in the place of {}, {.}, {#}, …
+    if any(not word.literal or "{" in word.value for word in (*command.words, *names)):
+        return None
+    if any(name.value == "-" for name in names):
+        return None
+    text = shlex.quote(command.with_arguments(*kept).with_source(None).text)
+    size = max(1, min(_LARGEST_PART, taken // (workers * SHARES) >> 20))
+    words = map(plain, ("parallel", "--pipe", "-k", "--block", f"{size}M"))
+    source = names[0] if names else command.source
+    return Command((), (*words, Word(text, text, True)), source, 0, None)

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
+from pipelined.analysis.dd import with_blocks
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding, Rewrite
-from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat, with_blocks
+from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat
 from pipelined.analysis.rules.faster import LOOP_IN_AWK
 from pipelined.analysis.rules.rule import (
     BULK,

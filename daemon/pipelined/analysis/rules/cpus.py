@@ -10,6 +10,7 @@ from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rules.rule import Case
 from pipelined.analysis.sentence import stage_label
+from pipelined.analysis.tr import joined
 from pipelined.wording import duration, listing, percent
 
 __all__ = ["COST", "cpu_contention", "cpu_limit", "more_stages_than_cores"]
@@ -123,6 +124,7 @@ def more_stages_than_cores(case: Case) -> Iterator[Finding]:
         gain_seconds=gain,
         gain_reason="the run less the busiest stage's CPU seconds: with fewer stages there is also "
         "less to copy and to switch",
+        rewrite=case.attempt(joined(case.pipeline) if case.pipeline else None),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelined.analysis.dd import input_file, with_blocks
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import with_reader_in_front
@@ -145,8 +146,10 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
             continue
         if stalled < DISK_NOTABLE * case.wall or not case.worth(stalled):
             continue
-        mean = part.mean_read()
+        mean, words = part.mean_read(), case.words(part.indexes[0])
+        new = None
         if mean >= LARGE_READ:
+            new = with_blocks(words, "64k") if words else None
             advice = (
                 "Try: smaller blocks than the read-ahead window of that disk (read_ahead_kb), "
                 "such as 64 KiB; or a larger window."
@@ -177,6 +180,9 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
             gain_reason="its waiting for pages that were not read ahead, with no stage on CPU, and "
             "its seconds in the kernel and waiting for a CPU, since each of these waits has a call "
             "and a wake-up",
+            rewrite=case.attempt(
+                case.rewritten(part.indexes[0], new), cold=input_file(words) if words else ()
+            ),
         )
 
 

@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pipelined.analysis.by_line import sed_scripts
-from pipelined.analysis.rules.rule import bytes_in, bytes_out, is_shell
-from pipelined.analysis.shell_text import Command
+from pipelined.analysis.rewriting import files
+from pipelined.analysis.rules.rule import Case, bytes_in, bytes_out, is_shell
+from pipelined.analysis.sed import is_costly, split
+from pipelined.analysis.shell_text import Command, Pipeline, plain
+from pipelined.analysis.without_stages import orders_all
+from pipelined.analysis.xargs import at_once, in_parts
 from pipelined.command_names import SCRIPTS
 from pipelined.runs import Stage
 
-__all__ = ["LOOP_IN_AWK", "OF_ONE_CPU", "SPLITS", "faster", "less_cpu", "unpacks"]
+__all__ = ["LOOP_IN_AWK", "OF_ONE_CPU", "SPLITS", "faster", "less_cpu", "spread", "unpacks"]
 
 #: Programs that compress.
 _CODECS = frozenset({"bzip2", "gzip", "lz4", "pigz", "xz", "zstd"})
@@ -52,9 +56,7 @@ _DECOMPRESS: Mapping[str, tuple[str, str]] = {
 #: Filters that treat each line by itself and keep no sums: parts of their input can be treated
 #: apart, and the results put together.
 SPLITS = frozenset({"cut", "egrep", "fgrep", "grep", "sed", "tr"})
-#: A script of sed with references, or that replaces all characters of a set, takes 22 to 75 ns for
-#: each byte, others 3 to 8 (measured).
-COSTLY_SCRIPT = re.compile(r"\\[1-9]|\[.*g$")
+_GREPS = frozenset({"egrep", "fgrep", "grep"})
 #: CPU seconds for each byte from which on it pays to divide their input: `parallel --pipe` takes
 #: some 10 ns for a byte itself (measured), more than a plain grep.
 SPLIT_PAYS = 25e-9
@@ -103,7 +105,7 @@ def _alike(words: Command) -> bool:
     a stage.
     """
     scripts = sed_scripts(words.arguments)
-    return sum(bool(COSTLY_SCRIPT.search(script.value)) for script in scripts) > 1
+    return sum(is_costly(script.value) for script in scripts) > 1
 
 
 def less_cpu(stage: Stage, words: Command | None, free: float) -> tuple[float, str]:
@@ -140,8 +142,10 @@ def _expands(codec: str, stage: Stage, words: Command | None) -> bool:
 
 def _codec(codec: str, stage: Stage, words: Command | None) -> tuple[str, str]:
     known = words is not None and words.program == codec == stage.command
-    options = [word.value for word in words.arguments] if words and known else []
     expands = _expands(codec, stage, words)
+    options = [word.value for word in words.arguments] if words and known else []
+    if words and options and not expands and (one := _on_one_cpu(words)):
+        del options[one]
     advice, program = (_DECOMPRESS if expands else _COMPRESS).get(codec, ("", ""))
     if any(option.startswith(("-T", "--threads")) for option in options) or not advice:
         lower = "a format that is faster to read" if expands else "a lower level, such as -1"
@@ -149,6 +153,50 @@ def _codec(codec: str, stage: Stage, words: Command | None) -> tuple[str, str]:
     # other options have other meanings, or names of files in place
     flags = all(option[:1] == "-" and set(option[1:]) <= set("0123456789cdk") for option in options)
     return advice, program if flags else ""
+
+
+def spread(case: Case, index: int, program: str, workers: int) -> tuple[Pipeline | None, bool]:
+    """The pipeline with the work of a stage on several CPUs, and whether its lines may come in
+    another order; None if that is not certain to do the same.
+
+    `program` and `workers` are those of `faster`.
+    """
+    old, words, stage = case.pipeline, case.words(index), case.run.stages[index]
+    if old is None or words is None:
+        return None, False
+    new: Command | None
+    if program:
+        one, given = _on_one_cpu(words), words.arguments
+        if one:
+            new = words.with_arguments(*given[: one.start], plain("-T0"), *given[one.stop :])
+        else:
+            new = words.with_program(program)
+        return case.rewritten(index, new), False
+    taken, behind = bytes_in(stage), old.commands[index + 1 : index + 2]
+    if words.program == "xargs":
+        sorted_again = any(
+            later.program == "sort" and files(later) == () and orders_all(later) for later in behind
+        )
+        new = at_once(words, workers, taken, bytes_out(stage))
+        return case.rewritten(index, new), not sorted_again
+    if words.program not in SPLITS - _GREPS:  # of binary data a grep says so for each part
+        return None, False
+    if two := split(old, index):
+        return two, False
+    names = () if words.program == "tr" else files(words)
+    new = None if names is None else in_parts(words, names, workers, taken)
+    return case.rewritten(index, new), False
+
+
+def _on_one_cpu(words: Command) -> slice | None:
+    """Which arguments say that a compressor is to use one CPU; None if none do."""
+    values = [word.value for word in words.arguments]
+    for at, value in enumerate(values):
+        if value in ("-T1", "--threads=1"):
+            return slice(at, at + 1)
+        if values[at : at + 2] == ["-T", "1"]:
+            return slice(at, at + 2)
+    return None
 
 
 def _decompresses(options: Iterable[str]) -> bool:

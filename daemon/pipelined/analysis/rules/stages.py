@@ -11,7 +11,7 @@ from pipelined.analysis.by_line import only_selects
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
-from pipelined.analysis.rules.faster import OF_ONE_CPU, SPLITS, faster, less_cpu, unpacks
+from pipelined.analysis.rules.faster import OF_ONE_CPU, SPLITS, faster, less_cpu, spread, unpacks
 from pipelined.analysis.rules.moving import BY_ITSELF, before_barrier, both_take_each_line
 from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
@@ -56,12 +56,13 @@ def ceiling(case: Case) -> Iterator[Finding]:
     if not case.worth(cpu - max(second.cpu_seconds, cpu / free)):
         return
     words = case.words(index)
-    advice, program = faster(run.stages[index], words, min(case.host.cores, ceil(free)))
+    workers = min(case.host.cores, ceil(free))
+    advice, program = faster(run.stages[index], words, workers)
     # another program may also take less CPU for the same work
-    spread = program.split(" ")[0] == found.command or found.command in SPLITS | {"xargs"}
-    alone = 1.0 if spread else OF_ONE_CPU.get(program, 0.0)
+    same = program.split(" ")[0] == found.command or found.command in SPLITS | {"xargs"}
+    alone = 1.0 if same else OF_ONE_CPU.get(program, 0.0)
     gain = cpu - max(min(second.cpu_seconds, cpu), cpu * alone / free)
-    new = case.rewritten(index, words.with_program(program)) if words and program else None
+    new, reordered = spread(case, index, program, workers) if advice else (None, False)
     unpacked = unpacks(words) if words else ""
     if unpacked and case.graph.after[index]:
         new = None  # what reads the compressed bytes gets others
@@ -86,7 +87,7 @@ def ceiling(case: Case) -> Iterator[Finding]:
         likely_reason=why if advice else "",
         gain_seconds=min(case.wall, with_waits(run.stages[index], gain)) if advice else None,
         gain_reason=_reason(free if alone else None, alone) if advice else "",
-        rewrite=case.attempt(new, unpacked=unpacked),
+        rewrite=case.attempt(new, reordered=reordered, unpacked=unpacked),
     )
 
 

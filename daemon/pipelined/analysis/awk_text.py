@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of an awk program: its tokens, and the same program without what flushes its output."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from pipelined.analysis.repeatable import is_repeatable
+from pipelined.analysis.shell_text import Command
+from pipelined.analysis.shell_words import Word
+
+__all__ = ["WORDS", "program_of", "tokens", "without_flushes"]
+
+#: Words of the language behind which a new operand begins.
+WORDS = frozenset({"else", "if", "in", "next", "print", "printf"})
+
+_TOKEN = re.compile(
+    r'(?P<blank>[ \t\r\n]+|\\\n|#[^\n]*)|(?P<string>"(?:\\.|[^"\\])*")|(?P<number>\.?\d[\w.]*)'
+    r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>\+\+|--|[-+*/%^=!<>]=|&&|\|\||!~|>>|\|&|[-{}()\[\];,$+*/%^!<>~"
+    r"?:|=])",
+    re.DOTALL,
+)
+_REGEX = re.compile(r"/(?:\\.|\[\^?\]?[^\]\n]*\]|[^/\\\n\[])*/")
+#: A slash in a regular expression that some awks take for its end.
+_SLASH_INSIDE = re.compile(r"/(?:\\.|[^/\\])*/.*/", re.DOTALL)
+#: A statement may be the body of one of these; or the order of outputs may count.
+_AROUND = frozenset(
+    {"case", "close", "default", "do", "else", "for", "func", "function", "if", "switch", "while"}
+)
+_FLUSH = ("fflush", "(", ")")
+
+
+def program_of(command: Command) -> Word | None:
+    """The word that is an awk program; None if it is in a file, or what a line is is set otherwise.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> program_of(parse("awk -F : '{ print $1 }' f").commands[0]).value
+    '{ print $1 }'
+    """
+    words = iter(command.arguments)
+    for word in words:
+        value = word.value
+        if value in ("-F", "-v"):
+            value += getattr(next(words, None), "value", "")
+        if value.startswith("-F"):
+            continue
+        if value.startswith("-v") and not re.match(r"-v(RS|ORS)=", value):
+            continue
+        return None if value.startswith("-") else word
+    return None
+
+
+def tokens(program: str) -> list[tuple[str, str]] | None:
+    """Kind and text of each token but blanks; None if there is one that is not known. The end of a
+    line is a semicolon."""
+    try:
+        found = list(_split(program))
+    except ValueError:
+        return None
+    kept = []
+    for kind, text, _ in found:
+        if kind != "blank":
+            kept.append((kind, text))
+        elif "\n" in text:
+            kept.append(("mark", ";"))
+    return kept
+
+
+def without_flushes(command: Command) -> Command | None:
+    """Without each ``fflush()`` of its program. None if there is none, or one is no statement that
+    is always executed with those beside it.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> text = '''awk '/a/ { print $1; fflush() } { print "; fflush()" }' f'''
+    >>> without_flushes(parse(text).commands[0]).text
+    'awk \\'/a/ { print $1 } { print "; fflush()" }\\' f'
+    """
+    program = program_of(command)
+    if program is None or program.expanded or not program.literal or not is_repeatable(command):
+        return None
+    text = _without_flushes(program.value)
+    if text is None:
+        return None
+    words = (Word(shlex.quote(text), text, True) if w is program else w for w in command.arguments)
+    return command.with_arguments(*words)
+
+
+def _without_flushes(program: str) -> str | None:
+    try:
+        found = [one for one in _split(program) if one[0] != "blank" or "\n" in one[1]]
+    except ValueError:
+        return None
+    texts = [text if kind != "blank" else "\n" for kind, text, _ in found]
+    # a slash that divides may begin a regular expression elsewhere; a comment ends nothing
+    unsure = _AROUND.intersection(texts) or {"/", "/="}.intersection(texts) or "#" in program
+    unsure = unsure or "\\\n" in program or any(map(_SLASH_INSIDE.fullmatch, texts))
+    if "fflush" not in texts or unsure:
+        return None
+    for at in reversed([at for at, text in enumerate(texts) if text == "fflush"]):
+        before, behind = texts[at - 1 : at], texts[at + 3 : at + 4]
+        alone = before in (["{"], [";"], ["\n"]) and behind in (["}"], [";"], ["\n"])
+        if tuple(texts[at : at + 3]) != _FLUSH or not alone or not _begins_statement(texts[:at]):
+            return None
+        # a semicolon beside it separates nothing any more
+        first = at - 1 if before == [";"] else at
+        last = at + 3 if before == ["{"] and behind == [";"] else at + 2
+        program = program[: found[first][2]].rstrip(" \t") + program[found[last][2] + 1 :]
+    return program
+
+
+def _begins_statement(before: list[str]) -> bool:
+    """Whether an action's statement begins behind these tokens, the last of which may end one."""
+    inside = before.count("(") != before.count(")") or before.count("{") == before.count("}")
+    while before and before[-1] in ("\n", ";"):
+        before = before[:-1]
+    return not inside and before[-1] not in ("&&", "||", ",", "?", ":")
+
+
+def _split(program: str) -> Iterator[tuple[str, str, int]]:
+    """Kind and text of each token, and where it begins."""
+    at, last = 0, ("", "")
+    while at < len(program):
+        operand = last[0] in ("string", "number") or last[1] in (")", "]", "++", "--")
+        operand = operand or (last[0] == "name" and last[1] not in WORDS)
+        if program[at] == "/" and not operand:
+            found, kind = _REGEX.match(program, at), "regex"
+        else:
+            found = _TOKEN.match(program, at)
+            kind = (found.lastgroup or "") if found else ""
+        if found is None:
+            raise ValueError(program[at:])
+        if kind != "blank":
+            last = (kind, found[0])
+        yield kind, found[0], at
+        at = found.end()

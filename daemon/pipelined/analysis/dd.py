@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``dd`` with smaller blocks, where it copies the same whatever they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pipelined.analysis.shell_text import Command, plain
+from pipelined.analysis.shell_words import Word
+
+__all__ = ["input_file", "with_blocks"]
+
+#: Operands of which what is copied does not depend. With ``count``, ``skip`` and ``seek`` blocks
+#: are counted, and with ``cbs`` and ``of`` or flags more is done than copying to a pipe.
+_OPERANDS = frozenset({"bs", "conv", "ibs", "if", "iflag", "obs", "status"})
+#: Values of ``conv`` that treat each byte by itself. ``sync`` fills each block up, ``swab`` turns
+#: each two bytes of one, and with ``noerror`` a block that cannot be read is lost.
+_BYTE_BY_BYTE = frozenset({"lcase", "ucase"})
+_SIZE = re.compile(r"([0-9]+)(|[cwb]|[kKMG](?:i?B)?)")
+_UNITS: Mapping[str, int] = {"": 1, "c": 1, "w": 2, "b": 512} | {
+    letter + more: base**power
+    for letter, power in (("k", 1), ("K", 1), ("M", 2), ("G", 3))
+    for more, base in (("", 1024), ("B", 1000), ("iB", 1024))
+}
+
+
+def with_blocks(command: Command, size: str) -> Command | None:
+    """``dd`` with `size` in place of each larger block; None if that may copy something else.
+
+    Its output is the same bytes, whatever they are read and written in: ``conv=ucase`` converts
+    what is in the buffer.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> parsed = parse("dd ibs=64k obs=16M | dd bs=1M conv=sync")
+    >>> [found and found.text for found in (with_blocks(one, "128k") for one in parsed.commands)]
+    ['dd ibs=64k obs=128k', None]
+    """
+    if command.program != "dd":
+        return None
+    changed, words = False, list[Word]()
+    for word in command.arguments:
+        name, _, value = word.value.partition("=")
+        if name not in _OPERANDS or not value:
+            return None
+        if name == "conv" and not _BYTE_BY_BYTE.issuperset(value.split(",")):
+            return None
+        if name == "iflag" and value != "fullblock":
+            return None
+        larger = name in ("bs", "ibs", "obs") and _bytes(value) > _bytes(size)
+        words.append(plain(f"{name}={size}") if larger else word)
+        changed |= larger
+    return command.with_arguments(*words) if changed else None
+
+
+def input_file(command: Command) -> tuple[Word, ...]:
+    """The file that ``dd`` reads; none if it reads its standard input.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> input_file(parse("dd bs=1M if='my file'").commands[0])[0].text
+    "'my file'"
+    """
+    named = [word for word in command.arguments if word.text.startswith("if=")]
+    return tuple(Word(word.text[3:], word.value[3:], word.literal) for word in named[-1:])
+
+
+def _bytes(value: str) -> int:
+    """How large a block is; 0 if that is not known."""
+    found = _SIZE.fullmatch(value)
+    return int(found[1]) * _UNITS[found[2]] if found else 0
