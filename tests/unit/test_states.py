@@ -98,7 +98,7 @@ def with_another_state(*arguments: str) -> str:
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT / 'daemon'}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
     return found.stdout + found.stderr
