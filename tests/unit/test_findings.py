@@ -1163,6 +1163,14 @@ def test_xargs_gets_several_processes_where_only_the_order_of_lines_may_change()
     assert spread_out("xargs md5sum", "sort", read_bytes=80 * MB) is None
 
 
+def test_xargs_that_starts_several_processes_is_not_advised_to() -> None:
+    for options, advised in (("-0", True), ("-0 -n 9 -P 2", False), ("-P 1", True)):
+        script = Script(f"tar c d | xargs {options} md5sum | ssh h x")
+        (found,) = RULES_BY_ID["ceiling"](Case.of(ceiling_at("xargs"), HOST, script))
+        assert bool(found.advice) == advised
+        assert found.severity == ("advice" if advised else "note")
+
+
 def test_a_filter_gets_two_stages_or_parts_of_its_input() -> None:
     size = {"read_bytes": 80 * MB, "written_bytes": 80 * MB}
     two = spread_out(r"sed -e 's/\(a\)/\1/' -e 's/[ab]/c/g'", **size)

@@ -89,33 +89,28 @@ def without_flushes(command: Command) -> Command | None:
 
 def _without_flushes(program: str) -> str | None:
     try:
-        found = [one for one in _split(program) if one[0] != "blank" or "\n" in one[1]]
+        found = [one for one in _split(program) if one[0] != "blank"]
     except ValueError:
         return None
-    texts = [text if kind != "blank" else "\n" for kind, text, _ in found]
-    # a slash that divides may begin a regular expression elsewhere; a comment ends nothing
-    unsure = _AROUND.intersection(texts) or {"/", "/="}.intersection(texts) or "#" in program
-    unsure = unsure or "\\\n" in program or any(map(_SLASH_INSIDE.fullmatch, texts))
-    if "fflush" not in texts or unsure:
+    texts = [text for _, text, _ in found]
+    # a slash that divides may begin a regular expression elsewhere
+    unsure = not (_AROUND | {"/", "/="}).isdisjoint(texts) or re.search(r"[#\n]", program)
+    if "fflush" not in texts or unsure or any(map(_SLASH_INSIDE.fullmatch, texts)):
         return None
     for at in reversed([at for at, text in enumerate(texts) if text == "fflush"]):
         before, behind = texts[at - 1 : at], texts[at + 3 : at + 4]
-        alone = before in (["{"], [";"], ["\n"]) and behind in (["}"], [";"], ["\n"])
-        if tuple(texts[at : at + 3]) != _FLUSH or not alone or not _begins_statement(texts[:at]):
+        alone = before in (["{"], [";"]) and behind in (["}"], [";"])
+        if tuple(texts[at : at + 3]) != _FLUSH or not alone or not _in_action(texts[:at]):
             return None
-        # a semicolon beside it separates nothing any more
+        # the semicolon in front separates nothing any more
         first = at - 1 if before == [";"] else at
-        last = at + 3 if before == ["{"] and behind == [";"] else at + 2
-        program = program[: found[first][2]].rstrip(" \t") + program[found[last][2] + 1 :]
+        program = program[: found[first][2]].rstrip(" \t") + program[found[at + 2][2] + 1 :]
     return program
 
 
-def _begins_statement(before: list[str]) -> bool:
-    """Whether an action's statement begins behind these tokens, the last of which may end one."""
-    inside = before.count("(") != before.count(")") or before.count("{") == before.count("}")
-    while before and before[-1] in ("\n", ";"):
-        before = before[:-1]
-    return not inside and before[-1] not in ("&&", "||", ",", "?", ":")
+def _in_action(before: list[str]) -> bool:
+    """Whether a statement of an action begins behind these tokens."""
+    return before.count("{") > before.count("}") and before.count("(") == before.count(")")
 
 
 def _split(program: str) -> Iterator[tuple[str, str, int]]:

@@ -12,7 +12,7 @@ from pipelined.analysis.rules.rule import Case, bytes_in, bytes_out, is_shell
 from pipelined.analysis.sed import is_costly, split
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.without_stages import orders_all
-from pipelined.analysis.xargs import at_once, in_parts
+from pipelined.analysis.xargs import at_once, in_parts, single_arguments
 from pipelined.command_names import SCRIPTS
 from pipelined.runs import Stage
 
@@ -83,6 +83,8 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
             return "a format that is faster to read, such as zstd, if you choose it", ""
         return advice, program
     if stage.command == "xargs":
+        if words and single_arguments([word.value for word in words.arguments])[1] > 1:
+            return "", ""  # it has several, and other work had the CPUs
         return f"several processes at a time (xargs -P {workers})", ""
     if stage.command in SPLITS:
         if stage.cpu_seconds < SPLIT_PAYS * bytes_in(stage):
