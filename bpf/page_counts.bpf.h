@@ -73,6 +73,12 @@ GLOBAL(int, credit_not_input)(u32 index, u64 written_ns, u64 pages)
 	return 0;
 }
 
+GLOBAL(int, credit_file)(u32 index)
+{
+	CREDIT_READAHEAD(index, files, 1);
+	return 0;
+}
+
 GLOBAL(int, credit_fault)(u32 index, u64 class)
 {
 	OPAQUE(class);

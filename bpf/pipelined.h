@@ -322,6 +322,7 @@ struct readahead {
 	__u64 stalls[STALL_CLASSES][2];	/* by "a stage of the pipeline was on CPU for most of it" */
 	__u64 stall_ns[STALL_CLASSES][2];	/* by "a stage of the pipeline was on CPU meanwhile" */
 	__u64 not_input;	/* of the warm pages: of files that the run wrote, of programs and libraries */
+	__u64 files;		/* whose begin a thread read: not again if it is the file that it read last */
 };
 
 /* A pipe with the stages seen at its ends; slots hold references, 0 = free. */

@@ -7,7 +7,7 @@
  * up pages (or, if only functions can be hooked, is about to), at a fault on a mapped file, and at exit.
  * A read that continues where the one before ended, with nothing brought in and no sleep between them, costs an array
  * look-up and a few comparisons: its pages are counted together with others, 512 at most. Any other costs some 300 ns.
- * Tasks in no stage end at the look-up.
+ * Tasks in no stage end at the look-up. A file is counted when such a read begins where another file does.
  * Cannot see tmpfs and DAX, which have no such events; io_uring's workers; how much of a read that failed or was cut
  * short was consumed: it counts as whole. What a read asks for is counted as consumed when the task's next one begins,
  * or at its exit: no event shows how far it came.
@@ -273,6 +273,7 @@ static __always_inline void replace_reading(struct task_struct *p, struct task_s
 					    const struct reading *next)
 {
 	u32 shared = shares_page(reading, next), slept = slept_for_last(reading), missed;
+	u32 other_file = reading->mapping != next->mapping;
 	u64 start;
 
 	if (reading->mapping)
@@ -282,6 +283,8 @@ static __always_inline void replace_reading(struct task_struct *p, struct task_s
 	*reading = *next;
 	reading->index = start;
 	reading->of_program = is_of_program(p, next);
+	if (other_file && !start && !reading->of_program && !call_position(p))
+		credit_file(task->stage);
 	if (shared) {	/* that page goes over to the next one, as what it was */
 		reading->missed = missed;
 		reading->slept = slept;

@@ -97,6 +97,7 @@ MADE: Mapping[str, Callable[[Path], object]] = {
     "parts": _parts,
     "small": lambda path: _small_files(path, 1300, 55_000),
     "tiny": lambda path: _small_files(path, 4000, 8000),
+    "dust": lambda path: _small_files(path, 20_000, 4000),
     "list": _list,
     "files": lambda path: _small_files(path, 1000, 200_000),
     "log": lambda path: path.write_bytes(_log()),

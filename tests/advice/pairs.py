@@ -101,6 +101,16 @@ PAIRS = (
         "grep -h ' 96$' text text text text | wc -l",
     ),
     Pair(
+        "small-files",
+        "find dust -type f -print0 | xargs -0 cat | cut -d ' ' -f 1 | sort -n | tail -n 1",
+        None,
+    ),
+    Pair(
+        "small-files",
+        "cat dust/*/* | wc -l",
+        None,
+    ),
+    Pair(
         "large-writes",
         "dd if=big bs=1M conv=ucase status=none | tr 0-9 a-j",
         "dd if=big bs=32k conv=ucase status=none | tr 0-9 a-j",
@@ -430,6 +440,8 @@ HEALTHY = (
     "base64 text | md5sum",
     "nl text | tail -n 3",
     "tar -c files | md5sum",
+    "grep -rh ' 96$' dust | md5sum",
+    "cat files/*/* | wc -l",
     "tar -c files | tar -t | sort | tail -n 1",
     "sort -n text | tail -n 3",
     "shuf --random-source=text text | sed -n '1p;$p'",

@@ -379,6 +379,48 @@ def test_programs_and_libraries_are_no_sign_of_a_warm_cache(watch: Watch, disk: 
     assert found.cache_state == "cold"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat {root}/many/* | wc -c",
+        "find {root}/many -type f -print0 | xargs -0 -n 100 cat | wc -c",
+        "LC_ALL=C grep -h -a -v x {root}/many/* | wc -c",
+        "tail -q -n +1 {root}/many/* | wc -c",
+    ],
+)
+def test_files_are_counted_of_which_the_begin_was_read(
+    watch: Watch, disk: Disk, command: str
+) -> None:
+    """Where the host evicts pages meanwhile, a read may have no event of its own."""
+    many = disk.root / "many"
+    many.mkdir(exist_ok=True)
+    for number in range(400):
+        (many / str(number)).write_bytes(b"some text\n" * (1 + number * 2))
+    run = watch.run(f"export LC_ALL=C; {command.format(root=disk.root)}").runs[0]
+    assert run.readahead is not None and run.readahead.files is not None
+    # each of up to eight programs may read a file or two of its own when it starts
+    assert 392 <= run.readahead.files <= 400 + 16
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "dd if={one} bs=8k | wc -c",
+        "dd if={one} bs=512 skip=1 count=4000 | wc -c",
+        "paste {one} {other} | wc -c",
+        "for i in 1 2 3 4 5 6 7 8 9; do read -r x; read -r y <&3; done < {other} 3< {one} | cat",
+    ],
+    ids=["in pieces", "not its begin", "two in turn", "two in turn by lines"],
+)
+def test_a_file_that_is_read_in_pieces_is_one_file(watch: Watch, disk: Disk, command: str) -> None:
+    one, other = disk.root / "one", disk.root / "other"
+    for path in (one, other):
+        path.write_bytes(b"some text\n" * 400_000)
+    run = watch.run(f"export LC_ALL=C; {command.format(one=one, other=other)}").runs[0]
+    assert run.readahead is not None and run.readahead.files is not None
+    assert run.readahead.files <= 2 + 4
+
+
 @pytest.mark.parametrize("count", [2, 8])
 def test_paste_of_files(watch: Watch, disk: Disk, count: int) -> None:
     disk.read_ahead(128)

@@ -95,7 +95,7 @@ def outer_of(record: layout.Stage) -> int:
 def test_what_is_written_is_read() -> None:
     pipe = bytes(layout.Pipe(self=1))
     given = taken(
-        {3: stage(100), 9: (stage(200)[0], b"\1" * 872, b"\2" * 184, b"\3" * 520)},
+        {3: stage(100), 9: (stage(200)[0], b"\1" * 872, b"\2" * 192, b"\3" * 520)},
         pipes={bytes(PIPE): pipe},
         tasks=task(1, 3) + task(2, 9),
         instances={2**64 - 1: {"SLURM_JOB_ID": "4711", "BUILD_URL": "http://ci/ä"}, 5: {}},

@@ -87,6 +87,7 @@ readahead = st.builds(
         dict.fromkeys(STALL_CLASSES, st.builds(StallSeconds, seconds, seconds))
     ),
     not_input_pages=counts,
+    files=st.none() | counts,
 )
 stages = st.builds(
     Stage,
@@ -167,6 +168,7 @@ def test_a_run_is_answered_as_it_was_by_the_version_before_the_classes_were_its_
             "peer_family": None,
             "inner_pipe_bytes": {"read": 0, "written": 0},
             "file_bytes": {**stage["file_bytes"], "temporary": 0},
+            "readahead": stage["readahead"] and {**stage["readahead"], "files_read": None},
             "own_cpu_seconds": max(
                 0.0, stage["state_seconds"]["cpu"] - stage["exited_children_cpu_seconds"]
             ),

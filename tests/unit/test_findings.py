@@ -19,6 +19,7 @@ from pipelined.analysis.rules.rule import WORTH_SECONDS, WORTH_SHARE, Case
 from pipelined.runs import (
     NO_FLOW,
     SIZE_EDGES,
+    Child,
     Flow,
     OtherPipeline,
     PipeEnd,
@@ -444,6 +445,130 @@ def test_small_calls_cannot_cost_what_they_are_too_few_for() -> None:
     fork_heavy = make_stage(2, "bash", (1, 0), (2_000, 2_000), cpu=9.0, system_seconds=6.0)
     run = run_of([make_stage(1, "seq", (0, 1), cpu=0.1), fork_heavy])
     assert "small-calls" not in ids_of(run)
+
+
+def small_files(command: str = "cat", *, files: int | None = 30_000, size: int = 600) -> Run:
+    """A reader of as many files, or of a file, in reads of the same size; wc behind it."""
+    data, calls = 30_000 * size / MB, (60_000, 30_000)
+    readahead = pages(warm=30_000, files=files)
+    reader = make_stage(
+        1, command, (data, data), calls, cpu=0.9, system_seconds=0.8, readahead=readahead
+    )
+    wc = make_stage(2, "wc", (data, 0), (30_000, 1), cpu=0.1, pipe_empty=0.8)
+    return run_of([reader, wc], 1.0)
+
+
+@pytest.mark.parametrize("command", ["cat", "grep", "x"])
+def test_small_files_are_no_small_reads(command: str) -> None:
+    assert "small-calls" not in ids_of(small_files(command))
+
+
+@pytest.mark.parametrize("command", ["x", "dd"])
+def test_small_reads_of_a_few_files_are_reported(command: str) -> None:
+    assert "60,000 reads of 300 B" in find(small_files(command, files=3), "small-calls").sentence
+
+
+@pytest.mark.parametrize(
+    ("command", "reported"),
+    [("cat", False), ("grep", False), ("xargs", False), ("tar", False), ("x", True), ("dd", True)],
+)
+def test_where_files_are_not_counted_a_reader_of_whole_files_is_not_accused(
+    command: str, reported: bool
+) -> None:
+    run = small_files(command, files=None)
+    quiet = replace(run.stages[0], write_calls=1)  # grep prints what it finds
+    assert ("small-calls" in ids_of(replace(run, stages=(quiet, run.stages[1])))) == reported
+    without = replace(quiet, readahead=None)
+    assert ("small-calls" in ids_of(replace(run, stages=(without, run.stages[1])))) == reported
+
+
+@pytest.mark.parametrize("command", ["cat", "grep", "tar"])
+def test_files_of_tmpfs_are_not_counted_and_are_no_small_reads(command: str) -> None:
+    quiet = replace(small_files(command, files=1).stages[0], write_calls=1)
+    assert "small-calls" not in ids_of(run_of([quiet, small_files().stages[1]], 1.0))
+
+
+def test_a_program_that_flushes_is_accused_where_files_are_not_counted() -> None:
+    found = find(small_files("awk", files=None), "small-calls")
+    assert "reads" not in found.sentence and "30,000 writes of 600 B" in found.sentence
+
+
+def starting_cat(*, cats: int = 6, cpu: float = 0.8, **given: Any) -> Run:
+    """xargs, with as many cat that take so much CPU, and grep behind it."""
+    children = (Child("cat", cats, cpu, 0.2),)
+    values: dict[str, Any] = {"files": 30_000, "warm": 45_000, **given}
+    xargs = make_stage(
+        1,
+        "xargs",
+        (120, 120),
+        (60_000, 30_000),
+        cpu=0.85,
+        system_seconds=0.75,
+        children=children,
+        forks=cats,
+        readahead=pages(**values),
+    )
+    grep = make_stage(2, "grep", (120, 1), cpu=0.2, system_seconds=0.1, pipe_empty=0.7)
+    return run_of([xargs, grep], 1.0, overlapping=0.1)
+
+
+def test_cat_takes_longer_to_open_a_file_than_what_reads_behind_it() -> None:
+    found = find(starting_cat(), "small-files")
+    assert found.severity == "advice"
+    assert "30,000 files, which were in memory, of 6.1 kB on average" in found.sentence
+    assert "27 µs for each" in found.sentence
+    assert "tail -q -n +1 in place of cat" in found.advice
+    assert found.likely_seconds == pytest.approx(0.4, abs=0.1)
+    assert found.gain_seconds == pytest.approx(0.8)
+
+
+def test_the_reader_behind_cat_can_open_the_files() -> None:
+    text = "find . -print0 | xargs -0 cat | grep x | sort"
+    xargs, grep = starting_cat().stages
+    stages = [
+        make_stage(1, "find", (0, 1), cpu=0.01),
+        replace(xargs, position=2),
+        replace(grep, position=3),
+        make_stage(4, "sort", (1, 1), cpu=0.01, pipe_empty=0.9),
+    ]
+    run = run_of(stages, 1.0, overlapping=0.1)
+    (found,) = [f for f in findings(run, HOST, Script(text)) if f.id == "small-files"]
+    assert found.advice.startswith("Try: grep for the files, in place of cat.")
+    assert found.rewrite is not None
+    assert found.rewrite.new == "find . -print0 | xargs -0 grep -h x | sort"
+    assert found.stages == (1, 2)
+    # the less grep and cat overlapped, the more is gained
+    in_turn = run_of(stages, 1.0, overlapping=0.0)
+    (more,) = [f for f in findings(in_turn, HOST, Script(text)) if f.id == "small-files"]
+    assert more.likely_seconds and found.likely_seconds
+    assert more.likely_seconds > found.likely_seconds
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        starting_cat(files=900),
+        starting_cat(files=None),
+        starting_cat(files=5_000),
+        starting_cat(cpu=0.09),
+        starting_cat(cats=30_000),
+        starting_cat(others=(0.5, 0.0)),
+        small_files("md5sum"),
+        small_files("cat"),
+    ],
+    ids=[
+        "few",
+        "not counted",
+        "they are large",
+        "another program reads them",
+        "a process for each",
+        "they come from disk",
+        "it is no cat",
+        "without the text: reader-costs",
+    ],
+)
+def test_cat_is_not_to_blame_if(run: Run) -> None:
+    assert "small-files" not in ids_of(run)
 
 
 def blocks_of(block: int, command: str = "dd", waits: float = 0.0) -> Run:
@@ -1507,6 +1632,7 @@ ILL = {
     "in turn": in_turn(),
     "flushing": run_of(flushing()),
     "large blocks": blocks_of(4 << 20),
+    "many files": starting_cat(),
     "ceiling": ceiling_at("gzip"),
     "filtered late": filtered_late(),
     "barrier": barrier(),
@@ -1628,7 +1754,7 @@ def test_rules_that_rest_on_times_hold_for_partial_runs() -> None:
 
 def test_nothing_is_concluded_from_partial_readahead() -> None:
     rest_on_it = {"disk-not-overlapped", "readahead-late", "readahead-useless", "readahead-wasted"}
-    rest_on_it |= {"cold-run", "reader-costs"}
+    rest_on_it |= {"cold-run", "reader-costs", "small-files"}
     raised = {name: set(ids_of(run)) for name, run in ILL.items()}
     assert rest_on_it <= set().union(*raised.values())
     for run in ILL.values():

@@ -49,7 +49,7 @@ from pipelined.runs import (
     Trace,
 )
 from pipelined.web.app import create_app
-from unit.invented import START, make_run, make_stage
+from unit.invented import START, make_readahead, make_run, make_stage
 from unit.observed import HOST, FakeObserver, point, run, three_runs
 
 STATIC = Path(pipelined.__file__).parent / "web" / "static"
@@ -395,6 +395,24 @@ def test_the_page_of_a_run_says_how_it_compares_with_its_usual_before_the_verdic
     assert '<p class="compared">6.0 × the usual input in 5.1 × the usual time</p>' in before
     history.stored["17-1"] = StoredRun(old, ())
     assert "usual" not in page(client, "/run/17-1")
+
+
+@pytest.mark.parametrize(
+    ("files", "cells"),
+    [(2_000, ['<td class="number">2,000</td>', '<td class="number"></td>']), (9, []), (None, [])],
+)
+def test_the_page_of_a_run_has_the_files_that_were_read_if_there_are_several(
+    client: FlaskClient, history: FakeHistory, files: int | None, cells: list[str]
+) -> None:
+    stages = [
+        make_stage(1, "cat", end=START + 9, readahead=make_readahead(files=files)),
+        make_stage(2, "wc", end=START + 9),
+    ]
+    old = make_run(stages, 9.0, id="17-1", end=START + 9)
+    history.stored["17-1"] = StoredRun(old, ())
+    text = page(client, "/run/17-1")
+    assert ("Files read" in text) == bool(cells)
+    assert all(cell in text for cell in cells)
 
 
 def test_a_run_that_is_far_from_its_usual_is_marked_with_a_sign_and_words(

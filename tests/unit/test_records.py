@@ -208,6 +208,8 @@ def test_every_recorded_page_is_of_one_class() -> None:
             wrong.append(f"{where}: inserted")
         if found.not_input_pages != field(raw[2], "readahead", "not_input"):
             wrong.append(f"{where}: not input")
+        if found.files != field(raw[2], "readahead", "files"):
+            wrong.append(f"{where}: files")
         seen += found.read_pages
     assert wrong == []
     assert seen > 1000
@@ -405,7 +407,7 @@ def test_no_pipe_written_to_has_no_capacity() -> None:
 
 
 def test_each_value_of_readahead_has_its_name() -> None:
-    record = layout.ReadaheadCounters(inserted=6, direct_bytes=7, not_input=30)
+    record = layout.ReadaheadCounters(inserted=6, direct_bytes=7, not_input=30, files=31)
     record.pages[:] = range(1, 6)
     record.faults[:] = range(8, 11)
     for at in range(3):
@@ -414,6 +416,7 @@ def test_each_value_of_readahead_has_its_name() -> None:
     found = readahead_of(decode_stage(made(readahead=record), 1).readahead)
     assert found.pages == {"warm": 1, "hit": 2, "late": 3, "miss": 4, "wasted": 5}
     assert (found.inserted_pages, found.direct_bytes, found.not_input_pages) == (6, 7, 30)
+    assert found.files == 31
     assert found.faults == {"miss": 8, "late": 9, "other": 10}
     seconds = [NS * (1000 * count) for count in range(17, 23)]
     assert found.stalls == {

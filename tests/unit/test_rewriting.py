@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelined.analysis import rewriting
+from pipelined.analysis import many_files, rewriting
 from pipelined.analysis.rewriting import Script, files, matching, rewrite
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.xargs import in_place_of_parallel
@@ -72,6 +72,14 @@ def blocked(old: Pipeline) -> Pipeline | None:
     return found[0] if found else None
 
 
+def opened(old: Pipeline) -> Pipeline | None:
+    return many_files.opened_by_reader(old, 1 if old.commands[0].program == "ls" else 0)
+
+
+def tailed(old: Pipeline) -> Pipeline | None:
+    return many_files.with_tail(old, 1 if old.commands[0].program == "ls" else 0)
+
+
 #: What is rewritten, how, and what it becomes. A shell prints the same for both.
 SAME: list[tuple[Rewriting, str, str]] = [
     (no_cat, "cat 'my file' | wc -l", "wc -l < 'my file'"),
@@ -100,6 +108,14 @@ SAME: list[tuple[Rewriting, str, str]] = [
     (unflushed, "grep --line-buffered a f | cat", "grep a f | cat"),
     (unflushed, "sed -u s/a/b/ f | cat", "sed s/a/b/ f | cat"),
     (unflushed, "stdbuf -oL cut -c 1 f | cat", "cut -c 1 f | cat"),
+    (opened, "ls | xargs cat | cut -c 1 | sort", "ls | xargs cut -c 1 | sort"),
+    (opened, "ls | xargs -d '\\n' cat | grep 'aa2' | wc", ""),
+    (opened, "ls -1 | xargs -d '\\n' -n 2 cat | awk -F, '{ print $1 }'", ""),
+    (opened, "find . -type f -exec cat {} + | sed s/a/b/", "find . -type f -exec sed s/a/b/ {} +"),
+    (opened, "find . -type f -exec cat {} + | grep -o a. | wc", ""),
+    (tailed, "cat f 'my file' g | wc", "tail -q -n +1 f 'my file' g | wc"),
+    (tailed, "ls | xargs -d '\\n' cat | wc", "ls | xargs -d '\\n' tail -q -n +1 | wc"),
+    (tailed, "find . -type f -exec cat {} + | wc", "find . -type f -exec tail -q -n +1 {} + | wc"),
 ]
 
 
@@ -176,6 +192,27 @@ def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_pat
         (first_more, "find . -exec echo {} x \\; | cat"),
         (first_more, "find . -name a | cat"),
         (unflushed, "grep a f | cat"),
+        (opened, "ls | xargs cat | grep a"),
+        (opened, "ls | xargs cat | grep -c a | cat"),
+        (opened, "ls | xargs cat | awk '{ n++ } END { print n }'"),
+        (opened, "ls | xargs cat | wc -l"),
+        (opened, "ls | xargs cat | sed 3d"),
+        (opened, "ls | xargs cat | cut -c 1 - g"),
+        (opened, "ls | xargs cat | LC_ALL=C cut -c 1"),
+        (opened, "ls | xargs cat"),
+        (opened, "ls | xargs cat -n | cut -c 1"),
+        (opened, "ls | xargs -I{} cat {} | cut -c 1"),
+        (opened, "ls | xargs -P 4 cat | cut -c 1"),
+        (opened, "ls | xargs --max-args=3 cat | cut -c 1"),
+        (opened, "find . -exec cat {} + | awk '{} { print }'"),
+        (opened, "find . -exec cat {} ';' | cut -c 1"),
+        (opened, "find . -print -exec cat {} + | cut -c 1"),
+        (tailed, "cat -n f g | wc"),
+        (tailed, "cat f | wc"),
+        (tailed, "cat f g | cut -c 1"),
+        (tailed, "cat | wc"),
+        (tailed, "ls | xargs -P 4 cat | wc"),
+        (tailed, "grep a f | wc"),
     ],
 )
 def test_what_would_be_another_result_is_not_offered(rewrite: Rewriting, old: str) -> None:

@@ -317,6 +317,14 @@ def test_where_pages_came_from_is_said_in_words_with_the_term_behind(
     assert f"  cache   {words}" in reading(run, pages=every, inserted_pages=200).splitlines()
 
 
+@pytest.mark.parametrize(("files", "words"), [(3, "read"), (None, "read"), (2_000, "2,000 files")])
+def test_how_many_files_were_read_is_said_if_there_are_several(
+    run: Run, files: int | None, words: str
+) -> None:
+    every = dict.fromkeys(PAGE_CLASSES, 0) | {"warm": 900}
+    assert f"{words} from memory (warm)" in reading(run, pages=every, files=files)
+
+
 def test_readers_of_one_name_are_distinctions_and_branches_that_read_alike_are_one(
     run: Run,
 ) -> None:

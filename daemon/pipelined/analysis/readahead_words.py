@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pipelined.runs import STALL_CLASSES, Readahead
 from pipelined.wording import duration, percent
 
-__all__ = ["WORTH_A_WORD", "cache", "meanwhile", "stalls"]
+__all__ = ["WORTH_A_WORD", "cache", "files", "meanwhile", "stalls"]
 
 #: A smaller share of the run rounds to nothing: each program waits that long for a page or two
 #: when it starts.
 WORTH_A_WORD = 0.005
+#: A program that reads fewer files than this reads its input, and what it needs to start.
+_SEVERAL = 10
 #: What a reader waited for, by class of its stalls.
 _CLASSES: Mapping[str, str] = {
     "miss": "pages that were not read ahead (miss)",
@@ -57,16 +59,17 @@ def meanwhile(share: float) -> str:
 def cache(readahead: Readahead) -> str | None:
     """Where the pages of a reader's files came from; None if too few were read to say.
 
-    ``read from memory (warm)``, or ``read from disk (cold): 98 % of the pages had been read ahead
-    (coverage), 90 % of these in time (timeliness); 97 % of what was read ahead was used
-    (accuracy)``.
+    ``read from memory (warm)``, ``read 30,000 files from memory (warm)``, or ``read from disk
+    (cold): 98 % of the pages had been read ahead (coverage), 90 % of these in time (timeliness);
+    97 % of what was read ahead was used (accuracy)``.
     """
     state = readahead.cache_state
     if state is None:
         return None
     warm = percent(readahead.warm_share or 0)
     source = {"cold": "disk", "warm": "memory"}.get(state, f"disk, {warm} from memory")
-    text = f"read from {source} ({state})"
+    count = files(readahead)
+    text = f"read {count + ' files ' if count else ''}from {source} ({state})"
     if state == "warm" or readahead.coverage is None:
         return text
     of_disk = "pages" if state == "cold" else "pages from disk"
@@ -76,3 +79,13 @@ def cache(readahead: Readahead) -> str | None:
     if readahead.accuracy is not None:
         text += f"; {percent(readahead.accuracy)} of what was read ahead was used (accuracy)"
     return text
+
+
+def files(readahead: Readahead | None) -> str:
+    """How many files a stage read; empty if it is not known, or they are few.
+
+    >>> files(None)
+    ''
+    """
+    count = (readahead.files if readahead else None) or 0
+    return f"{count:,}" if count >= _SEVERAL else ""

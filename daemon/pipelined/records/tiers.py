@@ -62,6 +62,7 @@ READAHEAD: Mapping[str, int] = MappingProxyType(
         "stalls": 2 * len(STALL_CLASSES),
         "stall_ns": 2 * len(STALL_CLASSES),
         "not_input": 1,
+        "files": 1,
     }
 )
 
@@ -94,8 +95,8 @@ _HISTOGRAMS = tuple(
 _PAGES, _FAULTS, _STALLS, _STALL_NS = (
     _READAHEAD[name] for name in ("pages", "faults", "stalls", "stall_ns")
 )
-_INSERTED, _DIRECT_BYTES, _NOT_INPUT = (
-    _READAHEAD[name].start for name in ("inserted", "direct_bytes", "not_input")
+_INSERTED, _DIRECT_BYTES, _NOT_INPUT, _FILES = (
+    _READAHEAD[name].start for name in ("inserted", "direct_bytes", "not_input", "files")
 )
 
 #: What most stages of a storm of short processes read through the page cache.
@@ -130,6 +131,7 @@ def readahead_of(values: Sequence[int]) -> Readahead:
         if any(stall_ns)
         else _NO_STALL_SECONDS,
         not_input_pages=values[_NOT_INPUT],
+        files=values[_FILES],
     )
 
 

@@ -210,6 +210,9 @@ class Readahead:
     not_input_pages: Pages = 0
     """Of the `warm` ones: those of files that the run wrote itself, and of programs and
     libraries."""
+    files: Annotated[Count | None, Key("files_read")] = None
+    """Files, without programs and libraries, of which reads took in the begin; null in runs that an
+    earlier version recorded."""
     inserted_pages: Pages
     """Pages read ahead."""
     direct_bytes: Annotated[Bytes, Key("direct_read_bytes")]
@@ -286,6 +289,7 @@ class Readahead:
             },
             pages={name: self.pages[name] + other.pages[name] for name in PAGE_CLASSES},
             not_input_pages=self.not_input_pages + other.not_input_pages,
+            files=None if self.files is None or other.files is None else self.files + other.files,
             inserted_pages=self.inserted_pages + other.inserted_pages,
             direct_bytes=self.direct_bytes + other.direct_bytes,
             faults={name: self.faults[name] + other.faults[name] for name in STALL_CLASSES},

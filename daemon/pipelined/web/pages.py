@@ -24,6 +24,7 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.identity_words import identity_facts
 from pipelined.analysis.machine import Host
 from pipelined.analysis.outcome_words import exits
+from pipelined.analysis.readahead_words import files
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.sentence import sentence
 from pipelined.errors import UserError
@@ -89,6 +90,8 @@ class _Row:
     states: str
     mean_read: str
     mean_write: str
+    files: str
+    """How many files it read, if several."""
 
 
 def create_pages(
@@ -213,6 +216,7 @@ def _row(run: Run, stage: Stage) -> _Row:
         ).replace(" %", "\N{NO-BREAK SPACE}%"),  # the column is narrow
         mean_read=mean_size(stage.read_bytes, stage.read_calls),
         mean_write=mean_size(stage.written_bytes, stage.write_calls),
+        files=files(stage.readahead),
     )
 
 

@@ -24,7 +24,7 @@ from pipelined.analysis.rules.rule import (
     with_waits,
 )
 from pipelined.analysis.sentence import stage_label
-from pipelined.command_names import AWKS, COPIERS, FILTERS
+from pipelined.command_names import AWKS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, mean_size, percent
 
@@ -38,6 +38,10 @@ COPYING = 0.25
 SMALL_CALL = 1024
 #: Upper bound of the cost of one small read or write (seconds); 0.3 to 1 µs were measured.
 CALL_SECONDS = 2e-6
+#: Programs that read a file with as few calls as they can ...
+_WHOLE_FILES = frozenset({*(COPIERS - {"dd"}), *FILTERS, *WALKERS})
+#: ... and those that start others for files.
+_STARTERS = frozenset({"find", "parallel", "xargs"})
 #: The default capacity of a pipe (bytes, pipe(7)).
 PIPE_CAPACITY = 64 << 10
 #: Writer and reader each wait this share of the run for the other: they take turns.
@@ -382,13 +386,35 @@ def _small(part: Part) -> tuple[int, int]:
 
 
 def _own_small(case: Case, part: Part) -> tuple[int, int]:
-    """`_small` without what a writer causes that writes piece by piece."""
+    """`_small` without what small files cause, or a writer that writes piece by piece."""
     reads, writes = _small(part)
+    if reads or writes:
+        reads, writes = _but_for_files(case, part, reads, writes)
     writers = set().union(*(case.graph.before[index] for index in part.indexes))
     pieces = sum(_small(Part(case.run, (index,)))[1] for index in writers)
     if reads > 2 * pieces:
         return reads, writes
     return 0, writes if writes > 2 * pieces else 0
+
+
+def _but_for_files(case: Case, part: Part, reads: int, writes: int) -> tuple[int, int]:
+    """Small reads and writes without those of small files: each takes a read for its bytes and one
+    that finds its end, and is passed on by a write.
+
+    They are not counted without the readahead tier, nor on tmpfs: what programs that are known to
+    read all of a file at once did with files is not judged.
+    """
+    readahead, command = part.readahead, part.command
+    files = readahead.files if readahead else None
+    reads = reads if reads - 2 * (files or 0) > reads / 2 else 0
+    writes = writes if writes - (files or 0) > writes / 2 else 0
+    piped = any(case.graph.before[index] for index in part.indexes) or any(
+        end.side == "read" for stage in part.stages for end in stage.ends
+    )
+    whole = command in _WHOLE_FILES and not piped
+    whole |= command in _STARTERS and files is None
+    passed_on = whole and command not in FILTERS
+    return 0 if whole else reads, 0 if passed_on else writes
 
 
 def _larger_calls(stage: Stage, reading: bool) -> str:

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other ways to write a pipeline in which ``cat`` passes on very many files.
+
+As in `rewriting`, every function returns None unless the other way is certain to be the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pipelined.analysis.by_line import takes_each_line
+from pipelined.analysis.rewriting import files, in_place_of_cat
+from pipelined.analysis.shell_text import Command, Pipeline, plain
+from pipelined.analysis.shell_words import Word
+from pipelined.command_names import AWKS
+
+__all__ = ["TAIL", "opened_by_reader", "with_tail"]
+
+#: Copies files as ``cat`` does, with a buffer for all of them.
+TAIL = "tail -q -n +1"
+
+_GREPS = frozenset({"egrep", "fgrep", "grep"})
+#: Programs that print the same for each line, whichever of several files it is in.
+_READERS = _GREPS | AWKS | {"cut", "sed"}
+#: Options of xargs with which it adds names at the end and runs one command after another.
+_XARGS_OPTIONS = re.compile(r"(-[0rt]+|-[dns].+|-P ?1)")
+
+
+def opened_by_reader(old: Pipeline, index: int) -> Pipeline | None:
+    """``xargs -0 cat | grep A`` as ``xargs -0 grep -h A``; ``find -exec cat {} +`` likewise.
+
+    Not if grep is the last: xargs makes 123 of the exit status with which it says that a batch had
+    no match.
+    """
+    if index + 1 >= len(old.commands):
+        return None
+    starter, reader = old.commands[index : index + 2]
+    place = _cat_in(starter)
+    last = index + 2 == len(old.commands)
+    if place is None or reader.program not in _READERS or (last and reader.program in _GREPS):
+        return None
+    plain_one = not (reader.assignments or reader.start or reader.source)
+    if not plain_one or files(reader) != () or not takes_each_line(reader):
+        return None
+    if any("{}" in word.value or not word.literal for word in reader.arguments):
+        return None  # find puts names there
+    words: list[Word] = [*reader.words]
+    if reader.program in _GREPS:
+        words.insert(1, plain("-h"))
+    new = starter.with_arguments(
+        *starter.arguments[:place], *words, *starter.arguments[place + 1 :]
+    )
+    return Pipeline((*old.commands[:index], new, *old.commands[index + 2 :]))
+
+
+def with_tail(old: Pipeline, index: int) -> Pipeline | None:
+    """With `TAIL` for the ``cat`` at `index`, or for that which ``xargs`` or ``find`` starts."""
+    command = old.commands[index]
+    if command.program == "cat":
+        names = files(command)
+        options = any(word.value.startswith("-") for word in command.arguments)
+        if not names or options or (not index and in_place_of_cat(old)):
+            return None
+        new = command.with_program(TAIL)
+    else:
+        place = _cat_in(command)
+        if place is None:
+            return None
+        arguments = command.arguments
+        words = map(plain, TAIL.split())
+        new = command.with_arguments(*arguments[:place], *words, *arguments[place + 1 :])
+    return Pipeline((*old.commands[:index], new, *old.commands[index + 1 :]))
+
+
+def _cat_in(starter: Command) -> int | None:
+    """Which argument of xargs or find is the ``cat`` that it starts for many files at once."""
+    values = [word.value for word in starter.arguments]
+    if starter.program == "xargs":
+        at = _behind_options(values)
+        return at if values[at:] == ["cat"] else None
+    if starter.program == "find" and values[-4:] == ["-exec", "cat", "{}", "+"]:
+        # what it prints itself would not be filtered
+        acts = [value for value in values if re.match("-(exec|f?print|f?ls|ok)", value)]
+        return len(values) - 3 if acts == ["-exec"] else None
+    return None
+
+
+def _behind_options(values: Sequence[str]) -> int:
+    """The index of the command that xargs starts; of something else if an option is not known."""
+    at = 0
+    while at < len(values) and values[at].startswith("-"):
+        apart = re.fullmatch("-[dnsP]", values[at]) is not None
+        option = " ".join(values[at : at + 2]) if apart else values[at]
+        if not _XARGS_OPTIONS.fullmatch(option):
+            break
+        at += 1 + apart
+    return at
