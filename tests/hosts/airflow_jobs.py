@@ -54,3 +54,6 @@ with DAG("held", schedule=None):
         task_id="bash",
         bash_command=f"air-before -f --pid={os.environ['GATE']} /dev/null | sort | tail -n 1",
     )
+
+with DAG("later", schedule=None):
+    BashOperator(task_id="bash", bash_command=pipeline("air-later"))

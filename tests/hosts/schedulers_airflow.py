@@ -12,16 +12,22 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from daemon_here import Daemon
-from recorded import Recorded, Run, alive, expect, make_stages, said, try_all, wait_until
+from recorded import Recorded, alive, expect, make_stages, said, try_all, wait_until
 
 AIRFLOW = "apache-airflow==3.3.2"
-#: It prints to pipes and files; nothing else of it may be in the daemon's records.
-_COUNTING = ("air-bash", "air-env", "air-python", "air-captured", "air-traced", "air-tries")
+_COUNTING = (
+    *("air-bash", "air-env", "air-python", "air-captured", "air-traced", "air-tries"),
+    "air-later",
+)
+_RUN = "nightly-2026-11-25"
+#: The run around a pipeline whose output an operator reads.
+_AROUND = "bash|airflow"
+_AROUND_CAPTURED = "sh|airflow"
 
 
 class Airflow:
@@ -130,81 +136,108 @@ def programs(cache: Path) -> Path:
 
 
 def run_airflow(pipelined: Path, cache: Path) -> bool:
-    """Whether every claim on Airflow held."""
+    """Whether every claim on Airflow held: of one younger than the daemon, and of an older one."""
     where = programs(cache)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="airflow-")))
         gate = stack.enter_context(subprocess.Popen(["sleep", "infinity"]))
         stack.callback(gate.terminate)
         airflow = Airflow(where, directory, gate.pid)
-        stack.enter_context(airflow.running())
-        print(f"airflow: {airflow.call('version').strip()}", flush=True)
+        with Daemon(pipelined, directory / "first") as daemon:
+            stack.enter_context(airflow.running())
+            print(f"airflow: {airflow.call('version').strip()}", flush=True)
+            airflow.start("etl.daily", _RUN)
+            failures = try_all(Younger(Recorded(daemon.url)).claims(), "airflow")
         airflow.start("held", "held-1")
         wait_until(lambda: alive("air-before"), "the job that is older than the daemon")
-        daemon = stack.enter_context(Daemon(pipelined, directory / "state"))
+        daemon = stack.enter_context(Daemon(pipelined, directory / "second"))
         recorded = Recorded(daemon.url)
         wait_until(lambda: "air-before|sort|tail" in recorded.live(), "the older job, live")
         gate.terminate()
         gate.wait()
-        airflow.start("etl.daily", "nightly-2026-11-25")
-        return try_all(_claims(recorded), "airflow") == 0
+        airflow.start("later", _RUN)
+        failures += try_all(Older(recorded).claims(), "airflow")
+        return failures == 0
 
 
-def _claims(recorded: Recorded) -> list[object]:
-    def variables(task: str, attempt: int = 1) -> dict[str, str]:
-        return {
-            "AIRFLOW_CTX_DAG_ID": "etl.daily",
-            "AIRFLOW_CTX_TASK_ID": task,
-            "AIRFLOW_CTX_DAG_RUN_ID": "nightly-2026-11-25",
-            "AIRFLOW_CTX_TRY_NUMBER": str(attempt),
-        }
+def _variables(task: str, attempt: int = 1, dag: str = "etl.daily") -> dict[str, str]:
+    return {
+        "AIRFLOW_CTX_DAG_ID": dag,
+        "AIRFLOW_CTX_TASK_ID": task,
+        "AIRFLOW_CTX_DAG_RUN_ID": _RUN,
+        "AIRFLOW_CTX_TRY_NUMBER": str(attempt),
+    }
 
-    def a_job_that_is_older_than_the_daemon_has_its_names() -> None:
-        run = recorded.only("air-before")
-        given = run["identity"]["variables"]
-        assert (given["AIRFLOW_CTX_DAG_ID"], given["AIRFLOW_CTX_DAG_RUN_ID"]) == ("held", "held-1")
-        expect(run, "held.job", partial=True, variables=given, inside=run["parent_pipeline"])
 
-    def a_bash_operator_s_pipeline_has_dag_task_run_and_try() -> None:
-        run = recorded.only("air-bash")
-        expect(run, "etl.daily.job", variables=variables("bash"), inside=run["parent_pipeline"])
+class Younger:
+    """Each claim is a method; the daemon was there before Airflow."""
 
-    def with_an_environment_of_its_own_a_bash_operator_has_them_too() -> None:
-        run = recorded.only("air-env")
-        expect(run, "etl.daily.job", variables=variables("bash_env"), inside=run["parent_pipeline"])
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
 
-    def a_python_operator_s_subprocess_has_them_too() -> None:
-        expect(recorded.only("air-python"), "etl.daily.job", variables=variables("python"))
-        expect(recorded.only("air-captured"), "etl.daily.job", variables=variables("captured"))
+    def _expect(self, first: str, task: str, **facts: object) -> None:
+        usual = {"variables": _variables(task), "inside": None}
+        expect(self._recorded.only(first), "etl.daily.job", **usual | facts)
 
-    def each_try_has_its_number() -> None:
-        runs = recorded.wait_for("air-tries|sort|tail", 2)
-        for attempt, run in enumerate(runs, 1):
+    def a_bash_operator_s_pipeline_has_dag_task_run_and_try(self) -> None:
+        self._expect("air-bash", "bash", inside=_AROUND)
+
+    def with_an_environment_of_its_own_a_bash_operator_has_them_too(self) -> None:
+        self._expect("air-env", "bash_env", inside=_AROUND)
+
+    def a_bash_operator_reads_what_its_shell_prints(self) -> None:
+        """In a run of its own, around that of the pipeline, with the same identity."""
+        inner = self._recorded.only("air-bash")
+        (outer,) = [run for run in self._recorded.runs() if run["id"] == inner["parent"]]
+        print(f"seen: {said(outer)}", flush=True)
+        expect(outer, "etl.daily.job", variables=_variables("bash"))
+
+    def a_python_operator_s_subprocess_has_them_too(self) -> None:
+        self._expect("air-python", "python")
+
+    def a_subprocess_whose_output_is_read_has_them_too(self) -> None:
+        self._expect("air-captured", "captured", inside=_AROUND_CAPTURED)
+
+    def each_try_has_its_number(self) -> None:
+        for attempt, run in enumerate(self._recorded.wait_for("air-tries|sort|tail", 2), 1):
             print(f"seen: {said(run)}", flush=True)
-            given = variables("tries", attempt)
-            expect(run, "etl.daily.job", variables=given, inside=run["parent_pipeline"])
+            expect(run, "etl.daily.job", variables=_variables("tries", attempt), inside=_AROUND)
 
-    def a_task_that_hands_its_trace_on_is_in_it() -> None:
-        run = recorded.only("air-traced")
+    def a_task_that_hands_its_trace_on_is_in_it(self) -> None:
+        (run,) = self._recorded.wait_for("air-traced|sort|tail")
         trace = run["identity"]["trace"]
         assert trace, said(run)
-        expect(run, "etl.daily.job", variables=variables("traced"), trace=trace["trace_id"])
+        self._expect("air-traced", "traced", trace=trace["trace_id"])
 
-    def around_a_bash_operator_s_pipeline_is(wanted: str) -> None:
-        ids: dict[str, Run] = {run["id"]: run for run in recorded.runs()}
-        around = ids[recorded.only("air-bash")["parent"]]
-        print(f"seen: around it {said(around)}", flush=True)
-        assert around["pipeline"] == wanted
+    def claims(self) -> list[Callable[[], None]]:
+        return [
+            self.a_bash_operator_s_pipeline_has_dag_task_run_and_try,
+            self.with_an_environment_of_its_own_a_bash_operator_has_them_too,
+            self.a_bash_operator_reads_what_its_shell_prints,
+            self.a_python_operator_s_subprocess_has_them_too,
+            self.a_subprocess_whose_output_is_read_has_them_too,
+            self.each_try_has_its_number,
+            self.a_task_that_hands_its_trace_on_is_in_it,
+        ]
 
-    def a_bash_operator_reads_its_pipeline_as_a_stage() -> None:
-        around_a_bash_operator_s_pipeline_is("bash|airflow")
 
-    return [
-        a_job_that_is_older_than_the_daemon_has_its_names,
-        a_bash_operator_s_pipeline_has_dag_task_run_and_try,
-        a_bash_operator_reads_its_pipeline_as_a_stage,
-        with_an_environment_of_its_own_a_bash_operator_has_them_too,
-        a_python_operator_s_subprocess_has_them_too,
-        each_try_has_its_number,
-        a_task_that_hands_its_trace_on_is_in_it,
-    ]
+class Older:
+    """Each claim is a method; Airflow was there before the daemon."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+
+    def a_job_that_is_older_than_the_daemon_has_no_variables(self) -> None:
+        run = self._recorded.only("air-before")
+        expect(run, run["unit"], partial=True)
+        assert not run["unit"].endswith(".job")
+
+    def a_job_that_began_later_has_them(self) -> None:
+        given = _variables("bash", dag="later")
+        expect(self._recorded.only("air-later"), "later.job", variables=given)
+
+    def claims(self) -> list[Callable[[], None]]:
+        return [
+            self.a_job_that_is_older_than_the_daemon_has_no_variables,
+            self.a_job_that_began_later_has_them,
+        ]
