@@ -34,7 +34,10 @@ def traced(first: str) -> None:
     subprocess.run(pipeline(first), shell=True, env=environment, check=True)
 
 
-with DAG("etl.daily", schedule=None) as daily:
+#: A busy host may fail a task before it has begun.
+PATIENT = {"retries": 3, "retry_delay": timedelta(seconds=1)}
+
+with DAG("etl.daily", schedule=None, default_args=PATIENT):
     BashOperator(task_id="bash", bash_command=pipeline("air-bash"))
     BashOperator(
         task_id="bash_env", bash_command=pipeline("air-env"), env={"PATH": os.environ["PATH"]}
@@ -45,15 +48,13 @@ with DAG("etl.daily", schedule=None) as daily:
     BashOperator(
         task_id="tries",
         bash_command=f"{pipeline('air-tries')}; exit {{{{ 0 if ti.try_number > 1 else 1 }}}}",
-        retries=1,
-        retry_delay=timedelta(seconds=1),
     )
 
-with DAG("held", schedule=None):
+with DAG("held", schedule=None, default_args=PATIENT):
     BashOperator(
         task_id="bash",
         bash_command=f"air-before -f --pid={os.environ['GATE']} /dev/null | sort | tail -n 1",
     )
 
-with DAG("later", schedule=None):
+with DAG("later", schedule=None, default_args=PATIENT):
     BashOperator(task_id="bash", bash_command=pipeline("air-later"))

@@ -29,7 +29,7 @@ _TOP = Path(__file__).resolve().parents[2]
 _PACKAGES = "systemd,systemd-sysv,udev,dbus,kmod,iproute2,python3,init-system-helpers"
 
 #: Seconds from power on to the result. It took some 60, emulated, before it tried the sender too.
-_TIMEOUT = 1800
+_TIMEOUT = 1200
 
 #: What the initial file system does before the root's own init takes over.
 _INIT = """#!/bin/busybox sh
@@ -194,11 +194,13 @@ def modules_for(module: str, kernel: Kernel) -> Iterator[Path]:
             yield Path(path.strip())
 
 
-def boot(kernel: Kernel, image: Path, initial: Path, name: str = "systemd") -> bool:
+def boot(
+    kernel: Kernel, image: Path, initial: Path, name: str = "systemd", seconds: int = _TIMEOUT
+) -> bool:
     """Boot from the image, with what the guest says on our output; whether every claim held."""
     command = [
         # with a thread for each CPU, QEMU may run code that the other has just patched: int3 Oops
-        *("timeout", str(_TIMEOUT), "qemu-system-x86_64", "-accel", "tcg,thread=single"),
+        *("timeout", str(seconds), "qemu-system-x86_64", "-accel", "tcg,thread=single"),
         *("-cpu", "max", "-smp", "2", "-m", "1G", "-nographic", "-no-reboot", "-nic", "none"),
         *("-kernel", str(kernel.image), "-initrd", str(initial)),
         *("-append", "console=ttyS0 panic=-1 quiet loglevel=4 systemd.show_status=no"),
