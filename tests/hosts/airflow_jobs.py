@@ -42,6 +42,10 @@ with DAG("etl.daily", schedule=None, default_args=PATIENT):
     BashOperator(
         task_id="bash_env", bash_command=pipeline("air-env"), env={"PATH": os.environ["PATH"]}
     )
+    BashOperator(
+        task_id="long",
+        bash_command="sleep 10 & air-long -f --pid=$! /dev/null | sort | tail -n 1",
+    )
     PythonOperator(task_id="python", python_callable=call, op_args=["air-python"])
     PythonOperator(task_id="captured", python_callable=capture, op_args=["air-captured"])
     PythonOperator(task_id="traced", python_callable=traced, op_args=["air-traced"])
