@@ -92,7 +92,14 @@ class Recorded:
             runs = [run for run in self.runs() if run["pipeline"] == signature]
             return runs if len(runs) >= count else []
 
-        runs: list[Run] = wait_until(found, f"{count} of {signature}")
+        try:
+            runs: list[Run] = wait_until(found, f"{count} of {signature}")
+        except AssertionError as error:
+            first = signature.split("|")[0]
+            there = [f"live {live}" for live in self.live() if first in live]
+            there += [said(run) for run in self.runs() if first in run["pipeline"]]
+            there.append(f"{alive(first)} processes named {first}")
+            raise AssertionError(f"{error}; there are: {'; '.join(there)}") from None
         return runs
 
     def only(self, first: str) -> Run:

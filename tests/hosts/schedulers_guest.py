@@ -467,12 +467,6 @@ def scancel_interrupts_a_job() -> None:
 CLAIMS = (
     the_service_is_up,
     slurm_is_up,
-    jobs_start_before_and_live_across_the_daemon_s_start,
-    a_job_of_cron_that_is_older_than_the_daemon_is_cron_s,
-    a_job_of_a_timer_that_is_older_than_the_daemon_is_its_unit_s,
-    a_job_of_at_that_is_older_than_the_daemon_is_atd_s,
-    a_job_of_slurm_that_is_older_than_the_daemon_has_its_name_and_number,
-    jobs_that_lived_across_a_restart_keep_their_units,
     cron_starts_jobs,
     a_line_of_a_crontab_is_the_job_of_its_first_program,
     a_script_that_cron_starts_is_a_job,
@@ -498,6 +492,12 @@ CLAIMS = (
     sbatch_hands_on_the_environment_of_who_called_it,
     a_stage_that_fails_in_a_job_is_a_failure,
     scancel_interrupts_a_job,
+    jobs_start_before_and_live_across_the_daemon_s_start,
+    a_job_of_cron_that_is_older_than_the_daemon_is_cron_s,
+    a_job_of_a_timer_that_is_older_than_the_daemon_is_its_unit_s,
+    a_job_of_at_that_is_older_than_the_daemon_is_atd_s,
+    a_job_of_slurm_that_is_older_than_the_daemon_has_its_name_and_number,
+    jobs_that_lived_across_a_restart_keep_their_units,
 )
 
 
