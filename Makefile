@@ -19,6 +19,7 @@ TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash curl debian-
 	fonts-dejavu-core gawk git gzip jq lintian mawk mmdebstrap nodejs openssl perl-base procps python3-bpfcc ruby \
 	slowhttptest sqlite3 strace systemd time util-linux xfsprogs xz-utils zsh
 ADVICE_PACKAGES := locales parallel pigz
+SCHEDULER_PACKAGES := ninja-build
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
 
@@ -75,7 +76,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-hosts test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -127,6 +128,11 @@ test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS=
 test-service: test-setup deb ## Install the package in a virtual machine with systemd and try the service
 	$(call need,$(VM_PACKAGES))
 	$(BIN)/python tests/vm/systemd.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
+	$(give_back)
+
+test-hosts: test-setup deb ## Run pipelines by real schedulers, on this host and in a virtual machine (ARGS='--only drivers')
+	$(call need,$(VM_PACKAGES) $(SCHEDULER_PACKAGES))
+	$(BIN)/python tests/hosts/schedulers.py $(ARGS)
 	$(give_back)
 
 bench: test-setup ## Measure what observation costs, on and off in turn

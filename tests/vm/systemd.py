@@ -127,14 +127,14 @@ def main() -> int:
     return int(not passed)
 
 
-def base_root(suite: str, cache: Path) -> Path:
-    """A Debian root with systemd, made once."""
-    root = cache / "systemd" / suite
+def base_root(suite: str, cache: Path, name: str = "systemd", more: str = "") -> Path:
+    """A Debian root with systemd, and `more` packages, made once."""
+    root = cache / name / suite
     if not root.exists():
         part = root.with_name(f"{suite}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.parent.mkdir(parents=True, exist_ok=True)
-        options = ["--variant=minbase", f"--include={_PACKAGES}"]
+        options = ["--variant=minbase", f"--include={_PACKAGES}{more and ','}{more}"]
         _run("debootstrap", *options, suite, str(part), mirror())
         part.rename(root)
     return root
@@ -194,11 +194,13 @@ def modules_for(module: str, kernel: Kernel) -> Iterator[Path]:
             yield Path(path.strip())
 
 
-def boot(kernel: Kernel, image: Path, initial: Path) -> bool:
+def boot(
+    kernel: Kernel, image: Path, initial: Path, name: str = "systemd", seconds: int = _TIMEOUT
+) -> bool:
     """Boot from the image, with what the guest says on our output; whether every claim held."""
     command = [
         # with a thread for each CPU, QEMU may run code that the other has just patched: int3 Oops
-        *("timeout", str(_TIMEOUT), "qemu-system-x86_64", "-accel", "tcg,thread=single"),
+        *("timeout", str(seconds), "qemu-system-x86_64", "-accel", "tcg,thread=single"),
         *("-cpu", "max", "-smp", "2", "-m", "1G", "-nographic", "-no-reboot", "-nic", "none"),
         *("-kernel", str(kernel.image), "-initrd", str(initial)),
         *("-append", "console=ttyS0 panic=-1 quiet loglevel=4 systemd.show_status=no"),
@@ -216,10 +218,10 @@ def boot(kernel: Kernel, image: Path, initial: Path) -> bool:
     ) as machine:
         assert machine.stdout is not None
         for line in machine.stdout:
-            print(f"systemd: {line.rstrip()}", flush=True)
+            print(f"{name}: {line.rstrip()}", flush=True)
             result = re.search(r"guest: result failures=(\d+)", line) or result
     if result is None:
-        print("systemd: no result", flush=True)
+        print(f"{name}: no result", flush=True)
         return False
     return result[1] == "0"
 
