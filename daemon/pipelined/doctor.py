@@ -11,7 +11,7 @@ import ctypes
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelined.errors import UserError
+from pipelined.kernel.obstacles import HELPERS, OLDEST_TRIED, Obstacle, obstacles
 from pipelined.model.units import find_cgroup2
 
 __all__ = ["Check", "Hook", "Status", "checks", "exit_code", "libbpf_version", "render"]
@@ -62,6 +63,8 @@ class Check:
     """The figures that are absent or less exact because it is not ``ok``."""
     reason: str = ""
     """The end of `detail`, if it may be that of other checks too: it is printed once."""
+    tier: str = ""
+    """Of an attached hook: hooks of one tier share a line."""
 
     @property
     def failed(self) -> bool:
@@ -85,12 +88,13 @@ def checks(
     OSError, `machine` is the architecture; both default to the real ones.
     """
     bcc = list(_bcc(root, loader))
+    shown = {obstacle.check: obstacle for obstacle in obstacles(root)}
     found = [
         _kernel(root),
         _architecture(machine or platform.machine()),
-        _btf(root),
-        _helpers(root),
-        _lockdown(root),
+        _btf(root, shown),
+        _helpers(shown),
+        _lockdown(root, shown),
         _capabilities(root),
         _memory_lock(root),
         _libbpf(libbpf or libbpf_version),
@@ -117,7 +121,7 @@ def render(found: Sequence[Check], console: Console) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for before, check in pairwise([None, *found]):
+    for before, check in pairwise([None, *_in_lines(found)]):
         assert check
         repeated = before and check.reason and before.reason == check.reason
         detail = Text(check.detail.removesuffix(f": {check.reason}") if repeated else check.detail)
@@ -129,6 +133,16 @@ def render(found: Sequence[Check], console: Console) -> None:
     console.print(table)
     console.print()
     console.print(_closing_line(found), soft_wrap=True)
+
+
+def _in_lines(found: Iterable[Check]) -> Iterator[Check]:
+    """The checks, and one in place of all attached hooks of a tier."""
+    for tier, those in groupby(found, lambda check: check.tier):
+        if tier:
+            names = dict.fromkeys(check.name.removeprefix("hook ") for check in those)
+            yield Check(f"hooks of {tier}", "ok", ", ".join(names))
+        else:
+            yield from those
 
 
 def libbpf_version() -> str:
@@ -180,7 +194,6 @@ _CAP_BPF = 39
 _FIRST_USER_NAMESPACE = 0xEFFFFFFD
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
-_OLDEST_KERNEL = (5, 15)
 _OLDEST_LIBBPF = (1, 1)
 
 
@@ -201,12 +214,13 @@ def _kernel(root: Path) -> Check:
     release = (_read(root / "proc/sys/kernel/osrelease") or "").strip()
     if not release:
         return Check("kernel", "unknown", "no /proc/sys/kernel/osrelease")
-    if _numbers(release) < _OLDEST_KERNEL:
+    if _numbers(release) < OLDEST_TRIED:
+        oldest = ".".join(map(str, OLDEST_TRIED))
         return Check(
             "kernel",
             "unknown",
-            f"Linux {release}, older than the oldest supported kernel",
-            "use Linux 5.15 or newer",
+            f"Linux {release}, older than the oldest that was tried ({oldest})",
+            f"if a hook of the sched tier is refused, use Linux {oldest} or newer",
         )
     return Check("kernel", "ok", f"Linux {release}")
 
@@ -219,66 +233,34 @@ def _architecture(machine: str) -> Check:
     )
 
 
-def _btf(root: Path) -> Check:
-    path = root / "sys/kernel/btf/vmlinux"
-    if not path.exists():
-        return Check(
-            "BTF",
-            "missing",
-            "no /sys/kernel/btf/vmlinux",
-            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are",
-            True,
-        )
-    try:
-        with path.open("rb") as file:
-            magic = file.read(2)
-        size = path.stat().st_size
-    except OSError as error:
-        return Check(
-            "BTF", "missing", f"/sys/kernel/btf/vmlinux: {error.strerror}", "run it as root", True
-        )
-    if magic not in (b"\x9f\xeb", b"\xeb\x9f"):
-        return Check(
-            "BTF", "missing", "/sys/kernel/btf/vmlinux is not BTF", "use another kernel", True
-        )
+def _btf(root: Path, found: Mapping[str, Obstacle]) -> Check:
+    if "BTF" in found:
+        return _missing(found["BTF"])
+    size = (root / "sys/kernel/btf/vmlinux").stat().st_size
     return Check("BTF", "ok", f"/sys/kernel/btf/vmlinux, {size / 1e6:.1f} MB", required=True)
 
 
-def _helpers(root: Path) -> Check:
-    """The helpers without which no state can be determined, by their names in the kernel's BTF.
-
-    Not required: if this and the hooks disagree, the hooks are right.
-    """
-    needed = ("task_pt_regs", "get_current_task_btf", "task_storage_get")
-    try:
-        btf = (root / "sys/kernel/btf/vmlinux").read_bytes()
-    except OSError:
+def _helpers(found: Mapping[str, Obstacle]) -> Check:
+    """The helpers without which no state can be determined, by their names in the kernel's BTF."""
+    if "BPF helpers" in found:
+        return _missing(found["BPF helpers"])
+    if "BTF" in found:
         return Check("BPF helpers", "unknown", "the kernel's BTF cannot be read")
-    lacking = [name for name in needed if f"BPF_FUNC_{name}\0".encode() not in btf]
-    if lacking:
-        return Check(
-            "BPF helpers",
-            "missing",
-            "this kernel has no " + ", ".join(f"bpf_{name}" for name in lacking),
-            "use Linux 5.15 or newer",
-        )
-    return Check("BPF helpers", "ok", ", ".join(f"bpf_{name}" for name in needed))
+    return Check("BPF helpers", "ok", ", ".join(f"bpf_{name}" for name in HELPERS))
 
 
-def _lockdown(root: Path) -> Check:
+def _lockdown(root: Path, found: Mapping[str, Obstacle]) -> Check:
     text = _read(root / "sys/kernel/security/lockdown")
     match = re.search(r"\[(\w+)\]", text or "")
     if match is None:
         return Check("lockdown", "unknown", "no /sys/kernel/security/lockdown")
-    if match[1] == "confidentiality":
-        return Check(
-            "lockdown",
-            "off",
-            "confidentiality: BPF may not read kernel memory",
-            "boot with lockdown=integrity or none",
-            True,
-        )
+    if "lockdown" in found:
+        return _missing(found["lockdown"], "off")
     return Check("lockdown", "ok", match[1])
+
+
+def _missing(obstacle: Obstacle, status: Status = "missing") -> Check:
+    return Check(obstacle.check, status, obstacle.detail, obstacle.fix, required=True)
 
 
 def _capability_set(root: Path) -> int | None:
@@ -484,7 +466,7 @@ def _hooks(probe: Callable[[], Iterable[Hook]] | None, failed: Sequence[Check]) 
         alike = list(those)
         where = f"{tier}, {' and '.join(dict.fromkeys(hook.method for hook in alike))}"
         if attached:
-            yield Check(f"hook {name}", "ok", where)
+            yield Check(f"hook {name}", "ok", where, tier=tier)
         else:
             absent = "; ".join(dict.fromkeys(hook.gives for hook in alike if hook.gives))
             detail = f"{where}: {reason}"
