@@ -76,7 +76,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-kernels test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,11 @@ test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS=
 test-service: test-setup deb ## Install the package in a virtual machine with systemd and try the service
 	$(call need,$(VM_PACKAGES))
 	$(BIN)/python tests/vm/systemd.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
+	$(give_back)
+
+test-kernels: test-setup deb ## Run the package on Debian's other kernels and on arm64, emulated (ARGS='--only arm64-trixie')
+	$(call need,$(VM_PACKAGES))
+	$(BIN)/python tests/vm/kernels.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
 	$(give_back)
 
 bench: test-setup ## Measure what observation costs, on and off in turn
