@@ -51,9 +51,10 @@ def pipelined(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_until(look: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while time.monotonic() < began + PATIENCE:
         if found := look():
+            print(f"guest: {what}: there after {time.monotonic() - began:.0f} s", flush=True)
             return found
         time.sleep(3)  # each look costs the emulated processors a good part of that
     raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
