@@ -76,7 +76,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-hosts test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-hosts test-kernels test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -133,6 +133,11 @@ test-service: test-setup deb ## Install the package in a virtual machine with sy
 test-hosts: test-setup deb ## Run pipelines by real schedulers, on this host and in a virtual machine (ARGS='--only drivers')
 	$(call need,$(VM_PACKAGES) $(SCHEDULER_PACKAGES))
 	$(BIN)/python tests/hosts/schedulers.py $(ARGS)
+	$(give_back)
+
+test-kernels: test-setup deb ## Run the package on Debian's other kernels and on arm64, emulated (ARGS='--only arm64-trixie')
+	$(call need,$(VM_PACKAGES))
+	$(BIN)/python tests/vm/kernels.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
 	$(give_back)
 
 bench: test-setup ## Measure what observation costs, on and off in turn

@@ -217,9 +217,10 @@ def test_root_leaves_the_history_to_the_user_of_the_service(
 
 
 def hooks(program: str, wrapper: tuple[str, ...] = ()) -> list[str]:
-    """The hooks that doctor could attach."""
+    """The hooks that doctor could attach, by tier and name."""
     printed = subprocess.run([*wrapper, program, "doctor"], capture_output=True, text=True).stdout
-    return re.findall(r"^hook (\S+) +ok ", printed, re.M)
+    tiers = re.findall(r"^hooks of (\w+) +ok ((?:.|\n(?= ))*)", printed, re.M)
+    return [f"{tier}: {name}" for tier, names in tiers for name in re.split(r",\s+", names.strip())]
 
 
 def with_only(*names: str) -> tuple[str, ...]:

@@ -28,15 +28,19 @@ BTF = Path("/sys/kernel/btf/vmlinux")
 
 
 def elsewhere(
-    configure: Configure, script: str, *arguments: str, memory_lock: int | None = None
+    configure: Configure | None, script: str, *arguments: str, memory_lock: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `pipelined …` in a mount namespace of its own that `script` has changed."""
+    """Run `pipelined …` in a mount namespace of its own that `script` has changed.
+
+    `configure` says with which loader; without it the program decides.
+    """
 
     def limit() -> None:
         if memory_lock is not None:
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (memory_lock, memory_lock))
 
-    command = f'{script}\nexec "$0" "$@" --loader {configure().loader}'
+    loader = f" --loader {configure().loader}" if configure else ""
+    command = f'{script}\nexec "$0" "$@"{loader}'
     return subprocess.run(
         ["unshare", "--mount", "sh", "-ec", command, str(PIPELINED), *arguments],
         capture_output=True,
@@ -80,6 +84,47 @@ def test_truncated_types_are_said_in_one_line(
     (line,) = done.stderr.splitlines()
     assert line.startswith("pipelined: ")
     assert "BTF" in line or "BPF" in line
+
+
+def test_a_kernel_without_types_is_named_by_doctor_and_serve(tmp_path: Path) -> None:
+    script = f"mount --bind {tmp_path} {BTF.parent}"
+    done = elsewhere(None, script, "doctor", "--color=never")
+    assert done.returncode == 1
+    assert doctors_verdict(done.stdout) == (
+        "pipelined would not work here: BTF: no /sys/kernel/btf/vmlinux; use a kernel built with "
+        "CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are"
+    )
+    done = elsewhere(None, script, "serve", "--web.listen-address=127.0.0.1:0")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "pipelined: this kernel cannot run the BPF programs: no /sys/kernel/btf/vmlinux; "
+        "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are\n"
+    )
+
+
+def test_an_old_kernel_is_named_by_doctor(tmp_path: Path) -> None:
+    """As 5.10 shows itself, which the virtual machines of test-kernels boot."""
+    older = tmp_path / "vmlinux"
+    older.write_bytes(BTF.read_bytes().replace(b"BPF_FUNC_task_pt_regs", b"BPF_FUNC_task_xx_regs"))
+    script = f"mount --bind {older} {BTF}"
+    said = "the kernel has no bpf_task_pt_regs; use Linux 6.1 or newer"
+    done = elsewhere(None, script, "doctor", "--color=never")
+    assert done.returncode == 1
+    assert doctors_verdict(done.stdout) == f"pipelined would not work here: BPF helpers: {said}"
+
+
+def test_a_tier_that_lacks_a_hook_is_off_as_a_whole_and_says_so(tmp_path: Path) -> None:
+    changed = tmp_path / "vmlinux"
+    tracepoint = "mm_filemap_add_to_page_cache"
+    shown = f"\0btf_trace_{tracepoint}\0".encode()
+    changed.write_bytes(BTF.read_bytes().replace(shown, shown.replace(b"trace", b"hides")))
+    script = f"export COLUMNS=200\nmount --bind {changed} {BTF}"
+    done = elsewhere(None, script, "doctor", "--color=never")
+    assert done.returncode == 0
+    off = re.findall(r"^hook (\S+) +off +readahead, \w+: (.*?) *$", done.stdout, re.M)
+    assert (tracepoint, "no such tracepoint") in off
+    assert f"of no use without {tracepoint}" in {reason for _, reason in off}
+    assert "hooks of readahead" not in done.stdout
 
 
 @pytest.fixture

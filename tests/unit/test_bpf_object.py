@@ -19,8 +19,8 @@ Function = dict[int, str]
 
 
 @pytest.fixture(scope="module", params=["x86", "arm64"])
-def listing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The instructions of the object for an architecture, with relocations: registers differ."""
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The object for an architecture: registers differ."""
     path = tmp_path_factory.mktemp(request.param) / "pipelined.bpf.o"
     subprocess.run(
         [
@@ -31,12 +31,18 @@ def listing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         ],
         check=True,
     )
-    return subprocess.run(
-        ["llvm-objdump", "-dr", "--no-show-raw-insn", path],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    return path
+
+
+def disassembled(built: Path, *options: str) -> str:
+    command = ["llvm-objdump", "-d", *options, built]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def listing(built: Path) -> str:
+    """Its instructions, with relocations."""
+    return disassembled(built, "-r", "--no-show-raw-insn")
 
 
 def test_no_loop_is_closed_by_an_instruction_that_does_not_jump(listing: str) -> None:
@@ -94,6 +100,29 @@ def successors(at: int, function: Function, after: dict[int, int]) -> list[int]:
 
 #: Bytes of stack for a program and what it calls; before 6.5 a frame counts in steps of 32.
 STACK, STEP = 512, 32
+
+
+#: In include/uapi/linux/bpf.h of Linux 5.15, bpf_task_pt_regs (dd6e10fbd9fb) is the last helper.
+_LAST_OF_5_15 = 175
+
+
+def test_no_helper_is_newer_than_5_15(built: Path) -> None:
+    """As docs/HOSTS.md says of kernels that were not run."""
+    called = helpers_called(disassembled(built))
+    assert len(called) > 15
+    assert max(called) == _LAST_OF_5_15
+
+
+def test_a_call_of_a_function_is_no_call_of_a_helper() -> None:
+    function = " 546:\t85 10 00 00 22 02 00 00\tcall 546\n"
+    helper = " 547:\t85 00 00 00 af 00 00 00\tcall 175\n"
+    assert helpers_called(function + helper) == {175}
+
+
+def helpers_called(listing: str) -> set[int]:
+    """Numbers in the calls whose source register is 0: 1 is for functions of the object."""
+    found = re.findall(r"\s85 00 00 00 (\w\w) (\w\w) 00 00\s", listing)
+    return {int(high + low, 16) for low, high in found}
 
 
 def test_every_program_fits_into_the_stack_that_older_kernels_count(listing: str) -> None:

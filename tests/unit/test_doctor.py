@@ -16,7 +16,8 @@ from pipelined.errors import UserError
 
 ROOT_CAPABILITIES = "000001ffffffffff"
 BPF_AND_PERFMON = f"{1 << 39 | 1 << 38:016x}"
-BTF = b"\x9f\xeb\0BPF_FUNC_task_pt_regs\0BPF_FUNC_get_current_task_btf\0BPF_FUNC_task_storage_get\0"
+HELPERS = ("map_lookup_elem", "task_pt_regs", "get_current_task_btf", "task_storage_get")
+BTF = b"\x9f\xeb\0" + b"".join(f"BPF_FUNC_{name}\0".encode() for name in HELPERS)
 ELF_OF_BPF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\xf7\x00" + bytes(100)
 
 
@@ -132,7 +133,7 @@ FATAL = {
         lambda host: host.write(
             "sys/kernel/security/lockdown", "none integrity [confidentiality]\n"
         ),
-        "lockdown: confidentiality: BPF may not read kernel memory; "
+        "lockdown: lockdown=confidentiality: BPF may not read kernel memory; "
         "boot with lockdown=integrity or none",
     ),
     "not root": (
@@ -243,12 +244,29 @@ def test_a_low_memory_lock_is_reported_but_not_fatal(host: Host) -> None:
 
 def test_an_old_kernel_is_named_and_so_are_the_helpers_it_lacks(host: Host) -> None:
     host.write("proc/sys/kernel/osrelease", "5.10.0-32-amd64\n")
-    host.write("sys/kernel/btf/vmlinux", b"\x9f\xebBPF_FUNC_task_storage_get\0")
+    names = b"\x9f\xebBPF_FUNC_map_lookup_elem\0BPF_FUNC_task_storage_get\0"
+    host.write("sys/kernel/btf/vmlinux", names)
 
-    assert host.check("kernel").fix == "use Linux 5.15 or newer"
-    assert host.check("BPF helpers").detail == (
-        "this kernel has no bpf_task_pt_regs, bpf_get_current_task_btf"
+    assert host.check("kernel").detail == (
+        "Linux 5.10.0-32-amd64, older than the oldest that was tried (6.1)"
     )
+    assert host.text().splitlines()[-1] == (
+        "pipelined would not work here: BPF helpers: the kernel has no bpf_task_pt_regs, "
+        "bpf_get_current_task_btf; use Linux 6.1 or newer"
+    )
+
+
+def test_a_vendors_older_kernel_with_all_helpers_is_tried(host: Host) -> None:
+    host.write("proc/sys/kernel/osrelease", "5.14.0-503.el9.x86_64\n")
+
+    assert host.check("kernel").status == "unknown"
+    assert exit_code(host.checks()) == 0
+
+
+def test_types_that_name_no_helper_at_all_show_nothing_about_helpers(host: Host) -> None:
+    host.write("sys/kernel/btf/vmlinux", b"\x9f\xeb truncated")
+
+    assert not host.check("BPF helpers").failed
 
 
 def test_without_the_schedulers_own_times_the_daemon_does_not_work(host: Host) -> None:
@@ -312,6 +330,15 @@ def test_what_is_off_at_begin_and_end_of_a_function_is_one_line(host: Host) -> N
     (check,) = [check for check in host.checks() if check.status == "off"]
     assert check.detail == "functions, fentry and fexit: forbidden (EPERM)"
     assert check.absent == "sizes; times"
+
+
+def test_attached_hooks_of_a_tier_share_a_line(host: Host) -> None:
+    host.hooks = lambda: [*HOOKS, *(FakeHook(f"f{n}", "functions") for n in range(6))]
+    lines = [line.split() for line in host.text().splitlines() if line.startswith("hook")]
+    assert lines == [
+        ["hooks", "of", "sched", "ok", "sched_switch,", "sched_process_exec"],
+        ["hooks", "of", "functions", "ok", "f0,", "f1,", "f2,", "f3,", "f4,", "f5"],
+    ]
 
 
 def test_a_reason_that_hooks_share_is_printed_once(host: Host) -> None:

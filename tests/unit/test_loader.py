@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import logging
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -279,7 +280,8 @@ def test_a_kprobe_is_attached_only_where_its_function_refuses_fentry(
         return [(hook.method, hook.attached) for hook in at_entry]
 
     assert methods(FakePrograms()) == [("fentry", True)]
-    assert methods(FakePrograms(f"fentry {write.hook}")) == [("kprobe", True), ("fentry", False)]
+    # the kprobe gives what fentry would: nothing is off
+    assert methods(FakePrograms(f"fentry {write.hook}")) == [("kprobe", True)]
 
 
 def test_a_required_hook_that_vanishes_is_an_error() -> None:
@@ -399,3 +401,66 @@ def test_names_that_the_kernel_has_too_are_found() -> None:
     source = bcc_compiler._Source(Path(__file__).parents[2] / "bpf")
     assert {"fault", "run_kind", "NO_RUN", "PAGE_WARM"} <= source.names
     assert not {"task_struct", "inode"} & source.names
+
+
+def on_a_kernel_with(
+    monkeypatch: pytest.MonkeyPatch, names: Iterable[str], programs: FakePrograms
+) -> tuple[loader.Loaded, list[hooks.Hook]]:
+    """What becomes of all optional programs if its BTF has these names."""
+    btf = b"".join(f"\0{name}\0".encode() for name in names)
+    monkeypatch.setattr(hooks, "_kernel_names", lambda: btf)
+    monkeypatch.setattr(hooks, "_KPROBES", Path("/"))
+    wanted = loader.Wanted(functions=True, readahead=True, trace_exec_failures=False)
+    loaded = loader.Loaded(Libbpf(), "libbpf", programs, wanted)
+    return loaded, list(loaded.attach_optional())
+
+
+#: As Linux 6.1 has them on arm64.
+_OF_6_1 = (
+    "pipe_write",
+    "pipe_read",
+    "vfs_read",
+    "filemap_get_pages",
+    "filemap_fault",
+    "btf_trace_mm_filemap_add_to_page_cache",
+    "btf_trace_sched_process_exit",
+)
+
+
+def test_a_hook_that_a_kprobe_stands_in_for_is_not_reported_as_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = [f"{method} {name}" for method in ("fentry", "fexit") for name in _OF_6_1]
+    loaded, found = on_a_kernel_with(monkeypatch, _OF_6_1, FakePrograms(*refused))
+
+    of = {name: [(h.method, h.attached) for h in found if h.name == name] for name in _OF_6_1}
+    assert of["filemap_get_pages"] == of["filemap_fault"] == [("kprobe", True)]
+    assert of["pipe_write"] == [("kprobe", True), ("fexit", False)]
+    assert loaded.has_readahead
+
+
+def test_without_a_hook_that_the_tier_needs_its_others_are_not_attached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = "btf_trace_mm_filemap_add_to_page_cache"
+    names = [name for name in _OF_6_1 if name != missing]
+    loaded, found = on_a_kernel_with(monkeypatch, names, FakePrograms())
+
+    of_tier = {h.name: h.reason for h in found if h.tier == "readahead"}
+    assert not any(h.attached for h in found if h.tier == "readahead")
+    assert of_tier["mm_filemap_add_to_page_cache"] == "no such tracepoint"
+    assert of_tier["filemap_fault"] == "of no use without mm_filemap_add_to_page_cache"
+    assert not loaded.has_readahead
+    assert loaded.has_functions
+
+
+def test_a_kernel_that_cannot_attach_to_functions_says_so_in_words(tmp_path: Path) -> None:
+    built = tmp_path / "pipelined.bpf.o"
+    built.touch()
+    programs = LibbpfPrograms.__new__(LibbpfPrograms)
+    library = SimpleNamespace(messages=[], bpf_program__attach=lambda found: None)
+    programs._lib, programs._owner = library, {"on_tee": 1}  # type: ignore[assignment]
+    programs._find = lambda kind, opened, name: 1  # type: ignore[method-assign]
+    ctypes.set_errno(524)
+    with pytest.raises(UserError, match=r"^the kernel cannot attach fentry and fexit programs"):
+        programs.attach("on_tee", Program("do_tee", "functions", "fexit"))

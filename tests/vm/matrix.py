@@ -73,10 +73,13 @@ class Suite:
         source = f"deb [signed-by={_KEYRING}] {mirror()} {name} main\n"
         (self._root / "sources.list").write_text(source)
 
-    def newest_kernel(self) -> Kernel:
-        """Download and unpack the suite's generic kernel, unless that is done already."""
+    def newest_kernel(self, flavour: str = "") -> Kernel:
+        """Download and unpack the suite's kernel, unless that is done already.
+
+        `flavour`: "cloud-" or "rt-"; nothing for the generic one.
+        """
         self._apt("apt-get", "update")
-        packages = self._kernel_packages()
+        packages = self._kernel_packages(flavour)
         unpacked = self._unpack(packages)
         if not (unpacked / "done").exists():
             if not (unpacked / "lib").exists():
@@ -116,10 +119,10 @@ class Suite:
             part.rename(unpacked)
         return unpacked
 
-    def _kernel_packages(self) -> list[str]:
+    def _kernel_packages(self, flavour: str) -> list[str]:
         """The image, and the packages with a version in their name that it is split into."""
         found: list[str] = []
-        ask = [f"linux-image-{self._machine}"]
+        ask = [f"linux-image-{flavour}{self._machine}"]
         while ask:
             package = ask.pop()
             record = self._apt("apt-cache", "show", "--no-all-versions", package)

@@ -158,12 +158,15 @@ def install(package: Path, base: Path, work: Path) -> Path:
     return work / "root.img"
 
 
-def initial_files(kernel: Kernel, work: Path) -> Path:
-    """An archive with the modules that the root's disk needs, and what loads them."""
+def initial_files(kernel: Kernel, work: Path, busybox: Path = Path("/bin/busybox")) -> Path:
+    """An archive with the modules that the root's disk needs, and what loads them.
+
+    `busybox`: that of the kernel's architecture, linked with nothing.
+    """
     files = work / "initial"
     (files / "bin").mkdir(parents=True)
     (files / "modules").mkdir()
-    shutil.copy("/bin/busybox", files / "bin/busybox")
+    shutil.copy(busybox, files / "bin/busybox")
     (files / "init").write_text(_INIT)
     (files / "init").chmod(0o755)
     # …/lib/modules/VERSION lies in what modprobe takes for the root

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal
 
 from rich.console import Console
@@ -33,6 +33,8 @@ class Check:
     """The figures that are absent or less exact because it is not ``ok``."""
     reason: str = ""
     """The end of `detail`, if it may be that of other checks too: it is printed once."""
+    tier: str = ""
+    """Of an attached hook: hooks of one tier share a line."""
 
     @property
     def failed(self) -> bool:
@@ -50,7 +52,7 @@ def render(found: Sequence[Check], console: Console) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for before, check in pairwise([None, *found]):
+    for before, check in pairwise([None, *_in_lines(found)]):
         assert check
         repeated = before and check.reason and before.reason == check.reason
         detail = Text(check.detail.removesuffix(f": {check.reason}") if repeated else check.detail)
@@ -62,6 +64,16 @@ def render(found: Sequence[Check], console: Console) -> None:
     console.print(table)
     console.print()
     console.print(_closing_line(found), soft_wrap=True)
+
+
+def _in_lines(found: Iterable[Check]) -> Iterator[Check]:
+    """The checks, and one in place of all attached hooks of a tier."""
+    for tier, those in groupby(found, lambda check: check.tier):
+        if tier:
+            names = dict.fromkeys(check.name.removeprefix("hook ") for check in those)
+            yield Check(f"hooks of {tier}", "ok", ", ".join(names))
+        else:
+            yield from those
 
 
 _STYLES: dict[Status, str] = {

@@ -81,7 +81,7 @@ def _each(hooks: Iterable[Hook]) -> Iterator[Check]:
         alike = list(those)
         where = f"{tier}, {' and '.join(dict.fromkeys(hook.method for hook in alike))}"
         if attached:
-            yield Check(f"hook {name}", "ok", where)
+            yield Check(f"hook {name}", "ok", where, tier=tier)
         elif pending:
             yield Check(f"hook {name}", "unknown", f"{where}: still to be attached")
         else:

@@ -11,12 +11,13 @@ import ctypes
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pipelined.doctor.check import Check
+from pipelined.doctor.check import Check, Status
 from pipelined.doctor.hooks import Hook, HooksOfDaemon, daemon_checks, hook_checks
+from pipelined.kernel.obstacles import HELPERS, OLDEST_TRIED, Obstacle, obstacles
 from pipelined.model.units import find_cgroup2
 
 __all__ = ["checks", "libbpf_version"]
@@ -43,13 +44,14 @@ def checks(
     architecture; both default to the real ones.
     """
     bcc = list(_bcc(root, loader))
+    shown = {obstacle.check: obstacle for obstacle in obstacles(root)}
     privileges = _capabilities(root)
     found = [
         _kernel(root),
         _architecture(machine or platform.machine()),
-        _btf(root),
-        _helpers(root),
-        _lockdown(root),
+        _btf(root, shown),
+        _helpers(shown),
+        _lockdown(root, shown),
         privileges,
         _memory_lock(root),
         _libbpf(libbpf or libbpf_version),
@@ -86,7 +88,6 @@ _CAP_BPF = 39
 _FIRST_USER_NAMESPACE = 0xEFFFFFFD
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
-_OLDEST_KERNEL = (5, 15)
 _OLDEST_LIBBPF = (1, 1)
 
 
@@ -107,12 +108,13 @@ def _kernel(root: Path) -> Check:
     release = (_read(root / "proc/sys/kernel/osrelease") or "").strip()
     if not release:
         return Check("kernel", "unknown", "no /proc/sys/kernel/osrelease")
-    if _numbers(release) < _OLDEST_KERNEL:
+    if _numbers(release) < OLDEST_TRIED:
+        oldest = ".".join(map(str, OLDEST_TRIED))
         return Check(
             "kernel",
             "unknown",
-            f"Linux {release}, older than the oldest supported kernel",
-            "use Linux 5.15 or newer",
+            f"Linux {release}, older than the oldest that was tried ({oldest})",
+            f"if a hook of the sched tier is refused, use Linux {oldest} or newer",
         )
     return Check("kernel", "ok", f"Linux {release}")
 
@@ -125,66 +127,34 @@ def _architecture(machine: str) -> Check:
     )
 
 
-def _btf(root: Path) -> Check:
-    path = root / "sys/kernel/btf/vmlinux"
-    if not path.exists():
-        return Check(
-            "BTF",
-            "missing",
-            "no /sys/kernel/btf/vmlinux",
-            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are",
-            True,
-        )
-    try:
-        with path.open("rb") as file:
-            magic = file.read(2)
-        size = path.stat().st_size
-    except OSError as error:
-        return Check(
-            "BTF", "missing", f"/sys/kernel/btf/vmlinux: {error.strerror}", "run it as root", True
-        )
-    if magic not in (b"\x9f\xeb", b"\xeb\x9f"):
-        return Check(
-            "BTF", "missing", "/sys/kernel/btf/vmlinux is not BTF", "use another kernel", True
-        )
+def _btf(root: Path, found: Mapping[str, Obstacle]) -> Check:
+    if "BTF" in found:
+        return _missing(found["BTF"])
+    size = (root / "sys/kernel/btf/vmlinux").stat().st_size
     return Check("BTF", "ok", f"/sys/kernel/btf/vmlinux, {size / 1e6:.1f} MB", required=True)
 
 
-def _helpers(root: Path) -> Check:
-    """The helpers without which no state can be determined, by their names in the kernel's BTF.
-
-    Not required: if this and the hooks disagree, the hooks are right.
-    """
-    needed = ("task_pt_regs", "get_current_task_btf", "task_storage_get")
-    try:
-        btf = (root / "sys/kernel/btf/vmlinux").read_bytes()
-    except OSError:
+def _helpers(found: Mapping[str, Obstacle]) -> Check:
+    """The helpers without which no state can be determined, by their names in the kernel's BTF."""
+    if "BPF helpers" in found:
+        return _missing(found["BPF helpers"])
+    if "BTF" in found:
         return Check("BPF helpers", "unknown", "the kernel's BTF cannot be read")
-    lacking = [name for name in needed if f"BPF_FUNC_{name}\0".encode() not in btf]
-    if lacking:
-        return Check(
-            "BPF helpers",
-            "missing",
-            "this kernel has no " + ", ".join(f"bpf_{name}" for name in lacking),
-            "use Linux 5.15 or newer",
-        )
-    return Check("BPF helpers", "ok", ", ".join(f"bpf_{name}" for name in needed))
+    return Check("BPF helpers", "ok", ", ".join(f"bpf_{name}" for name in HELPERS))
 
 
-def _lockdown(root: Path) -> Check:
+def _lockdown(root: Path, found: Mapping[str, Obstacle]) -> Check:
     text = _read(root / "sys/kernel/security/lockdown")
     match = re.search(r"\[(\w+)\]", text or "")
     if match is None:
         return Check("lockdown", "unknown", "no /sys/kernel/security/lockdown")
-    if match[1] == "confidentiality":
-        return Check(
-            "lockdown",
-            "off",
-            "confidentiality: BPF may not read kernel memory",
-            "boot with lockdown=integrity or none",
-            True,
-        )
+    if "lockdown" in found:
+        return _missing(found["lockdown"], "off")
     return Check("lockdown", "ok", match[1])
+
+
+def _missing(obstacle: Obstacle, status: Status = "missing") -> Check:
+    return Check(obstacle.check, status, obstacle.detail, obstacle.fix, required=True)
 
 
 def _capability_set(root: Path) -> int | None:

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pipelined.errors import NO_PROGRAMS, NotPermittedError, UserError
 
 __all__ = [
+    "ENOTSUPP",
     "FORBIDDEN",
     "LIBBPF_ERRNO",
     "REFUSED",
+    "UNSUPPORTED",
     "Libbpf",
     "failure",
     "line_that_matters",
@@ -35,6 +37,10 @@ LIBBPF_ERRNO = 4000
 REFUSED = "the kernel refuses the BPF programs"
 #: Why programs at functions are refused if the host forbids them.
 FORBIDDEN = "the kernel forbids fentry and fexit programs (EPERM)"
+#: The kernel's own error number for what it does not support, which has no text in user space.
+ENOTSUPP = 524
+#: Why programs at functions cannot be attached although they were loaded: arm64 with 6.1.
+UNSUPPORTED = "the kernel cannot attach fentry and fexit programs (ENOTSUPP)"
 
 
 class Libbpf:

@@ -13,9 +13,11 @@ from pathlib import Path
 from pipelined.errors import UserError
 from pipelined.kernel.hooks import REQUIRED, Program
 from pipelined.kernel.libbpf import (
+    ENOTSUPP,
     FORBIDDEN,
     LIBBPF_ERRNO,
     REFUSED,
+    UNSUPPORTED,
     Libbpf,
     failure,
     line_that_matters,
@@ -168,9 +170,12 @@ class LibbpfPrograms:
         else:
             link = self._lib.bpf_program__attach(found)
         if not link:
+            code = ctypes.get_errno()
+            if code == ENOTSUPP and program.method in ("fentry", "fexit"):
+                raise UserError(UNSUPPORTED)
             raise failure(
                 f"cannot attach to {program.hook}",
-                ctypes.get_errno(),
+                code,
                 line_that_matters(self._lib.messages),
             )
         self._links.append(link)

@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from ctypes import byref, c_uint32, create_string_buffer, get_errno
 from pathlib import Path
@@ -30,6 +30,7 @@ from pipelined.kernel.hooks import (
 )
 from pipelined.kernel.libbpf import Libbpf
 from pipelined.kernel.libbpf_loader import LibbpfPrograms
+from pipelined.kernel.obstacles import explained
 
 __all__ = ["Hook", "Loaded", "default_object", "load", "probe_hooks"]
 
@@ -142,7 +143,10 @@ class Loaded:
         """
         there, missing = optional_programs(**self._wanted)
         accepted, refused = self._programs.load_optional(there)
-        off = [program.refused(reason) for program, reason in (missing | refused).values()]
+        refused = missing | refused
+        if reason := _readahead_is_of_no_use(accepted, refused):
+            for name in [name for name, p in accepted.items() if p.tier == "readahead"]:
+                refused[name] = accepted.pop(name), reason
         attached: dict[str, Program] = {}
         for name, program in accepted.items():
             if program.instead_of in attached:
@@ -150,9 +154,13 @@ class Loaded:
             try:
                 self._attach(name, program)
             except UserError as error:
-                off.append(program.refused(error.message))
+                refused[name] = program, error.message
             else:
                 attached[name] = program
+        for program in attached.values():
+            # a kprobe gives what the program gives that it stands in for
+            refused.pop(program.instead_of or "", None)
+        off = [program.refused(reason) for program, reason in refused.values()]
         self._programs.all_attached()
         self.has_functions = any(program.tier == "functions" for program in attached.values())
         self.has_readahead = all(
@@ -224,6 +232,17 @@ class Loaded:
         self._programs.close()
 
 
+def _readahead_is_of_no_use(
+    accepted: Collection[str], refused: Mapping[str, tuple[Program, str]]
+) -> str:
+    """Why the tier's other programs need not be attached; nothing if all that it needs is there."""
+    for names in _READAHEAD_NEEDS:
+        without = [refused[name][0] for name in names if name in refused]
+        if without and not any(name in accepted for name in names):
+            return f"of no use without {without[0].hook}"
+    return ""
+
+
 def load(
     sizes: Mapping[str, int],
     *,
@@ -253,9 +272,11 @@ def load(
         try:
             prebuilt = LibbpfPrograms(lib, path or default_object(), sizes, _MAPS)
             return Loaded(lib, "libbpf", prebuilt, wanted)
-        except NotPermittedError:
-            raise
         except UserError as error:
+            if cause := explained(error):
+                raise cause from None
+            if isinstance(error, NotPermittedError):
+                raise
             if loader == "libbpf" or path or not bcc_loader.is_installed():
                 raise
             log.warning("libbpf cannot load the BPF programs, trying bcc: %s", error)
@@ -264,7 +285,10 @@ def load(
             return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS), wanted)
         except UserError as error:
             raise UserError(f"{refusal.message}; with bcc: {error.message}", refusal.hint) from None
-    return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS), wanted)
+    try:
+        return Loaded(lib, "bcc", BccPrograms(sizes, _MAPS), wanted)
+    except UserError as error:
+        raise explained(error) or error from None
 
 
 def probe_hooks(loader: str = "auto") -> list[Hook]:
