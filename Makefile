@@ -27,7 +27,7 @@ BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
 CLANG ?= clang
 LLVM_STRIP ?= llvm-strip
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
-	-Ibpf -idirafter /usr/include/$(MACHINE)-linux-gnu
+	-Ibpf -idirafter $(firstword $(wildcard /usr/include/$(MACHINE)-linux-gnu /usr/$(MACHINE)-linux-gnu/include))
 BPF_OBJECT := daemon/pipelined/bpf/pipelined.bpf.o
 
 PROGRAM_SOURCES := $(wildcard tests/kernel/programs/*.c)
@@ -148,7 +148,7 @@ wheel deb: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git -c 
 	--format=%ct 2>/dev/null || date +%s))
 
 wheel: program ## Build the wheel, with the BPF object, into build/wheel
-	$(BIN)/python deploy/wheel.py build/wheel
+	$(BIN)/python deploy/wheel.py build/wheel $(MACHINE)
 	$(give_back)
 
 deb: wheel ## Build the Debian package into build/deb
@@ -206,12 +206,16 @@ bpf: $(BPF_OBJECT)
 programs: $(PROGRAMS)
 
 # The one object includes every file of bpf/. Stripping debug information leaves BTF in place.
-$(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile | packages
+$(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile build/machine | packages
 	@mkdir -p $(@D) build
 	$(CLANG) $(BPF_CFLAGS) -c $< -o build/pipelined.bpf.o
 	$(LLVM_STRIP) -g build/pipelined.bpf.o
 	@install -m 0644 build/pipelined.bpf.o $@
 	@rm -rf $(@D)/source && install -m 0644 -D -t $(@D)/source bpf/*.[ch]	# for bcc
+
+# make MACHINE=aarch64 wheel deb: for the other architecture. The object does not say which it is for.
+build/machine: FORCE
+	@mkdir -p $(@D); echo $(MACHINE) | cmp -s - $@ || echo $(MACHINE) > $@
 
 tests/kernel/programs/build/%: tests/kernel/programs/%.c bpf/pipelined.h Makefile | packages
 	@mkdir -p $(@D)
