@@ -21,6 +21,8 @@ TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash curl debian-
 ADVICE_PACKAGES := locales parallel pigz
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
+RELEASE_PACKAGES := apt-utils dpkg-dev git gnupg libc6-dev-$(if $(filter x86_64,$(shell uname -m)),arm64,amd64)-cross rpm
+RELEASE_TEST_PACKAGES := debian-archive-keyring mmdebstrap qemu-user-static rpmlint util-linux
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -44,6 +46,7 @@ VNG := build/vm/venv/bin/vng
 # as new as fleets have them: those of Debian's next release, unpacked too.
 TOOLS := build/tools
 NEXT := $(TOOLS)/next
+LISTER := $(TOOLS)/lister
 UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
 export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
 
@@ -76,7 +79,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools test-release image test-image test-deploy test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -144,7 +147,7 @@ experiments: test-setup ## Run the five experiments of docs/EXPERIMENTS.md and p
 	$(give_back)
 
 # The time of the last commit: the same source gives the same bytes.
-wheel deb: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git -c safe.directory='*' log -1 \
+wheel deb rpm: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git -c safe.directory='*' log -1 \
 	--format=%ct 2>/dev/null || date +%s))
 
 wheel: program ## Build the wheel, with the BPF object, into build/wheel
@@ -154,6 +157,29 @@ wheel: program ## Build the wheel, with the BPF object, into build/wheel
 deb: wheel ## Build the Debian package into build/deb
 	$(BIN)/python deploy/debian/build.py build/wheel/*.whl build/deb
 	$(give_back)
+
+rpm: deb ## Build the RPM, with the files of the Debian package, into build/rpm
+	$(call need,rpm)
+	$(BIN)/python deploy/rpm/build.py build/deb/*.deb build/rpm
+	$(give_back)
+
+release: release-tools ## Build all packages from the tag that is checked out (ARGS='--key 0123456789ABCDEF')
+	$(call need,$(IMAGE_PACKAGES))
+	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/python deploy/release/build.py $(ARGS)
+	$(give_back)
+
+test-release: test-setup release-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (20 minutes; ARGS='-k apt')
+	$(call need,$(RELEASE_TEST_PACKAGES))
+	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/pytest -W error $(ARGS) tests/release
+	$(give_back)
+
+release-tools: program $(LISTER)/installed
+	$(call need,$(RELEASE_PACKAGES))
+
+$(LISTER)/installed: deploy/release/requirements.txt | packages
+	@$(PYTHON) -m venv --clear $(LISTER)
+	@$(LISTER)/bin/pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	@touch $@
 
 image: ## Build the container image with buildah (needs root, no engine)
 	$(call need,$(IMAGE_PACKAGES))

@@ -42,6 +42,7 @@ _LIMITS = {
     "e2e/test_package.py": 1800,  # makes Debian root directories, and upgrades in them
     "e2e/test_rules_elsewhere.py": 900,
     "experiments": 3600,  # each is measured many times over
+    "release": 5400,  # each package is built twice, for two architectures; images too
     "traces": 900,  # Jaeger is away for a minute, and senders come back after another
 }
 
