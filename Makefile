@@ -28,7 +28,8 @@ MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
 CLANG ?= clang
 LLVM_STRIP ?= llvm-strip
-BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
+# BTF names source files: without the folder of the checkout, which would differ from build to build.
+BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror -fdebug-prefix-map=$(CURDIR)=. \
 	-Ibpf -idirafter $(firstword $(wildcard /usr/include/$(MACHINE)-linux-gnu /usr/$(MACHINE)-linux-gnu/include))
 BPF_OBJECT := daemon/pipelined/bpf/pipelined.bpf.o
 
@@ -168,7 +169,7 @@ release: release-tools ## Build all packages from the tag that is checked out (A
 	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/python deploy/release/build.py $(ARGS)
 	$(give_back)
 
-test-release: test-setup release-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (20 minutes; ARGS='-k apt')
+test-release: test-setup release-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (ARGS='-k apt')
 	$(call need,$(RELEASE_TEST_PACKAGES))
 	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/pytest -W error $(ARGS) tests/release
 	$(give_back)

@@ -187,6 +187,14 @@ def test_what_lists_the_contents_of_a_release_is_locked_too() -> None:
     assert found[requirement.name] in requirement.specifier
 
 
+def test_the_bpf_object_does_not_name_the_folder_that_it_was_built_in() -> None:
+    """Else two builds of one commit would differ, and packages would show the builder's paths."""
+    found = (TOP / "daemon/pipelined/bpf/pipelined.bpf.o").read_bytes()
+
+    assert b"./bpf/maps.bpf.h" in found
+    assert str(TOP).encode() not in found
+
+
 # What the RPM says
 
 
