@@ -78,11 +78,18 @@ run() {
 }
 
 if [ $# = 2 ]; then
+    # Not --platform: Debian 12's buildah applies that to the stage that builds, too. The architecture is set afterwards.
+    run "${build[@]}" --build-arg TARGETARCH="$1" --iidfile "$directory/id" .
+    built=$(cat "$directory/id")
+    working=$(buildah from --pull-never "$built")
+    run buildah config --arch "$1" "$working"
     # --timestamp: of every file, too. From a folder into a file by tar, because buildah puts the time of day into its own.
-    run "${build[@]}" --platform "linux/$1" --timestamp "${SOURCE_DATE_EPOCH:?}" --iidfile "$directory/id" .
+    run buildah commit --quiet --squash --format docker --timestamp "${SOURCE_DATE_EPOCH:?}" --iidfile "$directory/id" "$working"
     image=$(cat "$directory/id")
     run buildah push --format oci "$image" "oci:$directory/oci:pipelined:$(python3 deploy/version.py --image)"
-    buildah rmi "$image" >/dev/null
+    buildah rm "$working" >/dev/null
+    working=
+    buildah rmi "$image" "$built" >/dev/null
     tar --directory "$directory/oci" --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
         --mtime="@$SOURCE_DATE_EPOCH" --create --file "$2" .
     exit
