@@ -79,12 +79,13 @@ run() {
 
 if [ $# = 2 ]; then
     # Not --platform: Debian 12's buildah applies that to the stage that builds, too. The architecture is set afterwards.
-    run "${build[@]}" --build-arg TARGETARCH="$1" --iidfile "$directory/id" .
-    built=$(cat "$directory/id")
+    # By a name, and not its id: what it is made from is in the history of the image.
+    built=localhost/pipelined-release:$1
+    run "${build[@]}" --build-arg TARGETARCH="$1" --timestamp "${SOURCE_DATE_EPOCH:?}" --tag "$built" .
     working=$(buildah from --pull-never "$built")
     run buildah config --arch "$1" "$working"
     # --timestamp: of every file, too. From a folder into a file by tar, because buildah puts the time of day into its own.
-    run buildah commit --quiet --squash --format docker --timestamp "${SOURCE_DATE_EPOCH:?}" --iidfile "$directory/id" "$working"
+    run buildah commit --quiet --squash --format docker --timestamp "$SOURCE_DATE_EPOCH" --iidfile "$directory/id" "$working"
     image=$(cat "$directory/id")
     run buildah push --format oci "$image" "oci:$directory/oci:pipelined:$(python3 deploy/version.py --image)"
     buildah rm "$working" >/dev/null
