@@ -22,13 +22,16 @@ ADVICE_PACKAGES := locales parallel pigz
 SCHEDULER_PACKAGES := ninja-build
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
+RELEASE_PACKAGES := apt-utils dpkg-dev git gnupg libc6-dev-$(if $(filter x86_64,$(shell uname -m)),arm64,amd64)-cross rpm
+RELEASE_TEST_PACKAGES := debian-archive-keyring mmdebstrap qemu-user-static rpmlint util-linux
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
 CLANG ?= clang
 LLVM_STRIP ?= llvm-strip
-BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror \
-	-Ibpf -idirafter /usr/include/$(MACHINE)-linux-gnu
+# BTF names source files: without the folder of the checkout, which would differ from build to build.
+BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Werror -fdebug-prefix-map=$(CURDIR)=. \
+	-Ibpf -idirafter $(firstword $(wildcard /usr/include/$(MACHINE)-linux-gnu /usr/$(MACHINE)-linux-gnu/include))
 BPF_OBJECT := daemon/pipelined/bpf/pipelined.bpf.o
 
 PROGRAM_SOURCES := $(wildcard tests/kernel/programs/*.c)
@@ -45,6 +48,7 @@ VNG := build/vm/venv/bin/vng
 # as new as fleets have them: those of Debian's next release, unpacked too.
 TOOLS := build/tools
 NEXT := $(TOOLS)/next
+LISTER := $(TOOLS)/lister
 UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
 export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
 
@@ -76,7 +80,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-hosts test-kernels test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools test-release image test-image test-deploy test-hosts test-kernels test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -161,16 +165,39 @@ experiments: test-setup ## Run the five experiments of docs/EXPERIMENTS.md and p
 	$(give_back)
 
 # The time of the last commit: the same source gives the same bytes.
-wheel deb: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git -c safe.directory='*' log -1 \
+wheel deb rpm: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git -c safe.directory='*' log -1 \
 	--format=%ct 2>/dev/null || date +%s))
 
 wheel: program ## Build the wheel, with the BPF object, into build/wheel
-	$(BIN)/python deploy/wheel.py build/wheel
+	$(BIN)/python deploy/wheel.py build/wheel $(MACHINE)
 	$(give_back)
 
 deb: wheel ## Build the Debian package into build/deb
 	$(BIN)/python deploy/debian/build.py build/wheel/*.whl build/deb
 	$(give_back)
+
+rpm: deb ## Build the RPM, with the files of the Debian package, into build/rpm
+	$(call need,rpm)
+	$(BIN)/python deploy/rpm/build.py build/deb/*.deb build/rpm
+	$(give_back)
+
+release: release-tools ## Build all packages from the tag that is checked out (ARGS='--key 0123456789ABCDEF')
+	$(call need,$(IMAGE_PACKAGES))
+	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/python deploy/release/build.py $(ARGS)
+	$(give_back)
+
+test-release: test-setup release-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (ARGS='-k apt')
+	$(call need,$(RELEASE_TEST_PACKAGES))
+	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/pytest -W error $(ARGS) tests/release
+	$(give_back)
+
+release-tools: program $(LISTER)/installed
+	$(call need,$(RELEASE_PACKAGES))
+
+$(LISTER)/installed: deploy/release/requirements.txt | packages
+	@$(PYTHON) -m venv --clear $(LISTER)
+	@$(LISTER)/bin/pip --disable-pip-version-check --quiet install --require-hashes --requirement $<
+	@touch $@
 
 image: ## Build the container image with buildah (needs root, no engine)
 	$(call need,$(IMAGE_PACKAGES))
@@ -223,12 +250,16 @@ bpf: $(BPF_OBJECT)
 programs: $(PROGRAMS)
 
 # The one object includes every file of bpf/. Stripping debug information leaves BTF in place.
-$(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile | packages
+$(BPF_OBJECT): bpf/pipelined.bpf.c $(wildcard bpf/*.h bpf/*.bpf.c) Makefile build/machine | packages
 	@mkdir -p $(@D) build
 	$(CLANG) $(BPF_CFLAGS) -c $< -o build/pipelined.bpf.o
 	$(LLVM_STRIP) -g build/pipelined.bpf.o
 	@install -m 0644 build/pipelined.bpf.o $@
 	@rm -rf $(@D)/source && install -m 0644 -D -t $(@D)/source bpf/*.[ch]	# for bcc
+
+# make MACHINE=aarch64 wheel deb: for the other architecture. The object does not say which it is for.
+build/machine: FORCE
+	@mkdir -p $(@D); echo $(MACHINE) | cmp -s - $@ || echo $(MACHINE) > $@
 
 tests/kernel/programs/build/%: tests/kernel/programs/%.c bpf/pipelined.h Makefile | packages
 	@mkdir -p $(@D)

@@ -45,6 +45,7 @@ _LIMITS = {
     "e2e/test_package.py": 1800,  # makes Debian root directories, and upgrades in them
     "e2e/test_rules_elsewhere.py": 900,
     "experiments": 3600,  # each is measured many times over
+    "release": 5400,  # each package is built twice, for two architectures; images too
     "unit/test_rules.py": 900,  # promtool computes for half a minute, if it has a CPU to itself
     "traces": 900,  # Jaeger is away for a minute, and senders come back after another
 }

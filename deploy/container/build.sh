@@ -4,6 +4,9 @@
 # Dockerfile's build stage starts from is made by debootstrap, from the Debian mirror that this host uses, and kept as
 # `localhost/pipelined-base`. Run it as root, in the checkout (`make image`). Takes 2 min on two cores, 1 min from the second time on.
 #
+#   deploy/container/build.sh                      localhost/pipelined, for this host
+#   deploy/container/build.sh arm64 FILE           an OCI archive, for amd64 or arm64; SOURCE_DATE_EPOCH is its time
+#
 # Where there is Docker and a registry this is not needed: docker build --tag pipelined .
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -64,13 +67,36 @@ if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
         --volume "$directory/pip.conf:/root/.config/pip/pip.conf:ro"
     )
 fi
-revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' daemon/pipelined/__init__.py)
-before=$(buildah images --quiet --no-trunc localhost/pipelined:latest 2>/dev/null || true)
+revision=$(git -c safe.directory='*' rev-parse HEAD 2>/dev/null || echo unknown)
+version=$(python3 deploy/version.py)
 # The docker format, because the OCI format has no health check.
-buildah build --isolation chroot --format docker --pull-never "${mounts[@]}" \
-    --build-arg BASE="$base" --build-arg VERSION="$version" --build-arg REVISION="$revision" \
-    --tag localhost/pipelined:latest --tag "localhost/pipelined:$version" . > "$directory/log" 2>&1 || { tail -n 40 "$directory/log" >&2; die "the build failed"; }
+build=(buildah build --isolation chroot --format docker --pull-never "${mounts[@]}"
+    --build-arg BASE="$base" --build-arg VERSION="$version" --build-arg REVISION="${REVISION:-$revision}")
+
+run() {
+    "$@" > "$directory/log" 2>&1 || { tail -n 40 "$directory/log" >&2; die "the build failed"; }
+}
+
+if [ $# = 2 ]; then
+    # Not --platform: Debian 12's buildah applies that to the stage that builds, too. The architecture is set afterwards.
+    # By a name, and not its id: what it is made from is in the history of the image.
+    built=localhost/pipelined-release:$1
+    run "${build[@]}" --build-arg TARGETARCH="$1" --timestamp "${SOURCE_DATE_EPOCH:?}" --tag "$built" .
+    working=$(buildah from --pull-never "$built")
+    run buildah config --arch "$1" "$working"
+    # --timestamp: of every file, too. From a folder into a file by tar, because buildah puts the time of day into its own.
+    run buildah commit --quiet --squash --format docker --timestamp "$SOURCE_DATE_EPOCH" --iidfile "$directory/id" "$working"
+    image=$(cat "$directory/id")
+    run buildah push --format oci "$image" "oci:$directory/oci:pipelined:$(python3 deploy/version.py --image)"
+    buildah rm "$working" >/dev/null
+    working=
+    buildah rmi "$image" "$built" >/dev/null
+    tar --directory "$directory/oci" --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+        --mtime="@$SOURCE_DATE_EPOCH" --create --file "$2" .
+    exit
+fi
+before=$(buildah images --quiet --no-trunc localhost/pipelined:latest 2>/dev/null || true)
+run "${build[@]}" --tag localhost/pipelined:latest --tag "localhost/pipelined:$(python3 deploy/version.py --image)" .
 after=$(buildah images --quiet --no-trunc localhost/pipelined:latest)
 [ -z "$before" ] || [ "$before" = "$after" ] || buildah rmi "$before" >/dev/null || true # a container may still use it
 buildah images --filter reference=localhost/pipelined

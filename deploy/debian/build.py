@@ -8,8 +8,8 @@ One package serves Debian 12 and 13, whose Python differs (3.11, 3.13): it conta
 libraries that it needs, in the versions of vendored.txt, under /usr/lib/pipelined; compiled ones
 come from Debian, by `Depends`. The same input and SOURCE_DATE_EPOCH give the same bytes.
 
-Run it with a Python that has the checkout's `pipelined`: the program itself prints manual pages
-and completions.
+The architecture is that of the wheel. The program in the wheel prints manual pages and completions,
+so this Python needs its compiled libraries.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 _TOP = _HERE.parents[1]
+sys.path.insert(0, str(_HERE.parent))
+
+from version import debian  # noqa: E402 - found only by the path above
 
 _CONFIGURATION = "etc/pipelined/pipelined.toml"
 _COMPLETIONS = {
@@ -35,6 +38,7 @@ _COMPLETIONS = {
     "zsh": "usr/share/zsh/vendor-completions/_pipelined",
     "fish": "usr/share/fish/vendor_completions.d/pipelined.fish",
 }
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 #: Licences whose text every Debian system has; Debian policy asks for a reference to it.
 _COMMON_LICENCES = {
     "Apache License": "/usr/share/common-licenses/Apache-2.0",
@@ -48,20 +52,21 @@ def main() -> None:
     if "SOURCE_DATE_EPOCH" not in os.environ:
         sys.exit("deb: SOURCE_DATE_EPOCH is not set; run: make deb")
     wheel, output = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-    version = wheel.name.split("-")[1]
+    version, platform = debian(wheel.name.split("-")[1]), wheel.stem.rpartition("-")[2]
+    machine = platform.removeprefix("linux_")
     os.umask(0o022)
     with tempfile.TemporaryDirectory(prefix="pipelined-deb-") as directory:
         tree = Path(directory) / "tree"
         libraries = tree / "usr/lib/pipelined"
-        _install_python(wheel, libraries)
+        _install_python(wheel, platform, libraries)
         documentation = tree / "usr/share/doc/pipelined"
         documentation.mkdir(parents=True)
         (documentation / "copyright").write_text(_copyright(libraries))
         _tidy(libraries)
         _install_files(tree)
-        _install_generated(tree)
+        _install_generated(tree, libraries)
         _zip(documentation / "changelog.gz", _changelog(version))
-        _write_control(tree, version)
+        _write_control(tree, version, _ARCHITECTURES[machine])
         output.mkdir(parents=True, exist_ok=True)
         for old in output.glob("pipelined_*.deb"):
             old.unlink()
@@ -71,12 +76,12 @@ def main() -> None:
     print(package)
 
 
-def _install_python(wheel: Path, target: Path) -> None:
+def _install_python(wheel: Path, platform: str, target: Path) -> None:
     """The program, and the packages of vendored.txt, checked by their hashes."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
     options = ("--no-deps", "--no-compile", "--only-binary", ":all:", "--target", str(target))
     hashed = ("--require-hashes", "--requirement", str(_HERE / "vendored.txt"))
-    for what in (hashed, (str(wheel),)):
+    for what in (hashed, ("--platform", platform, str(wheel))):
         _run(*pip, *options, *what)
         shutil.rmtree(target / "bin")  # programs of the libraries; ours is made by _install_files
 
@@ -138,23 +143,25 @@ def _install_files(tree: Path) -> None:
         _copy(file, examples / "prometheus" / file.name)
 
 
-def _install_generated(tree: Path) -> None:
+def _install_generated(tree: Path, libraries: Path) -> None:
+    # What is packaged, and not what this Python has; and its bytecode is not to be packaged.
+    packaged = {"PYTHONPATH": str(libraries), "PYTHONDONTWRITEBYTECODE": "1"}
     for page in ("pipelined.1", "pipelined.toml.5"):
-        text = _output(sys.executable, str(_TOP / "deploy/manual.py"), page)
+        text = _output(sys.executable, str(_TOP / "deploy/manual.py"), page, **packaged)
         _zip(tree / f"usr/share/man/man{page[-1]}/{page}.gz", text)
     for shell, place in _COMPLETIONS.items():
         program = "from pipelined.cli import main; main()"
-        script = _output(sys.executable, "-c", program, "completion", shell)
+        script = _output(sys.executable, "-c", program, "completion", shell, **packaged)
         (tree / place).parent.mkdir(parents=True, exist_ok=True)
         (tree / place).write_text(script)
 
 
-def _write_control(tree: Path, version: str) -> None:
+def _write_control(tree: Path, version: str, architecture: str) -> None:
     files = sorted(path for path in tree.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
     values = {
         "VERSION": version,
-        "ARCHITECTURE": _output("dpkg", "--print-architecture").strip(),
+        "ARCHITECTURE": architecture,
         "MAINTAINER": _maintainer(),
         "INSTALLED_SIZE": str(-(-size // 1024)),
     }
@@ -203,8 +210,10 @@ def _zip(target: Path, text: str) -> None:
     target.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
-def _output(*command: str) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+def _output(*command: str, **environment: str) -> str:
+    environment = os.environ | environment
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
 
 
 def _run(*command: str) -> None:

@@ -161,11 +161,15 @@ def test_the_image_is_about_as_large_as_the_document_says() -> None:
 
 def test_labels_say_what_it_is() -> None:
     labels = json.loads(output(*PODMAN, "image", "inspect", IMAGE))[0]["Labels"]
-    version = re.search(
-        r'__version__ = "(.*)"', (ROOT / "daemon" / "pipelined" / "__init__.py").read_text()
-    )
-    assert version and labels["org.opencontainers.image.version"] == version[1]
+    version = output(sys.executable, str(ROOT / "deploy/version.py")).strip()
+    assert labels["org.opencontainers.image.version"] == version
     assert labels["org.opencontainers.image.title"] == "pipelined"
+
+
+def test_the_program_says_the_version_of_the_label() -> None:
+    alone = ("--rm", "--pull", "never", "--network", "none")
+    said = output(*PODMAN, "run", *alone, *LIMITS, IMAGE, "--version")
+    assert said == f"pipelined {output(sys.executable, str(ROOT / 'deploy/version.py'))}"
 
 
 def test_it_listens_on_loopback_unless_told_otherwise() -> None:

@@ -9,6 +9,7 @@ the installed root; mounts are in a namespace of the command that needs them, an
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -118,7 +119,8 @@ def build(directory: Path, **options: Any) -> tuple[Path, Path]:
     """The wheel and the Debian package of this checkout, as `make deb` builds them."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1795000000", **options.pop("env", {})}
     options["env"] = environment
-    wheel = checked(sys.executable, TOP / "deploy/wheel.py", directory / "wheel", **options)
+    make_wheel = (TOP / "deploy/wheel.py", directory / "wheel", platform.machine())
+    wheel = checked(sys.executable, *make_wheel, **options)
     script = TOP / "deploy/debian/build.py"
     package = checked(sys.executable, script, wheel.strip(), directory / "deb", **options)
     return Path(wheel.strip()), Path(package.strip())

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import click
@@ -124,6 +125,98 @@ def test_each_dependency_is_in_the_package_or_in_debian() -> None:
         else:
             assert name.removeprefix("py") in of_debian, requirement
     assert all(" --hash=sha256:" in line for line in lines)
+
+
+# What pip checks by hashes
+
+
+def locked(path: str) -> dict[str, str]:
+    """The version of each package in a file for pip; each has a hash at least."""
+    text = (TOP / path).read_text()
+    entries = re.findall(
+        r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.M
+    )
+    assert len(entries) == text.count("=="), f"{path}: an entry without a hash"
+    return {canonicalize_name(name): version for name, version, _ in entries}
+
+
+def test_the_image_has_each_dependency_in_the_version_of_the_debian_package() -> None:
+    found = locked("deploy/container/requirements.txt")
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["export"]]
+    lines = (DEBIAN / "vendored.txt").read_text().splitlines()[1:]
+    vendored = dict(line.split(" ")[0].split("==") for line in lines)
+
+    for requirement in map(Requirement, needed):
+        assert found[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+    for name, version in vendored.items():
+        assert found[canonicalize_name(name)] == version, "run deploy/lock.py"
+
+
+def test_what_libraries_of_the_image_need_is_in_it_too() -> None:
+    """As far as their own descriptions are here, in the environment of the tests."""
+    found = locked("deploy/container/requirements.txt")
+    looked_at = 0
+    for name in found:
+        try:
+            requires = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        looked_at += 1
+        for requirement in map(Requirement, requires):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(requirement.name) in found, f"{name} needs {requirement}"
+
+    assert looked_at > len(found) / 2
+
+
+def test_the_setuptools_that_makes_the_wheel_is_one_that_the_project_allows() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())
+    found = locked("deploy/build-requirements.txt")
+
+    (requirement,) = map(Requirement, project["build-system"]["requires"])
+    assert list(found) == [requirement.name]
+    assert found[requirement.name] in requirement.specifier
+
+
+def test_what_lists_the_contents_of_a_release_is_locked_too() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    (requirement,) = map(Requirement, project["optional-dependencies"]["release"])
+
+    found = locked("deploy/release/requirements.txt")
+    assert found[requirement.name] in requirement.specifier
+
+
+def test_the_bpf_object_does_not_name_the_folder_that_it_was_built_in() -> None:
+    """Else two builds of one commit would differ, and packages would show the builder's paths."""
+    found = (TOP / "daemon/pipelined/bpf/pipelined.bpf.o").read_bytes()
+
+    assert b"./bpf/maps.bpf.h" in found
+    assert str(TOP).encode() not in found
+
+
+# What the RPM says
+
+
+def test_the_rpm_asks_for_what_the_debian_package_asks_for() -> None:
+    (depends,) = re.findall(r"^Depends: (.*)$", (DEBIAN / "control").read_text(), re.M)
+    of_debian = dict(re.findall(r"(python3\S*) \(>= ([\d.]+)\)", depends))
+    spec = (TOP / "deploy/rpm/pipelined.spec").read_text()
+    of_fedora = dict(re.findall(r"^Requires: (python3\S*) >= ([\d.]+)$", spec, re.M))
+
+    assert len(of_debian) > 3
+    of_fedora["python3-yaml"] = of_fedora.pop("python3-pyyaml")
+    assert of_fedora == of_debian
+    assert "libbpf1 (>= 1:1.1)" in depends
+    assert "Requires: libbpf.so.1(LIBBPF_1.1.0)(64bit)\n" in spec
+
+
+def test_the_rpm_describes_the_program_as_the_debian_package_does() -> None:
+    control = (DEBIAN / "control").read_text()
+    spec = (TOP / "deploy/rpm/pipelined.spec").read_text()
+    long = re.sub(r"^ \.?", "", control.split("\nDescription: ")[1].partition("\n")[2], flags=re.M)
+
+    assert f"%description\n{long}" in spec
 
 
 def test_requests_is_that_of_debian_which_trusts_the_authorities_of_the_system() -> None:
