@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -256,6 +258,57 @@ def test_a_container_that_starts_once_names_may_not_be_read_goes_by_its_id(
     assert names.unit(later) == "121212121212.docker"
     assert names.place(later) == Place(runs.Container("docker", "12" * 32), None)
     assert names.unit(earlier) == "shop-web.docker"
+
+
+def test_a_container_that_is_gone_when_its_pipeline_is_seen_has_its_name(
+    root: Path, tmp_path: Path
+) -> None:
+    """Podman 4.3: `podman run --rm … sh -c 'sleep 3; seq 300 | sort'` is gone 50 ms after it."""
+    clock = Clock()
+    tree = tmp_path / "cgroup"
+    tree.mkdir()
+    names = CgroupNames(tree, containers=ContainerFiles(root), clock=clock)
+    names.keep_up()
+    _, cgroup = cgroups(tmp_path, f"/libpod_parent/libpod-{'cd' * 32}")
+    clock.now = 1.0
+    names.keep_up()
+    shutil.rmtree(tree / "libpod_parent")
+    shutil.rmtree(root / "var")
+    clock.now = 2.0
+    place = names.place(cgroup)
+    assert names.unit(cgroup) == "once.podman"
+    assert place and place.container == runs.Container("podman", "cd" * 32, "once")
+
+
+class Counted(CgroupNames):
+    """Counts how often all directories were read, each time for 50 ms of its clock."""
+
+    scans = 0
+
+    def scan(self) -> Mapping[int, str]:
+        self.scans += 1
+        cast(Clock, self._clock).now += 0.05
+        return super().scan()
+
+
+def test_looking_ahead_takes_a_two_hundredth_of_the_time(tmp_path: Path) -> None:
+    clock = Clock()
+    names = Counted(tmp_path, clock=clock)
+    for clock.now in (0.0, 1.0, 5.0, 9.9):
+        names.keep_up()
+    assert names.scans == 1
+    clock.now = 10.0
+    names.keep_up()
+    assert names.scans == 2
+
+
+def test_a_cgroup_that_is_asked_for_is_looked_for_however_long_that_takes(tmp_path: Path) -> None:
+    clock = Clock()
+    names = Counted(tmp_path, clock=clock)
+    names.keep_up()
+    clock.now = 1.0
+    (tmp_path / "late.slice").mkdir()
+    assert names.unit((tmp_path / "late.slice").stat().st_ino) == "late.slice"
 
 
 def test_the_next_daemon_knows_the_place_of_a_cgroup_that_is_gone(

@@ -35,6 +35,8 @@ _LETTERED_ID = re.compile(r"[a-z]?[0-9]+|r[0-9a-f]+", re.I)
 #: Any container's cgroup has its whole id.
 _CONTAINER_ID = re.compile("[0-9a-f]{64}")
 _ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
+#: Looking ahead for cgroups takes at most this share of the time.
+_LOOKING_SHARE = 1 / 200
 
 
 def normalise_unit(path: str) -> str:
@@ -119,11 +121,11 @@ def find_cgroup2(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
 class CgroupNames:
     """Units by cgroup id, the inode number of the cgroup's directory.
 
-    Reads the directories when an id is not known yet, at most once in `interval` seconds. So
-    often the name of a container is looked for that has none yet: runtimes write it later.
-    A cgroup that has been seen keeps its name after it is gone; ids are never used again.
-    One that came and went between two readings stays unknown, and so does one outside the
-    cgroup namespace. Not thread safe.
+    Reads the directories when an id is not known yet, and ahead of that (`keep_up`), at most once
+    in `interval` seconds. So often the name of a container is looked for that has none yet:
+    runtimes write it later. A cgroup that has been seen keeps its name after it is gone; ids are
+    never used again. One that came and went between two readings stays unknown, and so does one
+    outside the cgroup namespace. Not thread safe.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class CgroupNames:
         self._limit = limit
         self._clock = clock
         self._next_scan = float("-inf")
+        self._next_look = float("-inf")
         self._paths: dict[int, str] = {}
         self._units: dict[int, str] = {}
         self._unnamed: dict[int, tuple[str, float]] = {}
@@ -184,10 +187,22 @@ class CgroupNames:
 
         They are root's: a daemon that gives up its privileges may read them no more.
         """
-        self.scan()
-        for cgroup_id, path in tuple(self._paths.items()):
-            if _CONTAINER_ID.search(path):
+        for cgroup_id, path in self.scan().items():
+            if cgroup_id not in self._units and _CONTAINER_ID.search(path):
                 self.unit(cgroup_id)
+
+    def keep_up(self) -> None:
+        """Do that again if it is time: before every sweep.
+
+        A container often ends with its pipeline. When a sweep sees that pipeline, the cgroup and
+        the name of the container may be gone.
+        """
+        began = self._clock()
+        if began < max(self._next_scan, self._next_look):
+            return
+        self.read_names()
+        self._next_scan = began + self._interval
+        self._next_look = began + max(self._interval, (self._clock() - began) / _LOOKING_SHARE)
 
     def _in_container(self, cgroup_id: int, path: str) -> str:
         """The unit by the container's name if that is known, else by its id."""
@@ -230,10 +245,10 @@ class CgroupNames:
             if place:
                 self._places[cgroup_id] = read(Place, place[0])
 
-    def scan(self) -> None:
-        """Read all directories now, some microseconds for each."""
+    def scan(self) -> Mapping[int, str]:
+        """Read all directories now, some microseconds for each: the paths of all that exist."""
         if self._root is None:
-            return
+            return {}
         seen = dict(_directories(self._root))
         if len(self._paths) + len(seen) > self._limit:
             self._paths.clear()
@@ -241,6 +256,7 @@ class CgroupNames:
             self._unnamed.clear()
             self._places.clear()
         self._paths.update(seen)
+        return seen
 
 
 def _directories(root: Path) -> Iterator[tuple[int, str]]:
