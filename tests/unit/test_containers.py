@@ -86,6 +86,22 @@ def test_what_kubernetes_adds_to_a_name_is_left_out(pod: str, name: str) -> None
     assert pod_name(pod) == name
 
 
+@pytest.mark.parametrize(
+    ("pod", "node", "name"),
+    [
+        ("etl-node-7", "node-7", "etl"),
+        ("etl-node-7", "Node-7", "etl"),
+        ("kube-apiserver-cp1.example.org", "cp1.example.org", "kube-apiserver"),
+        ("etl-x7k2p", "node-7", "etl"),
+        ("web-node-8", "node-7", "web-node"),
+        ("etl", "etl", "etl"),
+    ],
+)
+def test_the_node_is_no_part_of_the_name_of_a_static_pod(pod: str, node: str, name: str) -> None:
+    """A kubelet 1.34 adds it: a workload has one name on all nodes."""
+    assert pod_name(pod, node) == name
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The files of three runtimes."""
@@ -224,6 +240,16 @@ def test_the_kubelets_links_name_pod_namespace_and_container(root: Path, tmp_pat
     place = CgroupNames(tree, containers=ContainerFiles(root), node="node-7").place(cgroup)
     assert place and place.container == runs.Container("pod", ID)
     assert place.pod == runs.Pod("web-7d4b9c6f58-x7k2p", "prod", "main", "node-7")
+
+
+def test_a_static_pod_has_one_unit_on_all_nodes(root: Path, tmp_path: Path) -> None:
+    links = root / "var/log/containers"
+    links.joinpath(f"etl-node-7_prod_main-{'12' * 32}.log").symlink_to("/var/log/pods/y/0.log")
+    tree, cgroup = cgroups(tmp_path, f"/kubepods/besteffort/pod{POD}/{'12' * 32}")
+    names = CgroupNames(tree, containers=ContainerFiles(root), node="node-7")
+    place = names.place(cgroup)
+    assert names.unit(cgroup) == "etl.prod.pod"
+    assert place and place.pod == runs.Pod("etl-node-7", "prod", "main", "node-7")
 
 
 def test_a_container_that_nobody_names_is_known_by_its_id(root: Path, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ class CgroupNames:
         if (now := self._clock()) < look_at:
             return unit
         self._containers = self._containers or ContainerFiles()
-        described = self._containers.describe(container)
+        described = self._containers.describe(container, self._node)
         self._places[cgroup_id] = Place.of(container, described, self._node)
         if described.unit and (kept := without_ids(described.unit)):
             self._unnamed.pop(cgroup_id, None)
