@@ -21,6 +21,7 @@ TEST_PACKAGES := bc bindfs btrfs-progs busybox-static chromium dash curl debian-
 ADVICE_PACKAGES := locales parallel pigz
 IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
+RUNTIME_PACKAGES := containerd podman runc systemd-container uidmap
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -76,7 +77,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-deploy test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb image test-image test-containers test-deploy test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -162,6 +163,11 @@ image: ## Build the container image with buildah (needs root, no engine)
 test-image: test-setup image ## Build the image and run it with Podman as docs/CONTAINER.md says
 	$(call need,$(IMAGE_TEST_PACKAGES))
 	$(BIN)/pytest -W error $(ARGS) tests/container
+
+test-containers: test-setup ## Run pipelines in real containers, with Podman, containerd, runc and systemd-nspawn (ARGS='--only podman')
+	$(call need,$(RUNTIME_PACKAGES))
+	$(BIN)/python tests/hosts/containers.py $(ARGS)
+	$(give_back)
 
 test-deploy: $(INSTALLED) ## Hold Kubernetes and compose files against published schemas (needs Go)
 	@tests/deploy/tools.sh
