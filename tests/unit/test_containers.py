@@ -317,22 +317,31 @@ class Counted(CgroupNames):
         return super().scan()
 
 
-def test_looking_ahead_takes_a_two_hundredth_of_the_time(tmp_path: Path) -> None:
+def looks(tmp_path: Path, *times: float, changing: bool) -> int:
+    """How often the directories were read by `keep_up` at these times."""
     clock = Clock()
     names = Counted(tmp_path, clock=clock)
-    for clock.now in (0.0, 1.0, 5.0, 9.9):
+    for number, clock.now in enumerate(times):
+        count = number if changing else 1
+        (tmp_path / "cgroup.stat").write_text(f"nr_descendants {count}\nnr_dying_descendants 0\n")
         names.keep_up()
-    assert names.scans == 1
-    clock.now = 10.0
-    names.keep_up()
-    assert names.scans == 2
+    return names.scans
+
+
+def test_looking_ahead_takes_a_two_hundredth_of_the_time(tmp_path: Path) -> None:
+    assert looks(tmp_path, 0.0, 1.0, 5.0, 9.9, changing=True) == 1
+    assert looks(tmp_path, 0.0, 1.0, 5.0, 10.0, changing=True) == 2
+
+
+def test_it_takes_a_thousandth_if_the_number_of_cgroups_is_the_same(tmp_path: Path) -> None:
+    assert looks(tmp_path, 0.0, 10.0, 49.9, changing=False) == 1
+    assert looks(tmp_path, 0.0, 10.0, 50.0, changing=False) == 2
 
 
 def test_a_cgroup_that_is_asked_for_is_looked_for_however_long_that_takes(tmp_path: Path) -> None:
     clock = Clock()
     names = Counted(tmp_path, clock=clock)
     names.keep_up()
-    clock.now = 1.0
     (tmp_path / "late.slice").mkdir()
     assert names.unit((tmp_path / "late.slice").stat().st_ino) == "late.slice"
 

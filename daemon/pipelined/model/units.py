@@ -35,8 +35,9 @@ _LETTERED_ID = re.compile(r"[a-z]?[0-9]+|r[0-9a-f]+", re.I)
 #: Any container's cgroup has its whole id.
 _CONTAINER_ID = re.compile("[0-9a-f]{64}")
 _ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
-#: Looking ahead for cgroups takes at most this share of the time.
-_LOOKING_SHARE = 1 / 200
+#: Looking ahead for cgroups takes at most this share of the time if their number has changed, which
+#: is little to read, and if it has not: one may have gone and another come.
+_CHANGED_SHARE, _SAME_SHARE = 1 / 200, 1 / 1000
 
 
 def normalise_unit(path: str) -> str:
@@ -149,7 +150,9 @@ class CgroupNames:
         self._limit = limit
         self._clock = clock
         self._next_scan = float("-inf")
-        self._next_look = float("-inf")
+        self._looked = float("-inf")
+        self._look_took = 0.0
+        self._counted = ""
         self._paths: dict[int, str] = {}
         self._units: dict[int, str] = {}
         self._unnamed: dict[int, tuple[str, float]] = {}
@@ -198,11 +201,21 @@ class CgroupNames:
         the name of the container may be gone.
         """
         began = self._clock()
-        if began < max(self._next_scan, self._next_look):
+        if began < self._looked + self._interval:
+            return
+        count = self._count()
+        share = _SAME_SHARE if count == self._counted else _CHANGED_SHARE
+        if began < self._looked + self._look_took / share:
             return
         self.read_names()
-        self._next_scan = began + self._interval
-        self._next_look = began + max(self._interval, (self._clock() - began) / _LOOKING_SHARE)
+        self._looked, self._look_took, self._counted = began, self._clock() - began, count
+
+    def _count(self) -> str:
+        """How many cgroups there are, and how many that are gone the kernel still has."""
+        try:
+            return (self._root / "cgroup.stat").read_text() if self._root else ""
+        except OSError:
+            return ""
 
     def _in_container(self, cgroup_id: int, path: str) -> str:
         """The unit by the container's name if that is known, else by its id."""
