@@ -47,7 +47,13 @@ class Podman:
     def __exit__(self, *_: object) -> None:
         for name in ("nightly", "late", "served", "source", "filler", "cold"):
             self("rm", "--force", "--ignore", "--time", "0", name)
-        self("rmi", "--force", IMAGE)
+        for image in (f"{IMAGE}-big", IMAGE):
+            subprocess.run(
+                [*self.words, "image", "unmount", "--force", image],
+                capture_output=True,
+                check=False,
+            )
+            subprocess.run([*self.words, "rmi", "--force", image], capture_output=True, check=False)
 
     def __call__(self, *words: str) -> str:
         return call(*self.words, *words)
