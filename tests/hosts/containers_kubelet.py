@@ -19,6 +19,8 @@ from containers_trials import (
 )
 
 NODE = "node-7"
+_ADDRESS = "10.99.0.1"
+_LINKS = Path("/var/log/containers")
 #: What a kubelet sets for the whole host: afterwards it is as it was.
 _SYSCTLS = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
@@ -29,6 +31,7 @@ _SYSCTLS = (
 @contextmanager
 def kubelet(work: Path, program: Path, containerd: Path) -> Iterator[None]:
     """It runs in a network of its own, in which it may change what it likes."""
+    assert not [*Path("/sys/fs/cgroup").glob("*/kubepods")], "this host has a kubelet"
     state = work / "kubelet"
     manifests = state / "manifests"
     manifests.mkdir(parents=True, exist_ok=True)
@@ -48,13 +51,16 @@ def kubelet(work: Path, program: Path, containerd: Path) -> Iterator[None]:
         "authorization": {"mode": "AlwaysAllow"},
         "evictionHard": {"memory.available": "1Mi"},
         "localStorageCapacityIsolation": False,
+        "oomScoreAdj": 0,
     }
     (state / "config.json").write_text(json.dumps(config))
     before = {name: Path("/proc/sys", name).read_text() for name in _SYSCTLS}
     words = ("--config", state / "config.json", "--root-dir", state / "root")
-    words = (*words, "--hostname-override", NODE, "--v", "1")
+    words = (*words, "--hostname-override", NODE, "--node-ip", _ADDRESS)
+    network = f'ip link set lo up; ip address add {_ADDRESS}/32 dev lo; exec "$@"'
+    command = ("unshare", "--net", "sh", "-c", network, "sh", program, *words)
     with (state / "log").open("w") as log:
-        started = subprocess.Popen(["unshare", "--net", program, *words], stdout=log, stderr=log)
+        started = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             yield
         finally:
@@ -67,8 +73,10 @@ def kubelet(work: Path, program: Path, containerd: Path) -> Iterator[None]:
                 subprocess.run([*ctr, "tasks", "delete", "--force", task], check=False)
             for one in call(*ctr, "containers", "list", "--quiet").split():
                 subprocess.run([*ctr, "containers", "delete", one], check=False)
-            for link in Path("/var/log/containers").glob(f"*-{NODE}_*.log"):
+            for link in _LINKS.glob(f"*-{NODE}_*.log"):
                 link.unlink()
+            for group in Path("/sys/fs/cgroup").glob("*/kubepods"):
+                call("find", group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";")
 
 
 def _pod(name: str, script: str) -> str:
@@ -100,7 +108,7 @@ def claims(recorded: Recorded, work: Path) -> list[Callable[[], None]]:
     def run(name: str, command: str, script: str) -> None:
         (manifests / f"{name}.json").write_text(_pod(name, script))
         found = recorded.run(command)
-        links = list(Path("/var/log/containers").glob(f"{name}-{NODE}_prod_main-*.log"))
+        links = list(_LINKS.glob(f"{name}-{NODE}_prod_main-*.log"))
         number = links[0].stem[-64:]
         expect(
             found,
