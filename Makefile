@@ -24,6 +24,7 @@ IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
 RELEASE_PACKAGES := apt-utils dpkg-dev git gnupg libc6-dev-$(if $(filter x86_64,$(shell uname -m)),arm64,amd64)-cross rpm
 RELEASE_TEST_PACKAGES := debian-archive-keyring mmdebstrap qemu-user-static rpmlint util-linux
+RUNTIME_PACKAGES := containerd podman runc systemd-container uidmap
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -80,7 +81,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools test-release image test-image test-deploy test-hosts test-kernels test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -206,6 +207,11 @@ image: ## Build the container image with buildah (needs root, no engine)
 test-image: test-setup image ## Build the image and run it with Podman as docs/CONTAINER.md says
 	$(call need,$(IMAGE_TEST_PACKAGES))
 	$(BIN)/pytest -W error $(ARGS) tests/container
+
+test-containers: test-setup ## Run pipelines in real containers, with Podman, containerd, runc and systemd-nspawn (ARGS='--only podman')
+	$(call need,$(RUNTIME_PACKAGES))
+	$(BIN)/python tests/hosts/containers.py $(ARGS)
+	$(give_back)
 
 test-deploy: $(INSTALLED) ## Hold Kubernetes and compose files against published schemas (needs Go)
 	@tests/deploy/tools.sh

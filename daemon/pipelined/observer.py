@@ -79,6 +79,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._model = model
         self._hooks = hooks
         self._pace = pace
+        self._cgroups = CgroupNames(None)
         self._lock = threading.Lock()
         self._stop = os.eventfd(0)
         self._thread: threading.Thread | None = None
@@ -201,6 +202,7 @@ class Observer(AbstractContextManager["Observer"]):
         )
         model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, pace)
+        observer._cgroups = cgroups
         if file:
             observer._saver = _Saver(file, unix, gaps, cgroups, mark, is_empty=checkpoint is None)
         observer.sweep()
@@ -347,6 +349,7 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             if self._closed:
                 return
+            self._cgroups.keep_up()
             began, worked = time.monotonic(), time.thread_time()
             # records have no cycles: while they are all alive there is nothing to find
             gc.disable()

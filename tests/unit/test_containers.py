@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -82,6 +84,22 @@ def test_a_container_inside_another_is_the_innermost() -> None:
 )
 def test_what_kubernetes_adds_to_a_name_is_left_out(pod: str, name: str) -> None:
     assert pod_name(pod) == name
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "name"),
+    [
+        ("etl-node-7", "node-7", "etl"),
+        ("etl-node-7", "Node-7", "etl"),
+        ("kube-apiserver-cp1.example.org", "cp1.example.org", "kube-apiserver"),
+        ("etl-x7k2p", "node-7", "etl"),
+        ("web-node-8", "node-7", "web-node"),
+        ("etl", "etl", "etl"),
+    ],
+)
+def test_the_node_is_no_part_of_the_name_of_a_static_pod(pod: str, node: str, name: str) -> None:
+    """A kubelet 1.34 adds it: a workload has one name on all nodes."""
+    assert pod_name(pod, node) == name
 
 
 @pytest.fixture
@@ -224,6 +242,16 @@ def test_the_kubelets_links_name_pod_namespace_and_container(root: Path, tmp_pat
     assert place.pod == runs.Pod("web-7d4b9c6f58-x7k2p", "prod", "main", "node-7")
 
 
+def test_a_static_pod_has_one_unit_on_all_nodes(root: Path, tmp_path: Path) -> None:
+    links = root / "var/log/containers"
+    links.joinpath(f"etl-node-7_prod_main-{'12' * 32}.log").symlink_to("/var/log/pods/y/0.log")
+    tree, cgroup = cgroups(tmp_path, f"/kubepods/besteffort/pod{POD}/{'12' * 32}")
+    names = CgroupNames(tree, containers=ContainerFiles(root), node="node-7")
+    place = names.place(cgroup)
+    assert names.unit(cgroup) == "etl.prod.pod"
+    assert place and place.pod == runs.Pod("etl-node-7", "prod", "main", "node-7")
+
+
 def test_a_container_that_nobody_names_is_known_by_its_id(root: Path, tmp_path: Path) -> None:
     tree, cgroup = cgroups(tmp_path, f"/system.slice/nerdctl-{ID}.scope")
     place = CgroupNames(tree, containers=ContainerFiles(root)).place(cgroup)
@@ -256,6 +284,66 @@ def test_a_container_that_starts_once_names_may_not_be_read_goes_by_its_id(
     assert names.unit(later) == "121212121212.docker"
     assert names.place(later) == Place(runs.Container("docker", "12" * 32), None)
     assert names.unit(earlier) == "shop-web.docker"
+
+
+def test_a_container_that_is_gone_when_its_pipeline_is_seen_has_its_name(
+    root: Path, tmp_path: Path
+) -> None:
+    """Podman 4.3: `podman run --rm … sh -c 'sleep 3; seq 300 | sort'` is gone 50 ms after it."""
+    clock = Clock()
+    tree = tmp_path / "cgroup"
+    tree.mkdir()
+    names = CgroupNames(tree, containers=ContainerFiles(root), clock=clock)
+    names.keep_up()
+    _, cgroup = cgroups(tmp_path, f"/libpod_parent/libpod-{'cd' * 32}")
+    clock.now = 1.0
+    names.keep_up()
+    shutil.rmtree(tree / "libpod_parent")
+    shutil.rmtree(root / "var")
+    clock.now = 2.0
+    place = names.place(cgroup)
+    assert names.unit(cgroup) == "once.podman"
+    assert place and place.container == runs.Container("podman", "cd" * 32, "once")
+
+
+class Counted(CgroupNames):
+    """Counts how often all directories were read, each time for 50 ms of its clock."""
+
+    scans = 0
+
+    def scan(self) -> Mapping[int, str]:
+        self.scans += 1
+        cast(Clock, self._clock).now += 0.05
+        return super().scan()
+
+
+def looks(tmp_path: Path, *times: float, changing: bool) -> int:
+    """How often the directories were read by `keep_up` at these times."""
+    clock = Clock()
+    names = Counted(tmp_path, clock=clock)
+    for number, clock.now in enumerate(times):
+        count = number if changing else 1
+        (tmp_path / "cgroup.stat").write_text(f"nr_descendants {count}\nnr_dying_descendants 0\n")
+        names.keep_up()
+    return names.scans
+
+
+def test_looking_ahead_takes_a_two_hundredth_of_the_time(tmp_path: Path) -> None:
+    assert looks(tmp_path, 0.0, 1.0, 5.0, 9.9, changing=True) == 1
+    assert looks(tmp_path, 0.0, 1.0, 5.0, 10.0, changing=True) == 2
+
+
+def test_it_takes_a_thousandth_if_the_number_of_cgroups_is_the_same(tmp_path: Path) -> None:
+    assert looks(tmp_path, 0.0, 10.0, 49.9, changing=False) == 1
+    assert looks(tmp_path, 0.0, 10.0, 50.0, changing=False) == 2
+
+
+def test_a_cgroup_that_is_asked_for_is_looked_for_however_long_that_takes(tmp_path: Path) -> None:
+    clock = Clock()
+    names = Counted(tmp_path, clock=clock)
+    names.keep_up()
+    (tmp_path / "late.slice").mkdir()
+    assert names.unit((tmp_path / "late.slice").stat().st_ino) == "late.slice"
 
 
 def test_the_next_daemon_knows_the_place_of_a_cgroup_that_is_gone(

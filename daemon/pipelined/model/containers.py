@@ -96,13 +96,16 @@ def container_of(path: str) -> Container | None:
     return None
 
 
-def pod_name(pod: str) -> str:
-    """What the pods of one workload have in common.
+def pod_name(pod: str, node: str = "") -> str:
+    """What the pods of one workload have in common; that of a static pod ends with its node.
 
     >>> pod_name("web-7d4b9c6f58-x7k2p"), pod_name("etl-29381040-x7k2p"), pod_name("db-0")
     ('web', 'etl', 'db')
+    >>> pod_name("etcd-node-7", "Node-7")
+    'etcd'
     """
-    return _ENDS.sub("", pod) or pod
+    static = pod.removesuffix(f"-{node.lower()}") if node else pod
+    return static if static != pod else _ENDS.sub("", pod) or pod
 
 
 class ContainerFiles:
@@ -113,12 +116,12 @@ class ContainerFiles:
         self._docker = root / "var/lib/docker/containers"
         self._podman = root / "var/lib/containers/storage/overlay-containers"
 
-    def describe(self, container: Container) -> Described:
-        """What the files say of it."""
+    def describe(self, container: Container, node: str = "") -> Described:
+        """What the files say of it. `node` is what the host is called."""
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             match container.runtime:
                 case "pod":
-                    return self._pod(container.id)
+                    return self._pod(container.id, node)
                 case "docker":
                     described = _json(self._docker / container.id / "config.v2.json")
                     name = (described["Name"] or "").strip("/") or None
@@ -127,12 +130,12 @@ class ContainerFiles:
                     return next(self._podman_containers(container.id), UNKNOWN)
         return UNKNOWN
 
-    def _pod(self, container_id: str) -> Described:
+    def _pod(self, container_id: str, node: str) -> Described:
         for name in os.listdir(self._pods):
             found = _POD_LOG.fullmatch(name)
             if found and found[4] == container_id:
                 pod, namespace, of_pod, _ = found.groups()
-                return Described(f"{pod_name(pod)}.{namespace}", pod=(pod, namespace, of_pod))
+                return Described(f"{pod_name(pod, node)}.{namespace}", pod=(pod, namespace, of_pod))
         return UNKNOWN
 
     def _podman_containers(self, container_id: str) -> Iterator[Described]:

@@ -35,6 +35,9 @@ _LETTERED_ID = re.compile(r"[a-z]?[0-9]+|r[0-9a-f]+", re.I)
 #: Any container's cgroup has its whole id.
 _CONTAINER_ID = re.compile("[0-9a-f]{64}")
 _ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
+#: Looking ahead for cgroups takes at most this share of the time if their number has changed, which
+#: is little to read, and if it has not: one may have gone and another come.
+_CHANGED_SHARE, _SAME_SHARE = 1 / 200, 1 / 1000
 
 
 def normalise_unit(path: str) -> str:
@@ -119,11 +122,11 @@ def find_cgroup2(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
 class CgroupNames:
     """Units by cgroup id, the inode number of the cgroup's directory.
 
-    Reads the directories when an id is not known yet, at most once in `interval` seconds. So
-    often the name of a container is looked for that has none yet: runtimes write it later.
-    A cgroup that has been seen keeps its name after it is gone; ids are never used again.
-    One that came and went between two readings stays unknown, and so does one outside the
-    cgroup namespace. Not thread safe.
+    Reads the directories when an id is not known yet, and ahead of that (`keep_up`), at most once
+    in `interval` seconds. So often the name of a container is looked for that has none yet:
+    runtimes write it later. A cgroup that has been seen keeps its name after it is gone; ids are
+    never used again. One that came and went between two readings stays unknown, and so does one
+    outside the cgroup namespace. Not thread safe.
     """
 
     def __init__(
@@ -147,6 +150,9 @@ class CgroupNames:
         self._limit = limit
         self._clock = clock
         self._next_scan = float("-inf")
+        self._looked = float("-inf")
+        self._look_took = 0.0
+        self._counted = ""
         self._paths: dict[int, str] = {}
         self._units: dict[int, str] = {}
         self._unnamed: dict[int, tuple[str, float]] = {}
@@ -184,10 +190,32 @@ class CgroupNames:
 
         They are root's: a daemon that gives up its privileges may read them no more.
         """
-        self.scan()
-        for cgroup_id, path in tuple(self._paths.items()):
-            if _CONTAINER_ID.search(path):
+        for cgroup_id, path in self.scan().items():
+            if cgroup_id not in self._units and _CONTAINER_ID.search(path):
                 self.unit(cgroup_id)
+
+    def keep_up(self) -> None:
+        """Do that again if it is time: before every sweep.
+
+        A container often ends with its pipeline. When a sweep sees that pipeline, the cgroup and
+        the name of the container may be gone.
+        """
+        began = self._clock()
+        if began < self._looked + self._interval:
+            return
+        count = self._count()
+        share = _SAME_SHARE if count == self._counted else _CHANGED_SHARE
+        if began < self._looked + self._look_took / share:
+            return
+        self.read_names()
+        self._looked, self._look_took, self._counted = began, self._clock() - began, count
+
+    def _count(self) -> str:
+        """How many cgroups there are, and how many that are gone the kernel still has."""
+        try:
+            return (self._root / "cgroup.stat").read_text() if self._root else ""
+        except OSError:
+            return ""
 
     def _in_container(self, cgroup_id: int, path: str) -> str:
         """The unit by the container's name if that is known, else by its id."""
@@ -197,7 +225,7 @@ class CgroupNames:
         if (now := self._clock()) < look_at:
             return unit
         self._containers = self._containers or ContainerFiles()
-        described = self._containers.describe(container)
+        described = self._containers.describe(container, self._node)
         self._places[cgroup_id] = Place.of(container, described, self._node)
         if described.unit and (kept := without_ids(described.unit)):
             self._unnamed.pop(cgroup_id, None)
@@ -230,10 +258,10 @@ class CgroupNames:
             if place:
                 self._places[cgroup_id] = read(Place, place[0])
 
-    def scan(self) -> None:
-        """Read all directories now, some microseconds for each."""
+    def scan(self) -> Mapping[int, str]:
+        """Read all directories now, some microseconds for each: the paths of all that exist."""
         if self._root is None:
-            return
+            return {}
         seen = dict(_directories(self._root))
         if len(self._paths) + len(seen) > self._limit:
             self._paths.clear()
@@ -241,6 +269,7 @@ class CgroupNames:
             self._unnamed.clear()
             self._places.clear()
         self._paths.update(seen)
+        return seen
 
 
 def _directories(root: Path) -> Iterator[tuple[int, str]]:
