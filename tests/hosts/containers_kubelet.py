@@ -21,6 +21,8 @@ from containers_trials import (
 NODE = "node-7"
 _ADDRESS = "10.99.0.1"
 _LINKS = Path("/var/log/containers")
+#: Made whatever `--root-dir` says.
+_OWN = Path("/var/lib/kubelet")
 #: What a kubelet sets for the whole host: afterwards it is as it was.
 _SYSCTLS = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
@@ -31,7 +33,8 @@ _SYSCTLS = (
 @contextmanager
 def kubelet(work: Path, program: Path, containerd: Path) -> Iterator[None]:
     """It runs in a network of its own, in which it may change what it likes."""
-    assert not [*Path("/sys/fs/cgroup").glob("*/kubepods")], "this host has a kubelet"
+    groups = Path("/sys/fs/cgroup")
+    assert not _OWN.exists() and not [*groups.glob("*/kubepods")], "this host has a kubelet"
     state = work / "kubelet"
     manifests = state / "manifests"
     manifests.mkdir(parents=True, exist_ok=True)
@@ -75,8 +78,10 @@ def kubelet(work: Path, program: Path, containerd: Path) -> Iterator[None]:
                 subprocess.run([*ctr, "containers", "delete", one], check=False)
             for link in _LINKS.glob(f"*-{NODE}_*.log"):
                 link.unlink()
-            for group in Path("/sys/fs/cgroup").glob("*/kubepods"):
+            for group in groups.glob("*/kubepods"):
                 call("find", group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";")
+            subprocess.run(["umount", state / "root"], check=False)  # it mounts that on itself
+            call("rm", "-rf", "--one-file-system", _OWN)
 
 
 def _pod(name: str, script: str) -> str:
