@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from recorded import (
@@ -59,6 +60,9 @@ COUNTING = (
 #: First stages of jobs that are there before the daemon, and of those that live across its restart.
 SCHEDULERS = ("cron", "timer", "at", "slurm")
 BEFORE = tuple(f"{name}-before" for name in SCHEDULERS)
+#: The history may use a hundredth of a CPU: of an emulated one, a run every few seconds. Of runs
+#: that end together it keeps the longest, as many as that lets it.
+HISTORY_SECONDS = 6
 ACROSS = tuple(f"{name}-across" for name in SCHEDULERS)
 
 #: What the path of a cgroup was inside a job.
@@ -128,14 +132,14 @@ def sbatch(*options: str, text: str, user: str = "", **environment: str) -> str:
 STARTED: set[str] = set()
 
 
-def start_everywhere(names: tuple[str, ...], gate: int) -> None:
-    """A job that lives until `gate` ends, by each scheduler."""
+def start_everywhere(names: tuple[str, ...], gates: Mapping[str, int]) -> None:
+    """A job by each scheduler, which lives until the process ends that `gates` has for it."""
     cron, timer, at, slurm = names
-    cron_tab(f"root [ -e /run/{cron} ] || {held(cron, gate)}")
-    service(timer, held(timer, gate))
-    call("at", "now", text=held(at, gate))
+    cron_tab(f"root [ -e /run/{cron} ] || {held(cron, gates[cron])}")
+    service(timer, held(timer, gates[timer]))
+    call("at", "now", text=held(at, gates[at]))
     try:
-        sbatch("--job-name=held", text=held(slurm, gate))
+        sbatch("--job-name=held", text=held(slurm, gates[slurm]))
     except AssertionError as error:  # the others are tried all the same
         print(f"guest: {error}", flush=True)
         names = names[:-1]
@@ -174,16 +178,20 @@ def slurm_is_up() -> None:
 
 
 def jobs_start_before_and_live_across_the_daemon_s_start() -> None:
-    with subprocess.Popen(["sleep", "infinity"]) as gate:
-        try:
-            start_everywhere(ACROSS, gate.pid)
-            wait_until_live()
-            call("systemctl", "stop", "pipelined")
-            start_everywhere(BEFORE, gate.pid)
-            call("systemctl", "start", "pipelined")
-            wait_until_live()
-        finally:
+    gates = {name: subprocess.Popen(["sleep", "infinity"]) for name in (*ACROSS, *BEFORE)}
+    pids = {name: gate.pid for name, gate in gates.items()}
+    try:
+        start_everywhere(ACROSS, pids)
+        wait_until_live()
+        call("systemctl", "stop", "pipelined")
+        start_everywhere(BEFORE, pids)
+        call("systemctl", "start", "pipelined")
+        wait_until_live()
+    finally:
+        for gate in gates.values():
             gate.terminate()
+            gate.wait()
+            time.sleep(HISTORY_SECONDS)
 
 
 def a_job_of_cron_that_is_older_than_the_daemon_is_cron_s() -> None:
