@@ -79,7 +79,8 @@ _OPTIONS = """OPTIONS="--web.config.file /etc/pipelined/web.yml"
 _INSTALL = """
 set -e
 mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$WORK/upper,workdir=$WORK/work" "$WORK/root"
-cp "$PACKAGE" "$WORK/root/tmp/pipelined.deb"
+cp "$PACKAGE" "$WORK/root/pipelined.deb"
+cp "$NEWER" "$WORK/root/newer.deb"
 cp "$GUEST" "$WORK/root/systemd_guest.py"
 cp "$WORK/guest.service" "$WORK/root/etc/systemd/system/guest.service"
 mkdir "$WORK/root/etc/systemd/system/pipelined.service.d"
@@ -89,7 +90,7 @@ mount -t proc proc "$WORK/root/proc"
 export DEBIAN_FRONTEND=noninteractive
 chroot "$WORK/root" apt-get -qq -o APT::Sandbox::User=root update
 chroot "$WORK/root" apt-get -qq -o APT::Sandbox::User=root -o Dpkg::Use-Pty=0 install -y \
-    --no-install-recommends /tmp/pipelined.deb
+    --no-install-recommends /pipelined.deb
 chroot "$WORK/root" groupadd --system pipelined-web
 install -m 0640 "$WORK/web.yml" "$WORK/root/etc/pipelined/web.yml"
 chroot "$WORK/root" chgrp pipelined-web /etc/pipelined/web.yml
@@ -148,14 +149,30 @@ def install(package: Path, base: Path, work: Path) -> Path:
     (work / "test.conf").write_text(_DROP_IN + _WAIT_FOR_RELOAD[base.name])
     (work / "web.yml").write_text(_WEB_CONFIG)
     (work / "options").write_text(_OPTIONS)
+    newer_release(package, work)
     _run(
         *("unshare", "--mount", "--propagation", "private", "bash", "-c", _INSTALL),
         BASE=str(base),
         WORK=str(work),
         PACKAGE=str(package),
+        NEWER=str(work / "newer.deb"),
         GUEST=str(Path(__file__).with_name("systemd_guest.py")),
     )
     return work / "root.img"
+
+
+def newer_release(package: Path, work: Path) -> None:
+    """The same package with a higher version, which the program knows too, as `newer.deb`."""
+    tree = work / "newer"
+    _run("dpkg-deb", "--raw-extract", str(package), str(tree))
+    for path, line in {
+        "DEBIAN/control": r"^(Version: .*)$",
+        "usr/lib/pipelined/pipelined/__init__.py": r'^(__version__ = "[^"]*)(?=")',
+    }.items():
+        text = (tree / path).read_text()
+        (tree / path).write_text(re.sub(line, r"\1.newer", text, flags=re.MULTILINE))
+    _run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(work / "newer.deb"))
+    shutil.rmtree(tree)
 
 
 def initial_files(kernel: Kernel, work: Path, busybox: Path = Path("/bin/busybox")) -> Path:

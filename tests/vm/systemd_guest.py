@@ -410,12 +410,87 @@ def a_wrong_flag_or_file_is_an_error_in_the_log_and_not_tried_again() -> None:
     OPTIONS.write_text(usual)
 
 
-def a_purge_stops_it_and_takes_everything_away() -> None:
+def dpkg(*words: str) -> None:
+    done = subprocess.run(["dpkg", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def versions() -> tuple[str, str]:
+    """What the daemon that runs says, and what the program says."""
+    said = subprocess.run(["pipelined", "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r'^pipelined_build_info\{.*\bversion="([^"]*)"', scrape(), re.M)
+    assert found, "no pipelined_build_info"
+    return found[1], said.stdout.split()[1]
+
+
+def job() -> subprocess.Popen[bytes]:
+    """A pipeline that lives until it is told to end, by the end of its input."""
+    line = "/tmp/cat-vm | /tmp/sort-vm > /dev/null"
+    return subprocess.Popen(["bash", "-c", line], stdin=subprocess.PIPE)
+
+
+def live_job() -> str | None:
+    """The id of its run, if the daemon has it as live."""
+    with urllib.request.urlopen(f"{URL}/api/v1/pipelines?live=true", timeout=PATIENCE) as answer:
+        runs = json.load(answer)["runs"]
+    found = [run["id"] for run in runs if run["pipeline"] == "cat-vm|sort-vm"]
+    return str(found[0]) if found else None
+
+
+def an_upgrade_and_a_downgrade_go_on_with_the_live_run_of_a_job() -> None:
+    os.symlink(shutil.which("cat") or "cat", "/tmp/cat-vm")
     assert systemctl("start", "pipelined").returncode == 0
+    older = versions()
+    with job() as pipeline:
+        assert pipeline.stdin
+        run = wait_until(live_job, "the live run")
+        for package, expected in (
+            ("/newer.deb", tuple(f"{version}.newer" for version in older)),
+            ("/pipelined.deb", older),
+        ):
+            before = main_pid()
+            dpkg("--force-confold", "--install", package)
+            assert show("ActiveState") == "active"
+            assert main_pid() != before
+            assert versions() == expected
+            assert wait_until(live_job, "the live run after dpkg") == run
+        pipeline.stdin.write(b"a line\n")
+        pipeline.stdin.close()
+        assert pipeline.wait() == 0
+        command = ["pipelined", "show", "--json", run]
+        wait_until(
+            lambda: subprocess.run(command, capture_output=True).returncode == 0,
+            "the run in the history",
+        )
+
+
+def a_removal_stops_it_and_leaves_jobs_history_and_configuration() -> None:
+    held = links(main_pid())
+    with job() as pipeline:
+        assert pipeline.stdin
+        wait_until(live_job, "the live run")
+        dpkg("--remove", "pipelined")
+        wait_until(lambda: not any(map(attached, held)), "the hooks' end")
+        assert systemctl("is-active", "pipelined").stdout == "inactive\n"
+        pipeline.stdin.close()
+        assert pipeline.wait() == 0
+    assert Path("/var/lib/private/pipelined/history.db").stat().st_size > 0
+    assert Path("/etc/pipelined/pipelined.toml").exists()
+    # The next installation goes on with the history.
+    dpkg("--force-confold", "--install", "/pipelined.deb")
+    wait_until(lambda: show("ActiveState") == "active", "the service")
+    assert "seq-vm|sort-vm|tail-vm" in listed_by(["pipelined"])
+
+
+def a_purge_stops_it_and_takes_everything_away() -> None:
     held = links(main_pid())
     WEB_CONFIG.unlink()  # not the package's
-    done = subprocess.run(["dpkg", "--purge", "pipelined"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with job() as pipeline:
+        assert pipeline.stdin
+        wait_until(live_job, "the live run")
+        dpkg("--purge", "pipelined")
+        pipeline.stdin.close()
+        assert pipeline.wait() == 0
     wait_until(lambda: not any(map(attached, held)), "the hooks' end")
     SENDER_OPTIONS.unlink()
     left = (
@@ -454,6 +529,8 @@ CLAIMS = (
     a_stop_leaves_nothing_attached,
     without_the_service_a_user_reads_what_to_do,
     a_wrong_flag_or_file_is_an_error_in_the_log_and_not_tried_again,
+    an_upgrade_and_a_downgrade_go_on_with_the_live_run_of_a_job,
+    a_removal_stops_it_and_leaves_jobs_history_and_configuration,
     a_purge_stops_it_and_takes_everything_away,
 )
 
