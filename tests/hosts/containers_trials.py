@@ -11,9 +11,8 @@ import json
 import os
 import subprocess
 import time
-import traceback
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,20 +125,3 @@ def expect(run: Run, unit: str, **wanted: object) -> None:
 def container(runtime: str, number: str, name: str | None, image: str | None) -> dict[str, Any]:
     """As the JSON has it."""
     return {"runtime": runtime, "id": number, "name": name, "image": image}
-
-
-def try_all(claims: Sequence[Callable[[], None]]) -> int:
-    """Each prints a line; how many did not hold."""
-    failures = 0
-    for claim in claims:
-        name = claim.__name__.replace("_", " ")
-        try:
-            claim()
-        except Exception as error:
-            failures += 1
-            print(f"  FAILED {name}: {error}", flush=True)
-            if not isinstance(error, AssertionError):
-                traceback.print_exc()
-        else:
-            print(f"  ok     {name}", flush=True)
-    return failures

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -155,19 +154,3 @@ def expect(run: Run, unit: str, **facts: Any) -> None:
         f"{key}: {seen[key]!r}, not {wanted[key]!r}" for key in seen if seen[key] != wanted[key]
     ]
     assert not differences, f"{said(run)}: {'; '.join(differences)}"
-
-
-def try_all(claims: Sequence[Callable[[], None]], who: str) -> int:
-    """Try each claim, print a line for it; how many did not hold."""
-    failures = 0
-    for claim in claims:
-        name = claim.__name__.replace("_", " ")
-        began = time.monotonic()
-        try:
-            claim()
-        except Exception:
-            failures += 1
-            print(f"{who}: FAILED {name}\n{traceback.format_exc()}", flush=True)
-        else:
-            print(f"{who}: ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
-    return failures

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from claims import try_all
 from daemon_here import Daemon
-from recorded import Recorded, Run, alive, expect, make_stages, said, try_all, wait_until
+from recorded import Recorded, Run, alive, expect, make_stages, said, wait_until
 
 AIRFLOW = "apache-airflow==3.3.2"
 _COUNTING = (

@@ -19,8 +19,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from claims import try_all
 from daemon_here import Daemon
-from recorded import Recorded, Run, alive, expect, held, make_stages, pipeline, try_all, wait_until
+from recorded import Recorded, Run, alive, expect, held, make_stages, pipeline, wait_until
 
 _COUNTING = (
     *("make-one", "make-two", "make-named", "make-teed", "make-listed", "ninja-one", "ninja-two"),

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from claims import try_all
 from recorded import (
     PATIENCE,
     Recorded,
@@ -27,7 +28,6 @@ from recorded import (
     make_stages,
     pipeline,
     said,
-    try_all,
     wait_until,
 )
 

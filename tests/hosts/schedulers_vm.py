@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import claims
 from matrix import Suite, Unavailable
 from systemd import base_root, boot, initial_files
 
@@ -116,8 +117,8 @@ def _install(package: Path, base: Path, work: Path) -> Path:
         "etc/systemd/system/guest.service": _UNIT,
         "etc/systemd/system/pipelined.service.d/test.conf": _DROP_IN,
     }
-    for name in ("recorded.py", "schedulers_guest.py"):
-        files[f"hosts/{name}"] = (here / name).read_text()
+    for path in (here / "recorded.py", here / "schedulers_guest.py", Path(claims.__file__)):
+        files[f"hosts/{path.name}"] = path.read_text()
     for name, text in files.items():
         path = work / "files" / name
         path.parent.mkdir(parents=True, exist_ok=True)

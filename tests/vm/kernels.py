@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from matrix import Kernel, Suite, Unavailable, mirror
-from systemd import initial_files
+from systemd import claims_hold, initial_files
 
 _TOP = Path(__file__).resolve().parents[2]
 _PACKAGES = (
@@ -200,7 +199,8 @@ def install(package: Path, base: Path, machine: str, work: Path, image: Path) ->
         place = root / "usr/lib/pipelined/pipelined/bpf/pipelined.bpf.o"
         assert place.exists(), "the package has its BPF object elsewhere"
         shutil.copy(work / "pipelined.bpf.o", place)
-    shutil.copy(Path(__file__).with_name("kernels_guest.py"), root / "kernels_guest.py")
+    for name in ("kernels_guest.py", "claims.py"):
+        shutil.copy(Path(__file__).with_name(name), root / name)
     _compile(root)
     (root / "sbin/init").write_text(_INIT)
     (root / "sbin/init").chmod(0o755)
@@ -244,24 +244,7 @@ def boot(name: str, row: Row, kernel: Kernel, image: Path, initial: Path) -> boo
         *("-append", f"console={console} panic=-1 quiet loglevel=4 {row.options()}"),
         *("-drive", f"file={image},if=virtio,format=raw"),
     ]
-    result = None
-    # through a pipe: into a file, QEMU would overwrite parts of what it wrote
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as virtual:
-        assert virtual.stdout is not None
-        for line in virtual.stdout:
-            print(f"{name}: {line.rstrip()}", flush=True)
-            result = re.search(r"guest: result failures=(\d+)", line) or result
-    if result is None:
-        print(f"{name}: no result", flush=True)
-        return False
-    return result[1] == "0"
+    return claims_hold(command, name)
 
 
 def _made(directory: Path) -> Path:

@@ -16,12 +16,13 @@ import struct
 import subprocess
 import sys
 import time
-import traceback
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from claims import try_all
 
 URL = "http://127.0.0.1:9905"
 DATA = Path("/data/lines")
@@ -311,19 +312,9 @@ REFUSED = (
 
 
 def main() -> int:
-    failures = 0
     hide(option("hide"))
     print(f"guest: Linux {os.uname().release} {os.uname().machine}", flush=True)
-    for claim in REFUSED if option("refuses") else WORKS:
-        name = claim.__name__.replace("_", " ")
-        began = time.monotonic()
-        try:
-            claim()
-        except Exception:
-            failures += 1
-            print(f"guest: FAILED {name}\n{traceback.format_exc()}", flush=True)
-        else:
-            print(f"guest: ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
+    failures = try_all(REFUSED if option("refuses") else WORKS, "guest")
     print(f"guest: result failures={failures}", flush=True)
     return failures
 

@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from matrix import SUITES, Kernel, Suite, Unavailable, mirror
@@ -81,7 +81,7 @@ set -e
 mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$WORK/upper,workdir=$WORK/work" "$WORK/root"
 cp "$PACKAGE" "$WORK/root/pipelined.deb"
 cp "$NEWER" "$WORK/root/newer.deb"
-cp "$GUEST" "$WORK/root/systemd_guest.py"
+cp "$HERE/systemd_guest.py" "$HERE/claims.py" "$WORK/root"
 cp "$WORK/guest.service" "$WORK/root/etc/systemd/system/guest.service"
 mkdir "$WORK/root/etc/systemd/system/pipelined.service.d"
 cp "$WORK/test.conf" "$WORK/root/etc/systemd/system/pipelined.service.d"
@@ -156,7 +156,7 @@ def install(package: Path, base: Path, work: Path) -> Path:
         WORK=str(work),
         PACKAGE=str(package),
         NEWER=str(work / "newer.deb"),
-        GUEST=str(Path(__file__).with_name("systemd_guest.py")),
+        HERE=str(Path(__file__).parent),
     )
     return work / "root.img"
 
@@ -226,6 +226,11 @@ def boot(
         *("-append", "console=ttyS0 panic=-1 quiet loglevel=4 systemd.show_status=no"),
         *("-drive", f"file={image},if=virtio,format=raw"),
     ]
+    return claims_hold(command, name)
+
+
+def claims_hold(command: Sequence[str], name: str) -> bool:
+    """Run a virtual machine, and print what its guest says, after `name`; whether all held."""
     result = None
     # through a pipe: into a file, QEMU would overwrite parts of what it wrote
     with subprocess.Popen(

@@ -19,13 +19,14 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+
+from claims import try_all
 
 URL = "http://127.0.0.1:9905"
 WEB_CONFIG = Path("/etc/pipelined/web.yml")
@@ -536,17 +537,7 @@ CLAIMS = (
 
 
 def main() -> int:
-    failures = 0
-    for claim in CLAIMS:
-        name = claim.__name__.replace("_", " ")
-        began = time.monotonic()
-        try:
-            claim()
-        except Exception:
-            failures += 1
-            print(f"guest: FAILED {name}\n{traceback.format_exc()}", flush=True)
-        else:
-            print(f"guest: ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
+    failures = try_all(CLAIMS, "guest")
     if failures:
         units = ("-u", "pipelined", "-u", SENDER)
         subprocess.run(["journalctl", *units, "--no-pager", "-n", "200"])
