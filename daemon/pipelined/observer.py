@@ -116,8 +116,7 @@ class Observer(AbstractContextManager["Observer"]):
         """
         stages = config.max_stages
         file = CheckpointFile.open(state) if state else None
-        saved = file.read(max_stages=stages) if file else None
-        checkpoint, restored = saved or (None, NOTHING)
+        checkpoint, restored = (file and file.read(max_stages=stages)) or (None, NOTHING)
         loaded = load(
             {
                 "stages": stages + 1,
@@ -134,6 +133,7 @@ class Observer(AbstractContextManager["Observer"]):
             functions=config.functions != "off",
             readahead=config.readahead != "off",
         )
+        file = file and file.usable()
         try:
             sweep = Sweep(
                 loaded,

@@ -69,6 +69,19 @@ def test_serve_without_privileges(pipelined: Program, unprivileged: tuple[str, .
     assert "root" in complaint(done, 1)
 
 
+def test_serve_without_privileges_where_a_daemon_has_left_its_state(
+    pipelined: Program, unprivileged: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A saved checkpoint that this user may not read is no second line, nor is it touched."""
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    for name in ("live.lock", "live.checkpoint"):
+        (state / name).touch(mode=0o600)
+    done = pipelined("serve", "--state-directory", str(state), wrapper=unprivileged)
+    assert "root" in complaint(done, 1)
+    assert sorted(path.name for path in state.iterdir()) == ["live.checkpoint", "live.lock"]
+
+
 def test_run_without_privileges_does_not_start_the_command(
     pipelined: Program, unprivileged: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -336,7 +336,7 @@ def test_relations_that_lead_in_a_circle_are_dropped() -> None:
 
 
 def file_in(directory: Path) -> CheckpointFile:
-    found = CheckpointFile.open(directory)
+    found = CheckpointFile.open(directory).usable()
     assert found
     return found
 
@@ -357,15 +357,15 @@ def test_a_directory_is_made_when_there_is_something_to_write(tmp_path: Path) ->
     assert not directory.exists()
     file.write(taken({1: stage(1)}))
     assert (directory / FILE_NAME).exists()
-    assert CheckpointFile.open(directory) is None
+    assert CheckpointFile.open(directory).usable() is None
 
 
 def test_only_one_daemon_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = file_in(tmp_path)
-    assert CheckpointFile.open(tmp_path) is None
+    assert CheckpointFile.open(tmp_path).usable() is None
     assert "another daemon has it" in caplog.text
     file.close()
-    assert CheckpointFile.open(tmp_path)
+    assert CheckpointFile.open(tmp_path).usable()
 
 
 def test_the_lock_is_no_link_to_another_file(
@@ -374,7 +374,7 @@ def test_the_lock_is_no_link_to_another_file(
     state, other = tmp_path / "state", tmp_path / "other"
     state.mkdir()
     (state / "live.lock").symlink_to(other)
-    assert CheckpointFile.open(state) is None
+    assert CheckpointFile.open(state).usable() is None
     assert "live runs will not survive a restart" in caplog.text
     assert not other.exists()
 

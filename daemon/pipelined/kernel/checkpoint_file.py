@@ -32,10 +32,11 @@ class CheckpointFile:
         self.path = directory / FILE_NAME
         self._lock = -1
         self._failed = ""
+        self._refused = ""
 
     @classmethod
-    def open(cls, directory: Path) -> CheckpointFile | None:
-        """The file, for this process alone; None, which is logged, if it cannot be had.
+    def open(cls, directory: Path) -> CheckpointFile:
+        """The file, for this process alone; `usable` says whether it could be had.
 
         A directory that is missing is made when there is something to write.
         """
@@ -47,9 +48,18 @@ class CheckpointFile:
             file.close()
             taken = isinstance(error, BlockingIOError)
             reason = "another daemon has it" if taken else (error.strerror or str(error)).lower()
-            log.warning("%s: %s; live runs will not survive a restart", file.path, reason)
-            return None
+            file._refused = reason
         return file
+
+    def usable(self) -> CheckpointFile | None:
+        """The file; None, which is logged, if it could not be had.
+
+        For when the programs are loaded: a user who may not do that has no live runs to save.
+        """
+        if not self._refused:
+            return self
+        log.warning("%s: %s; live runs will not survive a restart", self.path, self._refused)
+        return None
 
     def _take_lock(self) -> None:
         lock = _open(str(self.path.with_suffix(".lock")), os.O_CREAT | os.O_RDWR)
@@ -68,6 +78,8 @@ class CheckpointFile:
 
     def read(self, *, max_stages: int) -> tuple[Checkpoint, Restored] | None:
         """What is there and can be restored; None: nothing. Damage is logged, never raised."""
+        if self._refused:
+            return None
         try:
             with open(self.path, "rb", opener=_open) as file:
                 data = file.read()
