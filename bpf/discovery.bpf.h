@@ -36,7 +36,7 @@ GLOBAL(int, took_as_stdin)(u64 p, const struct task_state *task, const struct fi
 	if (is_gone(task) || !fifo)
 		return 0;
 	key = fifo->key;
-	if (fifo->named || !holds_at(p, 0, &key, SIDE_READ) || !(command_flags_of(p) & COMMAND_SHELL))
+	if (fifo->named || !holds_at(p, 0, &key, SIDE_READ) || !(process_flags(p) & COMMAND_SHELL))
 		return 0;
 	index = unretired(task->stage);
 	if (BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC ?
@@ -277,7 +277,7 @@ GLOBAL(int, discover_by_sleep)(u64 p, struct task_state *task, struct fifo *fifo
 		if (!found)
 			return 0;
 		if (found & CHILD && fifo->side == SIDE_READ) {
-			command = command_flags_of(p);
+			command = process_flags(p);
 			if (command & COMMAND_READS_ANYWHERE) {
 				flags = LAST_PART;
 			} else if (!index && !(command & COMMAND_INTERPRETER)) {

@@ -72,13 +72,15 @@ GLOBAL(int, read_command)(u64 p, struct job *job, u32 scratch)
  */
 GLOBAL(int, begin_job)(u64 p, struct task_state *task)
 {
+	struct command above = {};
 	int scheduled, by_variable;
 	u32 scratch;
 
 	if (is_gone(task))
 		return 0;
 	discover_applet(p, task);	/* here, to keep on_switch small */
-	scheduled = command_flags_of((u64)BPF_CORE_READ(TASK(p), real_parent)) & COMMAND_SCHEDULER;
+	command_of((u64)BPF_CORE_READ(TASK(p), real_parent), &above);
+	scheduled = command_flags(&above) & COMMAND_SCHEDULER;
 	task->instance = 0;
 	if (!scheduled && !reads_variables())
 		return 0;

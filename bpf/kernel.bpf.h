@@ -101,10 +101,20 @@ struct address_space {
 	struct inode *host;
 	struct rb_root_cached i_mmap;
 };
+struct qstr {
+	const unsigned char *name;
+};
+struct dentry {
+	struct qstr d_name;
+};
+struct path {
+	struct dentry *dentry;
+};
 struct file {
 	unsigned int f_mode;
 	unsigned int f_flags;
 	s64 f_pos;
+	struct path f_path;
 	struct inode *f_inode;
 	struct address_space *f_mapping;
 	void *private_data;	/* of a socket: struct socket; of an epoll: struct eventpoll */
@@ -217,7 +227,13 @@ struct kernfs_node {
 	u64 id;
 	const char *name;
 };
+struct cgroup;
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
 struct cgroup {
+	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 };
 struct css_set {
@@ -225,6 +241,7 @@ struct css_set {
 };
 struct mm_struct {
 	unsigned long arg_start, arg_end, env_start, env_end;
+	struct file *exe_file;
 };
 typedef struct {
 	unsigned int val;

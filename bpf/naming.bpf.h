@@ -40,6 +40,33 @@ static __always_inline void command_of(u64 p, struct command *command)
 	BPF_CORE_READ_STR_INTO(&command->name, TASK(leader), comm);
 }
 
+/*
+ * Is the file that a process runs an interpreter, or a shell? Of a script with the first line #!/usr/bin/python3 nothing
+ * else says so: the kernel calls the process after the script (begin_new_exec in fs/exec.c). It calls what a link names
+ * after the link; a file with many programs in it says nothing of the one that runs. 0 of a process that has ended.
+ */
+GLOBAL(u32, file_flags)(u64 p)
+{
+	struct dentry *file = BPF_CORE_READ(TASK(p), mm, exe_file, f_path.dentry);
+	struct command command = {};
+	u32 flags;
+
+	bpf_probe_read_kernel_str(&command.name, COMM_LEN, BPF_CORE_READ(file, d_name.name));
+	flags = command_flags(&command);
+	if (flags & COMMAND_APPLETS)
+		return 0;
+	return flags & (COMMAND_INTERPRETER | COMMAND_SHELL | COMMAND_READS_ANYWHERE);
+}
+
+/* What a process is, by its name and by its file. */
+GLOBAL(u32, process_flags)(u64 p)
+{
+	struct command command = {};
+
+	command_of(p, &command);
+	return command_flags(&command) | file_flags(p);
+}
+
 /* The same, but a program that was started as one of many in a file goes by its own name. `task` may be NULL. */
 static __always_inline void program_of(u64 p, const struct task_state *task, struct command *command)
 {
@@ -144,8 +171,10 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 	u32 flags, of_command;
 
 	program_of(p, task, &command);
-	of_command = command_flags(&command);
-	flags = stage->flags & ~(STAGE_INTERPRETER | STAGE_WRAPPER | STAGE_SHELL);
+	of_command = command_flags(&command) | file_flags(p);
+	flags = stage->flags & ~STAGE_WRAPPER;
+	if (BPF_CORE_READ(TASK(p), mm))
+		flags &= ~(STAGE_INTERPRETER | STAGE_SHELL);
 	if (of_command & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
 	if (of_command & COMMAND_WRAPPER && !is_script)

@@ -112,14 +112,6 @@ static __always_inline u32 other_side(u32 side)
 	return side == SIDE_READ ? SIDE_WRITE : SIDE_READ;
 }
 
-GLOBAL(u32, command_flags_of)(u64 p)
-{
-	struct command command = {};
-
-	command_of(p, &command);
-	return command_flags(&command);
-}
-
 enum hold {
 	PARENT_HOLDS = 1,	/* the other end of the pipe; or it wrote to it and has closed it since */
 	PARENT_ALONE = 2,	/* no other process has that end open */
@@ -216,7 +208,7 @@ GLOBAL(int, ask_parent)(struct task_state *task, const struct fifo *fifo,
 	asleep = reads_pipe(parent, reading, &fifo->key);
 	if (discovery->ask <= ASK_READER && !asleep)
 		return NO_STAGE;
-	flags = command_flags_of(parent);
+	flags = process_flags(parent);
 	hold = parent_hold(parent, discovery, fifo, task, above, flags);
 	if (hold & PARENT_HOLDS)
 		set_endpoint(pipe, parent, other_side(fifo->side));

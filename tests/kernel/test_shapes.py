@@ -410,6 +410,27 @@ SCRIPTS = [
         files={"reads.py": f"{ENV_PYTHON}{READS}"},
     ),
     shape(
+        "a script that names its interpreter itself",
+        "gzip -k lines; ./reads.py; true",
+        "zcat|reads.py",
+        files={"reads.py": f"#!/usr/bin/python3\n{READS}"},
+    ),
+    shape(
+        "a script that names its shell itself, and is the last part of a pipeline",
+        "./job.sh; true",
+        "seq|sort|job.sh",
+        files={
+            "job.sh": "#!/bin/bash\nshopt -s lastpipe\n"
+            "seq 9 | (sleep 0.1; exec sort) | while read -r x; do y=$x; done\ntrue\n"
+        },
+    ),
+    shape(
+        "a script that names its shell itself and reads in a loop",
+        "cat lines | ./loop.sh | wc -l",
+        "cat|loop.sh|wc",
+        files={"loop.sh": "#!/bin/sh\nwhile read -r x; do echo $x; done\n"},
+    ),
+    shape(
         "a script of env, a thread of which reads another descriptor",
         "rm -f ready; { until [ -e ready ]; do sleep 0.1; done; sleep 0.2; cat lines; }"
         " | ./reads.py 3 3<&0 </dev/null",
@@ -606,7 +627,12 @@ PROGRAMS = [
     ),
     shape(
         "a program whose name begins like an interpreter's",
-        f"""ln -s "$(command -v mawk)" awkward; ./awkward '{GETLINE}'""",
+        f"""cp "$(command -v mawk)" awkward; ./awkward '{GETLINE}'""",
+    ),
+    shape(
+        "a link to an interpreter",
+        f"""ln -s "$(command -v mawk)" counts; ./counts '{GETLINE}'""",
+        "cat|counts",
     ),
     # the kernel keeps 15 bytes of a name
     shape(
