@@ -12,11 +12,6 @@
 
 #include "environment.bpf.h"
 
-/*
- * A record that is there is not written again. No LRU map: each CPU keeps up to 128 free entries of one for itself
- * (before commit d4adf1c9ee77, "bpf: Adjust free target to avoid global starvation of LRU map"), which on a host with
- * many CPUs drops records that are needed.
- */
 MAP_HASH(instances, u64, struct instance, INSTANCES);
 MAP_ARRAY(entered_instances, u64, INSTANCES);	/* their keys, by the order in which they were entered, modulo INSTANCES */
 
@@ -138,27 +133,18 @@ GLOBAL(int, clear_value)(u32 scratch, u64 at)
 	return 0;
 }
 
-/* Enters the record on the page, in the place of the oldest one. */
+/* Enters the record on the page, unless it is there. */
 GLOBAL(int, enter_instance)(u32 scratch, u64 key)
 {
 	struct scratch *page = scratch_at(scratch);
 	struct control *control = control_page();
-	u64 *entered, before;
-	u32 slot;
 
 	if (!page || !control || bpf_map_lookup_elem(MAP(instances), &key))
 		return 0;
 	for (u32 at = 0; at < INSTANCE_VALUES; at++)
 		if (at >= page->instance.count)
 			clear_value(scratch, at);
-	slot = __sync_fetch_and_add(&control->instances, 1) & (INSTANCES - 1);
-	entered = bpf_map_lookup_elem(MAP(entered_instances), &slot);
-	if (!entered)
-		return 0;
-	before = __sync_lock_test_and_set(entered, key);
-	if (before)
-		bpf_map_delete_elem(MAP(instances), &before);
-	bpf_map_update_elem(MAP(instances), &key, &page->instance, 0);
+	enter(MAP(instances), MAP(entered_instances), INSTANCES, &control->instances, key, &page->instance);
 	return 0;
 }
 

@@ -68,6 +68,7 @@ struct scratch {
 	struct pipe no_pipe;	/* stays zero */
 	char cgroup[UNIT_LEN];
 	struct unit unit;
+	struct cgroup_name name;	/* of another look than `cgroup` (cgroups.bpf.h) */
 	/* a look through an environment (environment.bpf.h) */
 	u64 at, end, is_rest;
 	u64 string[STRING_LEN / 8];
@@ -134,6 +135,25 @@ static __always_inline void give_scratch(u32 at)
 
 	if (page)
 		__sync_lock_test_and_set(&page->taken, 0);
+}
+
+/*
+ * Enters a record, in the place of the oldest one. `entered` has the keys by the order in which they were entered, modulo
+ * `most`, a power of two; `count` is how many those were.
+ * No LRU map: each CPU keeps up to 128 free entries of one for itself (before commit d4adf1c9ee77, "bpf: Adjust free
+ * target to avoid global starvation of LRU map"), which on a host with many CPUs drops records that are needed.
+ */
+static __always_inline void enter(void *records, void *entered, u32 most, u64 *count, u64 key, const void *record)
+{
+	u32 slot = __sync_fetch_and_add(count, 1) & (most - 1);
+	u64 *place = bpf_map_lookup_elem(entered, &slot), before;
+
+	if (!place)
+		return;
+	before = __sync_lock_test_and_set(place, key);
+	if (before)
+		bpf_map_delete_elem(records, &before);
+	bpf_map_update_elem(records, &key, record, 0);
 }
 
 static __always_inline struct readahead *readahead_at(u32 index)

@@ -199,6 +199,15 @@ struct instance_value {
 	char text[INSTANCE_TEXT];
 };
 
+#define CGROUPS 1024	/* that are remembered */
+#define CGROUP_NAME 128	/* bytes of a name, with the zero that ends it; the name of a container's has its id: 64 bytes and some */
+
+/* The last name of a cgroup's path. The map `cgroups` has it by the cgroup's id, which is never used again. */
+struct cgroup_name {
+	__u64 above;	/* id of the cgroup that it is in; 0 = it is the root */
+	char name[CGROUP_NAME];
+};
+
 /*
  * What identifies the instance of a job that a process belongs to: values of variables of its environment. Equal ones
  * are one record, in the map `instances` under a keyed hash of it, which tasks and stages refer to.
@@ -379,6 +388,7 @@ struct control {
 	__u32 saving;		/* sweeps write out the threads that a checkpoint keeps */
 	__u32 unused;
 	__u64 instances;	/* entered into the map of that name, ever */
+	__u64 cgroups;		/* the same */
 	__u64 secret[2];	/* key of the hash of instances: random at each start */
 };
 

@@ -9,6 +9,7 @@
 #ifndef PIPELINED_STAGES_H
 #define PIPELINED_STAGES_H
 
+#include "cgroups.bpf.h"
 #include "members.bpf.h"
 #include "naming.bpf.h"
 
@@ -111,7 +112,7 @@ static __always_inline void describe_root(struct stage *stage, u64 p, const stru
 		stage->job = task->job;
 		stage->instance = task->instance;
 	}
-	stage->cgroup = BPF_CORE_READ(TASK(p), cgroups, dfl_cgrp, kn, id);
+	stage->cgroup = cgroup_of(p);
 }
 
 /*

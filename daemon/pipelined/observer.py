@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import math
 import os
 import select
 import shlex
@@ -19,7 +18,8 @@ from pathlib import Path
 
 from pipelined.config import Config
 from pipelined.errors import UserError
-from pipelined.kernel.checkpoint import NOTHING, Checkpoint
+from pipelined.kernel.cgroups import NotedCgroups
+from pipelined.kernel.checkpoint import NOTHING
 from pipelined.kernel.checkpoint_file import CheckpointFile
 from pipelined.kernel.loader import Hook, Loaded, load
 from pipelined.kernel.pace import Steady
@@ -36,18 +36,14 @@ from pipelined.model.users import Users
 from pipelined.model.views import Totals
 from pipelined.model.watched import Watched
 from pipelined.records.process import Process
-from pipelined.records.stage import Gap, Group
+from pipelined.records.stage import Gap
 from pipelined.runs import Run, Series, Timeline
+from pipelined.saver import Saver
 from pipelined.starter import Starter, boot_id
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 
 log = logging.getLogger(__name__)
-
-#: What has lived for this time is saved at this interval (seconds), or less often: saving may take
-#: this share of one core.
-_SAVE_INTERVAL = 5.0
-_SAVE_SHARE = 0.01
 
 #: Series of --metrics.max-series that are not for pipelines: the daemon's own.
 _OWN_SERIES = 500
@@ -86,7 +82,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._closed = False
         self._reason: str | None = "the first sweep is not done yet"
         self._repeated_seconds = 0.0
-        self._saver: _Saver | None = None
+        self._saver: Saver | None = None
         self.sweep_stats = SweepStats()
         self.opened = time.time()
         """Since when it observes (Unix time)."""
@@ -168,7 +164,7 @@ class Observer(AbstractContextManager["Observer"]):
             raise
         pace = pace or Steady(config.sweep_interval)
         host, boot = config.host_name or socket.gethostname(), boot_id()
-        cgroups = CgroupNames(find_cgroup2(), node=host)
+        cgroups = CgroupNames(find_cgroup2(), NotedCgroups(loaded), node=host)
         gaps: tuple[Gap, ...] = ()
         if checkpoint:
             cgroups.remember(checkpoint.cgroups)
@@ -204,7 +200,7 @@ class Observer(AbstractContextManager["Observer"]):
         observer = cls(loaded, sweep, model, hooks, pace)
         observer._cgroups = cgroups
         if file:
-            observer._saver = _Saver(file, unix, gaps, cgroups, mark, is_empty=checkpoint is None)
+            observer._saver = Saver(file, unix, gaps, cgroups, mark, is_empty=checkpoint is None)
         observer.sweep()
         return observer
 
@@ -394,69 +390,6 @@ class Observer(AbstractContextManager["Observer"]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-class _Saver:
-    """Leaves what lives to the next daemon, from time to time and at the end."""
-
-    def __init__(
-        self,
-        file: CheckpointFile,
-        unix: float,
-        gaps: tuple[Gap, ...],
-        cgroups: CgroupNames,
-        mark: str,
-        *,
-        is_empty: bool,
-    ) -> None:
-        """`unix` and `gaps` as in `Model`, `mark` as in `Identities`.
-
-        `is_empty`: nothing is in the file.
-        """
-        self._file = file
-        self._unix = unix
-        self._gaps = gaps
-        self._cgroups = cgroups
-        self._mark = mark
-        self._is_empty = is_empty
-        self._next = 0.0
-        self._oldest = math.inf
-        self._worked = 0.0
-
-    def seen(self, unfinished: Iterable[Group]) -> None:
-        """What the last sweep saw."""
-        self._oldest = min((1e-9 * group.clock.start_ns for group in unfinished), default=math.inf)
-
-    def is_due(self) -> bool:
-        """Whether to save at the next sweep."""
-        now = time.monotonic()
-        return now >= self._next and (not self._is_empty or now - self._oldest >= _SAVE_INTERVAL)
-
-    def checkpoint(self, sweep: Sweep, unfinished: Sequence[Group]) -> Checkpoint | None:
-        """What is to be written; None if nothing lives."""
-        self._worked = time.thread_time()
-        if not unfinished:
-            return None
-        return sweep.checkpoint(
-            unfinished,
-            unix=self._unix,
-            gaps=self._gaps,
-            cgroups=self._cgroups.known,
-            origin=self._mark,
-        )
-
-    def write(self, checkpoint: Checkpoint | None) -> None:
-        """Write that, and set the time for the next one."""
-        if checkpoint:
-            self._file.write(checkpoint)
-        elif not self._is_empty:
-            self._file.clear()
-        self._is_empty = checkpoint is None
-        worked = time.thread_time() - self._worked
-        self._next = time.monotonic() + max(_SAVE_INTERVAL, worked / _SAVE_SHARE)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _arguments_of(process: Process) -> str | None:

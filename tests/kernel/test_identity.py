@@ -246,6 +246,26 @@ def test_nothing_of_it_is_a_label(watch: Watch, make_cgroup: Callable[[str], Pat
     assert [value for value in known if len(value) > 4 and value in text] == []
 
 
+@pytest.mark.oldest_kernel
+def test_a_unit_that_is_gone_at_once_has_its_name(
+    watch: Watch, make_cgroup: Callable[[str], Path]
+) -> None:
+    """Its cgroup is gone before anybody can read the directory."""
+    names = [f"short-{letter * 2}.service" for letter in "ghijklmnopqr"]
+    observed = watch.run(
+        "for name in $NAMES; do\n"
+        "mkdir $CGROUP/$name\n"
+        f"(echo $BASHPID > $CGROUP/$name/cgroup.procs; {SORT})\n"
+        "until rmdir $CGROUP/$name; do :; done\n"
+        "done 2> tries",
+        environment={
+            "NAMES": " ".join(names),
+            "CGROUP": str(make_cgroup("pipelined-test-units.slice")),
+        },
+    )
+    assert sorted(run.series.unit for run in observed.runs) == names
+
+
 #: As the packaged service with the drop-in of docs/INSTALL.md: it reads names, gives up its
 #: capabilities, and meets another container.
 READS_NAMES = """

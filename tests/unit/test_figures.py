@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelined import observer, sinks, wording
+from pipelined import observer, saver, sinks, wording
 from pipelined.analysis import (
     bottleneck,
     comparison,
@@ -434,9 +434,9 @@ FIGURES = [
     ("INSTALL.md", "It is started again after {}, but", service("RestartSec", SENDER)),
     ("INSTALL.md", "is under way, {} at most", service("TimeoutStopSec", SENDER)),
     ("INSTALL.md", "the last {} may be missing from the history", KILLED),
-    ("INSTALL.md", "a stop, and every {} while", observer._SAVE_INTERVAL),
-    ("INSTALL.md", "a run is older than {}, or less", observer._SAVE_INTERVAL),
-    ("INSTALL.md", "saving takes at most {} of one core", observer._SAVE_SHARE),
+    ("INSTALL.md", "a stop, and every {} while", saver._SAVE_INTERVAL),
+    ("INSTALL.md", "a run is older than {}, or less", saver._SAVE_INTERVAL),
+    ("INSTALL.md", "saving takes at most {} of one core", saver._SAVE_SHARE),
     # -- CONTAINER
     ("CONTAINER.md", "the history, {} at most", CONFIG.history_max_size),
     # -- RUNBOOK

@@ -42,6 +42,7 @@ STRUCTURES = {
     "process": layout.Process,
     "job": layout.Job,
     "instance": layout.Instance,
+    "cgroup_name": layout.CgroupName,
     "instance_value": layout.InstanceValue,
     "variable": layout.Variable,
     "saved_task": layout.SavedTask,
@@ -198,6 +199,7 @@ def test_maps_have_the_sizes_that_the_daemon_reads_and_writes(btf: Btf) -> None:
         "variable_chains": Map(4, 4, 1 << layout.CHAIN_BITS),
         "instances": Map(8, sizeof(layout.Instance), layout.INSTANCES),
         "entered_instances": Map(4, 8, layout.INSTANCES),
+        "cgroups": Map(8, sizeof(layout.CgroupName), layout.CGROUPS),
         "wakeups": Map(0, 0, 4096),
     }
     assert {name: maps.get(name) for name in loader._MAPS} == arrays | others

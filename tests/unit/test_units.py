@@ -206,6 +206,46 @@ def test_memory_is_bounded(tree: Path) -> None:
     assert names.path(id_of(tree / "other.slice")) == "/other.slice"
 
 
+#: A container's cgroup in a pod, as the kernel side notes it: the last name, and what it is in.
+NOTED = {
+    1: ("", 0),
+    2: ("kubepods.slice", 1),
+    3: ("kubepods-podabc.slice", 2),
+    4: ("nightly.service", 1),
+    5: ("lost.service", 99),
+}
+
+
+def test_a_cgroup_that_nobody_has_read_has_the_name_that_the_kernel_side_noted(tree: Path) -> None:
+    names = CgroupNames(tree, NOTED.get)
+
+    assert names.path(3) == "/kubepods.slice/kubepods-podabc.slice"
+    assert names.path(4) == "/nightly.service"
+    assert names.unit(4) == "nightly.service"
+    assert names.path(1) == "/"
+
+
+def test_a_noted_cgroup_below_one_that_was_read_has_a_path_of_the_mount(tree: Path) -> None:
+    above = id_of(tree / "system.slice" / "nightly.service")
+    names = CgroupNames(tree, {7: ("inner", above)}.get)
+    names.scan()
+
+    assert names.path(7) == "/system.slice/nightly.service/inner"
+
+
+def test_a_noted_cgroup_is_unknown_if_what_is_around_it_is_forgotten(tree: Path) -> None:
+    assert CgroupNames(tree, NOTED.get).unit(5) == "-"
+
+
+def test_memory_of_noted_names_is_bounded(tree: Path) -> None:
+    noted = {at: (f"unit{at}.service", 1) for at in range(2, 10)} | {1: ("", 0)}
+    names = CgroupNames(tree, noted.get, limit=5)
+    for at in noted:
+        assert names.path(at)
+        assert len(names.known(noted)) == len(noted)
+        assert sum(path is not None for path, *_ in names.known(noted).values()) <= 5
+
+
 @pytest.mark.parametrize("root", [None, Path("/no/such/directory")])
 def test_without_cgroup_v2_nothing_has_a_unit(root: Path | None) -> None:
     assert CgroupNames(root).unit(1) == "-"

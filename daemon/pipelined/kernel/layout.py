@@ -17,6 +17,7 @@ from pipelined.runs import LEVELS, STATES
 
 __all__ = [
     "LOST_KINDS",
+    "CgroupName",
     "Child",
     "Children",
     "Control",
@@ -113,6 +114,8 @@ MAX_VARIABLES = MAX_JOB_VARIABLES + MAX_INSTANCE_VARIABLES
 INSTANCE_VALUES = 12
 INSTANCE_TEXT = 248
 INSTANCES = 1024
+CGROUPS = 1024
+CGROUP_NAME = 128
 
 
 class Process(Structure):
@@ -174,6 +177,14 @@ class Variable(Structure):
         ("job", c_uint32),
         ("instance", c_uint32),
     )
+
+
+class CgroupName(Structure):
+    """The last name of a cgroup's path."""
+
+    above: int
+    name: bytes
+    _fields_ = (("above", c_uint64), ("name", c_char * CGROUP_NAME))
 
 
 class InstanceValue(Structure):
@@ -335,6 +346,7 @@ class Control(Structure):
     resuming: int
     saving: int
     instances: int
+    cgroups: int
     secret: Array[c_uint64]
     _fields_ = (
         ("ended", c_uint64),
@@ -352,6 +364,7 @@ class Control(Structure):
         ("saving", c_uint32),
         ("unused", c_uint32),
         ("instances", c_uint64),
+        ("cgroups", c_uint64),
         ("secret", c_uint64 * 2),
     )
 

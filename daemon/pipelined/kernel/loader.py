@@ -50,6 +50,7 @@ _MAPS = (
     "variable_chains",
     "instances",
     "entered_instances",
+    "cgroups",
     "lost",
     "control",
     "wakeups",

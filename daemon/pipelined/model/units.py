@@ -122,16 +122,18 @@ def find_cgroup2(mounts: Path = Path("/proc/self/mounts")) -> Path | None:
 class CgroupNames:
     """Units by cgroup id, the inode number of the cgroup's directory.
 
-    Reads the directories when an id is not known yet, and ahead of that (`keep_up`), at most once
-    in `interval` seconds. So often the name of a container is looked for that has none yet:
-    runtimes write it later. A cgroup that has been seen keeps its name after it is gone; ids are
-    never used again. One that came and went between two readings stays unknown, and so does one
-    outside the cgroup namespace. Not thread safe.
+    What a cgroup is called the kernel side has `noted` when it made a stage there. The directories
+    are read for the names of containers (`keep_up`), and when an id is not known all the same, at
+    most once in `interval` seconds. So often the name of a container is looked for that has none
+    yet: runtimes write it later. A cgroup that has been seen keeps its name after it is gone; ids
+    are never used again. Paths in the daemon's cgroup namespace begin at its root, others at the
+    host's. Not thread safe.
     """
 
     def __init__(
         self,
         root: Path | None,
+        noted: Callable[[int], tuple[str, int] | None] = lambda _: None,
         *,
         containers: ContainerFiles | None = None,
         node: str = "",
@@ -141,9 +143,10 @@ class CgroupNames:
     ) -> None:
         """`root` is the mount of cgroup v2 (`find_cgroup2`), None on a host without it.
 
-        `node` is what the host is called.
+        `noted` as `kernel.cgroups.NotedCgroups`. `node` is what the host is called.
         """
         self._root = root
+        self._noted = noted
         self._containers = containers
         self._node = node
         self._interval = interval
@@ -161,12 +164,27 @@ class CgroupNames:
 
     def path(self, cgroup_id: int) -> str | None:
         """The path under the mount, ``/`` for its root; None if unknown."""
-        if cgroup_id not in self._paths:
+        if cgroup_id not in self._paths and not self._take_noted(cgroup_id):
             now = self._clock()
             if now >= self._next_scan:
                 self._next_scan = now + self._interval
                 self.scan()
         return self._paths.get(cgroup_id)
+
+    def _take_noted(self, cgroup_id: int) -> bool:
+        """Take the path from the names that are noted; False if one of them is not."""
+        at, names = cgroup_id, list[str]()
+        while (above := self._paths.get(at)) is None:
+            if (noted := self._noted(at)) is None:
+                return False
+            name, at = noted
+            if not at:
+                above = "/"
+                break
+            names.append(name)
+        self._make_room(1)
+        self._paths[cgroup_id] = os.path.join(above, *reversed(names))
+        return True
 
     def unit(self, cgroup_id: int) -> str:
         """The normalised unit; ``-`` if there is none or the cgroup is unknown."""
@@ -263,13 +281,17 @@ class CgroupNames:
         if self._root is None:
             return {}
         seen = dict(_directories(self._root))
-        if len(self._paths) + len(seen) > self._limit:
+        self._make_room(len(seen))
+        self._paths.update(seen)
+        return seen
+
+    def _make_room(self, count: int) -> None:
+        """For so many paths: forget all if they would be too many."""
+        if len(self._paths) + count > self._limit:
             self._paths.clear()
             self._units.clear()
             self._unnamed.clear()
             self._places.clear()
-        self._paths.update(seen)
-        return seen
 
 
 def _directories(root: Path) -> Iterator[tuple[int, str]]:
