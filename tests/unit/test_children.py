@@ -39,6 +39,11 @@ def test_children_are_decoded_by_their_names() -> None:
     assert found == (ChildRecord("gzip", 12, 900, 70), ChildRecord("a-name-of-15-ch", 1, 5, 9))
 
 
+def test_a_name_that_was_cut_at_a_blank_ends_before_it() -> None:
+    (child,) = decoded({0: (b"airflow worker ", 7, 1, 5)})
+    assert child.command == "airflow worker"
+
+
 def test_two_places_of_one_name_are_added_up() -> None:
     assert decoded({0: (b"sh", 70, 2, 9), 3: (b"sh", 80, 1, 4)}) == (ChildRecord("sh", 3, 13, 80),)
 

@@ -189,5 +189,5 @@ def decode_pipeline(stage: bytes) -> PipelineRecord:
 
 @lru_cache(maxsize=256)
 def text(comm: bytes) -> str:
-    """A command name, as the kernel keeps it."""
-    return comm.split(b"\0", 1)[0].decode(errors="backslashreplace")
+    """A command name, as the kernel keeps it; what cuts a long one at a blank leaves that off."""
+    return comm.split(b"\0", 1)[0].rstrip(b" ").decode(errors="backslashreplace")
