@@ -36,6 +36,39 @@ static __always_inline int exec_returned(long result)
 	return 0;
 }
 
+/*
+ * How a process ends whose last thread exits: as wait_task_zombie of kernel/exit.c has it for the parent.
+ * Since mark_oom_victim (mm/oom_kill.c) oom_mm is that of a process which was chosen when memory had run out.
+ */
+static __always_inline u64 exit_status(u64 p)
+{
+	struct signal_struct *ended = BPF_CORE_READ(TASK(p), signal);
+	u32 status = BPF_CORE_READ(ended, flags) & SIGNAL_GROUP_EXIT ? BPF_CORE_READ(ended, group_exit_code) :
+								       BPF_CORE_READ(TASK(p), group_leader, exit_code);
+
+	status = (status & 0xffff) | EXIT_SEEN;
+	return BPF_CORE_READ(ended, oom_mm) && (status & 0x7f) == SIGKILL ? status | EXIT_OOM : status;
+}
+
+/*
+ * The last switch of a thread, which every kernel traces: was it the last one of its process, and has the event of that
+ * process's exit been passed over, as that of an exec may be (missed_exec)?
+ */
+GLOBAL(int, exit_seen_late)(u64 p, u32 index)
+{
+	struct stage *stage;
+	u64 status, unseen;
+
+	if (BPF_CORE_READ(TASK(p), signal, live.counter))
+		return 0;
+	status = exit_status(p);
+	for_each_enclosing_stage(stage, index) {
+		unseen = is_process(&stage->root, p) && !(stage->exit_status & EXIT_SEEN);
+		__sync_fetch_and_or(&stage->exit_status, unseen ? status : 0);
+	}
+	return 0;
+}
+
 /* The last switch of a thread, after exit_mm: its time ends here. */
 static __always_inline void end_task(struct task_struct *p, struct task_state *task, u64 now)
 {
@@ -46,6 +79,7 @@ static __always_inline void end_task(struct task_struct *p, struct task_state *t
 	if (clock)
 		task_credit(task, clock, now);
 	if (stage_of(task)) {
+		exit_seen_late(bpf_get_current_task(), task->stage);
 		credit_usage(bpf_get_current_task(), task);
 		credit_child(bpf_get_current_task(), task, p->pid == p->tgid ? now - p->start_time : 0);
 	}
@@ -297,19 +331,6 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		born->clock = clock_pack(STATE_RUNQUEUE, now);
 }
 
-/*
- * How a process ends whose last thread exits: as wait_task_zombie of kernel/exit.c has it for the parent.
- * Since mark_oom_victim (mm/oom_kill.c) oom_mm is that of a process which was chosen when memory had run out.
- */
-static __always_inline u64 exit_status(struct task_struct *p)
-{
-	struct signal_struct *ended = p->signal;
-	u32 status = ended->flags & SIGNAL_GROUP_EXIT ? ended->group_exit_code : p->group_leader->exit_code;
-
-	status = (status & 0xffff) | EXIT_SEEN;
-	return ended->oom_mm && (status & 0x7f) == SIGKILL ? status | EXIT_OOM : status;
-}
-
 /* A process has exited: it was a child in some stages, and the root of others. */
 GLOBAL(int, count_exit)(u64 p, u32 index, u64 status)
 {
@@ -350,7 +371,7 @@ static __always_inline void process_exits(struct task_struct *p)
 			try_end_again(task->stage, slot, now);
 	note(task, p->pid);
 	name_again(bpf_get_current_task(), task, task->stage);
-	count_exit(bpf_get_current_task(), task->stage, exit_status(p));
+	count_exit(bpf_get_current_task(), task->stage, exit_status(bpf_get_current_task()));
 }
 
 #endif

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipelined.kernel import hooks
+from pipelined.observer import Observer
 from pipelined.runs import Exit, Outcome
 
 if TYPE_CHECKING:
-    from kernel.conftest import Watch
+    from kernel.conftest import Configure, Watch
     from pipelined.runs import Stage
 
 #: Ends a process, not its first thread, from another thread.
@@ -190,6 +192,20 @@ def test_a_stage_that_is_killed_when_memory_has_run_out(watch: Watch, small_memo
 )
 def test_the_outcome_of_a_run(watch: Watch, script: str, outcome: Outcome) -> None:
     assert [run.outcome for run in watch.run(script).runs if not run.nested] == [outcome]
+
+
+@pytest.mark.oldest_kernel
+def test_how_a_stage_ends_is_known_if_the_kernel_leaves_out_its_exit(
+    configure: Configure, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(hooks.REQUIRED, "on_exit")  # type: ignore[arg-type]
+    with Observer.open(configure(), own_only=True) as second:
+        second.start()
+        watch.run("seq 9 | sh -c 'cat; exit 3' | sh -c 'cat; kill -KILL $$' | (cat; exit 4)")
+        second.settle()
+        (run,) = second.runs()
+    ends = [shell_status(stage) for stage in run.stages]
+    assert (ends, run.outcome) == ([0, 3, 137, 4], Outcome("failed", (1, 2, 3)))
 
 
 def when_there(path: Path) -> str:
