@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -37,10 +38,13 @@ RUNS = 5
 HISTORY_SECONDS = 5
 #: What an emulated processor may need between two events that end the same thing, in seconds.
 GAP = 0.02
-#: Processes of the loop that shows what a preemptible kernel passes over.
-LOOPS = 300
+#: Processes of the loop that shows what a preemptible kernel passes over, and blocks of the pipe.
+LOOPS, BLOCKS = 300, 20_000
+#: What doctor may take of a terminal.
+LINES, COLUMNS = 50, 100
 
 _MS_BIND = 4096
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def option(name: str) -> str:
@@ -73,18 +77,13 @@ def fetch(path: str) -> str:
 
 
 def bind(source: Path, target: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(str(source).encode(), str(target).encode(), None, _MS_BIND, None):
+    if LIBC.mount(str(source).encode(), str(target).encode(), None, _MS_BIND, None):
         raise OSError(ctypes.get_errno(), f"mount --bind {source} {target}")
 
 
 def hide(what: str) -> None:
     """Make this kernel look like one that has not got it, to whoever reads its BTF."""
-    if what == "btf":
-        empty = Path("/run/empty")
-        empty.mkdir()
-        bind(empty, BTF.parent)
-    elif what:
+    if what:
         names = BTF.read_bytes()
         for name in what.split(","):
             shown = f"\0btf_trace_{name}\0".encode()
@@ -95,12 +94,15 @@ def hide(what: str) -> None:
         bind(changed, BTF)
 
 
-def hooks_off() -> dict[str, str]:
-    """Hooks that doctor reports as off, with the reasons; its whole text goes to the console."""
+def doctor(status: int) -> str:
+    """What doctor says, on one screen; its whole text goes to the console."""
     answer = pipelined("doctor")
     print(answer.stdout.rstrip(), flush=True)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return dict(re.findall(r"^hook (\S+) +off +(.*)$", answer.stdout, re.M))
+    assert answer.returncode == status, answer.stdout + answer.stderr
+    lines = sum(max(1, -(-len(line) // COLUMNS)) for line in answer.stdout.splitlines())
+    print(f"guest: doctor: {lines} lines of {COLUMNS}, exit code {status}", flush=True)
+    assert lines <= LINES, lines
+    return answer.stdout
 
 
 #: eBPF instructions and helpers that the programs need, as code that the verifier is given.
@@ -116,6 +118,16 @@ NEEDS = {
 }
 _SYS_BPF = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _RAW_TRACEPOINT = 5, 17
+_PROG_GET_NEXT_ID, _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD = 11, 13, 15
+#: Of struct bpf_prog_info: its size here, and where name and run_cnt are; recursion_misses follows.
+_INFO_SIZE, _NAME, _RUN_COUNT = 216, 64, 200
+
+
+def bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
+    """The system call: what it returns, and the attributes as it leaves them."""
+    given = ctypes.create_string_buffer(attributes, 128)
+    returned = LIBC.syscall(_SYS_BPF[os.uname().machine], command, given, len(given))
+    return int(returned), given.raw
 
 
 def refused_by_the_verifier(code: tuple[tuple[int, ...], ...]) -> str:
@@ -126,17 +138,13 @@ def refused_by_the_verifier(code: tuple[tuple[int, ...], ...]) -> str:
     )
     instructions = ctypes.create_string_buffer(program, len(program))
     licence, log = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(65536)
-    attributes = ctypes.create_string_buffer(
-        struct.pack(
-            "=IIQQIIQ",
-            *(_RAW_TRACEPOINT, len(program) // 8),
-            *(ctypes.addressof(instructions), ctypes.addressof(licence)),
-            *(1, len(log), ctypes.addressof(log)),
-        ),
-        128,
+    attributes = struct.pack(
+        "=IIQQIIQ",
+        *(_RAW_TRACEPOINT, len(program) // 8),
+        *(ctypes.addressof(instructions), ctypes.addressof(licence)),
+        *(1, len(log), ctypes.addressof(log)),
     )
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = libc.syscall(_SYS_BPF[os.uname().machine], _PROG_LOAD, attributes, 128)
+    descriptor, _ = bpf(_PROG_LOAD, attributes)
     if descriptor >= 0:
         os.close(descriptor)
         return ""
@@ -160,9 +168,11 @@ def the_verifier_knows_all_that_the_programs_need() -> None:
     assert not any(what_the_kernel_knows().values())
 
 
-def doctor_says_that_it_works_and_which_hooks_are_off() -> None:
-    off = set(hooks_off())
+def doctor_says_on_one_screen_that_it_works_and_which_hooks_are_off() -> None:
+    said = doctor(0)
+    off = set(re.findall(r"^hook (\S+) +off ", said, re.M))
     assert off == set(filter(None, option("off").split(","))), off
+    assert said.splitlines()[-1].startswith("pipelined works here"), said.splitlines()[-1]
 
 
 def report_of(command: str) -> dict[str, Any]:
@@ -212,33 +222,17 @@ def pages_of_a_cold_file_come_from_disk_and_those_of_a_warm_one_do_not() -> None
     assert not warm["readahead"]["inserted_pages"], warm["readahead"]
 
 
-def the_daemon_counts_runs_and_stores_them() -> None:
+@contextmanager
+def a_daemon() -> Iterator[None]:
+    """One that has tried all of its hooks; what it logged goes to the console."""
     with Path("/run/log").open("w+") as log:
-        command = ["pipelined", "serve", "--state-directory", "/data/state"]
+        command = ["pipelined", "serve", *STATE]
         daemon = subprocess.Popen(command, stderr=log, stdout=log)
         try:
             wait_until(lambda: fetch("/readyz") or daemon.poll() is not None, "the daemon")
             # the tiers follow, and a run that began before them is partial
             wait_until(lambda: 'pending="true"' not in fetch("/metrics"), "the optional hooks")
-            for _ in range(RUNS):
-                subprocess.run("seq 5000 | sort -n | tail -n 1 > /dev/null", shell=True, check=True)
-                # of runs that end together the history keeps the longest, as many as that lets it
-                time.sleep(HISTORY_SECONDS)
-            sample = rf'^pipelined_runs_total\{{.*pipeline="seq\|sort\|tail".*\}} {RUNS}\.0$'
-            wait_until(lambda: re.search(sample, fetch("/metrics"), re.M), "the runs")
-            of_metrics = fetch("/metrics")
-            lost = re.findall(r"^pipelined_lost_total\{.*\} (\S+)$", of_metrics, re.M)
-            assert lost and not any(map(float, lost)), lost
-            stored = wait_until(
-                lambda: [line for line in history() if line["pipeline"] == "seq|sort|tail"][
-                    RUNS - 1 :
-                ],
-                "the history",
-            )
-            assert all(line["outcome"] == "succeeded" for line in stored), stored
-            shown = pipelined("show", *STATE, "last")
-            assert shown.returncode == 0 and shown.stdout.startswith("seq|sort|tail"), shown
-            passed_over(of_metrics)
+            yield
         finally:
             daemon.terminate()
             status = daemon.wait(PATIENCE)
@@ -249,6 +243,25 @@ def the_daemon_counts_runs_and_stores_them() -> None:
     assert "Traceback" not in text
 
 
+def the_daemon_counts_runs_and_stores_them() -> None:
+    with a_daemon():
+        for _ in range(RUNS):
+            subprocess.run("seq 5000 | sort -n | tail -n 1 > /dev/null", shell=True, check=True)
+            # of runs that end together the history keeps the longest, as many as that lets it
+            time.sleep(HISTORY_SECONDS)
+        sample = rf'^pipelined_runs_total\{{.*pipeline="seq\|sort\|tail".*\}} {RUNS}\.0$'
+        wait_until(lambda: re.search(sample, fetch("/metrics"), re.M), "the runs")
+        lost = re.findall(r"^pipelined_lost_total\{.*\} (\S+)$", fetch("/metrics"), re.M)
+        assert lost and not any(map(float, lost)), lost
+        stored = wait_until(
+            lambda: [line for line in history() if line["pipeline"] == "seq|sort|tail"][RUNS - 1 :],
+            "the history",
+        )
+        assert all(line["outcome"] == "succeeded" for line in stored), stored
+        shown = pipelined("show", *STATE, "last")
+        assert shown.returncode == 0 and shown.stdout.startswith("seq|sort|tail"), shown
+
+
 def history() -> list[dict[str, Any]]:
     answer = pipelined("runs", *STATE, "--json")
     assert answer.returncode == 0, answer.stderr
@@ -256,20 +269,82 @@ def history() -> list[dict[str, Any]]:
     return runs
 
 
-def missed(metrics: str) -> dict[str, float]:
-    found = re.findall(r'^pipelined_missed_events_total\{.*hook="(\w+)".*\} (\S+)$', metrics, re.M)
-    return {name: float(count) for name, count in found}
+def missed(metrics: str) -> int:
+    """Events that programs were passed over for, as the daemon exports the kernel's count."""
+    found = re.findall(r"^pipelined_missed_events_total\{.*\} (\S+)$", metrics, re.M)
+    return round(sum(map(float, found)))
 
 
-def passed_over(before: str) -> None:
-    """Print which share of forks, execs and exits the kernel passed over, by its own count."""
-    loop = f"for i in $(seq {LOOPS // 2}); do /usr/bin/true | /usr/bin/true; done"
-    subprocess.run(loop, shell=True, check=True)
-    after = missed(fetch("/metrics"))
-    for hook, count in sorted(after.items()):
-        if hook.startswith("sched_process"):
-            count -= missed(before).get(hook, 0)
-            print(f"guest: passed over {hook} {count:.0f} of some {LOOPS}", flush=True)
+def programs() -> dict[str, tuple[int, int]]:
+    """Of each BPF program, by its name: how often it ran, and how often it was passed over."""
+    found = {}
+    at = 0
+    while True:
+        failed, answer = bpf(_PROG_GET_NEXT_ID, struct.pack("=I", at))
+        if failed:
+            return found
+        (at,) = struct.unpack_from("=I", answer, 4)
+        descriptor, _ = bpf(_PROG_GET_FD_BY_ID, struct.pack("=I", at))
+        if descriptor < 0:
+            continue  # it went meanwhile
+        info = ctypes.create_string_buffer(_INFO_SIZE)
+        where = struct.pack("=IIQ", descriptor, len(info), ctypes.addressof(info))
+        failed, _ = bpf(_OBJ_GET_INFO_BY_FD, where)
+        os.close(descriptor)
+        assert not failed, os.strerror(ctypes.get_errno())
+        name = info.raw[_NAME : _NAME + 16].split(b"\0")[0].decode()
+        found[name] = struct.unpack_from("=QQ", info, _RUN_COUNT)
+
+
+#: What may make a kernel pass over events: short processes, a busy pipe, and a job of all kinds.
+LOADS = {
+    "forks": f"i=0; while [ $i -lt {LOOPS // 2} ]; do /usr/bin/true | /usr/bin/true;"
+    " i=$((i + 1)); done | cat",
+    "pipe": f"dd if=/dev/zero bs=4k count={BLOCKS} | dd of=/dev/null bs=4k",
+    "mixed": "busybox find /usr/lib/pipelined -name '*.py' | busybox xargs -n 10 cat"
+    " | tr A-Z a-z | sort | uniq -c | sort -rn > /run/words",
+}
+
+
+def the_daemon_exports_what_the_kernel_passes_over() -> None:
+    """And prints which share that is, and what is recorded all the same."""
+    Path("/proc/sys/kernel/bpf_stats_enabled").write_text("1")
+    with a_daemon():
+        for load, command in LOADS.items():
+            before = programs()
+            answer = pipelined("run", "--url", URL, "--json", "-o", "/run/report", command)
+            assert answer.returncode == 0, answer.stderr
+            after = programs()
+            for name, (ran, passed) in sorted(after.items()):
+                ran -= before.get(name, (0, 0))[0]
+                passed -= before.get(name, (0, 0))[1]
+                if ran or passed:
+                    share = passed / (ran + passed)
+                    events = f"{passed} of {ran + passed}"
+                    print(f"guest: {load}: passed over {name} {events} ({share:.3%})", flush=True)
+            recorded(load)
+        least = sum(passed for _, passed in programs().values())
+        exported = missed(fetch("/metrics"))
+        most = sum(passed for _, passed in programs().values())
+        assert least <= exported <= most, (least, exported, most)
+
+
+def recorded(load: str) -> None:
+    """Print and claim what the report of a load has, whatever was passed over."""
+    report = json.loads(Path("/run/report").read_text())
+    run = max(report["runs"], key=lambda run: run["wall_seconds"])
+    first, *_, last = run["stages"]
+    print(f"guest: {load}: {run['pipeline']}, lost {report['lost']}", flush=True)
+    assert run["outcome"]["result"] == "succeeded", run["outcome"]
+    if load == "forks":
+        counts = f"{first['forks']} forks, {first['execs']} execs of {LOOPS} each"
+        print(f"guest: {load}: {counts}; {len(report['runs'])} runs", flush=True)
+    if load == "pipe":
+        moved = BLOCKS * 4096
+        for flow, side in ((first["pipe_bytes"], "out"), (last["pipe_bytes"], "in")):
+            print(f"guest: {load}: {side} {flow[side]} of {moved}, exact {flow['exact']}")
+            if flow["exact"]:
+                assert flow[side] == moved, (flow, moved)
 
 
 # Where it does not
@@ -280,11 +355,9 @@ def the_verifier_refuses_what_is_expected() -> None:
     assert bool(lacking) == bool(option("verifier")), lacking
 
 
-def doctor_says_in_its_last_line_why_it_does_not_work() -> None:
-    answer = pipelined("doctor")
-    print(answer.stdout.rstrip(), flush=True)
-    assert answer.returncode == 1, answer
-    assert option("refuses") in answer.stdout.splitlines()[-1], answer.stdout.splitlines()[-1]
+def doctor_says_in_the_last_line_of_one_screen_why_it_does_not_work() -> None:
+    last = doctor(1).splitlines()[-1]
+    assert option("refuses") in last, last
 
 
 def serve_and_run_say_it_in_one_line() -> None:
@@ -299,14 +372,15 @@ def serve_and_run_say_it_in_one_line() -> None:
 
 WORKS = (
     the_verifier_knows_all_that_the_programs_need,
-    doctor_says_that_it_works_and_which_hooks_are_off,
+    doctor_says_on_one_screen_that_it_works_and_which_hooks_are_off,
     a_run_has_a_report_that_adds_up,
     pages_of_a_cold_file_come_from_disk_and_those_of_a_warm_one_do_not,
     the_daemon_counts_runs_and_stores_them,
+    the_daemon_exports_what_the_kernel_passes_over,
 )
 REFUSED = (
     the_verifier_refuses_what_is_expected,
-    doctor_says_in_its_last_line_why_it_does_not_work,
+    doctor_says_in_the_last_line_of_one_screen_why_it_does_not_work,
     serve_and_run_say_it_in_one_line,
 )
 
