@@ -1064,6 +1064,32 @@ def test_exec_failures_are_known_from_when_their_hook_is_attached() -> None:
     assert (off.exec_failures, off.pipe_bytes) == (False, False)
 
 
+def test_bytes_are_no_longer_exact_of_what_lived_when_the_kernel_left_out_events() -> None:
+    coverage = Coverage(pipe_bytes=True)
+    before = group().stages[0]
+    after = replace(before, start_ns=ns(104.0))
+    coverage.missed(103.0, 0)
+    assert coverage.counts_pipes_of(before)
+    coverage.missed(104.0, 5)
+    assert not coverage.counts_pipes_of(before) and coverage.counts_pipes_of(after)
+    coverage.missed(105.0, 5)
+    assert coverage.counts_pipes_of(after), "there were none since"
+    coverage.missed(106.0, 6)
+    assert not coverage.counts_pipes_of(after)
+
+
+def test_a_run_that_the_kernel_left_out_writes_of_has_bounds_for_bytes() -> None:
+    watched = model(pipe_bytes=True)
+    counting = with_tiers(group(), functions=(1,) * FUNCTIONS_WORDS)
+    watched.update([counting], 104.0)
+    (run,) = watched.runs()
+    assert all(stage.flow.exact for stage in run.stages)
+    watched.coverage.missed(104.5, 1)
+    watched.update([with_tiers(group(cpu=1.5))], 105.0)
+    (run,) = watched.runs()
+    assert not any(stage.flow.exact for stage in run.stages)
+
+
 def test_edges_are_in_order_whatever_order_their_pipes_have() -> None:
     def one(index: int, *ends: tuple[int, str]) -> StageRecord:
         made = stage(index, f"s{index}", "write")
