@@ -300,8 +300,8 @@ def programs() -> dict[str, tuple[int, int]]:
         found[name] = struct.unpack_from("=QQ", info, _RUN_COUNT)
 
 
-#: What may make a kernel pass over events: short processes, a busy pipe, several of them on the same
-#: CPUs, and a job of all kinds.
+#: What may make a kernel pass over events: short processes, a busy pipe, several of them that share
+#: the CPUs, and a job of all kinds.
 LOADS = {
     "forks": f"i=0; while [ $i -lt {LOOPS // 2} ]; do /usr/bin/true | /usr/bin/true;"
     " i=$((i + 1)); done | cat",
