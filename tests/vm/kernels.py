@@ -75,6 +75,8 @@ class Row:
     """For the kernel's command line."""
     verifier: str = ""
     """If the verifier does not know all that the programs need."""
+    preempts: str = ""
+    """If it can preempt BPF programs: then it leaves out events."""
     refuses: str = ""
     """A part of the sentence that says why it does not work there."""
 
@@ -84,6 +86,7 @@ class Row:
             "readahead": self.readahead,
             "hide": self.hide,
             "verifier": self.verifier,
+            "preempts": self.preempts,
             "refuses": self.refuses,
         }
         words = [f"pipelined.{name}={quote(value)}" for name, value in told.items() if value]
@@ -102,13 +105,13 @@ _HIDDEN = ("mm_filemap_add_to_page_cache",)
 ROWS = {
     "bullseye": Row("bullseye", verifier="old", refuses="bpf_task_pt_regs"),
     "bookworm-cloud": Row("bookworm", "cloud-", off=_BEFORE_6_6),
-    "bookworm-rt": Row("bookworm", "rt-", off=_BEFORE_6_6),
+    "bookworm-rt": Row("bookworm", "rt-", off=_BEFORE_6_6, preempts="rt"),
     "trixie-cloud": Row("trixie", "cloud-"),
-    "trixie-rt": Row("trixie", "rt-"),
-    "testing": Row("testing"),
-    "testing-cloud": Row("testing", "cloud-"),
-    "testing-rt": Row("testing", "rt-"),
-    "backports": Row("trixie-backports"),
+    "trixie-rt": Row("trixie", "rt-", preempts="rt"),
+    "testing": Row("testing", preempts="lazy"),
+    "testing-cloud": Row("testing", "cloud-", preempts="lazy"),
+    "testing-rt": Row("testing", "rt-", preempts="rt"),
+    "backports": Row("trixie-backports", preempts="lazy"),
     "arm64-bookworm": Row("bookworm", machine="arm64", off=_ARM64_6_1),
     "arm64-trixie": Row("trixie", machine="arm64", root="trixie"),
     "no-btf": Row("bookworm", machine="uml", refuses="no /sys/kernel/btf/vmlinux"),
