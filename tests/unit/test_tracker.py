@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import sizeof
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGPIPE, SIGTERM
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelined.kernel import layout
+from pipelined.kernel.pace import Steady
 from pipelined.model.coverage import Coverage
 from pipelined.model.identities import Identities
 from pipelined.model.ledger import OTHER
@@ -25,6 +27,7 @@ from pipelined.model.sums import OTHER_PLACE
 from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse
 from pipelined.model.views import Totals
 from pipelined.model.watched import Watched
+from pipelined.observer import Observer
 from pipelined.records.process import Process
 from pipelined.records.stage import (
     COUNTERS,
@@ -1076,6 +1079,30 @@ def test_bytes_are_no_longer_exact_of_what_lived_when_the_kernel_left_out_events
     assert coverage.counts_pipes_of(after), "there were none since"
     coverage.missed(106.0, 6)
     assert not coverage.counts_pipes_of(after)
+
+
+def test_what_the_kernel_left_out_is_asked_for_once_the_records_are_read() -> None:
+    asked: list[str] = []
+
+    def missed_events(ends: tuple[str, ...]) -> dict[str, int]:
+        asked.append("missed events")
+        assert "anon_pipe_write".endswith(ends) and not "sched_switch".endswith(ends)
+        return {"anon_pipe_write": 2, "do_splice": 1}
+
+    def take(*, keep: bool) -> list[Group]:
+        asked.append("records")
+        return []
+
+    loaded: Any = SimpleNamespace(loader="libbpf", missed_events=missed_events)
+    sweep: Any = SimpleNamespace(take=take, free=lambda over: None, close=lambda: None)
+    watched = model(pipe_bytes=True)
+    with Observer(loaded, sweep, watched, (), Steady(1)) as observer:
+        observer.sweep()
+    assert asked == ["records", "missed events"]
+    now = ns(time.monotonic())
+    first = group().stages[0]
+    assert not watched.coverage.counts_pipes_of(replace(first, start_ns=0))
+    assert watched.coverage.counts_pipes_of(replace(first, start_ns=now))
 
 
 def test_a_run_that_the_kernel_left_out_writes_of_has_bounds_for_bytes() -> None:
