@@ -258,20 +258,26 @@ def runs_are_counted_and_stored() -> None:
     wait_until(lambda: re.search(sample, fetch("/metrics"), re.M), "the runs")
     lost = re.findall(r"^pipelined_lost_total\{.*\} (\S+)$", fetch("/metrics"), re.M)
     assert lost and not any(map(float, lost)), lost
-    stored = wait_until(
-        lambda: [line for line in history() if line["pipeline"] == "seq|sort|tail"][RUNS - 1 :],
-        "the history",
-    )
-    assert all(line["outcome"] == "succeeded" for line in stored), stored
-    shown = pipelined("show", *STATE, stored[0]["id"])
+    # what an emulated processor of a busy host is too slow to store is dropped, and counted
+    wait_until(lambda: len(stored()) + dropped() >= RUNS, "the history")
+    found = stored()
+    print(f"guest: {len(found)} of {RUNS} runs are in the history", flush=True)
+    assert found, "all were dropped"
+    assert all(line["outcome"] == "succeeded" for line in found), found
+    shown = pipelined("show", *STATE, found[0]["id"])
     assert shown.returncode == 0 and shown.stdout.startswith("seq|sort|tail"), shown
 
 
-def history() -> list[dict[str, Any]]:
+def stored() -> list[dict[str, Any]]:
+    """The runs of the history that were run for it."""
     answer = pipelined("runs", *STATE, "--json")
     assert answer.returncode == 0, answer.stderr
-    runs: list[dict[str, Any]] = json.loads(answer.stdout)["runs"]
-    return runs
+    return [run for run in json.loads(answer.stdout)["runs"] if run["pipeline"] == "seq|sort|tail"]
+
+
+def dropped() -> int:
+    found = re.findall(r"^pipelined_sink_dropped_runs_total\{.*\} (\S+)$", fetch("/metrics"), re.M)
+    return round(sum(map(float, found)))
 
 
 def missed(metrics: str) -> int:
