@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import select
-import shlex
 import socket
 import threading
 import time
@@ -47,6 +46,9 @@ log = logging.getLogger(__name__)
 
 #: Series of --metrics.max-series that are not for pipelines: the daemon's own.
 _OWN_SERIES = 500
+
+#: How the names of the hooks end that count the bytes at the ends of pipes.
+_PIPE_BYTES = ("pipe_read", "pipe_write", "do_splice", "do_tee", "vmsplice")
 
 
 @dataclass(slots=True)
@@ -181,7 +183,9 @@ class Observer(AbstractContextManager["Observer"]):
         accounts = CpuAccounts(path_of=cgroups.path)
         model = Model(
             Watched(unix, gaps),
-            Lookups(cgroups.unit, _arguments_of if config.show_arguments else None, cgroups.place),
+            Lookups(
+                cgroups.unit, Process.arguments if config.show_arguments else None, cgroups.place
+            ),
             recent_runs=config.recent_runs,
             coverage=Coverage(
                 exec_failures=_count_exec_failures(hooks),
@@ -351,6 +355,9 @@ class Observer(AbstractContextManager["Observer"]):
             gc.disable()
             try:
                 groups = self._sweep.take(keep=save)
+                # after that: none that concerns what was taken is seen by the next sweep only
+                missed = self._loaded.missed_events(_PIPE_BYTES)
+                self._model.coverage.missed(time.monotonic(), sum(missed.values()))
                 over = self._model.update(groups, began, settle=settle)
                 self._sweep.free(over)
                 if self._saver:
@@ -392,18 +399,6 @@ class Observer(AbstractContextManager["Observer"]):
         self.close()
 
 
-def _arguments_of(process: Process) -> str | None:
-    try:
-        with open(f"/proc/{process.pid}/cmdline", "rb") as file:
-            raw = file.read()
-    except OSError:  # gone, or not ours to see
-        return None
-    if not raw or not process.is_at():
-        return None
-    words = raw.removesuffix(b"\0").split(b"\0")
-    return shlex.join(word.decode(errors="backslashreplace") for word in words)
-
-
 def _by_command(exits: Iterable[str]) -> dict[str, set[int]]:
     """Of texts such as ``grep=1``, the exit codes of each command."""
     found: dict[str, set[int]] = {}
@@ -419,9 +414,8 @@ def _count_exec_failures(hooks: Iterable[Hook]) -> bool:
 
 def _count_pipe_bytes(hooks: Iterable[Hook]) -> bool:
     """Whether every byte at the ends of pipes is counted: read, written and spliced."""
-    needed = ("pipe_read", "pipe_write", "do_splice", "do_tee", "vmsplice")
     counting = {hook.name for hook in hooks if hook.attached and hook.method == "fexit"}
-    return all(any(name.endswith(end) for name in counting) for end in needed)
+    return all(any(name.endswith(end) for name in counting) for end in _PIPE_BYTES)
 
 
 def _require(tier: str, hooks: Sequence[Hook]) -> None:

@@ -171,7 +171,8 @@ def _variables(task: str, run: Run, dag: str = "etl.daily") -> dict[str, str]:
     }
 
 
-#: What a BashOperator makes of its shell; `airflow worker -- …` is what a process that runs tasks calls itself.
+#: What a BashOperator makes of its shell; a process that runs tasks calls itself
+#: `airflow worker -- …`.
 OPERATOR = "bash|airflow worker"
 
 

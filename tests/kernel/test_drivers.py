@@ -531,6 +531,7 @@ print(json.dumps(times), flush=True)
 
 
 @pytest.mark.real_time
+@pytest.mark.undisturbed
 def test_an_interpreter_is_a_stage_only_while_the_child_that_it_reads_lives(watch: Watch) -> None:
     observed = drive_python(watch, READS_IN_TURN)
     runs = sorted(observed.runs, key=lambda run: run.start)

@@ -186,6 +186,7 @@ def test_states_add_up_to_the_lifetime(watch: Watch, name: str, execs: bool) -> 
         assert abs(stage.lifetime_seconds - lived) <= 0.005 * lived + 0.002, stage
 
 
+@pytest.mark.undisturbed
 @both
 def test_a_lifetime_is_from_fork_to_exit(watch: Watch, execs: bool) -> None:
     # the first stage outlives the others, so all were waited for as soon as they ended

@@ -180,7 +180,7 @@ class RecordedMaps:
     def delete(self, name: str, key: bytes) -> None:
         self.elements[name].pop(key, None)
 
-    def missed_events(self) -> dict[str, int]:
+    def missed_events(self, ends: tuple[str, ...] = ("",)) -> dict[str, int]:
         return {"sched_switch": 0}
 
     def close(self) -> None:

@@ -51,11 +51,13 @@ def test_a_process_is_found_in_proc_by_its_start_time() -> None:
         try:
             started = Process(sleep.pid, began)
             assert started.is_at()
-            assert not started._replace(start_ns=began - 10**9).is_at()
+            assert started.arguments() == "sleep 60"
+            another = started._replace(start_ns=began - 10**9)
+            assert not another.is_at() and another.arguments() is None
             assert not started._replace(start_ns=began + 10**9).is_at()
         finally:
             sleep.kill()
-    assert not started.is_at()
+    assert not started.is_at() and started.arguments() is None
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import sizeof
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGPIPE, SIGTERM
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelined.kernel import layout
+from pipelined.kernel.pace import Steady
 from pipelined.model.coverage import Coverage
 from pipelined.model.identities import Identities
 from pipelined.model.ledger import OTHER
@@ -25,6 +27,7 @@ from pipelined.model.sums import OTHER_PLACE
 from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse
 from pipelined.model.views import Totals
 from pipelined.model.watched import Watched
+from pipelined.observer import Observer
 from pipelined.records.process import Process
 from pipelined.records.stage import (
     COUNTERS,
@@ -1062,6 +1065,56 @@ def test_exec_failures_are_known_from_when_their_hook_is_attached() -> None:
     off = Coverage(exec_failures=True, pipe_bytes=True)
     off.complete(103.0, (), exec_failures=False, pipe_bytes=False)
     assert (off.exec_failures, off.pipe_bytes) == (False, False)
+
+
+def test_bytes_are_no_longer_exact_of_what_lived_when_the_kernel_left_out_events() -> None:
+    coverage = Coverage(pipe_bytes=True)
+    before = group().stages[0]
+    after = replace(before, start_ns=ns(104.0))
+    coverage.missed(103.0, 0)
+    assert coverage.counts_pipes_of(before)
+    coverage.missed(104.0, 5)
+    assert not coverage.counts_pipes_of(before) and coverage.counts_pipes_of(after)
+    coverage.missed(105.0, 5)
+    assert coverage.counts_pipes_of(after), "there were none since"
+    coverage.missed(106.0, 6)
+    assert not coverage.counts_pipes_of(after)
+
+
+def test_what_the_kernel_left_out_is_asked_for_once_the_records_are_read() -> None:
+    asked: list[str] = []
+
+    def missed_events(ends: tuple[str, ...]) -> dict[str, int]:
+        asked.append("missed events")
+        assert "anon_pipe_write".endswith(ends) and not "sched_switch".endswith(ends)
+        return {"anon_pipe_write": 2, "do_splice": 1}
+
+    def take(*, keep: bool) -> list[Group]:
+        asked.append("records")
+        return []
+
+    loaded: Any = SimpleNamespace(loader="libbpf", missed_events=missed_events)
+    sweep: Any = SimpleNamespace(take=take, free=lambda over: None, close=lambda: None)
+    watched = model(pipe_bytes=True)
+    with Observer(loaded, sweep, watched, (), Steady(1)) as observer:
+        observer.sweep()
+    assert asked == ["records", "missed events"]
+    now = ns(time.monotonic())
+    first = group().stages[0]
+    assert not watched.coverage.counts_pipes_of(replace(first, start_ns=0))
+    assert watched.coverage.counts_pipes_of(replace(first, start_ns=now))
+
+
+def test_a_run_that_the_kernel_left_out_writes_of_has_bounds_for_bytes() -> None:
+    watched = model(pipe_bytes=True)
+    counting = with_tiers(group(), functions=(1,) * FUNCTIONS_WORDS)
+    watched.update([counting], 104.0)
+    (run,) = watched.runs()
+    assert all(stage.flow.exact for stage in run.stages)
+    watched.coverage.missed(104.5, 1)
+    watched.update([with_tiers(group(cpu=1.5))], 105.0)
+    (run,) = watched.runs()
+    assert not any(stage.flow.exact for stage in run.stages)
 
 
 def test_edges_are_in_order_whatever_order_their_pipes_have() -> None:

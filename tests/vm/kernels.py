@@ -33,7 +33,7 @@ _PACKAGES = (
     "python3-markupsafe,python3-yaml"
 )
 
-#: Seconds from power on to the result. A busy host takes ten times as long as an idle one.
+#: Seconds from power on to the result.
 _TIMEOUT = 3600
 
 #: The first process: there is no other service, and no udev.
@@ -63,17 +63,20 @@ class Row:
     flavour: str = ""
     """`cloud-`, `rt-`, or nothing for the generic kernel."""
     machine: str = "amd64"
+    """Its architecture; `uml`: a process of this host, by Debian's User Mode Linux."""
     root: str = "bookworm"
     """Suite of everything but the kernel."""
     off: tuple[str, ...] = ()
     """Hooks that it has not got."""
     readahead: str = "on"
     hide: str = ""
-    """`btf`, or tracepoints that its BTF is not to name."""
+    """Tracepoints that its BTF is not to name: to whoever reads it, the kernel has none of them."""
     append: str = ""
     """For the kernel's command line."""
     verifier: str = ""
     """If the verifier does not know all that the programs need."""
+    preempts: str = ""
+    """If it can preempt BPF programs: then it leaves out events."""
     refuses: str = ""
     """A part of the sentence that says why it does not work there."""
 
@@ -83,6 +86,7 @@ class Row:
             "readahead": self.readahead,
             "hide": self.hide,
             "verifier": self.verifier,
+            "preempts": self.preempts,
             "refuses": self.refuses,
         }
         words = [f"pipelined.{name}={quote(value)}" for name, value in told.items() if value]
@@ -101,16 +105,16 @@ _HIDDEN = ("mm_filemap_add_to_page_cache",)
 ROWS = {
     "bullseye": Row("bullseye", verifier="old", refuses="bpf_task_pt_regs"),
     "bookworm-cloud": Row("bookworm", "cloud-", off=_BEFORE_6_6),
-    "bookworm-rt": Row("bookworm", "rt-", off=_BEFORE_6_6),
+    "bookworm-rt": Row("bookworm", "rt-", off=_BEFORE_6_6, preempts="rt"),
     "trixie-cloud": Row("trixie", "cloud-"),
-    "trixie-rt": Row("trixie", "rt-"),
-    "testing": Row("testing"),
-    "testing-cloud": Row("testing", "cloud-"),
-    "testing-rt": Row("testing", "rt-"),
-    "backports": Row("trixie-backports"),
+    "trixie-rt": Row("trixie", "rt-", preempts="rt"),
+    "testing": Row("testing", preempts="lazy"),
+    "testing-cloud": Row("testing", "cloud-", preempts="lazy"),
+    "testing-rt": Row("testing", "rt-", preempts="rt"),
+    "backports": Row("trixie-backports", preempts="lazy"),
     "arm64-bookworm": Row("bookworm", machine="arm64", off=_ARM64_6_1),
     "arm64-trixie": Row("trixie", machine="arm64", root="trixie"),
-    "no-btf": Row("bookworm", hide="btf", refuses="no /sys/kernel/btf/vmlinux"),
+    "no-btf": Row("bookworm", machine="uml", refuses="no /sys/kernel/btf/vmlinux"),
     "confidentiality": Row("bookworm", append="lockdown=confidentiality", refuses="lockdown"),
     "no-page-cache": Row(
         "bookworm", hide=",".join(_HIDDEN), off=(*_BEFORE_6_6, *_HIDDEN), readahead="off"
@@ -143,15 +147,28 @@ def main() -> int:
 
 def tried(name: str, row: Row, package: Path, cache: Path, work: Path) -> bool:
     """Boot one kernel; whether every claim held."""
-    kernel = Suite(row.suite, cache, row.machine).newest_kernel(row.flavour)
-    print(f"{name}: Linux {kernel.version} on {row.root}", flush=True)
-    base = base_root(row.root, row.machine, cache)
-    image = work / f"{row.machine}-{row.root}.img"
+    by_process = row.machine == "uml"
+    machine = "amd64" if by_process else row.machine
+    suite = Suite(row.suite, cache, machine)
+    if by_process:
+        program = suite.unpacked("user-mode-linux") / "usr/bin/linux.uml"
+        print(f"{name}: {program.name} on {row.root}", flush=True)
+    else:
+        kernel = suite.newest_kernel(row.flavour)
+        print(f"{name}: Linux {kernel.version} on {row.root}", flush=True)
+    base = base_root(row.root, machine, cache)
+    image = work / f"{machine}-{row.root}.img"
     if not image.exists():
-        install(package, base, row.machine, work, image)
-    initial = work / name
-    initial.mkdir()
-    return boot(name, row, kernel, image, initial_files(kernel, initial, base / "bin/busybox"))
+        install(package, base, machine, work, image)
+    mine = work / name
+    mine.mkdir()
+    if by_process:
+        command = user_mode(row, program, image, mine)
+    else:
+        initial = initial_files(kernel, mine, base / "bin/busybox")
+        command = emulated(row, kernel, image, initial)
+    # a busy host takes ten times as long as an idle one
+    return claims_hold(["timeout", str(_TIMEOUT), *command], name)
 
 
 def base_root(suite: str, machine: str, cache: Path) -> Path:
@@ -226,8 +243,8 @@ def _compile(root: Path) -> None:
     )
 
 
-def boot(name: str, row: Row, kernel: Kernel, image: Path, initial: Path) -> bool:
-    """Boot from the image, with what the guest says on our output; whether every claim held."""
+def emulated(row: Row, kernel: Kernel, image: Path, initial: Path) -> list[str]:
+    """What boots the kernel from the image."""
     x86 = row.machine == "amd64"
     machine = (
         ["qemu-system-x86_64", "-cpu", "max"]
@@ -235,8 +252,8 @@ def boot(name: str, row: Row, kernel: Kernel, image: Path, initial: Path) -> boo
         else ["qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a57"]
     )
     console = "ttyS0" if x86 else "ttyAMA0"
-    command = [
-        *("timeout", str(_TIMEOUT), *machine),
+    return [
+        *machine,
         # with a thread for each CPU, QEMU may run code that the other has just patched: int3 Oops
         *("-accel", "tcg,thread=single", "-smp", "2", "-m", "1G"),
         *("-nographic", "-no-reboot", "-nic", "none", "-snapshot"),
@@ -244,7 +261,15 @@ def boot(name: str, row: Row, kernel: Kernel, image: Path, initial: Path) -> boo
         *("-append", f"console={console} panic=-1 quiet loglevel=4 {row.options()}"),
         *("-drive", f"file={image},if=virtio,format=raw"),
     ]
-    return claims_hold(command, name)
+
+
+def user_mode(row: Row, program: Path, image: Path, work: Path) -> list[str]:
+    """The same, of a kernel that is a program; what it writes to the image goes to `work`."""
+    return [
+        *(str(program), "mem=1G", f"ubd0={work}/written,{image}", "root=/dev/ubda", "rw"),
+        *("con=null", "con0=null,fd:1", "ssl=null", "console=tty0", "panic=-1"),
+        *("quiet", "loglevel=4", *row.options().split()),
+    ]
 
 
 def _made(directory: Path) -> Path:

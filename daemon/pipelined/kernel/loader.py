@@ -197,14 +197,16 @@ class Loaded:
         finally:
             os.close(fd)
 
-    def missed_events(self) -> dict[str, int]:
+    def missed_events(self, ends: tuple[str, ...] = ("",)) -> dict[str, int]:
         """Events for which the kernel did not run a program, by hook, since it was loaded.
 
-        The kernel does not let a program interrupt itself on its CPU. On kernels that preempt
-        programs of tracepoints (seen on 7.3), it skips events of other tasks too.
+        Of hooks whose name ends so. The kernel does not let a program interrupt itself on its CPU.
+        On kernels that preempt programs (docs/HOSTS.md), it skips events of other tasks too.
         """
         missed: dict[str, int] = {}
         for hook, program in tuple(self._attached):
+            if not hook.endswith(ends):
+                continue
             info = create_string_buffer(_PROGRAM_INFO_SIZE)  # zeroed: any content is a request
             size = c_uint32(len(info))
             if self._lib.bpf_obj_get_info_by_fd(program, info, byref(size)):

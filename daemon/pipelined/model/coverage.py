@@ -29,6 +29,8 @@ class Coverage:
         self.pipe_bytes = pipe_bytes
         self._tiers = tuple(sorted(pending_tiers or ()))
         self._complete_ns = 0.0 if pending_tiers is None else math.inf
+        self._missed = 0
+        self._missed_ns = 0.0
 
     def complete(
         self, now: float, tiers: Collection[str], *, exec_failures: bool, pipe_bytes: bool
@@ -45,6 +47,20 @@ class Coverage:
     def misses_begin_of(self, stage: StageRecord) -> bool:
         """Whether it began after the observation, and before the optional hooks were attached."""
         return stage.start_ns < self._complete_ns and not stage.partial
+
+    def missed(self, now: float, pipe_events: int) -> None:
+        """Until monotonic time `now` (seconds) the kernel has left out so many that count bytes.
+
+        It does not say whose they were: of each stage that lived when there were more, some may be.
+        """
+        if pipe_events > self._missed:
+            self._missed = pipe_events
+            self._missed_ns = now / NS
+
+    def counts_pipes_of(self, stage: StageRecord) -> bool:
+        """Whether every byte at the ends of its pipes is counted."""
+        seen = self.pipe_bytes and not self.misses_begin_of(stage)
+        return seen and stage.start_ns >= self._missed_ns
 
     def partial_tiers(self, stages: Iterable[StageRecord]) -> tuple[str, ...]:
         """The optional tiers that have only a part of these stages of a run."""

@@ -153,9 +153,8 @@ class Growth:
         return next((place for place in places if place), None)
 
     def _flows(self, shape: Shape) -> tuple[Flow, ...]:
-        coverage, records = self._coverage, shape.records
-        counted = [coverage.pipe_bytes and not coverage.misses_begin_of(each) for each in records]
-        return flows(records, shape.edges, counted)
+        counted = [self._coverage.counts_pipes_of(each) for each in shape.records]
+        return flows(shape.records, shape.edges, counted)
 
 
 def _key(stage: StageRecord) -> tuple[int, int]:

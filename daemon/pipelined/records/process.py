@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -33,3 +34,14 @@ class Process(NamedTuple):
         since = self.start_ns + suspended - ticks * NS_PER_TICK
         # The tick is rounded down; the kernel reads the two clocks one after the other.
         return -NS_PER_TICK < since < 2 * NS_PER_TICK
+
+    def arguments(self, proc: Path = Path("/proc")) -> str | None:
+        """Its command line, as a shell would read it; None if it is gone, or not ours to see."""
+        try:
+            raw = (proc / str(self.pid) / "cmdline").read_bytes()
+        except OSError:
+            return None
+        if not raw or not self.is_at(proc):
+            return None
+        words = raw.removesuffix(b"\0").split(b"\0")
+        return shlex.join(word.decode(errors="backslashreplace") for word in words)

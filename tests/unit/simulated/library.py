@@ -145,7 +145,7 @@ class SimulatedMaps:
     def delete(self, name: str, key: bytes) -> None:
         self._programs.delete_element(byref(self._by_name[name]), key)
 
-    def missed_events(self) -> dict[str, int]:
+    def missed_events(self, ends: tuple[str, ...] = ("",)) -> dict[str, int]:
         return {}
 
     def close(self) -> None:

@@ -213,10 +213,13 @@ static long bpf_probe_read_kernel(void *to, u32 size, const void *from)
 	return 0;
 }
 
-static long bpf_probe_read_kernel_str(void *to, u32 size, const char *from)
+static long bpf_probe_read_kernel_str(void *to, u32 size, const void *from)
 {
-	u64 length = strnlen(from, size - 1);
+	u64 length;
 
+	if (!from)
+		return bpf_probe_read_kernel(to, size, from);
+	length = strnlen(from, size - 1);
 	memcpy(to, from, length);
 	((char *)to)[length] = 0;
 	return length + 1;
