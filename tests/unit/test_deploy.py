@@ -26,6 +26,7 @@ from pipelined import __version__
 from pipelined.commands.export import DEFAULT_ADDRESS, DEFAULT_DIRECTORY
 from pipelined.config import Config, merge
 from pipelined.config.toml_file import load
+from pipelined.http_port.exposure import protected_port
 from pipelined.http_port.host_names import HostNames
 
 ROOT = Path(__file__).parents[2]
@@ -208,6 +209,21 @@ def test_the_daemon_listens_where_composes_prometheus_looks() -> None:
     assert command[command.index("--web.listen-address") + 1] == ":9905"
 
 
+def test_ports_without_a_password_are_meant_to_have_none() -> None:
+    """Published on loopback, or behind the network policy; otherwise they would not listen."""
+    words = {
+        "docker run": documented_run(),
+        "daemon of compose": SERVICES["pipelined"]["command"],
+        "sender of compose": SERVICES["export"]["command"],
+        "sender of the pods": SENDER["args"],
+    }
+    for name, command in words.items():
+        at = command.index("--web.listen-address") + 1
+        assert command[at].startswith(":"), name
+        assert "--web.allow-unauthenticated" in command, name
+    assert protected_port(load(KUBERNETES / "daemon" / "pipelined.toml"))[1] is None
+
+
 def test_the_daemon_answers_for_the_name_that_composes_prometheus_asks_for() -> None:
     command = SERVICES["pipelined"]["command"]
     allowed = merge(
@@ -343,7 +359,7 @@ def test_the_podmonitor_of_the_sender_looks_where_the_side_car_listens() -> None
     monitor = read(KUBERNETES / "monitoring" / "podmonitor-export.yaml")["spec"]
     (port,) = SENDER["ports"]
     assert monitor["podMetricsEndpoints"][0]["port"] == port["name"]
-    assert SENDER["args"] == ["export", "--web.listen-address", f":{port['containerPort']}"]
+    assert SENDER["args"][:3] == ["export", "--web.listen-address", f":{port['containerPort']}"]
     assert DEFAULT_ADDRESS.endswith(f":{port['containerPort']}")
     daemons = read(KUBERNETES / "daemon" / "daemonset.yaml")["spec"]["selector"]
     assert monitor["selector"] == daemons
