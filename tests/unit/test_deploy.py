@@ -346,7 +346,7 @@ def test_the_side_car_gets_its_variables_from_the_component_and_a_secret_that_ma
 def test_with_the_side_car_the_daemon_names_runs_with_their_traces() -> None:
     component = read(KUBERNETES / "export" / "kustomization.yaml")
     # the second one puts another container first
-    of_daemon, of_sender = component["patches"]
+    of_daemon, of_sender, _ = component["patches"]
     assert of_sender["path"] == "container.yaml"
     ((change),) = yaml.safe_load(of_daemon["patch"])
     assert (change["op"], change["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
@@ -380,6 +380,51 @@ def test_the_cluster_runs_the_version_of_this_checkout() -> None:
     images = read(KUBERNETES / "daemon" / "kustomization.yaml")["images"]
     tags = {image["name"]: image["newTag"] for image in images}
     assert tags == {DAEMON["image"]: __version__}
+
+
+POLICY = read(KUBERNETES / "daemon" / "networkpolicy.yaml")["spec"]
+
+
+def policy_with_sender() -> dict[str, Any]:
+    """The policy after the component's patch, whose three changes add to lists."""
+    policy: dict[str, Any] = json.loads(json.dumps(POLICY))
+    ports, names, back_end = read(KUBERNETES / "export" / "networkpolicy.yaml")
+    assert (ports["path"], names["path"]) == ("/spec/ingress/0/ports/-", "/spec/egress/-")
+    assert back_end["path"] == names["path"]
+    policy["ingress"][0]["ports"].append(ports["value"])
+    policy["egress"] += [names["value"], back_end["value"]]
+    return policy
+
+
+def test_the_policy_lets_in_one_namespace_at_the_port_and_nothing_out() -> None:
+    pods = read(KUBERNETES / "daemon" / "daemonset.yaml")["spec"]["selector"]
+    assert POLICY["podSelector"] == pods
+    assert POLICY["policyTypes"] == ["Ingress", "Egress"]
+    (rule,) = POLICY["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": DAEMON["ports"][0]["name"]}]
+    (source,) = rule["from"]
+    assert list(source) == ["namespaceSelector"]
+    assert list(source["namespaceSelector"]["matchLabels"]) == ["kubernetes.io/metadata.name"]
+    assert POLICY["egress"] == []
+
+
+def test_with_the_side_car_the_policy_opens_its_port_and_the_way_to_its_back_end() -> None:
+    policy = policy_with_sender()
+    ports = [port["port"] for port in policy["ingress"][0]["ports"]]
+    assert ports == [container["ports"][0]["name"] for container in (DAEMON, SENDER)]
+    names, back_end = policy["egress"]
+    assert {(port["protocol"], port["port"]) for port in names["ports"]} == {
+        ("UDP", 53),
+        ("TCP", 53),
+    }
+    variables = (KUBERNETES / "export" / "export.env").read_text()
+    url = re.search(
+        r"^OTEL_EXPORTER_OTLP_ENDPOINT=http://[\w-]+\.([\w-]+)\.svc:(\d+)$", variables, re.M
+    )
+    assert url
+    (namespace,) = back_end["to"]
+    assert namespace["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": url[1]}
+    assert back_end["ports"] == [{"protocol": "TCP", "port": int(url[2])}]
 
 
 def test_each_dashboard_has_a_config_map_that_can_be_applied() -> None:
