@@ -81,7 +81,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools chart chart-tools test-chart test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -182,15 +182,27 @@ rpm: deb ## Build the RPM, with the files of the Debian package, into build/rpm
 	$(BIN)/python deploy/rpm/build.py build/deb/*.deb build/rpm
 	$(give_back)
 
+chart: $(INSTALLED) ## Make the Helm chart of deploy/kubernetes into build/helm
+	$(BIN)/python deploy/helm/build.py build/helm
+	$(give_back)
+
+test-chart: chart-tools ## Render the chart with Helm, and compare it with what kustomize makes (needs Go)
+	$(BIN)/pytest -W error $(ARGS) tests/release/test_chart.py
+	$(give_back)
+
 release: release-tools ## Build all packages from the tag that is checked out (ARGS='--key 0123456789ABCDEF')
 	$(call need,$(IMAGE_PACKAGES))
 	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/python deploy/release/build.py $(ARGS)
 	$(give_back)
 
-test-release: test-setup release-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (ARGS='-k apt')
+test-release: test-setup release-tools chart-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (ARGS='-k apt')
 	$(call need,$(RELEASE_TEST_PACKAGES))
 	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/pytest -W error $(ARGS) tests/release
 	$(give_back)
+
+chart-tools: $(INSTALLED)
+	@tests/deploy/tools.sh helm
+	$(BIN)/python -m pip --disable-pip-version-check --quiet install --editable '.[deploy]'
 
 release-tools: program $(LISTER)/installed
 	$(call need,$(RELEASE_PACKAGES))

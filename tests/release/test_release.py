@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +102,7 @@ def test_a_release_has_every_package(released: Path) -> None:
         "SHA256SUMS.asc",
         "apt",
         f"pipelined-{VERSION}.tar.gz",
+        f"pipelined-chart-{VERSION}.tgz",
         f"pipelined-{VERSION}-packages.cdx.json",
         f"pipelined-{VERSION}-image.cdx.json",
         *(f"pipelined_{VERSION}_{name}.deb" for name in MACHINES),
@@ -166,8 +166,7 @@ def test_packages_of_two_architectures_differ_in_the_bpf_object_alone(
 def test_the_source_archive_is_what_git_has_and_knows_its_version(
     clone: Clone, released: Path, tmp_path: Path
 ) -> None:
-    with tarfile.open(released / f"pipelined-{VERSION}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="tar")
+    checked("tar", "-xf", released / f"pipelined-{VERSION}.tar.gz", "-C", tmp_path)
     top = tmp_path / f"pipelined-{VERSION}"
     tracked = checked("git", "-c", "safe.directory=*", "-C", clone.top, "ls-files").splitlines()
 

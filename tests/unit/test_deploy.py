@@ -427,6 +427,35 @@ def test_with_the_side_car_the_policy_opens_its_port_and_the_way_to_its_back_end
     assert back_end["ports"] == [{"protocol": "TCP", "port": int(url[2])}]
 
 
+def test_the_chart_is_made_of_the_same_files() -> None:
+    """A place that the chart has a value for, and that is gone from them, ends it with an error."""
+    files = module(DEPLOY / "helm" / "build.py").files(__version__)
+    values = yaml.safe_load(files["values.yaml"])
+    assert "@" not in files["values.yaml"]
+    assert values["config"] == (KUBERNETES / "daemon" / "pipelined.toml").read_text()
+    assert values["resources"] == DAEMON["resources"]
+    assert values["export"]["resources"] == SENDER["resources"]
+    assert values["networkPolicy"]["from"] == POLICY["ingress"][0]["from"]
+    assert values["export"]["egress"] == policy_with_sender()["egress"]
+    schema = json.loads(files["values.schema.json"])["properties"]
+    assert schema.keys() - {"global"} == values.keys()
+    for name, value in values.items():
+        if schema[name].get("additionalProperties") is False:
+            assert schema[name]["properties"].keys() == value.keys(), name
+
+
+def test_a_chart_of_other_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = module(DEPLOY / "helm" / "build.py")
+    read_as_is = script._read
+    monkeypatch.setattr(
+        script, "_read", lambda path: read_as_is(path).replace("  egress: []\n", "")
+    )
+    with pytest.raises(
+        SystemExit, match=r"0 times in deploy/kubernetes, not once:\n  egress: \[\]"
+    ):
+        script.files(__version__)
+
+
 def test_each_dashboard_has_a_config_map_that_can_be_applied() -> None:
     generators = read(DASHBOARDS / "kustomization.yaml")["configMapGenerator"]
     files = sorted(file for generator in generators for file in generator["files"])
