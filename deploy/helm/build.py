@@ -421,7 +421,7 @@ def _values() -> str:
     }.items():
         text = re.sub(
             rf"^( *)(\w+: )@{name}@$", lambda at, it=value: _valued(at, it), text, flags=re.M
-        )  # type: ignore[misc]
+        )
     head, _, rest = text.partition("\n\n")
     return f"{head.splitlines()[0]}\n\n{rest}"
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Puts what tests/deploy needs, and Debian has not, into build/deploy: kustomize, the schema of compose files, and the definitions of
 # the Prometheus operator's resources. All three are Go modules. Takes 2 min on two cores; nothing the second time.
-#   tests/deploy/tools.sh helm     helm as well, which tests/release needs: 2 min more, 78 MB
+#   tests/deploy/tools.sh helm     helm as well, which tests/release needs: 2.5 min of CPU more, 78 MB
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
