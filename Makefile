@@ -50,6 +50,7 @@ VNG := build/vm/venv/bin/vng
 TOOLS := build/tools
 NEXT := $(TOOLS)/next
 LISTER := $(TOOLS)/lister
+ANSIBLE_LINT := $(TOOLS)/ansible-lint
 UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
 export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
 
@@ -81,7 +82,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools chart chart-tools test-chart test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools chart chart-tools test-chart test-ansible test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -133,6 +134,15 @@ test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS=
 test-service: test-setup deb ## Install the package in a virtual machine with systemd and try the service
 	$(call need,$(VM_PACKAGES))
 	$(BIN)/python tests/vm/systemd.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
+	$(give_back)
+
+test-ansible: test-setup deb ## Lint the Ansible role, and apply it in a virtual machine with systemd
+	$(call need,$(VM_PACKAGES) apt-utils gnupg)
+	@test -e $(ANSIBLE_LINT)/installed || { $(PYTHON) -m venv --clear $(ANSIBLE_LINT) && $(ANSIBLE_LINT)/bin/pip \
+		--disable-pip-version-check --quiet install 'ansible-core>=2.19,<2.20' 'ansible-lint>=26,<27' && \
+		touch $(ANSIBLE_LINT)/installed; }
+	cd deploy/ansible && PATH=$(CURDIR)/$(ANSIBLE_LINT)/bin:$$PATH ansible-lint --offline --profile production roles
+	$(BIN)/python tests/vm/ansible_role.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
 	$(give_back)
 
 test-hosts: test-setup deb ## Run pipelines by real schedulers, on this host and in a virtual machine (ARGS='--only drivers')

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import re
 import subprocess
+import sys
 import tarfile
 from functools import cache
 from pathlib import Path
@@ -145,11 +146,11 @@ def test_helm_lint_finds_nothing(chart: Path) -> None:
 
 
 def test_the_archive_is_one_that_helm_takes(tmp_path: Path) -> None:
-    words = ["python3", ROOT / "deploy/helm/build.py", tmp_path]
+    words = [sys.executable, ROOT / "deploy/helm/build.py", tmp_path]
     archive = Path(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip())
     shown = yaml.safe_load(helm("show", "chart", archive).stdout)
     version = subprocess.run(
-        ["python3", ROOT / "deploy/version.py", "--chart"], capture_output=True, text=True
+        [sys.executable, ROOT / "deploy/version.py", "--chart"], capture_output=True, text=True
     ).stdout
     assert (shown["name"], shown["version"]) == ("pipelined", version.strip())
     with tarfile.open(archive) as tar:
