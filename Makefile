@@ -50,6 +50,7 @@ VNG := build/vm/venv/bin/vng
 TOOLS := build/tools
 NEXT := $(TOOLS)/next
 LISTER := $(TOOLS)/lister
+ANSIBLE_LINT := $(TOOLS)/ansible-lint
 UNPACKED := $(if $(and $(shell command -v promtool),$(shell command -v prometheus)),,$(TOOLS)/unpacked)
 export PATH := $(PATH):$(CURDIR)/$(TOOLS)/usr/bin
 
@@ -81,7 +82,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools chart chart-tools test-chart test-ansible test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -135,6 +136,15 @@ test-service: test-setup deb ## Install the package in a virtual machine with sy
 	$(BIN)/python tests/vm/systemd.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
 	$(give_back)
 
+test-ansible: test-setup deb ## Lint the Ansible role, and apply it in a virtual machine with systemd
+	$(call need,$(VM_PACKAGES) apt-utils gnupg)
+	@test -e $(ANSIBLE_LINT)/installed || { $(PYTHON) -m venv --clear $(ANSIBLE_LINT) && $(ANSIBLE_LINT)/bin/pip \
+		--disable-pip-version-check --quiet install 'ansible-core>=2.19,<2.20' 'ansible-lint>=26,<27' && \
+		touch $(ANSIBLE_LINT)/installed; }
+	cd deploy/ansible && PATH=$(CURDIR)/$(ANSIBLE_LINT)/bin:$$PATH ansible-lint --offline --profile production roles
+	$(BIN)/python tests/vm/ansible_role.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
+	$(give_back)
+
 test-hosts: test-setup deb ## Run pipelines by real schedulers, on this host and in a virtual machine (ARGS='--only drivers')
 	$(call need,$(VM_PACKAGES) $(SCHEDULER_PACKAGES))
 	$(BIN)/python tests/hosts/schedulers.py $(ARGS)
@@ -182,15 +192,27 @@ rpm: deb ## Build the RPM, with the files of the Debian package, into build/rpm
 	$(BIN)/python deploy/rpm/build.py build/deb/*.deb build/rpm
 	$(give_back)
 
+chart: $(INSTALLED) ## Make the Helm chart of deploy/kubernetes into build/helm
+	$(BIN)/python deploy/helm/build.py build/helm
+	$(give_back)
+
+test-chart: chart-tools ## Render the chart with Helm, and compare it with what kustomize makes (needs Go)
+	$(BIN)/pytest -W error $(ARGS) tests/release/test_chart.py
+	$(give_back)
+
 release: release-tools ## Build all packages from the tag that is checked out (ARGS='--key 0123456789ABCDEF')
 	$(call need,$(IMAGE_PACKAGES))
 	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/python deploy/release/build.py $(ARGS)
 	$(give_back)
 
-test-release: test-setup release-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (ARGS='-k apt')
+test-release: test-setup release-tools chart-tools ## Make a release twice, compare the bytes, and install it with apt and rpm (ARGS='-k apt')
 	$(call need,$(RELEASE_TEST_PACKAGES))
 	PATH=$(CURDIR)/$(LISTER)/bin:$$PATH $(BIN)/pytest -W error $(ARGS) tests/release
 	$(give_back)
+
+chart-tools: $(INSTALLED)
+	@tests/deploy/tools.sh helm
+	$(BIN)/python -m pip --disable-pip-version-check --quiet install --editable '.[deploy]'
 
 release-tools: program $(LISTER)/installed
 	$(call need,$(RELEASE_PACKAGES))

@@ -6,6 +6,7 @@
                                   0.2.0.post3+g0123456789
     deploy/version.py --debian    the same, as dpkg and rpm order it: 0.2.0~rc1 for 0.2.0rc1
     deploy/version.py --image     the same, as the tag of an image: without a plus sign
+    deploy/version.py --chart     the same, as Helm has it (SemVer): 0.2.0-rc1 for 0.2.0rc1
 
 Later commits have higher versions, so that each rebuild is an upgrade, until the next tag. Before
 the first tag it is 0.2.0.dev800+g0123456789, with the version that `__version__` names and the
@@ -25,8 +26,6 @@ from pathlib import Path
 
 _TOP = Path(__file__).resolve().parents[1]
 _LINE = re.compile(r'^__version__ = "(.*)"$', re.M)
-_FORMS = ("--debian", "--image")
-
 #: Of the commit's name, whatever git takes for short enough in a larger clone.
 _DIGITS = 10
 
@@ -60,6 +59,15 @@ def image(version: str) -> str:
     return version.replace("+", "-")
 
 
+def chart(version: str) -> str:
+    """For SemVer what precedes a release follows a dash; for what follows one it has no order."""
+    public, _, commit = version.partition("+")
+    public = re.sub(r"\.?(a|b|rc|dev)(?=\d)", r"-\1", public, count=1)
+    public, _, after = public.partition(".post")
+    build = ".".join(filter(None, (f"post{after}" if after else "", commit)))
+    return f"{public}+{build}" if build else public
+
+
 def stamp(copy: Path, version: str) -> None:
     """Write the version into the package below `copy`."""
     path = copy / "daemon/pipelined/__init__.py"
@@ -82,12 +90,17 @@ def _git(top: Path, *words: str) -> str | None:
     return None if done.returncode else done.stdout.strip()
 
 
+_FORMS = {"--debian": debian, "--image": image, "--chart": chart}
+
+
 def main() -> None:
     forms = sys.argv[1:]
     if len(forms) > 1 or not set(forms) <= set(_FORMS):
         sys.exit(__doc__)
     found = version()
-    print(debian(found) if "--debian" in forms else image(found) if "--image" in forms else found)
+    for form in forms:
+        found = _FORMS[form](found)
+    print(found)
 
 
 if __name__ == "__main__":

@@ -108,6 +108,8 @@ def _build(found: str, work: Path, output: Path, *, images: bool) -> None:
             _say(f"the image for {architecture}")
             archive = output / f"pipelined-{found}-oci-{architecture}.tar"
             _run(str(tree / "deploy/container/build.sh"), architecture, str(archive))
+    chart = _printed(tree / "deploy/helm/build.py", place / "helm")
+    shutil.copyfile(chart, output / Path(chart).name)
     _say("what is in them")
     for kind, requirements in {
         "packages": "deploy/debian/vendored.txt",

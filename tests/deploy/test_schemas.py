@@ -85,7 +85,8 @@ def of_operator(kind: str) -> Any:
 @pytest.mark.parametrize("directory", [".", "daemon", "batch-nodes", *WITH_SENDER])
 def test_kubernetes_takes_every_object_of_its_own(directory: str, release: str) -> None:
     own = [each for each in rendered(directory) if each["apiVersion"] != OPERATOR]
-    assert {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"} == {e["kind"] for e in own}
+    kinds = {"Namespace", "ServiceAccount", "ConfigMap", "DaemonSet", "NetworkPolicy"}
+    assert kinds == {e["kind"] for e in own}
     for each in own:
         kubernetes_validate.validate(each, release, strict=True)
 
@@ -112,6 +113,10 @@ def test_a_misspelt_field_is_refused(kind: str) -> None:
     wrong["spec"]["gruops"] = []
     with pytest.raises(ValidationError, match="gruops"):
         Draft7Validator(of_operator(kind)).validate(wrong)
+    policy = json.loads(json.dumps(one("NetworkPolicy")))
+    policy["spec"]["ingress"][0]["form"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(policy, RELEASES[-1], strict=True)
     daemonset = json.loads(json.dumps(one("DaemonSet")))
     daemonset["spec"]["template"]["spec"]["hostPid"] = True
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -173,8 +178,16 @@ def test_the_component_adds_a_container_that_reads_the_variables_that_are_render
     assert named in maps and named != "pipelined-export"
 
 
+@pytest.mark.parametrize("directory", WITH_SENDER)
+def test_the_component_opens_the_way_to_the_back_end_and_the_senders_port(directory: str) -> None:
+    policy = one("NetworkPolicy", directory)["spec"]
+    assert [port["port"] for port in policy["ingress"][0]["ports"]] == ["metrics", "export"]
+    assert [port["port"] for rule in policy["egress"] for port in rule["ports"]] == [53, 53, 4318]
+
+
 def test_without_the_component_nothing_is_sent() -> None:
     assert len(one("DaemonSet")["spec"]["template"]["spec"]["containers"]) == 1
+    assert one("NetworkPolicy")["spec"]["egress"] == []
 
 
 def test_compose_takes_the_file() -> None:

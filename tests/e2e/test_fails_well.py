@@ -130,8 +130,15 @@ def test_a_second_daemon_on_the_same_port(pipelined: Program, start_daemon: Star
 
 
 def test_an_address_that_is_not_ours(pipelined: Program) -> None:
-    done = pipelined("serve", "--web.listen-address", "192.0.2.1:9905")
-    assert "no such address" in complaint(done, 1)
+    where = ("--web.listen-address", "192.0.2.1:9905", "--web.allow-unauthenticated")
+    assert "no such address" in complaint(pipelined("serve", *where), 1)
+
+
+@pytest.mark.parametrize("command", ["serve", "export"])
+def test_a_port_that_everybody_could_read(pipelined: Program, command: str) -> None:
+    line = complaint(pipelined(command, "--web.listen-address", ":0"), 2)
+    assert "will not listen on 0.0.0.0:0 without a password" in line
+    assert "--web.allow-unauthenticated" in line
 
 
 # -- flags and the file

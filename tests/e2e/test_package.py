@@ -422,6 +422,23 @@ def test_an_upgrade_leaves_what_the_administrator_changed(root: Root, newer: Pat
     root.run("test", "!", "-e", f"/{ENABLED}")
 
 
+def test_an_upgrade_says_what_the_new_release_refuses(root: Root, newer: Path) -> None:
+    """As releases before 0.2 did not: a port for other hosts without a password."""
+    text = '[web]\\nlisten-address = ":9905"\\n'
+    root.run("sh", "-c", f"printf '{text}' > /{CONFIGURATION}")
+    keep = "-o Dpkg::Options::=--force-confold"
+    shutil.copy(newer, root.file(f"srv/{newer.name}"))
+    said = root.run("sh", "-c", f"apt-get install -y {keep} /srv/{newer.name} 2>&1")
+
+    (line,) = [line for line in said.splitlines() if line.startswith("pipelined: ")]
+    assert line.startswith("pipelined: will not listen on 0.0.0.0:9905 without a password")
+    # flags of the service win over the file, as for the service itself
+    flags = "OPTIONS=--web.allow-unauthenticated"
+    root.run("sh", "-c", f"echo '{flags}' > /etc/default/pipelined")
+    said = root.run("sh", "-c", f"apt-get install -y --reinstall {keep} /srv/{newer.name} 2>&1")
+    assert "will not listen" not in said
+
+
 def test_the_sender_is_off_and_an_upgrade_leaves_it_as_it_is(root: Root, newer: Path) -> None:
     link = f"ln -s /usr/lib/systemd/system/pipelined-export.service /{SENDER}"
     root.run("test", "!", "-e", f"/{SENDER}")

@@ -269,6 +269,23 @@ def test_an_error_in_the_web_config_is_one_line_and_status_2(
     assert error.count("\n") == 1
 
 
+def test_a_port_for_others_without_a_password_is_one_line_and_status_2(
+    program: Program, capsys: pytest.CaptureFixture[str], files: tuple[Path, Path]
+) -> None:
+    file, web = files
+    file.write_text('[web]\nlisten-address = ":9905"\n')
+    for words in (("--check-config",), (), ("--web.config.file", str(web))):
+        assert program("serve", "--config", str(file), *words) == 2
+        out, error = capsys.readouterr()
+        assert out == ""
+        assert error.startswith("pipelined: will not listen on 0.0.0.0:9905 without a password: ")
+        assert error.count("\n") == 1
+    file.write_text('[web]\nlisten-address = ":9905"\nallow-unauthenticated = true\n')
+    assert program("serve", "--config", str(file), "--check-config") == 0
+    refused = ("--no-web.allow-unauthenticated", "--check-config")
+    assert program("serve", "--config", str(file), *refused) == 2
+
+
 def test_checking_without_a_file_is_wrong_usage(
     program: Program, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from flask import Flask, Response, request
 
 from certificates import Authority
-from pipelined.daemon.announcement import exposure
+from pipelined.config import Address, Config
+from pipelined.errors import ConfigurationError
 from pipelined.http_port.connection import Connection
+from pipelined.http_port.exposure import protected_port
 from pipelined.http_port.server import HttpServer
 from pipelined.http_port.web_config_file import WebConfigFile
 
@@ -516,22 +519,63 @@ def test_a_stop_at_any_moment_after_the_start_leaves_no_thread(app: Flask) -> No
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1"])
-def test_listening_on_this_host_only_is_no_risk(address: str) -> None:
-    assert exposure(address, None) is None
+def test_listening_on_this_host_only_needs_no_password(address: str) -> None:
+    port = Address(address, 9905)
+    assert protected_port(Config(web_listen_address=port)) == (port, None)
+
+
+def test_the_address_of_a_name_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = {"near": "127.0.1.1", "far": "192.0.2.7"}
+    monkeypatch.setattr(
+        "socket.getaddrinfo", lambda name, port, **_: [(2, 1, 6, "", (at[name], port))]
+    )
+    near, _ = protected_port(Config(web_listen_address=Address("near", 9905)))
+    assert near == Address("127.0.1.1", 9905)
+    with pytest.raises(ConfigurationError, match=r"will not listen on 192\.0\.2\.7:9905"):
+        protected_port(Config(web_listen_address=Address("far", 9905)))
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "fe80::1%eth0"])
-def test_listening_for_others_without_a_password_is_a_warning_with_what_to_do(
-    address: str, web_config: WebConfigFile | None
+def test_listening_for_others_without_a_password_is_refused_with_what_to_do(address: str) -> None:
+    port = Address(address, 9905)
+    with pytest.raises(ConfigurationError) as refused:
+        protected_port(Config(web_listen_address=port))
+    assert f"will not listen on {port} without a password" in refused.value.message
+    for way in ("--web.config.file", "--web.allow-unauthenticated", "127.0.0.1"):
+        assert way in refused.value.hint
+
+
+def test_listening_for_others_is_allowed_by_name() -> None:
+    port = Address("0.0.0.0", 9905)
+    config = Config(web_listen_address=port, web_allow_unauthenticated=True)
+    assert protected_port(config) == (port, None)
+
+
+def test_tls_alone_keeps_nobody_out(ca: Authority, tmp_path: Path) -> None:
+    file, directory = tmp_path / "web.yml", ca.certificate.parent
+    file.write_text(
+        f"tls_server_config:\n  cert_file: {directory}/server.crt\n"
+        f"  key_file: {directory}/server.key\n"
+    )
+    config = Config(web_listen_address=Address("::", 9905), web_config_file=file)
+    with pytest.raises(ConfigurationError) as refused:
+        protected_port(config)
+    assert f"give {file} basic_auth_users" in refused.value.hint
+    _, web_config = protected_port(replace(config, web_allow_unauthenticated=True))
+    assert web_config and web_config.tls
+
+
+def test_listening_for_others_with_a_password_is_right_for_as_long_as_it_has_one(
+    tmp_path: Path,
 ) -> None:
-    warning = exposure(address, web_config)
-    assert warning is not None
-    assert "--web.config.file" in warning
-
-
-def test_listening_for_others_with_a_password_is_no_risk(tmp_path: Path) -> None:
     file = tmp_path / "web.yml"
     file.write_text(
         "basic_auth_users:\n  a: $2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG\n"
     )
-    assert exposure("0.0.0.0", WebConfigFile(file)) is None
+    config = Config(web_listen_address=Address("0.0.0.0", 9905), web_config_file=file)
+    _, web_config = protected_port(config)
+    assert web_config
+    file.write_text("basic_auth_users: {}\n")
+    with pytest.raises(ConfigurationError, match="will not listen"):
+        web_config.reload()
+    assert web_config.requires_authentication

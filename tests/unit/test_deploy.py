@@ -26,6 +26,7 @@ from pipelined import __version__
 from pipelined.commands.export import DEFAULT_ADDRESS, DEFAULT_DIRECTORY
 from pipelined.config import Config, merge
 from pipelined.config.toml_file import load
+from pipelined.http_port.exposure import protected_port
 from pipelined.http_port.host_names import HostNames
 
 ROOT = Path(__file__).parents[2]
@@ -208,6 +209,21 @@ def test_the_daemon_listens_where_composes_prometheus_looks() -> None:
     assert command[command.index("--web.listen-address") + 1] == ":9905"
 
 
+def test_ports_without_a_password_are_meant_to_have_none() -> None:
+    """Published on loopback, or behind the network policy; otherwise they would not listen."""
+    words = {
+        "docker run": documented_run(),
+        "daemon of compose": SERVICES["pipelined"]["command"],
+        "sender of compose": SERVICES["export"]["command"],
+        "sender of the pods": SENDER["args"],
+    }
+    for name, command in words.items():
+        at = command.index("--web.listen-address") + 1
+        assert command[at].startswith(":"), name
+        assert "--web.allow-unauthenticated" in command, name
+    assert protected_port(load(KUBERNETES / "daemon" / "pipelined.toml"))[1] is None
+
+
 def test_the_daemon_answers_for_the_name_that_composes_prometheus_asks_for() -> None:
     command = SERVICES["pipelined"]["command"]
     allowed = merge(
@@ -330,7 +346,7 @@ def test_the_side_car_gets_its_variables_from_the_component_and_a_secret_that_ma
 def test_with_the_side_car_the_daemon_names_runs_with_their_traces() -> None:
     component = read(KUBERNETES / "export" / "kustomization.yaml")
     # the second one puts another container first
-    of_daemon, of_sender = component["patches"]
+    of_daemon, of_sender, _ = component["patches"]
     assert of_sender["path"] == "container.yaml"
     ((change),) = yaml.safe_load(of_daemon["patch"])
     assert (change["op"], change["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
@@ -343,7 +359,7 @@ def test_the_podmonitor_of_the_sender_looks_where_the_side_car_listens() -> None
     monitor = read(KUBERNETES / "monitoring" / "podmonitor-export.yaml")["spec"]
     (port,) = SENDER["ports"]
     assert monitor["podMetricsEndpoints"][0]["port"] == port["name"]
-    assert SENDER["args"] == ["export", "--web.listen-address", f":{port['containerPort']}"]
+    assert SENDER["args"][:3] == ["export", "--web.listen-address", f":{port['containerPort']}"]
     assert DEFAULT_ADDRESS.endswith(f":{port['containerPort']}")
     daemons = read(KUBERNETES / "daemon" / "daemonset.yaml")["spec"]["selector"]
     assert monitor["selector"] == daemons
@@ -364,6 +380,80 @@ def test_the_cluster_runs_the_version_of_this_checkout() -> None:
     images = read(KUBERNETES / "daemon" / "kustomization.yaml")["images"]
     tags = {image["name"]: image["newTag"] for image in images}
     assert tags == {DAEMON["image"]: __version__}
+
+
+POLICY = read(KUBERNETES / "daemon" / "networkpolicy.yaml")["spec"]
+
+
+def policy_with_sender() -> dict[str, Any]:
+    """The policy after the component's patch, whose three changes add to lists."""
+    policy: dict[str, Any] = json.loads(json.dumps(POLICY))
+    ports, names, back_end = read(KUBERNETES / "export" / "networkpolicy.yaml")
+    assert (ports["path"], names["path"]) == ("/spec/ingress/0/ports/-", "/spec/egress/-")
+    assert back_end["path"] == names["path"]
+    policy["ingress"][0]["ports"].append(ports["value"])
+    policy["egress"] += [names["value"], back_end["value"]]
+    return policy
+
+
+def test_the_policy_lets_in_one_namespace_at_the_port_and_nothing_out() -> None:
+    pods = read(KUBERNETES / "daemon" / "daemonset.yaml")["spec"]["selector"]
+    assert POLICY["podSelector"] == pods
+    assert POLICY["policyTypes"] == ["Ingress", "Egress"]
+    (rule,) = POLICY["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": DAEMON["ports"][0]["name"]}]
+    (source,) = rule["from"]
+    assert list(source) == ["namespaceSelector"]
+    assert list(source["namespaceSelector"]["matchLabels"]) == ["kubernetes.io/metadata.name"]
+    assert POLICY["egress"] == []
+
+
+def test_with_the_side_car_the_policy_opens_its_port_and_the_way_to_its_back_end() -> None:
+    policy = policy_with_sender()
+    ports = [port["port"] for port in policy["ingress"][0]["ports"]]
+    assert ports == [container["ports"][0]["name"] for container in (DAEMON, SENDER)]
+    names, back_end = policy["egress"]
+    assert {(port["protocol"], port["port"]) for port in names["ports"]} == {
+        ("UDP", 53),
+        ("TCP", 53),
+    }
+    variables = (KUBERNETES / "export" / "export.env").read_text()
+    url = re.search(
+        r"^OTEL_EXPORTER_OTLP_ENDPOINT=http://[\w-]+\.([\w-]+)\.svc:(\d+)$", variables, re.M
+    )
+    assert url
+    (namespace,) = back_end["to"]
+    assert namespace["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": url[1]}
+    assert back_end["ports"] == [{"protocol": "TCP", "port": int(url[2])}]
+
+
+def test_the_chart_is_made_of_the_same_files() -> None:
+    """A place that the chart has a value for, and that is gone from them, ends it with an error."""
+    files = module(DEPLOY / "helm" / "build.py").files(__version__)
+    values = yaml.safe_load(files["values.yaml"])
+    assert "@" not in files["values.yaml"]
+    assert values["config"] == (KUBERNETES / "daemon" / "pipelined.toml").read_text()
+    assert values["resources"] == DAEMON["resources"]
+    assert values["export"]["resources"] == SENDER["resources"]
+    assert values["networkPolicy"]["from"] == POLICY["ingress"][0]["from"]
+    assert values["export"]["egress"] == policy_with_sender()["egress"]
+    schema = json.loads(files["values.schema.json"])["properties"]
+    assert schema.keys() - {"global"} == values.keys()
+    for name, value in values.items():
+        if schema[name].get("additionalProperties") is False:
+            assert schema[name]["properties"].keys() == value.keys(), name
+
+
+def test_a_chart_of_other_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = module(DEPLOY / "helm" / "build.py")
+    read_as_is = script._read
+    monkeypatch.setattr(
+        script, "_read", lambda path: read_as_is(path).replace("  egress: []\n", "")
+    )
+    with pytest.raises(
+        SystemExit, match=r"0 times in deploy/kubernetes, not once:\n  egress: \[\]"
+    ):
+        script.files(__version__)
 
 
 def test_each_dashboard_has_a_config_map_that_can_be_applied() -> None:

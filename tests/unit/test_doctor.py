@@ -18,6 +18,8 @@ ROOT_CAPABILITIES = "000001ffffffffff"
 BPF_AND_PERFMON = f"{1 << 39 | 1 << 38:016x}"
 HELPERS = ("map_lookup_elem", "task_pt_regs", "get_current_task_btf", "task_storage_get")
 BTF = b"\x9f\xeb\0" + b"".join(f"BPF_FUNC_{name}\0".encode() for name in HELPERS)
+#: Of "secret", at the lowest cost there is.
+HASH = "$2b$04$DaBjQgOeu0eDKLYt5q9oy.g8mssJa8xMvg1IlljMVILn5oE3UOE2i"
 ELF_OF_BPF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\xf7\x00" + bytes(100)
 
 
@@ -478,3 +480,60 @@ def test_this_host_can_be_examined() -> None:
     found = checks()
 
     assert [check.name for check in found][:3] == ["kernel", "architecture", "BTF"]
+
+
+# The port of the service
+
+PORT = "port of the service"
+FILE = "etc/pipelined/pipelined.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "127.0.0.1:9905, for this host only"),
+        (
+            "[web]\nlisten-address = ':9905'\nallow-unauthenticated = true\n",
+            "0.0.0.0:9905, for other hosts too, without a password, as web.allow-unauthenticated"
+            " has it",
+        ),
+        (
+            "[web]\nlisten-address = '[::]:1'\nconfig.file = 'WEB'\n",
+            "[::]:1, for other hosts too, with a password or a certificate",
+        ),
+    ],
+)
+def test_who_may_read_the_port_is_reported(host: Host, text: str, expected: str) -> None:
+    host.write("web.yml", f"basic_auth_users: {{a: {HASH}}}\n")
+    host.write(FILE, text.replace("WEB", str(host.root / "web.yml")))
+    assert (host.check(PORT).status, host.check(PORT).detail) == ("ok", expected)
+
+
+def test_a_port_that_the_service_would_not_open_is_an_error_with_what_to_do(host: Host) -> None:
+    host.write(FILE, "[web]\nlisten-address = ':9905'\n")
+    check = host.check(PORT)
+    assert check.detail.startswith("will not listen on 0.0.0.0:9905 without a password")
+    assert "--web.config.file" in check.fix
+    assert exit_code(host.checks()) == 1
+    assert host.check("hook sched_switch").status == "ok", "tried all the same"
+
+
+def test_without_the_packages_file_or_where_flags_replace_it_nothing_is_said(host: Host) -> None:
+    assert PORT not in [check.name for check in host.checks()]
+    host.write(FILE, "[web]\nlisten-address = ':9905'\n")
+    for options in ("--web.listen-address 127.0.0.1:1", "--config /etc/other.toml"):
+        host.write("etc/default/pipelined", f'OPTIONS="--log.level debug {options}"\n')
+        assert PORT not in [check.name for check in host.checks()]
+    host.write("etc/default/pipelined", 'OPTIONS="--log.level debug"\n')
+    assert host.check(PORT).status == "missing"
+
+
+def test_a_file_that_this_user_may_not_read_is_unknown(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.write("web.yml", "")
+    host.write(FILE, f"[web]\nlisten-address = ':9905'\nconfig.file = '{host.root}/web.yml'\n")
+    monkeypatch.setattr("os.access", lambda path, _: path.name != "web.yml")
+    check = host.check(PORT)
+    assert (check.status, check.failed) == ("unknown", False)
+    assert check.detail == f"this user may not read {host.root}/web.yml"

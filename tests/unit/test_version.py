@@ -17,7 +17,9 @@ from pipelined import __version__
 
 TOP = Path(__file__).resolve().parents[2]
 _MODULE = runpy.run_path(str(TOP / "deploy/version.py"))
-version, debian, image, stamp = (_MODULE[name] for name in ("version", "debian", "image", "stamp"))
+version, debian, image, chart, stamp = (
+    _MODULE[name] for name in ("version", "debian", "image", "chart", "stamp")
+)
 
 
 class Checkout:
@@ -121,6 +123,21 @@ def test_stamped_into_a_copy_it_is_what_the_program_says(checkout: Checkout) -> 
 )
 def test_for_dpkg_a_tilde_precedes_what_comes_before_a_release(given: str, expected: str) -> None:
     assert debian(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("0.2.0", "0.2.0"),
+        ("0.3.0rc1", "0.3.0-rc1"),
+        ("0.2.0.dev800+g0123456789.dirty", "0.2.0-dev800+g0123456789.dirty"),
+        ("0.2.0.post3+g0123456789", "0.2.0+post3.g0123456789"),
+        ("0.3.0rc1.post2+g0123456789", "0.3.0-rc1+post2.g0123456789"),
+        ("0.2.0+dirty", "0.2.0+dirty"),
+    ],
+)
+def test_for_helm_it_is_semver(given: str, expected: str) -> None:
+    assert chart(given) == expected
 
 
 def test_an_image_has_no_plus_sign_in_its_tag() -> None:

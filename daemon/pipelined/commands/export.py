@@ -19,6 +19,8 @@ from pipelined.commands.standard_error import log_to_stderr
 from pipelined.config.state_directory import default_directory
 from pipelined.config.values import address
 from pipelined.export import not_installed
+from pipelined.http_port.exposure import is_exposed, unauthenticated
+from pipelined.http_port.listening import resolved
 
 if TYPE_CHECKING:
     from pipelined.terminal.followed_runs import Followed
@@ -81,6 +83,12 @@ _TIMEOUT, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME.""",
     help="Address of the sender's own /metrics.",
 )
 @click.option(
+    "--web.allow-unauthenticated",
+    "allow_unauthenticated",
+    is_flag=True,
+    help="Listen there also if other hosts can reach it; this port has no password.",
+)
+@click.option(
     "--log.level",
     "log_level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -97,6 +105,7 @@ def export(
     failed: bool,
     units: tuple[str, ...],
     listen_address: str,
+    allow_unauthenticated: bool,
     log_level: str,
 ) -> int:
     """Send finished runs to an OpenTelemetry back end.
@@ -114,6 +123,9 @@ def export(
         listens_at = address(listen_address)
     except ValueError as error:
         raise click.UsageError(f"--web.listen-address must be {error}") from None
+    listens_at = resolved(listens_at)
+    if is_exposed(listens_at) and not allow_unauthenticated:
+        raise unauthenticated(listens_at, "how many runs are sent", "give ")
     shortest = as_duration("--min-duration", min_duration)
     log_to_stderr(log_level)
     client = open_client(url, http_config)

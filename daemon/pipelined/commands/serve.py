@@ -52,7 +52,7 @@ def _flag(option: Option) -> click.Option:
     epilog="""\b
 Examples:
   sudo pipelined serve
-  sudo pipelined serve --web.listen-address :9905
+  sudo pipelined serve --web.listen-address :9905 --web.config.file /etc/pipelined/web.yml
   sudo pipelined serve --config /etc/pipelined.toml --log.level debug
   pipelined serve --config /etc/pipelined.toml --check-config
 
@@ -100,15 +100,14 @@ def serve(config_file: str | None, check_config: bool, **flags: object) -> int:
 def _check(config_file: str | None, config: Config) -> int:
     """Name the files of `config`, which has been read; the web config is read as the daemon does.
 
-    Raises ConfigurationError for the first mistake.
+    Raises UserError for the first mistake.
     """
     if config_file is None and config.web_config_file is None:
         raise click.UsageError("--check-config checks files: give --config or --web.config.file")
-    if config.web_config_file is not None:
-        from pipelined.http_port.web_config_file import WebConfigFile
+    from pipelined.http_port.exposure import protected_port
 
-        standard_error.log_to_stderr(config.log_level)  # a certificate that has expired
-        WebConfigFile(config.web_config_file)
+    standard_error.log_to_stderr(config.log_level)  # a certificate that has expired
+    protected_port(config)
     for file in (config_file, config.web_config_file):
         if file is not None:
             click.echo(f"{file}: ok")

@@ -76,17 +76,8 @@ def _option(
 
 
 _INTERPRETERS = (
-    "python",
-    "pypy",
-    "perl",
-    "ruby",
-    "node",
-    "nodejs",
-    "php",
-    "awk",
-    "gawk",
-    "mawk",
-    "original-awk",
+    *("python", "pypy", "perl", "ruby", "node", "nodejs", "php"),
+    *("awk", "gawk", "mawk", "original-awk"),
 )
 _WRAPPERS = tuple(name for name, wrapper in WRAPPERS.items() if wrapper.forks)
 #: Nothing matches; the inputs differ; the expression is false.
@@ -157,6 +148,18 @@ class Config:
         help=(
             "Further host names that the port answers for, besides the host's own name, localhost "
             "and IP addresses. *.example.org is every name below example.org, * is every name."
+        ),
+    )
+    web_allow_unauthenticated: bool = _option(
+        "web.allow-unauthenticated",
+        default=False,
+        shown="off",
+        metavar="",
+        parse=values.switch,
+        example="true",
+        help=(
+            "Listen for other hosts without a password or client certificates. Whoever reaches the "
+            "port reads it: only where a firewall, a network policy or the like keeps others out."
         ),
     )
     sweep_interval: float = _option(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,9 @@ from pipelined import __version__
 from pipelined.config import Address
 
 if TYPE_CHECKING:
-    from pipelined.http_port.web_config_file import WebConfigFile
     from pipelined.observer import Hook, Observer
 
-__all__ = ["announcement", "exposure", "hidden_arguments", "status", "tier_lines"]
+__all__ = ["announcement", "hidden_arguments", "status", "tier_lines"]
 
 
 def announcement(
@@ -78,18 +76,6 @@ def status(observer: Observer) -> str:
     live = observer.live()
     noun = "pipeline" if live == 1 else "pipelines"
     return f"{attached} of {len(hooks) - pending} hooks{to_follow}, {live} {noun} live"
-
-
-def exposure(address: str, web_config: WebConfigFile | None) -> str | None:
-    """The warning about listening on `address`, with what to do; None if there is no reason."""
-    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-        return None
-    if web_config is not None and web_config.requires_authentication:
-        return None
-    return (
-        f"listening on {address} without a password: whoever reaches the port sees which commands"
-        " run here; give --web.config.file (docs/SECURITY.md), or listen on 127.0.0.1"
-    )
 
 
 def hidden_arguments() -> str | None:

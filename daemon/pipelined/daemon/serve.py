@@ -23,11 +23,12 @@ from typing import IO, TYPE_CHECKING
 from pipelined.analysis.machine import Host
 from pipelined.config import Address, Config
 from pipelined.config.state_directory import default_directory
-from pipelined.daemon.announcement import announcement, exposure, hidden_arguments, status
+from pipelined.daemon.announcement import announcement, hidden_arguments, status
 from pipelined.daemon.capabilities import started_without
 from pipelined.daemon.late_hooks import attached_later
 from pipelined.daemon.signals import handled_signals, wait_for_stop
 from pipelined.daemon.systemd import Supervisor
+from pipelined.http_port.exposure import protected_port
 from pipelined.http_port.host_names import HostNames, own_names
 from pipelined.http_port.listening import listen
 from pipelined.malloc import hold_little
@@ -69,9 +70,8 @@ def serve(
     supervisor = supervisor or Supervisor()
     if supervisor.watchdog is not None:
         faulthandler.enable()  # if we hang, SIGABRT prints the stacks
-    web_config = _web_config(config)
-    listener = listen(config.web_listen_address.host, config.web_listen_address.port)
-    _warn(exposure(listener.getsockname()[0], web_config))
+    address, web_config = protected_port(config)
+    listener = listen(address.host, address.port)
     sinks = Sinks()
     # Left from the last to the first: when every hook is detached, the sinks get what is left.
     with handled_signals() as signals, closing(sinks), ExitStack() as serving:
@@ -112,15 +112,6 @@ def serve(
 def _warn(message: str | None) -> None:
     if message is not None:
         log.warning("%s", message)
-
-
-def _web_config(config: Config) -> WebConfigFile | None:
-    if config.web_config_file is None:
-        return None
-    # TLS, YAML and bcrypt: 1.2 MB
-    from pipelined.http_port.web_config_file import WebConfigFile
-
-    return WebConfigFile(config.web_config_file)
 
 
 def _serve(

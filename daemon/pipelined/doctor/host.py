@@ -17,6 +17,7 @@ from typing import Literal
 
 from pipelined.doctor.check import Check, Status
 from pipelined.doctor.hooks import Hook, HooksOfDaemon, daemon_checks, hook_checks
+from pipelined.doctor.port import port_check
 from pipelined.kernel.obstacles import HELPERS, OLDEST_TRIED, Obstacle, obstacles
 from pipelined.model.units import find_cgroup2
 
@@ -65,6 +66,7 @@ def checks(
     ]
     failed = [check for check in found if check.failed]
     found.extend(hook_checks(probe_hooks, failed))
+    found.extend(port_check(root))
     if ask_daemon and (always_ask or privileges.failed):
         found.extend(daemon_checks(ask_daemon))
     return found

@@ -4,15 +4,33 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
+from contextlib import suppress
 
 from pipelined.config import Address
 from pipelined.errors import UserError, why
 
-__all__ = ["BACKLOG", "listen"]
+__all__ = ["BACKLOG", "listen", "resolved"]
 
 #: Connections that the kernel keeps until they are accepted; of more, clients try again later.
 BACKLOG = 512
+_UNKNOWN = ("the host is unknown", "give an address of this host, such as 127.0.0.1")
+
+
+def resolved(address: Address) -> Address:
+    """The address with a number in place of its host's name.
+
+    Raises UserError if the host is unknown.
+    """
+    with suppress(ValueError):
+        ipaddress.ip_address(address.host)
+        return address  # with its zone, which the system's answer has not
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"cannot listen on {address}: {_UNKNOWN[0]}", _UNKNOWN[1]) from error
+    return Address(str(found[0][4][0]), address.port)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -39,7 +57,7 @@ def listen(host: str, port: int) -> socket.socket:
 def _explain(error: OSError | UnicodeError, port: int) -> tuple[str, str]:
     """Why listening failed, and what to do about it."""
     if isinstance(error, UnicodeError | socket.gaierror):
-        return "the host is unknown", "give an address of this host, such as 127.0.0.1"
+        return _UNKNOWN
     known = {
         errno.EADDRINUSE: (
             "the port is taken",

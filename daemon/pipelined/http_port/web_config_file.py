@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelined.config import Address
 from pipelined.errors import ConfigurationError
 from pipelined.http_port.basic_auth import Logins
+from pipelined.http_port.exposure import unauthenticated
 from pipelined.http_port.tls import TlsError, Wanted, context_of, expiry_of
 from pipelined.http_port.web_config import TlsSettings, WebConfig, read
 
@@ -47,11 +49,17 @@ class WebConfigFile:
         self,
         path: Path,
         *,
+        exposed_at: Address | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Reads the file and what it names; raises ConfigurationError."""
+        """Reads the file and what it names; raises ConfigurationError.
+
+        `exposed_at` is where other hosts reach the port, if they may not without a password or a
+        certificate: then a file that asks for neither is wrong, also later.
+        """
         self._path = path
+        self._exposed_at = exposed_at
         self._clock = clock
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
@@ -134,6 +142,12 @@ class WebConfigFile:
                     f"{self._path}: TLS cannot be switched {'on' if config.tls else 'off'}"
                     " while pipelined runs",
                     "restart it",
+                )
+            if self._exposed_at and not config.requires_authentication:
+                raise unauthenticated(
+                    self._exposed_at,
+                    "which commands run here",
+                    f"give {self._path} basic_auth_users or RequireAndVerifyClientCert, ",
                 )
             context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
         except ConfigurationError:

@@ -198,7 +198,7 @@ class Client:
                 f"no daemon answers at {self.base}: {text}",
                 "start it with: sudo pipelined serve"
                 if self.is_near
-                else "start it there with --web.listen-address :9905, or give another --url",
+                else "let it listen there (docs/SECURITY.md), or give another --url",
             ) from None
         except ValueError:
             raise UserError(

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may read the port of the service, by its configuration: the daemon may refuse to listen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelined.config.toml_file import load
+from pipelined.doctor.check import Check
+from pipelined.errors import UserError
+from pipelined.http_port.exposure import is_exposed, protected_port
+
+__all__ = ["port_check"]
+
+_NAME = "port of the service"
+_CONFIG = "etc/pipelined/pipelined.toml"
+_FLAGS = "etc/default/pipelined"
+
+
+def port_check(root: Path) -> Iterator[Check]:
+    """Nothing without the file that packages install, or if flags of the service replace it."""
+    file = root / _CONFIG
+    if not file.exists() or _has_flags(root / _FLAGS):
+        return
+    try:
+        config = load(file)
+        for private in (file, config.web_config_file):
+            if private and private.exists() and not os.access(private, os.R_OK):
+                yield Check(_NAME, "unknown", f"this user may not read {private}")
+                return
+        address, web_config = protected_port(config)
+    except UserError as error:
+        yield Check(_NAME, "missing", error.message, error.hint, required=True)
+        return
+    if not is_exposed(address):
+        readers = "for this host only"
+    elif web_config is not None and web_config.requires_authentication:
+        readers = "for other hosts too, with a password or a certificate"
+    else:
+        readers = "for other hosts too, without a password, as web.allow-unauthenticated has it"
+    yield Check(_NAME, "ok", f"{address}, {readers}")
+
+
+def _has_flags(file: Path) -> bool:
+    """Whether `OPTIONS` may say where to listen."""
+    try:
+        return bool(re.search(r"^\s*OPTIONS=.*--(no-)?(web\.|config)", file.read_text(), re.M))
+    except OSError:
+        return False
