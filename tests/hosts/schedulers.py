@@ -3,7 +3,8 @@
 
     tests/hosts/schedulers.py [--only machine] [--suite bookworm] [--package FILE.deb]
 
-`machine` boots Debian in QEMU, with cron, systemd's timers, at and Slurm. Each claim prints a line.
+`machine` boots Debian in QEMU, with cron, systemd's timers, at and Slurm. `runners` builds
+GitLab's runner and act (Go 1.25 or newer). Each claim prints a line.
 Exit code 0 only if every claim held. Needs root.
 """
 
@@ -19,9 +20,10 @@ sys.path.insert(0, str(_TOP / "tests" / "vm"))
 from matrix import Unavailable  # noqa: E402
 from schedulers_airflow import run_airflow  # noqa: E402
 from schedulers_drivers import run_drivers  # noqa: E402
+from schedulers_runners import run_runners  # noqa: E402
 from schedulers_vm import run_in_machine  # noqa: E402
 
-PARTS = ("machine", "airflow", "drivers")
+PARTS = ("machine", "airflow", "drivers", "runners")
 
 
 def main() -> int:
@@ -50,6 +52,8 @@ def _try(part: str, options: argparse.Namespace) -> bool:
         return run_drivers(pipelined)
     if part == "airflow":
         return run_airflow(pipelined, _TOP / "build" / "hosts")
+    if part == "runners":
+        return run_runners(pipelined, _TOP / "build" / "hosts")
     package = options.package or newest_package()
     return run_in_machine(package.resolve(), options.suite, options.cache.resolve())
 
