@@ -13,18 +13,23 @@ from typing import Self
 from recorded import wait_until
 
 
+def free_port() -> int:
+    """On 127.0.0.1, where nobody listens now."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return int(chosen.getsockname()[1])
+
+
 class Daemon:
     """Observes the host while the `with` block lasts."""
 
-    def __init__(self, pipelined: Path, state: Path) -> None:
-        with socket.socket() as chosen:
-            chosen.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{chosen.getsockname()[1]}"
+    def __init__(self, pipelined: Path, state: Path, *options: str) -> None:
+        address = f"127.0.0.1:{free_port()}"
         state.mkdir()
         self.url = f"http://{address}"
         self._log = state / "log"
         self._command = [str(pipelined), "serve", f"--web.listen-address={address}"]
-        self._command.append(f"--state-directory={state}")
+        self._command += [f"--state-directory={state}", *options]
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:

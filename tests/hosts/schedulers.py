@@ -4,8 +4,8 @@
     tests/hosts/schedulers.py [--only machine] [--suite bookworm] [--package FILE.deb]
 
 `machine` boots Debian in QEMU, with cron, systemd's timers, at and Slurm. `runners` builds
-GitLab's runner and act (Go 1.25 or newer). Each claim prints a line.
-Exit code 0 only if every claim held. Needs root.
+GitLab's runner and act (Go 1.25 or newer). `workflows` are Prefect, Dagster, Celery and Luigi.
+Each claim prints a line. Exit code 0 only if every claim held. Needs root.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from schedulers_airflow import run_airflow  # noqa: E402
 from schedulers_drivers import run_drivers  # noqa: E402
 from schedulers_runners import run_runners  # noqa: E402
 from schedulers_vm import run_in_machine  # noqa: E402
+from schedulers_workflows import run_workflows  # noqa: E402
 
-PARTS = ("machine", "airflow", "drivers", "runners")
+PARTS = ("machine", "airflow", "drivers", "runners", "workflows")
 
 
 def main() -> int:
@@ -54,6 +55,8 @@ def _try(part: str, options: argparse.Namespace) -> bool:
         return run_airflow(pipelined, _TOP / "build" / "hosts")
     if part == "runners":
         return run_runners(pipelined, _TOP / "build" / "hosts")
+    if part == "workflows":
+        return run_workflows(pipelined, _TOP / "build" / "hosts")
     package = options.package or newest_package()
     return run_in_machine(package.resolve(), options.suite, options.cache.resolve())
 

@@ -7,7 +7,6 @@ API server, DAG processor and scheduler listen on 127.0.0.1 alone, and end with 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from claims import try_all
-from daemon_here import Daemon
+from daemon_here import Daemon, free_port
 from recorded import Recorded, Run, alive, expect, make_stages, said, wait_until
 
 AIRFLOW = "apache-airflow==3.3.2"
@@ -34,7 +33,7 @@ class Airflow:
     def __init__(self, programs: Path, directory: Path, gate: int) -> None:
         self._airflow = str(programs / "airflow")
         self._directory = directory
-        port = _free_port()
+        port = free_port()
         dags = directory / "dags"
         dags.mkdir()
         here = Path(__file__).parent
@@ -114,12 +113,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return int(chosen.getsockname()[1])
 
 
 def programs(cache: Path) -> Path:
