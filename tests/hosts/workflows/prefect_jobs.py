@@ -7,7 +7,6 @@ import os
 import subprocess
 
 from prefect import flow, task
-from prefect_shell import ShellOperation
 from recorded import held, pipeline
 
 
@@ -21,18 +20,13 @@ def daily() -> None:
     call("pf-task")
 
 
-@flow(name="shell")
-def shell() -> None:
-    ShellOperation(commands=[pipeline("pf-shell")]).run()
-
-
 @flow(name="held")
 def waits() -> None:
     subprocess.run(held("pf-before", int(os.environ["GATE"])), shell=True, check=True)
 
 
 if __name__ == "__main__":
-    for name in ("daily", "shell", "waits"):
+    for name in ("daily", "waits"):
         found = flow.from_source(
             source=os.path.dirname(__file__), entrypoint=f"prefect_jobs.py:{name}"
         )
