@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +20,9 @@ from pathlib import Path
 
 import containers_kubelet
 import containers_runtimes as runtimes
-from containers_trials import PATIENCE, Recorded, call, make_links, wait_until
+from containers_trials import call, make_links
+from daemon_here import Daemon
+from recorded import Recorded
 
 _TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_TOP / "tests" / "vm"))
@@ -49,7 +49,11 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
     failures = 0
     archive = image_root(work)
-    with daemon(work) as recorded:
+    state = work / "state"
+    call("rm", "-rf", state)
+    pipelined = Path(sys.executable).with_name("pipelined")
+    with Daemon(pipelined, state, "--host-name", containers_kubelet.NODE) as daemon:
+        recorded = Recorded(daemon.url)
         for part in parts:
             with claims_of(part, recorded, work, archive, options.kubelet) as claims:
                 failures += try_all(claims, part)
@@ -98,33 +102,6 @@ def image_root(work: Path) -> Path:
         call("tar", "-C", root, "--exclude=./dev/*", "-cf", part, ".")
         part.rename(archive)
     return archive
-
-
-@contextmanager
-def daemon(work: Path) -> Iterator[Recorded]:
-    """The daemon of this checkout, with a port and a history of its own."""
-    program = Path(sys.executable).with_name("pipelined")
-    address = "127.0.0.1:19907"
-    state = work / "state"
-    call("rm", "-rf", state)
-    words = (
-        "serve",
-        "--host-name",
-        containers_kubelet.NODE,
-        "--web.listen-address",
-        address,
-        "--state-directory",
-        state,
-    )
-    with (work / "daemon.log").open("w") as log:
-        started = subprocess.Popen([program, *words], stdout=log, stderr=log)
-        try:
-            recorded = Recorded(f"http://{address}")
-            wait_until(recorded.is_ready, "the daemon")
-            yield recorded
-        finally:
-            started.send_signal(signal.SIGTERM)
-            started.wait(PATIENCE)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from containers_trials import (
-    IMAGE,
-    PATIENCE,
-    Recorded,
-    call,
-    expect,
-    pipeline,
-)
+from containers_trials import IMAGE, call, expect, pipeline
+from recorded import PATIENCE, Recorded
 
 NODE = "node-7"
 _ADDRESS = "10.99.0.1"
@@ -112,7 +106,7 @@ def claims(recorded: Recorded, work: Path) -> list[Callable[[], None]]:
 
     def run(name: str, command: str, script: str) -> None:
         (manifests / f"{name}.json").write_text(_pod(name, script))
-        found = recorded.run(command)
+        found = recorded.only(command)
         links = list(_LINKS.glob(f"{name}-{NODE}_prod_main-*.log"))
         number = links[0].stem[-64:]
         expect(

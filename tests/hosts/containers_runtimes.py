@@ -15,20 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from containers_trials import (
-    IMAGE,
-    LIMITS,
-    PATIENCE,
-    Recorded,
-    call,
-    container,
-    expect,
-    make_links,
-    pipeline,
-    said,
-    shell,
-    wait_until,
-)
+from containers_trials import IMAGE, LIMITS, call, container, expect, make_links, pipeline, shell
+from recorded import PATIENCE, Recorded, said, wait_until
 
 _USER = "pipelined-job"
 
@@ -73,7 +61,7 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
     def a_run_has_the_containers_name_id_and_image() -> None:
         podman.run("nightly", pipeline("podman-run"))
         place = container("podman", podman.id("nightly"), "nightly", IMAGE)
-        expect(recorded.run("podman-run"), "nightly.podman", container=place, user="root")
+        expect(recorded.only("podman-run"), "nightly.podman", container=place)
 
     def so_has_one_that_ends_with_a_container_that_is_removed() -> None:
         """It takes too short a time for that a sweep sees it run."""
@@ -86,8 +74,8 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
             numbers.append(id_file.read_text().strip())
             time.sleep(2)
         id_file.unlink()
-        run = recorded.run("podman-late")
-        number = (run["identity"].get("container") or {}).get("id")
+        run = recorded.runs("podman-late")[-1]
+        number = (run["identity"]["container"] or {}).get("id")
         expect(run, "late.podman", container=container("podman", number, "late", IMAGE))
         assert number in numbers
 
@@ -95,7 +83,7 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
         podman.run("served", "sleep infinity", "--detach")
         podman("exec", "served", "sh", "-c", pipeline("podman-exec"))
         place = container("podman", podman.id("served"), "served", IMAGE)
-        expect(recorded.run("podman-exec"), "served.podman", container=place)
+        expect(recorded.only("podman-exec"), "served.podman", container=place)
 
     def a_pod_of_podmans_is_known_by_its_containers() -> None:
         podman("pod", "create", "--name", "bundle", "--infra=false")
@@ -103,7 +91,7 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
             words = [*podman.words, "run", *LIMITS, "--pod", "bundle", "--name", "bundled", IMAGE]
             call(*words, "sh", "-c", pipeline("podman-pod"))
             place = container("podman", podman.id("bundled"), "bundled", IMAGE)
-            expect(recorded.run("podman-pod"), "bundled.podman", container=place, pod=None)
+            expect(recorded.only("podman-pod"), "bundled.podman", container=place)
         finally:
             podman("pod", "rm", "--force", "bundle")
 
@@ -112,23 +100,16 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
         inner = pipeline("podman-out", "echo end")
         quoted = " ".join(map(_quoted, [*words, "sh", "-c", inner]))
         shell(f"{quoted} | sort | tail -n 1")
-        run = recorded.run("podman-out")
-        outer = wait_until(
-            lambda: [r for r in recorded.runs("podman") if r["pipeline"] == "podman|sort|tail"],
-            "the pipeline on the host",
-        )[0]
-        print(f"    {said(outer)}")
-        assert (run["unit"], outer["unit"]) == ("source.podman", outer["unit"]), said(run)
-        assert outer["identity"].get("container") is None
+        run = recorded.only("podman-out")
+        outer = recorded.only("podman")
+        assert run["unit"] == "source.podman", said(run)
+        assert outer["identity"]["container"] is None
         assert run["parent"] == outer["id"], f"{run['parent']} is not {outer['id']}"
 
     def readers_of_logs_are_pipelines_of_the_host() -> None:
         shell(f"{' '.join(podman.words)} logs served | sort | uniq -c | wc -l")
-        run = wait_until(
-            lambda: [r for r in recorded.runs("podman") if r["pipeline"] == "podman|sort|uniq|wc"],
-            "the reader of the logs",
-        )[0]
-        assert run["identity"].get("container") is None, said(run)
+        (run,) = recorded.wait_for("podman|sort|uniq|wc")
+        assert run["identity"]["container"] is None, said(run)
 
     def pages_of_an_image_are_read_from_disk_once() -> None:
         podman.run("filler", "head -c 40000000 /dev/zero | tr '\\0' x > /big")
@@ -139,7 +120,8 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
         words = podman.run_words("cold", "--rm")[:-1]
         script = "podman-cold 1.5 | cat - /big | tail -c 1 | wc -c; sleep 2"
         call(*words, f"{IMAGE}-big", "sh", "-c", script)
-        stage = next(s for s in recorded.run("podman-cold")["stages"] if s["command"] == "cat")
+        (run,) = recorded.wait_for("podman-cold|cat|tail|wc")
+        stage = next(s for s in run["stages"] if s["command"] == "cat")
         print(f"    cat: {json.dumps(stage['readahead'])}"[:400])
         pages = stage["readahead"]["pages"]
         read = sum(pages[name] for name in ("miss", "hit", "late", "warm"))
@@ -197,7 +179,7 @@ def rootless_claims(
         call(*podman, "import", copy, IMAGE, user=name, **variables)
         words = [*podman, "run", *LIMITS, "--network", "none", "--name", "mine", IMAGE]
         call(*words, "sh", "-c", pipeline("rootless-run"), user=name, **variables)
-        expect(recorded.run("rootless-run"), "-", container=None, user=name, uid=uid)
+        expect(recorded.only("rootless-run"), "-", user=name)
 
     return [without_a_cgroup_of_its_own_a_users_container_is_what_else_the_user_runs]
 
@@ -260,18 +242,14 @@ def ctr_claims(recorded: Recorded, address: Path) -> list[Callable[[], None]]:
 
     def of_ctr_only_the_namespace_is_known() -> None:
         call(*words, "nightly", "sh", "-c", pipeline("ctr-run"))
-        expect(recorded.run("ctr-run"), "default", container=None, user="root")
+        expect(recorded.only("ctr-run"), "default")
 
     def a_pipe_to_the_host_does_not_enclose_that_of_the_container() -> None:
         """The container is a child of containerd's shim, not of ctr."""
         quoted = " ".join(map(_quoted, [*words, "source", "sh", "-c", pipeline("ctr-out")]))
         shell(f"{quoted} | sort | tail -n 1")
-        run = recorded.run("ctr-out")
-        outer = wait_until(
-            lambda: [r for r in recorded.runs("ctr") if r["pipeline"] == "ctr|sort|tail"],
-            "the pipeline on the host",
-        )[0]
-        print(f"    {said(outer)}")
+        run = recorded.only("ctr-out")
+        outer = recorded.only("ctr")
         assert run["parent"] != outer["id"]
         assert run["pipeline"].endswith("|sort|tail"), said(run)
 
@@ -305,7 +283,7 @@ def runc_claims(recorded: Recorded, root: Path) -> list[Callable[[], None]]:
         }
         (bundle / "config.json").write_text(json.dumps(config))
         call("runc", "run", "--bundle", bundle, "nightly")
-        expect(recorded.run("runc-run"), "nightly", container=None, user="root")
+        expect(recorded.only("runc-run"), "nightly")
 
     return [of_runc_the_name_of_the_container_is_the_unit]
 
@@ -314,6 +292,6 @@ def nspawn_claims(recorded: Recorded, root: Path) -> list[Callable[[], None]]:
     def without_systemd_nspawn_has_its_own_cgroup_alone() -> None:
         words = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root)
         call(*words, "sh", "-c", pipeline("nspawn-run"))
-        expect(recorded.run("nspawn-run"), "payload", container=None, user="root")
+        expect(recorded.only("nspawn-run"), "payload")
 
     return [without_systemd_nspawn_has_its_own_cgroup_alone]

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers that run pipelines, and what a daemon records of these.
-
-Every pipeline has a stage of a name of its own, by which its run is found. docs/HOSTS.md has what
-is claimed here.
-"""
+"""Containers that run pipelines. docs/HOSTS.md has what is claimed of them."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import time
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Seconds to wait for anything: the host may be busy.
-PATIENCE = 300
+import recorded
+from recorded import PATIENCE, Run
+
 IMAGE = "localhost/job:1"
 #: A host may give even root no CAP_SYS_RESOURCE, and Podman raises these limits if left alone.
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
@@ -26,8 +19,6 @@ STAGES = (
     *("podman-run", "podman-late", "podman-exec", "podman-out", "podman-pod", "podman-cold"),
     *("rootless-run", "ctr-run", "ctr-out", "runc-run", "nspawn-run", "pod-run", "pod-late"),
 )
-
-Run = dict[str, Any]
 
 
 def call(*words: str | Path, text: str = "", user: str = "", **environment: str) -> str:
@@ -68,58 +59,9 @@ def make_links(root: Path) -> None:
             link.symlink_to("sleep")
 
 
-def wait_until(look: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(1)
-    raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
-
-
-class Recorded:
-    """The history of a daemon."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE) as answer:
-            return json.load(answer)
-
-    def is_ready(self) -> bool:
-        try:
-            answer = self.get("/readyz")
-        except OSError:
-            return False
-        return not answer["pending_hooks"]
-
-    def runs(self, command: str) -> list[Run]:
-        """Those that have ended with a stage of this name, the newest first."""
-        found: list[Run] = self.get(f"/api/v1/runs?limit=20&command={command}")["runs"]
-        return found
-
-    def run(self, command: str) -> Run:
-        """The newest, in full."""
-        found = wait_until(lambda: self.runs(command), f"a run of {command}")
-        whole: Run = self.get(f"/api/v1/runs/{found[0]['id']}")
-        return whole
-
-
-def said(run: Run) -> str:
-    """In a line what a run says of where it was."""
-    identity = run["identity"]
-    kept = ("uid", "user", "container", "pod")
-    place = {name: identity[name] for name in kept if identity.get(name) is not None}
-    return f"{run['pipeline']} unit={run['unit']} {json.dumps(place)}"
-
-
-def expect(run: Run, unit: str, **wanted: object) -> None:
-    """The unit, and keys of the identity, must be these."""
-    found = {"unit": run["unit"]} | {name: run["identity"].get(name) for name in wanted}
-    right = {"unit": unit} | wanted
-    print(f"    {said(run)}", flush=True)
-    assert found == right, f"{found} is not {right}"
+def expect(run: Run, unit: str, **facts: object) -> None:
+    """As `recorded.expect`; this program may be in a pipeline itself (`… | tee log`)."""
+    recorded.expect(run, unit, inside=run["parent_pipeline"], **facts)
 
 
 def container(runtime: str, number: str, name: str | None, image: str | None) -> dict[str, Any]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recorded import wait_until
+from recorded import Recorded, wait_until
 
 
 class Daemon:
     """Observes the host while the `with` block lasts."""
 
-    def __init__(self, pipelined: Path, state: Path) -> None:
+    def __init__(self, pipelined: Path, state: Path, *options: str) -> None:
         with socket.socket() as chosen:
             chosen.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{chosen.getsockname()[1]}"
@@ -24,7 +23,7 @@ class Daemon:
         self.url = f"http://{address}"
         self._log = state / "log"
         self._command = [str(pipelined), "serve", f"--web.listen-address={address}"]
-        self._command.append(f"--state-directory={state}")
+        self._command += [f"--state-directory={state}", *options]
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
@@ -45,8 +44,4 @@ class Daemon:
 
     def _is_ready(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=10) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return Recorded(self.url).is_ready()
