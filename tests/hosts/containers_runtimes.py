@@ -7,15 +7,16 @@ import hashlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from containers_trials import IMAGE, LIMITS, call, container, expect, make_links, pipeline, shell
+from containers_trials import IMAGE, LIMITS, call, container, expect, pipeline, shell
 from recorded import PATIENCE, Recorded, said, wait_until
 
 _USER = "pipelined-job"
@@ -33,7 +34,7 @@ class Podman:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in ("nightly", "late", "served", "source", "filler", "cold"):
+        for name in ("nightly", "late", "served", "source", "filler", "cold", "other"):
             self("rm", "--force", "--ignore", "--time", "0", name)
         for image in (f"{IMAGE}-big", IMAGE):
             subprocess.run(
@@ -98,8 +99,7 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
     def a_pipe_to_the_host_is_a_pipeline_around_that_of_the_container() -> None:
         words = podman.run_words("source", "--rm")
         inner = pipeline("podman-out", "echo end")
-        quoted = " ".join(map(_quoted, [*words, "sh", "-c", inner]))
-        shell(f"{quoted} | sort | tail -n 1")
+        shell(f"{shlex.join([*words, 'sh', '-c', inner])} | sort | tail -n 1")
         run = recorded.only("podman-out")
         outer = recorded.only("podman")
         assert run["unit"] == "source.podman", said(run)
@@ -137,10 +137,6 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
         readers_of_logs_are_pipelines_of_the_host,
         pages_of_an_image_are_read_from_disk_once,
     ]
-
-
-def _quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _drop_layers() -> None:
@@ -206,8 +202,11 @@ def save_image(layer: Path, image: Path) -> None:
 
 
 @contextmanager
-def containerd(work: Path, archive: Path) -> Iterator[Path]:
-    """containerd with a state of its own, and the image for each client: its socket."""
+def containerd(work: Path, archive: Path, inside: Sequence[str] = ()) -> Iterator[Path]:
+    """containerd with a state of its own, and the image for each client: its socket.
+
+    `inside` is what it is to be started by.
+    """
     state = work / "containerd"
     state.mkdir(exist_ok=True)
     address = state / "containerd.sock"
@@ -220,7 +219,7 @@ def containerd(work: Path, archive: Path) -> Iterator[Path]:
     image = state / "image.tar"
     with (state / "log").open("w") as log:
         started = subprocess.Popen(
-            ["containerd", "-c", state / "config.toml"], stdout=log, stderr=log
+            [*inside, "containerd", "-c", state / "config.toml"], stdout=log, stderr=log
         )
         try:
             ctr = ["ctr", "--address", address]
@@ -246,8 +245,8 @@ def ctr_claims(recorded: Recorded, address: Path) -> list[Callable[[], None]]:
 
     def a_pipe_to_the_host_does_not_enclose_that_of_the_container() -> None:
         """The container is a child of containerd's shim, not of ctr."""
-        quoted = " ".join(map(_quoted, [*words, "source", "sh", "-c", pipeline("ctr-out")]))
-        shell(f"{quoted} | sort | tail -n 1")
+        inner = pipeline("ctr-out")
+        shell(f"{shlex.join([*words, 'source', 'sh', '-c', inner])} | sort | tail -n 1")
         run = recorded.only("ctr-out")
         outer = recorded.only("ctr")
         assert run["parent"] != outer["id"]
@@ -262,10 +261,9 @@ def ctr_claims(recorded: Recorded, address: Path) -> list[Callable[[], None]]:
 def unpacked(work: Path, archive: Path) -> Path:
     """The image's root in a directory, for runtimes that know no images."""
     root = work / "bundle" / "rootfs"
-    if not (root / "usr").exists():
-        root.mkdir(parents=True, exist_ok=True)
-        call("tar", "-C", root, "-xf", archive)
-    make_links(root)
+    call("rm", "-rf", "--one-file-system", root)
+    root.mkdir(parents=True)
+    call("tar", "-C", root, "-xf", archive)
     return root
 
 
