@@ -79,8 +79,12 @@ def main() -> int:
         with Daemon(pipelined, state, "--host-name", containers_kubernetes.NODE) as daemon:
             recorded = Recorded(daemon.url)
             for part in parts:
-                with claims_of(part, recorded, work, archive, options.kubernetes) as claims:
-                    failures += try_all(claims, part)
+                try:
+                    with claims_of(part, recorded, work, archive, options.kubernetes) as claims:
+                        failures += try_all(claims, part)
+                except AssertionError as reason:  # what it takes cannot be had, or not be ended
+                    print(f"{part}: FAILED {reason}", flush=True)
+                    failures += 1
     print(f"containers: {f'{failures} failed' if failures else 'every claim held'}")
     return int(bool(failures))
 
