@@ -201,6 +201,14 @@ def save_image(layer: Path, image: Path) -> None:
         archive.add(layer, "layer.tar")
 
 
+def _mounts_below(directory: Path) -> list[str]:
+    """Where something is mounted there, the innermost first."""
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    return [
+        at for at in (one.split()[1] for one in reversed(mounts)) if at.startswith(f"{directory}/")
+    ]
+
+
 @contextmanager
 def containerd(work: Path, archive: Path, inside: Sequence[str] = ()) -> Iterator[Path]:
     """containerd with a state of its own, and the image for each client: its socket.
@@ -234,6 +242,9 @@ def containerd(work: Path, archive: Path, inside: Sequence[str] = ()) -> Iterato
         finally:
             started.terminate()
             started.wait(PATIENCE)
+            # such as the memory that the containers of a pod shared
+            for mount in _mounts_below(state):
+                subprocess.run(["umount", mount], check=False)
 
 
 def ctr_claims(recorded: Recorded, address: Path) -> list[Callable[[], None]]:
