@@ -24,7 +24,7 @@ IMAGE_PACKAGES := buildah debootstrap
 IMAGE_TEST_PACKAGES := podman runc util-linux
 RELEASE_PACKAGES := apt-utils dpkg-dev git gnupg libc6-dev-$(if $(filter x86_64,$(shell uname -m)),arm64,amd64)-cross rpm
 RELEASE_TEST_PACKAGES := debian-archive-keyring mmdebstrap qemu-user-static rpmlint util-linux
-RUNTIME_PACKAGES := containerd podman runc systemd-container uidmap
+RUNTIME_PACKAGES := containerd debootstrap iproute2 jq openssl podman runc systemd-container uidmap
 
 MACHINE := $(shell uname -m)
 BPF_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x86,$(MACHINE)))
@@ -230,7 +230,7 @@ test-image: test-setup image ## Build the image and run it with Podman as docs/C
 	$(call need,$(IMAGE_TEST_PACKAGES))
 	$(BIN)/pytest -W error $(ARGS) tests/container
 
-test-containers: test-setup ## Run pipelines in real containers, with Podman, containerd, runc and systemd-nspawn (ARGS='--only podman')
+test-containers: test-setup ## Run pipelines in real containers: Docker, Podman, containerd, systemd-nspawn, Kubernetes (ARGS='--only podman')
 	$(call need,$(RUNTIME_PACKAGES))
 	$(BIN)/python tests/hosts/containers.py $(ARGS)
 	$(give_back)

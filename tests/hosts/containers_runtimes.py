@@ -7,28 +7,17 @@ import hashlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from containers_trials import (
-    IMAGE,
-    LIMITS,
-    PATIENCE,
-    Recorded,
-    call,
-    container,
-    expect,
-    make_links,
-    pipeline,
-    said,
-    shell,
-    wait_until,
-)
+from containers_trials import IMAGE, LIMITS, call, container, expect, pipeline, shell
+from recorded import PATIENCE, Recorded, said, wait_until
 
 _USER = "pipelined-job"
 
@@ -45,7 +34,7 @@ class Podman:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in ("nightly", "late", "served", "source", "filler", "cold"):
+        for name in ("nightly", "late", "served", "source", "filler", "cold", "other"):
             self("rm", "--force", "--ignore", "--time", "0", name)
         for image in (f"{IMAGE}-big", IMAGE):
             subprocess.run(
@@ -73,7 +62,7 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
     def a_run_has_the_containers_name_id_and_image() -> None:
         podman.run("nightly", pipeline("podman-run"))
         place = container("podman", podman.id("nightly"), "nightly", IMAGE)
-        expect(recorded.run("podman-run"), "nightly.podman", container=place, user="root")
+        expect(recorded.only("podman-run"), "nightly.podman", container=place)
 
     def so_has_one_that_ends_with_a_container_that_is_removed() -> None:
         """It takes too short a time for that a sweep sees it run."""
@@ -86,8 +75,8 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
             numbers.append(id_file.read_text().strip())
             time.sleep(2)
         id_file.unlink()
-        run = recorded.run("podman-late")
-        number = (run["identity"].get("container") or {}).get("id")
+        run = recorded.runs("podman-late")[-1]
+        number = (run["identity"]["container"] or {}).get("id")
         expect(run, "late.podman", container=container("podman", number, "late", IMAGE))
         assert number in numbers
 
@@ -95,7 +84,7 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
         podman.run("served", "sleep infinity", "--detach")
         podman("exec", "served", "sh", "-c", pipeline("podman-exec"))
         place = container("podman", podman.id("served"), "served", IMAGE)
-        expect(recorded.run("podman-exec"), "served.podman", container=place)
+        expect(recorded.only("podman-exec"), "served.podman", container=place)
 
     def a_pod_of_podmans_is_known_by_its_containers() -> None:
         podman("pod", "create", "--name", "bundle", "--infra=false")
@@ -103,32 +92,24 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
             words = [*podman.words, "run", *LIMITS, "--pod", "bundle", "--name", "bundled", IMAGE]
             call(*words, "sh", "-c", pipeline("podman-pod"))
             place = container("podman", podman.id("bundled"), "bundled", IMAGE)
-            expect(recorded.run("podman-pod"), "bundled.podman", container=place, pod=None)
+            expect(recorded.only("podman-pod"), "bundled.podman", container=place)
         finally:
             podman("pod", "rm", "--force", "bundle")
 
     def a_pipe_to_the_host_is_a_pipeline_around_that_of_the_container() -> None:
         words = podman.run_words("source", "--rm")
         inner = pipeline("podman-out", "echo end")
-        quoted = " ".join(map(_quoted, [*words, "sh", "-c", inner]))
-        shell(f"{quoted} | sort | tail -n 1")
-        run = recorded.run("podman-out")
-        outer = wait_until(
-            lambda: [r for r in recorded.runs("podman") if r["pipeline"] == "podman|sort|tail"],
-            "the pipeline on the host",
-        )[0]
-        print(f"    {said(outer)}")
-        assert (run["unit"], outer["unit"]) == ("source.podman", outer["unit"]), said(run)
-        assert outer["identity"].get("container") is None
+        shell(f"{shlex.join([*words, 'sh', '-c', inner])} | sort | tail -n 1")
+        run = recorded.only("podman-out")
+        outer = recorded.only("podman")
+        assert run["unit"] == "source.podman", said(run)
+        assert outer["identity"]["container"] is None
         assert run["parent"] == outer["id"], f"{run['parent']} is not {outer['id']}"
 
     def readers_of_logs_are_pipelines_of_the_host() -> None:
         shell(f"{' '.join(podman.words)} logs served | sort | uniq -c | wc -l")
-        run = wait_until(
-            lambda: [r for r in recorded.runs("podman") if r["pipeline"] == "podman|sort|uniq|wc"],
-            "the reader of the logs",
-        )[0]
-        assert run["identity"].get("container") is None, said(run)
+        (run,) = recorded.wait_for("podman|sort|uniq|wc")
+        assert run["identity"]["container"] is None, said(run)
 
     def pages_of_an_image_are_read_from_disk_once() -> None:
         podman.run("filler", "head -c 40000000 /dev/zero | tr '\\0' x > /big")
@@ -139,7 +120,8 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
         words = podman.run_words("cold", "--rm")[:-1]
         script = "podman-cold 1.5 | cat - /big | tail -c 1 | wc -c; sleep 2"
         call(*words, f"{IMAGE}-big", "sh", "-c", script)
-        stage = next(s for s in recorded.run("podman-cold")["stages"] if s["command"] == "cat")
+        (run,) = recorded.wait_for("podman-cold|cat|tail|wc")
+        stage = next(s for s in run["stages"] if s["command"] == "cat")
         print(f"    cat: {json.dumps(stage['readahead'])}"[:400])
         pages = stage["readahead"]["pages"]
         read = sum(pages[name] for name in ("miss", "hit", "late", "warm"))
@@ -155,10 +137,6 @@ def podman_claims(podman: Podman, recorded: Recorded) -> list[Callable[[], None]
         readers_of_logs_are_pipelines_of_the_host,
         pages_of_an_image_are_read_from_disk_once,
     ]
-
-
-def _quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _drop_layers() -> None:
@@ -197,7 +175,7 @@ def rootless_claims(
         call(*podman, "import", copy, IMAGE, user=name, **variables)
         words = [*podman, "run", *LIMITS, "--network", "none", "--name", "mine", IMAGE]
         call(*words, "sh", "-c", pipeline("rootless-run"), user=name, **variables)
-        expect(recorded.run("rootless-run"), "-", container=None, user=name, uid=uid)
+        expect(recorded.only("rootless-run"), "-", user=name)
 
     return [without_a_cgroup_of_its_own_a_users_container_is_what_else_the_user_runs]
 
@@ -223,9 +201,20 @@ def save_image(layer: Path, image: Path) -> None:
         archive.add(layer, "layer.tar")
 
 
+def _mounts_below(directory: Path) -> list[str]:
+    """Where something is mounted there, the innermost first."""
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    return [
+        at for at in (one.split()[1] for one in reversed(mounts)) if at.startswith(f"{directory}/")
+    ]
+
+
 @contextmanager
-def containerd(work: Path, archive: Path) -> Iterator[Path]:
-    """containerd with a state of its own, and the image for each client: its socket."""
+def containerd(work: Path, archive: Path, inside: Sequence[str] = ()) -> Iterator[Path]:
+    """containerd with a state of its own, and the image for each client: its socket.
+
+    `inside` is what it is to be started by.
+    """
     state = work / "containerd"
     state.mkdir(exist_ok=True)
     address = state / "containerd.sock"
@@ -238,7 +227,7 @@ def containerd(work: Path, archive: Path) -> Iterator[Path]:
     image = state / "image.tar"
     with (state / "log").open("w") as log:
         started = subprocess.Popen(
-            ["containerd", "-c", state / "config.toml"], stdout=log, stderr=log
+            [*inside, "containerd", "-c", state / "config.toml"], stdout=log, stderr=log
         )
         try:
             ctr = ["ctr", "--address", address]
@@ -253,6 +242,9 @@ def containerd(work: Path, archive: Path) -> Iterator[Path]:
         finally:
             started.terminate()
             started.wait(PATIENCE)
+            # such as the memory that the containers of a pod shared
+            for mount in _mounts_below(state):
+                subprocess.run(["umount", mount], check=False)
 
 
 def ctr_claims(recorded: Recorded, address: Path) -> list[Callable[[], None]]:
@@ -260,18 +252,14 @@ def ctr_claims(recorded: Recorded, address: Path) -> list[Callable[[], None]]:
 
     def of_ctr_only_the_namespace_is_known() -> None:
         call(*words, "nightly", "sh", "-c", pipeline("ctr-run"))
-        expect(recorded.run("ctr-run"), "default", container=None, user="root")
+        expect(recorded.only("ctr-run"), "default")
 
     def a_pipe_to_the_host_does_not_enclose_that_of_the_container() -> None:
         """The container is a child of containerd's shim, not of ctr."""
-        quoted = " ".join(map(_quoted, [*words, "source", "sh", "-c", pipeline("ctr-out")]))
-        shell(f"{quoted} | sort | tail -n 1")
-        run = recorded.run("ctr-out")
-        outer = wait_until(
-            lambda: [r for r in recorded.runs("ctr") if r["pipeline"] == "ctr|sort|tail"],
-            "the pipeline on the host",
-        )[0]
-        print(f"    {said(outer)}")
+        inner = pipeline("ctr-out")
+        shell(f"{shlex.join([*words, 'source', 'sh', '-c', inner])} | sort | tail -n 1")
+        run = recorded.only("ctr-out")
+        outer = recorded.only("ctr")
         assert run["parent"] != outer["id"]
         assert run["pipeline"].endswith("|sort|tail"), said(run)
 
@@ -284,10 +272,9 @@ def ctr_claims(recorded: Recorded, address: Path) -> list[Callable[[], None]]:
 def unpacked(work: Path, archive: Path) -> Path:
     """The image's root in a directory, for runtimes that know no images."""
     root = work / "bundle" / "rootfs"
-    if not (root / "usr").exists():
-        root.mkdir(parents=True, exist_ok=True)
-        call("tar", "-C", root, "-xf", archive)
-    make_links(root)
+    call("rm", "-rf", "--one-file-system", root)
+    root.mkdir(parents=True)
+    call("tar", "-C", root, "-xf", archive)
     return root
 
 
@@ -305,7 +292,7 @@ def runc_claims(recorded: Recorded, root: Path) -> list[Callable[[], None]]:
         }
         (bundle / "config.json").write_text(json.dumps(config))
         call("runc", "run", "--bundle", bundle, "nightly")
-        expect(recorded.run("runc-run"), "nightly", container=None, user="root")
+        expect(recorded.only("runc-run"), "nightly")
 
     return [of_runc_the_name_of_the_container_is_the_unit]
 
@@ -314,6 +301,6 @@ def nspawn_claims(recorded: Recorded, root: Path) -> list[Callable[[], None]]:
     def without_systemd_nspawn_has_its_own_cgroup_alone() -> None:
         words = ("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root)
         call(*words, "sh", "-c", pipeline("nspawn-run"))
-        expect(recorded.run("nspawn-run"), "payload", container=None, user="root")
+        expect(recorded.only("nspawn-run"), "payload")
 
     return [without_systemd_nspawn_has_its_own_cgroup_alone]

@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers that run pipelines, and what a daemon records of these.
-
-Every pipeline has a stage of a name of its own, by which its run is found. docs/HOSTS.md has what
-is claimed here.
-"""
+"""Containers that run pipelines. docs/HOSTS.md has what is claimed of them."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
+import shutil
 import subprocess
-import time
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: Seconds to wait for anything: the host may be busy.
-PATIENCE = 300
+import recorded
+from recorded import PATIENCE, Run
+
 IMAGE = "localhost/job:1"
 #: A host may give even root no CAP_SYS_RESOURCE, and Podman raises these limits if left alone.
-LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
+#: And cgroup v2 may have no controllers.
+LIMITS = (*("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--pids-limit", "-1"),)
+#: What the containers' scripts call.
+PROGRAMS = ("cat", "head", "sh", "sleep", "sort", "tail", "tr", "wc")
 #: The names of stages, which are links to sleep in the image: of each trial one.
 STAGES = (
     *("podman-run", "podman-late", "podman-exec", "podman-out", "podman-pod", "podman-cold"),
     *("rootless-run", "ctr-run", "ctr-out", "runc-run", "nspawn-run", "pod-run", "pod-late"),
+    *("cron-run", "cron-long", "job-run", "job-index", "deploy-run", "stateful-run"),
+    *("daemon-run", "init-run", "kubectl-exec"),
+    *("docker-run", "docker-late", "docker-exec", "docker-out", "machine-run", "machine-unit"),
 )
-
-Run = dict[str, Any]
 
 
 def call(*words: str | Path, text: str = "", user: str = "", **environment: str) -> str:
@@ -59,6 +58,23 @@ def pipeline(first: str, then: str = "sleep 2") -> str:
     return f"{first} 1.5 | sort | tail -n 1; {then}"
 
 
+def make_root(root: Path) -> None:
+    """A root for containers with this host's programs, and what these are linked with."""
+    for directory in ("usr/bin", "usr/lib", "usr/lib64", "etc", "tmp", "proc", "sys", "dev"):
+        (root / directory).mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "lib", "lib64"):
+        if not (root / name).is_symlink():
+            (root / name).symlink_to(f"usr/{name}")
+    (root / "etc/os-release").write_text("ID=job\n")
+    (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
+    programs = [f"/usr/bin/{name}" for name in PROGRAMS]
+    libraries = set(re.findall(r"(?m)^\s.*?(/\S+) \(0x", call("ldd", *programs)))
+    for file in (*programs, *libraries):
+        target = root / ("usr" + file.removeprefix("/usr"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+
+
 def make_links(root: Path) -> None:
     """The stages' names in the root of an image."""
     for name in STAGES:
@@ -68,58 +84,9 @@ def make_links(root: Path) -> None:
             link.symlink_to("sleep")
 
 
-def wait_until(look: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(1)
-    raise AssertionError(f"waited {PATIENCE} s in vain for {what}")
-
-
-class Recorded:
-    """The history of a daemon."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE) as answer:
-            return json.load(answer)
-
-    def is_ready(self) -> bool:
-        try:
-            answer = self.get("/readyz")
-        except OSError:
-            return False
-        return not answer["pending_hooks"]
-
-    def runs(self, command: str) -> list[Run]:
-        """Those that have ended with a stage of this name, the newest first."""
-        found: list[Run] = self.get(f"/api/v1/runs?limit=20&command={command}")["runs"]
-        return found
-
-    def run(self, command: str) -> Run:
-        """The newest, in full."""
-        found = wait_until(lambda: self.runs(command), f"a run of {command}")
-        whole: Run = self.get(f"/api/v1/runs/{found[0]['id']}")
-        return whole
-
-
-def said(run: Run) -> str:
-    """In a line what a run says of where it was."""
-    identity = run["identity"]
-    kept = ("uid", "user", "container", "pod")
-    place = {name: identity[name] for name in kept if identity.get(name) is not None}
-    return f"{run['pipeline']} unit={run['unit']} {json.dumps(place)}"
-
-
-def expect(run: Run, unit: str, **wanted: object) -> None:
-    """The unit, and keys of the identity, must be these."""
-    found = {"unit": run["unit"]} | {name: run["identity"].get(name) for name in wanted}
-    right = {"unit": unit} | wanted
-    print(f"    {said(run)}", flush=True)
-    assert found == right, f"{found} is not {right}"
+def expect(run: Run, unit: str, **facts: object) -> None:
+    """As `recorded.expect`; this program may be in a pipeline itself (`… | tee log`)."""
+    recorded.expect(run, unit, inside=run["parent_pipeline"], **facts)
 
 
 def container(runtime: str, number: str, name: str | None, image: str | None) -> dict[str, Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recorded import wait_until
+from recorded import Recorded, wait_until
 
 
 def free_port() -> int:
@@ -50,8 +49,4 @@ class Daemon:
 
     def _is_ready(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
-        try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=10) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        return Recorded(self.url).is_ready()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon has recorded of jobs, and whether that is what a scheduler gave them.
+"""What a daemon has recorded of jobs, and whether that is what started them gave them.
 
 Every job has a first stage of a name of its own, by which its runs are found. Standard library
 only: it also runs in a virtual machine that has nothing else.
@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 #: Seconds to wait for anything: emulated processors are slow.
 PATIENCE = 300
@@ -60,7 +61,7 @@ def alive(name: str) -> int:
 
 
 class Recorded:
-    """The runs of a daemon's history."""
+    """The runs of a daemon."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -69,40 +70,53 @@ class Recorded:
         with urllib.request.urlopen(f"{self._url}{path}", timeout=PATIENCE) as answer:
             return json.load(answer)
 
+    def is_ready(self) -> bool:
+        """It answers, and has attached every hook."""
+        try:
+            return not self.get("/readyz")["pending_hooks"]
+        except OSError:
+            return False
+
     def live(self) -> set[str]:
         """Signatures of the pipelines that run now."""
         answer = self.get("/api/v1/pipelines?live=true&limit=1000")
         return {run["pipeline"] for run in answer["runs"]}
 
-    def runs(self) -> list[Run]:
-        """All that have ended, by start."""
-        after, found = "oldest", []
-        while True:
-            page = self.get(f"/api/v1/runs/finished?after={after}&limit=1000")
-            found += page["runs"]
-            after = page["next"]
-            if not page["more"]:
-                return sorted(found, key=lambda run: float(run["start_timestamp_seconds"]))
+    def runs(self, command: str) -> list[Run]:
+        """Those that have ended with a stage of this name, in full, by start.
+
+        Of the history and of the latest ones: where CPU time is short, the history leaves out some.
+        """
+        latest = self.get("/api/v1/pipelines?live=false&limit=1000")["runs"]
+        found = {
+            run["id"]: run
+            for run in latest
+            if command in (stage["command"] for stage in run["stages"])
+        }
+        stored = self.get(f"/api/v1/runs?limit=1000&command={quote(command)}")["runs"]
+        for run in stored:
+            found.setdefault(run["id"], self.get(f"/api/v1/runs/{run['id']}"))
+        return sorted(found.values(), key=lambda run: float(run["start_timestamp_seconds"]))
 
     def wait_for(self, signature: str, count: int = 1) -> list[Run]:
         """The runs of this pipeline, once there are so many."""
+        first = signature.split("|")[0]
 
         def found() -> list[Run]:
-            runs = [run for run in self.runs() if run["pipeline"] == signature]
+            runs = [run for run in self.runs(first) if run["pipeline"] == signature]
             return runs if len(runs) >= count else []
 
         try:
             runs: list[Run] = wait_until(found, f"{count} of {signature}")
         except AssertionError as error:
-            first = signature.split("|")[0]
             there = [f"live {live}" for live in self.live() if first in live]
-            there += [said(run) for run in self.runs() if first in run["pipeline"]]
+            there += [said(run) for run in self.runs(first)]
             there.append(f"{alive(first)} processes named {first}")
             raise AssertionError(f"{error}; there are: {'; '.join(there)}") from None
         return runs
 
     def only(self, first: str) -> Run:
-        """The one run of `pipeline(first)` or `held(first)`."""
+        """The one run of a pipeline like `pipeline(first)` or `held(first)`."""
         runs = self.wait_for(f"{first}|sort|tail")
         assert len(runs) == 1, [said(run) for run in runs]
         print(f"seen: {said(runs[0])}", flush=True)
@@ -118,6 +132,9 @@ def said(run: Run) -> str:
         facts.append(f"invocation={identity['invocation_id']}")
     if identity["trace"]:
         facts.append(f"trace={identity['trace']['trace_id']}")
+    for name in ("container", "pod"):
+        if identity[name]:
+            facts.append(f"{name}={json.dumps(identity[name])}")
     if run["nested"]:
         facts.append(f"in={run['parent_pipeline']}")
     if run["partial"]:
@@ -133,6 +150,8 @@ def expect(run: Run, unit: str, **facts: Any) -> None:
         "variables": {},
         "invocation": None,
         "trace": None,
+        "container": None,
+        "pod": None,
         "partial": False,
         "inside": None,
         "outcome": "succeeded",
@@ -145,6 +164,8 @@ def expect(run: Run, unit: str, **facts: Any) -> None:
         "variables": identity["variables"],
         "invocation": identity["invocation_id"],
         "trace": identity["trace"] and identity["trace"]["trace_id"],
+        "container": identity["container"],
+        "pod": identity["pod"],
         "partial": run["partial"],
         "inside": run["parent_pipeline"],
         "outcome": run["outcome"]["result"],

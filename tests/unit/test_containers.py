@@ -74,6 +74,7 @@ def test_a_container_inside_another_is_the_innermost() -> None:
         ("etl-29381040-x7k2p", "etl"),
         ("etl-x7k2p", "etl"),
         ("etl-0-x7k2p", "etl"),
+        ("etl-29381040-0-x7k2p", "etl"),
         ("db-0", "db"),
         ("kube-proxy-x7k2p", "kube-proxy"),
         ("web", "web"),
@@ -84,6 +85,22 @@ def test_a_container_inside_another_is_the_innermost() -> None:
 )
 def test_what_kubernetes_adds_to_a_name_is_left_out(pod: str, name: str) -> None:
     assert pod_name(pod) == name
+
+
+@pytest.mark.parametrize("length", range(40, 53))
+@pytest.mark.parametrize("index", ["", "-0", "-117"])
+def test_starts_of_a_cron_job_have_its_name_however_long_it_is(length: int, index: str) -> None:
+    """As a job controller 1.34 makes them; a cron job's name has at most 52 characters."""
+    name = ("nightly-" + "load-of-the-warehouse-" * 3)[: length - 1] + "b"
+    before = f"{name}-29381040"[: 57 - len(index)] + index + "-"
+    assert pod_name(before[:58] + "x7k2p") == name
+
+
+@pytest.mark.parametrize("length", range(40, 64))
+def test_pods_of_a_deployment_have_its_name_however_long_it_is(length: int) -> None:
+    name = ("web-" + "of-the-warehouse-" * 4)[: length - 1] + "a"
+    before = f"{name}-7d4b9c6f58-"[:58]
+    assert pod_name(before + "x7k2p") == name[:58].rstrip("-")
 
 
 @pytest.mark.parametrize(

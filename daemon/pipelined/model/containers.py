@@ -34,9 +34,13 @@ _POD_LOG = re.compile(rf"([^_]+)_([^_]+)_([^_]+)-({_ID})\.log")
 #: Letters and figures of the ends that Kubernetes generates: no vowels, and nothing like one.
 _GENERATED = "[bcdfghjklmnpqrstvwxz2456789]"
 #: Those ends: of a replica set and its pod (web-7d4b9c6f58-x7k2p); of a cron job, with the minute,
-#: and its pod (etl-29381040-x7k2p), or of an indexed one (etl-0-x7k2p); of others (etl-x7k2p), and
-#: of stateful sets (db-0).
-_ENDS = re.compile(rf"(?:-{_GENERATED}{{8,10}}|-[0-9]+)?-{_GENERATED}{{5}}$|-[0-9]+$")
+#: and its pod (etl-29381040-x7k2p), or of an indexed one (etl-0-x7k2p), or both; of others
+#: (etl-x7k2p), and of stateful sets (db-0).
+_ENDS = re.compile(rf"(?:-{_GENERATED}{{8,10}}|(?:-[0-9]*)?-[0-9]+)?-{_GENERATED}{{5}}$|-[0-9]+$")
+#: A generated name has at most 63 characters. What is before the last five is cut for that, also in
+#: the middle of a minute or of a replica set's own end.
+_CUT = re.compile(rf"(.{{57}}[^-]){_GENERATED}{{5}}")
+_CUT_END = re.compile(rf"-(?:[0-9]+|{_GENERATED}{{1,10}})$")
 
 
 class Container(NamedTuple):
@@ -101,11 +105,17 @@ def pod_name(pod: str, node: str = "") -> str:
 
     >>> pod_name("web-7d4b9c6f58-x7k2p"), pod_name("etl-29381040-x7k2p"), pod_name("db-0")
     ('web', 'etl', 'db')
+    >>> pod_name("nightly-load-of-the-warehouse-in-the-second-region-b-29927jvj4m")
+    'nightly-load-of-the-warehouse-in-the-second-region-b'
     >>> pod_name("etcd-node-7", "Node-7")
     'etcd'
     """
     static = pod.removesuffix(f"-{node.lower()}") if node else pod
-    return static if static != pod else _ENDS.sub("", pod) or pod
+    if static != pod:
+        return static
+    if cut := _CUT.fullmatch(pod):
+        return _CUT_END.sub("", cut[1])
+    return _ENDS.sub("", pod) or pod
 
 
 class ContainerFiles:

@@ -32,6 +32,8 @@ _UUID = re.compile(
 _ID = re.compile(r"[0-9.:,@]*[0-9][0-9.:,@]*|[0-9a-f]{8,}", re.I)
 # What systemd and logind put before a number of their own: c2, u42, p123, i456, r<hex>.
 _LETTERED_ID = re.compile(r"[a-z]?[0-9]+|r[0-9a-f]+", re.I)
+#: What systemd-nspawn runs: in a scope that systemd-machined makes, or in the unit for a machine.
+_MACHINE = re.compile(r"/(?:machine-([^/]+)\.scope|systemd-nspawn@([^/]+)\.service)/payload(?=/|$)")
 #: Any container's cgroup has its whole id.
 _CONTAINER_ID = re.compile("[0-9a-f]{64}")
 _ESCAPE = re.compile(r"\\x([2-7][0-9a-f])", re.I)
@@ -50,10 +52,19 @@ def normalise_unit(path: str) -> str:
     >>> normalise_unit("/system.slice/system-backup.slice/backup@sda.service")
     'backup@.service'
 
+    Whatever runs in a machine of systemd-nspawn is the machine's.
+
+    >>> normalise_unit("/machine.slice/systemd-nspawn@web.service/payload/system.slice/db.service")
+    'web.machine'
+
     Outside systemd it is the outermost name, which is the container runtime's or the job
     scheduler's own (``/kubepods/burstable/pod…`` is ``kubepods``). The root is ``-``.
     """
-    parts = [part for part in path.removesuffix(" (deleted)").split("/") if part]
+    path = path.removesuffix(" (deleted)")
+    for machine in reversed(list(_MACHINE.finditer(path))):
+        if name := without_ids(_unescape(machine[1] or machine[2])):
+            return f"{name}.machine"
+    parts = [part for part in path.split("/") if part]
     units = [part for part in parts if part.endswith(_UNIT_SUFFIXES)]
     # A user's manager and a container have an init.scope of their own: name the unit around it.
     while units and units[-1] == "init.scope" and parts[0] != "init.scope":
