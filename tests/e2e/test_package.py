@@ -433,7 +433,7 @@ def test_an_upgrade_says_what_the_new_release_refuses(root: Root, newer: Path) -
     (line,) = [line for line in said.splitlines() if line.startswith("pipelined: ")]
     assert line.startswith("pipelined: will not listen on 0.0.0.0:9905 without a password")
     # flags of the service win over the file, as for the service itself
-    flags = "OPTIONS=--web.allow-unauthenticated"
+    flags = "OPTIONS=--log.level debug --web.allow-unauthenticated"
     root.run("sh", "-c", f"echo '{flags}' > /etc/default/pipelined")
     said = root.run("sh", "-c", f"apt-get install -y --reinstall {keep} /srv/{newer.name} 2>&1")
     assert "will not listen" not in said
