@@ -58,13 +58,20 @@ GLOBAL(u32, file_flags)(u64 p)
 	return flags & (COMMAND_INTERPRETER | COMMAND_SHELL | COMMAND_READS_ANYWHERE);
 }
 
-/* What a process is, by its name and by its file. */
+/* What a process is, by its name and by its file. pipelined is an interpreter's script too. */
+static __always_inline u32 flags_with_file(const struct command *command, u64 p)
+{
+	u32 flags = command_flags(command);
+
+	return flags & COMMAND_MEASURES ? flags : flags | file_flags(p);
+}
+
 GLOBAL(u32, process_flags)(u64 p)
 {
 	struct command command = {};
 
 	command_of(p, &command);
-	return command_flags(&command) | file_flags(p);
+	return flags_with_file(&command, p);
 }
 
 /* The same, but a program that was started as one of many in a file goes by its own name. `task` may be NULL. */
@@ -171,7 +178,7 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 	u32 flags, of_command;
 
 	program_of(p, task, &command);
-	of_command = command_flags(&command) | file_flags(p);
+	of_command = flags_with_file(&command, p);
 	flags = stage->flags & ~STAGE_WRAPPER;
 	if (BPF_CORE_READ(TASK(p), mm))
 		flags &= ~(STAGE_INTERPRETER | STAGE_SHELL);

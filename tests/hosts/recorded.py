@@ -88,14 +88,14 @@ class Recorded:
         Of the history and of the latest ones: where CPU time is short, the history leaves out some.
         """
         latest = self.get("/api/v1/pipelines?live=false&limit=1000")["runs"]
+        stored = self.get(f"/api/v1/runs?limit=1000&command={quote(command)}")["runs"]
         found = {
             run["id"]: run
             for run in latest
             if command in (stage["command"] for stage in run["stages"])
         }
-        stored = self.get(f"/api/v1/runs?limit=1000&command={quote(command)}")["runs"]
         for run in stored:
-            found.setdefault(run["id"], self.get(f"/api/v1/runs/{run['id']}"))
+            found[run["id"]] = run | self.get(f"/api/v1/runs/{run['id']}")
         return sorted(found.values(), key=lambda run: float(run["start_timestamp_seconds"]))
 
     def wait_for(self, signature: str, count: int = 1) -> list[Run]:

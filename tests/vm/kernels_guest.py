@@ -180,7 +180,11 @@ def report_of(command: str, *options: str) -> dict[str, Any]:
     answer = pipelined("run", *options, "--json", "-o", "/run/report", command)
     assert answer.returncode == 0, answer.stderr
     report: dict[str, Any] = json.loads(Path("/run/report").read_text())
-    assert not any(report["lost"].values()), report["lost"]
+    lost = {kind: count for kind, count in report["lost"].items() if count}
+    if option("preempts") == "rt" and (tasks := lost.pop("tasks", 0)):
+        # A program may be stopped there while it holds the lock of this CPU's task storage.
+        print(f"guest: {tasks} tasks found no record when they began", flush=True)
+    assert not lost, lost
     run: dict[str, Any] = report["runs"][0]
     assert run["outcome"]["result"] == "succeeded", run["outcome"]
     return run

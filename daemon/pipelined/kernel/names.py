@@ -45,6 +45,7 @@ def put_commands(
         (alone, layout.COMMAND_ALONE),
         (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
         ([STARTER_NAME], layout.COMMAND_STARTER),
+        (["pipelined", STARTER_NAME], layout.COMMAND_MEASURES),
         (schedulers, layout.COMMAND_SCHEDULER),
         ((*MANY_IN_ONE, _SELF), layout.COMMAND_APPLETS),
     )
