@@ -347,6 +347,7 @@ def test_a_reason_that_hooks_share_is_printed_once(host: Host) -> None:
     host.hooks = lambda: [*HOOKS, *(refused(f"do_{n}", "fexit", f"bytes {n}") for n in range(3))]
     text = host.text()
     assert text.count("forbidden (EPERM)") == 1
+    assert text.count(": as above") == 2
     assert [f"absent: bytes {n}" in text for n in range(3)] == [True] * 3
 
 

@@ -117,7 +117,13 @@ ROWS = {
     "no-btf": Row("bookworm", machine="uml", refuses="no /sys/kernel/btf/vmlinux"),
     "confidentiality": Row("bookworm", append="lockdown=confidentiality", refuses="lockdown"),
     "no-page-cache": Row(
-        "bookworm", hide=",".join(_HIDDEN), off=(*_BEFORE_6_6, *_HIDDEN), readahead="off"
+        "bookworm",
+        hide=",".join(_HIDDEN),
+        off=(
+            *(*_BEFORE_6_6, *_HIDDEN),
+            *("filemap_fault", "filemap_get_pages", "sched_process_exit"),
+        ),
+        readahead="off",
     ),
 }
 

@@ -55,7 +55,9 @@ def render(found: Sequence[Check], console: Console) -> None:
     for before, check in pairwise([None, *_in_lines(found)]):
         assert check
         repeated = before and check.reason and before.reason == check.reason
-        detail = Text(check.detail.removesuffix(f": {check.reason}") if repeated else check.detail)
+        detail = Text(check.detail)
+        if repeated:
+            detail = Text(check.detail.removesuffix(check.reason) + "as above")
         if check.absent:
             detail.append(f"\nabsent: {check.absent}")
         if check.fix and check.status != "ok":
