@@ -40,10 +40,15 @@ def process(proc: Path, pid: int, *groups: str) -> Process:
     """A process that has just started, in these cgroups."""
     (proc / str(pid)).mkdir()
     (proc / str(pid) / "cgroup").write_text("".join(f"{group}\n" for group in groups))
-    ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICK)
+    started = time.monotonic_ns()
+    # Between the two clocks another process may run for a while: the difference is then too small.
+    suspended = max(
+        time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns() for _ in range(5)
+    )
+    ticks = (started + suspended) * TICK // 10**9
     fields = ["0"] * 18 + [str(ticks)]
     (proc / str(pid) / "stat").write_text(f"{pid} (a (b) c) S {' '.join(fields)} 0\n")
-    return Process(pid, time.monotonic_ns())
+    return Process(pid, started)
 
 
 NOBODY = Process(1, 0)
