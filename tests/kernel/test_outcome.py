@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -196,10 +197,13 @@ def test_the_outcome_of_a_run(watch: Watch, script: str, outcome: Outcome) -> No
 
 @pytest.mark.oldest_kernel
 def test_how_a_stage_ends_is_known_if_the_kernel_leaves_out_its_exit(
-    configure: Configure, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    configure: Configure, watch: Watch
 ) -> None:
-    monkeypatch.delitem(hooks.REQUIRED, "on_exit")  # type: ignore[arg-type]
-    with Observer.open(configure(), own_only=True) as second:
+    others = {name: hook for name, hook in hooks.REQUIRED.items() if name != "on_exit"}
+    with (
+        patch.dict(hooks.REQUIRED, others, clear=True),  # puts them back in their order
+        Observer.open(configure(), own_only=True) as second,
+    ):
         second.start()
         watch.run("seq 9 | sh -c 'cat; exit 3' | sh -c 'cat; kill -KILL $$' | (cat; exit 4)")
         second.settle()
