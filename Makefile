@@ -82,7 +82,7 @@ define need
 	fi
 endef
 
-.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools chart chart-tools test-chart test-ansible test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces clean
+.PHONY: FORCE help setup program test-setup packages test-packages bpf programs run check test test-vm mutants lint format demo bench soak faults advice experiments dashboards recordings api wheel deb rpm release release-tools chart chart-tools test-chart test-ansible test-release image test-image test-containers test-deploy test-hosts test-kernels test-service test-traces vm-packages clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -124,15 +124,16 @@ format: $(INSTALLED) ## Put the source into the agreed format
 demo: program ## Run three pipelines over a made-up file; print their reports and metrics
 	@deploy/demo.sh
 
-test-vm: test-setup ## Run kernel tests on stock Debian kernels, emulated (ARGS='--kernel trixie')
+vm-packages:
 	$(call need,$(VM_PACKAGES))
+
+test-vm: test-setup vm-packages ## Run kernel tests on stock Debian kernels, emulated (ARGS='--kernel trixie')
 	@test -x $(VNG) || { python3 -m venv $(dir $(VNG)).. && \
 		$(dir $(VNG))pip --disable-pip-version-check --quiet install 'virtme-ng>=1.42,<2'; }
 	$(BIN)/python tests/vm/matrix.py --vng $(VNG) $(ARGS)
 	$(give_back)
 
-test-service: test-setup deb ## Install the package in a virtual machine with systemd and try the service
-	$(call need,$(VM_PACKAGES))
+test-service: test-setup deb vm-packages ## Install the package in a virtual machine with systemd and try the service
 	$(BIN)/python tests/vm/systemd.py --package "$$(ls -t build/deb/pipelined_*.deb | head -n 1)" $(ARGS)
 	$(give_back)
 

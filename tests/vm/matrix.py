@@ -16,6 +16,7 @@ run alone. Exit code 0 only if every kernel was had, booted, and passed.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import platform
 import re
@@ -78,15 +79,16 @@ class Suite:
 
         `flavour`: "cloud-" or "rt-"; nothing for the generic one.
         """
-        self._apt("apt-get", "update")
-        packages = self._kernel_packages(flavour)
-        unpacked = self._unpack(packages)
-        if not (unpacked / "done").exists():
-            if not (unpacked / "lib").exists():
-                (unpacked / "lib").symlink_to("usr/lib")  # since 6.12
-            (version,) = os.listdir(unpacked / "lib" / "modules")
-            _run("depmod", "-b", str(unpacked), version)
-            (unpacked / "done").touch()
+        with self._alone():
+            self._apt("apt-get", "update")
+            packages = self._kernel_packages(flavour)
+            unpacked = self._unpack(packages)
+            if not (unpacked / "done").exists():
+                if not (unpacked / "lib").exists():
+                    (unpacked / "lib").symlink_to("usr/lib")  # since 6.12
+                (version,) = os.listdir(unpacked / "lib" / "modules")
+                _run("depmod", "-b", str(unpacked), version)
+                (unpacked / "done").touch()
         (version,) = os.listdir(unpacked / "lib" / "modules")
         modules = unpacked / "lib" / "modules" / version
         images = [unpacked / "boot" / f"vmlinuz-{version}", modules / "vmlinuz"]
@@ -101,8 +103,16 @@ class Suite:
 
     def unpacked(self, *packages: str) -> Path:
         """Where these packages are unpacked together."""
-        self._apt("apt-get", "update")
-        return self._unpack(list(packages))
+        with self._alone():
+            self._apt("apt-get", "update")
+            return self._unpack(list(packages))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """`make test-service` may want the same kernel at the same time."""
+        with (self._root / "used").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _unpack(self, packages: list[str]) -> Path:
         self._apt("apt-get", "download", *packages, where=self._root / "archives")
