@@ -44,34 +44,34 @@ static __always_inline void command_of(u64 p, struct command *command)
  * Is the file that a process runs an interpreter, or a shell? Of a script with the first line #!/usr/bin/python3 nothing
  * else says so: the kernel calls the process after the script (begin_new_exec in fs/exec.c). It calls what a link names
  * after the link; a file with many programs in it says nothing of the one that runs. 0 of a process that has ended.
+ * `room` is empty, and is left empty: the caller's, because the stack is short here.
  */
-GLOBAL(u32, file_flags)(u64 p)
+static __always_inline u32 file_flags(u64 p, struct command *room)
 {
 	struct dentry *file = BPF_CORE_READ(TASK(p), mm, exe_file, f_path.dentry);
-	struct command command = {};
 	u32 flags;
 
-	bpf_probe_read_kernel_str(&command.name, COMM_LEN, BPF_CORE_READ(file, d_name.name));
-	flags = command_flags(&command);
+	bpf_probe_read_kernel_str(&room->name, COMM_LEN, BPF_CORE_READ(file, d_name.name));
+	flags = command_flags(room);
+	__builtin_memset(room, 0, sizeof(*room));
 	if (flags & COMMAND_APPLETS)
 		return 0;
 	return flags & (COMMAND_INTERPRETER | COMMAND_SHELL | COMMAND_READS_ANYWHERE);
 }
 
 /* What a process is, by its name and by its file. pipelined is an interpreter's script too. */
-static __always_inline u32 flags_with_file(const struct command *command, u64 p)
+static __always_inline u32 flags_of_both(u32 by_name, u32 by_file)
 {
-	u32 flags = command_flags(command);
-
-	return flags & COMMAND_MEASURES ? flags : flags | file_flags(p);
+	return by_name & COMMAND_MEASURES ? by_name : by_name | by_file;
 }
 
 GLOBAL(u32, process_flags)(u64 p)
 {
 	struct command command = {};
+	u32 by_file = file_flags(p, &command);
 
 	command_of(p, &command);
-	return flags_with_file(&command, p);
+	return flags_of_both(command_flags(&command), by_file);
 }
 
 /* The same, but a program that was started as one of many in a file goes by its own name. `task` may be NULL. */
@@ -175,10 +175,10 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 {
 	int is_script = task && task->script.name[0];
 	struct command command = {};
-	u32 flags, of_command;
+	u32 flags, of_command, by_file = file_flags(p, &command);
 
 	program_of(p, task, &command);
-	of_command = flags_with_file(&command, p);
+	of_command = flags_of_both(command_flags(&command), by_file);
 	flags = stage->flags & ~STAGE_WRAPPER;
 	if (BPF_CORE_READ(TASK(p), mm))
 		flags &= ~(STAGE_INTERPRETER | STAGE_SHELL);

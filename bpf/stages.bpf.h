@@ -116,7 +116,7 @@ static __always_inline void describe_root(struct stage *stage, u64 p, const stru
 }
 
 /*
- * A new stage whose root is `p`, inside stage `outer`, with a pipeline of its own. `task` is
+ * A new stage, without a name, whose root is `p`, inside stage `outer`, with a pipeline of its own. `task` is
  * the root's state. With STAGE_FROM_NOW in `flags`, its life so far does not count. The caller
  * holds the stage. Returns 0 if there is no room.
  */
@@ -142,7 +142,6 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	describe_root(stage, p, task);
 	stage->flags = flags & ~STAGE_FROM_NOW;
 	stage->live = 1;
-	name_stage(stage, p, task);
 	pipeline->moment = now & PIPELINE_CLOCK_MASK;
 	pipeline->start_ns = start;
 	pipeline->time_ns[0][0] = now - start - cpu;
@@ -150,8 +149,19 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	pipeline->members = 1;
 	stage_hold(outer);
 	stage->word = (u64)outer << WORD_OUTER_SHIFT | (flags & STAGE_LAST_PART ? WORD_LAST_PART : 0);
-	stage->start_ns = start;	/* from now on the sweep sees it */
 	return index;
+}
+
+/* Names a new stage. Apart from fill_stage: the stack is short there. */
+GLOBAL(int, publish_stage)(u32 index, u64 p, const struct task_state *task)
+{
+	struct stage *stage = stage_at(index);
+
+	if (!stage)
+		return 0;
+	name_stage(stage, p, task);
+	stage->start_ns = stage->pipeline.start_ns;	/* from now on the sweep sees it */
+	return 0;
 }
 
 /* A stage was made inside these for a pipe: bytes pass between processes of theirs. */
@@ -167,11 +177,16 @@ GLOBAL(int, mark_enclosing)(u32 index)
 static __always_inline u32 create_stage(u64 p, struct task_state *task, u32 outer, u32 flags,
 					u64 now)
 {
+	u32 index;
+
 	if (!task->born_ns || flags & STAGE_FROM_NOW)
 		credit_usage(p, task);	/* what it did before does not count for this stage */
 	if (outer && !(flags & STAGE_ALONE))
 		mark_enclosing(outer);
-	return fill_stage(p, task, outer, flags, now);
+	index = fill_stage(p, task, outer, flags, now);
+	if (index)
+		publish_stage(index, p, task);
+	return index;
 }
 
 /* In the task's own context: it enters stage `index`, whatever its state. */
