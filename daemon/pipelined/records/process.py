@@ -30,7 +30,10 @@ class Process(NamedTuple):
             ticks = start_ticks(proc / str(self.pid))
         except OSError:
             return False
-        suspended = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+        # Others may run between the two clocks: the difference is then too small.
+        suspended = max(
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns() for _ in range(3)
+        )
         since = self.start_ns + suspended - ticks * NS_PER_TICK
         # The tick is rounded down; the kernel reads the two clocks one after the other.
         return -NS_PER_TICK < since < 2 * NS_PER_TICK
