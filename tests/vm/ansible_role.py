@@ -13,15 +13,13 @@ stays as it is. Needs root. Exit code 0 only if every claim held.
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from matrix import Suite, Unavailable
+from matrix import Suite, Unavailable, run
 from systemd import _TIMEOUT, base_root, boot, initial_files, newer_release
 
 _TOP = Path(__file__).resolve().parents[2]
@@ -96,12 +94,12 @@ def install(package: Path, base: Path, work: Path) -> Path:
     fetch_ansible(work / "ansible")
     newer_release(package, work)
     publish(work / "newer.deb", package, work)
-    _run(
+    run(
         *("unshare", "--mount", "--propagation", "private", "bash", "-c", _INSTALL),
         BASE=str(base),
         WORK=str(work),
         PACKAGE=str(package),
-        DEPENDS=_run("dpkg-deb", "--field", str(package), "Depends").strip(),
+        DEPENDS=run("dpkg-deb", "--field", str(package), "Depends").strip(),
         ROLES=str(_TOP / "deploy/ansible/roles"),
         HERE=str(Path(__file__).parent),
     )
@@ -110,7 +108,7 @@ def install(package: Path, base: Path, work: Path) -> Path:
 
 def fetch_ansible(place: Path) -> None:
     """Of the guest's Python, which need not be the host's."""
-    _run(
+    run(
         *(sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"),
         *("--target", str(place), "--python-version", "3.11", "--only-binary", ":all:", _CORE),
         *("--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"),
@@ -123,27 +121,13 @@ def publish(newer: Path, package: Path, work: Path) -> None:
     home.mkdir(mode=0o700)
     who = "releases@example.org"
     key = ("--quick-generate-key", who, "ed25519", "sign")
-    _run("gpg", "--batch", "--passphrase", "", *key, GNUPGHOME=str(home))
+    run("gpg", "--batch", "--passphrase", "", *key, GNUPGHOME=str(home))
     # the file's name has the version of neither
     shutil.copy(newer, work / "pipelined_newer_amd64.deb")
     script = str(_TOP / "deploy/release/apt_repository.py")
     packages = (str(work / "pipelined_newer_amd64.deb"), str(package))
-    _run(*(sys.executable, script, str(work / "apt"), "--key", who, *packages), GNUPGHOME=str(home))
-    _run("gpgconf", "--kill", "all", GNUPGHOME=str(home))
-
-
-def _run(*command: str, **environment: str) -> str:
-    done = subprocess.run(
-        command,
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise Unavailable(f"{command[0]}: {(done.stderr or done.stdout).strip()[-600:]}")
-    return done.stdout
+    run(*(sys.executable, script, str(work / "apt"), "--key", who, *packages), GNUPGHOME=str(home))
+    run("gpgconf", "--kill", "all", GNUPGHOME=str(home))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from matrix import Kernel, Suite, Unavailable, mirror
+from matrix import Kernel, Suite, Unavailable, mirror, run
 from systemd import claims_hold, initial_files
 
 _TOP = Path(__file__).resolve().parents[2]
@@ -184,7 +184,7 @@ def base_root(suite: str, machine: str, cache: Path) -> Path:
         part = root.with_name(f"{root.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.parent.mkdir(parents=True, exist_ok=True)
-        _run(
+        run(
             *("mmdebstrap", "--mode=root", "--variant=extract", f"--architectures={machine}"),
             *("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", f"--include={_PACKAGES}"),
             *('--aptopt=APT::Sandbox::User "root"', suite, str(part), mirror()),
@@ -203,7 +203,7 @@ def base_root(suite: str, machine: str, cache: Path) -> Path:
 def install(package: Path, base: Path, machine: str, work: Path, image: Path) -> None:
     """A disk image of `base` with the package and the test in it."""
     root = work / "root"
-    _run("cp", "-a", str(base), str(root))
+    run("cp", "-a", str(base), str(root))
     # not by `dpkg -x`: it would put directories where the root has links
     packed = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE)
     subprocess.run(
@@ -213,12 +213,12 @@ def install(package: Path, base: Path, machine: str, work: Path, image: Path) ->
         raise Unavailable(f"{package} cannot be unpacked")
     if machine == "arm64":
         # all else in the package is Python, which is the same on each machine
-        _run(
+        run(
             *("clang", "-g", "-O2", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_arm64"),
             *("-idirafter", "/usr/aarch64-linux-gnu/include", "-c"),
             *(str(_TOP / "bpf/pipelined.bpf.c"), "-o", f"{work}/pipelined.bpf.o"),
         )
-        _run("llvm-strip", "-g", f"{work}/pipelined.bpf.o")
+        run("llvm-strip", "-g", f"{work}/pipelined.bpf.o")
         place = root / "usr/lib/pipelined/pipelined/bpf/pipelined.bpf.o"
         assert place.exists(), "the package has its BPF object elsewhere"
         shutil.copy(work / "pipelined.bpf.o", place)
@@ -229,7 +229,7 @@ def install(package: Path, base: Path, machine: str, work: Path, image: Path) ->
     (root / "sbin/init").chmod(0o755)
     for name in ("lines", "again"):
         (root / "data" / name).write_text(_LINES)
-    _run("mkfs.ext4", "-q", "-F", "-d", str(root), str(image), "512M")
+    run("mkfs.ext4", "-q", "-F", "-d", str(root), str(image), "512M")
     shutil.rmtree(root)
 
 
@@ -281,14 +281,6 @@ def user_mode(row: Row, program: Path, image: Path, work: Path) -> list[str]:
 def _made(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     return directory
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise Unavailable(f"{command[0]}: {(done.stderr or done.stdout).strip()[-600:]}")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Suite:
                 if not (unpacked / "lib").exists():
                     (unpacked / "lib").symlink_to("usr/lib")  # since 6.12
                 (version,) = os.listdir(unpacked / "lib" / "modules")
-                _run("depmod", "-b", str(unpacked), version)
+                run("depmod", "-b", str(unpacked), version)
                 (unpacked / "done").touch()
         (version,) = os.listdir(unpacked / "lib" / "modules")
         modules = unpacked / "lib" / "modules" / version
@@ -125,7 +125,7 @@ class Suite:
                     (self._root / "archives").glob(f"{package}_*.deb"),
                     key=lambda path: path.stat().st_mtime,
                 )
-                _run("dpkg", "-x", str(newest), str(part))
+                run("dpkg", "-x", str(newest), str(part))
             part.rename(unpacked)
         return unpacked
 
@@ -160,7 +160,7 @@ class Suite:
             "quiet": "2",
         }
         words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-        return _run(*command, *words, where=where)
+        return run(*command, *words, where=where)
 
 
 def mirror() -> str:
@@ -179,8 +179,17 @@ def debian_machine() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 
 
-def _run(*command: str, where: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+def run(*command: str, where: Path | None = None, **environment: str) -> str:
+    """What a command prints; Unavailable, with its last words, if it fails."""
+    done = subprocess.run(
+        command,
+        cwd=where,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise Unavailable(f"{command[0]}: {(done.stderr or done.stdout).strip()[-600:]}")
     return done.stdout
@@ -248,22 +257,22 @@ def boot_arm64(name: str, kernel: Kernel, libraries: Path, cache: Path) -> bool:
     files = root / "files"
     for directory in ("proc", "sys", "dev"):
         (files / directory).mkdir(parents=True)
-    _run(
+    run(
         *("aarch64-linux-gnu-gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static"),
         *(f"-I{libraries}/include", str(_TOP / "tests/vm/arm64.c"), "-o", str(files / "init")),
         *(f"-L{libraries}/lib/aarch64-linux-gnu", "-lbpf", "-lelf", "-lz", "-lzstd"),
     )
-    _run(
+    run(
         *("clang", "-g", "-O2", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_arm64"),
         *("-idirafter", "/usr/aarch64-linux-gnu/include"),
         *("-c", str(_TOP / "bpf/pipelined.bpf.c"), "-o", str(files / "pipelined.bpf.o")),
     )
     (module,) = (kernel.modules / "kernel/drivers/block").glob("brd.ko*")
     if module.suffix == ".xz":
-        _run("sh", "-c", f"xz -dc {module} > {files}/brd.ko")
+        run("sh", "-c", f"xz -dc {module} > {files}/brd.ko")
     else:
         shutil.copy(module, files / "brd.ko")
-    _run("sh", "-c", "find . | busybox cpio -o -H newc > ../files.cpio", where=files)
+    run("sh", "-c", "find . | busybox cpio -o -H newc > ../files.cpio", where=files)
     print(f"{name}: Linux {kernel.version}", flush=True)
     done = subprocess.run(
         [

@@ -13,7 +13,6 @@ is the result. The host stays as it is. Needs root. Exit code 0 only if every cl
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import re
 import shutil
@@ -23,7 +22,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from matrix import SUITES, Kernel, Suite, Unavailable, mirror
+from matrix import SUITES, Kernel, Suite, Unavailable, mirror, run
 
 _TOP = Path(__file__).resolve().parents[2]
 _PACKAGES = "systemd,systemd-sysv,udev,dbus,kmod,iproute2,python3,init-system-helpers"
@@ -136,7 +135,7 @@ def base_root(suite: str, cache: Path, name: str = "systemd", more: str = "") ->
         shutil.rmtree(part, ignore_errors=True)
         part.parent.mkdir(parents=True, exist_ok=True)
         options = ["--variant=minbase", f"--include={_PACKAGES}{more and ','}{more}"]
-        _run("debootstrap", *options, suite, str(part), mirror())
+        run("debootstrap", *options, suite, str(part), mirror())
         part.rename(root)
     return root
 
@@ -150,7 +149,7 @@ def install(package: Path, base: Path, work: Path) -> Path:
     (work / "web.yml").write_text(_WEB_CONFIG)
     (work / "options").write_text(_OPTIONS)
     newer_release(package, work)
-    _run(
+    run(
         *("unshare", "--mount", "--propagation", "private", "bash", "-c", _INSTALL),
         BASE=str(base),
         WORK=str(work),
@@ -164,14 +163,14 @@ def install(package: Path, base: Path, work: Path) -> Path:
 def newer_release(package: Path, work: Path) -> None:
     """The same package with a higher version, which the program knows too, as `newer.deb`."""
     tree = work / "newer"
-    _run("dpkg-deb", "--raw-extract", str(package), str(tree))
+    run("dpkg-deb", "--raw-extract", str(package), str(tree))
     for path, line in {
         "DEBIAN/control": r"^(Version: .*)$",
         "usr/lib/pipelined/pipelined/__init__.py": r'^(__version__ = "[^"]*)(?=")',
     }.items():
         text = (tree / path).read_text()
         (tree / path).write_text(re.sub(line, r"\1.newer", text, flags=re.MULTILINE))
-    _run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(work / "newer.deb"))
+    run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(work / "newer.deb"))
     shutil.rmtree(tree)
 
 
@@ -198,7 +197,7 @@ def initial_files(kernel: Kernel, work: Path, busybox: Path = Path("/bin/busybox
                 reader = ["xz", "-dc"] if path.suffix == ".xz" else ["cat"]
                 subprocess.run([*reader, str(path)], stdout=plain, check=True)
     (files / "modules/order").write_text(" ".join(order))
-    _run("sh", "-c", "find . | busybox cpio -o -H newc > ../initial.cpio", where=files)
+    run("sh", "-c", "find . | busybox cpio -o -H newc > ../initial.cpio", where=files)
     return work / "initial.cpio"
 
 
@@ -207,7 +206,7 @@ def modules_for(module: str, kernel: Kernel) -> Iterator[Path]:
     if not any(kernel.modules.rglob(f"{module}.ko*")):
         return  # built in: virtio_pci is, since 7.3 or before
     root = kernel.modules.parents[2]
-    told = _run("modprobe", "-d", str(root), "-S", kernel.version, "--show-depends", module)
+    told = run("modprobe", "-d", str(root), "-S", kernel.version, "--show-depends", module)
     for line in told.splitlines():
         kind, _, path = line.partition(" ")
         if kind == "insmod":
@@ -249,21 +248,6 @@ def claims_hold(command: Sequence[str], name: str) -> bool:
         print(f"{name}: no result", flush=True)
         return False
     return result[1] == "0"
-
-
-def _run(*command: str, where: Path | None = None, **environment: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=where,
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise Unavailable(f"{command[0]}: {(done.stderr or done.stdout).strip()[-600:]}")
-    return done.stdout
 
 
 if __name__ == "__main__":
