@@ -255,7 +255,7 @@ def test_doctor_shows_what_is_absent_as_a_daemon_has_a_tier_turned_off(
     assert (done.returncode, done.stderr) == (1, "")
     lines = hook_lines(done.stdout)
     assert [line for line in lines if line.endswith(": the daemon runs with --functions=off")]
-    off = "hook vfs_read off functions, fentry and fexit"
+    off = "hook vfs_read off functions, fentry and fexit: as above"
     assert lines[lines.index(off) + 1] == "absent: sizes and times of reads of files"
     watching.stop()
     done = subprocess.run(
