@@ -10,16 +10,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import http.client
-import json
 import os
 import platform
 import re
-import resource
 import shlex
 import shutil
 import signal
-import socket
 import stat
 import statistics
 import subprocess
@@ -27,16 +23,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bench.harness import (
+    BUILD,
+    DAEMON,
+    OBJECT,
+    Daemon,
+    Failed,
+    Table,
+    dd,
+    in_turn,
+    note,
+    output,
+    run,
+    spread,
+    start,
+)
+from bench.peers import bpftrace, measure_peers
+
 __all__ = ["main"]
 
-HERE = Path(__file__).resolve().parent
-BUILD = HERE / "build"
-OBJECT = HERE.parents[1] / "daemon" / "pipelined" / "bpf" / "pipelined.bpf.o"
-DAEMON = HERE.parents[1] / ".venv" / "bin" / "pipelined"
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 
 PARTS = (
@@ -54,179 +63,6 @@ PARTS = (
 )
 
 
-class Failed(Exception):
-    """Something the benchmark needs did not work; the message says what."""
-
-
-@dataclass
-class Table:
-    """Rows of the result, printed as they come and together at the end."""
-
-    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
-
-    def add(self, what: str, budget: str, measured: str, met: bool | None) -> None:
-        row = (what, budget, measured, "" if met is None else "yes" if met else "NO")
-        self.rows.append(row)
-        note(f"{what}: {measured}" + (f" (budget {budget})" if budget else ""))
-
-    def print(self) -> None:
-        rows = [("what", "budget", "measured", "met"), *self.rows]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        print()
-        for number, row in enumerate(rows):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            print("| " + " | ".join(cells) + " |")
-            if number == 0:
-                print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-        missed = sum(row[3] == "NO" for row in self.rows)
-        print(f"\n{missed} of {sum(bool(row[3]) for row in self.rows)} budgets missed")
-
-
-def note(text: str) -> None:
-    print(f"  {text}", flush=True)
-
-
-# --- the daemon ----------------------------------------------------------------------------
-
-
-class Daemon:
-    """The real daemon as a process of its own, from start to a clean stop."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        """`directory` holds a copy of the object, so that a build meanwhile changes nothing."""
-        compiled = "--loader=bcc" in options  # from the source in the package: no object
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
-        log = directory / "daemon.log"
-        began = time.monotonic()
-        with open(log, "wb") as out:
-            self._process = subprocess.Popen(
-                [
-                    DAEMON,
-                    "serve",
-                    *("--web.listen-address", f"127.0.0.1:{self.port}"),
-                    *(() if compiled else ("--object", directory / OBJECT.name)),
-                    *("--state-directory", directory / "state"),
-                    *options,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
-        try:
-            while self.status("/readyz") != 200:
-                if self._process.poll() is not None:
-                    raise Failed(f"the daemon does not start:\n{log.read_text()}")
-                if time.monotonic() - began > 120:
-                    raise Failed(f"the daemon is not ready after 120 s:\n{log.read_text()}")
-                time.sleep(0.01)  # each answer takes CPU from the start itself
-            self.ready_seconds = time.monotonic() - began
-            while json.loads(self.get("/readyz")[1])["pending_hooks"]:
-                time.sleep(0.01)
-            self.attached_seconds = time.monotonic() - began
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
-
-    def status(self, path: str) -> int:
-        try:
-            return self.get(path)[0]
-        except OSError:
-            return 0
-
-    def metric(self, name: str, *labels: str) -> float:
-        """The sum of a metric's series that carry all of `labels` (as in `mode="user"`)."""
-        total = 0.0
-        for line in self.get("/metrics")[1].decode().splitlines():
-            if line.startswith((name + "{", name + " ")) and all(part in line for part in labels):
-                total += float(line.rsplit(" ", 1)[1])
-        return total
-
-    def cpu_seconds(self) -> float:
-        """CPU time of all its threads, those that ended too."""
-        return time.clock_gettime(~self.pid << 3 | 2)  # the kernel's MAKE_PROCESS_CPUCLOCK, SCHED
-
-    def resident_mb(self, kind: str = "VmRSS") -> float:
-        text = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.findall(rf"{kind}:\s+(\d+)", text)[0]) * 1024 / 1e6
-
-    def __enter__(self) -> Daemon:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-
-# --- workloads -----------------------------------------------------------------------------
-
-
-def start(
-    arguments: Sequence[str | Path], *, stdout: int = subprocess.DEVNULL
-) -> subprocess.Popen[bytes]:
-    """Start in a session of its own, without any pipe of ours unless `stdout` asks for one."""
-    return subprocess.Popen(
-        [str(argument) for argument in arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def run(arguments: Sequence[str | Path]) -> float:
-    """Seconds of wall time."""
-    began = time.perf_counter()
-    code = start(arguments).wait()
-    took = time.perf_counter() - began
-    if code:
-        raise Failed(f"{' '.join(map(str, arguments))}: exit status {code}")
-    return took
-
-
-def output(arguments: Sequence[str | Path]) -> tuple[str, resource.struct_rusage]:
-    """What it printed, by way of a file, and its and its children's resource usage."""
-    with tempfile.TemporaryFile() as file:
-        process = start(arguments, stdout=file.fileno())
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if status:
-            raise Failed(f"{' '.join(map(str, arguments))}: exit status {process.returncode}")
-        file.seek(0)
-        return file.read().decode(), usage
-
-
-def dd(block: int, count: int) -> list[str]:
-    """Two stages on one CPU: each pipe full of data costs two switches, and that is the most.
-
-    Left alone they run on one CPU or on two for seconds on end, and a pipe between two CPUs may
-    be twice as fast or half: that says more of the scheduler's mood than of who watches.
-    """
-    cpu = max(os.sched_getaffinity(0))
-    pair = f"dd if=/dev/zero bs={block} count={count} 2>/dev/null | dd of=/dev/null bs={block} 2>&1"
-    return ["taskset", "-c", str(cpu), "bash", "-c", pair]
-
-
 @dataclass(frozen=True)
 class Workload:
     """`run(count)` gives seconds; `label` is its pipeline in the metrics, if it is one."""
@@ -235,6 +71,8 @@ class Workload:
     run: Callable[[int], float]
     label: str
     budget: float
+    of_empty: bool = False
+    """Whether its budget is of what programs cost that do nothing."""
 
 
 def workloads(cpu: int) -> list[Workload]:
@@ -247,8 +85,8 @@ def workloads(cpu: int) -> list[Workload]:
         Workload("dd | dd on one CPU, 4 KiB blocks", partial(_dd_seconds, 4096), "dd|dd", 1.02),
         Workload("dd | dd on one CPU, 512 B blocks", partial(_dd_seconds, 512), "dd|dd", 1.02),
         # a conversation: in no metric, but followed like any other stages
-        Workload("one byte to and fro, two pipes", pingpong("pipe"), "", 1.08),
-        Workload("one byte to and fro, socket pair (no member)", pingpong("socket"), "", 1.08),
+        Workload("one byte to and fro, two pipes", pingpong("pipe"), "", 1.10, True),
+        Workload("one byte to and fro, socket pair", pingpong("socket"), "", 1.10, True),
     ]
 
 
@@ -260,24 +98,6 @@ def sized(workload: Workload, seconds: float, first: int = 1000) -> int:
         if took > seconds / 3:
             return max(1, int(count * seconds / min(took, workload.run(count))))
         count *= 3
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"{min(values):.3f} to {max(values):.3f}"
-
-
-def in_turn(
-    rounds: int, off: Callable[[], float], on: Callable[[], float]
-) -> tuple[list[float], list[float]]:
-    """Seconds without and with, measured off on, on off, …"""
-    without, with_ = [], []
-    for number in range(rounds):
-        if number % 2 == 0:
-            without.append(off())
-        with_.append(on())
-        if number % 2:
-            without.append(off())
-    return without, with_
 
 
 def add_ratio(
@@ -293,6 +113,26 @@ def add_ratio(
         f"{ratio:.3f} x (best of each {best:.3f}; off {off:.2f} s, pairs {spread(pairs)})",
         ratio <= budget if budget else None,
     )
+
+
+def add_ratios(
+    table: Table,
+    workload: Workload,
+    off: Callable[[], float],
+    empty: Callable[[], float],
+    on: Callable[[], float],
+    rounds: int,
+) -> None:
+    """What observation costs, what empty programs at its hooks do, and the one against the other.
+
+    All three in the same rounds: each is as noisy as the host is.
+    """
+    plain, beside, watched = in_turn(rounds, off, empty, on)
+    name = workload.name
+    add_ratio(table, name, None if workload.of_empty else workload.budget, plain, watched)
+    add_ratio(table, f"{name}: programs that do nothing", None, plain, beside)
+    of_empty = workload.budget if workload.of_empty else None
+    add_ratio(table, f"{name}: against these", of_empty, beside, watched)
 
 
 def readings(path: Path, block: int, count: int, *, member: bool = True) -> list[str]:
@@ -314,20 +154,22 @@ def measure_readahead(table: Table, directory: Path, rounds: int, seconds: float
         with Daemon(directory, f"--readahead={option}"):
             return run(readings(path, block, count))
 
-    budgets = {131072: 1.01, 4096: 1.06, 512: None}
-    for block, budget in budgets.items():
-        name = f"readahead tier: warm dd bs={block}"
+    def beside(block: int, count: int) -> float:
+        with Daemon(directory, "--readahead=off"):
+            return beside_empty("readahead", partial(run, readings(path, block, count)))
+
+    for block, budget in ((131072, 1.01), (4096, 1.06), (512, 1.06)):
         work = partial(_reading_seconds, path, block)
-        count = sized(Workload(name, work, "", 0), seconds, 1)
-        without, with_ = in_turn(
-            rounds, partial(under, "off", block, count), partial(under, "on", block, count)
+        workload = Workload(f"readahead tier: warm dd bs={block}", work, "", budget, True)
+        count = sized(workload, seconds, 1)
+        add_ratios(
+            table,
+            workload,
+            partial(under, "off", block, count),
+            partial(beside, block, count),
+            partial(under, "on", block, count),
+            rounds,
         )
-        add_ratio(table, name, budget, without, with_)
-        if block == 4096:
-            without, with_ = in_turn(
-                rounds, partial(work, count), partial(beside_empty, work, count)
-            )
-            add_ratio(table, "programs that do nothing, same reads", None, without, with_)
 
     def cool() -> None:
         fd = os.open(path, os.O_RDONLY)
@@ -358,10 +200,10 @@ def measure_readahead(table: Table, directory: Path, rounds: int, seconds: float
                 table.add(what, "", cost, None)
 
 
-def beside_empty(work: Callable[[int], float], count: int) -> float:
-    """The least that any program costs which is attached to the same places."""
-    with empty_program():
-        return work(count)
+def beside_empty(hooks: str, work: Callable[[], float]) -> float:
+    """The least that any programs cost which are attached to the hooks of a tier."""
+    with empty_program(hooks):
+        return work()
 
 
 def _reading_seconds(path: Path, block: int, count: int) -> float:
@@ -401,7 +243,7 @@ def measure_functions(table: Table, directory: Path, rounds: int, seconds: float
     work = partial(work, sized(Workload("", work, "", 0), seconds))
 
     def traced() -> float:
-        with _bpftrace(directory, _SIZES_BY_BPFTRACE % (write, read)):
+        with bpftrace(directory, _SIZES_BY_BPFTRACE % (write, read)):
             return work()
 
     def watched() -> float:
@@ -496,10 +338,9 @@ def measure_cost(table: Table, directory: Path, rounds: int, seconds: float, cpu
 
     for workload in workloads(cpu):
         count = sized(workload, seconds)
-        without, with_ = in_turn(
-            rounds, partial(workload.run, count), partial(watched, workload, count)
-        )
-        add_ratio(table, workload.name, workload.budget, without, with_)
+        off = partial(workload.run, count)
+        on = partial(watched, workload, count)
+        add_ratios(table, workload, off, partial(beside_empty, "sched", off), on, rounds)
 
 
 # --- the start -----------------------------------------------------------------------------
@@ -623,14 +464,14 @@ def program_timing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def empty_program() -> Iterator[int]:
-    """Attach the program that does nothing; gives the process id that holds it.
+def empty_program(hooks: str = "timed") -> Iterator[int]:
+    """Attach programs that do nothing to hooks (see empty.c); gives the process that holds them.
 
     Without pipes: an interpreter that reads from its child is a stage, and so would be all that
     it starts.
     """
     with tempfile.NamedTemporaryFile() as file:
-        process = start([BUILD / "empty", BUILD / "empty.bpf.o"], stdout=file.fileno())
+        process = start([BUILD / "empty", BUILD / "empty.bpf.o", hooks], stdout=file.fileno())
         try:
             end = time.monotonic() + 10
             while Path(file.name).read_bytes() != b"ready\n":
@@ -845,7 +686,7 @@ def measure_many(
 def measure_storm(table: Table, directory: Path, seconds: float) -> None:
     workers = str(len(os.sched_getaffinity(0)))
     for mode, label in (("exec", "true|true|true"), ("fork", "storm|storm|storm")):
-        command: list[str | Path] = [BUILD / "storm", mode, f"{seconds:g}", workers]
+        command: list[str | Path] = [BUILD / "storm", mode, f"{seconds:g}", workers, "0"]
         off = int(output(command)[0])
         with Daemon(directory) as daemon:
             before = daemon.cpu_seconds()
@@ -876,100 +717,6 @@ def measure_storm(table: Table, directory: Path, seconds: float) -> None:
             f"{spent / cost:.1%} ({spent:.2f} s of {cost:.2f} s)",
             spent / cost <= 0.15,
         )
-
-
-# --- other tools ---------------------------------------------------------------------------
-
-_BPFTRACE = """
-BEGIN { printf("ready\\n"); }
-tracepoint:sched:sched_switch
-{
-    if (@on[args->prev_pid]) {
-        @cpu[args->prev_comm] = sum(nsecs - @on[args->prev_pid]);
-        delete(@on[args->prev_pid]);
-    }
-    @off[args->prev_pid] = nsecs;
-    if (@off[args->next_pid]) {
-        @slept[args->next_comm] = sum(nsecs - @off[args->next_pid]);
-        delete(@off[args->next_pid]);
-    }
-    @on[args->next_pid] = nsecs;
-}
-"""
-
-
-@contextlib.contextmanager
-def _bpftrace(directory: Path, script: str) -> Iterator[None]:
-    log = directory / "bpftrace.log"
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            ["bpftrace", "-e", script],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
-        end = time.monotonic() + 120  # it takes a minute on an emulated processor
-        while b"ready" not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > end:
-                raise Failed(f"bpftrace does not start: {log.read_text()[-300:]}")
-            time.sleep(0.05)
-        time.sleep(0.5)
-        yield
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def measure_peers(table: Table, directory: Path, rounds: int, seconds: float) -> None:
-    name = "dd | dd on one CPU, 4 KiB blocks"
-    workload = next(item for item in workloads(0) if item.name == name)
-    command = dd(4096, sized(workload, seconds))
-
-    def none() -> float:
-        return run(command)
-
-    def ours() -> float:
-        with Daemon(directory):
-            return run(command)
-
-    def traced() -> float:
-        with _bpftrace(directory, _BPFTRACE):
-            return run(command)
-
-    def under(*prefix: str) -> Callable[[], float]:
-        return lambda: run([*prefix, *command])
-
-    peers: list[tuple[str, str, Callable[[], float]]] = [
-        ("pipelined", "", ours),
-        ("bpftrace, on sched_switch", "bpftrace", traced),
-        ("perf sched record", "perf",
-         under("perf", "sched", "record", "-o", str(directory / "perf.data"))),
-        ("perf trace -s", "perf", under("perf", "trace", "-s", "-o", str(directory / "trace"))),
-        ("strace -f -c", "strace", under("strace", "-f", "-c", "-o", str(directory / "strace"))),
-    ]  # fmt: skip
-    for peer, program, work in peers:
-        if program and not shutil.which(program):
-            note(f"{peer}: skipped, {program} is not installed")
-            continue
-        off, on = [], []
-        try:
-            for _ in range(rounds):
-                off.append(none())
-                on.append(work())
-                if on[-1] > 20 * seconds:
-                    break  # clear enough
-        except (Failed, OSError) as error:
-            note(f"{peer}: skipped: {error}")
-            continue
-        ratio = statistics.median(on) / statistics.median(off)
-        table.add(f"{name}, under {peer}", "", f"{ratio:.2f} x", None)
 
 
 # --- the whole -----------------------------------------------------------------------------
@@ -1041,7 +788,7 @@ def main() -> int:
             if "storm" in parts:
                 measure_storm(table, directory, 1.5 if quick else 5)
             if "peers" in parts:
-                measure_peers(table, directory, 1 if quick else 3, seconds / 4)
+                measure_peers(table, directory, rounds, seconds / 2)
         except Failed as error:
             table.print()
             print(f"bench: {error}", file=sys.stderr)

@@ -21,4 +21,4 @@ for source in "$here"/programs/*.c tests/kernel/programs/storm.c; do
 	esac
 	"${CC:-cc}" -g -O2 -Wall -Wextra "$source" -o "$build/$name" "${libraries[@]}"
 done
-exec .venv/bin/python "$here/bench.py" "$@"
+PYTHONPATH=tests exec .venv/bin/python -m bench.bench "$@"

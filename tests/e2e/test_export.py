@@ -7,20 +7,17 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otlp_back_end import KeptSpans, said
 
 if TYPE_CHECKING:
     from e2e.conftest import Daemon, StartDaemon
@@ -32,60 +29,9 @@ NOBODY = 65534
 TRACE, JOB = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-class BackEnd:
-    """Takes OTLP over HTTP on a port that stays the same while it is down."""
-
-    def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.status = 200
-        self.spans: list[Span] = []
-        self._server: ThreadingHTTPServer | None = None
-
-    def start(self) -> None:
-        back_end = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if back_end.status == 200:
-                    back_end.take(ExportTraceServiceRequest.FromString(body))
-                self.send_response(back_end.status)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        threading.Thread(target=self._server.serve_forever).start()
-
-    def stop(self) -> None:
-        if self._server:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
-
-    def take(self, request: ExportTraceServiceRequest) -> None:
-        for resource in request.resource_spans:
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
-
-    def named(self, name: str) -> list[Span]:
-        return [span for span in self.spans if span.name == name]
-
-    def runs(self, name: str) -> Counter[str]:
-        """How often each run of this pipeline has come, by its id."""
-        return Counter(said(span)["pipelined.run.id"] for span in self.named(name))
-
-
-def said(span: Span) -> dict[str, Any]:
-    return {of.key: getattr(of.value, of.value.WhichOneof("value")) for of in span.attributes}
-
-
 @pytest.fixture
-def back_end() -> Iterator[BackEnd]:
-    found = BackEnd()
+def back_end() -> Iterator[KeptSpans]:
+    found = KeptSpans()
     found.start()
     yield found
     found.stop()
@@ -99,7 +45,7 @@ def daemon(start_daemon: StartDaemon, tmp_path: Path) -> Daemon:
 class Sender:
     """`pipelined export` as a user who owns nothing but the directory of its place."""
 
-    def __init__(self, program: str, daemon: Daemon, back_end: BackEnd, place: Path) -> None:
+    def __init__(self, program: str, daemon: Daemon, back_end: KeptSpans, place: Path) -> None:
         self._command = [
             *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
             *("--bounding-set=-all", program, "export", "--url", daemon.url),
@@ -138,7 +84,7 @@ class Sender:
 
 
 @pytest.fixture
-def sender(program: str, daemon: Daemon, back_end: BackEnd) -> Iterator[Sender]:
+def sender(program: str, daemon: Daemon, back_end: KeptSpans) -> Iterator[Sender]:
     if os.geteuid() != 0:
         pytest.fail("another user can be tried by root only")
     place = Path(tempfile.mkdtemp(dir="/var/tmp"))
@@ -155,7 +101,7 @@ def run(line: str, **environment: str) -> None:
 
 
 def test_a_run_arrives_with_its_stages_in_the_trace_of_its_job(
-    sender: Sender, back_end: BackEnd, tool: Tool, wait_until: Wait
+    sender: Sender, back_end: KeptSpans, tool: Tool, wait_until: Wait
 ) -> None:
     seq, sort, wc = tool("seq"), tool("sort"), tool("wc")
     names = [Path(command).name for command in (seq, sort, wc)]
@@ -174,7 +120,7 @@ def test_a_run_arrives_with_its_stages_in_the_trace_of_its_job(
 
 
 def test_a_nested_run_is_below_the_stage_around_it(
-    sender: Sender, back_end: BackEnd, tool: Tool, wait_until: Wait, tmp_path: Path
+    sender: Sender, back_end: KeptSpans, tool: Tool, wait_until: Wait, tmp_path: Path
 ) -> None:
     seq, wc, cat = tool("seq"), tool("wc"), tool("cat")
     script = tmp_path / "nightly"
@@ -191,7 +137,7 @@ def test_a_nested_run_is_below_the_stage_around_it(
 
 
 def test_a_run_that_failed_is_an_error(
-    sender: Sender, back_end: BackEnd, tool: Tool, wait_until: Wait
+    sender: Sender, back_end: KeptSpans, tool: Tool, wait_until: Wait
 ) -> None:
     seq, sh = tool("seq"), tool("bash")
     run(f"{seq} 9 | {sh} -c 'read a; exit 3'")
@@ -203,7 +149,7 @@ def test_a_run_that_failed_is_an_error(
 
 
 def test_nothing_is_lost_while_the_back_end_is_down_and_the_sender_is_killed(
-    sender: Sender, back_end: BackEnd, daemon: Daemon, tool: Tool, wait_until: Wait
+    sender: Sender, back_end: KeptSpans, daemon: Daemon, tool: Tool, wait_until: Wait
 ) -> None:
     seq, wc = tool("seq"), tool("wc")
     name = f"{Path(seq).name}|{Path(wc).name}"
@@ -236,7 +182,7 @@ def value(metrics: str, name: str) -> str:
 
 
 def test_a_sender_that_is_stopped_goes_on_where_it_was(
-    sender: Sender, back_end: BackEnd, tool: Tool, wait_until: Wait
+    sender: Sender, back_end: KeptSpans, tool: Tool, wait_until: Wait
 ) -> None:
     seq, wc = tool("seq"), tool("wc")
     name = f"{Path(seq).name}|{Path(wc).name}"
@@ -249,7 +195,7 @@ def test_a_sender_that_is_stopped_goes_on_where_it_was(
 
 
 def test_what_is_filtered_is_not_sent(
-    sender: Sender, back_end: BackEnd, tool: Tool, wait_until: Wait
+    sender: Sender, back_end: KeptSpans, tool: Tool, wait_until: Wait
 ) -> None:
     seq, wc, tail = tool("seq"), tool("wc"), tool("tail")
     run(f"{seq} 9 | {wc} >&2; {{ {seq} 9; sleep 1.2; }} | {tail} -n 1 >&2")
@@ -261,7 +207,7 @@ def test_what_is_filtered_is_not_sent(
 
 def test_runs_of_a_measured_script_have_one_root(
     sender: Sender,
-    back_end: BackEnd,
+    back_end: KeptSpans,
     program: str,
     tool: Tool,
     wait_until: Wait,
@@ -282,7 +228,7 @@ def test_runs_of_a_measured_script_have_one_root(
 
 
 def test_a_span_that_cannot_be_sent_leaves_command_and_report_alone(
-    back_end: BackEnd, program: str, monkeypatch: pytest.MonkeyPatch, bpf: None
+    back_end: KeptSpans, program: str, monkeypatch: pytest.MonkeyPatch, bpf: None
 ) -> None:
     back_end.stop()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", back_end.url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import re
 import signal
 import statistics
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from soak.month import Failed, Started
+from soak.night import Failed, Started
 
 __all__ = ["Daemon", "Scrape"]
 
@@ -76,6 +77,7 @@ class Daemon:
                 *("--web.listen-address", f"127.0.0.1:{port}"),
                 *("--state-directory", directory),
                 *("--history-max-size", str(max_size)),
+                "--traces-exported",
             ],
             log,
             log.parent,
@@ -122,6 +124,13 @@ class Daemon:
     def cpu_seconds(self) -> float:
         """CPU time of all its threads, including ended ones."""
         return time.clock_gettime(~self.pid << 3 | 2)  # the kernel's MAKE_PROCESS_CPUCLOCK, SCHED
+
+    def files(self) -> int:
+        """Its open file descriptors."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def alive(self) -> bool:
         return self._started.process.poll() is None

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Self
 
 from soak.daemon import PROGRAM
+from soak.faults import fill, small_disk
 
 #: A run that ended so long before the kill is stored, or counted as dropped (seconds).
 BOUND = 5.0
@@ -185,27 +186,11 @@ def full_disk(directory: Path, lasting: float) -> Iterator[None]:
     """Full for some time; then written again, which the daemon tries every 10 s."""
     time.sleep(2.0)
     filler = directory.parent / "filler"
-    with filler.open("wb", buffering=0) as out:
-        for size in (1 << 16, 4096, 512):
-            with contextlib.suppress(OSError):
-                while True:
-                    out.write(bytes(size))
+    fill(filler)
     time.sleep(lasting)
     filler.unlink()
     time.sleep(11.0 + lasting)
     yield
-
-
-@contextlib.contextmanager
-def small_disk() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as place:
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", place], check=True
-        )
-        try:
-            yield Path(place)
-        finally:
-            subprocess.run(["umount", "-l", place], check=True)
 
 
 @contextlib.contextmanager
@@ -316,7 +301,10 @@ def main() -> int:
         (f"none, {OVERLOAD:g} runs per second", lambda: kills(nothing, asked.others, OVERLOAD)),
         ("backups in a loop", lambda: kills(backups, asked.others, LOAD)),
         ("a reader that does not end", lambda: kills(endless_reader, asked.others, LOAD)),
-        ("a full disk", lambda: kills(full_disk, asked.others, LOAD, small_disk)),
+        (
+            "a full disk",
+            lambda: kills(full_disk, asked.others, LOAD, lambda: small_disk(DISK_BYTES)),
+        ),
         ("a daemon and pipelines", lambda: daemon_kills(asked.others, asked.port)),
     )
     for what, measure in cases:

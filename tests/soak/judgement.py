@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a soak was passed: what grows, what exceeds its bound, what is missing. Pure.
 
-Growth is judged within the second life of the daemon, which takes three quarters of the soak: the
+Growth is judged within the last life of the daemon, which takes five eighths of the soak: the
 median of its last quarter may exceed that of its second one by a tolerance and a slack at most. The
 first quarter is left out, because caches and tables fill then.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pipelined.history.writer import QUEUE
-from soak.readings import Account, Named, Reading, Soak
+from soak.readings import Gap, Named, Reading, Soak
 
 __all__ = ["BOUNDED", "Bounded", "Verdict", "failed_scrapes_allowed", "grows", "judge"]
 
@@ -24,6 +24,8 @@ OTHERS = 0.01
 FULL = 0.75
 #: Runs that may wait to be stored: while one queue of them is being written, another fills.
 WAITING = 2 * QUEUE
+#: Lines that daemon and sender may log in a night of faults: what goes wrong for long is said once.
+MOST_LINES = 1000
 #: Seconds between two scrapes of Prometheus.
 SCRAPE_INTERVAL = 5.0
 
@@ -54,6 +56,8 @@ class Bounded(NamedTuple):
 
 BOUNDED = (
     Bounded("resident memory", lambda r: r.resident_bytes, "MB", 1e6, 64, 0.05, 0),
+    Bounded("open files", lambda r: r.files, "files", 1, None, 0, 2),
+    Bounded("threads", lambda r: r.threads, "threads", 1, None, 0, 1),
     Bounded("series", lambda r: r.series, "series", 1, 10_000, 0.05, 0),
     Bounded("size of a scrape", lambda r: r.scrape_bytes, "MB", 1e6, 1.5, 0.1, 0),
     Bounded("CPU of a scrape", lambda r: r.scrape_cpu_seconds, "ms", 1e-3, 100, 0.3, 5),
@@ -68,15 +72,21 @@ def judge(soak: Soak) -> list[Verdict]:
         *(_bounded(figure, soak.readings) for figure in BOUNDED),
         _history_size(soak),
         _lost(soak),
-        *(_counted(number, account) for number, account in enumerate(soak.accounts)),
+        *(_counted(number, soak) for number in range(len(soak.accounts))),
         *(_rolled_up(number, soak) for number in range(len(soak.accounts))),
         _stored(soak),
         _with_series(soak),
         _jobs_counted(soak),
         _jobs_stored(soak),
+        _failures(soak),
+        _contained(soak),
         *(_driver(driver) for driver in soak.drivers),
         _scraped(soak),
         Verdict("live page", not soak.complaints, _some(soak.complaints) or "no errors"),
+        _sent(soak),
+        _backed_up(soak),
+        _disk_filled(soak),
+        _logged(soak),
     ]
 
 
@@ -94,14 +104,17 @@ def grows(values: Sequence[float], tolerance: float, slack: float) -> tuple[bool
     return last > before * (1 + tolerance) + slack, float(before), float(last)
 
 
-def failed_scrapes_allowed(gap_seconds: float) -> int:
+def failed_scrapes_allowed(gaps: Sequence[Gap]) -> int:
     """How many scrapes may fail because the daemon was killed."""
-    return int(gap_seconds // SCRAPE_INTERVAL) + 1
+    return sum(int(gap.seconds // SCRAPE_INTERVAL) + 1 for gap in gaps)
 
 
 def _bounded(figure: Bounded, readings: Sequence[Reading]) -> Verdict:
     values = [figure.read(reading) / figure.scale for reading in readings]
-    lasting = [value for value, reading in zip(values, readings, strict=True) if reading.life == 1]
+    last_life = readings[-1].life
+    lasting = [
+        value for value, reading in zip(values, readings, strict=True) if reading.life == last_life
+    ]
     growing, before, last = grows(lasting, figure.tolerance, figure.slack)
     most = max(values)
     exceeded = figure.bound is not None and most > figure.bound
@@ -127,25 +140,25 @@ def _lost(soak: Soak) -> Verdict:
     return Verdict("lost", not kinds, ", ".join(kinds) or "nothing, by pipelined_lost_total")
 
 
-def _counted(number: int, account: Account) -> Verdict:
+def _counted(number: int, soak: Soak) -> Verdict:
+    account = soak.accounts[number]
     missing = account.made - account.counted
     most = account.made * (1 + OTHERS) + account.others
     figures = f"{account.counted:,} counted, {account.others:,} of others; {account.made:,} made"
-    return _complete(
-        f"runs in the metrics, {_life(number)}", missing, account.counted, most, figures
-    )
+    about = f"runs in the metrics, {_life(number, soak)}"
+    return _complete(about, missing, account.counted, most, figures)
 
 
 def _rolled_up(number: int, soak: Soak) -> Verdict:
-    """The account of the first life is closed before the gap: in the roll-up are some runs more."""
+    """A life's account is closed before the gap: in the roll-up are some runs more."""
     account = soak.accounts[number]
-    later = 0 if number else soak.gap_runs
+    later = soak.gaps[number].runs if number < len(soak.gaps) else 0
     missing = account.counted - later - account.rolled_up
     most = account.counted * (1 + OTHERS) + later
     figures = (
         f"{account.rolled_up:,} of {account.counted:,}, {account.not_stored:,} of them not stored"
     )
-    about = f"runs in the roll-up, {_life(number)}"
+    about = f"runs in the roll-up, {_life(number, soak)}"
     return _complete(about, missing, account.rolled_up, most, figures)
 
 
@@ -170,7 +183,7 @@ def _stored(soak: Soak) -> Verdict:
 
 
 def _with_series(soak: Soak) -> Verdict:
-    fell = [job for job, resets in soak.resets.items() if resets > 1]
+    fell = [job for job, resets in soak.resets.items() if resets > len(soak.gaps)]
     trouble = [f"none: {job}" for job in soak.without_series] + [f"fell: {job}" for job in fell]
     figures = f"{len(soak.jobs)} jobs kept theirs in {len(soak.readings)} readings"
     return Verdict("series of nightly jobs", not trouble, _some(trouble) or figures)
@@ -182,6 +195,26 @@ def _jobs_counted(soak: Soak) -> Verdict:
 
 def _jobs_stored(soak: Soak) -> Verdict:
     return _every_run("runs of nightly jobs stored", soak.jobs, lambda job: job.stored)
+
+
+def _failures(soak: Soak) -> Verdict:
+    """Every failed run is said to have failed, but those in the gaps, and no other is."""
+    wrong = [
+        f"{job.pipeline}: {job.reported} of {job.failed}"
+        for job in soak.jobs
+        if not job.failed - job.failed_gap <= job.reported <= job.failed
+    ]
+    made, gap = (sum(job.failed for job in soak.jobs), sum(job.failed_gap for job in soak.jobs))
+    reported = sum(job.reported for job in soak.jobs)
+    figures = f"{reported} of {made} ({gap} in the gaps); no other run of a job"
+    return Verdict("failures of jobs", not wrong and made > 0, _some(wrong) or figures)
+
+
+def _contained(soak: Soak) -> Verdict:
+    """A container's id is known from its cgroup, which the kernel side notes: of every run."""
+    elsewhere = [f"{job.pipeline}: {job.elsewhere}" for job in soak.jobs if job.elsewhere]
+    figures = "every run of a job in a container has its unit"
+    return Verdict("units of containers", not elsewhere, _some(elsewhere) or figures)
 
 
 def _driver(driver: Named) -> Verdict:
@@ -196,14 +229,54 @@ def _every_run(about: str, expected: Sequence[Named], found: Callable[[Named], i
         if not named.made - named.gap <= found(named) <= named.made
     ]
     made, gap = sum(named.made for named in expected), sum(named.gap for named in expected)
-    figures = f"{sum(found(named) for named in expected):,} of {made:,} ({gap} in the gap)"
+    figures = f"{sum(found(named) for named in expected):,} of {made:,} ({gap} in the gaps)"
     return Verdict(about, not wrong and made > 0, _some(wrong) or figures)
 
 
 def _scraped(soak: Soak) -> Verdict:
-    allowed = failed_scrapes_allowed(soak.gap_seconds)
+    allowed = failed_scrapes_allowed(soak.gaps)
     figures = f"{soak.failed_scrapes:.0f} failed; {allowed} may, when the daemon was killed"
     return Verdict("Prometheus' scrapes", soak.failed_scrapes <= allowed, figures)
+
+
+def _sent(soak: Soak) -> Verdict:
+    """Each run that is stored at the end has come, and none twice."""
+    sent = soak.sent
+    good = not sent.twice and not sent.not_come and sent.said == sent.runs and sent.outages > 0
+    figures = (
+        f"{sent.runs:,} came, {sent.twice:,} more than once, in spite of {sent.outages} outages;"
+        f" {sent.not_come:,} of the {sent.stored:,} stored at the end did not; the sender says"
+        f" {sent.said:,}, and {sent.missed:,} removed before they were sent"
+    )
+    return Verdict("runs at the back end", good, figures)
+
+
+def _backed_up(soak: Soak) -> Verdict:
+    happened = soak.happened
+    figures = f"{happened.backups}, each intact; the slowest took {happened.slowest_backup:.1f} s"
+    return Verdict("backups", happened.backups > 0, figures)
+
+
+def _disk_filled(soak: Soak) -> Verdict:
+    """It was full for its time, and the history was written again after it."""
+    start, end = soak.happened.full_from, soak.happened.full_until
+    counts = [reading.history_errors for reading in soak.readings if reading.seconds > end]
+    full = 0 < start < end and counts and counts[0] > 0
+    figures = (
+        f"for {(end - start) / 60:.1f} minutes; {counts[0] if counts else 0:,.0f} errors of the"
+        " history until it could be written, none later"
+    )
+    return Verdict("full disk", bool(full) and counts[0] == counts[-1], figures)
+
+
+def _logged(soak: Soak) -> Verdict:
+    happened = soak.happened
+    figures = (
+        f"{happened.log_lines} lines of daemon and sender in {happened.rotations + 1} files,"
+        f" {happened.tracebacks} tracebacks"
+    )
+    good = happened.rotations > 0 and not happened.tracebacks and happened.log_lines < MOST_LINES
+    return Verdict("logs", good, figures)
 
 
 def _some(trouble: Sequence[str]) -> str:
@@ -212,5 +285,5 @@ def _some(trouble: Sequence[str]) -> str:
     return "; ".join(trouble[:3]) + more
 
 
-def _life(number: int) -> str:
-    return "after the kill -9" if number else "before the kill -9"
+def _life(number: int, soak: Soak) -> str:
+    return f"life {number + 1} of {len(soak.gaps) + 1}"

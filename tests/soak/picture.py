@@ -17,10 +17,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 30, 24
 _COLUMNS = 2
 
 _LINE, _BOUND, _KILL, _AXIS, _TEXT = "#1f5fa8", "#b3261e", "#8a8a8a", "#c8c8c8", "#333333"
+_FULL = "#e6e6e6"
 
 
 def draw(soak: Soak) -> str:
-    """The picture: the figure in blue, its bound in red, the kill -9 as a grey line."""
+    """The picture: the figure in blue, its bound in red; grey: each kill -9, and the full disk."""
     limit = soak.history_max_bytes / 1e6
     charts = [
         *((_title(figure), _scaled(figure.read, figure.scale), figure.bound) for figure in BOUNDED),
@@ -37,7 +38,7 @@ def draw(soak: Soak) -> str:
     ]
     for number, (title, read, bound) in enumerate(charts):
         x, y = number % _COLUMNS * _WIDTH, number // _COLUMNS * _HEIGHT
-        chart = _chart(title, [read(reading) for reading in soak.readings], bound, soak.readings)
+        chart = _chart(title, [read(reading) for reading in soak.readings], bound, soak)
         parts += [f'<g transform="translate({x} {y})">', *chart, "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -50,10 +51,8 @@ def _scaled(read: Callable[[Reading], float], scale: float) -> Callable[[Reading
     return lambda reading: read(reading) / scale
 
 
-def _chart(
-    title: str, values: Sequence[float], bound: float | None, readings: Sequence[Reading]
-) -> list[str]:
-    minutes = [reading.seconds / 60 for reading in readings]
+def _chart(title: str, values: Sequence[float], bound: float | None, soak: Soak) -> list[str]:
+    minutes = [reading.seconds / 60 for reading in soak.readings]
     end = max(minutes)
     top = max([*values, bound or 0.0]) * 1.1 or 1.0
 
@@ -76,9 +75,13 @@ def _chart(
     if bound is not None:
         parts.append(_text(_LEFT - 6, up(bound) + 4, _number(bound), "end"))
         parts.append(_rule(_LEFT, up(bound), _WIDTH - _RIGHT, up(bound), _BOUND, "5 3"))
-    second = [minute for minute, reading in zip(minutes, readings, strict=True) if reading.life]
-    if second and second[0] != minutes[0]:
-        killed = across((second[0] + minutes[len(minutes) - len(second) - 1]) / 2)
+    full = [across(seconds / 60) for seconds in (soak.happened.full_from, soak.happened.full_until)]
+    parts.append(
+        f'<rect x="{full[0]:.1f}" y="{_TOP}" width="{full[1] - full[0]:.1f}"'
+        f' height="{up(0) - _TOP:.1f}" fill="{_FULL}"/>'
+    )
+    for gap in soak.gaps:
+        killed = across(gap.at / 60)
         parts.append(_rule(killed, up(0), killed, _TOP, _KILL, "2 2"))
     points = " ".join(
         f"{across(minute):.1f},{up(value):.1f}"

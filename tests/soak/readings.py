@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["COLUMNS", "Account", "Column", "Kept", "Named", "Reading", "Soak"]
+__all__ = [
+    *("COLUMNS", "Account", "Column", "Gap", "Happened", "Kept", "Named", "Reading", "Sent", "Soak")
+]
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,15 @@ class Reading:
     seconds: float
     """Since the start of the soak."""
     life: int
-    """0 before the kill -9, 1 after it."""
+    """How often the daemon had been killed."""
     runs: int
     """Made since the start."""
     pipelines: int
     """Different ones that ran since the start."""
     resident_bytes: float
+    files: int
+    """Open file descriptors."""
+    threads: int
     series: int
     budget_ratio: float
     """Share of the budget of series that is in use."""
@@ -35,6 +40,8 @@ class Reading:
     """CPU of the daemon, as a share of one core."""
     lost: float
     history_bytes: float
+    history_errors: float
+    """By pipelined_history_errors_total."""
     stored_runs: int
     query_seconds: float
     """The slowest query of the history."""
@@ -62,11 +69,64 @@ class Named:
     pipeline: str
     made: int
     gap: int
-    """How many of them fell into the gap around the kill -9."""
+    """How many of them fell into the gaps around a kill -9."""
     rolled_up: int
     """In the roll-up, nested or not as they should be."""
     stored: int
     """Stored singly."""
+    failed: int = 0
+    """Of those made, the ones that failed."""
+    failed_gap: int = 0
+    """How many of them fell into the gaps."""
+    reported: int = 0
+    """By the roll-up: that failed."""
+    elsewhere: int = 0
+    """In the roll-up under another unit than that of the job's container; 0 if it has none."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """From 5 s before a kill -9 until the new daemon was ready."""
+
+    at: float
+    """When the daemon was killed (seconds since the start)."""
+    seconds: float
+    runs: int
+    """Made in it."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What came to the back end that comes and goes."""
+
+    outages: int
+    runs: int
+    twice: int
+    """Runs that came more than once."""
+    stored: int
+    """In the history at the end."""
+    not_come: int
+    """Of these, runs that did not come."""
+    missed: int
+    """By the sender: removed from the history before they were sent."""
+    said: int
+    """By the sender: taken by the back end."""
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What else came over the daemon, in seconds since the start."""
+
+    backups: int
+    """Each copy intact."""
+    slowest_backup: float
+    full_from: float
+    full_until: float
+    """The disk was full until then."""
+    rotations: int
+    log_lines: int
+    """Of daemon and sender together."""
+    tracebacks: int
 
 
 @dataclass(frozen=True)
@@ -89,9 +149,9 @@ class Soak:
     history_max_bytes: int
     readings: list[Reading]
     accounts: list[Account]
-    gap_runs: int
-    """Runs made from 5 s before the kill -9 until the new daemon was ready."""
-    gap_seconds: float
+    gaps: list[Gap]
+    sent: Sent
+    happened: Happened
     unexplained: int | None
     """The most runs that were neither stored nor counted as not stored, while there was room; None:
     there was no reading then."""
@@ -124,8 +184,10 @@ class Soak:
             ("jobs", Named),
             ("drivers", Named),
             ("kept", Kept),
+            ("gaps", Gap),
         ):
             found[name] = [kind(**fields) for fields in found[name]]
+        found["sent"], found["happened"] = Sent(**found["sent"]), Happened(**found["happened"])
         return cls(**found)
 
 
@@ -143,6 +205,8 @@ COLUMNS = (
     Column("runs made", lambda r: r.runs, ",.0f"),
     Column("pipelines seen", lambda r: r.pipelines, ",.0f"),
     Column("resident, MB", lambda r: r.resident_bytes / 1e6, ".1f"),
+    Column("files", lambda r: r.files, ".0f"),
+    Column("threads", lambda r: r.threads, ".0f"),
     Column("series", lambda r: r.series, ",.0f"),
     Column("budget in use", lambda r: r.budget_ratio, ".0%"),
     Column("MB per scrape", lambda r: r.scrape_bytes / 1e6, ".2f"),

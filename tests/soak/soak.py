@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A made-up month on a busy host, accelerated: does anything of the daemon grow without bound?
+"""A made-up night of eight hours, in two: what does each fault cost, and does anything grow?
 
-Needs root. `run.sh` builds the programs and starts this. Many thousand different one-liners, twenty
-jobs that come back each night, drivers and stages that last, a real Prometheus, the live page in a
-browser, a kill -9 and a history that is full. Ends with status 1 if a claim does not hold.
+Needs root. `run.sh` builds the programs and starts this. Thousands of different one-liners, twenty
+jobs that come back all night, some of which fail or run in containers, drivers and stages that
+last; a real Prometheus, the live page in a browser, a sender to a back end that comes and goes;
+kills of the daemon, a full disk, a full history, backups, rotated logs. Ends with status 1 if a
+claim does not hold.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -30,26 +32,41 @@ from pipelined.history.archive import Archive, Query
 from pipelined.history.conditions import Period
 from prometheus_server import Prometheus
 from soak.daemon import Daemon, Scrape
+from soak.faults import Faults, small_disk
 from soak.judgement import SCRAPE_INTERVAL, judge
-from soak.month import DRIVERS, JOBS, Failed, Made, Month, Started, may_be_made
+from soak.night import (
+    CONTAINED,
+    DRIVERS,
+    JOBS,
+    Failed,
+    Made,
+    Night,
+    Started,
+    container_id,
+    may_be_made,
+)
 from soak.picture import draw
-from soak.readings import Account, Kept, Named, Reading, Soak
+from soak.readings import Account, Gap, Kept, Named, Reading, Soak
+from soak.sender import Sender
 from soak.table import heads, line, section, verdict_line
 
 __all__ = ["main"]
 
 HERE = Path(__file__).resolve().parent
-READINGS = 20
-#: Readings that are taken before the kill -9. Growth is judged after it.
-READINGS_BEFORE_KILL = 5
+READINGS = 24
+#: After these readings the daemon is killed. Growth is judged after the last one.
+KILLS = (3, 6, 9)
+#: How often the back end of the sender is away.
+OUTAGES = 12
 #: What the daemon had not written may be lost with it: runs made within these seconds before the
 #: kill are not accounted for.
 UNWRITTEN = 5.0
 #: A run is in the metrics so long after its end, at most (seconds).
 COUNTED_WITHIN = 10.0
 #: Size of the history for each second of the soak. It grows by about 27 kB per second: it is full
-#: after about a quarter of the soak.
+#: after about a quarter of the soak. Its disk has room for twice as much, and some files.
 HISTORY_BYTES_PER_SECOND = 8000
+DISK_BEYOND = 32 << 20
 #: A soak may be so short (seconds): the history of a shorter one has no room for the jobs' runs.
 SHORTEST = 720.0
 
@@ -68,6 +85,9 @@ class RolledUp(NamedTuple):
     others: int
     """Of them, under names that are of none of the pipelines that the soak makes and counts."""
 
+    def since(self, before: RolledUp) -> RolledUp:
+        return RolledUp(self.runs - before.runs, self.others - before.others)
+
 
 NOTHING = RolledUp(0, 0)
 
@@ -76,7 +96,7 @@ NOTHING = RolledUp(0, 0)
 class Course:
     """What is found out while the soak runs."""
 
-    month: Month
+    night: Night
     began: float
     """On the monotonic clock."""
     readings: list[Reading] = field(default_factory=list)
@@ -90,15 +110,15 @@ class Course:
     """Of the previous reading: time, CPU of the daemon, time of its sweeps, and their number."""
 
     def began_life(self, life: int, daemon: Daemon) -> None:
-        self.life, self.ready = life, self.month.begun()
+        self.life, self.ready = life, self.night.begun()
         self._last = (time.monotonic(), daemon.cpu_seconds(), 0.0, 0.0)
 
     def read(self, daemon: Daemon, max_bytes: int) -> Reading:
         """Take a reading, and look whether each job that ran in this life has its series."""
-        finished = self.month.made()
+        finished = self.night.made()
         now, cpu = time.monotonic(), daemon.cpu_seconds()
         scrape = daemon.scrape()
-        made = self.month.made()
+        made = self.night.made()
         at = (now, cpu, *_sweeps(scrape))
         before, self._last = self._last, at
         reading = Reading(
@@ -107,6 +127,8 @@ class Course:
             runs=made.runs,
             pipelines=made.pipelines,
             resident_bytes=scrape.value("process_resident_memory_bytes"),
+            files=daemon.files(),
+            threads=daemon.threads(),
             series=len(scrape.samples),
             budget_ratio=scrape.value("pipelined_series_used")
             / scrape.value("pipelined_series_budget"),
@@ -116,6 +138,7 @@ class Course:
             cpu_ratio=(at[1] - before[1]) / (at[0] - before[0]),
             lost=scrape.value("pipelined_lost_total"),
             history_bytes=scrape.value("pipelined_history_size_bytes"),
+            history_errors=scrape.value("pipelined_history_errors_total"),
             stored_runs=int(scrape.value("pipelined_history_runs")),
             query_seconds=daemon.slowest_query(),
         )
@@ -137,10 +160,13 @@ class Course:
         ]
 
 
-def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitStack) -> Soak:
-    """Run the month in `directory`. Raises Failed if something that it needs does not work."""
-    state, log = directory / "state", directory / "daemon.log"
+def soak(
+    seconds: float, rate: float, pipelines: int, directory: Path, stack: contextlib.ExitStack
+) -> Soak:
+    """Run the night in `directory`. Raises Failed if something that it needs does not work."""
     max_bytes = int(seconds * HISTORY_BYTES_PER_SECOND)
+    disk = stack.enter_context(small_disk(2 * max_bytes + DISK_BEYOND))
+    state, log = disk / "state", directory / "daemon.log"
     daemon = Daemon(state, log, max_bytes)
     stack.callback(lambda: daemon.close())
     config = PROMETHEUS.format(port=daemon.port, interval=SCRAPE_INTERVAL)
@@ -153,41 +179,61 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
         [sys.executable, HERE / "browser.py", daemon.url], directory / "browser.log", directory
     )
     stack.callback(browser.close)
-    month = Month(directory / "month", seconds, rate)
-    stack.callback(month.close)
-    (directory / "month").mkdir()
-    month.start()
-    course = Course(month, time.monotonic())
+    sender = Sender(daemon.url, directory, seconds / OUTAGES)
+    stack.callback(sender.close)
+    (directory / "night").mkdir()
+    night = Night(directory / "night", seconds, rate, pipelines)
+    stack.callback(night.close)
+    night.start()
+    faults = Faults(state, [log, directory / "sender.log"], seconds, directory)
+    stack.callback(faults.close)
+    course = Course(night, time.monotonic())
     course.began_life(0, daemon)
+
+    def wait(until: float) -> None:
+        while time.monotonic() < until:
+            time.sleep(0.5)
+            for what in (night, sender, faults):
+                what.tick()
+            if not daemon.alive():
+                raise Failed("the daemon has ended")
+
     accounts: list[Account] = []
-    before_gap, after_gap, gap_seconds, rolled_up = Made(), Made(), 0.0, NOTHING
+    gaps: list[tuple[Gap, Made, Made]] = []
+    rolled_up, ready = NOTHING, Made()
     print(heads(), flush=True)
     for number in range(1, READINGS + 1):
         due = course.began + seconds * number / READINGS
         # On a slow host a reading may end after the next one is due.
-        _wait(month, daemon, max(due, time.monotonic() + seconds / READINGS / 4))
+        wait(max(due, time.monotonic() + seconds / READINGS / 4))
         print(line(course.read(daemon, max_bytes)), flush=True)
-        if number == READINGS_BEFORE_KILL:
-            before_gap, began = month.made(), time.monotonic()
-            account = _account(daemon, before_gap.runs)
-            _wait(month, daemon, time.monotonic() + UNWRITTEN)
+        if number in KILLS:
+            made, began = night.made(), time.monotonic()
+            account = _account(daemon, made.runs - ready.runs)
+            wait(time.monotonic() + UNWRITTEN)
             daemon.kill()
-            rolled_up = _rolled_up(state)
-            accounts.append(account(rolled_up))
+            killed = time.monotonic()
+            before, rolled_up = rolled_up, _rolled_up(state)
+            accounts.append(account(rolled_up.since(before)))
             daemon = Daemon(state, log, max_bytes, daemon.port)
-            course.began_life(1, daemon)
-            after_gap, gap_seconds = month.made(), time.monotonic() - began
-    month.end()
-    made = month.made()
+            ready, now = night.made(), time.monotonic()
+            gap = Gap(killed - course.began, now - began, ready.runs - made.runs)
+            gaps.append((gap, made, night.begun()))
+            course.began_life(len(gaps), daemon)
+    night.end()
+    made = night.made()
     if browser.process.poll() is not None:
         raise Failed(f"the browser ended: {browser.log.read_text()[-500:]}")
     browser.ask_to_end()
-    account = _account(daemon, made.runs - after_gap.runs)
+    account = _account(daemon, made.runs - ready.runs)
     browser.process.wait(30)
     resets = {job: _resets(prometheus, job, seconds) for job in JOBS}
     up = prometheus.query(f"count_over_time((up == 0)[{int(seconds) + 60}s:5s])")
+    time.sleep(UNWRITTEN)
+    sent = sender.finish({row.id for row in Archive(state).rows(Query(), made.runs)})
+    happened = faults.happened()
     daemon.stop()
-    accounts.append(account(_rolled_up(state, rolled_up)))
+    accounts.append(account(_rolled_up(state).since(rolled_up)))
     rows = Archive(state).rows(Query(), made.runs)
     clocks = time.time() - time.monotonic()
     return Soak(
@@ -196,14 +242,12 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
         history_max_bytes=max_bytes,
         readings=course.readings,
         accounts=accounts,
-        gap_runs=after_gap.runs - before_gap.runs,
-        gap_seconds=gap_seconds,
+        gaps=[gap for gap, _, _ in gaps],
+        sent=sent,
+        happened=happened,
         unexplained=course.unexplained,
-        jobs=[_named(state, job, False, made, before_gap, after_gap) for job in JOBS],
-        drivers=[
-            _named(state, name, nested, made, before_gap, after_gap)
-            for name, nested in DRIVERS.items()
-        ],
+        jobs=[_named(state, job, False, made, gaps) for job in JOBS],
+        drivers=[_named(state, name, nested, made, gaps) for name, nested in DRIVERS.items()],
         kept=[
             _kept(first, made, course, [row.end - clocks for row in rows])
             for first in (READINGS - 1, READINGS * 3 // 4, 0)
@@ -215,14 +259,6 @@ def soak(seconds: float, rate: float, directory: Path, stack: contextlib.ExitSta
         failed_scrapes=float(up[0]["value"][1]) if up else 0.0,
         complaints=[text for text in browser.log.read_text().splitlines() if text],
     )
-
-
-def _wait(month: Month, daemon: Daemon, until: float) -> None:
-    while time.monotonic() < until:
-        time.sleep(0.5)
-        month.tick()
-        if not daemon.alive():
-            raise Failed("the daemon has ended")
 
 
 def _account(daemon: Daemon, made: int) -> Callable[[RolledUp], Account]:
@@ -252,26 +288,38 @@ def _sweeps(scrape: Scrape) -> tuple[float, float]:
     return scrape.value(f"{name}_sum"), scrape.value(f"{name}_count")
 
 
-def _rolled_up(state: Path, before: RolledUp = NOTHING) -> RolledUp:
-    """What was added to the roll-up since `before`."""
+def _rolled_up(state: Path) -> RolledUp:
     rows = [(row.series.pipeline, row.sums.runs) for row in Archive(state).rollup(Period())]
     return RolledUp(
-        sum(runs for _, runs in rows) - before.runs,
-        sum(runs for pipeline, runs in rows if not may_be_made(pipeline)) - before.others,
+        sum(runs for _, runs in rows),
+        sum(runs for pipeline, runs in rows if not may_be_made(pipeline)),
     )
 
 
 def _named(
-    state: Path, pipeline: str, nested: bool, made: Made, before: Made, after: Made
+    state: Path, pipeline: str, nested: bool, made: Made, gaps: Sequence[tuple[Gap, Made, Made]]
 ) -> Named:
-    rows = Archive(state).rollup(Period(pipeline=pipeline))
-    live = 4 if pipeline in DRIVERS else 1  # may be live when the gap ends: make -j4
+    """Of a driver's pipelines four may be live when a gap ends (make -j4), beside those begun."""
+    rows = [
+        row
+        for row in Archive(state).rollup(Period(pipeline=pipeline))
+        if row.series.nested == nested
+    ]
+    unit = f"{container_id(pipeline)[:12]}.docker" if pipeline in CONTAINED else None
+    live = 4 if pipeline in DRIVERS else 0
     return Named(
         pipeline=pipeline,
         made=made.named[pipeline],
-        gap=after.named[pipeline] - before.named[pipeline] + live,
-        rolled_up=sum(row.sums.runs for row in rows if row.series.nested == nested),
+        gap=sum(after.named[pipeline] - before.named[pipeline] + live for _, before, after in gaps),
+        rolled_up=sum(row.sums.runs for row in rows),
         stored=Archive(state).stored(Period(pipeline=pipeline))[nested],
+        failed=made.failed.get(pipeline, 0),
+        failed_gap=sum(
+            after.failed.get(pipeline, 0) - before.failed.get(pipeline, 0)
+            for _, before, after in gaps
+        ),
+        reported=sum(row.sums.failed for row in rows),
+        elsewhere=sum(row.sums.runs for row in rows if unit and row.series.unit != unit),
     )
 
 
@@ -301,9 +349,12 @@ def _machine() -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, default=40.0, help="how long (40)")
+    length.add_argument("--minutes", type=float, default=120.0, help="how long (120)")
     length.add_argument("--hours", type=float, help="the same in hours")
-    parser.add_argument("--rate", type=float, default=420.0, help="one-liners per second (420)")
+    parser.add_argument("--rate", type=float, default=100.0, help="one-liners per second (100)")
+    parser.add_argument(
+        "--pipelines", type=int, default=4000, help="different ones of them, at most (4000)"
+    )
     parser.add_argument("--readings", type=Path, help="file for the measured figures, as JSON")
     parser.add_argument("--from", type=Path, dest="earlier", help="judge such a file; run nothing")
     parser.add_argument("--table", type=Path, help="Markdown file to put the table into")
@@ -333,7 +384,7 @@ def main() -> int:
     good = False
     try:
         with contextlib.ExitStack() as stack:
-            measured = soak(options.seconds, options.rate, directory, stack)
+            measured = soak(options.seconds, options.rate, options.pipelines, directory, stack)
         (options.readings or directory / "readings.json").write_text(measured.to_json())
         good = report(measured, options) == 0
     except (Failed, OSError, http.client.HTTPException) as error:

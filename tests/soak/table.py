@@ -32,8 +32,6 @@ def verdict_line(verdict: Verdict) -> str:
 
 def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str:
     """The section of a Markdown document; `picture` is the link to the picture, if there is one."""
-    headings = [column.heading for column in COLUMNS]
-    rows = [headings, ["---:"] * len(COLUMNS), *map(_cells, soak.readings)]
     judged = [
         ["claim", "holds", "figures"],
         ["---"] * 3,
@@ -56,11 +54,11 @@ def section(soak: Soak, verdicts: Sequence[Verdict], picture: str | None) -> str
     ]
     parts = [
         HEADING,
-        f"{soak.machine}; `{soak.command}`. The daemon was killed once; about"
-        f" {soak.gap_runs:,} runs were made from 5 s before until it was ready again,"
-        f" {soak.gap_seconds:.1f} s in all, and are not accounted for.",
-        *([f"![the figures of the table over time]({picture})"] if picture else []),
-        _markdown(rows),
+        f"{soak.machine}; `{soak.command}`: {soak.readings[-1].runs:,} runs of"
+        f" {soak.readings[-1].pipelines:,} pipelines. The daemon was killed {len(soak.gaps)} times."
+        f" {sum(gap.runs for gap in soak.gaps):,} runs were made from 5 s before until it was ready"
+        f" again, {sum(gap.seconds for gap in soak.gaps):.1f} s in all, and are not accounted for.",
+        *([f"![the daemon's figures over the night]({picture})"] if picture else []),
         _markdown(judged),
         f"The history may take {soak.history_max_bytes / 1e6:.1f} MB. At the end it had single runs"
         f" of {soak.stored_pipelines:,} of {soak.readings[-1].pipelines:,} pipelines:",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Short pipelines at a steady rate, many of them different, until SIGTERM:
- *   one_liners RATE WORKERS COUNTS DIRECTORY NAME...
- * RATE is runs per second of all WORKERS. Stages are the programs NAME of DIRECTORY. Every tenth
- * run is of a pipeline that never ran before, the others of earlier ones, of the oldest most often.
+ *   one_liners RATE PIPELINES WORKERS COUNTS DIRECTORY NAME...
+ * RATE is runs per second of all WORKERS. Stages are the programs NAME of DIRECTORY. Until there
+ * are PIPELINES, every tenth run is of a pipeline that never ran before; the others are of earlier
+ * ones, of the oldest most often.
  * COUNTS is a file that holds two 64-bit numbers: runs that have ended, and different pipelines.
  */
 #define _GNU_SOURCE
@@ -26,7 +27,7 @@ struct counts {
 
 static volatile sig_atomic_t stopping;
 static char **names;
-static uint64_t name_count;
+static uint64_t name_count, most_pipelines;
 static struct counts *counts;
 static int null;
 
@@ -57,7 +58,7 @@ static uint64_t choose(uint64_t *state)
 	uint64_t known = __atomic_load_n(&counts->pipelines, __ATOMIC_RELAXED);
 	double place = fraction(state);
 
-	if (!known || fraction(state) < 1.0 / NEW)
+	if (!known || (known < most_pipelines && fraction(state) < 1.0 / NEW))
 		return __atomic_fetch_add(&counts->pipelines, 1, __ATOMIC_RELAXED);
 	return known * place * place * place;
 }
@@ -131,19 +132,20 @@ static int work(int worker, double rate)
 int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
-	int workers = argc > 2 ? atoi(argv[2]) : 0, file, failed = 0, status, number;
+	int workers = argc > 3 ? atoi(argv[3]) : 0, file, failed = 0, status, number;
 	pid_t pids[64], parent = getpid();
 	sigset_t awaited, before;
 
-	if (argc < 6 || workers < 1 || workers > 64) {
-		fprintf(stderr, "usage: one_liners RATE WORKERS COUNTS DIRECTORY NAME...\n");
+	if (argc < 7 || workers < 1 || workers > 64) {
+		fprintf(stderr, "usage: one_liners RATE PIPELINES WORKERS COUNTS DIRECTORY NAME...\n");
 		return 2;
 	}
-	names = argv + 5;
-	name_count = argc - 5;
-	file = open(argv[3], O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	most_pipelines = strtoull(argv[2], NULL, 10);
+	names = argv + 6;
+	name_count = argc - 6;
+	file = open(argv[4], O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	if (file < 0 || null < 0 || ftruncate(file, sizeof(*counts)) || chdir(argv[4])) {
+	if (file < 0 || null < 0 || ftruncate(file, sizeof(*counts)) || chdir(argv[5])) {
 		perror("one_liners");
 		return 1;
 	}

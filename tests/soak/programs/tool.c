@@ -2,6 +2,7 @@
 /*
  * A stage of a made-up pipeline; it goes by the name under which it is linked.
  *   tool                 passes its input on
+ *   tool fail CODE       the same, and exits with that code
  *   tool say             writes one line
  *   tool work SECONDS    for so long, every 100 ms: 5 ms on CPU, then a block of 4 KiB
  */
@@ -50,6 +51,8 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "work"))
 		return work(atof(argv[2]));
+	if (argc == 3 && !strcmp(argv[1], "fail"))
+		return pass_on() ? 1 : atoi(argv[2]);
 	if (argc == 2 && !strcmp(argv[1], "say"))
 		return write(1, "a line\n", 7) != 7;
 	return argc == 1 ? pass_on() : 2;
