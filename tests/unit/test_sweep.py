@@ -556,12 +556,12 @@ def test_what_began_before_the_programs_were_attached_is_marked() -> None:
         assert maps.control().began_ns > 0
 
 
-def test_the_daemon_is_woken_after_an_eighth_of_the_records_has_ended() -> None:
+def test_the_daemon_is_woken_after_a_sixteenth_of_the_records_has_ended() -> None:
     with swept(maps := RecordedMaps()) as sweep:
-        assert maps.control().wake_at == MAX_STAGES // 8
+        assert maps.control().wake_at == MAX_STAGES // 16
         sweep._control.ended = 100
         sweep.take()
-        assert maps.control().wake_at == 100 + MAX_STAGES // 8
+        assert maps.control().wake_at == 100 + MAX_STAGES // 16
 
 
 def test_counts_of_the_control_page_are_read() -> None:

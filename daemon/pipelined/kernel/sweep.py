@@ -44,7 +44,8 @@ from pipelined.starter import boot_id
 __all__ = ["MapUse", "Sweep", "monotonic_to_unix"]
 
 _CHUNK = 256
-#: Records mapped at first: what is mapped counts as our memory, in use or not.
+#: Records mapped at first, and each time that they are too few: what is mapped counts as our
+#: memory, in use or not.
 _MAPPED = 512
 
 _STAGE_BYTES = sizeof(layout.Stage)
@@ -387,7 +388,7 @@ class Sweep:
         for first in range(1, self._max_stages + 1, _CHUNK):
             last = min(first + _CHUNK - 1, self._max_stages)
             if last > self._mapped:
-                self._map_stages(min(2 * self._mapped, self._max_stages))
+                self._map_stages(min(self._mapped + _MAPPED, self._max_stages))
             begin, end = first * _STAGE_WORDS, (last + 1) * _STAGE_WORDS
             with memoryview(self._stages) as view, view.cast("Q") as words:
                 columns = [
