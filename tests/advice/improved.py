@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from advice.data import make, named_in
 from advice.judgement import Untried
 from advice.measure import ATTEMPTS, Bench, Failed
 from advice.pairs import Pair
-from advice.table import by_kind
+from advice.table import HEADING as FOLLOWED
+from advice.table import by_kind, code, numbered
 from document_section import section_of
 from other_work import Quiet
 from pipelined.analysis.shell_text import parse
@@ -37,9 +39,9 @@ HEADING = "## Improved"
 _INTRODUCTION = """\
 `sudo make advice ARGS=--improve` gives the worse form of each pair to
 [`pipelined improve`](COMPARE.md#improve), with a budget of {budget}, on a machine with {machine}.
-**took** is the share of the original's wall time. Where other work used the
-CPUs meanwhile, a small gain does not show."""
-_COLUMNS = ("finding", "as it is", "what improve found", "took", "")
+**took** is the share of the original's wall time. The numbers are those of the pairs in the
+[next table](#followed), which has the command where `improve` found the advised one."""
+_COLUMNS = ("finding", "what improve found", "took", "")
 
 #: For one pair.
 BUDGET = "2m"
@@ -163,15 +165,16 @@ def improved_section(
     machine: str, results: Sequence[Improved | Untried], document: str = ""
 ) -> str:
     """The section of the document. Kinds that were not measured now are as it has them."""
-    rows = []
-    for result in results:
-        name = f"[{result.pair.id}](#{result.pair.id})"
+    rows, followed = [], section_of(document, FOLLOWED)
+    for name, result in numbered(results):
         if isinstance(result, Untried):
-            cells = name, _code(result.pair.before), "", "", f"not tried: {result.reason}"
+            cells = name, "", "", f"not tried: {result.reason}"
         else:
             took = "" if result.took is None else f"{result.took:.2f}"
+            advised = result.found and f" | {code(result.command)} | " in followed
+            command = "as advised" if advised else code(result.command)
             verdict = result.verdict if result.found else f"**{result.verdict}**"
-            cells = name, _code(result.pair.before), _code(result.command), took, verdict
+            cells = name, command, took, "" if advised else verdict
         rows.append((result.pair.id, f"| {' | '.join(cells)} |"))
     head = [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * len(_COLUMNS))]
     table = "\n".join(head + by_kind(rows, section_of(document, HEADING)))
@@ -194,8 +197,6 @@ def _share(result: Improved) -> str:
 
 
 def _reason(error: Failed) -> str:
-    return str(error).rpartition("pipelined: ")[2].replace("|", "\\|")
-
-
-def _code(command: str) -> str:
-    return f"`{command}`".replace("|", r"\|") if command else ""
+    """The first clause of an error."""
+    reason = re.split(r", | \(|; ", str(error).rpartition("pipelined: ")[2])[0]
+    return reason.replace("|", "\\|")

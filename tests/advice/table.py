@@ -4,42 +4,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from advice.judgement import CHANCE, FACTOR, Followed, Healthy, Spread, Untried
-from advice.pairs import PAIRS, WITHOUT_PAIRS
+from advice.pairs import PAIRS, WITHOUT_PAIRS, Pair
 from document_section import section_of
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
 
-__all__ = ["HEADING", "by_kind", "healthy_line", "line", "section"]
+__all__ = ["HEADING", "by_kind", "code", "healthy_line", "line", "numbered", "section"]
 
 HEADING = "## Followed"
 
 _INTRODUCTION = """\
 `sudo make advice` follows the advice. For each kind of finding it takes two pipelines that have it,
-profiles each {rounds} times for the bound, and compares it with the same as advised, in {rounds}
-rounds. The figures are from a machine with {machine}.
+profiles each {rounds} times, and compares it with the same as advised in {rounds} rounds. The
+figures are from a machine with {machine}.
 
-- **likely**: the gain that the finding expects: the median; its share of the run, and the lowest
-  and the highest share.
-- **bound**: the same of what it promises at most.
+- **likely**, **bound**: what the finding expects to save, and what it promises at most: share of
+  the run, median and range.
 - **gained**: the same of what `pipelined compare` measured.
 - **gained / likely**: below {noise:.0%} of the run, both count as that much: less is chance.
 - **gains nothing**: `compare` names no winner, or the other one.
 
-A kind that gains nothing in any of its pairs has to be reworded or dropped. A bound is wrong if
-its highest share is below the gain of each round, or more than {chance:.0%} below the median gain.
-An estimate that is off by more than a factor of
-{factor:g}, in the median of the pairs of a kind, has to be computed in another way."""
+The test fails if a kind gains nothing in any of its pairs, if a bound is below the gain of each
+round or more than {chance:.0%} below their median, or if an estimate is off by more than a factor
+of {factor:g} in the median of a kind's pairs."""
 _HEALTHY = """\
-{count} ordinary pipelines in which there is nothing to improve were profiled as often. {advised}
-got any advice:"""
+{count} ordinary pipelines in which there is nothing to improve (`HEALTHY` in
+`tests/advice/pairs.py`) were profiled as often. {advised} got any advice."""
 _COLUMNS = (
     *("finding", "as it is", "as advised"),
-    *("likely", "bound", "gained", "gained / likely", "gained / bound"),
+    *("likely", "bound", "gained", "gained / likely"),
     "verdict",
 )
+
+
+class _OfPair(Protocol):
+    @property
+    def pair(self) -> Pair: ...
+
+
+_Result = TypeVar("_Result", bound=_OfPair)
 
 
 def line(result: Followed | Untried) -> str:
@@ -74,9 +82,11 @@ def section(
     """
     old = section_of(old, HEADING)
     rows = [
-        f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 5 + ("---",))
+        f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 4 + ("---",))
     ]
-    rows += by_kind([(result.pair.id, _row(result)) for result in results], old)
+    rows += by_kind(
+        [(result.pair.id, _row(name, result)) for name, result in numbered(results)], old
+    )
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
@@ -98,16 +108,38 @@ def by_kind(measured: Sequence[tuple[str, str]], old: str) -> list[str]:
         if id in kinds:
             rows += [row for kind, row in measured if kind == id]
         else:
-            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", old, re.MULTILINE)
+            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \d.*$", old, re.MULTILINE)
     return rows
 
 
-def _row(result: Followed | Untried) -> str:
+def numbered(results: Iterable[_Result]) -> Iterator[tuple[str, _Result]]:
+    """Each result with its name in a table: its kind, and its place among the pairs of the kind."""
+    seen: Counter[str] = Counter()
+    for result in results:
+        id = result.pair.id
+        seen[id] += 1
+        yield f"[{id}](#{id}) {seen[id]}", result
+
+
+def _row(name: str, result: Followed | Untried) -> str:
     if isinstance(result, Untried):
-        cells = _code(result.pair.before), *[""] * 6, f"not tried: {result.reason}"
+        cells = code(result.pair.before), *[""] * 5, f"not tried: {result.reason}"
     else:
-        cells = _code(result.pair.before), _code(result.after), *_figures(result)
-    return f"| [{result.pair.id}](#{result.pair.id}) | {' | '.join(cells)} |"
+        cells = code(result.pair.before), code(result.after), *_shares(result)
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _shares(result: Followed) -> tuple[str, ...]:
+    spreads = (result.likely_share, result.bound_share, result.gain_share)
+    *_, of_likely, _, verdict = _figures(result)
+    return *map(_spread, spreads), of_likely, verdict
+
+
+def _spread(share: Spread | None) -> str:
+    if share is None:
+        return "-"
+    low, high = round(share.low * 100), round(share.high * 100)
+    return f"{share.median:.0%}".replace("%", f" % ({low} to {high})")
 
 
 def _healthy(healthy: Sequence[Healthy]) -> str:
@@ -115,13 +147,14 @@ def _healthy(healthy: Sequence[Healthy]) -> str:
     words = _HEALTHY.format(
         count=len(healthy), advised=f"**{advised} of them**" if advised else "None of them"
     )
-    return "\n\n".join([words, "\n".join(f"    {each.command}" for each in healthy)])
+    lines = [f"    {each.command}" for each in healthy if each.failure]
+    return "\n\n".join([words, *(["\n".join(lines)] if lines else [])])
 
 
 def _healthy_of(old: str) -> str:
-    """The paragraph of a document on healthy pipelines, with the pipelines below it."""
+    """The paragraph of a document on healthy pipelines, with those below it that got advice."""
     began = _HEALTHY.partition("{count}")[2].partition("{advised}")[0]
-    found = re.search(rf"^\d+{re.escape(began)}.*\n(?:.*\n)?\n(?:    .*\n)*", old, re.MULTILINE)
+    found = re.search(rf"^\d+{re.escape(began)}.*\n(?:\n(?:    .*\n)+)?", old, re.MULTILINE)
     return found[0].rstrip("\n") if found else "The healthy pipelines were not measured."
 
 
@@ -148,6 +181,6 @@ def _with_share(seconds: float, share: Spread) -> str:
     return f"{size} ({shares})"
 
 
-def _code(command: str) -> str:
+def code(command: str) -> str:
     """A command in a cell."""
     return f"`{command}`".replace("|", r"\|") if command else ""

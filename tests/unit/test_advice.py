@@ -131,15 +131,17 @@ def test_the_section_has_a_row_per_pair_and_each_healthy_pipeline() -> None:
     text = section("2 CPUs", 5, [GAINS, replace(GAINS, found=0), untried], [HEALTHY_ONE])
     rows = [row for row in text.splitlines() if row.startswith("| ")]
     assert rows[2] == (
-        r"| [barrier](#barrier) | `sort f \| grep x` | `grep x f \| sort` "
-        "| 0.40 s (40 %; 30 % to 50 %) | 0.60 s (60 %; 50 % to 70 %) | 0.30 s (30 %; 20 % to 40 %) "
-        "| 0.75 | 0.50 | gains |"
+        r"| [barrier](#barrier) 1 | `sort f \| grep x` | `grep x f \| sort` "
+        "| 40 % (30 to 50) | 60 % (50 to 70) | 30 % (20 to 40) | 0.75 | gains |"
     )
     assert rows[3].endswith("| **found in 0 of 5 runs** |")
     assert rows[4].endswith("| not tried: no disk |")
     assert text.startswith(f"{HEADING}\n")
     assert text.count("\n#") == 0
-    assert "None of them\ngot any advice:\n\n    a | b\n" in text
+    assert text.endswith("1 ordinary pipelines in which there is nothing to improve (`HEALTHY` in\n"
+        "`tests/advice/pairs.py`) were profiled as often. None of them got any advice.\n")
+    advised = section("2 CPUs", 5, [], [replace(HEALTHY_ONE, advised=("ceiling",)), HEALTHY_ONE])
+    assert advised.endswith("**1 of them** got any advice.\n\n    a | b\n")
     assert all(f"- {id}: " in text for id in WITHOUT_PAIRS)
 
 
@@ -150,7 +152,9 @@ def test_what_is_not_measured_stays_in_the_document_as_it_was() -> None:
     rows = [row for row in again.splitlines() if row.startswith("| [")]
     assert [row.endswith("| **found in 0 of 5 runs** |") for row in rows] == [False, True]
     assert rows[0].startswith("| [ceiling]")
-    assert again.endswith("None of them\ngot any advice:\n\n    a | b\n")
+    assert again.endswith("None of them got any advice.\n")
+    ill = section("2 CPUs", 5, [GAINS], [replace(HEALTHY_ONE, advised=("ceiling",) * 3)])
+    assert section("2 CPUs", 5, [GAINS], [], ill) == ill
 
 
 def test_the_table_of_kinds_is_that_of_the_rules_and_of_what_was_measured() -> None:

@@ -32,12 +32,18 @@ def test_the_line_at_the_terminal_has_what_was_found_and_what_it_took() -> None:
 
 def test_the_table_says_why_nothing_was_found() -> None:
     rows = improved_section("2 CPUs", [FOUND, NOTHING, Untried(PAIR, "no disk")]).splitlines()[-3:]
-    before = "[barrier](#barrier) | `sort f \\| grep x`"
     assert rows == [
-        f"| {before} | `grep x f \\| sort` | 0.50 | the known one |",
-        f"| {before} |  |  | **the finding cannot say it as a command** |",
-        f"| {before} |  |  | not tried: no disk |",
+        "| [barrier](#barrier) 1 | `grep x f \\| sort` | 0.50 | the known one |",
+        "| [barrier](#barrier) 2 |  |  | **the finding cannot say it as a command** |",
+        "| [barrier](#barrier) 3 |  |  | not tried: no disk |",
     ]
+
+
+def test_a_command_that_the_table_of_the_advice_has_is_not_repeated() -> None:
+    advised = "## Followed\n\n| [barrier](#barrier) 1 | `x` | `grep x f \\| sort` | 1 |\n"
+    assert improved_section("2 CPUs", [FOUND], advised).splitlines()[-1] == (
+        "| [barrier](#barrier) 1 | as advised | 0.50 |  |"
+    )
 
 
 def test_the_section_takes_the_place_of_its_last_version() -> None:
@@ -82,10 +88,10 @@ def test_each_reason_why_a_form_is_not_written_is_of_a_few() -> None:
 
 
 def test_kinds_that_were_not_measured_keep_their_rows() -> None:
-    other = replace(FOUND, pair=replace(PAIR, id="ceiling", before="gzip f | cat"))
-    old = f"## Followed\n\n| [ceiling](#ceiling) | `x` |\n\n{improved_section('', [FOUND, other])}"
+    other = replace(FOUND, pair=replace(PAIR, id="ceiling"), command="pigz f")
+    old = f"## Followed\n\n| [ceiling](#ceiling) 1 | `x` |\n\n{improved_section('', [FOUND, other])}"
     rows = improved_section("2 CPUs", [NOTHING], old).splitlines()[-2:]
-    assert [row.split("`")[1] for row in rows] == [
-        "gzip f \\| cat",
-        PAIR.before.replace("|", "\\|"),
+    assert rows == [
+        "| [ceiling](#ceiling) 1 | `pigz f` | 0.50 | the known one |",
+        "| [barrier](#barrier) 1 |  |  | **the finding cannot say it as a command** |",
     ]
