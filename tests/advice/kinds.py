@@ -2,8 +2,7 @@
 """The first table of docs/FINDINGS.md: a line per kind of finding.
 
 What a kind means is what its rule says of itself; what following it gained is in the section that
-`make advice` writes; when not to is in the kind's own section. Run as a program, this writes the
-table.
+`make advice` writes. Run as a program, this writes the table.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["DOCUMENT", "kinds", "with_kinds"]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "FINDINGS.md"
 _COLUMNS = (
     *("finding", "severity", "fires when", "needs"),
-    *("gained", "of what was likely", "ignore it if"),
+    *("gained", "of what was likely"),
 )
 _TABLE = re.compile(r"^\| finding \| severity \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
@@ -30,7 +29,7 @@ def kinds(document: str) -> str:
     """The table, in the order of the sections of the document."""
     sections = re.findall(r"^## ([\w-]+)$", document, re.MULTILINE)
     rules = sorted(RULES, key=lambda rule: sections.index(rule.id))
-    rows = [_COLUMNS, ("---",) * 4 + ("---:",) * 2 + ("---",), *(_row(r, document) for r in rules)]
+    rows = [_COLUMNS, ("---",) * 4 + ("---:",) * 2, *(_row(r, document) for r in rules)]
     return "".join(re.sub(r"(?<=\|)  (?=\|)", " ", f"| {' | '.join(cells)} |\n") for cells in rows)
 
 
@@ -41,9 +40,6 @@ def with_kinds(document: str) -> str:
 
 def _row(rule: Rule, document: str) -> tuple[str, ...]:
     meaning = " ".join((rule.check.__doc__ or "").split()).split(". ")[0].rstrip(".")
-    section = re.split(r"^## ", document, flags=re.MULTILINE)
-    own = next(text for text in section if text.startswith(f"{rule.id}\n"))
-    ignored = re.search(r"^\*\*Ignore it if\*\* ((?:.|\n(?!\n))*?)\.(?:\s|$)", own, re.MULTILINE)
     needs = f"`{rule.needs}`" if rule.needs else ""
     return (
         f"[{rule.id}](#{rule.id})",
@@ -51,7 +47,6 @@ def _row(rule: Rule, document: str) -> tuple[str, ...]:
         (meaning[:1].lower() + meaning[1:]).replace("``", "`"),
         needs,
         *_measured(rule.id, document),
-        " ".join(ignored[1].split()) if ignored else "",
     )
 
 
