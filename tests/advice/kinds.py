@@ -54,7 +54,7 @@ def _measured(id: str, document: str) -> tuple[str, str]:
     """The median gain of a kind, as a share of the run, and what that is of the estimate."""
     followed = section_of(document, HEADING)
     rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \d.*$", followed, re.MULTILINE)
-    cells = [re.split(r" (?<!\\)\| ", row.strip("| ")) for row in rows]
+    cells = [re.split(r" (?<!\\)\| ", row[2:-2]) for row in rows]
     gains = [int(found[1]) for row in cells if (found := re.match(r"(-?\d+) % \(", row[-3]))]
     ratios = [float(row[-2]) for row in cells if re.fullmatch(r"[\d.]+", row[-2])]
     return (

@@ -23,9 +23,9 @@ _INTRODUCTION = """\
 profiles each {rounds} times, and compares it with the same as advised in {rounds} rounds. The
 figures are from a machine with {machine}.
 
-- **likely**, **bound**: what the finding expects to save, and what it promises at most: share of
-  the run, median and range.
-- **gained**: the same of what `pipelined compare` measured.
+- **likely**, **bound**: what the finding expects to save, and what it promises at most: median
+  share of the run.
+- **gained**: the same of what `pipelined compare` measured, with the range.
 - **gained / likely**: below {noise:.0%} of the run, both count as that much: less is chance.
 - **gains nothing**: `compare` names no winner, or the other one.
 
@@ -130,16 +130,22 @@ def _row(name: str, result: Followed | Untried) -> str:
 
 
 def _shares(result: Followed) -> tuple[str, ...]:
-    spreads = (result.likely_share, result.bound_share, result.gain_share)
     *_, of_likely, _, verdict = _figures(result)
-    return *map(_spread, spreads), of_likely, verdict
+    return (
+        _median(result.likely_share),
+        _median(result.bound_share),
+        _median(result.gain_share) + _range(result.gain_share),
+        of_likely,
+        "" if verdict == "gains" else verdict,
+    )
 
 
-def _spread(share: Spread | None) -> str:
-    if share is None:
-        return "-"
-    low, high = round(share.low * 100), round(share.high * 100)
-    return f"{share.median:.0%}".replace("%", f" % ({low} to {high})")
+def _median(share: Spread | None) -> str:
+    return "-" if share is None else f"{share.median:.0%}".replace("%", " %")
+
+
+def _range(share: Spread | None) -> str:
+    return "" if share is None else f" ({share.low * 100:.0f} to {share.high * 100:.0f})"
 
 
 def _healthy(healthy: Sequence[Healthy]) -> str:

@@ -89,7 +89,9 @@ def test_each_reason_why_a_form_is_not_written_is_of_a_few() -> None:
 
 def test_kinds_that_were_not_measured_keep_their_rows() -> None:
     other = replace(FOUND, pair=replace(PAIR, id="ceiling"), command="pigz f")
-    old = f"## Followed\n\n| [ceiling](#ceiling) 1 | `x` |\n\n{improved_section('', [FOUND, other])}"
+    old = (
+        f"## Followed\n\n| [ceiling](#ceiling) 1 | `x` |\n\n{improved_section('', [FOUND, other])}"
+    )
     rows = improved_section("2 CPUs", [NOTHING], old).splitlines()[-2:]
     assert rows == [
         "| [ceiling](#ceiling) 1 | `pigz f` | 0.50 | the known one |",
