@@ -16,32 +16,21 @@ from advice.data import make, named_in
 from advice.judgement import Untried
 from advice.measure import ATTEMPTS, Bench, Failed
 from advice.pairs import Pair
-from advice.table import HEADING as FOLLOWED
-from advice.table import by_kind, code, numbered
-from document_section import section_of
+from advice.table import code, row_of
 from other_work import Quiet
 from pipelined.analysis.shell_text import parse
 from pipelined.run.page_cache import evict, files_below
 
 __all__ = [
-    "HEADING",
+    "BUDGET",
     "Improved",
     "Improver",
+    "improved_cells",
     "improved_line",
-    "improved_section",
     "plain",
     "why_not",
     "why_untried",
 ]
-
-HEADING = "## Improved"
-
-_INTRODUCTION = """\
-`sudo make advice ARGS=--improve` gives the worse form of each pair to
-[`pipelined improve`](COMPARE.md#improve), with a budget of {budget}, on a machine with {machine}.
-**took** is the share of the original's wall time. The numbers are those of the pairs in the
-[next table](#followed), which has the command where `improve` found the advised one."""
-_COLUMNS = ("finding", "what improve found", "took", "")
 
 #: For one pair.
 BUDGET = "2m"
@@ -53,6 +42,8 @@ _AS_GOOD = {
     "not-comparable": "another one; the page cache hides which is better",
     "slower": "another one; the known one is better",
 }
+#: Of what was found it is not known whether the advised one would be better.
+_UNSURE = (_AS_GOOD["undecided"], _AS_GOOD["not-comparable"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,25 +152,21 @@ def improved_line(result: Improved | Untried) -> str:
     return f"{result.pair.id}: {result.verdict}{_share(result)}\n    {result.pair.before}{found}"
 
 
-def improved_section(
-    machine: str, results: Sequence[Improved | Untried], document: str = ""
-) -> str:
-    """The section of the document. Kinds that were not measured now are as it has them."""
-    rows, followed = [], section_of(document, FOLLOWED)
-    for name, result in numbered(results):
-        if isinstance(result, Untried):
-            cells = name, "", "", f"not tried: {result.reason}"
-        else:
-            took = "" if result.took is None else f"{result.took:.2f}"
-            advised = result.found and f" | {code(result.command)} | " in followed
-            command = "as advised" if advised else code(result.command)
-            verdict = result.verdict if result.found else f"**{result.verdict}**"
-            cells = name, command, took, "" if advised else verdict
-        rows.append((result.pair.id, f"| {' | '.join(cells)} |"))
-    head = [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * len(_COLUMNS))]
-    table = "\n".join(head + by_kind(rows, section_of(document, HEADING)))
-    introduction = _INTRODUCTION.format(budget=BUDGET, machine=machine)
-    return f"{HEADING}\n\n{introduction}\n\n{table}\n"
+def improved_cells(results: Sequence[Improved | Untried], document: str) -> dict[Pair, str]:
+    """What the table of the document has of each pair."""
+    return {result.pair: _cell(result, row_of(result.pair, document)) for result in results}
+
+
+def _cell(result: Improved | Untried, row: Sequence[str]) -> str:
+    if isinstance(result, Untried):
+        return f"not tried: {result.reason}"
+    if not result.found:
+        return result.verdict
+    took = "" if result.took is None else f"{result.took:.2f}"
+    if result.verdict == "the known one" or code(result.command) in row[2:3]:
+        return took
+    worse = f"; {result.verdict}" if result.verdict in (_AS_GOOD["slower"], *_UNSURE) else ""
+    return f"{took}: {code(result.command)}{worse}"
 
 
 def _took(report: Mapping[str, Any]) -> float | None:

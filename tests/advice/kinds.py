@@ -53,10 +53,10 @@ def _row(rule: Rule, document: str) -> tuple[str, ...]:
 def _measured(id: str, document: str) -> tuple[str, str]:
     """The median gain of a kind, as a share of the run, and what that is of the estimate."""
     followed = section_of(document, HEADING)
-    rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \d.*$", followed, re.MULTILINE)
+    rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", followed, re.MULTILINE)
     cells = [re.split(r" (?<!\\)\| ", row[2:-2]) for row in rows]
-    gains = [int(found[1]) for row in cells if (found := re.match(r"(-?\d+) % \(", row[-3]))]
-    ratios = [float(row[-2]) for row in cells if re.fullmatch(r"[\d.]+", row[-2])]
+    gains = [int(found[1]) for row in cells if (found := re.match(r"(-?\d+) % \(", row[-4]))]
+    ratios = [float(row[-3]) for row in cells if re.fullmatch(r"[\d.]+", row[-3])]
     return (
         f"{median(gains):.0f} %" if gains else "",
         f"{median(ratios):.2f} ×" if ratios else "",

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
 
 from advice.judgement import CHANCE, FACTOR, Followed, Healthy, Spread, Untried
 from advice.pairs import PAIRS, WITHOUT_PAIRS, Pair
-from document_section import section_of
+from document_section import put_section, section_of
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
 
-__all__ = ["HEADING", "by_kind", "code", "healthy_line", "line", "numbered", "section"]
+__all__ = ["HEADING", "code", "healthy_line", "line", "row_of", "section", "with_improved"]
 
 HEADING = "## Followed"
 
@@ -23,31 +21,28 @@ _INTRODUCTION = """\
 profiles each {rounds} times, and compares it with the same as advised in {rounds} rounds. The
 figures are from a machine with {machine}.
 
-- **likely**, **bound**: what the finding expects to save, and what it promises at most: median
-  share of the run.
+- **likely**: what the finding expects to save: the median share of the run.
 - **gained**: the same of what `pipelined compare` measured, with the range.
 - **gained / likely**: below {noise:.0%} of the run, both count as that much: less is chance.
 - **gains nothing**: `compare` names no winner, or the other one.
 
-The test fails if a kind gains nothing in any of its pairs, if a bound is below the gain of each
+The test fails if a kind gains nothing in any of its pairs, if its bound is below the gain of each
 round or more than {chance:.0%} below their median, or if an estimate is off by more than a factor
 of {factor:g} in the median of a kind's pairs."""
+_IMPROVED = """\
+**improve** is what [`pipelined improve`](COMPARE.md#improve) found, given the pipeline as it is and
+a budget of {budget}, on a machine with {machine}: the share of the wall time
+that it took, and the command if it is not the advised one."""
 _HEALTHY = """\
 {count} ordinary pipelines in which there is nothing to improve (`HEALTHY` in
 `tests/advice/pairs.py`) were profiled as often. {advised} got any advice."""
+#: As a document has it.
+_IMPROVED_ONCE = r"\*\*improve\*\* is what (?:.+\n)*.+"
 _COLUMNS = (
     *("finding", "as it is", "as advised"),
-    *("likely", "bound", "gained", "gained / likely"),
-    "verdict",
+    *("likely", "gained", "gained / likely"),
+    *("verdict", "improve"),
 )
-
-
-class _OfPair(Protocol):
-    @property
-    def pair(self) -> Pair: ...
-
-
-_Result = TypeVar("_Result", bound=_OfPair)
 
 
 def line(result: Followed | Untried) -> str:
@@ -81,12 +76,8 @@ def section(
     was, measured on the same machine.
     """
     old = section_of(old, HEADING)
-    rows = [
-        f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 4 + ("---",))
-    ]
-    rows += by_kind(
-        [(result.pair.id, _row(name, result)) for name, result in numbered(results)], old
-    )
+    rows = [_line(_COLUMNS), _line(("---",) * 3 + ("---:",) * 3 + ("---",) * 2)]
+    rows += _by_kind([(result.pair.id, _row(result, old)) for result in results], old)
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
@@ -94,13 +85,14 @@ def section(
             rounds=rounds, machine=machine, factor=FACTOR, noise=WORTH_SHARE, chance=CHANCE - 1
         ),
         "\n".join(rows),
+        *re.findall(_IMPROVED_ONCE, old),
         f"Not in the table:\n\n{reasons}",
         _healthy(healthy) if healthy else _healthy_of(old),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def by_kind(measured: Sequence[tuple[str, str]], old: str) -> list[str]:
+def _by_kind(measured: Sequence[tuple[str, str]], old: str) -> list[str]:
     """Rows of a table in the order of the pairs, given kinds and rows that were measured now; of
     the other kinds those of its section as it was."""
     rows, kinds = [], {kind for kind, _ in measured}
@@ -108,32 +100,48 @@ def by_kind(measured: Sequence[tuple[str, str]], old: str) -> list[str]:
         if id in kinds:
             rows += [row for kind, row in measured if kind == id]
         else:
-            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \d.*$", old, re.MULTILINE)
+            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", old, re.MULTILINE)
     return rows
 
 
-def numbered(results: Iterable[_Result]) -> Iterator[tuple[str, _Result]]:
-    """Each result with its name in a table: its kind, and its place among the pairs of the kind."""
-    seen: Counter[str] = Counter()
-    for result in results:
-        id = result.pair.id
-        seen[id] += 1
-        yield f"[{id}](#{id}) {seen[id]}", result
+def with_improved(document: str, budget: str, machine: str, found: Mapping[Pair, str]) -> str:
+    """The document with what `improve` found for these pairs in the last column of its table."""
+    text = section_of(document, HEADING)
+    for pair, cell in found.items():
+        row = row_of(pair, text)
+        if row:
+            text = text.replace(_line(row), _line([*row[:-1], cell]))
+    text = re.sub(rf"{_IMPROVED_ONCE}\n\n", "", text)
+    said = _IMPROVED.format(budget=budget, machine=machine)
+    below = "Not in the table:"
+    return put_section(document, text.replace(f"\n{below}", f"\n{said}\n\n{below}"))
 
 
-def _row(name: str, result: Followed | Untried) -> str:
+def row_of(pair: Pair, text: str) -> list[str]:
+    """The cells of a pair's row in the section; empty if there is none."""
+    begin = f"| [{pair.id}](#{pair.id}) | {code(pair.before)} | "
+    rows = (line for line in text.splitlines() if line.startswith(begin))
+    return next((re.split(r" (?<!\\)\| ", row[2:-2]) for row in rows), [])
+
+
+def _row(result: Followed | Untried, old: str) -> str:
+    pair, improved = result.pair, (row_of(result.pair, old) or [""])[-1]
+    name = f"[{pair.id}](#{pair.id})"
     if isinstance(result, Untried):
-        cells = code(result.pair.before), *[""] * 5, f"not tried: {result.reason}"
+        cells = code(pair.before), *[""] * 4, f"not tried: {result.reason}"
     else:
-        cells = code(result.pair.before), code(result.after), *_shares(result)
-    return f"| {name} | {' | '.join(cells)} |"
+        cells = code(pair.before), code(result.after), *_shares(result)
+    return _line([name, *cells, improved])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _shares(result: Followed) -> tuple[str, ...]:
     *_, of_likely, _, verdict = _figures(result)
     return (
         _median(result.likely_share),
-        _median(result.bound_share),
         _median(result.gain_share) + _range(result.gain_share),
         of_likely,
         "" if verdict == "gains" else verdict,

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from advice.improved import (
-    HEADING,
     Improved,
+    improved_cells,
     improved_line,
-    improved_section,
     plain,
     why_not,
     why_untried,
 )
 from advice.judgement import Untried
 from advice.pairs import FROM_INPUT, OTHER_FILE, OWN_TEXT, PAIRS, SHELL_TEXT, Pair
+from advice.table import section, with_improved
 from document_section import put_section
 
 PAIR = Pair("barrier", "sort f | grep x", "grep x f | sort")
@@ -30,28 +30,50 @@ def test_the_line_at_the_terminal_has_what_was_found_and_what_it_took() -> None:
     )
 
 
+DOCUMENT = """# Findings
+
+## Followed
+
+| finding | as it is | as advised | likely | verdict | improve |
+| [barrier](#barrier) | `sort f \\| grep x` | `grep x f \\| sort` | 40 % |  |  |
+| [ceiling](#ceiling) | `gzip f \\| cat` | `pigz f \\| cat` | 20 % |  | 0.70 |
+
+Not in the table:
+
+- cold-run: a note.
+"""
+
+
+def cell(result: Improved | Untried) -> str:
+    return improved_cells([result], DOCUMENT)[result.pair]
+
+
+def test_the_table_has_what_it_took_and_the_command_if_it_is_not_the_advised_one() -> None:
+    assert cell(FOUND) == "0.50"
+    assert cell(replace(FOUND, command="grep x f | sort -s", verdict="the known one")) == "0.50"
+    other = replace(FOUND, command="grep x f | sort -s", verdict="another one; which is better")
+    assert cell(other) == "0.50: `grep x f \\| sort -s`"
+    slower = replace(other, verdict="another one; the known one is better")
+    assert cell(slower) == "0.50: `grep x f \\| sort -s`; another one; the known one is better"
+
+
 def test_the_table_says_why_nothing_was_found() -> None:
-    rows = improved_section("2 CPUs", [FOUND, NOTHING, Untried(PAIR, "no disk")]).splitlines()[-3:]
-    assert rows == [
-        "| [barrier](#barrier) 1 | `grep x f \\| sort` | 0.50 | the known one |",
-        "| [barrier](#barrier) 2 |  |  | **the finding cannot say it as a command** |",
-        "| [barrier](#barrier) 3 |  |  | not tried: no disk |",
-    ]
+    assert cell(NOTHING) == "the finding cannot say it as a command"
+    assert cell(Untried(PAIR, "no disk")) == "not tried: no disk"
 
 
-def test_a_command_that_the_table_of_the_advice_has_is_not_repeated() -> None:
-    advised = "## Followed\n\n| [barrier](#barrier) 1 | `x` | `grep x f \\| sort` | 1 |\n"
-    assert improved_section("2 CPUs", [FOUND], advised).splitlines()[-1] == (
-        "| [barrier](#barrier) 1 | as advised | 0.50 |  |"
-    )
-
-
-def test_the_section_takes_the_place_of_its_last_version() -> None:
-    text = improved_section("2 CPUs", [FOUND])
-    old = f"# Findings\n\n{text}\n## Followed\n"
-    new = improved_section("4 CPUs", [NOTHING])
-    assert put_section(old, new) == f"# Findings\n\n{new}\n## Followed\n"
-    assert text.startswith(f"{HEADING}\n")
+def test_the_last_column_is_of_improve_and_the_other_rows_stay() -> None:
+    once = with_improved(DOCUMENT, "2m", "2 CPUs", improved_cells([FOUND], DOCUMENT))
+    new = with_improved(once, "2m", "4 CPUs", improved_cells([NOTHING], once))
+    for text, last in ((once, "0.50"), (new, NOTHING.verdict)):
+        (row,) = [line for line in text.splitlines() if line.startswith("| [barrier]")]
+        assert row.endswith(f"| 40 % |  | {last} |")
+        assert "| 20 % |  | 0.70 |" in text
+        assert text.count("**improve** is what") == 1
+    assert "2 CPUs" in once and "2 CPUs" not in new and "4 CPUs" in new
+    # what is measured of the advice leaves the column and the sentence
+    again = put_section(new, section("8 CPUs", 5, [], [], new))
+    assert f"| {NOTHING.verdict} |" in again and "4 CPUs: the share" in again
 
 
 def test_why_nothing_was_found_is_what_came_of_all_that_was_tried() -> None:
@@ -85,15 +107,3 @@ def test_the_better_form_is_the_known_one_wherever_its_output_goes_to() -> None:
 def test_each_reason_why_a_form_is_not_written_is_of_a_few() -> None:
     assert {pair.unsaid for pair in PAIRS} == {"", OWN_TEXT, OTHER_FILE, SHELL_TEXT, FROM_INPUT}
     assert all(pair.after for pair in PAIRS if pair.unsaid)
-
-
-def test_kinds_that_were_not_measured_keep_their_rows() -> None:
-    other = replace(FOUND, pair=replace(PAIR, id="ceiling"), command="pigz f")
-    old = (
-        f"## Followed\n\n| [ceiling](#ceiling) 1 | `x` |\n\n{improved_section('', [FOUND, other])}"
-    )
-    rows = improved_section("2 CPUs", [NOTHING], old).splitlines()[-2:]
-    assert rows == [
-        "| [ceiling](#ceiling) 1 | `pigz f` | 0.50 | the known one |",
-        "| [barrier](#barrier) 1 |  |  | **the finding cannot say it as a command** |",
-    ]
