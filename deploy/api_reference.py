@@ -8,7 +8,8 @@ Both are made of the classes in `pipelined.runs` and `pipelined.answers`, and of
 their fields. A table of docs/API.md stands between ``<!-- keys of Run -->``, which may name several
 classes or groups of fields, and ``<!-- end -->``; it has the keys that these classes add to those
 that they extend. Keys that mean the same in a class behind `like`, as in
-``<!-- keys of JobSummary like PipelineSummary -->``, are only named, below the table.
+``<!-- keys of JobSummary like PipelineSummary -->``, are only named, below the table. Keys of a
+class behind `with` follow the key that has such an object: ``edges[].writer``.
 """
 
 from __future__ import annotations
@@ -346,26 +347,35 @@ def reference(page: str) -> str:
     """The page with new tables. Raises ValueError for a class that is in none, or is unknown."""
     classes = {_tag(known): known for answer in ANSWERS for known in _classes(answer)}
     heads = [_head(names) for _, names, _ in _TABLE.findall(page)]
-    shown = [name for own, _ in heads for name in own]
-    known = classes.keys()
-    unknown = {name for own, like in heads for name in (*own, *like)} - known
-    missing = known - set(shown)
+    shown = {name for head in heads for name in (*head.own, *head.inner)}
+    unknown = shown.union(*(head.like for head in heads)) - classes.keys()
+    missing = classes.keys() - shown
     missing = {name for name in missing if own_fields(classes[name])}
     if unknown or missing:
         raise ValueError(f"{REFERENCE}: unknown {sorted(unknown)}, missing {sorted(missing)}")
     listed: set[tuple[str, ...]] = set()
 
     def written(found: re.Match[str]) -> str:
-        own, like = ([classes[name] for name in names] for names in _head(found[2]))
-        return found[1] + _table(own, like, listed) + found[3]
+        own, inner, like = ([classes[name] for name in names] for names in _head(found[2]))
+        return found[1] + _table(own, inner, like, listed) + found[3]
 
     return _TABLE.sub(written, page)
 
 
-def _head(names: str) -> tuple[list[str], list[str]]:
-    """The classes of a table, and those that have some of their keys."""
-    own, _, like = names.partition(" like ")
-    return own.split(), like.split()
+class _Head(NamedTuple):
+    """The classes that a table names."""
+
+    own: list[str]
+    inner: list[str]
+    """Of objects in these."""
+    like: list[str]
+    """That have some of the same keys."""
+
+
+def _head(names: str) -> _Head:
+    names, _, like = names.partition(" like ")
+    own, _, inner = names.partition(" with ")
+    return _Head(own.split(), inner.split(), like.split())
 
 
 def _classes(described: Any) -> Iterator[Described]:
@@ -390,20 +400,64 @@ def _classes_in(kind: Any) -> Iterator[Described]:
 
 
 def _table(
-    classes: Sequence[Described], like: Sequence[Described], listed: set[tuple[str, ...]]
+    classes: Sequence[Described],
+    inner: Sequence[Described],
+    like: Sequence[Described],
+    listed: set[tuple[str, ...]],
 ) -> str:
-    """The rows of some classes; `listed` has the long lists of values that stand further up."""
+    """The rows of some classes; `listed` has the long lists of values that stand further up.
+
+    Raises ValueError if one of `inner` is the object of no key.
+    """
+    used: list[Described] = []
     rows = ["| key | type | meaning |", "| --- | --- | --- |"]
     alike: dict[str, list[str]] = {_words(_name(other)): [] for other in like}
     for field in (field for described in classes for field in own_fields(described)):
         same = [other for other in like if field in own_fields(other)]
         if same:
             alike[_words(_name(same[0]))].append(f"`{field.name}`")
-            continue
-        text = " ".join([field.meaning, *_values(field, listed)]).replace("|", "\\|")
-        rows.append(f"| `{field.name}` | {_word(field.type)} | {text} |")
+        else:
+            rows += _rows(field, inner, listed, used)
+    unused = [_tag(each) for each in inner if each not in used]
+    if unused:
+        raise ValueError(f"{REFERENCE}: no key of the table has {unused}")
     below = [f"As of a {word}: {', '.join(names)}." for word, names in alike.items() if names]
     return "\n".join(rows) + "\n" + "".join(f"\n{line}\n" for line in below)
+
+
+def _rows(
+    field: Field,
+    inner: Sequence[Described],
+    listed: set[tuple[str, ...]],
+    used: list[Described],
+    before: str = "",
+) -> Iterator[str]:
+    """The row of a field, and those of the fields of its object if that is one of `inner`, which
+    then is `used`."""
+    name = f"{before}{field.name}"
+    text = " ".join([field.meaning, *_values(field, listed)]).replace("|", "\\|")
+    yield f"| `{name}` | {_word(field.type)} | {text} |"
+    path, described = _object_in(field.type)
+    if described in inner:
+        used.append(described)
+        for each in own_fields(described):
+            yield from _rows(each, inner, listed, used, f"{name}{path}.")
+
+
+def _object_in(kind: Any) -> tuple[str, Any]:
+    """The path from a value of a type to the object in it, such as ``[]``, and its class."""
+    notes, kind = _notes(kind), _bare(kind)
+    by_key = ".*" if any(isinstance(note, Keys) for note in notes) else ""
+    as_dict = [note.of for note in notes if isinstance(note, AsDict)]
+    if as_dict:
+        return by_key, as_dict[0]
+    (kind, *_) = (choice for choice in _choices(kind) if choice is not type(None))
+    if _is_object(kind):
+        return by_key, kind
+    if get_origin(kind) in (list, tuple):
+        path, described = _object_in(get_args(kind)[0])
+        return by_key or f"[]{path}", described
+    return by_key, None
 
 
 def _words(name: str) -> str:

@@ -80,6 +80,16 @@ def test_a_key_that_means_the_same_in_another_class_is_only_named(reference: Mod
         reference.reference(page.replace(" like PipelineSummary -->", " like Nobody -->"))
 
 
+def test_keys_of_an_object_follow_the_key_that_has_it(reference: ModuleType) -> None:
+    page = (TOP / "docs" / "API.md").read_text()
+    keys = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    begin = keys.index("edges")
+    assert keys[begin : begin + 3] == ["edges", "edges[].writer", "edges[].reader"]
+    assert "surroundings.pipelines[].cpu_seconds" in keys
+    with pytest.raises(ValueError, match=r"no key of the table has \['Host'\]"):
+        reference.reference(page.replace(" with Bucket -->", " with Bucket Host -->"))
+
+
 def test_a_class_that_no_table_shows_is_found(reference: ModuleType) -> None:
     page = reference.REFERENCE.read_text().replace("keys of Stage ", "keys of Edge ")
     with pytest.raises(ValueError, match=r"missing \['Stage'\]"):

@@ -148,7 +148,7 @@ class Run:
     end: Annotated[UnixTime | None, Key("end_timestamp_seconds")]
     """Exit of the last stage; null while the run is live."""
     outcome: Outcome | None = None
-    """Whether it has succeeded; null while the run is live."""
+    """Whether it has [succeeded](CONCEPTS.md#outcome); null while the run is live."""
     wall_seconds: Seconds
     """From start to end, or to now."""
     levels: Annotated[ByLevel, Key("level_seconds")]
@@ -172,7 +172,7 @@ class Run:
     """Its daemon was started with `--traces-exported`: finished runs are sent as traces, so a store
     [has `trace_id`](TRACES.md#from-a-number-to-the-run)."""
     surroundings: Surroundings | None = None
-    """[What else was on the host](#surroundings). Null for runs shorter than 0.25 s."""
+    """What else was on the host while the run lived. Null for runs shorter than 0.25 s."""
 
     @property
     def result(self) -> str:
