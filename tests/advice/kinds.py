@@ -20,7 +20,7 @@ __all__ = ["DOCUMENT", "kinds", "with_kinds"]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "FINDINGS.md"
 _COLUMNS = (
     *("finding", "severity", "fires when", "needs"),
-    *("gained", "of what was likely"),
+    "gained",
 )
 _TABLE = re.compile(r"^\| finding \| severity \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
@@ -29,7 +29,7 @@ def kinds(document: str) -> str:
     """The table, in the order of the sections of the document."""
     sections = re.findall(r"^## ([\w-]+)$", document, re.MULTILINE)
     rules = sorted(RULES, key=lambda rule: sections.index(rule.id))
-    rows = [_COLUMNS, ("---",) * 4 + ("---:",) * 2, *(_row(r, document) for r in rules)]
+    rows = [_COLUMNS, ("---",) * 4 + ("---:",), *(_row(r, document) for r in rules)]
     return "".join(re.sub(r"(?<=\|)  (?=\|)", " ", f"| {' | '.join(cells)} |\n") for cells in rows)
 
 
@@ -46,21 +46,17 @@ def _row(rule: Rule, document: str) -> tuple[str, ...]:
         rule.severity,
         (meaning[:1].lower() + meaning[1:]).replace("``", "`"),
         needs,
-        *_measured(rule.id, document),
+        _gained(rule.id, document),
     )
 
 
-def _measured(id: str, document: str) -> tuple[str, str]:
-    """The median gain of a kind, as a share of the run, and what that is of the estimate."""
+def _gained(id: str, document: str) -> str:
+    """The median gain of a kind, as a share of the run."""
     followed = section_of(document, HEADING)
     rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", followed, re.MULTILINE)
     cells = [re.split(r" (?<!\\)\| ", row[2:-2]) for row in rows]
     gains = [int(found[1]) for row in cells if (found := re.match(r"(-?\d+) % \(", row[-4]))]
-    ratios = [float(row[-3]) for row in cells if re.fullmatch(r"[\d.]+", row[-3])]
-    return (
-        f"{median(gains):.0f} %" if gains else "",
-        f"{median(ratios):.2f} ×" if ratios else "",
-    )
+    return f"{median(gains):.0f} %" if gains else ""
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def test_a_kind_has_the_medians_of_its_pairs() -> None:
     begin = document[: document.index("\n## Followed")]
     measured = section("2 CPUs", 5, [GAINS, GAINS], [HEALTHY_ONE])
     (row,) = [line for line in kinds(f"{begin}\n{measured}").splitlines() if "[barrier]" in line]
-    assert " | 30 % | 0.75 × |" in row
+    assert row.endswith(" | 30 % |")
 
 
 def test_a_loss_is_negative() -> None:
