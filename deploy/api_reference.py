@@ -9,7 +9,8 @@ their fields. A table of docs/API.md stands between ``<!-- keys of Run -->``, wh
 classes or groups of fields, and ``<!-- end -->``; it has the keys that these classes add to those
 that they extend. Keys that mean the same in a class behind `like`, as in
 ``<!-- keys of JobSummary like PipelineSummary -->``, are only named, below the table. Keys of a
-class behind `with` follow the key that has such an object: ``edges[].writer``.
+class behind `with` follow the key that has such an object: ``edges[].writer``. A class that
+``<!-- in the schema alone: BoxJson -->`` names has no table.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ ANSWERS = {
 }
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_UNTABLED = re.compile(r"<!-- in the schema alone: ([\w ]+) -->")
 #: More values than this stand in the first table that has them.
 _FEW_VALUES = 4
 _TABLE = re.compile(r"(<!-- keys of ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -348,6 +350,7 @@ def reference(page: str) -> str:
     classes = {_tag(known): known for answer in ANSWERS for known in _classes(answer)}
     heads = [_head(names) for _, names, _ in _TABLE.findall(page)]
     shown = {name for head in heads for name in (*head.own, *head.inner)}
+    shown.update(name for names in _UNTABLED.findall(page) for name in names.split())
     unknown = shown.union(*(head.like for head in heads)) - classes.keys()
     missing = classes.keys() - shown
     missing = {name for name in missing if own_fields(classes[name])}

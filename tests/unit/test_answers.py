@@ -90,6 +90,13 @@ def test_keys_of_an_object_follow_the_key_that_has_it(reference: ModuleType) -> 
         reference.reference(page.replace(" with Bucket -->", " with Bucket Host -->"))
 
 
+def test_a_class_may_be_in_the_schema_alone(reference: ModuleType) -> None:
+    page = (TOP / "docs" / "API.md").read_text()
+    assert "<!-- in the schema alone: DiagramJson BoxJson " in page
+    with pytest.raises(ValueError, match=r"unknown \['Nobody'\], missing \['DiagramJson'\]"):
+        reference.reference(page.replace("alone: DiagramJson", "alone: Nobody"))
+
+
 def test_a_class_that_no_table_shows_is_found(reference: ModuleType) -> None:
     page = reference.REFERENCE.read_text().replace("keys of Stage ", "keys of Edge ")
     with pytest.raises(ValueError, match=r"missing \['Stage'\]"):
