@@ -42,8 +42,7 @@ _AS_GOOD = {
     "not-comparable": "another one; the page cache hides which is better",
     "slower": "another one; the known one is better",
 }
-#: Of what was found it is not known whether the advised one would be better.
-_UNSURE = (_AS_GOOD["undecided"], _AS_GOOD["not-comparable"])
+_REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Improver(Bench):
                     directory, "improve", "--yes", "--budget", BUDGET, pair.before
                 )
             except Failed as error:
-                return Improved(pair, "", None, f"refused: {_reason(error)}")
+                return Improved(pair, "", None, f"{_REFUSED}: {_reason(error)}")
             if report["tried"] or pair.unsaid:
                 break  # else that one run may have lacked a finding that others have
         won = [tried["command"] for tried in report["tried"] if tried["outcome"] == "won"]
@@ -161,11 +160,11 @@ def _cell(result: Improved | Untried, row: Sequence[str]) -> str:
     if isinstance(result, Untried):
         return f"not tried: {result.reason}"
     if not result.found:
-        return result.verdict
+        return _REFUSED if result.verdict.startswith(_REFUSED) else result.verdict
     took = "" if result.took is None else f"{result.took:.2f}"
     if result.verdict == "the known one" or code(result.command) in row[2:3]:
         return took
-    worse = f"; {result.verdict}" if result.verdict in (_AS_GOOD["slower"], *_UNSURE) else ""
+    worse = f"; {result.verdict}" if result.verdict == _AS_GOOD["slower"] else ""
     return f"{took}: {code(result.command)}{worse}"
 
 

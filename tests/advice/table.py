@@ -32,7 +32,8 @@ of {factor:g} in the median of a kind's pairs."""
 _IMPROVED = """\
 **improve** is what [`pipelined improve`](COMPARE.md#improve) found, given the pipeline as it is and
 a budget of {budget}, on a machine with {machine}: the share of the wall time
-that it took, and the command if it is not the advised one."""
+that it took, and the command if it is not the advised one. *refused*: it takes
+one pipeline of programs with their arguments, and none that changes something."""
 _HEALTHY = """\
 {count} ordinary pipelines in which there is nothing to improve (`HEALTHY` in
 `tests/advice/pairs.py`) were profiled as often. {advised} got any advice."""

@@ -60,6 +60,7 @@ def test_the_table_has_what_it_took_and_the_command_if_it_is_not_the_advised_one
 def test_the_table_says_why_nothing_was_found() -> None:
     assert cell(NOTHING) == "the finding cannot say it as a command"
     assert cell(Untried(PAIR, "no disk")) == "not tried: no disk"
+    assert cell(replace(NOTHING, verdict="refused: nothing was run")) == "refused"
 
 
 def test_the_last_column_is_of_improve_and_the_other_rows_stay() -> None:
