@@ -101,7 +101,7 @@ def _improve(bench: Improver, chosen: set[str] | None, table: Path | None) -> in
             print(improved_line(results[-1]), flush=True)
     if table:
         document = table.read_text()
-        found = improved_cells(results, document)
+        found = improved_cells(results)
         table.write_text(with_improved(document, BUDGET, _machine(), found))
     improved = sum(isinstance(each, Improved) and each.found for each in results)
     print(f"\n{improved} of {len(results)} were improved")

@@ -16,7 +16,7 @@ from advice.data import make, named_in
 from advice.judgement import Untried
 from advice.measure import ATTEMPTS, Bench, Failed
 from advice.pairs import Pair
-from advice.table import code, row_of
+from advice.table import joined
 from other_work import Quiet
 from pipelined.analysis.shell_text import parse
 from pipelined.run.page_cache import evict, files_below
@@ -43,6 +43,7 @@ _AS_GOOD = {
     "slower": "another one; the known one is better",
 }
 _REFUSED = "refused"
+_ANOTHER = "another one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +152,21 @@ def improved_line(result: Improved | Untried) -> str:
     return f"{result.pair.id}: {result.verdict}{_share(result)}\n    {result.pair.before}{found}"
 
 
-def improved_cells(results: Sequence[Improved | Untried], document: str) -> dict[Pair, str]:
-    """What the table of the document has of each pair."""
-    return {result.pair: _cell(result, row_of(result.pair, document)) for result in results}
+def improved_cells(results: Sequence[Improved | Untried]) -> dict[str, str]:
+    """What the table of the document has of each kind."""
+    cells: dict[str, list[str]] = {}
+    for result in results:
+        cells.setdefault(result.pair.id, []).append(_cell(result))
+    return {kind: joined(of_pairs) for kind, of_pairs in cells.items()}
 
 
-def _cell(result: Improved | Untried, row: Sequence[str]) -> str:
+def _cell(result: Improved | Untried) -> str:
     if isinstance(result, Untried):
         return f"not tried: {result.reason}"
     if not result.found:
-        return _REFUSED if result.verdict.startswith(_REFUSED) else result.verdict
+        return _REFUSED if result.verdict.startswith(_REFUSED) else result.verdict.replace(";", ",")
     took = "" if result.took is None else f"{result.took:.2f}"
-    if result.verdict == "the known one" or code(result.command) in row[2:3]:
-        return took
-    worse = f"; {result.verdict}" if result.verdict == _AS_GOOD["slower"] else ""
-    return f"{took}: {code(result.command)}{worse}"
+    return f"{took} ({_ANOTHER})" if result.verdict.startswith(_ANOTHER) else took
 
 
 def _took(report: Mapping[str, Any]) -> float | None:

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from statistics import median
 
-from advice.table import HEADING
+from advice.table import HEADING, row_of
 from document_section import section_of
 from pipelined.analysis.findings import RULES, Rule
 
@@ -52,10 +52,8 @@ def _row(rule: Rule, document: str) -> tuple[str, ...]:
 
 def _gained(id: str, document: str) -> str:
     """The median gain of a kind, as a share of the run."""
-    followed = section_of(document, HEADING)
-    rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", followed, re.MULTILINE)
-    cells = [re.split(r" (?<!\\)\| ", row[2:-2]) for row in rows]
-    gains = [int(found[1]) for row in cells if (found := re.match(r"(-?\d+) % \(", row[-4]))]
+    cells = row_of(id, section_of(document, HEADING))
+    gains = [int(gain) for gain in re.findall(r"(-?\d+) % \(", cells[2])] if cells else []
     return f"{median(gains):.0f} %" if gains else ""
 
 

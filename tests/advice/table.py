@@ -4,22 +4,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from advice.judgement import CHANCE, FACTOR, Followed, Healthy, Spread, Untried
-from advice.pairs import PAIRS, WITHOUT_PAIRS, Pair
+from advice.pairs import PAIRS, WITHOUT_PAIRS
 from document_section import put_section, section_of
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
 
-__all__ = ["HEADING", "code", "healthy_line", "line", "row_of", "section", "with_improved"]
+__all__ = ["HEADING", "healthy_line", "joined", "line", "row_of", "section", "with_improved"]
 
 HEADING = "## Followed"
 
 _INTRODUCTION = """\
-`sudo make advice` follows the advice. For each kind of finding it takes two pipelines that have it,
-profiles each {rounds} times, and compares it with the same as advised in {rounds} rounds. The
-figures are from a machine with {machine}.
+`sudo make advice` follows the advice. For each kind of finding it takes two pipelines or more that
+have it, profiles each {rounds} times, and compares it with the same as advised in {rounds} rounds:
+`PAIRS` in `tests/advice/pairs.py`, in this order (a figure that all share stands once). The figures
+are from a machine with {machine}.
 
 - **likely**: what the finding expects to save: the median share of the run.
 - **gained**: the same of what `pipelined compare` measured, with the range.
@@ -32,18 +33,14 @@ of {factor:g} in the median of a kind's pairs."""
 _IMPROVED = """\
 **improve** is what [`pipelined improve`](COMPARE.md#improve) found, given the pipeline as it is and
 a budget of {budget}, on a machine with {machine}: the share of the wall time
-that it took, and the command if it is not the advised one. *refused*: it takes
-one pipeline of programs with their arguments, and none that changes something."""
+that it took. *refused*: it takes one pipeline of programs with their arguments,
+and none that changes something."""
 _HEALTHY = """\
 {count} ordinary pipelines in which there is nothing to improve (`HEALTHY` in
 `tests/advice/pairs.py`) were profiled as often. {advised} got any advice."""
 #: As a document has it.
 _IMPROVED_ONCE = r"\*\*improve\*\* is what (?:.+\n)*.+"
-_COLUMNS = (
-    *("finding", "as it is", "as advised"),
-    *("likely", "gained", "gained / likely"),
-    *("verdict", "improve"),
-)
+_COLUMNS = ("finding", "likely", "gained", "gained / likely", "improve")
 
 
 def line(result: Followed | Untried) -> str:
@@ -77,8 +74,7 @@ def section(
     was, measured on the same machine.
     """
     old = section_of(old, HEADING)
-    rows = [_line(_COLUMNS), _line(("---",) * 3 + ("---:",) * 3 + ("---",) * 2)]
-    rows += _by_kind([(result.pair.id, _row(result, old)) for result in results], old)
+    rows = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS)), *_by_kind(results, old)]
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
@@ -93,23 +89,11 @@ def section(
     return "\n\n".join(parts) + "\n"
 
 
-def _by_kind(measured: Sequence[tuple[str, str]], old: str) -> list[str]:
-    """Rows of a table in the order of the pairs, given kinds and rows that were measured now; of
-    the other kinds those of its section as it was."""
-    rows, kinds = [], {kind for kind, _ in measured}
-    for id in dict.fromkeys(pair.id for pair in PAIRS):
-        if id in kinds:
-            rows += [row for kind, row in measured if kind == id]
-        else:
-            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", old, re.MULTILINE)
-    return rows
-
-
-def with_improved(document: str, budget: str, machine: str, found: Mapping[Pair, str]) -> str:
-    """The document with what `improve` found for these pairs in the last column of its table."""
+def with_improved(document: str, budget: str, machine: str, found: Mapping[str, str]) -> str:
+    """The document with what `improve` found for these kinds in the last column of its table."""
     text = section_of(document, HEADING)
-    for pair, cell in found.items():
-        row = row_of(pair, text)
+    for kind, cell in found.items():
+        row = row_of(kind, text)
         if row:
             text = text.replace(_line(row), _line([*row[:-1], cell]))
     text = re.sub(rf"{_IMPROVED_ONCE}\n\n", "", text)
@@ -118,35 +102,45 @@ def with_improved(document: str, budget: str, machine: str, found: Mapping[Pair,
     return put_section(document, text.replace(f"\n{below}", f"\n{said}\n\n{below}"))
 
 
-def row_of(pair: Pair, text: str) -> list[str]:
-    """The cells of a pair's row in the section; empty if there is none."""
-    begin = f"| [{pair.id}](#{pair.id}) | {code(pair.before)} | "
+def row_of(kind: str, text: str) -> list[str]:
+    """The cells of a kind's row in the section; empty if there is none."""
+    begin = f"| [{kind}](#{kind}) | "
     rows = (line for line in text.splitlines() if line.startswith(begin))
-    return next((re.split(r" (?<!\\)\| ", row[2:-2]) for row in rows), [])
+    return next((row[2:-2].split(" | ") for row in rows), [])
 
 
-def _row(result: Followed | Untried, old: str) -> str:
-    pair, improved = result.pair, (row_of(result.pair, old) or [""])[-1]
-    name = f"[{pair.id}](#{pair.id})"
+def joined(cells: Sequence[str]) -> str:
+    """What stands in a row of each pair of a kind: once if it is the same of all."""
+    return cells[0] if len(set(cells)) == 1 else "; ".join(cells)
+
+
+def _by_kind(results: Sequence[Followed | Untried], old: str) -> Iterator[str]:
+    """A row per kind, in the order of the pairs; of kinds that were not measured now the one of
+    the section as it was."""
+    for kind in dict.fromkeys(pair.id for pair in PAIRS):
+        row = row_of(kind, old)
+        measured = [_cells(result) for result in results if result.pair.id == kind]
+        if measured:
+            improved = row[-1] if row else ""
+            row = [f"[{kind}](#{kind})", *map(joined, zip(*measured, strict=True)), improved]
+        if row:
+            yield _line(row)
+
+
+def _cells(result: Followed | Untried) -> tuple[str, str, str]:
     if isinstance(result, Untried):
-        cells = code(pair.before), *[""] * 4, f"not tried: {result.reason}"
-    else:
-        cells = code(pair.before), code(result.after), *_shares(result)
-    return _line([name, *cells, improved])
+        return "-", f"not tried: {result.reason}", "-"
+    *_, of_likely, _, verdict = _figures(result)
+    gained = _median(result.gain_share) + _range(result.gain_share)
+    return (
+        _median(result.likely_share),
+        gained if verdict == "gains" else f"{gained}, {verdict}",
+        of_likely,
+    )
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _shares(result: Followed) -> tuple[str, ...]:
-    *_, of_likely, _, verdict = _figures(result)
-    return (
-        _median(result.likely_share),
-        _median(result.gain_share) + _range(result.gain_share),
-        of_likely,
-        "" if verdict == "gains" else verdict,
-    )
 
 
 def _median(share: Spread | None) -> str:
@@ -194,8 +188,3 @@ def _with_share(seconds: float, share: Spread) -> str:
     size = duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
     shares = f"{share.median:.0%}; {share.low:.0%} to {share.high:.0%}".replace("%", " %")
     return f"{size} ({shares})"
-
-
-def code(command: str) -> str:
-    """A command in a cell."""
-    return f"`{command}`".replace("|", r"\|") if command else ""
