@@ -6,8 +6,11 @@
 
 Both are made of the classes in `pipelined.runs` and `pipelined.answers`, and of the strings below
 their fields. A table of docs/API.md stands between ``<!-- keys of Run -->``, which may name several
-classes or groups of fields, and
-``<!-- end -->``; it has the keys that these classes add to those that they extend.
+classes or groups of fields, and ``<!-- end -->``; it has the keys that these classes add to those
+that they extend. Keys that mean the same in a class behind `like`, as in
+``<!-- keys of JobSummary like PipelineSummary -->``, are only named, below the table. Keys of a
+class behind `with` follow the key that has such an object: ``edges[].writer``. A class that
+``<!-- in the schema alone: BoxJson -->`` names has no table.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import json
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -70,6 +73,9 @@ ANSWERS = {
 }
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_UNTABLED = re.compile(r"<!-- in the schema alone: ([\w ]+) -->")
+#: More values than this stand in the first table that has them.
+_FEW_VALUES = 4
 _TABLE = re.compile(r"(<!-- keys of ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -246,7 +252,8 @@ def schema() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:pipelined:api:v1",
         "title": "Answers of pipelined: the API v1 and --json",
-        "description": "New keys may be added; none is renamed or removed. `unit` is no keyword.",
+        "description": "New keys may be added; none is renamed or removed. Keys that an older "
+        "version did not store are null or empty in its runs. `unit` is no keyword.",
         "anyOf": [_reference(answer) for answer in ANSWERS],
         "$defs": dict(sorted(definitions.items())),
     }
@@ -341,14 +348,37 @@ def _plain(text: str) -> str:
 def reference(page: str) -> str:
     """The page with new tables. Raises ValueError for a class that is in none, or is unknown."""
     classes = {_tag(known): known for answer in ANSWERS for known in _classes(answer)}
-    shown = [name for _, names, _ in _TABLE.findall(page) for name in names.split()]
-    unknown, missing = set(shown) - classes.keys(), classes.keys() - set(shown)
+    heads = [_head(names) for _, names, _ in _TABLE.findall(page)]
+    shown = {name for head in heads for name in (*head.own, *head.inner)}
+    shown.update(name for names in _UNTABLED.findall(page) for name in names.split())
+    unknown = shown.union(*(head.like for head in heads)) - classes.keys()
+    missing = classes.keys() - shown
     missing = {name for name in missing if own_fields(classes[name])}
     if unknown or missing:
         raise ValueError(f"{REFERENCE}: unknown {sorted(unknown)}, missing {sorted(missing)}")
-    return _TABLE.sub(
-        lambda found: found[1] + _table(classes[n] for n in found[2].split()) + found[3], page
-    )
+    listed: set[tuple[str, ...]] = set()
+
+    def written(found: re.Match[str]) -> str:
+        own, inner, like = ([classes[name] for name in names] for names in _head(found[2]))
+        return found[1] + _table(own, inner, like, listed) + found[3]
+
+    return _TABLE.sub(written, page)
+
+
+class _Head(NamedTuple):
+    """The classes that a table names."""
+
+    own: list[str]
+    inner: list[str]
+    """Of objects in these."""
+    like: list[str]
+    """That have some of the same keys."""
+
+
+def _head(names: str) -> _Head:
+    names, _, like = names.partition(" like ")
+    own, _, inner = names.partition(" with ")
+    return _Head(own.split(), inner.split(), like.split())
 
 
 def _classes(described: Any) -> Iterator[Described]:
@@ -372,13 +402,69 @@ def _classes_in(kind: Any) -> Iterator[Described]:
         yield from _classes_in(inner)
 
 
-def _table(classes: Iterator[Described]) -> str:
+def _table(
+    classes: Sequence[Described],
+    inner: Sequence[Described],
+    like: Sequence[Described],
+    listed: set[tuple[str, ...]],
+) -> str:
+    """The rows of some classes; `listed` has the long lists of values that stand further up.
+
+    Raises ValueError if one of `inner` is the object of no key.
+    """
+    used: list[Described] = []
     rows = ["| key | type | meaning |", "| --- | --- | --- |"]
-    for described in classes:
-        for field in own_fields(described):
-            text = " ".join([field.meaning, *_values(field)]).replace("|", "\\|")
-            rows.append(f"| `{field.name}` | {_word(field.type)} | {text} |")
-    return "\n".join(rows) + "\n"
+    alike: dict[str, list[str]] = {_words(_name(other)): [] for other in like}
+    for field in (field for described in classes for field in own_fields(described)):
+        same = [other for other in like if field in own_fields(other)]
+        if same:
+            alike[_words(_name(same[0]))].append(f"`{field.name}`")
+        else:
+            rows += _rows(field, inner, listed, used)
+    unused = [_tag(each) for each in inner if each not in used]
+    if unused:
+        raise ValueError(f"{REFERENCE}: no key of the table has {unused}")
+    below = [f"As of a {word}: {', '.join(names)}." for word, names in alike.items() if names]
+    return "\n".join(rows) + "\n" + "".join(f"\n{line}\n" for line in below)
+
+
+def _rows(
+    field: Field,
+    inner: Sequence[Described],
+    listed: set[tuple[str, ...]],
+    used: list[Described],
+    before: str = "",
+) -> Iterator[str]:
+    """The row of a field, and those of the fields of its object if that is one of `inner`, which
+    then is `used`."""
+    name = f"{before}{field.name}"
+    text = " ".join([field.meaning, *_values(field, listed)]).replace("|", "\\|")
+    yield f"| `{name}` | {_word(field.type)} | {text} |"
+    path, described = _object_in(field.type)
+    if described in inner:
+        used.append(described)
+        for each in own_fields(described):
+            yield from _rows(each, inner, listed, used, f"{name}{path}.")
+
+
+def _object_in(kind: Any) -> tuple[str, Any]:
+    """The path from a value of a type to the object in it, such as ``[]``, and its class."""
+    notes, kind = _notes(kind), _bare(kind)
+    by_key = ".*" if any(isinstance(note, Keys) for note in notes) else ""
+    as_dict = [note.of for note in notes if isinstance(note, AsDict)]
+    if as_dict:
+        return by_key, as_dict[0]
+    (kind, *_) = (choice for choice in _choices(kind) if choice is not type(None))
+    if _is_object(kind):
+        return by_key, kind
+    if get_origin(kind) in (list, tuple):
+        path, described = _object_in(get_args(kind)[0])
+        return by_key or f"[]{path}", described
+    return by_key, None
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def _word(kind: Any) -> str:
@@ -396,23 +482,26 @@ def _word(kind: Any) -> str:
     if kind in _SCALARS:
         return _SCALARS[kind]
     if _is_object(kind):
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", _name(kind)).lower()
+        return _words(_name(kind))
     if get_origin(kind) in (list, tuple) and not by_key:
         return word_of(get_args(kind)[0]) + "[]"
     return _word(as_dict[0].of) if as_dict else "object"
 
 
-def _values(field: Field) -> Iterator[str]:
-    """The values or keys of a field if all are known, unless its text has them."""
+def _values(field: Field, listed: set[tuple[str, ...]]) -> Iterator[str]:
+    """The values or keys of a field if all are known, unless its text has them, or they are many
+    and stand further up."""
     for choice in (field.type, *_choices(_bare(field.type))):
         for note in _notes(choice):
             if isinstance(note, OneOf | Keys):
                 word, names = (
                     ("Keys", note.names) if isinstance(note, Keys) else ("One of", note.values)
                 )
-                listed = [f"`{name}`" for name in names]
-                if not all(name in field.meaning for name in listed):
-                    yield f"{word}: {', '.join(listed)}."
+                quoted = [f"`{name}`" for name in names]
+                if not all(name in field.meaning for name in quoted) and names not in listed:
+                    yield f"{word}: {', '.join(quoted)}."
+                if len(names) > _FEW_VALUES:
+                    listed.add(tuple(names))
                 return
 
 

@@ -17,12 +17,12 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from advice.improved import Improved, Improver, improved_line, improved_section
+from advice.improved import BUDGET, Improved, Improver, improved_cells, improved_line
 from advice.judgement import Followed, failures
 from advice.kinds import with_kinds
 from advice.measure import Bench, Failed
 from advice.pairs import HEALTHY, PAIRS
-from advice.table import healthy_line, line, section
+from advice.table import healthy_line, line, section, with_improved
 from document_section import put_section
 from pipelined.analysis.machine import Host
 from pipelined.wording import data_size
@@ -101,10 +101,10 @@ def _improve(bench: Improver, chosen: set[str] | None, table: Path | None) -> in
             print(improved_line(results[-1]), flush=True)
     if table:
         document = table.read_text()
-        text = improved_section(_machine(), results, document)
-        table.write_text(put_section(document, text))
-    found = sum(isinstance(each, Improved) and each.found for each in results)
-    print(f"\n{found} of {len(results)} were improved")
+        found = improved_cells(results)
+        table.write_text(with_improved(document, BUDGET, _machine(), found))
+    improved = sum(isinstance(each, Improved) and each.found for each in results)
+    print(f"\n{improved} of {len(results)} were improved")
     return 0
 
 

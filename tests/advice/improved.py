@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,31 +16,21 @@ from advice.data import make, named_in
 from advice.judgement import Untried
 from advice.measure import ATTEMPTS, Bench, Failed
 from advice.pairs import Pair
-from advice.table import by_kind
-from document_section import section_of
+from advice.table import joined
 from other_work import Quiet
 from pipelined.analysis.shell_text import parse
 from pipelined.run.page_cache import evict, files_below
 
 __all__ = [
-    "HEADING",
+    "BUDGET",
     "Improved",
     "Improver",
+    "improved_cells",
     "improved_line",
-    "improved_section",
     "plain",
     "why_not",
     "why_untried",
 ]
-
-HEADING = "## Improved"
-
-_INTRODUCTION = """\
-`sudo make advice ARGS=--improve` gives the worse form of each pair to
-[`pipelined improve`](COMPARE.md#improve), with a budget of {budget}, on a machine with {machine}.
-**took** is the share of the original's wall time. Where other work used the
-CPUs meanwhile, a small gain does not show."""
-_COLUMNS = ("finding", "as it is", "what improve found", "took", "")
 
 #: For one pair.
 BUDGET = "2m"
@@ -51,6 +42,8 @@ _AS_GOOD = {
     "not-comparable": "another one; the page cache hides which is better",
     "slower": "another one; the known one is better",
 }
+_REFUSED = "refused"
+_ANOTHER = "another one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ class Improver(Bench):
                     directory, "improve", "--yes", "--budget", BUDGET, pair.before
                 )
             except Failed as error:
-                return Improved(pair, "", None, f"refused: {_reason(error)}")
+                return Improved(pair, "", None, f"{_REFUSED}: {_reason(error)}")
             if report["tried"] or pair.unsaid:
                 break  # else that one run may have lacked a finding that others have
         won = [tried["command"] for tried in report["tried"] if tried["outcome"] == "won"]
@@ -159,24 +152,21 @@ def improved_line(result: Improved | Untried) -> str:
     return f"{result.pair.id}: {result.verdict}{_share(result)}\n    {result.pair.before}{found}"
 
 
-def improved_section(
-    machine: str, results: Sequence[Improved | Untried], document: str = ""
-) -> str:
-    """The section of the document. Kinds that were not measured now are as it has them."""
-    rows = []
+def improved_cells(results: Sequence[Improved | Untried]) -> dict[str, str]:
+    """What the table of the document has of each kind."""
+    cells: dict[str, list[str]] = {}
     for result in results:
-        name = f"[{result.pair.id}](#{result.pair.id})"
-        if isinstance(result, Untried):
-            cells = name, _code(result.pair.before), "", "", f"not tried: {result.reason}"
-        else:
-            took = "" if result.took is None else f"{result.took:.2f}"
-            verdict = result.verdict if result.found else f"**{result.verdict}**"
-            cells = name, _code(result.pair.before), _code(result.command), took, verdict
-        rows.append((result.pair.id, f"| {' | '.join(cells)} |"))
-    head = [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * len(_COLUMNS))]
-    table = "\n".join(head + by_kind(rows, section_of(document, HEADING)))
-    introduction = _INTRODUCTION.format(budget=BUDGET, machine=machine)
-    return f"{HEADING}\n\n{introduction}\n\n{table}\n"
+        cells.setdefault(result.pair.id, []).append(_cell(result))
+    return {kind: joined(of_pairs) for kind, of_pairs in cells.items()}
+
+
+def _cell(result: Improved | Untried) -> str:
+    if isinstance(result, Untried):
+        return f"not tried: {result.reason}"
+    if not result.found:
+        return _REFUSED if result.verdict.startswith(_REFUSED) else result.verdict.replace(";", ",")
+    took = "" if result.took is None else f"{result.took:.2f}"
+    return f"{took} ({_ANOTHER})" if result.verdict.startswith(_ANOTHER) else took
 
 
 def _took(report: Mapping[str, Any]) -> float | None:
@@ -194,8 +184,6 @@ def _share(result: Improved) -> str:
 
 
 def _reason(error: Failed) -> str:
-    return str(error).rpartition("pipelined: ")[2].replace("|", "\\|")
-
-
-def _code(command: str) -> str:
-    return f"`{command}`".replace("|", r"\|") if command else ""
+    """The first clause of an error."""
+    reason = re.split(r", | \(|; ", str(error).rpartition("pipelined: ")[2])[0]
+    return reason.replace("|", "\\|")

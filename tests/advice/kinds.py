@@ -2,8 +2,7 @@
 """The first table of docs/FINDINGS.md: a line per kind of finding.
 
 What a kind means is what its rule says of itself; what following it gained is in the section that
-`make advice` writes; when not to is in the kind's own section. Run as a program, this writes the
-table.
+`make advice` writes. Run as a program, this writes the table.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from pathlib import Path
 from statistics import median
 
-from advice.table import HEADING
+from advice.table import HEADING, row_of
 from document_section import section_of
 from pipelined.analysis.findings import RULES, Rule
 
@@ -21,7 +20,7 @@ __all__ = ["DOCUMENT", "kinds", "with_kinds"]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "FINDINGS.md"
 _COLUMNS = (
     *("finding", "severity", "fires when", "needs"),
-    *("gained", "of what was likely", "ignore it if"),
+    "gained",
 )
 _TABLE = re.compile(r"^\| finding \| severity \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
@@ -30,7 +29,7 @@ def kinds(document: str) -> str:
     """The table, in the order of the sections of the document."""
     sections = re.findall(r"^## ([\w-]+)$", document, re.MULTILINE)
     rules = sorted(RULES, key=lambda rule: sections.index(rule.id))
-    rows = [_COLUMNS, ("---",) * 4 + ("---:",) * 2 + ("---",), *(_row(r, document) for r in rules)]
+    rows = [_COLUMNS, ("---",) * 4 + ("---:",), *(_row(r, document) for r in rules)]
     return "".join(re.sub(r"(?<=\|)  (?=\|)", " ", f"| {' | '.join(cells)} |\n") for cells in rows)
 
 
@@ -41,31 +40,21 @@ def with_kinds(document: str) -> str:
 
 def _row(rule: Rule, document: str) -> tuple[str, ...]:
     meaning = " ".join((rule.check.__doc__ or "").split()).split(". ")[0].rstrip(".")
-    section = re.split(r"^## ", document, flags=re.MULTILINE)
-    own = next(text for text in section if text.startswith(f"{rule.id}\n"))
-    ignored = re.search(r"^\*\*Ignore it if\*\* ((?:.|\n(?!\n))*?)\.(?:\s|$)", own, re.MULTILINE)
     needs = f"`{rule.needs}`" if rule.needs else ""
     return (
         f"[{rule.id}](#{rule.id})",
         rule.severity,
         (meaning[:1].lower() + meaning[1:]).replace("``", "`"),
         needs,
-        *_measured(rule.id, document),
-        " ".join(ignored[1].split()) if ignored else "",
+        _gained(rule.id, document),
     )
 
 
-def _measured(id: str, document: str) -> tuple[str, str]:
-    """The median gain of a kind, as a share of the run, and what that is of the estimate."""
-    followed = section_of(document, HEADING)
-    rows = re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", followed, re.MULTILINE)
-    cells = [re.split(r" (?<!\\)\| ", row.strip("| ")) for row in rows]
-    gains = [int(found[1]) for row in cells if (found := re.search(r"\((-?\d+) %;", row[-4]))]
-    ratios = [float(row[-3]) for row in cells if re.fullmatch(r"[\d.]+", row[-3])]
-    return (
-        f"{median(gains):.0f} %" if gains else "",
-        f"{median(ratios):.2f} ×" if ratios else "",
-    )
+def _gained(id: str, document: str) -> str:
+    """The median gain of a kind, as a share of the run."""
+    cells = row_of(id, section_of(document, HEADING))
+    gains = [int(gain) for gain in re.findall(r"(-?\d+) % \(", cells[2])] if cells else []
+    return f"{median(gains):.0f} %" if gains else ""
 
 
 if __name__ == "__main__":

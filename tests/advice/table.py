@@ -4,42 +4,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from advice.judgement import CHANCE, FACTOR, Followed, Healthy, Spread, Untried
 from advice.pairs import PAIRS, WITHOUT_PAIRS
-from document_section import section_of
+from document_section import put_section, section_of
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
 
-__all__ = ["HEADING", "by_kind", "healthy_line", "line", "section"]
+__all__ = ["HEADING", "healthy_line", "joined", "line", "row_of", "section", "with_improved"]
 
 HEADING = "## Followed"
 
 _INTRODUCTION = """\
-`sudo make advice` follows the advice. For each kind of finding it takes two pipelines that have it,
-profiles each {rounds} times for the bound, and compares it with the same as advised, in {rounds}
-rounds. The figures are from a machine with {machine}.
+`sudo make advice` follows the advice. For each kind of finding it takes two pipelines or more that
+have it, profiles each {rounds} times, and compares it with the same as advised in {rounds} rounds:
+`PAIRS` in `tests/advice/pairs.py`, in this order (a figure that all share stands once). The figures
+are from a machine with {machine}.
 
-- **likely**: the gain that the finding expects: the median; its share of the run, and the lowest
-  and the highest share.
-- **bound**: the same of what it promises at most.
-- **gained**: the same of what `pipelined compare` measured.
+- **likely**: what the finding expects to save: the median share of the run.
+- **gained**: the same of what `pipelined compare` measured, with the range.
 - **gained / likely**: below {noise:.0%} of the run, both count as that much: less is chance.
 - **gains nothing**: `compare` names no winner, or the other one.
 
-A kind that gains nothing in any of its pairs has to be reworded or dropped. A bound is wrong if
-its highest share is below the gain of each round, or more than {chance:.0%} below the median gain.
-An estimate that is off by more than a factor of
-{factor:g}, in the median of the pairs of a kind, has to be computed in another way."""
+The test fails if a kind gains nothing in any of its pairs, if its bound is below the gain of each
+round or more than {chance:.0%} below their median, or if an estimate is off by more than a factor
+of {factor:g} in the median of a kind's pairs."""
+_IMPROVED = """\
+**improve** is what [`pipelined improve`](COMPARE.md#improve) found, given the pipeline as it is and
+a budget of {budget}, on a machine with {machine}: the share of the wall time
+that it took. *refused*: it takes one pipeline of programs with their arguments,
+and none that changes something."""
 _HEALTHY = """\
-{count} ordinary pipelines in which there is nothing to improve were profiled as often. {advised}
-got any advice:"""
-_COLUMNS = (
-    *("finding", "as it is", "as advised"),
-    *("likely", "bound", "gained", "gained / likely", "gained / bound"),
-    "verdict",
-)
+{count} ordinary pipelines in which there is nothing to improve (`HEALTHY` in
+`tests/advice/pairs.py`) were profiled as often. {advised} got any advice."""
+#: As a document has it.
+_IMPROVED_ONCE = r"\*\*improve\*\* is what (?:.+\n)*.+"
+_COLUMNS = ("finding", "likely", "gained", "gained / likely", "improve")
 
 
 def line(result: Followed | Untried) -> str:
@@ -73,10 +74,7 @@ def section(
     was, measured on the same machine.
     """
     old = section_of(old, HEADING)
-    rows = [
-        f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ("---",) * 3 + ("---:",) * 5 + ("---",))
-    ]
-    rows += by_kind([(result.pair.id, _row(result)) for result in results], old)
+    rows = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS)), *_by_kind(results, old)]
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
@@ -84,30 +82,73 @@ def section(
             rounds=rounds, machine=machine, factor=FACTOR, noise=WORTH_SHARE, chance=CHANCE - 1
         ),
         "\n".join(rows),
+        *re.findall(_IMPROVED_ONCE, old),
         f"Not in the table:\n\n{reasons}",
         _healthy(healthy) if healthy else _healthy_of(old),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def by_kind(measured: Sequence[tuple[str, str]], old: str) -> list[str]:
-    """Rows of a table in the order of the pairs, given kinds and rows that were measured now; of
-    the other kinds those of its section as it was."""
-    rows, kinds = [], {kind for kind, _ in measured}
-    for id in dict.fromkeys(pair.id for pair in PAIRS):
-        if id in kinds:
-            rows += [row for kind, row in measured if kind == id]
-        else:
-            rows += re.findall(rf"^\| \[{id}\]\(#{id}\) \| `.*$", old, re.MULTILINE)
-    return rows
+def with_improved(document: str, budget: str, machine: str, found: Mapping[str, str]) -> str:
+    """The document with what `improve` found for these kinds in the last column of its table."""
+    text = section_of(document, HEADING)
+    for kind, cell in found.items():
+        row = row_of(kind, text)
+        if row:
+            text = text.replace(_line(row), _line([*row[:-1], cell]))
+    text = re.sub(rf"{_IMPROVED_ONCE}\n\n", "", text)
+    said = _IMPROVED.format(budget=budget, machine=machine)
+    below = "Not in the table:"
+    return put_section(document, text.replace(f"\n{below}", f"\n{said}\n\n{below}"))
 
 
-def _row(result: Followed | Untried) -> str:
+def row_of(kind: str, text: str) -> list[str]:
+    """The cells of a kind's row in the section; empty if there is none."""
+    begin = f"| [{kind}](#{kind}) | "
+    rows = (line for line in text.splitlines() if line.startswith(begin))
+    return next((row[2:-2].split(" | ") for row in rows), [])
+
+
+def joined(cells: Sequence[str]) -> str:
+    """What stands in a row of each pair of a kind: once if it is the same of all."""
+    return cells[0] if len(set(cells)) == 1 else "; ".join(cells)
+
+
+def _by_kind(results: Sequence[Followed | Untried], old: str) -> Iterator[str]:
+    """A row per kind, in the order of the pairs; of kinds that were not measured now the one of
+    the section as it was."""
+    for kind in dict.fromkeys(pair.id for pair in PAIRS):
+        row = row_of(kind, old)
+        measured = [_cells(result) for result in results if result.pair.id == kind]
+        if measured:
+            improved = row[-1] if row else ""
+            row = [f"[{kind}](#{kind})", *map(joined, zip(*measured, strict=True)), improved]
+        if row:
+            yield _line(row)
+
+
+def _cells(result: Followed | Untried) -> tuple[str, str, str]:
     if isinstance(result, Untried):
-        cells = _code(result.pair.before), *[""] * 6, f"not tried: {result.reason}"
-    else:
-        cells = _code(result.pair.before), _code(result.after), *_figures(result)
-    return f"| [{result.pair.id}](#{result.pair.id}) | {' | '.join(cells)} |"
+        return "-", f"not tried: {result.reason}", "-"
+    *_, of_likely, _, verdict = _figures(result)
+    gained = _median(result.gain_share) + _range(result.gain_share)
+    return (
+        _median(result.likely_share),
+        gained if verdict == "gains" else f"{gained}, {verdict}",
+        of_likely,
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _median(share: Spread | None) -> str:
+    return "-" if share is None else f"{share.median:.0%}".replace("%", " %")
+
+
+def _range(share: Spread | None) -> str:
+    return "" if share is None else f" ({share.low * 100:.0f} to {share.high * 100:.0f})"
 
 
 def _healthy(healthy: Sequence[Healthy]) -> str:
@@ -115,13 +156,14 @@ def _healthy(healthy: Sequence[Healthy]) -> str:
     words = _HEALTHY.format(
         count=len(healthy), advised=f"**{advised} of them**" if advised else "None of them"
     )
-    return "\n\n".join([words, "\n".join(f"    {each.command}" for each in healthy)])
+    lines = [f"    {each.command}" for each in healthy if each.failure]
+    return "\n\n".join([words, *(["\n".join(lines)] if lines else [])])
 
 
 def _healthy_of(old: str) -> str:
-    """The paragraph of a document on healthy pipelines, with the pipelines below it."""
+    """The paragraph of a document on healthy pipelines, with those below it that got advice."""
     began = _HEALTHY.partition("{count}")[2].partition("{advised}")[0]
-    found = re.search(rf"^\d+{re.escape(began)}.*\n(?:.*\n)?\n(?:    .*\n)*", old, re.MULTILINE)
+    found = re.search(rf"^\d+{re.escape(began)}.*\n(?:\n(?:    .*\n)+)?", old, re.MULTILINE)
     return found[0].rstrip("\n") if found else "The healthy pipelines were not measured."
 
 
@@ -146,8 +188,3 @@ def _with_share(seconds: float, share: Spread) -> str:
     size = duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
     shares = f"{share.median:.0%}; {share.low:.0%} to {share.high:.0%}".replace("%", " %")
     return f"{size} ({shares})"
-
-
-def _code(command: str) -> str:
-    """A command in a cell."""
-    return f"`{command}`".replace("|", r"\|") if command else ""

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from advice.improved import (
-    HEADING,
     Improved,
+    improved_cells,
     improved_line,
-    improved_section,
     plain,
     why_not,
     why_untried,
 )
 from advice.judgement import Untried
 from advice.pairs import FROM_INPUT, OTHER_FILE, OWN_TEXT, PAIRS, SHELL_TEXT, Pair
+from advice.table import section, with_improved
 from document_section import put_section
 
 PAIR = Pair("barrier", "sort f | grep x", "grep x f | sort")
@@ -30,22 +30,51 @@ def test_the_line_at_the_terminal_has_what_was_found_and_what_it_took() -> None:
     )
 
 
+DOCUMENT = """# Findings
+
+## Followed
+
+| finding | likely | gained | gained / likely | improve |
+| [barrier](#barrier) | 40 % | 30 % (20 to 40) | 0.75 |  |
+| [ceiling](#ceiling) | 20 % | 20 % (20 to 20) | 1.00 | 0.70 |
+
+Not in the table:
+
+- cold-run: a note.
+"""
+
+
+def cell(*results: Improved | Untried) -> str:
+    return improved_cells(results)["barrier"]
+
+
+def test_the_table_has_what_each_pair_took() -> None:
+    assert cell(FOUND) == cell(FOUND, FOUND) == "0.50"
+    assert cell(FOUND, replace(FOUND, took=0.25, verdict="found")) == "0.50; 0.25"
+    assert cell(replace(FOUND, verdict="another one; the known one is better")) == (
+        "0.50 (another one)"
+    )
+
+
 def test_the_table_says_why_nothing_was_found() -> None:
-    rows = improved_section("2 CPUs", [FOUND, NOTHING, Untried(PAIR, "no disk")]).splitlines()[-3:]
-    before = "[barrier](#barrier) | `sort f \\| grep x`"
-    assert rows == [
-        f"| {before} | `grep x f \\| sort` | 0.50 | the known one |",
-        f"| {before} |  |  | **the finding cannot say it as a command** |",
-        f"| {before} |  |  | not tried: no disk |",
-    ]
+    assert cell(NOTHING, FOUND) == "the finding cannot say it as a command; 0.50"
+    assert cell(Untried(PAIR, "no disk")) == "not tried: no disk"
+    assert cell(replace(NOTHING, verdict="refused: nothing was run")) == "refused"
+    assert cell(replace(NOTHING, verdict="not faster; other work")) == "not faster, other work"
 
 
-def test_the_section_takes_the_place_of_its_last_version() -> None:
-    text = improved_section("2 CPUs", [FOUND])
-    old = f"# Findings\n\n{text}\n## Followed\n"
-    new = improved_section("4 CPUs", [NOTHING])
-    assert put_section(old, new) == f"# Findings\n\n{new}\n## Followed\n"
-    assert text.startswith(f"{HEADING}\n")
+def test_the_last_column_is_of_improve_and_the_other_rows_stay() -> None:
+    once = with_improved(DOCUMENT, "2m", "2 CPUs", improved_cells([FOUND]))
+    new = with_improved(once, "2m", "4 CPUs", improved_cells([NOTHING]))
+    for text, last in ((once, "0.50"), (new, NOTHING.verdict)):
+        (row,) = [line for line in text.splitlines() if line.startswith("| [barrier]")]
+        assert row.endswith(f"| 0.75 | {last} |")
+        assert "| 1.00 | 0.70 |" in text
+        assert text.count("**improve** is what") == 1
+    assert "2 CPUs" in once and "2 CPUs" not in new and "4 CPUs" in new
+    # what is measured of the advice leaves the column and the sentence
+    again = put_section(new, section("8 CPUs", 5, [], [], new))
+    assert f"| {NOTHING.verdict} |" in again and "4 CPUs: the share" in again
 
 
 def test_why_nothing_was_found_is_what_came_of_all_that_was_tried() -> None:
@@ -79,13 +108,3 @@ def test_the_better_form_is_the_known_one_wherever_its_output_goes_to() -> None:
 def test_each_reason_why_a_form_is_not_written_is_of_a_few() -> None:
     assert {pair.unsaid for pair in PAIRS} == {"", OWN_TEXT, OTHER_FILE, SHELL_TEXT, FROM_INPUT}
     assert all(pair.after for pair in PAIRS if pair.unsaid)
-
-
-def test_kinds_that_were_not_measured_keep_their_rows() -> None:
-    other = replace(FOUND, pair=replace(PAIR, id="ceiling", before="gzip f | cat"))
-    old = f"## Followed\n\n| [ceiling](#ceiling) | `x` |\n\n{improved_section('', [FOUND, other])}"
-    rows = improved_section("2 CPUs", [NOTHING], old).splitlines()[-2:]
-    assert [row.split("`")[1] for row in rows] == [
-        "gzip f \\| cat",
-        PAIR.before.replace("|", "\\|"),
-    ]

@@ -70,6 +70,33 @@ def test_the_tables_of_the_page_are_those_of_the_types(reference: ModuleType) ->
     assert page == reference.reference(page), "run: make api"
 
 
+def test_a_key_that_means_the_same_in_another_class_is_only_named(reference: ModuleType) -> None:
+    page = (TOP / "docs" / "API.md").read_text()
+    rows = page.split("<!-- keys of JobSummary like PipelineSummary -->")[1].split("<!-- end")[0]
+    assert "| `costliest_pipeline` |" in rows and "| `cpu_seconds` |" not in rows
+    (named,) = [line for line in rows.splitlines() if line.startswith("As of a pipeline summary: ")]
+    assert "`cpu_seconds`" in named and "`unit`" not in named  # which means another thing here
+    with pytest.raises(ValueError, match=r"unknown .*Nobody"):
+        reference.reference(page.replace(" like PipelineSummary -->", " like Nobody -->"))
+
+
+def test_keys_of_an_object_follow_the_key_that_has_it(reference: ModuleType) -> None:
+    page = (TOP / "docs" / "API.md").read_text()
+    keys = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    begin = keys.index("edges")
+    assert keys[begin : begin + 3] == ["edges", "edges[].writer", "edges[].reader"]
+    assert "surroundings.pipelines[].cpu_seconds" in keys
+    with pytest.raises(ValueError, match=r"no key of the table has \['Host'\]"):
+        reference.reference(page.replace(" with Bucket -->", " with Bucket Host -->"))
+
+
+def test_a_class_may_be_in_the_schema_alone(reference: ModuleType) -> None:
+    page = (TOP / "docs" / "API.md").read_text()
+    assert "<!-- in the schema alone: DiagramJson BoxJson " in page
+    with pytest.raises(ValueError, match=r"unknown \['Nobody'\], missing \['DiagramJson'\]"):
+        reference.reference(page.replace("alone: DiagramJson", "alone: Nobody"))
+
+
 def test_a_class_that_no_table_shows_is_found(reference: ModuleType) -> None:
     page = reference.REFERENCE.read_text().replace("keys of Stage ", "keys of Edge ")
     with pytest.raises(ValueError, match=r"missing \['Stage'\]"):

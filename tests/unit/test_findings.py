@@ -1782,7 +1782,6 @@ def test_every_finding_has_a_section_in_the_documentation() -> None:
         "The command to try",
         "Which commands treat each line by itself",
         "What has no finding",
-        "Improved",
         "Followed",
     }
     assert {rule.id for rule in RULES} == sections - about_all

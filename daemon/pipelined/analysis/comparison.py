@@ -162,13 +162,13 @@ class RowJson(TypedDict):
     unit: Annotated[str, OneOf(("seconds", "bytes", "pages", "ratio", "cores", "count"))]
     """Of its values; ratios have none."""
     a: float | None
-    """Median of the first side; null if it is not known."""
+    """Median of the first side."""
     b: float | None
     """Median of the second side."""
     ratio: float | None
     """Of b over a, round by round: the median; null unless both are known."""
     values: Annotated[list[Described | None], AsDict(Figure)]
-    """By side; null if it is not known."""
+    """By side."""
     ratios: Annotated[list[Described | None], AsDict(Figure)]
     """By side: its value over the first side's, round by round; null for the first one, and unless
     both are known."""

@@ -91,23 +91,22 @@ class Finding:
     advice: str
     """What to do, beginning with `Try:`; may be empty for a note."""
     rewrite: Rewrite | None = None
-    """The pipeline as it is advised; null if it is not known. Without `--show-arguments` the daemon
+    """The pipeline as it is advised. Without `--show-arguments` the daemon
     has none."""
     notice: str = ""
-    """A sentence for the top of a report, if all figures must be read with it in mind: the host was
-    busy, or a CPU limit held the run back. Else empty."""
+    """A sentence for the top of a report: the host was busy, or a CPU limit held the run back. Else
+    empty."""
     stages: tuple[int, ...]
     """The stages concerned, by index from 0; empty for the whole run."""
     evidence: tuple[Evidence, ...]
     """Its figures."""
     likely_seconds: Seconds | None = None
-    """The wall time that is likely to be saved, from what such work costs on this host; null if it
-    is not known. Findings of equal severity are in its order."""
+    """The wall time that is [likely](FINDINGS.md#what-is-likely) to be saved. Findings of equal
+    severity are in its order."""
     likely_reason: str = ""
     """How that was computed."""
     gain_seconds: Seconds | None = None
-    """Upper bound of the wall time that could be saved; null if it is not known. Above nine tenths
-    of the run it says nothing: reports leave it out."""
+    """Upper bound of the wall time that could be saved."""
     gain_reason: str = ""
     """How that was computed."""
     times: tuple[FindingTime, ...] = ()

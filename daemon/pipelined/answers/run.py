@@ -28,14 +28,13 @@ class Compared:
     """What was usual for a run when it was stored; of one that is not stored nothing is known."""
 
     usual: Annotated[Seconds | None, Key("usual_seconds")] = None
-    """[What such a run usually takes](HISTORY.md#what-is-usual); null if it is not known."""
+    """[What such a run usually takes](HISTORY.md#what-is-usual)."""
     slower: Annotated[bool | None, Key("slower_than_usual")] = None
-    """It took far longer than usual; null if the usual is not known."""
+    """It took far longer than usual."""
     usual_input: Annotated[float | None, Unit("bytes"), Key("usual_input_bytes")] = None
-    """[The usual input](HISTORY.md#what-is-usual) of runs of the pipeline; null if it is not
-    known."""
+    """[The usual input](HISTORY.md#what-is-usual) of runs of the pipeline."""
     usual_any_input: Annotated[Seconds | None, Key("usual_any_input_seconds")] = None
-    """What they usually take, whatever their input; null if that is not known."""
+    """What they usually take, whatever their input."""
 
 
 class AnalysisJson(TypedDict):

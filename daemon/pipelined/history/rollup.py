@@ -57,12 +57,12 @@ class Sums:
     interrupted: Annotated[Count, Key("interrupted_runs")] = 0
     """Of all `runs`, those that were interrupted."""
     unknown: Annotated[Count, Key("unknown_runs")] = 0
-    """Of all `runs`, those whose outcome is not known; all that older versions counted."""
+    """Of all `runs`, those whose outcome is not known."""
     input_bytes: Bytes = 0
     """[The inputs](CONCEPTS.md#the-input-of-a-run) of `input_runs` together. An upper bound counts
     as it is."""
     input_runs: Count = 0
-    """Of all `runs`, those whose input is known; none that older versions only counted."""
+    """Of all `runs`, those whose input is known."""
     durations: Annotated[list[int], Unwritten()] = field(
         default_factory=lambda: [0] * (len(BOUNDS) + 1)
     )

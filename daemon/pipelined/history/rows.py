@@ -86,14 +86,13 @@ class Summary(Compared):
     findings: tuple[str, ...] = field(metadata=_WORDS)
     """Ids of the findings that it had when it was stored."""
     parent: str | None = None
-    """`id` of the enclosing run, in a stage of which this run lies; null if it is in no other. That
-    run may be in no list any more."""
+    """`id` of the enclosing run; null if it lies in no other."""
     parent_pipeline: str | None = None
     """Its signature."""
     read_bytes: Bytes | None = None
-    """By all stages; null if it is not known."""
+    """By all stages."""
     outcome: Annotated[str, OneOf(OUTCOMES)] = "unknown"
-    """Whether it has succeeded; `unknown` too for runs that were stored by older versions."""
+    """Whether it has succeeded."""
     failure: str = ""
     """Of a run that has failed or was interrupted, what ended its first such stage: `sh: exit 3`,
     `perl: SIGKILL`; else empty."""
@@ -104,8 +103,7 @@ class Summary(Compared):
     trace_id: str = field(default="", metadata=_MOSTLY_DERIVED)
     """The trace that it is in: 32 hexadecimal digits."""
     input_bytes: Bytes | None = None
-    """What its first stages took in, [its input](CONCEPTS.md#the-input-of-a-run); null if that of
-    one of them is not known."""
+    """What its first stages took in, [its input](CONCEPTS.md#the-input-of-a-run)."""
     input_exact: bool = field(default=True, metadata=_BOOLEAN)
     """False: `input_bytes` is an upper bound."""
 

@@ -30,7 +30,7 @@ class Container:
     name: str | None = None
     """Null if the runtime's files do not tell, or may not be read."""
     image: str | None = None
-    """As it was asked for, such as `etl:1.4`; null if it is not known, as for pods."""
+    """As it was asked for, such as `etl:1.4`; null for pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Identity:
     boot_id: str
     """Which boot of that host."""
     uid: int | None = None
-    """Effective user id of the first stage as of its last exec; null if it is not known."""
+    """Effective user id of the first stage as of its last exec."""
     user: str | None = None
     """Its name in the host's user database; null if it has none there."""
     container: Container | None = None

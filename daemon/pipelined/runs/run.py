@@ -102,12 +102,10 @@ class Surroundings:
     """What else was on the host while the run lived."""
 
     others_cores: Annotated[Cpus | None, Key("others_cores_used")]
-    """CPUs that everything but the run kept busy, and those that the hypervisor took: the mean from
-    the sweep before the run to that after it, or to the last one."""
+    """CPUs that all but the run kept busy, and those that the hypervisor took, on average."""
     throttled_seconds: Seconds | None
     """How long CPU limits of its cgroup, and of those around it, held tasks back in that time,
-    summed over CPUs; null if it is not known, as for a run that came and went between two
-    sweeps."""
+    summed over CPUs."""
     pipelines: tuple[OtherPipeline, ...] = ()
     """If a tenth of the run was spent waiting for a free CPU: up to three other pipelines, busiest
     first. None of a run that is live."""
@@ -129,12 +127,10 @@ class Run:
     """A run: one life of a pipeline."""
 
     id: str
-    """Unique in a fleet, sortable by start: Unix time of that in milliseconds, id of the first
-    process, and eight digits for the host and its boot."""
+    """[Unique in a fleet](CONCEPTS.md#identity), sortable by start."""
     series: Annotated[Series, Inline()]
     parent: str | None = None
-    """`id` of the enclosing run, in a stage of which this run lies; null if it is in no other. That
-    run may be in no list any more."""
+    """`id` of the enclosing run; null if it lies in no other."""
     parent_pipeline: str | None = None
     """Its signature."""
     partial: bool
@@ -152,8 +148,7 @@ class Run:
     end: Annotated[UnixTime | None, Key("end_timestamp_seconds")]
     """Exit of the last stage; null while the run is live."""
     outcome: Outcome | None = None
-    """Whether it has succeeded; null while the run is live, and for runs that were stored by older
-    versions."""
+    """Whether it has [succeeded](CONCEPTS.md#outcome); null while the run is live."""
     wall_seconds: Seconds
     """From start to end, or to now."""
     levels: Annotated[ByLevel, Key("level_seconds")]
@@ -170,16 +165,14 @@ class Run:
     endpoints: tuple[Endpoint, ...] = ()
     """Processes at the outer ends that are no stages, such as the shell of `x=$(a | b)`."""
     identity: Identity | None = None
-    """[Whose run it is](#identity), and of which start of which job. Null for runs that were stored
-    by older versions."""
+    """[Whose run it is](#identity), and of which start of which job."""
     parent_span: ParentSpan | None = None
     """[What it is below in its trace](#traces); null if it begins one."""
     exported: bool = False
     """Its daemon was started with `--traces-exported`: finished runs are sent as traces, so a store
     [has `trace_id`](TRACES.md#from-a-number-to-the-run)."""
     surroundings: Surroundings | None = None
-    """[What else was on the host](#surroundings). Null for runs shorter than 0.25 s and for those
-    that were stored by older versions."""
+    """What else was on the host while the run lived. Null for runs shorter than 0.25 s."""
 
     @property
     def result(self) -> str:
@@ -269,8 +262,7 @@ class Run:
     @property
     @computed
     def input_bytes(self) -> Bytes | None:
-        """What its first stages took in, [its input](CONCEPTS.md#the-input-of-a-run); null if that
-        of one of them is not known."""
+        """What its first stages took in, [its input](CONCEPTS.md#the-input-of-a-run)."""
         return input_of([stage.flow for stage in self.stages], self._fed)
 
     @property

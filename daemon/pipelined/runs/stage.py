@@ -211,8 +211,7 @@ class Readahead:
     """Of the `warm` ones: those of files that the run wrote itself, and of programs and
     libraries."""
     files: Annotated[Count | None, Key("files_read")] = None
-    """Files, without programs and libraries, of which reads took in the begin; null in runs that an
-    earlier version recorded."""
+    """Files, without programs and libraries, of which reads took in the begin."""
     inserted_pages: Pages
     """Pages read ahead."""
     direct_bytes: Annotated[Bytes, Key("direct_read_bytes")]
@@ -387,21 +386,17 @@ class Stage(StageCounters):
     end: Annotated[UnixTime | None, Key("end_timestamp_seconds")]
     """When it ended; null while it lives."""
     exit: Exit | None = None
-    """How its root process has ended; null while that lives, if nobody saw its end, and for runs
-    that were stored by older versions."""
+    """How its root process has ended; null while that lives, or if nobody saw its end."""
     outcome: Annotated[str, OneOf(OUTCOMES)] | None = None
     """What that end means: `succeeded` too after a harmless exit code, or by SIGPIPE if its reader
-    was done; `unknown` if nobody saw it. Null while the root process lives, and for runs that were
-    stored by older versions."""
+    was done; `unknown` if nobody saw it. Null while the root process lives."""
     ends: Annotated[tuple[PipeEnd, ...], Key("pipe_ends")] = ()
     """The pipes that the stage slept on."""
     children: tuple[Child, ...] = ()
     """Its processes but the root that have exited, by command: those with the most CPU time, and
-    the others added up. Empty for runs that were stored by older versions."""
+    the others added up."""
     peer_port: int | None = None
-    """Port of the peer of the network connection that it waited for last: in a call on the socket,
-    or in `poll` and the like; not which host that is. Null if it has waited for none whose peer is
-    known, and for runs that were stored by older versions."""
+    """Port of the peer of the network connection that it waited for last; not which host."""
     peer_family: Annotated[str, OneOf(FAMILIES)] | None = None
     """Address family of that connection."""
     arguments: Annotated[str | None, Secret()] = None
