@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from claims import try_all
 from daemon_here import Daemon, free_port
+from environment import programs_of
 from recorded import Recorded, Run, alive, expect, make_stages, said, wait_until
 
 AIRFLOW = "apache-airflow==3.3.2"
@@ -115,21 +115,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def programs(cache: Path) -> Path:
-    """Where Airflow's programs are; it is installed once."""
-    made = cache / "airflow"
-    note = made / "installed"
-    if not note.exists() or note.read_text() != AIRFLOW:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(made)], check=True)
-        pip = [str(made / "bin" / "pip"), "--disable-pip-version-check", "--quiet"]
-        subprocess.run([*pip, "install", AIRFLOW], check=True)
-        note.write_text(AIRFLOW)
-    return made / "bin"
-
-
 def run_airflow(pipelined: Path, cache: Path) -> bool:
     """Whether every claim on Airflow held: of one younger than the daemon, and of an older one."""
-    where = programs(cache)
+    where = programs_of(cache / "airflow", AIRFLOW)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="airflow-")))
         gate = stack.enter_context(subprocess.Popen(["sleep", "infinity"]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 
 from claims import try_all
 from daemon_here import Daemon, free_port
+from environment import programs_of
 from recorded import Recorded, Run, alive, expect, make_stages, pipeline, said, wait_until
 
 PACKAGES = (
@@ -39,19 +39,6 @@ _OPTIONS = (
     "--job-variables=PIPELINED_JOB,PREFECT__FLOW_NAME",
     "--instance-variables=PREFECT__FLOW_RUN_ID",
 )
-
-
-def _programs(cache: Path) -> Path:
-    """Where their programs are; they are installed once."""
-    made = cache / "workflows"
-    note = made / "installed"
-    wanted = " ".join(PACKAGES)
-    if not note.exists() or note.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(made)], check=True)
-        pip = [str(made / "bin" / "pip"), "--disable-pip-version-check", "--quiet"]
-        subprocess.run([*pip, "install", *PACKAGES], check=True)
-        note.write_text(wanted)
-    return made / "bin"
 
 
 class Workflows:
@@ -238,7 +225,7 @@ class Claims:
 
 def run_workflows(pipelined: Path, cache: Path) -> bool:
     """Whether every claim held."""
-    programs = _programs(cache)
+    programs = programs_of(cache / "workflows", *PACKAGES)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="workflows-")))
         gate = stack.enter_context(subprocess.Popen(["sleep", "infinity"]))
