@@ -12,8 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness import (
@@ -22,7 +21,6 @@ from bench.harness import (
     Failed,
     Table,
     dd,
-    in_turn,
     note,
     run,
 )
@@ -199,17 +197,6 @@ def peers(directory: Path) -> list[Peer]:
 _BCC = ("offcputime", "runqlat", "biolatency", "syscount")
 
 
-@dataclass
-class Cost:
-    """What a peer cost while it ran."""
-
-    ratios: dict[str, float] = field(default_factory=dict)
-    cpu: list[float] = field(default_factory=list)
-    """Shares of one CPU, beside each pipeline."""
-    resident: float = 0.0
-    """MB, of all its processes."""
-
-
 def measure_peers(table: Table, directory: Path, rounds: int, seconds: float) -> None:
     """Three pipelines and a storm of short ones, without and with each tool, in turn."""
     file = directory / "lines"
@@ -237,39 +224,44 @@ def _measure(
     if not shutil.which(peer.program):
         note(f"{peer.name}: left out, {peer.program} is not installed")
         return
-    cost = Cost()
-    try:
+    without: dict[str, list[float]] = {name: [] for name in pipelines}
+    under: dict[str, list[float]] = {name: [] for name in pipelines}
+    shares: list[float] = []
+    resident = 0.0
+
+    def off() -> None:
         for name, command in pipelines.items():
-            off = partial(run, command)
-            on = partial(_under, peer, directory, command, cost)
-            if (once := on()) > 5 * off():
-                times, without = [once], [off()]  # clear enough
-            else:
-                without, times = in_turn(rounds, off, on)
-            cost.ratios[name] = statistics.median(times) / statistics.median(without)
+            without[name].append(run(command))
+
+    def on() -> None:
+        nonlocal resident
+        with peer.background(directory) if peer.background else contextlib.nullcontext() as session:
+            before, began = _session(session)[0], time.monotonic()
+            for name, command in pipelines.items():
+                under[name].append(run([*peer.prefix, *command]))
+            after, held = _session(session)
+            shares.append((after - before) / (time.monotonic() - began))
+            resident = max(resident, held)
+
+    try:
+        for number in range(rounds):
+            for step in (off, on) if number % 2 == 0 else (on, off):
+                step()
+            if max(under[name][0] / without[name][0] for name in pipelines) > 10:
+                break  # clear enough
     except (Failed, OSError) as error:
         table.add(f"under {peer.name}", "", f"not here: {error}", None)
         return
-    ratios = "; ".join(f"{name} {ratio:.2f} x" for name, ratio in cost.ratios.items())
-    if cost.cpu:
-        ratios += f"; itself {statistics.median(cost.cpu):.0%} of a CPU, {cost.resident:.0f} MB"
-    table.add(f"under {peer.name}", "", ratios, None)
+    figures = "; ".join(
+        f"{name} {statistics.median(under[name]) / statistics.median(without[name]):.2f} x"
+        for name in pipelines
+    )
+    if peer.background:
+        figures += f"; itself {statistics.median(shares):.1%} of a CPU, {resident:.0f} MB"
+    table.add(f"under {peer.name}", "", figures, None)
 
 
-def _under(peer: Peer, directory: Path, command: Sequence[str], cost: Cost) -> float:
-    """Seconds of the command beside, or under, the peer."""
-    if peer.background is None:
-        return run([*peer.prefix, *command])
-    with peer.background(directory) as session:
-        before = _session(session)[0]
-        took = run(command)
-        after, resident = _session(session)
-        cost.cpu.append((after - before) / took)
-        cost.resident = max(cost.resident, resident)
-        return took
-
-
-def _session(session: int) -> tuple[float, float]:
+def _session(session: int | None) -> tuple[float, float]:
     """CPU time of a session's processes and their ended children (s), and what it holds (MB)."""
     ticks = pages = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
