@@ -736,9 +736,9 @@ def test_what_shrinks_the_data_belongs_before_the_barrier() -> None:
         "sort had to read all of its input before it wrote (a barrier); awk waited 9.0 s."
     )
     assert found.advice == (
-        "Try: put awk before sort, if it takes each line by itself and passes on its begin (uniq "
-        "behind it needs the order of sort). It passes on 9 % of the bytes. What awk does with a "
-        "line is not known here."
+        "Try: put awk before sort, if it takes each line by itself and passes on its beginning "
+        "(uniq behind it needs the order of sort). It passes on 9 % of the bytes. What awk does "
+        "with a line is not known here."
     )
     assert found.gain_seconds == pytest.approx(7.1 * 0.91)
 
