@@ -69,12 +69,21 @@ def script_lines(found: ScriptImprovement, width: int, *, ascii_only: bool = Fal
         ]
     out.append(Text())
     if not found.diff:
-        out.append(Text("Nothing is known to be faster: keep the script as it is.", "bold"))
+        out += _paragraph(_why_no_change(found), "bold", width)
         return [plain_marks(line, ascii_only) for line in out]
     out += [Text("The script with what won:", "bold")]
     for line in found.diff.split("\n")[:-1]:
         out.append(Text("\t".join(map(printable, line.split("\t")))))  # to be applied
     return [plain_marks(line, ascii_only) for line in out]
+
+
+def _why_no_change(found: ScriptImprovement) -> str:
+    if found.pipelines or not found.not_tried:
+        return "Nothing is known to be faster: keep the script as it is."
+    return (
+        "Nothing was tried, so nothing is known. What the findings advise shows pipelined run -- "
+        f"{printable(found.script)}; with the text of one pipeline, improve can try it."
+    )
 
 
 def lines(found: Improvement, width: int, *, ascii_only: bool = False) -> list[Text]:
