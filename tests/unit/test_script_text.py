@@ -257,6 +257,7 @@ def test_what_was_not_tried_has_its_reason() -> None:
     text = shown(improved(run("1", 4.0, "sort", "tail")))
     assert "- sort|tail (4.0 s): no line of the script is certain to be it" in text
     assert "Nothing was tried, so nothing is known." in text
+    assert "advise for these is in the report of pipelined run." in text
     assert "keep the script" not in text
 
 

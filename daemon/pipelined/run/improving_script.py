@@ -73,7 +73,10 @@ def improve_parts(
     for seconds, run, count in elsewhere:
         if seconds >= least and len(run.stages) > 1:
             times = "" if count == 1 else f"it ran {count} times, and "
-            reason = f"{times}no line of the script is certain to be it (one with variables is not)"
+            reason = (
+                f"{times}no line of the script is certain to be it (one with variables in its "
+                "commands is not)"
+            )
             not_tried.append(NotTried(run.pipeline, None, seconds, reason))
     parts: list[ImprovedPart] = []
     changes: list[Replaced] = []
