@@ -171,7 +171,12 @@ NOT_CERTAIN = "where f is is not certain: the script"
         (f"mkdir x && cd x\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
         (f"cd $HOME\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
         (f'cd "/here" || exit 1  # data\n{RELATIVE}', ""),
-        ("cd /x\nsort /f | uniq\n", ""),
+        ("cd /x\nsort /f | tr a b | uniq -c\n", ""),
+        (
+            "cd $HOME\nfind . -type f | xargs cat | wc -l\n",
+            "the directory for find and xargs is not certain: the script changes its directory",
+        ),
+        ("cd /here\nfind . -type f | sort\n", ""),
         ("sort f | uniq\n", ""),
     ],
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.rewriting import Script, files, matching
-from pipelined.analysis.shell_text import output_file, parse
+from pipelined.analysis.shell_text import Command, output_file, parse
 from pipelined.analysis.shell_words import Operator, Word, base, tokens
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.runs import Run
@@ -196,16 +196,27 @@ def why_not_replayed(
     first = parsed.commands[0]
     if not Script(place.text).standalone:
         return "it reads what the script gets as its standard input, or may do so"
+    elsewhere = _elsewhere(script, is_here)
+    searching = [one.program for one in parsed.commands if files(one) is None and _may_open(one)]
+    if elsewhere and searching:
+        return f"the directory for {listing(searching)} is not certain: the script {elsewhere}"
     named = [first.source] if first.source else []
     words = [*named, *(name for one in parsed.commands for name in files(one) or ())]
     for word in words:
         if not word.literal or word.expanded:
             return f"which files {word.text} names is not certain"
-        if not word.value.startswith("/") and (elsewhere := _elsewhere(script, is_here)):
+        if not word.value.startswith("/") and elsewhere:
             return f"where {word.text} is is not certain: the script {elsewhere}"
         if not exists(word.value):
             return f"{word.text} is not there any more"
     return ""
+
+
+def _may_open(command: Command) -> bool:
+    """Whether a command may open files, of which it is not known which."""
+    if command.program == "uniq":
+        return any(not word.value.startswith("-") for word in command.arguments)
+    return command.program not in ("seq", "tr")
 
 
 def _elsewhere(script: str, is_here: Callable[[str], bool]) -> str:
