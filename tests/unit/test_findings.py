@@ -736,9 +736,9 @@ def test_what_shrinks_the_data_belongs_before_the_barrier() -> None:
         "sort had to read all of its input before it wrote (a barrier); awk waited 9.0 s."
     )
     assert found.advice == (
-        "Try: put awk before sort, if it takes each line by itself and passes on its begin (uniq "
-        "behind it needs the order of sort). It passes on 9 % of the bytes. What awk does with a "
-        "line is not known here."
+        "Try: put awk before sort, if it takes each line by itself and passes on its beginning "
+        "(uniq behind it needs the order of sort). It passes on 9 % of the bytes. What awk does "
+        "with a line is not known here."
     )
     assert found.gain_seconds == pytest.approx(7.1 * 0.91)
 
@@ -1196,6 +1196,15 @@ COMMANDS = {
         r"seq 9 | xargs -d '\n' -P 4 -n 1 wc -l",
     ),
     "dd": ("dd if=f bs=1M | tr a b", in_turn(), "large-writes", "dd if=f bs=32k | tr a b"),
+    "small dd": (
+        "dd if=f bs=512 | awk '{x}' | wc",
+        run_of(
+            [make_stage(1, "dd", (400, 400), (800_000, 800_000), cpu=9.0, system_seconds=8.0)]
+            + [make_stage(n, name, cpu=0.5) for n, name in ((2, "awk"), (3, "wc"))]
+        ),
+        "small-calls",
+        "dd if=f bs=64k | awk '{x}' | wc",
+    ),
     "flush": (
         "stdbuf -oL awk '{x}' f | wc",
         run_of(flushing()),

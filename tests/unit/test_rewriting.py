@@ -475,6 +475,11 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -L1 -n1 gzip", None),
         ("xargs -P 0 -n 1 gzip", None),
         ("parallel -n1 gzip", None),
+        ("xargs -n 1 grep -c a", "xargs -n 1000 grep -h -c a"),
+        ("xargs -I{} grep a {}", r"xargs -d '\n' grep -h a"),
+        (r"find . -exec grep a {} \;", "find . -exec grep -h a {} +"),
+        ("xargs -n 1 grep -cr a", "xargs -n 1000 grep -cr a"),
+        ("xargs -n 1 echo grep", "xargs -n 1000 echo grep"),
     ],
 )
 def test_when_more_arguments_at_a_time_are_the_same(command: str, new: str | None) -> None:

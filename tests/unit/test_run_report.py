@@ -151,9 +151,9 @@ def test_the_verdict_comes_before_the_table(run: Run) -> None:
 def test_what_to_try_comes_right_under_the_verdict(run: Run) -> None:
     text = text_of(run, host=HOST)
     assert (
-        "Try: put awk before sort, if it takes each line by itself and passes on its begin (uniq "
-        "behind it needs the order of sort). It passes on 9 % of the bytes. What awk does with a "
-        "line is not known here. Likely saves 0.37 s of 5.6 s. [barrier]"
+        "Try: put awk before sort, if it takes each line by itself and passes on its beginning "
+        "(uniq behind it needs the order of sort). It passes on 9 % of the bytes. What awk does "
+        "with a line is not known here. Likely saves 0.37 s of 5.6 s. [barrier]"
     ) in " ".join(text.split())
     assert text.index("sort is the bottleneck") < text.index("Try:") < text.index("longest wait")
 

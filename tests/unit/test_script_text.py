@@ -78,12 +78,25 @@ def test_lines_that_are_one_pipeline_are_found_with_their_output_files() -> None
     ]
 
 
+@pytest.mark.parametrize("target", ["$out", '"$OUT/counts"', '"${OUT:-/tmp}/$(date +%F)"'])
+def test_only_the_output_file_may_have_variables_and_keeps_them(target: str) -> None:
+    script = f"cat f | sort | uniq > {target}  # so many\n"
+    (place,) = places(script)
+    assert (place.text, place.target) == ("cat f | sort | uniq", target)
+    found = improved(BOTH[0], script=script, commands={place.text: "sort -u f"})
+    assert f"+sort -u f > {target}  # so many\n" in found.diff
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "sort $f | uniq",
         "sort f | uniq && wc f",
         "x=$(sort f | uniq)",
+        "sort f | uniq >> $OUT/counts",
+        "sort f | uniq 2> $OUT/errors",
+        "sort f | uniq > $OUT/a > $OUT/b",
+        "sort f > $OUT/sorted | uniq",
         "if sort f | uniq; then",
         "# sort f | uniq",
         "sort f",
@@ -139,6 +152,10 @@ def test_what_is_no_line_of_the_script_is_listed_by_its_signature() -> None:
     assert by_cost(places(SCRIPT), [one, run("2", 0.5, "sort", "wc")])[1] == [(1.5, one, 2)]
 
 
+RELATIVE = "sort f | uniq\n"
+NOT_CERTAIN = "where f is is not certain: the script"
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -146,14 +163,27 @@ def test_what_is_no_line_of_the_script_is_listed_by_its_signature() -> None:
         ("sort | uniq\n", "it reads what the script gets as its standard input, or may do so"),
         ("sort gone | uniq\n", "gone is not there any more"),
         ("cat *.log | sort\n", "which files *.log names is not certain"),
-        ("cd /x\nsort f | uniq\n", "where f is is not certain: the script changes its directory"),
-        ("cd /x\nsort /f | uniq\n", ""),
+        (f"cd /x\n{RELATIVE}", f"{NOT_CERTAIN} changes to /x; run improve there"),
+        (f"cd /x||exit\n{RELATIVE}cd '/x'", f"{NOT_CERTAIN} changes to /x; run improve there"),
+        (f"cd /x\n{RELATIVE}cd /y\n", f"{NOT_CERTAIN} changes its directory"),
+        (f"cd /here\n{RELATIVE}cd x\n", f"{NOT_CERTAIN} changes its directory"),
+        (f"cd /here && cd x\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
+        (f"mkdir x && cd x\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
+        (f"cd $HOME\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
+        (f'cd "/here" || exit 1  # data\n{RELATIVE}', ""),
+        ("cd /x\nsort /f | tr a b | uniq -c\n", ""),
+        (
+            "cd $HOME\nfind . -type f | xargs cat | wc -l\n",
+            "the directory for find and xargs is not certain: the script changes its directory",
+        ),
+        ("cd /here\nfind . -type f | sort\n", ""),
         ("sort f | uniq\n", ""),
     ],
 )
 def test_only_what_has_its_input_still_is_run_by_itself(script: str, reason: str) -> None:
     (place,) = places(script)
-    assert why_not_replayed(script, place, lambda name: name in ("f", "/f")) == reason
+    found = why_not_replayed(script, place, lambda name: name in ("f", "/f"), "/here".__eq__)
+    assert found == reason
 
 
 # -- improving them
@@ -231,7 +261,13 @@ def test_the_report_ends_with_the_changed_script() -> None:
 def test_what_was_not_tried_has_its_reason() -> None:
     text = shown(improved(run("1", 4.0, "sort", "tail")))
     assert "- sort|tail (4.0 s): no line of the script is certain to be it" in text
-    assert "Nothing is known to be faster: keep the script as it is." in text
+    assert "Nothing was tried, so nothing is known." in text
+    assert "advise for these is in the report of pipelined run." in text
+    assert "keep the script" not in text
+
+
+def test_a_script_in_which_nothing_won_is_to_be_kept() -> None:
+    assert "Nothing is known to be faster: keep the script as it is." in shown(improved(*BOTH))
 
 
 def test_a_script_without_costly_pipelines_says_so() -> None:

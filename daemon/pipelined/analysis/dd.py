@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``dd`` with smaller blocks, where it copies the same whatever they are."""
+"""``dd`` with other blocks, where it copies the same whatever they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["input_file", "with_blocks"]
+__all__ = ["input_file", "with_blocks", "with_larger_blocks"]
 
 #: Operands of which what is copied does not depend. With ``count``, ``skip`` and ``seek`` blocks
 #: are counted, and with ``cbs`` and ``of`` or flags more is done than copying to a pipe.
@@ -17,6 +17,7 @@ _OPERANDS = frozenset({"bs", "conv", "ibs", "if", "iflag", "obs", "status"})
 #: Values of ``conv`` that treat each byte by itself. ``sync`` fills each block up, ``swab`` turns
 #: each two bytes of one, and with ``noerror`` a block that cannot be read is lost.
 _BYTE_BY_BYTE = frozenset({"lcase", "ucase"})
+_BLOCKS = ("bs", "ibs", "obs")
 _SIZE = re.compile(r"([0-9]+)(|[cwb]|[kKMG](?:i?B)?)")
 _UNITS: Mapping[str, int] = {"": 1, "c": 1, "w": 2, "b": 512} | {
     letter + more: base**power
@@ -36,21 +37,51 @@ def with_blocks(command: Command, size: str) -> Command | None:
     >>> [found and found.text for found in (with_blocks(one, "128k") for one in parsed.commands)]
     ['dd ibs=64k obs=128k', None]
     """
-    if command.program != "dd":
+    if not _copies_alike(command):
         return None
     changed, words = False, list[Word]()
     for word in command.arguments:
         name, _, value = word.value.partition("=")
-        if name not in _OPERANDS or not value:
-            return None
-        if name == "conv" and not _BYTE_BY_BYTE.issuperset(value.split(",")):
-            return None
-        if name == "iflag" and value != "fullblock":
-            return None
-        larger = name in ("bs", "ibs", "obs") and _bytes(value) > _bytes(size)
+        larger = name in _BLOCKS and _bytes(value) > _bytes(size)
         words.append(plain(f"{name}={size}") if larger else word)
         changed |= larger
     return command.with_arguments(*words) if changed else None
+
+
+def with_larger_blocks(command: Command, size: str) -> Command | None:
+    """``dd`` with ``bs=SIZE`` in place of smaller blocks; None if that may copy something else.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> parsed = parse("dd if=f | dd ibs=1k obs=512 | dd bs=1k count=9 | dd bs=1M")
+    >>> found = [with_larger_blocks(one, "64k") for one in parsed.commands]
+    >>> [one and one.text for one in found]
+    ['dd if=f bs=64k', 'dd bs=64k', None, None]
+    """
+    if not _copies_alike(command):
+        return None
+    kept = []
+    for word in command.arguments:
+        name, _, value = word.value.partition("=")
+        if name not in _BLOCKS:
+            kept.append(word)
+        elif not 0 < _bytes(value) < _bytes(size):
+            return None
+    return command.with_arguments(*kept, plain(f"bs={size}"))
+
+
+def _copies_alike(command: Command) -> bool:
+    """Whether it is a ``dd`` that copies the same with other blocks."""
+    if command.program != "dd":
+        return False
+    for word in command.arguments:
+        name, _, value = word.value.partition("=")
+        if name not in _OPERANDS or not value:
+            return False
+        if name == "conv" and not _BYTE_BY_BYTE.issuperset(value.split(",")):
+            return False
+        if name == "iflag" and value != "fullblock":
+            return False
+    return True
 
 
 def input_file(command: Command) -> tuple[Word, ...]:

@@ -18,7 +18,7 @@ from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
-from pipelined.analysis.xargs import batch, single_arguments
+from pipelined.analysis.xargs import batch, single_arguments, without_names
 from pipelined.command_names import AWKS, FILTERS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -388,7 +388,9 @@ def more_at_a_time(command: Command, started: int = 0) -> Command | None:
         if once and values.index(";") == values.index("{}") + 1 and values.count("-exec") == 1:
             at = values.index(";")
             words = command.arguments
-            return command.with_arguments(*words[:at], plain("+"), *words[at + 1 :])
+            begin = values.index("-exec") + 1
+            run = without_names(words[begin:at])
+            return command.with_arguments(*words[:begin], *run, plain("+"), *words[at + 1 :])
     if command.program == "xargs":
         words = command.arguments
         one, workers = single_arguments(values)
@@ -396,11 +398,12 @@ def more_at_a_time(command: Command, started: int = 0) -> Command | None:
             if not workers:
                 return None
             front = [*words[: one.start], plain("-n"), plain(str(batch(workers, started)))]
-            return command.with_arguments(*front, *words[one.stop :])
+            return command.with_arguments(*front, *without_names(words[one.stop :]))
         # one argument per line, at the end of the command: what -I does, but many at once
         last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
         if last and not any("{}" in value for value in values[1:-1]):
-            return command.with_arguments(plain("-d"), plain(r"'\n'"), *words[1:-1])
+            run = without_names(words[1:-1])
+            return command.with_arguments(plain("-d"), plain(r"'\n'"), *run)
     return None
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.rewriting import Script, files, matching
-from pipelined.analysis.shell_text import output_file, parse
-from pipelined.analysis.shell_words import base, tokens
+from pipelined.analysis.shell_text import Command, output_file, parse
+from pipelined.analysis.shell_words import Operator, Word, base, tokens
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.runs import Run
 from pipelined.wording import listing
@@ -24,7 +24,11 @@ __all__ = ["Place", "Replaced", "by_cost", "places", "replaced", "script_file", 
 
 _COMMENT = re.compile(r"\s#[^'\"]*$")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
-_MOVES = re.compile(r"^\s*(cd|pushd)\b", re.MULTILINE)
+_MOVES = re.compile(r"(?:^|[;&|(])\s*(?:cd|pushd)\b(.*)$", re.MULTILINE)
+#: What follows `cd` to one directory, named in full, up to the end of the line or of the script.
+_NAMED = re.compile(
+    r"\s+(['\"]?)(/[\w./@%+,-]*)\1\s*(?:\|\|\s*(?:exit|return)\s*\d*\s*)?(?:#.*)?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Place:
     text: str
     """For a shell, without the file that its output goes to."""
     target: str
-    """That file, as written; else empty."""
+    """That file, as written, with its variables; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +122,31 @@ def _place(script: str, begin: int, end: int, number: int) -> Place | None:
     if parse(joined) is None and (comment := _COMMENT.search(text)):
         text = text[: comment.start()].rstrip()
         joined = _joined(text)
+    joined, target = _without_target(joined)
     found = parse(joined)
     if found is None or len(found.commands) < 2:
         return None
     blank = len(raw) - len(raw.lstrip())
-    return Place(begin + blank, begin + len(text), number, found.text, output_file(joined))
+    target = target or output_file(joined)
+    return Place(begin + blank, begin + len(text), number, found.text, target)
+
+
+def _without_target(text: str) -> tuple[str, str]:
+    """A pipeline and the file that its output goes to, if the name of that has variables: nothing
+    is written there when the pipeline is run again.
+
+    >>> _without_target('sort f | uniq > "$OUT/counts"')
+    ('sort f | uniq', '"$OUT/counts"')
+    """
+    try:
+        *_, mark, name = (None, None, *tokens(text))
+    except ValueError:
+        return text, ""
+    if not isinstance(mark, Operator) or not isinstance(name, Word) or not name.expanded:
+        return text, ""
+    if mark.text != ">" or text[mark.at - 1 : mark.at] not in (" ", "\t"):
+        return text, ""  # 2> FILE, >>
+    return text[: mark.at].rstrip(), name.text
 
 
 def _joined(text: str) -> str:
@@ -153,10 +177,16 @@ def by_cost(
     )
 
 
-def why_not_replayed(script: str, place: Place, exists: Callable[[str], bool]) -> str:
+def why_not_replayed(
+    script: str,
+    place: Place,
+    exists: Callable[[str], bool],
+    is_here: Callable[[str], bool] = lambda directory: False,
+) -> str:
     """Why a pipeline of a script cannot be run again by itself; empty if it can.
 
-    `exists` says whether there is a file of a name.
+    `exists` says whether there is a file of a name, `is_here` whether a directory is the present
+    one.
     """
     parsed = parse(place.text)
     assert parsed is not None, place.text
@@ -166,16 +196,38 @@ def why_not_replayed(script: str, place: Place, exists: Callable[[str], bool]) -
     first = parsed.commands[0]
     if not Script(place.text).standalone:
         return "it reads what the script gets as its standard input, or may do so"
+    elsewhere = _elsewhere(script, is_here)
+    searching = [one.program for one in parsed.commands if files(one) is None and _may_open(one)]
+    if elsewhere and searching:
+        return f"the directory for {listing(searching)} is not certain: the script {elsewhere}"
     named = [first.source] if first.source else []
     words = [*named, *(name for one in parsed.commands for name in files(one) or ())]
     for word in words:
         if not word.literal or word.expanded:
             return f"which files {word.text} names is not certain"
-        if not word.value.startswith("/") and _MOVES.search(script):
-            return f"where {word.text} is is not certain: the script changes its directory"
+        if not word.value.startswith("/") and elsewhere:
+            return f"where {word.text} is is not certain: the script {elsewhere}"
         if not exists(word.value):
             return f"{word.text} is not there any more"
     return ""
+
+
+def _may_open(command: Command) -> bool:
+    """Whether a command may open files, of which it is not known which."""
+    if command.program == "uniq":
+        return any(not word.value.startswith("-") for word in command.arguments)
+    return command.program not in ("seq", "tr")
+
+
+def _elsewhere(script: str, is_here: Callable[[str], bool]) -> str:
+    """Where the script goes, if that is not certain to be the present directory; else empty."""
+    moves = [_NAMED.fullmatch(after) for after in _MOVES.findall(script)]
+    named = {move[2] for move in moves if move}
+    if all(moves) and all(map(is_here, named)):
+        return ""
+    if all(moves) and len(named) == 1:
+        return f"changes to {named.pop()}; run improve there"
+    return "changes its directory"
 
 
 def replaced(script: str, changes: Iterable[Replaced], name: str) -> str:

@@ -12,7 +12,14 @@ from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["at_once", "batch", "in_parts", "in_place_of_parallel", "single_arguments"]
+__all__ = [
+    "at_once",
+    "batch",
+    "in_parts",
+    "in_place_of_parallel",
+    "single_arguments",
+    "without_names",
+]
 
 #: Words that a shell passes on as they are; ``parallel`` gives its command to one.
 _UNCHANGED = re.compile(r"[\w./:,@%+=-]+", re.ASCII)
@@ -29,6 +36,8 @@ _SUMS: Mapping[str, int] = {
     "sha384sum": 96,
     "sha512sum": 128,
 }
+_GREPS = frozenset({"egrep", "fgrep", "grep", "zgrep"})
+_RECURSIVE = re.compile(r"-[A-Za-z]*[rR]|--(?:dereference-)?recursive")
 #: So many arguments at a time are enough: starting a process is then next to nothing.
 MANY = 1000
 #: Each of several processes at a time gets its arguments in so many shares: some end earlier.
@@ -69,6 +78,16 @@ def single_arguments(values: Sequence[str]) -> tuple[slice | None, int]:
         elif letter == "n" and value == "1" and values[begin].startswith("-n"):
             one = slice(begin, at)
     return one, workers
+
+
+def without_names(words: Sequence[Word]) -> tuple[Word, ...]:
+    """A command that is to get several files in place of one: `grep` then puts their names in
+    front of lines and counts, unless it has ``-h``."""
+    if not words or words[0].value not in _GREPS:
+        return tuple(words)
+    if any(_RECURSIVE.match(word.value) for word in words[1:]):
+        return tuple(words)  # of a directory it names them anyway
+    return (words[0], plain("-h"), *words[1:])
 
 
 def in_place_of_parallel(command: Command, cores: int) -> Command | None:

@@ -48,6 +48,7 @@ def improve_parts(
     budget: float,
     *,
     exists: Callable[[str], bool] = os.path.exists,
+    is_here: Callable[[str], bool] = lambda name: os.path.realpath(name) == os.path.realpath("."),
     clock: Callable[[], float] = time.monotonic,
 ) -> ScriptImprovement:
     """Improve the pipelines of a script, `text`, that has run.
@@ -62,7 +63,7 @@ def improve_parts(
     for seconds, place in costly:
         if seconds < least:
             continue
-        reason = why_not_replayed(text, place, exists)
+        reason = why_not_replayed(text, place, exists, is_here)
         if not reason and len(chosen) == MOST_PARTS:
             reason = f"{MOST_PARTS} others cost more"
         if reason:
@@ -72,7 +73,10 @@ def improve_parts(
     for seconds, run, count in elsewhere:
         if seconds >= least and len(run.stages) > 1:
             times = "" if count == 1 else f"it ran {count} times, and "
-            reason = f"{times}no line of the script is certain to be it (one with variables is not)"
+            reason = (
+                f"{times}no line of the script is certain to be it (one with variables in its "
+                "commands is not)"
+            )
             not_tried.append(NotTried(run.pipeline, None, seconds, reason))
     parts: list[ImprovedPart] = []
     changes: list[Replaced] = []

@@ -62,6 +62,9 @@ def script_lines(found: ScriptImprovement, width: int, *, ascii_only: bool = Fal
         line = "" if other.line is None else f"line {other.line}, "
         text = f"- {line}{printable(other.pipeline)} ({duration(other.seconds)}): {other.reason}."
         out += _paragraph(text, "", width)
+    if found.not_tried:
+        advised = "What the findings advise for these is in the report of pipelined run."
+        out += _paragraph(advised, "", width)
     if not found.pipelines and not found.not_tried:
         out += [
             Text(),
@@ -69,7 +72,13 @@ def script_lines(found: ScriptImprovement, width: int, *, ascii_only: bool = Fal
         ]
     out.append(Text())
     if not found.diff:
-        out.append(Text("Nothing is known to be faster: keep the script as it is.", "bold"))
+        nothing = not found.pipelines and found.not_tried
+        text = (
+            "Nothing was tried, so nothing is known."
+            if nothing
+            else "Nothing is known to be faster: keep the script as it is."
+        )
+        out.append(Text(text, "bold"))
         return [plain_marks(line, ascii_only) for line in out]
     out += [Text("The script with what won:", "bold")]
     for line in found.diff.split("\n")[:-1]:

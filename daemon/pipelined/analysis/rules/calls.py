@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelined.analysis.bottleneck import share
-from pipelined.analysis.dd import with_blocks
+from pipelined.analysis.dd import with_blocks, with_larger_blocks
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding, Rewrite
 from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat
@@ -270,8 +270,11 @@ def small_calls(case: Case) -> Iterator[Finding]:
             made.append(f"{reads:,} reads of {mean_size(part.mean_read(), 1)}")
         if writes:
             made.append(f"{writes:,} writes of {mean_size(part.mean_write(), 1)}")
-        words = case.words(part.indexes[0]) if writes >= reads else None
-        new = case.rewritten(part.indexes[0], flushing_less(words)) if words else None
+        words = case.words(part.indexes[0])
+        fewer = with_larger_blocks(words, "64k") if words else None
+        if words and fewer is None and writes >= reads:
+            fewer = flushing_less(words)
+        new = case.rewritten(part.indexes[0], fewer)
         yield Finding(
             id="small-calls",
             severity="warning",

@@ -51,7 +51,7 @@ def before_barrier(case: Case, barrier: int, index: int) -> tuple[str, ...] | No
     if needing is None:
         conditions.append("the order of the result does not matter")
     elif needing and mover is None:
-        conditions.append(f"passes on its begin ({needing} behind it needs the order of sort)")
+        conditions.append(f"passes on its beginning ({needing} behind it needs the order of sort)")
     elif mover and needing and (ordered or not passes_on_the_begin(mover)):
         return None
     return tuple(conditions)

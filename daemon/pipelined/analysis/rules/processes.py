@@ -90,12 +90,12 @@ def _fewer(case: Case, part: Part) -> str:
     if part.command == "find":
         return (
             "find … -exec CMD {} + in place of \\;: one process for many files. Output that names "
-            "or counts its files may differ"
+            "or counts its files may differ (grep -h names none)"
         )
     if part.command == "xargs":
         return (
             "more arguments at a time (xargs -n 1000, without -I; fewer with -P, so that all are "
-            "busy). Output that names or counts its arguments may differ"
+            "busy). Output that names or counts its arguments may differ (grep -h names none)"
         )
     if part.command == "parallel":
         return (
