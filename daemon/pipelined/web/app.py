@@ -147,7 +147,7 @@ def _answer_error(error: HTTPException) -> Response:
     """The error as JSON or as a page, with its own headers, such as Allow."""
     message = error.description or error.name
     if error.code == 404 and message == NotFound.description:
-        message = f"there is no {request.path}; / lists the paths"
+        message = f"there is no {request.path}; pages begin at /, that of a run is /run/ID"
     elif isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         message = f"{request.path} does not take {request.method}; use {allowed}"
