@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from pipelined.history.history import History, NoSuchRunError
 from pipelined.history.moments import moment
 from pipelined.history.rows import Summary
 from pipelined.history.writer import HistoryStats
-from pipelined.runs import Run, Series, Timeline
-from pipelined.runs.codec import written
+from pipelined.runs import Flow, Run, Series, Timeline
+from pipelined.runs.codec import members, written
 from unit.invented import START, make_ended, make_finished, make_inside, make_timeline
 from unit.waiting import PATIENCE, wait_until
 
@@ -73,6 +74,23 @@ def test_a_run_comes_back_with_its_time_line(store_runs: Callable[..., History])
     stored = store_runs(run, show_arguments=True).run(run.id)
     assert stored.run == run
     assert stored.timeline == make_timeline(run)
+
+
+def test_a_list_says_of_a_run_what_the_run_says_itself(store_runs: Callable[..., History]) -> None:
+    run = make_inside(make_ended(0), 1)
+    first = replace(run.stages[0], flow=Flow(5, 0, 0, 0, exact=False))
+    run = replace(run, stages=(first, *run.stages[1:]))
+    history = store_runs(run)
+    (row,) = map(written, history.runs())
+    both = row.keys() & written(run).keys() - {"outcome", "identity"}  # texts of objects
+    own = {key: value for key, value in written(run).items() if key in both}
+    assert {key: row[key] for key in both} == own
+    unset = {
+        member.keys[0]
+        for member in members(Summary)
+        if member.default is not MISSING and own.get(member.keys[0], MISSING) == member.default
+    }
+    assert not unset, "the run of this test is to have something there, or a column may lack it"
 
 
 def test_command_lines_are_not_stored_unless_asked_for(
