@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
@@ -193,10 +194,8 @@ def test_a_run_is_stored_while_the_daemon_runs(open_history: Callable[..., Histo
 
 
 def test_each_stored_run_is_reported_with_how_long_it_took_compared_with_others(
-    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+    open_history: Callable[..., History],
 ) -> None:
-    # all in one batch: the longest is in the first one, and would have too few to compare with
-    monkeypatch.setattr(module, "BATCH_SECONDS", 60.0)
     compared: list[tuple[Series, float | None]] = []
     history = open_history(compared=lambda *given: compared.append(given))
     runs = [make_ended(number) for number in range(5)]
@@ -204,6 +203,21 @@ def test_each_stored_run_is_reported_with_how_long_it_took_compared_with_others(
         history.sink.put(make_finished(run))
     write(history)
     assert compared == [(runs[0].series, ratio) for ratio in (*[None] * 5, 3.0)]
+
+
+def test_a_batch_that_has_used_its_cpu_time_leaves_the_shorter_runs_to_the_next(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVED", 1e9)
+    history = open_history()
+    for number, wall in enumerate((2.0, 1.0, 3.0)):
+        history.sink.put(make_finished(make_ended(number, wall=wall)))
+    history.sink.start()
+    wait_until(lambda: history.stats().runs == 3)
+    with closing(sqlite3.connect(history.directory / FILE_NAME)) as connection:
+        stored = connection.execute("SELECT wall FROM runs ORDER BY key").fetchall()
+    assert stored == [(3.0,), (2.0,), (1.0,)]
 
 
 def test_a_run_that_was_queued_before_the_start_is_stored(
@@ -256,7 +270,6 @@ def test_writing_pauses_for_its_share_of_a_cpu_but_not_for_long(
     monkeypatch.setattr(module, "SAVED", 0.0)
     monkeypatch.setattr(module, "SHARE", 1e-9)
     monkeypatch.setattr(module, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(module, "BATCH_SECONDS", 60.0)
     history = open_history()
     for number in range(2 * module.BATCH):
         history.sink.put(make_finished(make_ended(number)))
@@ -272,7 +285,6 @@ def test_what_cannot_be_written_soon_does_not_wait_and_the_longest_runs_do(
     monkeypatch.setattr(module, "SAVED", 0.0)
     monkeypatch.setattr(module, "SHARE", 1e-9)
     monkeypatch.setattr(module, "LONGEST_PAUSE", 0.5)
-    monkeypatch.setattr(module, "BATCH_SECONDS", 60.0)
     history = open_history()
     for number in range(module.QUEUE):
         history.sink.put(make_finished(make_ended(number, wall=1.0 + number)))
