@@ -28,6 +28,10 @@ _TABLE = re.compile(r"^\| finding \| severity \|.*\n(?:\|.*\n)+", re.MULTILINE)
 def kinds(document: str) -> str:
     """The table, in the order of the sections of the document."""
     sections = re.findall(r"^## ([\w-]+)$", document, re.MULTILINE)
+    if without := [rule.id for rule in RULES if rule.id not in sections]:
+        raise SystemExit(
+            f"docs/FINDINGS.md has no section for {', '.join(without)}: write it first"
+        )
     rules = sorted(RULES, key=lambda rule: sections.index(rule.id))
     rows = [_COLUMNS, ("---",) * 4 + ("---:",), *(_row(r, document) for r in rules)]
     return "".join(re.sub(r"(?<=\|)  (?=\|)", " ", f"| {' | '.join(cells)} |\n") for cells in rows)

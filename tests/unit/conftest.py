@@ -3,9 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 # Hypothesis fails an example that takes over 200 ms. How long one takes on a busy machine is no
 # property of the code.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _whole_batches() -> Iterator[None]:
+    """However much CPU time a run takes here, the history writes those of a test in one batch.
+
+    Of several batches the first has the longest runs, which then have none to be compared with.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelined.history.writer.BATCH_SECONDS", 60.0)
+        yield

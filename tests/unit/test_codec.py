@@ -177,7 +177,9 @@ def test_a_run_is_answered_as_it_was_by_the_version_before_the_classes_were_its_
     ]
     since = {"outcome": None, "identity": None, "parent_span": None, "trace_id": run.trace_id}
     since |= {"exported": False, "input_bytes": 0, "input_exact": True}
-    assert written(run, secrets=True) == {**ANSWERED["run"], "stages": stages, **since}
+    assert written(run, secrets=True) == {**ANSWERED["run"], "stages": stages, **since}, (
+        "a new key: add to `since`, or to `stages`, what a run that was stored without it has"
+    )
     assert run.stages[0].functions is not None
     timeline = [read(Point, point) for point in ANSWERED["timeline"]]
     assert [written(point) for point in timeline] == ANSWERED["timeline"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -1759,6 +1760,9 @@ def test_a_partial_run_has_only_findings_that_rest_on_times(name: str) -> None:
 
 def test_rules_that_rest_on_times_hold_for_partial_runs() -> None:
     assert {rule.id for rule in RULES if rule.of_partial_runs} == PARTIAL
+    page = Path(__file__).parents[2].joinpath("docs/FINDINGS.md").read_text()
+    (listed,) = re.findall(r"A \*partial\* run has only ([^.]*), which rest on times", page)
+    assert set(re.findall(r"[a-z-]+", listed)) - {"and"} == PARTIAL, "docs/FINDINGS.md"
 
 
 def test_nothing_is_concluded_from_partial_readahead() -> None:
@@ -1793,16 +1797,17 @@ def test_every_finding_has_a_section_in_the_documentation() -> None:
         "What has no finding",
         "Followed",
     }
-    assert {rule.id for rule in RULES} == sections - about_all
+    assert {rule.id for rule in RULES} == sections - about_all, "rules, and sections of FINDINGS"
 
 
 def test_every_rule_finds_something_and_only_findings_of_its_id() -> None:
     cases = [Case.of(run, HOST) for run in ILL.values()]
     cases += [Case.of(run, HOST, script) for run, script in ILL_TEXTS]
     for rule in RULES:
-        assert {found.id for case in cases for found in rule.check(case)} == {rule.id}
+        found = {found.id for case in cases for found in rule.check(case)}
+        assert found == {rule.id}, f"ILL, or ILL_TEXTS, is to have a run with {rule.id}"
     reported = {one.id for case in cases for one in findings(case.run, HOST, case.script)}
-    assert {rule.id for rule in RULES} == reported
+    assert {rule.id for rule in RULES} == reported, "others hide it in every run of ILL"
 
 
 def test_a_rule_hides_only_findings_that_exist() -> None:

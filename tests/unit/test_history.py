@@ -6,6 +6,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,8 @@ from pipelined.history.history import History, NoSuchRunError
 from pipelined.history.moments import moment
 from pipelined.history.rows import Summary
 from pipelined.history.writer import HistoryStats
-from pipelined.runs import Run, Series, Timeline
-from pipelined.runs.codec import written
+from pipelined.runs import Flow, Run, Series, Timeline
+from pipelined.runs.codec import members, written
 from unit.invented import START, make_ended, make_finished, make_inside, make_timeline
 from unit.waiting import PATIENCE, wait_until
 
@@ -73,6 +75,23 @@ def test_a_run_comes_back_with_its_time_line(store_runs: Callable[..., History])
     stored = store_runs(run, show_arguments=True).run(run.id)
     assert stored.run == run
     assert stored.timeline == make_timeline(run)
+
+
+def test_a_list_says_of_a_run_what_the_run_says_itself(store_runs: Callable[..., History]) -> None:
+    run = make_inside(make_ended(0), 1)
+    first = replace(run.stages[0], flow=Flow(5, 0, 0, 0, exact=False))
+    run = replace(run, stages=(first, *run.stages[1:]))
+    history = store_runs(run)
+    (row,) = map(written, history.runs())
+    both = row.keys() & written(run).keys() - {"outcome", "identity"}  # texts of objects
+    own = {key: value for key, value in written(run).items() if key in both}
+    assert {key: row[key] for key in both} == own
+    unset = {
+        member.keys[0]
+        for member in members(Summary)
+        if member.default is not MISSING and own.get(member.keys[0], MISSING) == member.default
+    }
+    assert not unset, "the run of this test is to have something there, or a column may lack it"
 
 
 def test_command_lines_are_not_stored_unless_asked_for(
@@ -186,6 +205,21 @@ def test_each_stored_run_is_reported_with_how_long_it_took_compared_with_others(
     assert compared == [(runs[0].series, ratio) for ratio in (*[None] * 5, 3.0)]
 
 
+def test_a_batch_that_has_used_its_cpu_time_leaves_the_shorter_runs_to_the_next(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVED", 1e9)
+    history = open_history()
+    for number, wall in enumerate((2.0, 1.0, 3.0)):
+        history.sink.put(make_finished(make_ended(number, wall=wall)))
+    history.sink.start()
+    wait_until(lambda: history.stats().runs == 3)
+    with closing(sqlite3.connect(history.directory / FILE_NAME)) as connection:
+        stored = connection.execute("SELECT wall FROM runs ORDER BY key").fetchall()
+    assert stored == [(3.0,), (2.0,), (1.0,)]
+
+
 def test_a_run_that_was_queued_before_the_start_is_stored(
     open_history: Callable[..., History],
 ) -> None:
@@ -236,7 +270,6 @@ def test_writing_pauses_for_its_share_of_a_cpu_but_not_for_long(
     monkeypatch.setattr(module, "SAVED", 0.0)
     monkeypatch.setattr(module, "SHARE", 1e-9)
     monkeypatch.setattr(module, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(module, "BATCH_SECONDS", 60.0)
     history = open_history()
     for number in range(2 * module.BATCH):
         history.sink.put(make_finished(make_ended(number)))
@@ -252,7 +285,6 @@ def test_what_cannot_be_written_soon_does_not_wait_and_the_longest_runs_do(
     monkeypatch.setattr(module, "SAVED", 0.0)
     monkeypatch.setattr(module, "SHARE", 1e-9)
     monkeypatch.setattr(module, "LONGEST_PAUSE", 0.5)
-    monkeypatch.setattr(module, "BATCH_SECONDS", 60.0)
     history = open_history()
     for number in range(module.QUEUE):
         history.sink.put(make_finished(make_ended(number, wall=1.0 + number)))

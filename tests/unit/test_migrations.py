@@ -24,7 +24,7 @@ from pipelined.history.database import Store
 from pipelined.history.files import FILE_NAME
 from pipelined.history.history import History
 from pipelined.history.migrations import MIGRATIONS, migrate
-from pipelined.history.rows import SUMMED
+from pipelined.history.rows import COLUMNS, SUMMED
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = range(1, len(MIGRATIONS) + 1)
@@ -78,6 +78,13 @@ def test_the_steps_lead_to_what_the_program_of_a_version_made(version: int, tmp_
         migrate(new, MIGRATIONS[:version])
         assert schema(new) == schema(old)
         assert new.execute("PRAGMA user_version").fetchone() == (version,)
+
+
+def test_the_steps_make_every_column_of_a_row() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        migrate(new)
+        made = {name for _, name, *_ in new.execute("PRAGMA table_info(runs)")}
+    assert made - {"key", "commands"} == set(COLUMNS), "fields of Summary and columns of `runs`"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from pipelined.kernel.layout import Control, Pipe, offset_of
 from pipelined.kernel.loader import Loaded
 from pipelined.kernel.map_use import MapUse
 from pipelined.kernel.names import put_commands, put_units, put_variables
+from pipelined.kernel.slots import slot_edges, slot_of
 from pipelined.kernel.wakeups import Wakeups
 from pipelined.records.process import Process
 from pipelined.records.stage import (
@@ -419,9 +420,9 @@ class Sweep:
         closed = not around and all(end.joined for stage in stages for end in stage.ends)
         endpoints = () if closed else self._endpoints_of(stages, around)
         full = any(len(stage.ends) == STAGE_ENDS for stage in stages)
-        slot_edges = self._slot_edges(stages) if full else ()
+        by_slots = slot_edges(stages, self._pipe) if full else ()
         conversation = is_conversation(stages, joins)
-        return Group(root, clock, stages, closed, endpoints, slot_edges, conversation, joins)
+        return Group(root, clock, stages, closed, endpoints, by_slots, conversation, joins)
 
     def _endpoints_of(
         self, stages: Sequence[StageRecord], around: Iterable[StageRecord]
@@ -435,28 +436,6 @@ class Sweep:
                 if endpoint and endpoint[0] not in inside and endpoint[1] not in found:
                     found.append(endpoint[1])
         return tuple(found)
-
-    def _slot_edges(self, stages: Iterable[StageRecord]) -> tuple[tuple[int, int], ...]:
-        """Edges of stages that have more pipes than they can remember, from the pipes."""
-        seen: dict[bytes, set[str]] = {}
-        for stage in stages:
-            for end in stage.ends:
-                if end.joined:
-                    seen.setdefault(end.key, set()).add(end.side)
-        members = {_reference(stage): stage.index for stage in stages}
-        edges = []
-        for key, sides in seen.items():
-            if len(sides) == 2:
-                continue
-            pipe = self._pipe(key)
-            if pipe is None:
-                continue
-            readers, writers = (
-                [members[slot] for slot in pipe.stages[side] if slot in members]
-                for side in (layout.SIDE_READ, layout.SIDE_WRITE)
-            )
-            edges += [(a, b) for a in writers for b in readers if a != b]
-        return tuple(edges)
 
     def _endpoint(
         self, end: EndRecord, inside: Collection[Process]
@@ -476,7 +455,7 @@ class Sweep:
             found = (process, Endpoint(decoding.text(pipe.endpoint_comm), other))
         for slot in pipe.stages[side]:
             stage = self._in_use.get(slot & layout.INDEX_MASK)
-            if stage and _reference(stage) == slot and stage.parent not in inside:
+            if stage and slot_of(stage) == slot and stage.parent not in inside:
                 found = (stage.root, Endpoint(stage.command, other))
         if found:
             self._endpoints[end.key] = found
@@ -485,11 +464,6 @@ class Sweep:
     def _pipe(self, key: bytes) -> Pipe | None:
         value = self._loaded.get("pipes", key, sizeof(Pipe))
         return None if value is None else Pipe.from_buffer_copy(value)
-
-
-def _reference(stage: StageRecord) -> int:
-    """What the slots of a pipe hold of a stage."""
-    return stage.generation << layout.GENERATION_SHIFT | stage.index
 
 
 def _slice(mapped: mmap.mmap | None, index: int, size: int) -> bytes:
