@@ -119,6 +119,17 @@ def test_findings_are_shortened_only_if_that_makes_room_for_what_tells_runs_apar
     assert table(*alike, width=130).endswith("cpu-contention, barrier")
 
 
+def test_runs_of_different_jobs_have_a_column_for_the_unit() -> None:
+    names = ("nightly.job", "evil\x1b[2J" + "x" * 99)
+    units = [replace(SUMMARY, id=f"1700000000000-{name[:4]}", unit=name) for name in names]
+    heading, *lines = table(*units).splitlines()
+    assert heading.split()[:4] == ["run", "started", "pipeline", "unit"]
+    at = heading.index("unit")
+    assert [line[at:].split()[0][:9] for line in lines] == ["nightly.j", "evil?[2Jx"]
+    assert "unit" not in table(*units, width=80)
+    assert "unit" not in table(units[0], replace(units[1], unit=names[0]))
+
+
 def test_what_identifies_a_run_cannot_send_control_codes() -> None:
     evil = replace(USERS[1], identity={"SLURM_JOB_ID": "1\x1b[2J"})
     assert "1?[2J" in table(USERS[0], evil)

@@ -98,7 +98,7 @@ def test_what_fails_at_the_optional_programs_leaves_the_required_ones(
 
 
 def test_a_file_that_is_no_bpf_object_is_said_to_be_none() -> None:
-    with pytest.raises(UserError, match=r"^/bin/true is not a BPF object; build it: make setup$"):
+    with pytest.raises(UserError, match=r"^/bin/true is not a BPF object; leave out --object, "):
         loader.load({}, loader="libbpf", path=Path("/bin/true"))
 
 

@@ -113,6 +113,14 @@ def test_the_input_has_a_column_if_one_is_known() -> None:
     assert "input" not in text(PIPELINE).lower()
 
 
+def test_a_column_that_does_not_fit_is_not_explained() -> None:
+    heading, *rest = text(replace(PIPELINE, median_input=134e6), width=80).splitlines()
+    assert "trend" not in heading
+    assert "input" not in heading
+    assert "Trend" not in " ".join(rest)
+    assert "Input" not in " ".join(rest)
+
+
 def test_failures_have_their_share_of_the_runs_whose_outcome_is_known() -> None:
     failed = replace(PIPELINE, sums=replace(PIPELINE.sums, failed=30, unknown=1100))
     words = "Failed: the share is one of the runs whose outcome is known."

@@ -357,7 +357,8 @@ def test_every_key_is_documented() -> None:
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert refusal(tmp_path / "web.yml") == (
         "cannot read FILE: no such file or directory;"
-        " --web.config.file names a YAML file that this user may read"
+        " --web.config.file names a YAML file that this user may read; the service is not root:"
+        " docs/INSTALL.md, Private files"
     )
 
 

@@ -44,6 +44,12 @@ _TLS_KEYS = (
 )
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
 _HTTP_KEYS = ("http2", "headers")
+#: What to do if the file cannot be read. Under systemd, `--check-config` as root reads what the
+#: service may not.
+_READABLE = (
+    "--web.config.file names a YAML file that this user may read; the service is not root:"
+    " docs/INSTALL.md, Private files"
+)
 #: Headers that may be set, and their values where only some make sense.
 _HEADERS: dict[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
@@ -101,7 +107,7 @@ class WebConfig:
 def read(path: Path) -> WebConfig:
     """The content of the file. Raises ConfigurationError with the line of what is wrong."""
     reader = _Reader(path)
-    return reader.config(reader.root("--web.config.file names a YAML file that this user may read"))
+    return reader.config(reader.root(_READABLE))
 
 
 class _Reader(Nodes):

@@ -27,7 +27,7 @@ from pipelined.malloc import trim
 __all__ = ["LibbpfPrograms"]
 
 
-_BUILD = "build it: make setup"
+_BUILD = "leave out --object, or install the package again; in a checkout, build it: make setup"
 
 
 class LibbpfPrograms:

@@ -94,11 +94,14 @@ def run_table(
     """The lines under a heading, each of at most `width` columns; `now` is Unix time."""
     distinct = distinctions({line.run.id: line.run.identity for line in lines})
     with_input = any(line.run.input_bytes is not None for line in lines)
-    *columns, last = measured(_run_columns(now, ascii_only, distinct, with_input=with_input), lines)
-    # What tells them apart, and their input, get room before the last of several findings.
+    columns = _run_columns(now, ascii_only, distinct, with_input=with_input)
+    if len({line.run.unit for line in lines}) > 1:
+        columns.insert(3, _unit_column(ascii_only))
+    *columns, last = measured(columns, lines)
+    # Whose they are, and their input, get room before the last of several findings.
     short = replace(last, width=min(last.width or 0, _LEAST_FINDINGS))
     shown = fitted([*columns, short], lines, width)
-    if not any(column.title in (distinct.title, "input") for column in shown):
+    if not any(column.title in ("unit", distinct.title, "input") for column in shown):
         shown = fitted([*columns, last], lines, width)
     return _run_table(_filled(shown, width), lines, width, ascii_only)
 
@@ -176,6 +179,15 @@ def _run_columns(
     if distinct.title:
         columns.insert(3, Column(distinct.title, identity, rank=3))
     return columns
+
+
+def _unit_column(ascii_only: bool) -> Column[Line[Summary]]:
+    """Of which job each run is."""
+
+    def unit(line: Line[Summary]) -> Text:
+        return Text(printable(shorten(line.run.unit, ROOM), ascii_only))
+
+    return Column("unit", unit, rank=3)
 
 
 def counted_line(counted: CountedRuns, now: float, *, ascii_only: bool = False) -> Text:

@@ -6,7 +6,7 @@ Pure: values in, styled lines out. Every line fits its width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from rich.text import Text
 
@@ -82,17 +82,16 @@ def pipelines_lines(
     for row in rows:
         row.rstrip()
     cut = [row if row.cell_len <= width else Text(shorten(row.plain, width)) for row in rows]
-    words = wrap(_words(found, now), width, "dim")
+    words = wrap(_words(found, now, {column.title for column in shown}), width, "dim")
     return [plain_marks(line, ascii_only) for line in (*cut, *words)]
 
 
-def _words(found: PipelinesSummary, now: float) -> str:
-    """What is summed up, and what the marks mean."""
-    text = (
-        f"{times(found.start, found.end, now)} Trend: what a run took on average, a column is"
-        f" {_column_words(found)}."
-    )
-    if found.with_input:
+def _words(found: PipelinesSummary, now: float, titles: Set[str]) -> str:
+    """What is summed up, and what the marks mean, in the columns of these titles."""
+    text = times(found.start, found.end, now)
+    if "trend" in titles:
+        text += f" Trend: what a run took on average, a column is {_column_words(found)}."
+    if "input" in titles:
         text += " Input: of half of the runs no more, and what a second of a run took in."
     if any(not one.exact for one in found.listed):
         text += " ≈: within a factor of 2, as not every run is read."
