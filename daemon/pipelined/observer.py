@@ -57,7 +57,6 @@ class SweepStats:
 
     count: int = 0
     seconds_total: float = 0.0
-    last_seconds: float = 0.0
     last_time: float = 0.0
     failures: int = 0
 
@@ -375,7 +374,6 @@ class Observer(AbstractContextManager["Observer"]):
             stats = self.sweep_stats
             stats.count += 1
             stats.seconds_total += took
-            stats.last_seconds = took
             stats.last_time = time.time()
             if save and self._saver:
                 checkpoint = self._saver.checkpoint(self._sweep, self._model.unfinished())

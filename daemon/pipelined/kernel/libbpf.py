@@ -65,7 +65,6 @@ class Libbpf:
             ("bpf_object__load", number, [pointer]),
             ("bpf_object__close", None, [pointer]),
             ("bpf_object__find_map_by_name", pointer, [pointer, text]),
-            ("bpf_object__find_program_by_name", pointer, [pointer, text]),
             ("bpf_object__next_map", pointer, [pointer, pointer]),
             ("bpf_map__fd", number, [pointer]),
             ("bpf_map__name", text, [pointer]),
@@ -83,7 +82,6 @@ class Libbpf:
             ("bpf_map_update_elem", number, [number, pointer, pointer, ctypes.c_uint64]),
             ("bpf_map_lookup_elem", number, [number, pointer, pointer]),
             ("bpf_map_delete_elem", number, [number, pointer]),
-            ("bpf_map_get_next_key", number, [number, pointer, pointer]),
             ("libbpf_set_print", pointer, [_LIBBPF_PRINT]),
         ):
             function = getattr(lib, name)
@@ -114,7 +112,6 @@ class Libbpf:
     bpf_object__load: ctypes._NamedFuncPointer
     bpf_object__close: ctypes._NamedFuncPointer
     bpf_object__find_map_by_name: ctypes._NamedFuncPointer
-    bpf_object__find_program_by_name: ctypes._NamedFuncPointer
     bpf_object__next_map: ctypes._NamedFuncPointer
     bpf_map__fd: ctypes._NamedFuncPointer
     bpf_map__name: ctypes._NamedFuncPointer
@@ -132,7 +129,6 @@ class Libbpf:
     bpf_map_update_elem: ctypes._NamedFuncPointer
     bpf_map_lookup_elem: ctypes._NamedFuncPointer
     bpf_map_delete_elem: ctypes._NamedFuncPointer
-    bpf_map_get_next_key: ctypes._NamedFuncPointer
     libbpf_set_print: ctypes._NamedFuncPointer
 
     def _on_message(self, level: int, form: bytes, arguments: int) -> int:
