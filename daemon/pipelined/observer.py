@@ -33,7 +33,7 @@ from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse, StartedRu
 from pipelined.model.units import CgroupNames, find_cgroup2
 from pipelined.model.users import Users
 from pipelined.model.views import Totals
-from pipelined.model.watched import Watched
+from pipelined.model.watched import ClockWatch, Watched
 from pipelined.records.process import Process
 from pipelined.records.stage import Gap
 from pipelined.runs import Run, Series, Timeline
@@ -84,6 +84,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._reason: str | None = "the first sweep is not done yet"
         self._repeated_seconds = 0.0
         self._saver: Saver | None = None
+        self._clock: ClockWatch | None = None
         self.sweep_stats = SweepStats()
         self.opened = time.time()
         """Since when it observes (Unix time)."""
@@ -202,6 +203,7 @@ class Observer(AbstractContextManager["Observer"]):
         model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, pace)
         observer._cgroups = cgroups
+        observer._clock = None if own_only else ClockWatch(unix)
         if file:
             observer._saver = Saver(file, unix, gaps, cgroups, mark, is_empty=checkpoint is None)
         observer.sweep()
@@ -390,6 +392,8 @@ class Observer(AbstractContextManager["Observer"]):
                 return
             try:
                 self._update(save=self._saver is not None and self._saver.is_due())
+                if self._clock and (warning := self._clock.warning(monotonic_to_unix())):
+                    log.warning("%s", warning)
             except Exception:
                 log.exception("sweep failed")
 
