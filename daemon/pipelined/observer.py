@@ -33,12 +33,13 @@ from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse, StartedRu
 from pipelined.model.units import CgroupNames, find_cgroup2
 from pipelined.model.users import Users
 from pipelined.model.views import Totals
-from pipelined.model.watched import ClockWatch, Watched
+from pipelined.model.watched import Watched
 from pipelined.records.process import Process
 from pipelined.records.stage import Gap
 from pipelined.runs import Run, Series, Timeline
 from pipelined.saver import Saver
 from pipelined.starter import Starter, boot_id
+from pipelined.wording import duration
 
 __all__ = ["Hook", "MapUse", "Observer", "SweepStats"]
 
@@ -84,7 +85,7 @@ class Observer(AbstractContextManager["Observer"]):
         self._reason: str | None = "the first sweep is not done yet"
         self._repeated_seconds = 0.0
         self._saver: Saver | None = None
-        self._clock: ClockWatch | None = None
+        self._watched = Watched(monotonic_to_unix())
         self.sweep_stats = SweepStats()
         self.opened = time.time()
         """Since when it observes (Unix time)."""
@@ -179,10 +180,10 @@ class Observer(AbstractContextManager["Observer"]):
             )
         cgroups.read_names()
         mark = (checkpoint and checkpoint.origin) or origin_mark(host, boot)
-        unix = monotonic_to_unix()
+        watched = Watched(monotonic_to_unix(), gaps)
         accounts = CpuAccounts(path_of=cgroups.path)
         model = Model(
-            Watched(unix, gaps),
+            watched,
             Lookups(
                 cgroups.unit, Process.arguments if config.show_arguments else None, cgroups.place
             ),
@@ -202,10 +203,9 @@ class Observer(AbstractContextManager["Observer"]):
         )
         model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, pace)
-        observer._cgroups = cgroups
-        observer._clock = None if own_only else ClockWatch(unix)
+        observer._cgroups, observer._watched = cgroups, watched
         if file:
-            observer._saver = Saver(file, unix, gaps, cgroups, mark, is_empty=checkpoint is None)
+            observer._saver = Saver(file, watched, cgroups, mark, is_empty=checkpoint is None)
         observer.sweep()
         return observer
 
@@ -351,6 +351,12 @@ class Observer(AbstractContextManager["Observer"]):
             if self._closed:
                 return
             self._cgroups.keep_up()
+            if step := self._watched.follow(time.monotonic_ns(), monotonic_to_unix()):
+                way = "forward" if step > 0 else "back"
+                log.warning(
+                    "the clock was set %s by %s: what happens from now on is dated by it",
+                    *(way, duration(abs(step))),
+                )
             began, worked = time.monotonic(), time.thread_time()
             # records have no cycles: while they are all alive there is nothing to find
             gc.disable()
@@ -392,8 +398,6 @@ class Observer(AbstractContextManager["Observer"]):
                 return
             try:
                 self._update(save=self._saver is not None and self._saver.is_due())
-                if self._clock and (warning := self._clock.warning(monotonic_to_unix())):
-                    log.warning("%s", warning)
             except Exception:
                 log.exception("sweep failed")
 

@@ -11,7 +11,8 @@ from pipelined.kernel.checkpoint import Checkpoint
 from pipelined.kernel.checkpoint_file import CheckpointFile
 from pipelined.kernel.sweep import Sweep
 from pipelined.model.units import CgroupNames
-from pipelined.records.stage import Gap, Group
+from pipelined.model.watched import Watched
+from pipelined.records.stage import Group
 
 __all__ = ["Saver"]
 
@@ -27,20 +28,18 @@ class Saver:
     def __init__(
         self,
         file: CheckpointFile,
-        unix: float,
-        gaps: tuple[Gap, ...],
+        watched: Watched,
         cgroups: CgroupNames,
         mark: str,
         *,
         is_empty: bool,
     ) -> None:
-        """`unix` and `gaps` as in `Model`, `mark` as in `Identities`.
+        """`watched` as in `Model`, `mark` as in `Identities`.
 
         `is_empty`: nothing is in the file.
         """
         self._file = file
-        self._unix = unix
-        self._gaps = gaps
+        self._watched = watched
         self._cgroups = cgroups
         self._mark = mark
         self._is_empty = is_empty
@@ -64,8 +63,8 @@ class Saver:
             return None
         return sweep.checkpoint(
             unfinished,
-            unix=self._unix,
-            gaps=self._gaps,
+            unix=self._watched.unix,
+            gaps=self._watched.gaps,
             cgroups=self._cgroups.known,
             origin=self._mark,
         )

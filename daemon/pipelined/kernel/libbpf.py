@@ -65,6 +65,7 @@ class Libbpf:
             ("bpf_object__load", number, [pointer]),
             ("bpf_object__close", None, [pointer]),
             ("bpf_object__find_map_by_name", pointer, [pointer, text]),
+            ("bpf_object__find_program_by_name", pointer, [pointer, text]),
             ("bpf_object__next_map", pointer, [pointer, pointer]),
             ("bpf_map__fd", number, [pointer]),
             ("bpf_map__name", text, [pointer]),
@@ -112,6 +113,7 @@ class Libbpf:
     bpf_object__load: ctypes._NamedFuncPointer
     bpf_object__close: ctypes._NamedFuncPointer
     bpf_object__find_map_by_name: ctypes._NamedFuncPointer
+    bpf_object__find_program_by_name: ctypes._NamedFuncPointer
     bpf_object__next_map: ctypes._NamedFuncPointer
     bpf_map__fd: ctypes._NamedFuncPointer
     bpf_map__name: ctypes._NamedFuncPointer

@@ -478,4 +478,5 @@ def _write(mapped: mmap.mmap, index: int, record: Structure) -> None:
 
 def monotonic_to_unix() -> float:
     """What to add to a CLOCK_MONOTONIC stamp to get Unix time."""
-    return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+    # Others may run between the two clocks: the difference is then too small.
+    return max(time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) for _ in range(3))
