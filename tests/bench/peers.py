@@ -68,6 +68,7 @@ def in_background(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
+            cwd=log.parent,  # PCP leaves logs where it is
             start_new_session=True,
         )
     try:
@@ -81,10 +82,18 @@ def in_background(
         yield process.pid
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+            _end(process, number)
+
+
+def _end(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to its group, and wait for the whole of it; some leave a file if killed."""
+    end = time.monotonic() + 10
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+        while time.monotonic() < end:
+            process.poll()
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -204,12 +213,14 @@ def measure_peers(table: Table, directory: Path, rounds: int, seconds: float) ->
         subprocess.run(["seq", "400000"], stdout=out, check=True)
     cpu = max(os.sched_getaffinity(0))
     count = max(1, int(400_000 * seconds))
+    # on one CPU, as dd is there, for the same reason
+    shell = ["taskset", "-c", str(cpu), "bash", "-c"]
     pipelines = {
         "dd, dd 4 KiB": dd(4096, count),
-        "sort, uniq": ["bash", "-c", f"sed s/..$// {file} | sort | uniq -c | tail -n 1"],
-        "cat, tr, wc": ["bash", "-c", f"cat {' '.join([str(file)] * 8)} | tr 0-4 5-9 | wc -l"],
+        "sort, uniq": [*shell, f"sed s/..$// {file} | sort | uniq -c | tail -n 1"],
+        "cat, tr, wc": [*shell, f"cat {' '.join([str(file)] * 8)} | tr 0-4 5-9 | wc -l"],
         "500 true, true, true": [
-            *("taskset", "-c", str(cpu), "bash", "-c"),
+            *shell,
             "for ((i = 0; i < 500; i++)); do /bin/true | /bin/true | /bin/true; done",
         ],
     }
