@@ -658,6 +658,14 @@ def test_past_the_budget_totals_are_folded_and_runs_keep_their_names() -> None:
     assert watched.series_use() == SeriesUse(15, 15, 1, pytest.approx(2.375, rel=1e-3))
 
 
+def test_a_resumed_run_weighs_what_it_took_also_before_this_daemon() -> None:
+    watched = model(max_series=15, series_of=five_or_ten, resumed=[group()])
+    watched.update([group(end=105.0)], 107.0)
+    watched.update([group(cpu=0.1, end=115.0, commands=("seq", "sort"))], 117.0)
+    counted = {series.pipeline: totals.runs for series, totals in watched.totals().items()}
+    assert counted == {"cat|wc": 1, OTHER: 1}
+
+
 def test_a_run_that_was_compared_is_in_the_totals_and_in_the_budget() -> None:
     def series_of(totals: Totals) -> int:
         return 10 if totals.last_usual_ratio is None else 11

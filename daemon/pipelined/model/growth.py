@@ -79,9 +79,9 @@ class Growth:
         sums = self._ledger.account(series)
         facts: list[Facts] = [_UNKNOWN] * len(records)
         flowed = self._flows(shape)
-        before = sum(seen.clock)
         grow(sums.clock, seen.clock, clock_of(group))
-        self._ledger.ran(series, NS * (sum(seen.clock) - before), now)
+        before, seen.weighed_ns = seen.weighed_ns, sum(seen.clock)
+        self._ledger.ran(series, NS * (seen.weighed_ns - before), now)
         for i, position in zip(shape.order.sequence, shape.order.positions, strict=True):
             record = records[i]
             place = (position, record.command)

@@ -117,6 +117,8 @@ class Seen:
     enclosing: Enclosing | None = None
     """Kept when the records of a run around it are given back first."""
     clock: list[int] = field(default_factory=list)
+    weighed_ns: int = 0
+    """Of its clock: a resumed run has more, which an earlier daemon had weighed."""
     track: Track | None = None
     before: Reading | None = None
     """The accounts of the host before it began, as far as that is known."""
