@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipelined.runs import STATES
+from pipelined.states import STATE_TABLE
 
 if TYPE_CHECKING:
     from e2e.conftest import Daemon, StartDaemon
@@ -233,7 +234,12 @@ def test_both_formats_say_the_same(daemon: Daemon, tool: Tool) -> None:
 def test_a_stage_of_a_usual_pipeline_has_at_most_24_series(
     daemon: Daemon, tool: Tool, log_file: Path
 ) -> None:
-    """Cold files, sleeps on both sides of pipes, and a sort that spills, in one pipeline."""
+    """Cold files, sleeps on both sides of pipes, and a sort that spills, in one pipeline.
+
+    Whether a stage slept for anything else is up to the host: a map of a file's blocks that was not
+    in memory makes stalls of class ``other``, a lock a state. Those series come on top, and are
+    named here.
+    """
     dd, cat, sort, gzip, wc = (tool(name) for name in ("dd", "cat", "sort", "gzip", "wc"))
     name = signature(cat, sort, gzip, wc)
     os.sync()
@@ -241,11 +247,15 @@ def test_a_stage_of_a_usual_pipeline_has_at_most_24_series(
         shell(f"{dd} if={log_file} iflag=nocache count=0 status=none")
         shell(f"{cat} {log_file} | {sort} -S 1M | {gzip} | {wc} -c")
     daemon.wait_for_runs(name, 2)
+    unusual = {("class", "other")} | {
+        ("state", state.name) for state in STATE_TABLE if not state.from_start
+    }
     per_stage = Counter(
         dict(labels)["command"]
         for metric, labels in daemon.samples()
         if ("pipeline", name) in labels and "position" in dict(labels)
         if not re.match(r"pipelined_(pipe_(write|read|fill|capacity)|file_read)_", metric)
+        if not labels & unusual
     )
     assert len(per_stage) == 4
     assert max(per_stage.values()) <= 24, per_stage
