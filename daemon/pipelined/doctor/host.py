@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of this host, in the order in which the daemon would fail.
 
-They only read; files are looked up under a root directory, which tests replace. The one exception
-is attaching the hooks, which the loader does.
+They only read; files are looked up under a root directory, which tests replace. Exceptions are
+attaching the hooks, which the loader does, and asking systemd and whoever listens on the port.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from pipelined.config import Address
 from pipelined.doctor.check import Check, Status
 from pipelined.doctor.hooks import Hook, HooksOfDaemon, daemon_checks, hook_checks
+from pipelined.doctor.listeners import Reply, listener_check
 from pipelined.doctor.port import port_check
+from pipelined.doctor.service import service_check, service_properties
 from pipelined.kernel.obstacles import HELPERS, OLDEST_TRIED, Obstacle, obstacles
 from pipelined.model.units import find_cgroup2
 
@@ -32,6 +35,8 @@ def checks(
     probe_hooks: Callable[[], Iterable[Hook]] | None = None,
     ask_daemon: Callable[[], HooksOfDaemon] | None = None,
     always_ask: bool = False,
+    ask_port: Callable[[Address], Reply] | None = None,
+    service: Callable[[], Mapping[str, str]] | None = None,
     libbpf: Callable[[], str] | None = None,
     machine: str | None = None,
 ) -> list[Check]:
@@ -41,8 +46,10 @@ def checks(
     the hooks, detaches them, and raises UserError if the daemon could not start; it is not called
     if an earlier check shows that it must fail. `ask_daemon` asks a running daemon for its hooks,
     and raises UserError if there is no answer; it is called if this user lacks the capabilities, or
-    if `always_ask`. `libbpf` returns the library's version or raises OSError, `machine` is the
-    architecture; both default to the real ones.
+    if `always_ask`. `ask_port` finds out whether a daemon answers at an address; it is called if
+    somebody listens there. `service` has what systemd reports of the service. `libbpf` returns the
+    library's version or raises OSError, `machine` is the architecture. The last three default to
+    the real ones.
     """
     bcc = list(_bcc(root, loader))
     shown = {obstacle.check: obstacle for obstacle in obstacles(root)}
@@ -65,6 +72,8 @@ def checks(
         _kprobes(root),
     ]
     failed = [check for check in found if check.failed]
+    found.extend(listener_check(root, ask_port))
+    found.extend(service_check(service() if service else service_properties(root)))
     found.extend(hook_checks(probe_hooks, failed))
     found.extend(port_check(root))
     if ask_daemon and (always_ask or privileges.failed):
