@@ -183,9 +183,13 @@ FATAL = {
         "capabilities: no CAP_BPF and no CAP_PERFMON; "
         "run it with sudo, or give it CAP_BPF and CAP_PERFMON",
     ),
-    "half the capabilities": (
+    "no CAP_PERFMON": (
         lambda host: host.write("proc/self/status", f"CapEff:\t{1 << 39:016x}\n"),
-        "capabilities: no CAP_PERFMON; run it with sudo, or give it CAP_BPF and CAP_PERFMON",
+        "capabilities: no CAP_PERFMON; run it with sudo, or give it CAP_PERFMON",
+    ),
+    "no CAP_BPF": (
+        lambda host: host.write("proc/self/status", f"CapEff:\t{1 << 38:016x}\n"),
+        "capabilities: no CAP_BPF; run it with sudo, or give it CAP_BPF",
     ),
     "rootless container": (
         lambda host: host.namespace("user", 4026532201),

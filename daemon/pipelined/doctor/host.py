@@ -22,6 +22,7 @@ from pipelined.doctor.listeners import Reply, listener_check
 from pipelined.doctor.port import port_check
 from pipelined.doctor.service import service_check, service_properties
 from pipelined.kernel.obstacles import HELPERS, OLDEST_TRIED, Obstacle, obstacles
+from pipelined.kernel.privileges import NEEDED, SYS_ADMIN, effective, lacking
 from pipelined.model.units import find_cgroup2
 
 __all__ = ["checks", "libbpf_version"]
@@ -89,11 +90,8 @@ def libbpf_version() -> str:
     return text.decode().removeprefix("v")
 
 
-# Bits of capability sets, from linux/capability.h.
-_CAP_SYS_ADMIN = 21
+# From linux/capability.h.
 _CAP_SYS_RESOURCE = 24
-_CAP_PERFMON = 38
-_CAP_BPF = 39
 
 # Inodes of the namespaces that the kernel starts with, from linux/proc_ns.h.
 _FIRST_USER_NAMESPACE = 0xEFFFFFFD
@@ -169,12 +167,11 @@ def _missing(obstacle: Obstacle, status: Status = "missing") -> Check:
 
 
 def _capability_set(root: Path) -> int | None:
-    match = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", _read(root / "proc/self/status") or "", re.M)
-    return int(match[1], 16) if match else None
+    return effective(root / "proc/self/status")
 
 
-def _has(capabilities: int | None, *bits: int) -> bool:
-    return capabilities is not None and all(capabilities >> bit & 1 for bit in bits)
+def _has(capabilities: int | None, bit: int) -> bool:
+    return capabilities is not None and bool(capabilities >> bit & 1)
 
 
 def _capabilities(root: Path) -> Check:
@@ -190,22 +187,16 @@ def _capabilities(root: Path) -> Check:
             "start it as the host's root, not in a rootless container",
             True,
         )
-    if _has(held, _CAP_SYS_ADMIN):
-        return Check("capabilities", "ok", "CAP_SYS_ADMIN", required=True)
-    if _has(held, _CAP_BPF, _CAP_PERFMON):
-        return Check("capabilities", "ok", "CAP_BPF and CAP_PERFMON", required=True)
-    lacking = [
-        name
-        for name, bit in (("CAP_BPF", _CAP_BPF), ("CAP_PERFMON", _CAP_PERFMON))
-        if not _has(held, bit)
-    ]
-    return Check(
-        "capabilities",
-        "missing",
-        "no " + " and no ".join(lacking),
-        "run it with sudo, or give it CAP_BPF and CAP_PERFMON",
-        True,
-    )
+    if missing := lacking(held):
+        return Check(
+            "capabilities",
+            "missing",
+            "no " + " and no ".join(missing),
+            f"run it with sudo, or give it {' and '.join(missing)}",
+            True,
+        )
+    names = "CAP_SYS_ADMIN" if _has(held, SYS_ADMIN) else " and ".join(NEEDED)
+    return Check("capabilities", "ok", names, required=True)
 
 
 def _memory_lock(root: Path) -> Check:
