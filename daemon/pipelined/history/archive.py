@@ -100,12 +100,11 @@ class Archive:
     def rows(self, query: Query, limit: int) -> list[Summary]:
         """The runs that match, in the order that is asked for."""
         (where, values), terms = _searched(query), order(_sort(query))
-        rows = (
-            self._read(  # whole rows of the chosen runs alone: by `wall` all of the index is read
-                f"SELECT {SELECTED} FROM runs WHERE key IN (SELECT key FROM {_LISTED} WHERE {where}"
-                f" ORDER BY {terms} LIMIT ?) ORDER BY {terms}",
-                (*values, limit),
-            )
+        # whole rows of the chosen runs alone: by `wall` all of the index is read
+        rows = self._read(
+            f"SELECT {SELECTED} FROM runs WHERE key IN (SELECT key FROM {_LISTED} WHERE {where}"
+            f" ORDER BY {terms} LIMIT ?) ORDER BY {terms}",
+            (*values, limit),
         )
         return [Summary.read(cells) for cells in rows]
 
