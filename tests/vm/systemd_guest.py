@@ -386,6 +386,28 @@ def a_sender_with_a_wrong_variable_is_not_started_again() -> None:
     SENDER_OPTIONS.write_text(usual)
 
 
+def what_follows_is_dated_by_the_clock_that_was_set() -> None:
+    for seconds, way, command in ((3600, "forward", "cksum"), (-3600, "back", "sum")):
+        time.clock_settime(time.CLOCK_REALTIME, time.time() + seconds)
+        line = f"the clock was set {way} by "
+
+        def told(line: str = line) -> bool:
+            return any(line in message for message in messages())
+
+        wait_until(told, f'"{line}" in the journal')
+        began = time.time()
+        subprocess.run(["bash", "-c", f"seq 9 | {command}"], check=True, stdout=subprocess.DEVNULL)
+
+        def starts(command: str = command) -> list[float]:
+            asked = ["pipelined", "runs", "--json", "--command", command]
+            listed = subprocess.run(asked, capture_output=True, text=True)
+            return [run["start_timestamp_seconds"] for run in json.loads(listed.stdout)["runs"]]
+
+        (start,) = wait_until(starts, f"the run of {command} in the history")
+        # the daemon may be up to 2 s behind: smaller steps are not followed
+        assert began - 2 <= start <= time.time() + 2, (began, start)
+
+
 def it_stays_far_below_its_bounds() -> None:
     memory, tasks = int(show("MemoryCurrent")), int(show("TasksCurrent"))
     print(f"guest: uses {memory / 1e6:.0f} MB and {tasks} tasks")
@@ -554,6 +576,7 @@ CLAIMS = (
     the_sender_is_installed_and_off,
     a_sender_that_is_enabled_sends_the_runs_without_privileges_and_keeps_its_place,
     a_sender_with_a_wrong_variable_is_not_started_again,
+    what_follows_is_dated_by_the_clock_that_was_set,
     it_stays_far_below_its_bounds,
     signs_of_life_keep_it_running,
     a_daemon_that_hangs_is_replaced,
