@@ -76,8 +76,8 @@ def quantity(figure: str) -> float:
 @cache
 def text_of(document: str) -> str:
     """The text of a document, each stretch of white space as one blank."""
-    path = ROOT / document if document == "README.md" else ROOT / "docs" / document
-    return " ".join(path.read_text().split())
+    folder = {"README.md": ".", "schema.json": "daemon/pipelined/web"}.get(document, "docs")
+    return " ".join((ROOT / folder / document).read_text().split())
 
 
 def figures_in(document: str, sentence: str) -> list[str]:
@@ -381,13 +381,13 @@ FIGURES = [
     ("API.md", "Finished runs are kept for {}:", started.KEPT_SECONDS),
     ("API.md", "asked for) together the last {}, and", started.KEPT),
     ("API.md", "and {} of all users; beyond", started.KEPT_IN_ALL),
-    ("API.md", "Live runs of at least {},", live_events.MIN_AGE),
-    ("API.md", "latest first, in at most {} lines", live_events.MAX_RECENT),
-    ("API.md", "The {} of them that started first", live_events.MAX_LIVE),
-    ("API.md", "Runs of less than {},", short_runs.SHORT),
-    ("API.md", "last minute, to within {}.", short_runs._STEP),
-    ("API.md", "At most {} that had most", live_events.MAX_SHORT),
-    ("API.md", "beyond the first {} in 5 s", short_runs._MAX_NAMES),
+    ("schema.json", "Live runs of at least {},", live_events.MIN_AGE),
+    ("schema.json", "latest first, in at most {} lines", live_events.MAX_RECENT),
+    ("schema.json", "The {} of them that started first", live_events.MAX_LIVE),
+    ("schema.json", "Runs of less than {},", short_runs.SHORT),
+    ("schema.json", "last minute, to within {}.", short_runs._STEP),
+    ("schema.json", "At most {} that had most", live_events.MAX_SHORT),
+    ("schema.json", "beyond the first {} in 5 s", short_runs._MAX_NAMES),
     ("API.md", "after {} without another event", live_events.HEARTBEAT),
     ("API.md", "There are at most {} streams", live_events.MAX_STREAMS),
     ("API.md", "does not read for {} is disconnected", HttpServer.client_timeout),
