@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dashboard_files import documented
 from pipelined import __version__
 from pipelined.commands.export import DEFAULT_ADDRESS, DEFAULT_DIRECTORY
 from pipelined.config import Config, merge
@@ -565,10 +566,10 @@ def test_promtool_takes_every_configuration_of_the_document(tmp_path: Path) -> N
 
 
 def test_every_name_in_a_relabelling_is_a_metric_or_a_label() -> None:
-    documented = (ROOT / "docs" / "METRICS.md").read_text()
+    page = (ROOT / "docs" / "METRICS.md").read_text()
     for block in configurations():
         for name in re.findall(r"pipelined_[a-z_]*[a-z]", block):
-            assert name in documented or name in RECORDED, name
+            assert name in page or name in RECORDED, name
 
 
 RECORDED = "".join(
@@ -601,8 +602,7 @@ def test_no_rule_asks_for_what_is_dropped() -> None:
 
 
 def test_what_is_dropped_exists() -> None:
-    documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "METRICS.md").read_text(), re.M)
-    names = [*documented, *(f"{name}_bucket" for name in documented)]
+    names = [*documented(), *(f"{name}_bucket" for name in documented())]
     assert dropped_names()
     for pattern in dropped_names():
         for part in re.sub(r".*\((.*)\).*", r"\1", pattern).split("|"):
