@@ -73,10 +73,18 @@ def quantity(figure: str) -> float:
     return amount * _UNITS[unit if unit in _UNITS else unit.removesuffix("s")]
 
 
+#: Of what says a figure and is not in docs/.
+_FOLDERS = {
+    "README.md": ".",
+    "alerts.rules.yml": "deploy/prometheus",
+    "schema.json": "daemon/pipelined/web",
+}
+
+
 @cache
 def text_of(document: str) -> str:
     """The text of a document, each stretch of white space as one blank."""
-    folder = {"README.md": ".", "schema.json": "daemon/pipelined/web"}.get(document, "docs")
+    folder = _FOLDERS.get(document, "docs")
     return " ".join((ROOT / folder / document).read_text().split())
 
 
@@ -466,38 +474,37 @@ FIGURES = [
         alert("PipelineWaitsForDisk", r"\[(7d):1d\]"),
     ),
     (
-        "RUNBOOK.md",
-        "For {} the last request of the sender",
+        "alerts.rules.yml",
+        "For {} requests of pipelined export",
         alert("PipelinedExportFails", r"for: (\w+)"),
     ),
     (
         "RUNBOOK.md",
-        "waits to be sent ended more than {} ago",
+        "**Numbers.** `{}`: runs are stored some",
         alert("PipelinedExportLags", r"> (\d+)"),
     ),
-    ("RUNBOOK.md", "- `{}`: runs are stored some", alert("PipelinedExportLags", r"> (\d+)")),
-    ("RUNBOOK.md", "waiting costs nothing. {}:", alert("PipelineWaitsForDisk", r">= (\d+)")),
-    ("RUNBOOK.md", "started more than {} processes", alert("PipelineForkStorm", r"> (\d+)")),
+    ("RUNBOOK.md", "five minutes (`{}`): a first cold", alert("PipelineWaitsForDisk", r">= (\d+)")),
+    ("RUNBOOK.md", "**Numbers.** {} a second take", alert("PipelineForkStorm", r"> (\d+)")),
     (
-        "RUNBOOK.md",
-        "they lived less than {} on average",
+        "alerts.rules.yml",
+        "they lived less than {} each",
         alert("PipelineForkStorm", r"< ([\d.]+)"),
     ),
     ("RUNBOOK.md", "{} is the limit of the finding `fork-storm`", processes.SHORT_LIFE),
-    ("RUNBOOK.md", "`{}` gives a nightly job six", alert("PipelineOverdue", r"\+ ([\d.]+) \*")),
+    ("RUNBOOK.md", "- `{}` times the longest pause", alert("PipelineOverdue", r"\+ ([\d.]+) \*")),
     ("RUNBOOK.md", "`{}` s are added for one", alert("PipelineOverdue", r"> (\d+) \+")),
     ("RUNBOOK.md", "- `{}`: Prometheus must have", alert("PipelineOverdue", r"> (0[\d.]+)")),
     ("RUNBOOK.md", "for longer than {} none has", alert("PipelineFailed", r"for: (\w+)")),
     ("RUNBOOK.md", "- `{}` (`for`): a job", alert("PipelineFailed", r"for: (\w+)")),
     ("RUNBOOK.md", "or {} after the last failure", 86400 * recorded(LAST_FAILED)),
     ("RUNBOOK.md", "longer ago, at most {}, and no run", 86400 * recorded(LAST_FAILED)),
-    ("RUNBOOK.md", "within the {} before. The label", 86400 * recorded(LAST_COMPLETE)),
+    ("RUNBOOK.md", "within the {} before. It ends", 86400 * recorded(LAST_COMPLETE)),
     (
         "RUNBOOK.md",
-        "the job more than {} failed",
+        "More than {} of the last day's runs",
         alert("PipelineFailsMoreOften", r", (0[\d.]+)\)"),
     ),
-    ("RUNBOOK.md", "before, and at least {} runs", alert("PipelineFailsMoreOften", r">= (\d+)")),
+    ("RUNBOOK.md", "runs failed, and at least {}.", alert("PipelineFailsMoreOften", r">= (\d+)")),
     ("RUNBOOK.md", "`{}` failures: a job", alert("PipelineFailsMoreOften", r">= (\d+)")),
     ("RUNBOOK.md", "PipelineFailed. `{}`:", alert("PipelineFailsMoreOften", r", (0[\d.]+)\)")),
     ("RUNBOOK.md", "each minute, 72 a day. `{}`:", alert("PipelineFailsMoreOften", r"\((\d+) \*")),
@@ -512,14 +519,16 @@ FIGURES = [
         "and more than {} [its usual]",
         alert("PipelineSlowerThanUsual", r"\} > (\d+)"),
     ),
-    ("RUNBOOK.md", "the median of the last {} to 30 stored", usual._LEAST),
-    ("RUNBOOK.md", "of the last 5 to {} stored", usual.COMPARED),
     ("RUNBOOK.md", "marked in the lists from {} times its usual", usual._TIMES),
-    ("RUNBOOK.md", "has had no answer for {}.", alert("PipelinedDown", r"for: (\w+)")),
-    ("RUNBOOK.md", "For {}, or since Prometheus has", alert("PipelinedAbsent", r"\[(\w+)\]")),
+    (
+        "alerts.rules.yml",
+        "$labels.instance }} for {}. What runs",
+        alert("PipelinedDown", r"for: (\w+)"),
+    ),
+    ("alerts.rules.yml", "For {} there has been no target", alert("PipelinedAbsent", r"\[(\w+)\]")),
     (
         "RUNBOOK.md",
-        "has started {} times or more in an hour",
+        "two starts: {} in an hour fire",
         alert("PipelinedRestarting", r">= (\d+)"),
     ),
     (
@@ -528,35 +537,35 @@ FIGURES = [
         alert("PipelinedLosing", r"\[(\w+)\]\) > 0"),
     ),
     ("RUNBOOK.md", "to which more than {} services write", layout.PIPE_SLOTS),
-    ("RUNBOOK.md", "For {} (so that a restart", alert("PipelinedTierMissing", r"for: (\w+)")),
+    ("RUNBOOK.md", "**Numbers.** {}: a restart with", alert("PipelinedTierMissing", r"for: (\w+)")),
     (
         "RUNBOOK.md",
-        "its BPF maps {} times or more",
+        "costs nothing; {} in ten",
         alert("PipelinedSweepsFail", r">= (\d+)"),
     ),
     (
-        "RUNBOOK.md",
-        "three times or more in {} (one failure",
+        "alerts.rules.yml",
+        "have failed in {}. Figures",
         alert("PipelinedSweepsFail", r"\[(\w+)\]"),
     ),
     (
-        "RUNBOOK.md",
-        "For {} (a single scrape may fail)",
+        "alerts.rules.yml",
+        "For {} scrapes of",
         alert("PipelinedCollectorFails", r"for: (\w+)"),
     ),
     (
         "RUNBOOK.md",
-        "that used over {} of run time lately",
+        "three days: {} is one nightly job",
         alert("PipelinedHeavyPipelineFolded", r"> (\d+)"),
     ),
     ("RUNBOOK.md", "Run time is halved every {}:", ledger.HALF_LIFE),
     ("RUNBOOK.md", "idle ones that are {} as heavy", 1 / ledger._HEAVIER),
     (
         "RUNBOOK.md",
-        "or written {} times or more in 15 minutes",
+        "**Numbers.** `{}` in a row are",
         alert("PipelinedHistoryFails", r">= (\d+)"),
     ),
-    ("RUNBOOK.md", "The daemon tries every {}.", sinks.RETRY),
+    ("RUNBOOK.md", "The daemon tries every {};", sinks.RETRY),
     ("RUNBOOK.md", "up to {} finished runs wait", writer.QUEUE),
     ("RUNBOOK.md", "the page shows the event for {}.", history.SHOW_DISRUPTION),
 ]
