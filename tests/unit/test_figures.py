@@ -399,7 +399,7 @@ FIGURES = [
     ("API.md", "after {} without another event", live_events.HEARTBEAT),
     ("API.md", "There are at most {} streams", live_events.MAX_STREAMS),
     ("API.md", "does not read for {} is disconnected", HttpServer.client_timeout),
-    ("API.md", "`same` (within {})", comparison.SAME_WALL),
+    ("schema.json", "`same` (within {})", comparison.SAME_WALL),
     ("API.md", "request is larger than {} (plain", messages._MAX_HEADER),
     # -- PAGE
     ("PAGE.md", "has ended stays for {}, marked", matched(LIVE_JS, r"STAYS = (\d+)") / 1e3),
