@@ -11,7 +11,7 @@ import pytest
 
 from prometheus_server import Prometheus
 from traces.conftest import HOSTS, StartSenders
-from traces.documented import queries
+from traces.documented import of_prometheus
 from traces.fleet import Host, Job, eventually, wait_for_all
 from traces.jaeger_server import Collector, Jaeger
 
@@ -54,7 +54,7 @@ def fleet(senders: StartSenders, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_the_quantiles_of_each_job_are_within_a_bucket_of_its_runs(fleet: Fleet, job: Job) -> None:
-    median = queries("promql", "#")["p50 of run times per job (p95: 0.95)"]
+    median = of_prometheus()["p50 of run times per job (p95: 0.95)"]
     asked = {"p50": median, "p95": median.replace("(0.5,", "(0.95,")}
     # an increase begins with what is there
     for times, counts in ((1, 4), (5, 24)):
@@ -73,7 +73,7 @@ def test_the_quantiles_of_each_job_are_within_a_bucket_of_its_runs(fleet: Fleet,
 
 
 def test_prometheus_takes_every_query_of_the_document(fleet: Fleet) -> None:
-    asked = queries("promql", "#")
+    asked = of_prometheus()
     assert len(asked) > 2
     for query in asked.values():
         fleet.prometheus.query(query)
