@@ -537,22 +537,21 @@ def test_the_image_runs_this_health_check() -> None:
 # -- docs/FLEET.md, and the part of docs/PROMETHEUS.md for fleets
 
 
-def blocks(document: Path, language: str) -> list[str]:
-    return blocks_of(document.read_text(), language)
-
-
-def blocks_of(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 def configurations() -> list[str]:
-    """What these documents call whole configurations."""
-    _, found, whole = PROMETHEUS.read_text().partition("Every block from here on is a whole")
-    assert found
-    return [*blocks(FLEET, "yaml"), *blocks_of(whole, "yaml")]
+    """Whole configurations, and rules, of servers for many hosts."""
+    return [file.read_text() for file in sorted((DEPLOY / "prometheus/fleet").glob("*.yml"))]
 
 
-def test_promtool_takes_every_configuration_of_the_document(tmp_path: Path) -> None:
+def test_the_documents_name_every_configuration_for_fleets() -> None:
+    named = re.findall(
+        r"`(?:deploy/prometheus/fleet/)?([\w.-]+[.]yml)`",
+        PROMETHEUS.read_text() + FLEET.read_text(),
+    )
+    there = {file.name for file in (DEPLOY / "prometheus/fleet").iterdir()}
+    assert there - set(named) == set()
+
+
+def test_promtool_takes_every_configuration_for_fleets(tmp_path: Path) -> None:
     file = tmp_path / "block.yml"
     checks = {"groups": ["rules"], "config": ["config", "--syntax-only"]}
     done = []
