@@ -84,8 +84,10 @@ _FOLDERS = {
 @cache
 def text_of(document: str) -> str:
     """The text of a document, each stretch of white space as one blank."""
-    folder = _FOLDERS.get(document, "docs")
-    return " ".join((ROOT / folder / document).read_text().split())
+    text = (ROOT / _FOLDERS.get(document, "docs") / document).read_text()
+    if document.endswith(".yml"):
+        text = re.sub(r"(?m)^ *# ", "", text)
+    return " ".join(text.split())
 
 
 def figures_in(document: str, sentence: str) -> list[str]:
@@ -115,7 +117,8 @@ def matched(file: str, pattern: str) -> float:
 
 def alert(name: str, pattern: str) -> float:
     """The figure that a pattern's group has in an alert rule."""
-    rules = (ROOT / "deploy/prometheus/alerts.rules.yml").read_text()
+    file = ROOT / "deploy/prometheus/alerts.rules.yml"
+    rules = re.sub(r"(?m)^ *#.*\n", "", file.read_text())
     rule_text = rules.split(f"- alert: {name}\n")[1].split("- alert:")[0]
     return quantity(re.search(pattern, rule_text)[1])
 
@@ -449,27 +452,27 @@ FIGURES = [
     ("CONTAINER.md", "the history, {} at most", CONFIG.history_max_size),
     # -- RUNBOOK
     (
-        "RUNBOOK.md",
-        "- Half (`{}`): overlap differs",
+        "alerts.rules.yml",
+        "Half (`{}`): overlap differs",
         alert("PipelineStoppedBeingParallel", r"< ([\d.]+) \* \(avg_over"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "`{}`: a past overlap below",
         alert("PipelineStoppedBeingParallel", r"1d\) > ([\d.]+)\)"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "a past overlap below {} is nothing",
         alert("PipelineStoppedBeingParallel", r"1d\) > ([\d.]+)\)"),
     ),
     (
-        "RUNBOOK.md",
-        "- `{}`: the median run of the day",
+        "alerts.rules.yml",
+        "`{}`: the median run of the day",
         alert("PipelineStoppedBeingParallel", r"> ([\d.]+) \* quantile"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "`1.5`: the past is the worst of the last {},",
         alert("PipelineWaitsForDisk", r"\[(7d):1d\]"),
     ),
@@ -479,36 +482,60 @@ FIGURES = [
         alert("PipelinedExportFails", r"for: (\w+)"),
     ),
     (
-        "RUNBOOK.md",
-        "**Numbers.** `{}`: runs are stored some",
+        "alerts.rules.yml",
+        "`{}`: runs are stored some",
         alert("PipelinedExportLags", r"> (\d+)"),
     ),
-    ("RUNBOOK.md", "five minutes (`{}`): a first cold", alert("PipelineWaitsForDisk", r">= (\d+)")),
-    ("RUNBOOK.md", "**Numbers.** {} a second take", alert("PipelineForkStorm", r"> (\d+)")),
+    (
+        "alerts.rules.yml",
+        "five minutes (`{}`): a first cold",
+        alert("PipelineWaitsForDisk", r">= (\d+)"),
+    ),
+    ("alerts.rules.yml", "{} a second take", alert("PipelineForkStorm", r"> (\d+)")),
     (
         "alerts.rules.yml",
         "they lived less than {} each",
         alert("PipelineForkStorm", r"< ([\d.]+)"),
     ),
-    ("RUNBOOK.md", "{} is the limit of the finding `fork-storm`", processes.SHORT_LIFE),
-    ("RUNBOOK.md", "- `{}` times the longest pause", alert("PipelineOverdue", r"\+ ([\d.]+) \*")),
-    ("RUNBOOK.md", "`{}` s are added for one", alert("PipelineOverdue", r"> (\d+) \+")),
-    ("RUNBOOK.md", "- `{}`: Prometheus must have", alert("PipelineOverdue", r"> (0[\d.]+)")),
+    ("alerts.rules.yml", "{} is the limit of the finding `fork-storm`", processes.SHORT_LIFE),
+    (
+        "alerts.rules.yml",
+        "`{}` times the longest pause",
+        alert("PipelineOverdue", r"\+ ([\d.]+) \*"),
+    ),
+    ("alerts.rules.yml", "`{}` s are added for one", alert("PipelineOverdue", r"> (\d+) \+")),
+    ("alerts.rules.yml", "`{}`: Prometheus must have", alert("PipelineOverdue", r"> (0[\d.]+)")),
     ("RUNBOOK.md", "for longer than {} none has", alert("PipelineFailed", r"for: (\w+)")),
-    ("RUNBOOK.md", "- `{}` (`for`): a job", alert("PipelineFailed", r"for: (\w+)")),
+    ("alerts.rules.yml", "`{}` (`for`): a job", alert("PipelineFailed", r"for: (\w+)")),
     ("RUNBOOK.md", "or {} after the last failure", 86400 * recorded(LAST_FAILED)),
     ("RUNBOOK.md", "longer ago, at most {}, and no run", 86400 * recorded(LAST_FAILED)),
     ("RUNBOOK.md", "within the {} before. It ends", 86400 * recorded(LAST_COMPLETE)),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "More than {} of the last day's runs",
         alert("PipelineFailsMoreOften", r", (0[\d.]+)\)"),
     ),
-    ("RUNBOOK.md", "runs failed, and at least {}.", alert("PipelineFailsMoreOften", r">= (\d+)")),
-    ("RUNBOOK.md", "`{}` failures: a job", alert("PipelineFailsMoreOften", r">= (\d+)")),
-    ("RUNBOOK.md", "PipelineFailed. `{}`:", alert("PipelineFailsMoreOften", r", (0[\d.]+)\)")),
-    ("RUNBOOK.md", "each minute, 72 a day. `{}`:", alert("PipelineFailsMoreOften", r"\((\d+) \*")),
-    ("RUNBOOK.md", "A day (`{}`): a second", alert("PipelineOutOfMemory", r"time\(\) - (\d+)")),
+    (
+        "alerts.rules.yml",
+        "runs failed, and at least {}.",
+        alert("PipelineFailsMoreOften", r">= (\d+)"),
+    ),
+    ("alerts.rules.yml", "`{}` failures: a job", alert("PipelineFailsMoreOften", r">= (\d+)")),
+    (
+        "alerts.rules.yml",
+        "PipelineFailed. `{}`:",
+        alert("PipelineFailsMoreOften", r", (0[\d.]+)\)"),
+    ),
+    (
+        "alerts.rules.yml",
+        "each minute, 72 a day. `{}`:",
+        alert("PipelineFailsMoreOften", r"\((\d+) \*"),
+    ),
+    (
+        "alerts.rules.yml",
+        "A day (`{}`): a second",
+        alert("PipelineOutOfMemory", r"time\(\) - (\d+)"),
+    ),
     (
         "RUNBOOK.md",
         "run that ended last took {} or more",
@@ -519,7 +546,7 @@ FIGURES = [
         "and more than {} [its usual]",
         alert("PipelineSlowerThanUsual", r"\} > (\d+)"),
     ),
-    ("RUNBOOK.md", "marked in the lists from {} times its usual", usual._TIMES),
+    ("alerts.rules.yml", "marked in the lists from {} times its usual", usual._TIMES),
     (
         "alerts.rules.yml",
         "$labels.instance }} for {}. What runs",
@@ -532,12 +559,12 @@ FIGURES = [
         alert("PipelinedRestarting", r">= (\d+)"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "alert ends {} after the last loss",
         alert("PipelinedLosing", r"\[(\w+)\]\) > 0"),
     ),
     ("RUNBOOK.md", "to which more than {} services write", layout.PIPE_SLOTS),
-    ("RUNBOOK.md", "**Numbers.** {}: a restart with", alert("PipelinedTierMissing", r"for: (\w+)")),
+    ("alerts.rules.yml", "{}: a restart with", alert("PipelinedTierMissing", r"for: (\w+)")),
     (
         "RUNBOOK.md",
         "costs nothing; {} in ten",
@@ -554,20 +581,20 @@ FIGURES = [
         alert("PipelinedCollectorFails", r"for: (\w+)"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "three days: {} is one nightly job",
         alert("PipelinedHeavyPipelineFolded", r"> (\d+)"),
     ),
-    ("RUNBOOK.md", "Run time is halved every {}:", ledger.HALF_LIFE),
-    ("RUNBOOK.md", "idle ones that are {} as heavy", 1 / ledger._HEAVIER),
+    ("alerts.rules.yml", "Run time is halved every {}:", ledger.HALF_LIFE),
+    ("alerts.rules.yml", "idle ones that are {} as heavy", 1 / ledger._HEAVIER),
     (
-        "RUNBOOK.md",
-        "**Numbers.** `{}` in a row are",
+        "alerts.rules.yml",
+        "`{}` in a row are",
         alert("PipelinedHistoryFails", r">= (\d+)"),
     ),
     ("RUNBOOK.md", "The daemon tries every {};", sinks.RETRY),
     ("RUNBOOK.md", "up to {} finished runs wait", writer.QUEUE),
-    ("RUNBOOK.md", "the page shows the event for {}.", history.SHOW_DISRUPTION),
+    ("alerts.rules.yml", "the page shows the event for {}.", history.SHOW_DISRUPTION),
 ]
 
 
