@@ -139,9 +139,9 @@ def _install_files(tree: Path) -> None:
     examples = documentation / "examples"
     for file in sorted((_TOP / "dashboards").glob("*.json")):
         _copy(file, examples / "dashboards" / file.name)
-    rules = _TOP / "deploy/prometheus"
-    for file in sorted(rules.rglob("*.yml")):
-        _copy(file, examples / "prometheus" / file.relative_to(rules))
+    for folder in ("prometheus", "opentelemetry"):
+        for file in sorted((_TOP / "deploy" / folder).rglob("*.*")):
+            _copy(file, examples / file.relative_to(_TOP / "deploy"))
 
 
 def _install_generated(tree: Path, libraries: Path) -> None:
