@@ -150,6 +150,9 @@ def read(directory: Path, asked: argparse.Namespace) -> None:
         measure(f"page {path.replace(str(end - 7 * DAY), '7d')}", lambda path=path: pages.get(path))
     measure("list of 100 runs", lambda: archive.rows(Query(), 100))
     for what, query in (
+        ("longest first", Query(sort="wall")),
+        ("longest first, of the last 12 hours", Query(sort="wall", since=end - 12 * HOUR)),
+        ("longest first, with a command that all have", Query(sort="wall", command="grep")),
         ("of 10 s or more", Query(min_duration=10.0)),
         ("at the top level, of 100 ms or more", Query(min_duration=0.1, top_level=True)),
         ("slower than usual", Query(slower=True)),

@@ -58,10 +58,14 @@ Tool = Callable[[Path], AbstractContextManager[int]]
 def in_background(
     arguments: Sequence[str | Path],
     log: Path,
-    is_ready: Callable[[], bool],
-    patience: float = 120.0,
+    is_ready: Callable[[int], bool],
+    patience: float = 300.0,
 ) -> Iterator[int]:
-    """A tool in a session of its own, whose id this gives, until its session is ended."""
+    """A tool in a session of its own, whose id this gives, until its session is ended.
+
+    `is_ready` is asked with that id, which is the first process's too. On an emulated processor a
+    tool that compiles takes minutes.
+    """
     with log.open("wb") as out:
         process = subprocess.Popen(
             [str(argument) for argument in arguments],
@@ -73,7 +77,7 @@ def in_background(
         )
     try:
         end = time.monotonic() + patience
-        while not is_ready():
+        while not is_ready(process.pid):
             if process.poll() is not None or time.monotonic() > end:
                 said = log.read_text(errors="replace").strip().splitlines()
                 raise Failed(f"{arguments[0]} does not start: {said[-1] if said else 'no word'}")
@@ -111,21 +115,28 @@ def debug_files() -> Iterator[None]:
 
 
 def bpftrace(directory: Path, script: str) -> AbstractContextManager[int]:
-    """A script of bpftrace that says "ready"; it takes a minute on an emulated processor."""
+    """A script of bpftrace that says "ready"."""
     log = directory / "bpftrace.log"
-    return in_background(["bpftrace", "-e", script], log, lambda: b"ready" in log.read_bytes())
+    return in_background(["bpftrace", "-e", script], log, lambda _: b"ready" in log.read_bytes())
 
 
 def bcc(name: str) -> Tool:
     """A tool of bcc's, as Debian calls it."""
 
     def started(directory: Path) -> AbstractContextManager[int]:
-        log = directory / "bcc.log"
-        began = time.monotonic()
-        # it says nothing until it ends: what cannot be loaded has ended by then
-        return in_background([f"{name}-bpfcc"], log, lambda: time.monotonic() > began + 10)
+        # it says nothing until it ends
+        return in_background([f"{name}-bpfcc"], directory / "bcc.log", _holds_programs)
 
     return started
+
+
+def _holds_programs(pid: int) -> bool:
+    """Whether a process has loaded a BPF program: the next ones follow at once."""
+    with contextlib.suppress(OSError):  # it ends, or closes a file meanwhile
+        for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+            if "prog_id:" in entry.read_text():
+                return True
+    return False
 
 
 def ours(directory: Path) -> AbstractContextManager[int]:
@@ -136,7 +147,7 @@ def ours(directory: Path) -> AbstractContextManager[int]:
             *("--object", directory / OBJECT.name, "--state-directory", directory / "state"),
         ],
         log,
-        lambda: b"Ctrl-C stops it" in log.read_bytes(),
+        lambda _: b"Ctrl-C stops it" in log.read_bytes(),
     )
 
 
@@ -152,7 +163,7 @@ def pcp(directory: Path) -> Iterator[int]:
     )
     answers = directory / "pmval.log"
     with in_background(
-        ["bash", "-c", line], answers, lambda: b"semantics" in answers.read_bytes(), 20
+        ["bash", "-c", line], answers, lambda _: b"semantics" in answers.read_bytes(), 20
     ) as session:
         yield session
 
@@ -171,7 +182,7 @@ def netdata(directory: Path) -> Iterator[int]:
     log = directory / "netdata.log"
     arguments = ["netdata", "-D", "-c", configuration, "-P", place / "pid"]
     began = time.monotonic()
-    with in_background(arguments, log, lambda: time.monotonic() > began + 5) as session:
+    with in_background(arguments, log, lambda _: time.monotonic() > began + 5) as session:
         yield session
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,22 @@ def test_a_second_daemon_on_the_same_port(pipelined: Program, start_daemon: Star
     address = first.url.removeprefix("http://")
     assert "the port is taken" in complaint(pipelined("serve", "--web.listen-address", address), 1)
     assert '"ready"' in first.get("/readyz")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace")
+def test_doctor_names_the_program_that_has_the_port(pipelined: Program) -> None:
+    """In a network of its own, where the port is free whatever runs on this host."""
+    holder = (
+        "import socket, subprocess, sys\n"
+        "with socket.create_server(('', 9905)):\n"
+        "    sys.exit(subprocess.call(sys.argv[1:]))\n"
+    )
+    wrapper = ("unshare", "--net", sys.executable, "-c", holder)
+    done = pipelined("doctor", wrapper=wrapper, env={"COLUMNS": "300"})
+    assert (done.returncode, done.stderr) == (0, "")
+    taken = r"^port 9905 +off +127\.0\.0\.1:9905 is taken by PID \d+ \(python"
+    assert re.search(taken, done.stdout, re.M), done.stdout
+    assert done.stdout.splitlines()[-1].startswith("pipelined works here, without: ")
 
 
 def test_an_address_that_is_not_ours(pipelined: Program) -> None:

@@ -110,6 +110,45 @@ def test_a_run_that_is_slower_than_usual_is_marked_wherever_it_is_listed(
     assert "▲ slower:" in pipelined("pipelines", Path(sort).name)
 
 
+def test_the_longest_run_comes_first_in_the_file_from_the_daemon_and_on_the_page(
+    start: Callable[..., Daemon],
+    pipelined: Callable[..., str],
+    program: str,
+    tool: Tool,
+    wait_until: Wait,
+) -> None:
+    daemon = start()
+    sort = tool("sort")
+    name = f"bash|{Path(sort).name}"
+    for seconds in (0.1, 1.0, 0.3):
+        shell(f"{{ sleep {seconds}; echo a; }} | {sort}")
+    wait_until(lambda: len(stored(daemon, name)) == 3, "three runs in the history")
+    runs = sorted(stored(daemon, name), key=lambda run: (-run["wall_seconds"], run["id"]))
+    longest_first = [run["id"] for run in runs]
+    quoted, chosen = name.replace("|", "%7C"), ("runs", "--pipeline", name, "--sort", "wall")
+
+    def page_by_page() -> list[str]:
+        found, more = [], ""
+        while True:
+            path = f"/api/v1/runs?sort=wall&limit=1&pipeline={quoted}{more}"
+            answer = json.loads(daemon.get(path))
+            found += [run["id"] for run in answer["runs"]]
+            if answer["next"] is None:
+                return found
+            more = f"&before={answer['next']}"
+
+    def in_order(text: str) -> list[str]:
+        return sorted(longest_first, key=text.index)
+
+    asked = [program, *chosen, "--url", daemon.url]
+    printed = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    assert page_by_page() == longest_first
+    assert in_order(printed) == longest_first
+    assert in_order(pipelined(*chosen)) == longest_first
+    shown = daemon.get(f"/history?sort=wall&pipeline={quoted}", "text/html")
+    assert in_order(shown) == longest_first
+
+
 def test_a_run_that_ended_just_before_the_daemon_is_recorded(
     start: Callable[..., Daemon], pipelined: Callable[..., str], tool: Tool
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sqlite3
 import tempfile
 import threading
@@ -32,6 +33,7 @@ from pipelined.history.migrations import MIGRATIONS, migrate
 from pipelined.history.packing import pack
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.rows import COLUMNS, Details, Summary
+from pipelined.history.run_order import as_place, place
 from pipelined.runs import Series, trace_id_of
 from pipelined.runs.codec import written
 from unit.invented import make_ended, make_inside
@@ -176,6 +178,77 @@ def test_a_list_goes_through_the_index(filled: Archive, query: Query) -> None:
 
 def test_a_list_continues_after_a_run_that_was_removed(filled: Archive) -> None:
     assert numbers(filled.rows(Query(before=f"{int((NOW + 2.5) * 1000)}-99"), 10)) == [2, 1]
+
+
+#: Wall seconds of runs by number; two of them took equally long.
+WALLS = {1: 2.5, 2: 40.0, 3: 0.1, 4: 40.0, 5: 1e-05}
+
+
+@pytest.fixture
+def of_some_length(tmp_path: Path) -> Archive:
+    with open_store(tmp_path) as store:
+        store.add([details(number, wall=wall) for number, wall in WALLS.items()])
+    return Archive(tmp_path)
+
+
+def test_runs_are_listed_longest_first_and_of_equal_ones_the_newer(of_some_length: Archive) -> None:
+    assert numbers(of_some_length.rows(Query(sort="wall"), 10)) == [4, 2, 1, 3, 5]
+    assert numbers(of_some_length.rows(Query(sort="wall", until=NOW + 4), 2)) == [2, 1]
+    assert numbers(of_some_length.rows(Query(sort="start"), 2)) == [5, 4]
+
+
+def test_the_longest_come_page_by_page_each_once(of_some_length: Archive) -> None:
+    seen, query = [], Query(sort="wall")
+    while found := of_some_length.rows(query, 1):
+        seen += numbers(found)
+        before = place(found[-1], "wall")
+        assert as_place("wall")(before) == before
+        query = Query(sort="wall", before=before)
+    assert seen == [4, 2, 1, 3, 5]
+
+
+def test_the_longest_continue_after_a_run_that_was_removed(of_some_length: Archive) -> None:
+    before = place(replace(details(3).row, wall=3.0), "wall")
+    assert numbers(of_some_length.rows(Query(sort="wall", before=before), 10)) == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("sort", "text"),
+    [
+        *(("wall", text) for text in ("1763-1", "40.0", "40.0:", ":1763-1", "long:1", "nan:1")),
+        ("start", "40.0:1763-1"),
+    ],
+)
+def test_a_place_in_another_order_is_refused(sort: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"is not the next of an answer with sort={sort}"):
+        as_place(sort)(text)
+
+
+@pytest.mark.parametrize(
+    "query", [Query(), Query(since=NOW, top_level=True), Query(before="40.0:1"), Query(failed=True)]
+)
+def test_the_longest_are_found_in_the_index_alone(
+    of_some_length: Archive, monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    """Whole rows are ten times as large: only those that are listed are read."""
+    asked: list[str] = []
+
+    def open_traced() -> sqlite3.Connection:
+        connection = original()
+        connection.set_trace_callback(asked.append)
+        return connection
+
+    original = of_some_length._open
+    monkeypatch.setattr(of_some_length, "_open", open_traced)
+    of_some_length.rows(Query(sort="wall", **query), 10)
+    monkeypatch.undo()
+    (statement,) = (text for text in asked if " FROM runs " in text)
+    plan = [row[3] for row in of_some_length._read(f"EXPLAIN QUERY PLAN {statement}", ())]
+    steps = [step for step in plan if re.match(r"(SCAN|SEARCH) runs", step)]
+    assert {re.sub(r" \(.*", "", step) for step in steps} == {
+        "SEARCH runs USING INTEGER PRIMARY KEY",
+        "SCAN runs USING COVERING INDEX runs_listed",
+    }
 
 
 def test_the_last_run_is_the_one_that_ended_last(tmp_path: Path) -> None:

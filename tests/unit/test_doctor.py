@@ -4,15 +4,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from pipelined.doctor import Check, HooksOfDaemon, checks, exit_code, render
+from pipelined.commands import doctor as command
+from pipelined.config import Address
+from pipelined.doctor import Check, HooksOfDaemon, Reply, checks, exit_code, listeners, render
+from pipelined.doctor.service import service_properties
 from pipelined.errors import UserError
+from pipelined.http_port.server import HttpServer
+from pipelined.web.app import create_app
+from unit.observed import HOST, FakeObserver
 
 ROOT_CAPABILITIES = "000001ffffffffff"
 BPF_AND_PERFMON = f"{1 << 39 | 1 << 38:016x}"
@@ -47,6 +57,9 @@ class Host:
         self.hooks: Callable[[], Iterable[FakeHook]] | None = lambda: HOOKS
         self.daemon: Callable[[], HooksOfDaemon] | None = None
         self.always_ask = False
+        self.reply = Reply(is_daemon=True)
+        self.asked: list[Address] = []
+        self.service: Mapping[str, str] = {}
         self.libbpf: Callable[[], str] = lambda: "1.1"
         self.loader = "auto"
         self.machine = "x86_64"
@@ -58,6 +71,7 @@ class Host:
         self.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
         self.write("proc/self/io", "")
         self.write("proc/self/schedstat", "1 2 3\n")
+        self.listen()
         (root / "sys/bus/event_source/devices/kprobe").mkdir(parents=True)
         self.namespace("pid", 4026531836)
         self.namespace("user", 4026531837)
@@ -66,6 +80,30 @@ class Host:
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    def listen(self, *sockets: tuple[str, str], table: str = "tcp", state: str = "0A") -> None:
+        """There are these sockets, each a local address and an inode, as the kernel lists them."""
+        self.write(
+            f"proc/net/{table}",
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
+            "  timeout inode\n"
+            + "".join(
+                f"   {at}: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000"
+                f"     0        0 {inode} 1 0000000000000000 100 0 0 10 0\n"
+                for at, (local, inode) in enumerate(sockets)
+            ),
+        )
+
+    def process(self, pid: int, command: str, words: str, *sockets: str) -> None:
+        self.write(f"proc/{pid}/comm", f"{command}\n")
+        self.write(f"proc/{pid}/cmdline", words.replace(" ", "\0") + "\0")
+        (self.root / f"proc/{pid}/fd").mkdir()
+        for at, inode in enumerate(("0", *sockets)):
+            (self.root / f"proc/{pid}/fd/{at}").symlink_to(f"socket:[{inode}]")
+
+    def ask_port(self, address: Address) -> Reply:
+        self.asked.append(address)
+        return self.reply
 
     def namespace(self, kind: str, inode: int) -> None:
         link = self.root / "proc/self/ns" / kind
@@ -84,6 +122,8 @@ class Host:
             probe_hooks=self.hooks,
             ask_daemon=self.daemon,
             always_ask=self.always_ask,
+            ask_port=self.ask_port,
+            service=lambda: self.service,
             libbpf=self.libbpf,
             machine=self.machine,
         )
@@ -143,9 +183,13 @@ FATAL = {
         "capabilities: no CAP_BPF and no CAP_PERFMON; "
         "run it with sudo, or give it CAP_BPF and CAP_PERFMON",
     ),
-    "half the capabilities": (
+    "no CAP_PERFMON": (
         lambda host: host.write("proc/self/status", f"CapEff:\t{1 << 39:016x}\n"),
-        "capabilities: no CAP_PERFMON; run it with sudo, or give it CAP_BPF and CAP_PERFMON",
+        "capabilities: no CAP_PERFMON; run it with sudo, or give it CAP_PERFMON",
+    ),
+    "no CAP_BPF": (
+        lambda host: host.write("proc/self/status", f"CapEff:\t{1 << 38:016x}\n"),
+        "capabilities: no CAP_BPF; run it with sudo, or give it CAP_BPF",
     ),
     "rootless container": (
         lambda host: host.namespace("user", 4026532201),
@@ -538,3 +582,213 @@ def test_a_file_that_this_user_may_not_read_is_unknown(
     check = host.check(PORT)
     assert (check.status, check.failed) == ("unknown", False)
     assert check.detail == f"this user may not read {host.root}/web.yml"
+
+
+# Who listens on the port
+
+LOCAL, OTHERS = "0100007F:26B1", "00000000:26B1"  # 127.0.0.1:9905, 0.0.0.0:9905
+REFUSAL = "http://127.0.0.1:9905 does not answer in JSON"
+STRANGER = Reply(is_daemon=False, refusal=REFUSAL)
+
+
+def test_a_free_port_is_fine_and_nobody_is_asked(host: Host) -> None:
+    check = host.check("port 9905")
+    assert (check.status, check.detail) == ("ok", "free: nothing listens on 127.0.0.1:9905")
+    assert host.asked == []
+
+
+def test_a_daemon_that_answers_is_named(host: Host) -> None:
+    host.listen((LOCAL, "7"))
+    check = host.check("port 9905")
+    assert (check.status, check.detail) == ("ok", "a daemon answers at 127.0.0.1:9905")
+    assert host.asked == [Address("127.0.0.1", 9905)]
+
+
+def test_another_program_is_named_with_what_to_do(host: Host) -> None:
+    host.listen(("0100007F:0050", "6"), (LOCAL, "7"))
+    host.process(80, "nginx", "nginx", "6")
+    host.process(812, "squid\x1b[2J", "squid -N", "5", "7")
+    host.process(1000, "squid", "squid -N", "7")
+    host.reply = STRANGER
+    check = host.check("port 9905")
+    assert (check.status, check.detail) == ("off", "127.0.0.1:9905 is taken by PID 812 (squid?[2J)")
+    stop = "stop that program, or choose another port: "
+    assert check.fix == f"{stop}--web.listen-address"
+    host.write(FILE, "")
+    assert host.check("port 9905").fix == f"{stop}listen-address in /etc/pipelined/pipelined.toml"
+
+
+def test_a_taken_port_makes_no_host_unfit(host: Host) -> None:
+    host.listen((LOCAL, "7"))
+    host.process(812, "squid", "squid", "7")
+    host.reply = STRANGER
+    assert exit_code(host.checks()) == 0
+    assert host.text().splitlines()[-1] == "pipelined works here, without: port 9905."
+    assert host.check("hook sched_switch").status == "ok", "tried all the same"
+
+
+@pytest.mark.parametrize(
+    "words", ["/usr/bin/python3 -I /usr/bin/pipelined serve --config x", "pipelined serve"]
+)
+def test_a_daemon_that_wants_a_password_is_known_by_its_process(host: Host, words: str) -> None:
+    host.listen((LOCAL, "7"))
+    host.process(812, "pipelined", words, "7")
+    host.reply = Reply(is_daemon=False, refusal="it asks for a password")
+    check = host.check("port 9905")
+    assert check.status == "ok"
+    assert check.detail == (
+        "the daemon, PID 812 (pipelined), listens on 127.0.0.1:9905: it asks for a password"
+    )
+
+
+def test_a_daemon_that_does_not_answer_is_off(host: Host) -> None:
+    host.listen((LOCAL, "7"))
+    host.process(812, "pipelined", "python3 pipelined serve", "7")
+    host.reply = Reply(is_daemon=False, is_silent=True, refusal="timed out")
+    check = host.check("port 9905")
+    assert check.status == "off"
+    assert check.detail == (
+        "the daemon, PID 812 (pipelined), has 127.0.0.1:9905 and does not answer"
+    )
+    assert "journalctl -u pipelined" in check.fix
+
+
+def test_what_this_user_cannot_see_is_unknown_and_so_is_a_process_that_ended(host: Host) -> None:
+    host.listen((LOCAL, "7"))
+    host.reply = STRANGER
+    host.write("proc/812/comm", "squid\n")
+    check = host.check("port 9905")
+    assert check.status == "unknown"
+    assert check.detail == f"taken, and not known to be a daemon: {REFUSAL}"
+    assert check.fix == "see by whom it is taken: sudo ss -ltnp sport = :9905"
+
+
+@pytest.mark.parametrize(
+    ("table", "local", "state", "listen", "taken"),
+    [
+        ("tcp", OTHERS, "0A", "127.0.0.1:9905", True),
+        ("tcp", LOCAL, "0A", ":9905", True),
+        ("tcp", LOCAL, "0A", "[::]:9905", True),
+        ("tcp", LOCAL, "01", "127.0.0.1:9905", False),
+        ("tcp", LOCAL, "0A", "127.0.0.2:9905", False),
+        ("tcp", LOCAL, "0A", "127.0.0.1:9904", False),
+        ("tcp", OTHERS, "0A", "[::1]:9905", False),
+        ("tcp6", f"{'0' * 32}:26B1", "0A", "127.0.0.1:9905", True),
+        ("tcp6", f"{'0' * 24}01000000:26B1", "0A", "[::1]:9905", True),
+        ("tcp6", f"{'0' * 24}01000000:26B1", "0A", "127.0.0.1:9905", False),
+        ("tcp6", "0000000000000000FFFF00000100007F:26B1", "0A", "127.0.0.1:9905", True),
+    ],
+)
+def test_only_a_socket_that_is_in_the_way_counts(
+    host: Host, table: str, local: str, state: str, listen: str, taken: bool
+) -> None:
+    host.write(FILE, f"[web]\nlisten-address = '{listen}'\nallow-unauthenticated = true\n")
+    host.listen((local, "7"), table=table, state=state)
+    host.checks()
+    assert bool(host.asked) is taken
+
+
+def test_the_port_is_that_of_the_service_if_it_is_known(host: Host) -> None:
+    host.write(FILE, "[web]\nlisten-address = '127.0.0.1:1234'\n")
+    assert host.check("port 1234").detail == "free: nothing listens on 127.0.0.1:1234"
+    host.write("etc/default/pipelined", 'OPTIONS="--web.config.file /etc/pipelined/web.yml"\n')
+    assert host.check("port 1234").status == "ok"
+    host.write("etc/default/pipelined", 'OPTIONS="--config /etc/other.toml"\n')
+    other_file = [check.name for check in host.checks()]
+    host.write("etc/default/pipelined", 'OPTIONS="--web.listen-address 127.0.0.1:1"\n')
+    unknown = [check.name for check in host.checks()]
+    host.remove("etc/default/pipelined")
+    host.write(FILE, "[web]\nlisten-address = '127.0.0.1:0'\n")
+    any_free = [check.name for check in host.checks()]
+    host.write(FILE, "[web]\nlisten-address = 1\n")
+    wrong = [check.name for check in host.checks()]
+    for names in (other_file, unknown, any_free, wrong):
+        assert [name for name in names if re.match(r"port \d", name)] == []
+
+
+def test_without_the_kernels_tables_nothing_is_known_of_the_port(host: Host) -> None:
+    host.remove("proc/net/tcp")
+    check = host.check("port 9905")
+    assert (check.status, check.detail) == ("unknown", "no /proc/net/tcp")
+
+
+def test_a_daemon_on_all_addresses_is_asked_by_one_of_this_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "_PATIENCE", 60.0)  # whatever else this host does
+    observer: Any = FakeObserver()
+    with HttpServer(create_app(observer, host=HOST), "127.0.0.1", 0) as server:
+        assert command._ask_port(Address("0.0.0.0", server.port)) == Reply(is_daemon=True)
+
+
+def test_a_program_that_does_not_answer_is_named_by_what_this_host_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "_PATIENCE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = Address(*other.getsockname())
+        monkeypatch.setattr(listeners, "_listen_address", lambda root: address)
+        reply = command._ask_port(address)
+        (check,) = listeners.listener_check(Path("/"), command._ask_port)
+    assert (reply.is_daemon, reply.is_silent) == (False, True)
+    assert check.detail.startswith(f"{address} is taken by PID {os.getpid()} (")
+
+
+# The service
+
+LOADED = {"LoadState": "loaded", "Result": "success"}
+
+
+@pytest.mark.parametrize(
+    ("active", "sub", "result", "status", "detail"),
+    [
+        ("active", "running", "success", "ok", "active (running)"),
+        ("inactive", "dead", "success", "off", "inactive (dead)"),
+        ("failed", "failed", "exit-code", "off", "failed (Result: exit-code)"),
+        *[
+            (
+                "activating",
+                "auto-restart",
+                "watchdog",
+                "off",
+                "activating (auto-restart) (Result: watchdog)",
+            )
+        ],
+    ],
+)
+def test_a_service_that_does_not_run_is_reported_in_the_words_of_systemctl(
+    host: Host, active: str, sub: str, result: str, status: str, detail: str
+) -> None:
+    host.service = LOADED | {"ActiveState": active, "SubState": sub, "Result": result}
+    check = host.check("service")
+    assert (check.status, check.detail) == (status, f"pipelined.service is {detail}")
+    assert ("systemctl status pipelined; journalctl -u pipelined" in check.fix) is (status == "off")
+    assert ("systemctl start pipelined" in check.fix) is (active == "inactive")
+    assert exit_code(host.checks()) == 0
+
+
+@pytest.mark.parametrize("properties", [{}, {"LoadState": "not-found", "ActiveState": "inactive"}])
+def test_without_systemd_or_its_unit_nothing_is_said(
+    host: Host, properties: Mapping[str, str]
+) -> None:
+    host.service = properties
+    assert "service" not in [check.name for check in host.checks()]
+
+
+def test_systemd_is_asked_only_where_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "systemctl"
+    program.write_text(
+        "#!/bin/sh\n[ \"$1 $3\" = 'show pipelined.service' ] || exit 1\n"
+        "echo LoadState=loaded; echo ActiveState=failed; echo Result=\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert service_properties(tmp_path) == {}
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    found = {"LoadState": "loaded", "ActiveState": "failed", "Result": ""}
+    assert service_properties(tmp_path) == found
+    program.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert service_properties(tmp_path) == {}

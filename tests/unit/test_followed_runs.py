@@ -172,6 +172,7 @@ def test_what_was_slower_or_had_a_finding_matches() -> None:
     [
         (("--follow", "--since", "2h"), "--follow and --since exclude each other"),
         (("--follow", "--limit", "3"), "--follow and --limit exclude each other"),
+        (("--follow", "--sort", "wall"), "--follow and --sort exclude each other"),
         (("--follow", "--state-directory", "x"), "--follow and --state-directory exclude each"),
         (("--follow", "--after", "7"), "--after: '7' is neither a cursor"),
         (("--after", "now"), "--after goes with --follow"),

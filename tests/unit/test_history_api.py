@@ -88,6 +88,51 @@ def test_a_time_that_never_comes_is_no_error(ask: Callable[..., FlaskClient]) ->
     assert client.get("/api/v1/pipelines/summary?since=1e300").get_json()["pipelines"] == []
 
 
+def test_the_longest_runs_come_first_page_by_page(ask: Callable[..., FlaskClient]) -> None:
+    walls = {1: 2.0, 2: 60.0, 3: 0.5, 4: 60.0, 5: 1.0}
+    client = ask(stored=tuple(make_ended(n, wall=wall) for n, wall in walls.items()))
+    seen: list[float] = []
+    query: dict[str, Any] = {"sort": "wall", "limit": 2}
+    while True:
+        answer = client.get("/api/v1/runs", query_string=query)
+        seen += starts(answer)
+        query["before"] = answer.get_json()["next"]
+        if query["before"] is None:
+            break
+    assert seen == [4, 2, 1, 5, 3]
+    assert starts(client.get(f"/api/v1/runs?sort=wall&since={START + 3}")) == [4, 5, 3]
+    assert starts(client.get("/api/v1/runs?sort=start")) == [5, 4, 3, 2, 1]
+
+
+def test_the_longest_runs_since_some_time_have_the_number_of_all(
+    ask: Callable[..., FlaskClient],
+) -> None:
+    client = ask(stored=(make_ended(1), make_ended(2)))
+    answer = client.get(f"/api/v1/runs?since={START}&sort=wall&limit=1").get_json()
+    assert (answer["counted"]["runs"], answer["next"]) == (2, f"1.0:{make_ended(2).id}")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("sort=cpu", "parameter 'sort': 'cpu' is none of start, wall"),
+        (
+            "sort=wall&before=1763-1",
+            "parameter 'before': '1763-1' is not the next of an answer with sort=wall",
+        ),
+        (
+            "before=1.0:1763-1",
+            "parameter 'before': '1.0:1763-1' is not the next of an answer with sort=start",
+        ),
+        ("before=", "parameter 'before': it is empty; give the next of the previous answer"),
+    ],
+)
+def test_an_order_that_is_none_or_of_another_page_is_refused(
+    ask: Callable[..., FlaskClient], query: str, expected: str
+) -> None:
+    assert message(ask().get(f"/api/v1/runs?{query}"), 400) == expected
+
+
 def test_a_sort_that_is_none_is_refused(ask: Callable[..., FlaskClient]) -> None:
     found = message(ask().get("/api/v1/pipelines/summary?sort=name"), 400)
     sorts = "wall, cpu, not-overlapped, runs, slower, failures"

@@ -396,6 +396,38 @@ def test_runs_of_one_pipeline_have_a_line_each(
     assert all("sort|uniq in job.sh|tee" in line for line in lines)
 
 
+def test_runs_lists_the_longest_first_each_in_its_own_line(
+    pipelined: Callable[..., str], recorded: Path
+) -> None:
+    job = make_ended(10, "job.sh|tee", wall=600.0)
+    inner = [make_inside(job, n, "sort|uniq", wall=float(n)) for n in (20, 21, 22)]
+    record(recorded, job, make_ended(40, "zcat|wc", wall=21.5), *inner)
+    lines = pipelined("runs", "--sort", "wall", "--limit", "5").splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == [
+        make_ended(n).id for n in (10, 22, 40, 21, 20)
+    ]
+    assert ["sort|uniq in job.sh|tee" in line for line in lines[1:-1]] == [
+        *(False, True, False, True, True)
+    ]
+    assert lines[-1] == "There are more: --limit 10"
+    listed = json.loads(pipelined("runs", "--sort", "wall", "--limit", "5", "--json"))
+    assert [run["wall_seconds"] for run in listed["runs"]] == [600.0, 22.0, 21.5, 21.0, 20.0]
+    assert listed["next"] == f"20.0:{inner[0].id}"
+    whole = pipelined("runs", "--sort", "wall", "--top-level").splitlines()[1:]
+    assert [line.split()[0] for line in whole] == [make_ended(n).id for n in (10, 40, 3, 2, 1)]
+
+
+def test_the_default_order_can_be_named(pipelined: Callable[..., str]) -> None:
+    assert pipelined("runs", "--sort", "start") == pipelined("runs")
+
+
+def test_a_history_without_a_run_says_so_in_every_order(
+    pipelined: Callable[..., str], tmp_path: Path
+) -> None:
+    empty = str(record(tmp_path / "empty"))
+    assert pipelined("runs", "--sort", "wall", "--state-directory", empty) == "no run yet\n"
+
+
 def test_runs_filters(pipelined: Callable[..., str]) -> None:
     filtered = json.loads(pipelined("runs", "--command", "wc", "--json"))
     assert [run["pipeline"] for run in filtered["runs"]] == ["seq|wc"]
@@ -454,6 +486,7 @@ def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
     [
         (("runs", "--since", "soon"), 2, "--since: 'soon' is not a moment such as 2h"),
         (("runs", "--limit", "0"), 2, "--limit"),
+        (("runs", "--sort", "cpu"), 2, "--sort"),
         (("runs", "--min-duration", "long"), 2, "--min-duration: 'long' is not a duration such"),
         (("pipelines", "--since", "soon"), 2, "--since: 'soon' is not a moment such as 2h"),
         (("pipelines", "--sort", "name"), 2, "--sort"),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipelined.errors import NotPermittedError, UserError
-from pipelined.kernel import bcc_compiler, bcc_loader, hooks, libbpf_loader, loader
+from pipelined.kernel import bcc_compiler, bcc_loader, hooks, libbpf, libbpf_loader, loader
 from pipelined.kernel.bcc_loader import BccPrograms
 from pipelined.kernel.hooks import Program
 from pipelined.kernel.libbpf import FORBIDDEN, REFUSED, Libbpf, failure, line_that_matters, verdict
@@ -389,6 +389,34 @@ def test_a_user_who_may_load_nothing_reads_that_and_not_libbpfs_words(code: int)
     assert str(error).startswith(
         "this user may not load BPF programs; run as root, or with CAP_BPF"
     )
+
+
+_BPF, _PERFMON = 1 << 39, 1 << 38
+
+
+@pytest.mark.parametrize(
+    ("held", "named"),
+    [
+        (0, "CAP_BPF and CAP_PERFMON"),
+        (_BPF, "CAP_PERFMON, which is missing"),
+        (_PERFMON, "CAP_BPF, which is missing"),
+        # what else forbids it is not known: a user namespace, a filter of system calls
+        (_BPF | _PERFMON, "CAP_BPF and CAP_PERFMON"),
+        (1 << 21, "CAP_BPF and CAP_PERFMON"),
+        (None, "CAP_BPF and CAP_PERFMON"),
+    ],
+)
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES])
+def test_a_capability_that_alone_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, held: int | None, named: str
+) -> None:
+    status = tmp_path / "status"
+    if held is not None:
+        status.write_text(f"CapPrm:\t{0:016x}\nCapEff:\t{held:016x}\n")
+    monkeypatch.setattr(libbpf, "_STATUS", status)
+    said = f"run as root, or with {named}; `pipelined doctor` says more"
+    assert failure(REFUSED, -code).hint == said
+    assert failure("cannot share the map", -code).hint == said
 
 
 def test_names_that_the_kernel_has_too_are_found() -> None:

@@ -474,6 +474,45 @@ def test_older_runs_are_a_link_away_and_so_are_the_newest(
     }
 
 
+def test_the_longest_runs_are_a_choice_away_and_so_are_shorter_ones(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.rows = [summary(number, wall=float(number)) for number in range(100, 0, -1)]
+    text = page(client, "/history?since=2h&sort=wall&before=200.0:1")
+    assert (history.asked["sort"], history.asked["before"]) == ("wall", "200.0:1")
+    assert "50 matching runs, longest first</caption>" in text
+    options = [option for option in Outline(text).all("option") if "selected" in option]
+    assert "wall" in [option["value"] for option in options]
+    links = {link["rel"]: link["href"] for link in Outline(text).all("a") if link.get("rel")}
+    assert links == {
+        "first": "/history?since=2h&sort=wall",
+        "next": f"/history?since=2h&sort=wall&before=51.0:{summary(51).id}",
+    }
+    assert [words in text for words in (">Longest<", ">Shorter<", ">Newest<")] == [
+        True,
+        True,
+        False,
+    ]
+    kept = [link["href"] for link in Outline(text).all("a") if "since=7d" in (link["href"] or "")]
+    assert kept == ["/history?sort=wall&since=7d"]
+
+
+def test_the_longest_runs_have_a_line_each(client: FlaskClient, history: FakeHistory) -> None:
+    inner = [summary(n, pipeline="seq|sort", **INSIDE) for n in range(20, 10, -1)]
+    history.rows = [summary(1, pipeline="job.sh|tee"), *inner]
+    text = page(client, "/history?sort=wall&top_level=false")
+    depths = [head["data-depth"] for head in Outline(text).all("th") if "data-depth" in head]
+    assert depths == ["0"] * 11
+    assert text.count("inside job.sh|tee") == 10
+    assert "1 matching runs and 10 nested ones, which name the run that encloses them, l" in text
+
+
+def test_a_page_in_another_order_is_refused(client: FlaskClient) -> None:
+    answer = client.get("/history?sort=wall&before=17", headers=BROWSER)
+    assert answer.status_code == 400
+    assert "&#39;17&#39; is not the next of an answer with sort=wall" in answer.text
+
+
 INSIDE = {"nested": True, "parent": summary(1).id, "parent_pipeline": "job.sh|tee"}
 
 

@@ -439,6 +439,8 @@ def test_a_daemon_is_read_like_its_file(history: History) -> None:
             {"pipeline": "seq|wc"},
             {"command": "sort", "since": START + 2},
             {"until": START + 2},
+            {"sort": "wall"},
+            {"sort": "wall", "limit": 2},
         ):
             given: Any = searched
             assert asked.runs(**given) == history.runs(**given), searched
@@ -465,6 +467,25 @@ def test_a_long_list_is_read_page_by_page(
         asked = DaemonHistory(client(url))
         assert asked.runs(limit=2) == history.runs(limit=2)
         assert asked.runs(limit=9) == history.runs(limit=9)
+        assert asked.runs(limit=9, sort="wall") == history.runs(limit=9, sort="wall")
+
+
+def test_a_daemon_is_not_asked_for_the_default_order(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one does not know the parameter."""
+    asked: list[str] = []
+    get = Client.get
+
+    def note(self: Client, path: str, *given: Any) -> Any:
+        asked.append(path)
+        return get(self, path, *given)
+
+    monkeypatch.setattr(Client, "get", note)
+    with serving(FakeObserver(), history) as url:
+        DaemonHistory(client(url)).runs(sort="start", limit=1)
+        DaemonHistory(client(url)).runs(sort="wall", limit=1)
+    assert asked == ["runs?limit=1", "runs?sort=wall&limit=1"]
 
 
 @pytest.mark.usefixtures("unreadable")

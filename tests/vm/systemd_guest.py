@@ -241,6 +241,33 @@ def without_the_service_a_user_reads_what_to_do() -> None:
     assert "have the administrator install the service" in done.stderr
 
 
+def doctor_says(name: str) -> str:
+    """Status and detail of the line with this name."""
+    done = subprocess.run(
+        ["pipelined", "doctor"],
+        env=os.environ | {"COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(rf"^{name} +(\S.*)$", done.stdout, re.M)
+    assert found, done.stdout
+    return " ".join(found[1].split())
+
+
+def doctor_finds_that_the_service_runs() -> None:
+    assert doctor_says("service") == "ok pipelined.service is active (running)"
+
+
+def doctor_finds_that_the_service_is_stopped_and_who_has_its_port() -> None:
+    assert doctor_says("service") == "off pipelined.service is inactive (dead)"
+    assert doctor_says("port 9905") == "ok free: nothing listens on 127.0.0.1:9905"
+    with HTTPServer(("127.0.0.1", 9905), BaseHTTPRequestHandler):  # which never answers
+        said = doctor_says("port 9905")
+    taken = rf"off 127\.0\.0\.1:9905 is taken by PID {os.getpid()} \(\S+\)"
+    assert re.fullmatch(taken, said), said
+
+
 def no_thread_has_a_privilege_left() -> None:
     assert len(without_privileges("CapInh", "CapPrm", "CapEff", "CapAmb")) > 5
 
@@ -407,6 +434,8 @@ def a_wrong_flag_or_file_is_an_error_in_the_log_and_not_tried_again() -> None:
             "exit-code",
         )
         assert any(wrong.split()[-1] in told for told in messages("-p", "err"))
+        expected = "off pipelined.service is failed (Result: exit-code)"
+        assert doctor_says("service") == expected
         systemctl("reset-failed", "pipelined")
     OPTIONS.write_text(usual)
 
@@ -509,6 +538,7 @@ def a_purge_stops_it_and_takes_everything_away() -> None:
 
 CLAIMS = (
     it_is_active_after_the_boot,
+    doctor_finds_that_the_service_runs,
     its_status_counts_every_hook,
     it_counts_a_pipeline,
     it_counts_what_systemd_run_starts,
@@ -528,6 +558,7 @@ CLAIMS = (
     signs_of_life_keep_it_running,
     a_daemon_that_hangs_is_replaced,
     a_stop_leaves_nothing_attached,
+    doctor_finds_that_the_service_is_stopped_and_who_has_its_port,
     without_the_service_a_user_reads_what_to_do,
     a_wrong_flag_or_file_is_an_error_in_the_log_and_not_tried_again,
     an_upgrade_and_a_downgrade_go_on_with_the_live_run_of_a_job,

@@ -20,9 +20,15 @@ from pipelined.commands.daemon_client import (
 from pipelined.commands.report_output import color_option, open_console
 
 if TYPE_CHECKING:
-    from pipelined.doctor import HooksOfDaemon
+    from pipelined.config import Address
+    from pipelined.doctor import HooksOfDaemon, Reply
 
 __all__ = ["doctor"]
+
+#: By which address of this host a daemon is asked that listens on all of them.
+_LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+#: How long whoever listens on the port may take to answer (seconds).
+_PATIENCE = 5.0
 
 
 @click.command(
@@ -58,9 +64,28 @@ def doctor(loader: str, url: str | None, http_config: Path | None, color: str) -
         probe_hooks=functools.partial(probe_hooks, loader),
         ask_daemon=functools.partial(_ask_daemon, url, http_config),
         always_ask=was_given("url"),
+        ask_port=_ask_port,
     )
     render(found, open_console(sys.stdout, color))
     return exit_code(found)
+
+
+def _ask_port(address: Address) -> Reply:
+    """Whether a daemon answers there. It is sent no password: it may be any program."""
+    from pipelined.doctor import Reply
+    from pipelined.errors import UserError
+    from pipelined.terminal.api_client import NoDaemonError
+
+    local = _LOCAL.get(address.host, address.host)
+    try:
+        # of any version
+        open_client(f"http://{address._replace(host=local)}", None).get(
+            "hooks", lambda answer: answer["hooks"], _PATIENCE
+        )
+    except UserError as error:
+        silent = isinstance(error, NoDaemonError)
+        return Reply(is_daemon=False, is_silent=silent, refusal=error.message)
+    return Reply(is_daemon=True)
 
 
 def _ask_daemon(url: str | None, http_config: Path | None) -> HooksOfDaemon:

@@ -18,6 +18,7 @@ from pipelined.commands.report_output import color_option, open_console
 from pipelined.config import parse_duration
 from pipelined.config.state_directory import DEFAULT_DIRECTORY, default_directory
 from pipelined.errors import NotPermittedError
+from pipelined.history.run_order import RUN_SORTS
 
 if TYPE_CHECKING:
     from pipelined.analysis.machine import Host
@@ -45,6 +46,7 @@ Examples:
   sudo pipelined runs --since 2h --command sort
   sudo pipelined runs --since 7d --slower --min-duration 1m
   sudo pipelined runs --since 1d --failed
+  sudo pipelined runs --since 12h --sort wall --top-level
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
   sudo pipelined runs --identity SLURM_JOB_ID=4711
   pipelined runs --follow --failed
@@ -52,7 +54,8 @@ Examples:
 Reads the history directly: the daemon need not run. If you may not read it, the daemon is asked.
 With --follow it always is.
 The run that started last comes first; below it, indented, what ran inside it. Equal ones are one
-line, unless --pipeline is given.""",
+line, unless --pipeline is given. With --sort wall the run that took longest comes first, and each
+run has its own line.""",
 )
 @click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
 @click.option("--unit", metavar="UNIT", help="Runs of this job, container, systemd unit or cgroup.")
@@ -78,6 +81,13 @@ line, unless --pipeline is given.""",
 @click.option("--top-level", is_flag=True, help="Only runs that lie in no other run.")
 @click.option("--slower", is_flag=True, help="Only runs that were slower than usual.")
 @click.option("--failed", is_flag=True, help="Only runs that have failed.")
+@click.option(
+    "--sort",
+    type=click.Choice(RUN_SORTS),
+    default=RUN_SORTS[0],
+    show_default=True,
+    help="By start, the last one first; or by wall time, the longest first.",
+)
 @click.option(
     "--limit",
     metavar="COUNT",
@@ -106,6 +116,7 @@ def list_runs(
     since: str | None,
     until: str | None,
     min_duration: str | None,
+    sort: str,
     limit: int,
     follow: bool,
     after: str | None,
@@ -116,7 +127,7 @@ def list_runs(
     """List finished runs that the daemon has recorded."""
     searched["min_duration"] = as_duration("--min-duration", min_duration)
     if follow:
-        refuse_with_follow("since", "until", "limit", "state_directory")
+        refuse_with_follow("since", "until", "sort", "limit", "state_directory")
         follow_runs(after, url, http_config, color, as_json=as_json, **searched)
         return
     if after is not None:
@@ -129,8 +140,8 @@ def list_runs(
         from pipelined.runs.codec import written
 
         # One more than is shown, to know whether there are more.
-        found = history.runs(**searched, limit=limit + 1)
-        page = RunList.page(found, limit, counted)
+        found = history.runs(**searched, sort=sort, limit=limit + 1)
+        page = RunList.page(found, limit, counted, sort)
         click.echo(json.dumps(written(page), indent=2))
         return
     from pipelined.history.listing import list_lines
@@ -139,7 +150,7 @@ def list_runs(
 
     console = open_console(sys.stdout, color)
     now, ascii_only = time.time(), is_ascii(console)
-    listing = list_lines(history, limit, **searched)
+    listing = list_lines(history, limit, **searched, sort=sort)
     if listing.lines:
         table = run_table(listing.lines, report_width(console), now, ascii_only=ascii_only)
         print_lines(table, console)

@@ -4,11 +4,13 @@
 from pipelined.doctor.check import Check, Status, exit_code, render
 from pipelined.doctor.hooks import Hook, HooksOfDaemon
 from pipelined.doctor.host import checks, libbpf_version
+from pipelined.doctor.listeners import Reply
 
 __all__ = [
     "Check",
     "Hook",
     "HooksOfDaemon",
+    "Reply",
     "Status",
     "checks",
     "exit_code",

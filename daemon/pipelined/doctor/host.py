@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of this host, in the order in which the daemon would fail.
 
-They only read; files are looked up under a root directory, which tests replace. The one exception
-is attaching the hooks, which the loader does.
+They only read; files are looked up under a root directory, which tests replace. Exceptions are
+attaching the hooks, which the loader does, and asking systemd and whoever listens on the port.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from pipelined.config import Address
 from pipelined.doctor.check import Check, Status
 from pipelined.doctor.hooks import Hook, HooksOfDaemon, daemon_checks, hook_checks
+from pipelined.doctor.listeners import Reply, listener_check
 from pipelined.doctor.port import port_check
+from pipelined.doctor.service import service_check, service_properties
 from pipelined.kernel.obstacles import HELPERS, OLDEST_TRIED, Obstacle, obstacles
+from pipelined.kernel.privileges import NEEDED, SYS_ADMIN, effective, lacking
 from pipelined.model.units import find_cgroup2
 
 __all__ = ["checks", "libbpf_version"]
@@ -32,6 +36,8 @@ def checks(
     probe_hooks: Callable[[], Iterable[Hook]] | None = None,
     ask_daemon: Callable[[], HooksOfDaemon] | None = None,
     always_ask: bool = False,
+    ask_port: Callable[[Address], Reply] | None = None,
+    service: Callable[[], Mapping[str, str]] | None = None,
     libbpf: Callable[[], str] | None = None,
     machine: str | None = None,
 ) -> list[Check]:
@@ -41,8 +47,10 @@ def checks(
     the hooks, detaches them, and raises UserError if the daemon could not start; it is not called
     if an earlier check shows that it must fail. `ask_daemon` asks a running daemon for its hooks,
     and raises UserError if there is no answer; it is called if this user lacks the capabilities, or
-    if `always_ask`. `libbpf` returns the library's version or raises OSError, `machine` is the
-    architecture; both default to the real ones.
+    if `always_ask`. `ask_port` finds out whether a daemon answers at an address; it is called if
+    somebody listens there. `service` has what systemd reports of the service. `libbpf` returns the
+    library's version or raises OSError, `machine` is the architecture. The last three default to
+    the real ones.
     """
     bcc = list(_bcc(root, loader))
     shown = {obstacle.check: obstacle for obstacle in obstacles(root)}
@@ -65,6 +73,8 @@ def checks(
         _kprobes(root),
     ]
     failed = [check for check in found if check.failed]
+    found.extend(listener_check(root, ask_port))
+    found.extend(service_check(service() if service else service_properties(root)))
     found.extend(hook_checks(probe_hooks, failed))
     found.extend(port_check(root))
     if ask_daemon and (always_ask or privileges.failed):
@@ -80,11 +90,8 @@ def libbpf_version() -> str:
     return text.decode().removeprefix("v")
 
 
-# Bits of capability sets, from linux/capability.h.
-_CAP_SYS_ADMIN = 21
+# From linux/capability.h.
 _CAP_SYS_RESOURCE = 24
-_CAP_PERFMON = 38
-_CAP_BPF = 39
 
 # Inodes of the namespaces that the kernel starts with, from linux/proc_ns.h.
 _FIRST_USER_NAMESPACE = 0xEFFFFFFD
@@ -160,12 +167,11 @@ def _missing(obstacle: Obstacle, status: Status = "missing") -> Check:
 
 
 def _capability_set(root: Path) -> int | None:
-    match = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", _read(root / "proc/self/status") or "", re.M)
-    return int(match[1], 16) if match else None
+    return effective(root / "proc/self/status")
 
 
-def _has(capabilities: int | None, *bits: int) -> bool:
-    return capabilities is not None and all(capabilities >> bit & 1 for bit in bits)
+def _has(capabilities: int | None, bit: int) -> bool:
+    return capabilities is not None and bool(capabilities >> bit & 1)
 
 
 def _capabilities(root: Path) -> Check:
@@ -181,22 +187,16 @@ def _capabilities(root: Path) -> Check:
             "start it as the host's root, not in a rootless container",
             True,
         )
-    if _has(held, _CAP_SYS_ADMIN):
-        return Check("capabilities", "ok", "CAP_SYS_ADMIN", required=True)
-    if _has(held, _CAP_BPF, _CAP_PERFMON):
-        return Check("capabilities", "ok", "CAP_BPF and CAP_PERFMON", required=True)
-    lacking = [
-        name
-        for name, bit in (("CAP_BPF", _CAP_BPF), ("CAP_PERFMON", _CAP_PERFMON))
-        if not _has(held, bit)
-    ]
-    return Check(
-        "capabilities",
-        "missing",
-        "no " + " and no ".join(lacking),
-        "run it with sudo, or give it CAP_BPF and CAP_PERFMON",
-        True,
-    )
+    if missing := lacking(held):
+        return Check(
+            "capabilities",
+            "missing",
+            "no " + " and no ".join(missing),
+            f"run it with sudo, or give it {' and '.join(missing)}",
+            True,
+        )
+    names = "CAP_SYS_ADMIN" if _has(held, SYS_ADMIN) else " and ".join(NEEDED)
+    return Check("capabilities", "ok", names, required=True)
 
 
 def _memory_lock(root: Path) -> Check:

@@ -13,17 +13,18 @@ from pipelined.doctor.check import Check
 from pipelined.errors import UserError
 from pipelined.http_port.exposure import is_exposed, protected_port
 
-__all__ = ["port_check"]
+__all__ = ["CONFIG", "has_flag", "port_check"]
 
 _NAME = "port of the service"
-_CONFIG = "etc/pipelined/pipelined.toml"
+#: What packages install.
+CONFIG = "etc/pipelined/pipelined.toml"
 _FLAGS = "etc/default/pipelined"
 
 
 def port_check(root: Path) -> Iterator[Check]:
     """Nothing without the file that packages install, or if flags of the service replace it."""
-    file = root / _CONFIG
-    if not file.exists() or _has_flags(root / _FLAGS):
+    file = root / CONFIG
+    if not file.exists() or has_flag(root, r"(no-)?(web\.|config)"):
         return
     try:
         config = load(file)
@@ -44,9 +45,10 @@ def port_check(root: Path) -> Iterator[Check]:
     yield Check(_NAME, "ok", f"{address}, {readers}")
 
 
-def _has_flags(file: Path) -> bool:
-    """Whether `OPTIONS` may say where to listen."""
+def has_flag(root: Path, names: str) -> bool:
+    """Whether `OPTIONS` of the service have a flag whose name this expression matches."""
     try:
-        return bool(re.search(r"^\s*OPTIONS=.*--(no-)?(web\.|config)", file.read_text(), re.M))
+        text = (root / _FLAGS).read_text()
+        return bool(re.search(rf"^\s*OPTIONS=.*--({names})", text, re.M))
     except OSError:
         return False

@@ -28,6 +28,7 @@ from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.opening import BUSY_TIMEOUT, is_damage, primary_code
 from pipelined.history.rollup import COUNTED, Counted, Sums
 from pipelined.history.rows import SELECTED, SUMMED, Summary, merged
+from pipelined.history.run_order import RUN_SORTS, beyond, order
 from pipelined.history.searched_identity import has_identity
 from pipelined.runs import Series
 
@@ -35,7 +36,7 @@ __all__ = ["Archive", "NoHistoryError", "Query"]
 
 
 class Query(TypedDict, total=False):
-    """Which runs to list: those that match every field that is given."""
+    """Which runs to list, and in which order: those that match every field that is given."""
 
     pipeline: str | None
     """Exactly this signature."""
@@ -58,8 +59,10 @@ class Query(TypedDict, total=False):
     """Has failed."""
     identity: str | None
     """What identifies it: `NAME=VALUE`, or a value of any name."""
+    sort: str | None
+    """One of `run_order.RUN_SORTS`; None: the first."""
     before: str | None
-    """Listed after the run with this id, which may be gone."""
+    """Listed after this place (`run_order.place`)."""
 
 
 #: What pipelines are sorted by; `slower` is by their last runs.
@@ -95,10 +98,12 @@ class Archive:
         self._read("SELECT 1", ())
 
     def rows(self, query: Query, limit: int) -> list[Summary]:
-        """The runs that match, newest start first."""
-        where, values = _searched(query)
+        """The runs that match, in the order that is asked for."""
+        (where, values), terms = _searched(query), order(_sort(query))
+        # whole rows of the chosen runs alone: by `wall` all of the index is read
         rows = self._read(
-            f"SELECT {SELECTED} FROM {_LISTED} WHERE {where} ORDER BY id DESC LIMIT ?",
+            f"SELECT {SELECTED} FROM runs WHERE key IN (SELECT key FROM {_LISTED} WHERE {where}"
+            f" ORDER BY {terms} LIMIT ?) ORDER BY {terms}",
             (*values, limit),
         )
         return [Summary.read(cells) for cells in rows]
@@ -467,9 +472,13 @@ class Archive:
         )
 
 
+def _sort(query: Query) -> str:
+    return query.get("sort") or RUN_SORTS[0]
+
+
 def _searched(query: Query) -> tuple[str, list[Any]]:
     """The condition of a list of runs, and its values."""
-    return all_of(
+    where, values = all_of(
         {
             "pipeline = ?": query.get("pipeline"),
             "unit = ?": query.get("unit"),
@@ -482,7 +491,9 @@ def _searched(query: Query) -> tuple[str, list[Any]]:
             "slower = ?": 1 if query.get("slower") else None,
             "outcome = ?": "failed" if query.get("failed") else None,
             _IDENTIFIED: query.get("identity") or None,
-            # Ids begin with the start, so they are in its order.
-            "id < ?": query.get("before"),
         }
     )
+    if before := query.get("before"):
+        after, place = beyond(before, _sort(query))
+        where, values = f"{where} AND {after}", [*values, *place]
+    return where, values

@@ -148,13 +148,14 @@ class History:
         self._read(self._archive.check, None)
 
     def runs(self, *, limit: int = 100, **searched: Unpack[Query]) -> list[Summary]:
-        """The stored runs that match everything given, newest start first, at most `limit`.
+        """The stored runs that match everything given, at most `limit`.
 
         `pipeline` is the whole signature, `command` the name of one stage, `finding` an id.
         `since` and `until` (Unix time) bound the start. `min_duration` is in seconds; `top_level`:
         inside no other run; `slower`: slower than usual; `failed`: have failed.
-        `identity` is `NAME=VALUE`, or a value of any name.
-        `before` is the id of the last run in the previous list. Raises UserError.
+        `identity` is `NAME=VALUE`, or a value of any name. `sort` is one of `run_order.RUN_SORTS`,
+        by default newest start first; `before` is the place of the last run in the previous list.
+        Raises UserError.
         """
         return self._read(lambda: self._archive.rows(searched, limit), [])
 

@@ -10,8 +10,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from pipelined.errors import NO_PROGRAMS, NotPermittedError, UserError
+from pipelined.kernel.privileges import NEEDED, effective, lacking
 
 __all__ = [
     "ENOTSUPP",
@@ -32,6 +34,9 @@ _LIBBPF_PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ct
 
 #: libbpf's own error numbers begin here: what it cannot make out in a file, mostly.
 LIBBPF_ERRNO = 4000
+
+#: Capabilities belong to a thread.
+_STATUS = Path("/proc/thread-self/status")
 
 #: What has failed if programs cannot be loaded.
 REFUSED = "the kernel refuses the BPF programs"
@@ -180,12 +185,12 @@ def failure(what: str, code: int, reason: str = "") -> UserError:
     if code == errno.EACCES and reason.startswith("program "):
         code = errno.EINVAL  # the verifier's: not a matter of privileges
     hints = {
-        errno.EPERM: "run as root, or with CAP_BPF and CAP_PERFMON; `pipelined doctor` says more",
-        errno.EACCES: "run as root, or with CAP_BPF and CAP_PERFMON; `pipelined doctor` says more",
         errno.ENOMEM: "lower --max-stages and --max-pipes, or allow more memory",
         errno.E2BIG: "lower --max-stages and --max-pipes",
     }
-    kind = NotPermittedError if code in (errno.EPERM, errno.EACCES) else UserError
+    kind = UserError
+    if code in (errno.EPERM, errno.EACCES):
+        kind, hints[code] = NotPermittedError, _what_to_give()
     if what == REFUSED and kind is NotPermittedError:
         return NotPermittedError(NO_PROGRAMS, hints[code])
     error = os.strerror(code) if code < LIBBPF_ERRNO else f"libbpf's error {code}"
@@ -193,3 +198,11 @@ def failure(what: str, code: int, reason: str = "") -> UserError:
         f"{what}: {reason} ({error})" if reason else f"{what}: {error}",
         hints.get(code, "see `pipelined doctor` and the log with --log.level=debug"),
     )
+
+
+def _what_to_give() -> str:
+    """How this thread could load programs. If one capability alone is missing, it is named."""
+    held = effective(_STATUS)
+    missing = [] if held is None else lacking(held)
+    names = f"{missing[0]}, which is missing" if len(missing) == 1 else " and ".join(NEEDED)
+    return f"run as root, or with {names}; `pipelined doctor` says more"

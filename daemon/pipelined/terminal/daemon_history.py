@@ -16,6 +16,7 @@ from pipelined.history.jobs import JobsSummary
 from pipelined.history.pipelines import PipelinesSummary
 from pipelined.history.rows import Summary
 from pipelined.history.run_list import RunList
+from pipelined.history.run_order import RUN_SORTS
 from pipelined.runs.codec import read
 from pipelined.terminal.api_client import ApiError, Client
 
@@ -36,10 +37,17 @@ class DaemonHistory:
         self.runs(limit=1)
 
     def runs(
-        self, *, before: str | None = None, limit: int = 100, **searched: Any
+        self,
+        *,
+        sort: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+        **searched: Any,
     ) -> list[Summary]:
         """As `History.runs`."""
         found: list[Summary] = []
+        # the default is not written: an older daemon may not know the parameter
+        searched["sort"] = None if sort == RUN_SORTS[0] else sort
         while len(found) < limit:
             page = self._page(**searched, before=before, limit=min(limit - len(found), _PAGE))
             found += page.runs

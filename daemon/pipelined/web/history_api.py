@@ -25,6 +25,7 @@ from pipelined.history.history import NoSuchRunError, StoredRun, none_of, only_o
 from pipelined.history.moments import moment
 from pipelined.history.pipeline_query import DEFAULT_SINCE, JOB_SORTS, SORTS
 from pipelined.history.run_list import RunList
+from pipelined.history.run_order import RUN_SORTS, as_place
 from pipelined.history.searched_identity import is_identified_by
 from pipelined.http_port.connection import CLIENT_LEFT
 from pipelined.runs.codec import written
@@ -62,7 +63,6 @@ _SEARCHED = {
     "finding": "the id of a finding such as barrier",
     "command": "a command name such as sort",
     "identity": "a value such as SLURM_JOB_ID=4711, or 4711",
-    "before": "the next of the previous answer",
 }
 
 #: Those of both lists.
@@ -72,7 +72,8 @@ _OF_PIPELINES = ("pipeline", "unit")
 PARAMETERS = {
     "history.runs": (
         *_SEARCHED,
-        *("since", "until", "min_duration", "top_level", "slower", "failed", "limit"),
+        *("since", "until", "min_duration", "top_level", "slower", "failed"),
+        *("sort", "limit", "before"),
     ),
     "history.run": ("identity",),
     "history.finished": ("after", "limit", "wait"),
@@ -93,7 +94,8 @@ def create_history_api(
         if history is None:
             abort(404, description=NO_HISTORY)
         limit = min(parameter("limit", as_limit, DEFAULT_LIMIT), MAX_LIMIT)
-        searched = _texts(_SEARCHED)
+        sort = parameter("sort", as_one_of(*RUN_SORTS), RUN_SORTS[0])
+        searched = _texts(_SEARCHED) | {"before": parameter("before", as_place(sort), None)}
         since = parameter("since", moment, None)
         until = parameter("until", moment, None)
         min_duration = parameter("min_duration", as_duration, None)
@@ -109,6 +111,7 @@ def create_history_api(
                 top_level=parameter("top_level", as_bool, False),
                 slower=slower,
                 failed=failed,
+                sort=sort,
                 limit=limit + 1,
             )
             # How long a run took that is not stored is not known, nor its outcome.
@@ -116,7 +119,7 @@ def create_history_api(
             counted = _counted(history, searched, since, until) if known else None
         except UserError as error:
             abort(503, description=str(error))
-        page = RunList.page(found, limit, counted)
+        page = RunList.page(found, limit, counted, sort)
         answer = {**written(replace(page, runs=())), "runs": map(written, page.runs)}
         return Response(long_json(answer) + "\n", mimetype="application/json")
 

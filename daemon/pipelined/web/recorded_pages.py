@@ -16,6 +16,7 @@ from pipelined.history.listing import Listing, list_lines
 from pipelined.history.moments import moment
 from pipelined.history.pipeline_query import DEFAULT_SINCE, GROUPS, JOB_SORTS, SORTS
 from pipelined.history.pipelines import NO_PIPELINES
+from pipelined.history.run_order import RUN_SORTS, as_place
 from pipelined.web.query_parameters import as_bool, as_duration, as_limit, as_one_of, parameter
 from pipelined.wording import step_words
 
@@ -53,6 +54,7 @@ HISTORY_PARAMETERS = (
     "top_level",
     "slower",
     "failed",
+    "sort",
     "before",
 )
 PIPELINES_PARAMETERS = ("by", "search", "since", "until", "sort", "limit")
@@ -69,6 +71,8 @@ _SORT_WORDS = {
     "slower": "last run against the usual",
     "failures": "failed runs",
 }
+#: What comes first in the history, in words.
+_RUN_SORT_WORDS = {"start": "newest first", "wall": "longest first"}
 #: What is summed up as one line, in words.
 _GROUP_WORDS = {"pipeline": "By pipeline", "job": "By job"}
 
@@ -86,19 +90,20 @@ def history_page(history: History | None) -> dict[str, Any]:
     # A form also sends the fields that were left empty.
     asked = {name: text for name, text in request.args.items() if text}
     given = asked if asked.keys() & _SEARCHES else _HIDING | asked
+    searched = _searched(given)
+    sort = searched["sort"] or RUN_SORTS[0]
     listing, hidden, hides, problem = Listing([], None), 0, "", ""
     if history is None:
         problem = "The history is off: the daemon was started with --no-history."
     else:
-        searched = _searched(given)
-        before = given.get("before")
+        before = _value("before", as_place(sort), given)
         try:
             listing = list_lines(history, _PAGE, **searched, before=before)
             if hides := _hides(searched, given):
                 hidden = history.hidden(**searched, most=_MOST_COUNTED + 1)
         except UserError as error:
             problem = f"The history cannot be read: {error}."
-    newest = {name: text for name, text in asked.items() if name != "before"}
+    first = {name: text for name, text in asked.items() if name != "before"}
     return {
         "searched": _SEARCHED,
         "asked": asked,
@@ -110,10 +115,12 @@ def history_page(history: History | None) -> dict[str, Any]:
         "disruption": history and history.disruption(),
         "hidden": _count(hidden),
         "hides": hides,
-        "everything": newest | {"min_duration": "0", "top_level": "false"},
-        "newest": newest,
-        "older": asked | {"before": listing.before} if listing.before else None,
-        "ranges": _ranges("pages.list_history", newest, given),
+        "everything": first | {"min_duration": "0", "top_level": "false"},
+        "sort": sort,
+        "sorts": _RUN_SORT_WORDS,
+        "first": first,
+        "next": asked | {"before": listing.before} if listing.before else None,
+        "ranges": _ranges("pages.list_history", first, given),
     }
 
 
@@ -129,6 +136,7 @@ def _searched(given: Mapping[str, str]) -> dict[str, Any]:
         "top_level": _value("top_level", as_bool, given) or False,
         "slower": _value("slower", as_bool, given) or False,
         "failed": _value("failed", as_bool, given) or False,
+        "sort": _value("sort", as_one_of(*RUN_SORTS), given),
     }
 
 

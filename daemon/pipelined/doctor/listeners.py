@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who listens where a daemon of this host would: a daemon, another program, or nobody.
+
+No answer makes a host unfit: the daemon that runs may be the one that listens, and the port can be
+chosen.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelined.config import Address, Config
+from pipelined.config.toml_file import load
+from pipelined.doctor.check import Check
+from pipelined.doctor.port import CONFIG, has_flag
+from pipelined.errors import UserError
+from pipelined.http_port.listening import resolved
+
+__all__ = ["Reply", "listener_check"]
+
+#: The state of a socket that listens, in the kernel's tables.
+_LISTEN = "0A"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a port was heard to say."""
+
+    is_daemon: bool
+    """It answers as a daemon does."""
+    is_silent: bool = False
+    """It does not answer at all."""
+    refusal: str = ""
+    """Why it is not known to be a daemon."""
+
+
+class _Owner(NamedTuple):
+    """The process that has a socket."""
+
+    pid: int
+    command: str
+    is_daemon: bool
+
+    def __str__(self) -> str:
+        return f"PID {self.pid} ({self.command})"
+
+
+def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterator[Check]:
+    """Nothing if it is not known where a daemon would listen. Without `ask` nobody is asked."""
+    address = _listen_address(root)
+    if address is None:
+        return
+    name = f"port {address.port}"
+    inodes = _listening(root / "proc/net", address)
+    if inodes is None:
+        yield Check(name, "unknown", "no /proc/net/tcp")
+        return
+    if not inodes:
+        yield Check(name, "ok", f"free: nothing listens on {address}")
+        return
+    reply = ask(address) if ask else Reply(is_daemon=False, refusal="not asked")
+    if reply.is_daemon:
+        yield Check(name, "ok", f"a daemon answers at {address}")
+        return
+    owner = _owner(root / "proc", inodes)
+    if owner is None:
+        yield Check(
+            name,
+            "unknown",
+            f"taken, and not known to be a daemon: {reply.refusal}",
+            f"see by whom it is taken: sudo ss -ltnp sport = :{address.port}",
+        )
+    elif not owner.is_daemon:
+        yield Check(
+            name,
+            "off",
+            f"{address} is taken by {owner}",
+            f"stop that program, or choose another port: {_option(root)}",
+        )
+    elif reply.is_silent:
+        yield Check(
+            name,
+            "off",
+            f"the daemon, {owner}, has {address} and does not answer",
+            "see why in its log, for the service: journalctl -u pipelined",
+        )
+    else:
+        yield Check(name, "ok", f"the daemon, {owner}, listens on {address}: {reply.refusal}")
+
+
+def _option(root: Path) -> str:
+    """What chooses the port."""
+    if (root / CONFIG).exists():
+        return f"listen-address in /{CONFIG}"
+    return "--web.listen-address"
+
+
+def _listen_address(root: Path) -> Address | None:
+    """Where the service listens, or without its configuration any daemon by default.
+
+    None if flags may say where, if that is wrong (`port_check` reports it), or any free port.
+    """
+    if has_flag(root, r"config\b|web\.listen-address"):
+        return None
+    file = root / CONFIG
+    try:
+        address = resolved((load(file) if file.exists() else Config()).web_listen_address)
+    except UserError:
+        return None
+    return address if address.port else None
+
+
+def _listening(tables: Path, address: Address) -> set[str] | None:
+    """The inodes of the sockets that keep a daemon from listening there.
+
+    None if the kernel's tables cannot be read.
+    """
+    wanted = ipaddress.ip_address(address.host.partition("%")[0])
+    found: set[str] | None = None
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (tables / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        found = found or set()
+        for line in lines:
+            # sl, local address, remote one, state, queues, timer, retransmissions, uid, …, inode
+            _, local, _, state, *_, inode = line.split()[:10]
+            host, _, port = local.partition(":")
+            if (state, int(port, 16)) == (_LISTEN, address.port) and _collide(_ip(host), wanted):
+                found.add(inode)
+    return found
+
+
+_Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _ip(digits: str) -> _Ip:
+    """An address of the tables: words of 32 bits in the byte order of this host."""
+    words = (int(digits[at : at + 8], 16) for at in range(0, len(digits), 8))
+    ip = ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
+    return getattr(ip, "ipv4_mapped", None) or ip
+
+
+def _collide(taken: _Ip, wanted: _Ip) -> bool:
+    """Whether a socket at `taken` keeps another from `wanted`, both of one port.
+
+    All addresses of IPv6 include those of IPv4, as a daemon at `::` has them. A program may have
+    left them out, which the tables do not show.
+    """
+    for one, other in ((taken, wanted), (wanted, taken)):
+        if one.is_unspecified and (one.version == 6 or other.version == 4):
+            return True
+    return taken == wanted
+
+
+def _owner(proc: Path, inodes: set[str]) -> _Owner | None:
+    """The first process, by its id, that has one of these sockets open.
+
+    None if there is none among those whose files this user may see.
+    """
+    sockets = {f"socket:[{inode}]" for inode in inodes}
+    for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()):
+        with suppress(OSError):  # it has ended, or is another user's
+            for descriptor in (proc / f"{pid}/fd").iterdir():
+                if os.readlink(descriptor) in sockets:
+                    return _described(proc / str(pid), pid)
+    return None
+
+
+def _described(process: Path, pid: int) -> _Owner:
+    # whatever a program calls itself, it cannot write to the terminal
+    comm = (process / "comm").read_text(errors="replace").removesuffix("\n")
+    command = "".join(c if c.isprintable() else "?" for c in comm)
+    words = (process / "cmdline").read_text(errors="replace").split("\0")
+    # `pipelined serve`, whether a script or the interpreter was started
+    names = [Path(word).name for word in words]
+    is_daemon = any(pair == ("pipelined", "serve") for pair in zip(names, words[1:], strict=False))
+    return _Owner(pid, command, is_daemon)
