@@ -416,7 +416,11 @@ def _table(
     rows = ["| key | type | meaning |", "| --- | --- | --- |"]
     alike: dict[str, list[str]] = {_words(_name(other)): [] for other in like}
     for field in (field for described in classes for field in own_fields(described)):
-        same = [other for other in like if field in own_fields(other)]
+        same = [
+            other
+            for other in like
+            if any(_shown_alike(field, theirs) for theirs in own_fields(other))
+        ]
         if same:
             alike[_words(_name(same[0]))].append(f"`{field.name}`")
         else:
@@ -426,6 +430,16 @@ def _table(
         raise ValueError(f"{REFERENCE}: no key of the table has {unused}")
     below = [f"As of a {word}: {', '.join(names)}." for word, names in alike.items() if names]
     return "\n".join(rows) + "\n" + "".join(f"\n{line}\n" for line in below)
+
+
+def _shown_alike(one: Field, other: Field) -> bool:
+    """Whether the schema has both alike, whatever they are called in Python."""
+    return (one.name, one.meaning, one.always, _schema_of(one.type)) == (
+        other.name,
+        other.meaning,
+        other.always,
+        _schema_of(other.type),
+    )
 
 
 def _rows(

@@ -163,14 +163,19 @@ def grouped_by(expr: str) -> set[str]:
 
 @cache
 def documented() -> dict[str, str]:
-    """Metric of docs/METRICS.md → its section: heading, what it says of all, and the entry."""
+    """Metric of docs/METRICS.md, but those of the sender → what it says: of its section, of it."""
     found = {}
     for section in METRICS.read_text().split("\n## ")[1:]:
-        head, *entries = section.split("\n### ")
-        for entry in entries:
-            name = re.match(r"`(\w+)`", entry)
-            assert name, entry
-            found[name[1]] = f"{head}\n{entry}"
+        if section.startswith("The sender\n"):
+            continue
+        of_all = section.split("\n| metric |")[0]
+        for line in section.splitlines():
+            first = re.match(r"\| (`pipelined_[^|]+) \||### (`\w+`)$", line)
+            for name in re.findall(
+                r"`(\w+)`", "".join(filter(None, first.groups())) if first else ""
+            ):
+                assert name not in found, name
+                found[name] = f"{of_all}\n{line}"
     return found
 
 

@@ -139,8 +139,9 @@ def _install_files(tree: Path) -> None:
     examples = documentation / "examples"
     for file in sorted((_TOP / "dashboards").glob("*.json")):
         _copy(file, examples / "dashboards" / file.name)
-    for file in sorted((_TOP / "deploy/prometheus").glob("*.yml")):
-        _copy(file, examples / "prometheus" / file.name)
+    for folder in ("prometheus", "opentelemetry"):
+        for file in sorted((_TOP / "deploy" / folder).rglob("*.*")):
+            _copy(file, examples / file.relative_to(_TOP / "deploy"))
 
 
 def _install_generated(tree: Path, libraries: Path) -> None:

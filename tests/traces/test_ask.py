@@ -14,7 +14,7 @@ import pytest
 
 from traces.clickhouse import ask
 from traces.conftest import HOSTS
-from traces.documented import DOCUMENT, queries
+from traces.documented import DOCUMENT, of_clickhouse
 from traces.fleet import Host, Job, of_host, wait_for_all
 from traces.jaeger_server import Jaeger, Span
 
@@ -57,7 +57,7 @@ def answers(spans: list[Span], night: Job) -> Answers:
     """
     today = datetime.now(UTC).date()
     nights = [_on(spans, day, today - timedelta(day)) for day in range(NIGHTS)]
-    asked = queries("sql", "--")
+    asked = of_clickhouse()
     given = {
         UNIT: night.unit,
         PIPELINE: SORTED,

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dashboard_files import documented
 from pipelined import __version__
 from pipelined.commands.export import DEFAULT_ADDRESS, DEFAULT_DIRECTORY
 from pipelined.config import Config, merge
@@ -536,22 +537,21 @@ def test_the_image_runs_this_health_check() -> None:
 # -- docs/FLEET.md, and the part of docs/PROMETHEUS.md for fleets
 
 
-def blocks(document: Path, language: str) -> list[str]:
-    return blocks_of(document.read_text(), language)
-
-
-def blocks_of(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 def configurations() -> list[str]:
-    """What these documents call whole configurations."""
-    _, found, whole = PROMETHEUS.read_text().partition("Every block from here on is a whole")
-    assert found
-    return [*blocks(FLEET, "yaml"), *blocks_of(whole, "yaml")]
+    """Whole configurations, and rules, of servers for many hosts."""
+    return [file.read_text() for file in sorted((DEPLOY / "prometheus/fleet").glob("*.yml"))]
 
 
-def test_promtool_takes_every_configuration_of_the_document(tmp_path: Path) -> None:
+def test_the_documents_name_every_configuration_for_fleets() -> None:
+    named = re.findall(
+        r"`(?:deploy/prometheus/fleet/)?([\w.-]+[.]yml)`",
+        PROMETHEUS.read_text() + FLEET.read_text(),
+    )
+    there = {file.name for file in (DEPLOY / "prometheus/fleet").iterdir()}
+    assert there - set(named) == set()
+
+
+def test_promtool_takes_every_configuration_for_fleets(tmp_path: Path) -> None:
     file = tmp_path / "block.yml"
     checks = {"groups": ["rules"], "config": ["config", "--syntax-only"]}
     done = []
@@ -565,10 +565,10 @@ def test_promtool_takes_every_configuration_of_the_document(tmp_path: Path) -> N
 
 
 def test_every_name_in_a_relabelling_is_a_metric_or_a_label() -> None:
-    documented = (ROOT / "docs" / "METRICS.md").read_text()
+    page = (ROOT / "docs" / "METRICS.md").read_text()
     for block in configurations():
         for name in re.findall(r"pipelined_[a-z_]*[a-z]", block):
-            assert name in documented or name in RECORDED, name
+            assert name in page or name in RECORDED, name
 
 
 RECORDED = "".join(
@@ -601,8 +601,7 @@ def test_no_rule_asks_for_what_is_dropped() -> None:
 
 
 def test_what_is_dropped_exists() -> None:
-    documented = re.findall(r"^### `(\w+)`$", (ROOT / "docs" / "METRICS.md").read_text(), re.M)
-    names = [*documented, *(f"{name}_bucket" for name in documented)]
+    names = [*documented(), *(f"{name}_bucket" for name in documented())]
     assert dropped_names()
     for pattern in dropped_names():
         for part in re.sub(r".*\((.*)\).*", r"\1", pattern).split("|"):

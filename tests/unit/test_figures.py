@@ -73,11 +73,21 @@ def quantity(figure: str) -> float:
     return amount * _UNITS[unit if unit in _UNITS else unit.removesuffix("s")]
 
 
+#: Of what says a figure and is not in docs/.
+_FOLDERS = {
+    "README.md": ".",
+    "alerts.rules.yml": "deploy/prometheus",
+    "schema.json": "daemon/pipelined/web",
+}
+
+
 @cache
 def text_of(document: str) -> str:
     """The text of a document, each stretch of white space as one blank."""
-    path = ROOT / document if document == "README.md" else ROOT / "docs" / document
-    return " ".join(path.read_text().split())
+    text = (ROOT / _FOLDERS.get(document, "docs") / document).read_text()
+    if document.endswith(".yml"):
+        text = re.sub(r"(?m)^ *# ", "", text)
+    return " ".join(text.split())
 
 
 def figures_in(document: str, sentence: str) -> list[str]:
@@ -107,7 +117,8 @@ def matched(file: str, pattern: str) -> float:
 
 def alert(name: str, pattern: str) -> float:
     """The figure that a pattern's group has in an alert rule."""
-    rules = (ROOT / "deploy/prometheus/alerts.rules.yml").read_text()
+    file = ROOT / "deploy/prometheus/alerts.rules.yml"
+    rules = re.sub(r"(?m)^ *#.*\n", "", file.read_text())
     rule_text = rules.split(f"- alert: {name}\n")[1].split("- alert:")[0]
     return quantity(re.search(pattern, rule_text)[1])
 
@@ -381,17 +392,17 @@ FIGURES = [
     ("API.md", "Finished runs are kept for {}:", started.KEPT_SECONDS),
     ("API.md", "asked for) together the last {}, and", started.KEPT),
     ("API.md", "and {} of all users; beyond", started.KEPT_IN_ALL),
-    ("API.md", "Live runs of at least {},", live_events.MIN_AGE),
-    ("API.md", "latest first, in at most {} lines", live_events.MAX_RECENT),
-    ("API.md", "The {} of them that started first", live_events.MAX_LIVE),
-    ("API.md", "Runs of less than {},", short_runs.SHORT),
-    ("API.md", "last minute, to within {}.", short_runs._STEP),
-    ("API.md", "At most {} that had most", live_events.MAX_SHORT),
-    ("API.md", "beyond the first {} in 5 s", short_runs._MAX_NAMES),
+    ("schema.json", "Live runs of at least {},", live_events.MIN_AGE),
+    ("schema.json", "latest first, in at most {} lines", live_events.MAX_RECENT),
+    ("schema.json", "The {} of them that started first", live_events.MAX_LIVE),
+    ("schema.json", "Runs of less than {},", short_runs.SHORT),
+    ("schema.json", "last minute, to within {}.", short_runs._STEP),
+    ("schema.json", "At most {} that had most", live_events.MAX_SHORT),
+    ("schema.json", "beyond the first {} in 5 s", short_runs._MAX_NAMES),
     ("API.md", "after {} without another event", live_events.HEARTBEAT),
     ("API.md", "There are at most {} streams", live_events.MAX_STREAMS),
     ("API.md", "does not read for {} is disconnected", HttpServer.client_timeout),
-    ("API.md", "`same` (within {})", comparison.SAME_WALL),
+    ("schema.json", "`same` (within {})", comparison.SAME_WALL),
     ("API.md", "request is larger than {} (plain", messages._MAX_HEADER),
     # -- PAGE
     ("PAGE.md", "has ended stays for {}, marked", matched(LIVE_JS, r"STAYS = (\d+)") / 1e3),
@@ -441,67 +452,90 @@ FIGURES = [
     ("CONTAINER.md", "the history, {} at most", CONFIG.history_max_size),
     # -- RUNBOOK
     (
-        "RUNBOOK.md",
-        "- Half (`{}`): overlap differs",
+        "alerts.rules.yml",
+        "Half (`{}`): overlap differs",
         alert("PipelineStoppedBeingParallel", r"< ([\d.]+) \* \(avg_over"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "`{}`: a past overlap below",
         alert("PipelineStoppedBeingParallel", r"1d\) > ([\d.]+)\)"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "a past overlap below {} is nothing",
         alert("PipelineStoppedBeingParallel", r"1d\) > ([\d.]+)\)"),
     ),
     (
-        "RUNBOOK.md",
-        "- `{}`: the median run of the day",
+        "alerts.rules.yml",
+        "`{}`: the median run of the day",
         alert("PipelineStoppedBeingParallel", r"> ([\d.]+) \* quantile"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "`1.5`: the past is the worst of the last {},",
         alert("PipelineWaitsForDisk", r"\[(7d):1d\]"),
     ),
     (
-        "RUNBOOK.md",
-        "For {} the last request of the sender",
+        "alerts.rules.yml",
+        "For {} requests of pipelined export",
         alert("PipelinedExportFails", r"for: (\w+)"),
     ),
     (
-        "RUNBOOK.md",
-        "waits to be sent ended more than {} ago",
+        "alerts.rules.yml",
+        "`{}`: runs are stored some",
         alert("PipelinedExportLags", r"> (\d+)"),
     ),
-    ("RUNBOOK.md", "- `{}`: runs are stored some", alert("PipelinedExportLags", r"> (\d+)")),
-    ("RUNBOOK.md", "waiting costs nothing. {}:", alert("PipelineWaitsForDisk", r">= (\d+)")),
-    ("RUNBOOK.md", "started more than {} processes", alert("PipelineForkStorm", r"> (\d+)")),
     (
-        "RUNBOOK.md",
-        "they lived less than {} on average",
+        "alerts.rules.yml",
+        "five minutes (`{}`): a first cold",
+        alert("PipelineWaitsForDisk", r">= (\d+)"),
+    ),
+    ("alerts.rules.yml", "{} a second take", alert("PipelineForkStorm", r"> (\d+)")),
+    (
+        "alerts.rules.yml",
+        "they lived less than {} each",
         alert("PipelineForkStorm", r"< ([\d.]+)"),
     ),
-    ("RUNBOOK.md", "{} is the limit of the finding `fork-storm`", processes.SHORT_LIFE),
-    ("RUNBOOK.md", "`{}` gives a nightly job six", alert("PipelineOverdue", r"\+ ([\d.]+) \*")),
-    ("RUNBOOK.md", "`{}` s are added for one", alert("PipelineOverdue", r"> (\d+) \+")),
-    ("RUNBOOK.md", "- `{}`: Prometheus must have", alert("PipelineOverdue", r"> (0[\d.]+)")),
+    ("alerts.rules.yml", "{} is the limit of the finding `fork-storm`", processes.SHORT_LIFE),
+    (
+        "alerts.rules.yml",
+        "`{}` times the longest pause",
+        alert("PipelineOverdue", r"\+ ([\d.]+) \*"),
+    ),
+    ("alerts.rules.yml", "`{}` s are added for one", alert("PipelineOverdue", r"> (\d+) \+")),
+    ("alerts.rules.yml", "`{}`: Prometheus must have", alert("PipelineOverdue", r"> (0[\d.]+)")),
     ("RUNBOOK.md", "for longer than {} none has", alert("PipelineFailed", r"for: (\w+)")),
-    ("RUNBOOK.md", "- `{}` (`for`): a job", alert("PipelineFailed", r"for: (\w+)")),
+    ("alerts.rules.yml", "`{}` (`for`): a job", alert("PipelineFailed", r"for: (\w+)")),
     ("RUNBOOK.md", "or {} after the last failure", 86400 * recorded(LAST_FAILED)),
     ("RUNBOOK.md", "longer ago, at most {}, and no run", 86400 * recorded(LAST_FAILED)),
-    ("RUNBOOK.md", "within the {} before. The label", 86400 * recorded(LAST_COMPLETE)),
+    ("RUNBOOK.md", "within the {} before. It ends", 86400 * recorded(LAST_COMPLETE)),
     (
-        "RUNBOOK.md",
-        "the job more than {} failed",
+        "alerts.rules.yml",
+        "More than {} of the last day's runs",
         alert("PipelineFailsMoreOften", r", (0[\d.]+)\)"),
     ),
-    ("RUNBOOK.md", "before, and at least {} runs", alert("PipelineFailsMoreOften", r">= (\d+)")),
-    ("RUNBOOK.md", "`{}` failures: a job", alert("PipelineFailsMoreOften", r">= (\d+)")),
-    ("RUNBOOK.md", "PipelineFailed. `{}`:", alert("PipelineFailsMoreOften", r", (0[\d.]+)\)")),
-    ("RUNBOOK.md", "each minute, 72 a day. `{}`:", alert("PipelineFailsMoreOften", r"\((\d+) \*")),
-    ("RUNBOOK.md", "A day (`{}`): a second", alert("PipelineOutOfMemory", r"time\(\) - (\d+)")),
+    (
+        "alerts.rules.yml",
+        "runs failed, and at least {}.",
+        alert("PipelineFailsMoreOften", r">= (\d+)"),
+    ),
+    ("alerts.rules.yml", "`{}` failures: a job", alert("PipelineFailsMoreOften", r">= (\d+)")),
+    (
+        "alerts.rules.yml",
+        "PipelineFailed. `{}`:",
+        alert("PipelineFailsMoreOften", r", (0[\d.]+)\)"),
+    ),
+    (
+        "alerts.rules.yml",
+        "each minute, 72 a day. `{}`:",
+        alert("PipelineFailsMoreOften", r"\((\d+) \*"),
+    ),
+    (
+        "alerts.rules.yml",
+        "A day (`{}`): a second",
+        alert("PipelineOutOfMemory", r"time\(\) - (\d+)"),
+    ),
     (
         "RUNBOOK.md",
         "run that ended last took {} or more",
@@ -512,53 +546,55 @@ FIGURES = [
         "and more than {} [its usual]",
         alert("PipelineSlowerThanUsual", r"\} > (\d+)"),
     ),
-    ("RUNBOOK.md", "the median of the last {} to 30 stored", usual._LEAST),
-    ("RUNBOOK.md", "of the last 5 to {} stored", usual.COMPARED),
-    ("RUNBOOK.md", "marked in the lists from {} times its usual", usual._TIMES),
-    ("RUNBOOK.md", "has had no answer for {}.", alert("PipelinedDown", r"for: (\w+)")),
-    ("RUNBOOK.md", "For {}, or since Prometheus has", alert("PipelinedAbsent", r"\[(\w+)\]")),
+    ("alerts.rules.yml", "marked in the lists from {} times its usual", usual._TIMES),
+    (
+        "alerts.rules.yml",
+        "$labels.instance }} for {}. What runs",
+        alert("PipelinedDown", r"for: (\w+)"),
+    ),
+    ("alerts.rules.yml", "For {} there has been no target", alert("PipelinedAbsent", r"\[(\w+)\]")),
     (
         "RUNBOOK.md",
-        "has started {} times or more in an hour",
+        "two starts: {} in an hour fire",
         alert("PipelinedRestarting", r">= (\d+)"),
     ),
     (
-        "RUNBOOK.md",
+        "alerts.rules.yml",
         "alert ends {} after the last loss",
         alert("PipelinedLosing", r"\[(\w+)\]\) > 0"),
     ),
     ("RUNBOOK.md", "to which more than {} services write", layout.PIPE_SLOTS),
-    ("RUNBOOK.md", "For {} (so that a restart", alert("PipelinedTierMissing", r"for: (\w+)")),
+    ("alerts.rules.yml", "{}: a restart with", alert("PipelinedTierMissing", r"for: (\w+)")),
     (
         "RUNBOOK.md",
-        "its BPF maps {} times or more",
+        "costs nothing; {} in ten",
         alert("PipelinedSweepsFail", r">= (\d+)"),
     ),
     (
-        "RUNBOOK.md",
-        "three times or more in {} (one failure",
+        "alerts.rules.yml",
+        "have failed in {}. Figures",
         alert("PipelinedSweepsFail", r"\[(\w+)\]"),
     ),
     (
-        "RUNBOOK.md",
-        "For {} (a single scrape may fail)",
+        "alerts.rules.yml",
+        "For {} scrapes of",
         alert("PipelinedCollectorFails", r"for: (\w+)"),
     ),
     (
-        "RUNBOOK.md",
-        "that used over {} of run time lately",
+        "alerts.rules.yml",
+        "three days: {} is one nightly job",
         alert("PipelinedHeavyPipelineFolded", r"> (\d+)"),
     ),
-    ("RUNBOOK.md", "Run time is halved every {}:", ledger.HALF_LIFE),
-    ("RUNBOOK.md", "idle ones that are {} as heavy", 1 / ledger._HEAVIER),
+    ("alerts.rules.yml", "Run time is halved every {}:", ledger.HALF_LIFE),
+    ("alerts.rules.yml", "idle ones that are {} as heavy", 1 / ledger._HEAVIER),
     (
-        "RUNBOOK.md",
-        "or written {} times or more in 15 minutes",
+        "alerts.rules.yml",
+        "`{}` in a row are",
         alert("PipelinedHistoryFails", r">= (\d+)"),
     ),
-    ("RUNBOOK.md", "The daemon tries every {}.", sinks.RETRY),
+    ("RUNBOOK.md", "The daemon tries every {};", sinks.RETRY),
     ("RUNBOOK.md", "up to {} finished runs wait", writer.QUEUE),
-    ("RUNBOOK.md", "the page shows the event for {}.", history.SHOW_DISRUPTION),
+    ("alerts.rules.yml", "the page shows the event for {}.", history.SHOW_DISRUPTION),
 ]
 
 

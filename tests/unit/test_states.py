@@ -51,7 +51,9 @@ def test_the_table_of_states_has_each_state_in_order() -> None:
 
 def test_the_page_of_the_metrics_lists_each_state_in_order() -> None:
     metrics = (ROOT / "docs" / "METRICS.md").read_text()
-    (listed,) = re.findall(r"^Label `state`: (.*?) \(", metrics, re.MULTILINE)
+    (listed,) = re.findall(
+        r"^\| `pipelined_state_seconds_total` \| `state`: (.*?) \|", metrics, re.MULTILINE
+    )
     assert re.findall(r"`(\w+)`", listed) == NAMES
 
 

@@ -59,7 +59,7 @@ class Summary(Compared):
     """A finished run in a list."""
 
     id: str
-    """Unique in a fleet, sortable by start."""
+    """[Unique in a fleet](CONCEPTS.md#identity), sortable by start."""
     pipeline: str
     """Signature, such as `cat|awk|sort`."""
     nested: bool = field(metadata=_BOOLEAN)

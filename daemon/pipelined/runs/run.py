@@ -167,7 +167,7 @@ class Run:
     identity: Identity | None = None
     """[Whose run it is](#identity), and of which start of which job."""
     parent_span: ParentSpan | None = None
-    """[What it is below in its trace](#traces); null if it begins one."""
+    """[What it is below in its trace](TRACES.md#which-trace); null if it begins one."""
     exported: bool = False
     """Its daemon was started with `--traces-exported`: finished runs are sent as traces, so a store
     [has `trace_id`](TRACES.md#from-a-number-to-the-run)."""
