@@ -31,8 +31,11 @@ _TESTS = Path(__file__).parent
 _TOOLS = _TESTS.parent / "build" / "tools" / "usr" / "bin"
 
 os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{_TOOLS}"
-# what the person who runs the tests has set for the commands at the prompt
-for _name in ("PIPELINED_URL", "PIPELINED_HTTP_CONFIG_FILE"):
+# what the person who runs the tests has set for the commands at the prompt, and whoever traces them
+for _name in (
+    *("PIPELINED_URL", "PIPELINED_HTTP_CONFIG_FILE", "TRACEPARENT", "TRACESTATE"),
+    *(name for name in os.environ if name.startswith("OTEL_")),
+):
     os.environ.pop(_name, None)
 
 # what a host takes to start programs is measured once for all tests, and kept for them alone
