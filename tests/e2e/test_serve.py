@@ -114,7 +114,7 @@ def test_every_short_run_is_counted(daemon: Daemon, tool: Tool) -> None:
 def test_every_run_that_does_not_succeed_is_counted_by_why(daemon: Daemon, tool: Tool) -> None:
     seq, sort = tool("seq"), tool("sort")
     name = signature(seq, sort)
-    stopped = f"{seq} inf | {sort} > /dev/null & sleep 0.5; kill -%s $!; {{ wait; }} 2> /dev/null"
+    stopped = f"{seq} inf | {sort} > /dev/null & sleep 0.5; {{ kill -%s $!; wait; }} 2> /dev/null"
     shell(f"{seq} 9 | {sort} > /dev/null")
     shell(f"{seq} 9 | {sort} --key=0 2> /dev/null; true")
     for number in ("KILL", "KILL", "TERM"):

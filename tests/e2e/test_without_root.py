@@ -94,6 +94,7 @@ def described(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+@pytest.mark.undisturbed
 def test_the_report_of_a_user_is_roots(begin: Client, daemon: Daemon) -> None:
     out, error = finish(begin("run", "seq 300000 | sort -n | tail -n 1; exit 4"), 4)
     assert out == "300000\n"
