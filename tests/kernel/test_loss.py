@@ -69,7 +69,7 @@ def test_maps_say_how_full_they_are(
     lines: Path,
     entries_left: Callable[[Observer], dict[str, int]],
 ) -> None:
-    started = watch.start(MANY.replace("sleep 0.3", "until [ -e go ]; do sleep 0.1; done"))
+    started = watch.start(MANY.replace("sleep 0.3", "until [ -e go ]; do sleep 0.5; done"))
     end = time.monotonic() + PATIENCE
     try:
         while True:
