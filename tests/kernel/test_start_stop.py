@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import platform
 import re
@@ -104,6 +105,7 @@ def lasting() -> tuple[dict[str, str], set[str]]:
                 found[path.name] = os.readlink(path)
         return found
 
+    gc.collect()
     stay = now()
     for _ in range(10):
         time.sleep(0.02)
