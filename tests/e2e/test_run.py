@@ -141,9 +141,11 @@ def test_nothing_stays_attached(
         while not ready.exists():
             assert process.poll() is None
             time.sleep(0.01)
-        links = links_of(process.pid)
-        there = attached(links)
-        go.touch()
+        try:
+            links = links_of(process.pid)
+            there = attached(links)
+        finally:
+            go.touch()
         process.communicate()
     assert there == links != set()
     wait_until(lambda: not attached(links), "the links to be freed")

@@ -288,8 +288,10 @@ def test_a_daemon_that_ends_meanwhile_leaves_the_command_alone(
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    watching.stop()
-    (shared / "stopped").touch()
+    try:
+        watching.stop()
+    finally:
+        (shared / "stopped").touch()
     _, error = finish(process, 6)
     assert error.startswith(f"pipelined: no daemon answers at {watching.url}: ")
     assert error.count("\n") == 1
