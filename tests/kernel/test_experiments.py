@@ -102,13 +102,15 @@ def test_behind_sort_nothing_runs_until_it_has_read_all(watch: Watch, big: Path)
     twice = "cat some; sleep 1; until [ -e go ]; do sleep 0.05; done; cat some"
     started = watch.start(f"{{ {twice}; }} | sort -S 64M | uniq -c > counts")
     end = time.monotonic() + PATIENCE
-    while True:
-        _, sort, uniq = watch.live("bash|sort|uniq").stages
-        if sort.read_bytes >= 4_000_000 and uniq.sleeps_empty:
-            break
-        assert time.monotonic() < end, (sort, uniq)
-        time.sleep(0.01)
-    (watch.directory / "go").touch()
+    try:
+        while True:
+            _, sort, uniq = watch.live("bash|sort|uniq").stages
+            if sort.read_bytes >= 4_000_000 and uniq.sleeps_empty:
+                break
+            assert time.monotonic() < end, (sort, uniq)
+            time.sleep(0.01)
+    finally:
+        (watch.directory / "go").touch()
     # sort has the first half, and uniq has only started and fallen asleep, once
     assert sort.write_calls == 0
     assert uniq.sleeps_empty == 1
