@@ -79,7 +79,8 @@ def test_serve_without_privileges_where_a_daemon_has_left_its_state(
     state.mkdir(mode=0o700)
     for name in ("live.lock", "live.checkpoint"):
         (state / name).touch(mode=0o600)
-    done = pipelined("serve", "--state-directory", str(state), wrapper=unprivileged)
+    where = ("--web.listen-address", "127.0.0.1:0")
+    done = pipelined("serve", *where, "--state-directory", str(state), wrapper=unprivileged)
     assert "root" in complaint(done, 1)
     assert sorted(path.name for path in state.iterdir()) == ["live.checkpoint", "live.lock"]
 
