@@ -15,18 +15,19 @@ __all__ = ["MISSED_EVENTS", "Quiet"]
 #: What counts the events so far that the kernel left out of an observer that tests share.
 MISSED_EVENTS = pytest.StashKey[Callable[[], int]]()
 
-#: Other work that takes more CPU time than this makes the machine busy (share of the time).
-_BUSY = 0.1
-
 
 class Quiet:
-    """True as long as other work has taken little CPU time since it was made."""
+    """True as long as other work has taken little CPU time since it was made.
 
-    def __init__(self) -> None:
+    That is less than the share `most` of the time that has passed.
+    """
+
+    def __init__(self, most: float = 0.1) -> None:
+        self._most = most
         self._others, self._began = _others_seconds(), time.monotonic()
 
     def __bool__(self) -> bool:
-        return _others_seconds() - self._others < _BUSY * (time.monotonic() - self._began)
+        return _others_seconds() - self._others < self._most * (time.monotonic() - self._began)
 
 
 def _others_seconds() -> float:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 #: Seconds that a server may take to start, to stop, and to answer.
-PATIENCE = 30
+PATIENCE = 60
 #: Where `make` unpacks programs that the host does not have, and those of Debian's next release.
 _TOOLS = Path(__file__).parents[1] / "build" / "tools"
 _NEXT = _TOOLS / "next" / "forky" / "unpacked" / "prometheus"

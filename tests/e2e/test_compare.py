@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from e2e.conftest import PATIENCE
 from pipelined.run.page_cache import evict
 
 pytestmark = pytest.mark.usefixtures("bpf")
@@ -33,7 +34,7 @@ def compare(program: str) -> Words:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=4 * PATIENCE,
         )
 
     return compare
@@ -58,7 +59,9 @@ def recorded(program: str, tmp_path: Path) -> Callable[[str, str], str]:
 
     def recorded(name: str, command: str) -> str:
         file = tmp_path / f"{name}.json"
-        subprocess.run([program, "run", "--json", "-o", str(file), command], check=True, timeout=60)
+        subprocess.run(
+            [program, "run", "--json", "-o", str(file), command], check=True, timeout=PATIENCE
+        )
         return str(file)
 
     return recorded
@@ -169,7 +172,7 @@ def test_a_cold_cache_that_explains_little_lets_the_other_one_win(
     cat, wc, sleep = tool("cat"), tool("wc"), tool("sleep")
     found = compared(
         "--cold", str(log_file), "--warm", str(copy),
-        f"({cat} {log_file}; {sleep} 1) | {wc} -l", f"{cat} {copy} | {wc} -l",
+        f"({cat} {log_file}; {sleep} 2) | {wc} -l", f"{cat} {copy} | {wc} -l",
     )  # fmt: skip
     if row(found, "pages", "warm share")["a"] is None:
         pytest.skip("no readahead tier here")
@@ -237,7 +240,7 @@ def test_runs_of_the_history_are_compared(
     history = "--state-directory", str(tmp_path / "state")
     daemon = start_daemon(*history)
     for _ in range(2):
-        subprocess.run(["bash", "-c", f"{cat} {log_file} | {wc} -l"], check=True, timeout=60)
+        subprocess.run(["bash", "-c", f"{cat} {log_file} | {wc} -l"], check=True, timeout=PATIENCE)
     runs = daemon.wait_for_runs(f"{Path(cat).name}|{Path(wc).name}", 2)
     words = *history, runs[1]["id"], runs[0]["id"]
     wait_until(lambda: compare(*words).returncode == 0, "both runs in the history")

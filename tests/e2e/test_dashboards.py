@@ -28,7 +28,7 @@ SIGNATURE = "|".join(CHAIN)
 #: What a graph of pipelines, hosts or units draws at most.
 MOST = 10
 #: Seconds in which every query has to have an answer.
-PATIENCE = 30
+PATIENCE = 120
 
 GRAPHS = [
     query

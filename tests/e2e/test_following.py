@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from e2e.conftest import PATIENCE
+
 if TYPE_CHECKING:
     from e2e.conftest import Daemon, StartDaemon
 
@@ -76,7 +78,7 @@ def test_a_run_that_began_before_the_cursor_comes_when_it_is_stored(
         after = finished(daemon, "after=now")["next"]
         subprocess.run(["bash", "-c", f"{seq} 9 | {wc} > /dev/null"], check=True)
         seen: list[dict[str, Any]] = []
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while long not in [run["pipeline"] for run in seen] and time.monotonic() < until:
             page = finished(daemon, f"after={after}&wait=10s")
             seen, after = seen + page["runs"], page["next"]
@@ -96,7 +98,7 @@ def test_a_stop_and_a_kill_cost_the_follower_nothing_and_bring_nothing_twice(
     after = "oldest"
     with running(f"{seq} 9 | {wc}; sleep 0.05"):
         for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
-            daemon, before, until = start(), len(seen), time.monotonic() + 20
+            daemon, before, until = start(), len(seen), time.monotonic() + PATIENCE
             while len(seen) < before + 10 and time.monotonic() < until:
                 page = finished(daemon, f"after={after}&wait=5s&limit=7")
                 assert (page["missing"], page["restarted"]) == (0, False)
@@ -146,8 +148,8 @@ def test_the_command_follows_a_daemon_that_is_killed_and_comes_back(
         wait_until(lambda: ids(lines) == line(again, name), "all that is stored, in that order")
     finally:
         followed.send_signal(signal.SIGINT)
-        followed.wait(20)
-        reader.join(20)
+        followed.wait(PATIENCE)
+        reader.join(PATIENCE)
         out.close()
     assert followed.returncode == 130
     # It may be asked while the next daemon starts, which is one more reason to ask again.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from e2e.conftest import PATIENCE
+
 if TYPE_CHECKING:
     from e2e.conftest import Daemon
 
@@ -31,7 +33,7 @@ def improve(program: str, tmp_path: Path) -> Callable[..., Done]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=4 * PATIENCE,
             cwd=tmp_path,
         )
 
@@ -64,6 +66,7 @@ def printed(command: str, directory: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.undisturbed
 def test_what_wins_is_quicker_and_prints_the_same(
     improve: Callable[..., Done], program: str, tmp_path: Path
 ) -> None:
@@ -81,6 +84,7 @@ def test_what_wins_is_quicker_and_prints_the_same(
     assert "B wins" in compared.stdout
 
 
+@pytest.mark.undisturbed
 def test_the_costliest_pipeline_of_a_script_is_improved(
     improve: Callable[..., Done], tmp_path: Path
 ) -> None:
@@ -109,6 +113,7 @@ def test_a_budget_ends_it(improve: Callable[..., Done]) -> None:
     assert "the budget is used up" in done.stdout
 
 
+@pytest.mark.undisturbed
 def test_a_daemon_can_measure_it(
     improve: Callable[..., Done], daemon: Daemon, tmp_path: Path
 ) -> None:

@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -53,7 +52,9 @@ def browser() -> Iterator[Browser]:
         # These tests run as root, where Chromium has no sandbox, and in containers, which have
         # little shared memory.
         flags = ["--no-sandbox", "--disable-dev-shm-usage"]
-        found = playwright.chromium.launch(executable_path=chromium, args=flags)
+        found = playwright.chromium.launch(
+            executable_path=chromium, args=flags, timeout=2 * PATIENCE
+        )
         yield found
         found.close()
 
@@ -367,10 +368,11 @@ def test_a_lost_connection_is_shown_and_restored(
     complaints.clear()
 
 
+@pytest.mark.undisturbed
 def test_it_stops_within_a_second_while_pages_are_open(
-    start_daemon: StartDaemon, open_page: OpenPage, complaints: Complaints
+    start_daemon: StartDaemon, open_page: OpenPage, complaints: Complaints, in_memory: Path
 ) -> None:
-    daemon = start_daemon()
+    daemon = start_daemon("--state-directory", str(in_memory))
     page = open_page(daemon.url)
     expect(page.get_by_role("status")).to_have_text("Live: updated every second.")
     assert daemon.stop() < 1
@@ -403,7 +405,7 @@ COUNT_ELEMENTS = """() => {
     }
   }).observe(document.getElementById("live"), { childList: true, subtree: true });
 }"""
-#: The seconds that the page's scripts, styles and layout have taken so far.
+#: The CPU time (`threadTicks`) that the page's scripts, styles and layout have taken so far.
 WORK = ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration")
 SIX = "zcat|grep|awk|sort|uniq|tee"
 
@@ -524,7 +526,7 @@ def test_an_update_of_fifty_pipelines_changes_what_is_there(open_fed_page: OpenF
     feed(*fifty(61.0))
     page.evaluate(COUNT_ELEMENTS)
     session = page.context.new_cdp_session(page)
-    session.send("Performance.enable")
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def worked() -> float:
         metrics = session.send("Performance.getMetrics")["metrics"]
@@ -757,13 +759,21 @@ def test_a_pipeline_is_listed_with_its_last_run(
     expect(page.locator(f'tr[data-run="{run["id"]}"]')).to_have_count(1)
 
 
+def less_than_a_tenth_of_a_second(daemon: Daemon, seq: str, wc: str) -> dict[str, Any]:
+    """A run that was over so soon, which on a busy host not each one is."""
+    for count in range(1, 51):
+        subprocess.run(["bash", "-c", f"{seq} 10 | {wc} -l"], check=True, stdout=subprocess.DEVNULL)
+        runs = daemon.wait_for_runs(name(seq, wc), count)
+        if short := [run for run in runs if run["wall_seconds"] < 0.1]:
+            return short[0]
+    raise AssertionError(runs)
+
+
 def test_short_runs_do_not_bury_the_history(
     daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
 ) -> None:
     run = sorted_once(daemon, tool, log_file)
-    seq, wc = tool("seq"), tool("wc")
-    subprocess.run(["bash", "-c", f"{seq} 10 | {wc} -l"], check=True, stdout=subprocess.DEVNULL)
-    (short,) = daemon.wait_for_runs(f"{Path(seq).name}|{Path(wc).name}", 1)
+    short = less_than_a_tenth_of_a_second(daemon, tool("seq"), tool("wc"))
     page = open_page("about:blank")
     search(page, daemon, run)
     search(page, daemon, short)
@@ -824,8 +834,13 @@ def long_run(
 ) -> Callable[[], dict[str, Any]]:
     """A finished run with a time line of several points, once it is asked for."""
 
+    def points() -> int:
+        runs = daemon.runs(slow_awk[0])
+        path = f"/api/v1/runs/{runs[0]['id']}" if runs else ""
+        return len(json.loads(daemon.get(path))["timeline"]) if path else 0
+
     def finish() -> dict[str, Any]:
-        time.sleep(6)
+        wait_until(lambda: points() >= 7, "seven points of its time line")
         end(slow_awk[1])
         return daemon.wait_for_runs(slow_awk[0], 1)[0]
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from e2e.conftest import PATIENCE, links_of
+
 pytestmark = pytest.mark.usefixtures("bpf")
 
 #: What the sentence says of who has work: neighbours on the host may take the CPUs.
@@ -47,7 +49,7 @@ def run(command: list[str]) -> Run:
 
     def run(*words: str, **options: Any) -> Done:
         done = subprocess.run(
-            [*command, *words], capture_output=True, text=True, timeout=60, **options
+            [*command, *words], capture_output=True, text=True, timeout=4 * PATIENCE, **options
         )
         done.stderr = re.sub(r"Measured by the daemon at \S+\n\Z", "", done.stderr)
         return done
@@ -88,7 +90,7 @@ def test_output_and_complaints_pass_through(run: Run) -> None:
 
 def test_binary_output_is_untouched(command: list[str]) -> None:
     done = subprocess.run(
-        [*command, "head -c 1000000 /dev/zero | cat"], capture_output=True, timeout=60
+        [*command, "head -c 1000000 /dev/zero | cat"], capture_output=True, timeout=4 * PATIENCE
     )
     assert done.stdout == bytes(1_000_000)
 
@@ -128,31 +130,41 @@ def test_no_descriptor_of_ours_reaches_the_command(run: Run) -> None:
 
 
 def test_nothing_stays_attached(
-    program: str, attached: Callable[[set[int]], set[int]], tmp_path: Path
+    program: str,
+    attached: Callable[[set[int]], set[int]],
+    wait_until: Callable[[Callable[[], Any], str], Any],
+    tmp_path: Path,
 ) -> None:
-    ready = tmp_path / "ready"
-    with subprocess.Popen(
-        [program, "run", f"touch {ready}; sleep 0.5 | cat"], stderr=subprocess.PIPE
-    ) as process:
+    ready, go = tmp_path / "ready", tmp_path / "go"
+    script = f"touch {ready}; until [ -e {go} ]; do sleep 0.05; done | cat"
+    with subprocess.Popen([program, "run", script], stderr=subprocess.PIPE) as process:
         while not ready.exists():
             assert process.poll() is None
             time.sleep(0.01)
-        links = set()
-        for file in Path(f"/proc/{process.pid}/fdinfo").iterdir():
-            for line in file.read_text().splitlines():
-                if line.startswith("link_id:"):
-                    links.add(int(line.split()[1]))
-        assert attached(links) == links != set()
+        try:
+            links = links_of(process.pid)
+            there = attached(links)
+        finally:
+            go.touch()
         process.communicate()
-    deadline = time.monotonic() + 2
-    while attached(links) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert attached(links) == set()
+    assert there == links != set()
+    wait_until(lambda: not attached(links), "the links to be freed")
+
+
+def names_in(session: int) -> set[str]:
+    """The names of the processes of a session."""
+    found = set()
+    for process in Path("/proc").glob("[1-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            before, _, after = (process / "stat").read_text().rpartition(")")
+            if int(after.split()[3]) == session:
+                found.add(before.partition("(")[2])
+    return found
 
 
 @contextlib.contextmanager
 def begun(command: list[str], script: str) -> Iterator[subprocess.Popen[str]]:
-    """`pipelined run` of a script that printed "ready" 0.2 s ago."""
+    """`pipelined run` of a script that printed "ready", and whose yes and grep run for 0.2 s."""
     with subprocess.Popen(
         [*command, script],
         stdout=subprocess.PIPE,
@@ -162,6 +174,10 @@ def begun(command: list[str], script: str) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+        end = time.monotonic() + PATIENCE
+        while not {"yes", "grep"} <= (there := names_in(process.pid)):
+            assert time.monotonic() < end, there
+            time.sleep(0.01)
         time.sleep(0.2)
         yield process
 
@@ -177,7 +193,7 @@ def test_a_signal_reaches_the_command_and_the_report_still_comes(
         assert process.stdout is not None
         assert process.stdout.readline() == f"got {name}\n"
         try:
-            assert process.wait(20) == 5
+            assert process.wait(PATIENCE) == 5
         finally:
             # The pipeline in the background is nobody's any more.
             subprocess.run(["kill", "-KILL", "--", f"-{process.pid}"], stderr=subprocess.DEVNULL)
@@ -188,7 +204,7 @@ def test_a_signal_reaches_the_command_and_the_report_still_comes(
 def test_a_pipeline_that_is_killed_from_the_terminal_is_reported(command: list[str]) -> None:
     with begun(command, "echo ready; yes | grep no") as process:
         os.killpg(process.pid, signal.SIGINT)  # what the terminal does at Ctrl-C
-        _, report = process.communicate(timeout=20)
+        _, report = process.communicate(timeout=PATIENCE)
         assert process.returncode == 128 + signal.SIGINT
         assert report.startswith("yes|grep   ")
         assert " wall " in report.splitlines()[0]
@@ -255,7 +271,7 @@ def test_only_what_the_command_started_is_seen(runs: Callable[..., Any], tool: T
 def test_process_ids_of_its_own_are_no_obstacle(program: str) -> None:
     """As in a container: there the tool's own id is not the kernel's."""
     command = ["unshare", "--pid", "--fork", "--mount-proc", program, "run", "seq 99 | sort | wc"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
     assert done.returncode == 0
     assert done.stderr.startswith("seq|sort|wc ")
 
@@ -303,7 +319,10 @@ def test_a_pipeline_inside_a_script_has_its_command_to_try(
     script.write_text(f"#!/bin/sh\nn=5000000\n{numbers.replace('5000000', '$n')}\necho done\n")
     script.chmod(0o755)
     done = subprocess.run(
-        [*alone, f"{script} | tee {tmp_path}/log"], capture_output=True, text=True, timeout=60
+        [*alone, f"{script} | tee {tmp_path}/log"],
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE,
     )
     shorter = numbers.replace(" | gzip -6 | gzip -dc", "")
     assert f"pipelined compare '{numbers}' '{shorter}'" in done.stderr
@@ -373,13 +392,13 @@ def test_the_id_of_a_run_is_that_by_which_the_daemon_shows_it(
     alone: list[str], daemon: Any, program: str
 ) -> None:
     command = [*alone, "--url", daemon.url, "seq 300000 | sort -n | tail -n 1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE, check=True)
     (run_id,) = re.findall(r"^  run     (\S+)$", done.stderr, re.MULTILINE)
     shown = subprocess.run(
         [program, "show", "--url", daemon.url, run_id],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=4 * PATIENCE,
         check=True,
     )
     assert shown.stdout.startswith("seq|sort|tail   ")
@@ -415,7 +434,7 @@ def test_two_at_once_see_their_own(command: list[str], tmp_path: Path) -> None:
         subprocess.Popen([*command, "--json", "-o", str(file), script], stdout=subprocess.DEVNULL)
         for file, script in zip(files, scripts, strict=True)
     ]
-    assert [process.wait(60) for process in started] == [0, 0]
+    assert [process.wait(4 * PATIENCE) for process in started] == [0, 0]
     seen = [names(json.loads(file.read_text())["runs"]) for file in files]
     assert seen == [["seq|sort|tail"], ["seq|wc"]]
 
@@ -464,7 +483,7 @@ def test_closed_standard_streams_do_not_change_the_status(command: list[str], cl
     done = subprocess.run(
         ["bash", "-c", f"{shlex.join(command)} 'seq 100 | wc -l > /dev/null; exit 7' {closed}"],
         capture_output=True,
-        timeout=60,
+        timeout=4 * PATIENCE,
     )
     assert done.returncode == 7
 
@@ -481,7 +500,7 @@ def test_top_shows_what_the_daemon_sees(program: str, daemon: Any, tool: Tool) -
         [program, "top", "--once", "--interval", "0.1", "--url", daemon.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=4 * PATIENCE,
     )
     assert shown.returncode == 0, shown.stderr
     assert "FINISHED" in shown.stdout

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from e2e.conftest import PATIENCE
 from pipelined.runs import STATES
 from pipelined.states import STATE_TABLE
 
@@ -113,7 +114,7 @@ def test_every_short_run_is_counted(daemon: Daemon, tool: Tool) -> None:
 def test_every_run_that_does_not_succeed_is_counted_by_why(daemon: Daemon, tool: Tool) -> None:
     seq, sort = tool("seq"), tool("sort")
     name = signature(seq, sort)
-    stopped = f"{seq} inf | {sort} > /dev/null & sleep 0.5; kill -%s $!; {{ wait; }} 2> /dev/null"
+    stopped = f"{seq} inf | {sort} > /dev/null & sleep 0.5; {{ kill -%s $!; wait; }} 2> /dev/null"
     shell(f"{seq} 9 | {sort} > /dev/null")
     shell(f"{seq} 9 | {sort} --key=0 2> /dev/null; true")
     for number in ("KILL", "KILL", "TERM"):
@@ -194,9 +195,11 @@ def test_the_counters_are_the_sums_of_the_runs(daemon: Daemon, tool: Tool, log_f
         for metric_name, (pipe, file) in FLOW_OF.items():
             through = sum(stage["pipe_bytes"][pipe] or 0 for stage in stages)
             assert metric(metric_name, via="pipe", **labels) == through, pipe
-            # what a live run's writer had not been credited with yet counted as its reader's files
+            # What a live run's writer had not been credited with yet counted as its reader's files:
+            # how much that is, is up to when the daemon looks. It is not all of each run.
             beside = sum(stage["file_bytes"][file] for stage in stages)
-            assert beside <= metric(metric_name, via="file", **labels) <= beside + 1_000_000, file
+            most = beside + max(1_000_000, through / 2)
+            assert beside <= metric(metric_name, via="file", **labels) <= most, file
         system = metric("pipelined_system_cpu_seconds_total", **labels)
         cpu = metric("pipelined_state_seconds_total", state="cpu", **labels)
         for mode, seconds in (("user", cpu - system), ("system", system)):
@@ -242,6 +245,8 @@ def test_a_stage_of_a_usual_pipeline_has_at_most_24_series(
     """
     dd, cat, sort, gzip, wc = (tool(name) for name in ("dd", "cat", "sort", "gzip", "wc"))
     name = signature(cat, sort, gzip, wc)
+    # by their own names: what the host has evicted of the programs is no input of the pipeline
+    shell("cat /dev/null | sort | gzip | wc -c")
     os.sync()
     for _ in range(2):
         shell(f"{dd} if={log_file} iflag=nocache count=0 status=none")
@@ -442,28 +447,31 @@ def test_the_file_is_read_and_flags_win(start_daemon: StartDaemon, tmp_path: Pat
 # -- how it stops
 
 
+@pytest.mark.undisturbed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_within_a_second_and_detaches_everything(
     start_daemon: StartDaemon,
     attached: Callable[[set[int]], set[int]],
+    wait_until: Callable[..., Any],
+    in_memory: Path,
     number: signal.Signals,
 ) -> None:
-    daemon = start_daemon()
+    daemon = start_daemon("--state-directory", str(in_memory))
     links = daemon.links()
     assert attached(links) == links != set()
     took = daemon.stop(number)
     assert daemon.process.returncode == 0
     assert took < 1
     # The kernel frees a link a little after its last user has gone.
-    deadline = time.monotonic() + 1
-    while attached(links) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert attached(links) == set()
+    wait_until(lambda: not attached(links), "the links to be freed")
     assert "Traceback" not in daemon.log.read_text()
 
 
-def test_it_stops_within_a_second_while_clients_hold_on(start_daemon: StartDaemon) -> None:
-    daemon = start_daemon()
+@pytest.mark.undisturbed
+def test_it_stops_within_a_second_while_clients_hold_on(
+    start_daemon: StartDaemon, in_memory: Path
+) -> None:
+    daemon = start_daemon("--state-directory", str(in_memory))
     host, port = daemon.url.removeprefix("http://").split(":")
     clients = [socket.create_connection((host, int(port))) for _ in range(20)]
     for client in clients[:10]:
@@ -476,10 +484,11 @@ def test_it_stops_within_a_second_while_clients_hold_on(start_daemon: StartDaemo
             client.close()
 
 
+@pytest.mark.undisturbed
 def test_it_stops_within_a_second_in_the_middle_of_work(
-    start_daemon: StartDaemon, tool: Tool
+    start_daemon: StartDaemon, tool: Tool, in_memory: Path
 ) -> None:
-    daemon = start_daemon()
+    daemon = start_daemon("--state-directory", str(in_memory))
     seq, wc = tool("seq"), tool("wc")
     script = f"while :; do {seq} 10 | {wc} > /dev/null; done"
     with subprocess.Popen(["bash", "-c", script], start_new_session=True) as job:
@@ -510,7 +519,7 @@ def test_it_stops_however_early_it_is_asked_to(program: str, delay: float, tmp_p
         process.terminate()
         try:
             # Before it can listen to the signal, the signal ends it as any process.
-            assert process.wait(10) in (0, -signal.SIGTERM)
+            assert process.wait(PATIENCE) in (0, -signal.SIGTERM)
         finally:
             process.kill()
         log.seek(0)
@@ -518,7 +527,11 @@ def test_it_stops_however_early_it_is_asked_to(program: str, delay: float, tmp_p
 
 
 def test_a_daemon_that_is_killed_leaves_nothing_and_harms_no_pipeline(
-    start_daemon: StartDaemon, tool: Tool, attached: Callable[[set[int]], set[int]], log_file: Path
+    start_daemon: StartDaemon,
+    tool: Tool,
+    attached: Callable[[set[int]], set[int]],
+    wait_until: Callable[..., Any],
+    log_file: Path,
 ) -> None:
     daemon = start_daemon()
     cat, sort, wc = tool("cat"), tool("sort"), tool("wc")
@@ -531,7 +544,4 @@ def test_a_daemon_that_is_killed_leaves_nothing_and_harms_no_pipeline(
         daemon.stop(signal.SIGKILL)
         assert job.communicate() == ("240000\n", "")
         assert job.returncode == 0
-    deadline = time.monotonic() + 2
-    while attached(links) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert attached(links) == set()
+    wait_until(lambda: not attached(links), "the links to be freed")

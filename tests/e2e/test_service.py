@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from e2e.conftest import StartDaemon
 
 UNIT = Path(__file__).parents[2] / "deploy/systemd/pipelined.service"
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Service:

@@ -29,6 +29,8 @@ from certificates import Authority
 if TYPE_CHECKING:
     from e2e.conftest import Daemon, StartDaemon
 
+pytestmark = pytest.mark.undisturbed
+
 CLIENTS = 800
 #: Seconds for an answer, and bytes that the daemon may have resident.
 SOON = 1.0

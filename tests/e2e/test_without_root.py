@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from e2e.conftest import PATIENCE
 from pipelined.model.started import KEPT
 
 if TYPE_CHECKING:
@@ -80,11 +81,11 @@ def begin(program: str, daemon: Daemon, shared: Path) -> Iterator[Client]:
     for process in started:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE)
 
 
 def finish(process: subprocess.Popen[str], status: int = 0) -> tuple[str, str]:
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=4 * PATIENCE)
     assert process.returncode == status, error
     return out, error
 
@@ -93,6 +94,7 @@ def described(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+@pytest.mark.undisturbed
 def test_the_report_of_a_user_is_roots(begin: Client, daemon: Daemon) -> None:
     out, error = finish(begin("run", "seq 300000 | sort -n | tail -n 1; exit 4"), 4)
     assert out == "300000\n"
@@ -121,8 +123,9 @@ def test_two_users_with_the_same_command_get_their_own_runs(begin: Client, share
 
 def test_what_goes_on_without_the_shell_is_still_the_users(begin: Client, shared: Path) -> None:
     file = shared / "report"
-    inner = "(sleep 0.3; seq 100000 | sort -n | tail -n 1 > /dev/null) &"
-    finish(begin("run", "--json", "-o", str(file), f"setsid bash -c '{inner}'; sleep 1"))
+    inner = "(sleep 0.3; seq 100000 | sort -n | tail -n 1 > /dev/null; : > over) &"
+    until = "until [ -e over ]; do sleep 0.1; done"
+    finish(begin("run", "--json", "-o", str(file), f"setsid bash -c '{inner}'; {until}"))
     assert "seq|sort|tail" in [run["pipeline"] for run in described(file)["runs"]]
 
 
@@ -183,7 +186,7 @@ def test_a_signal_ends_the_command_and_the_report_comes(
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert process.wait(20) == 5
+    assert process.wait(PATIENCE) == 5
     os.killpg(process.pid, signal.SIGKILL)  # the pipeline in the background is nobody's any more
     assert finish(process, 5)[1].startswith("yes|grep   ")
 
@@ -275,8 +278,9 @@ def test_a_daemon_that_ends_meanwhile_leaves_the_command_alone(
     program: str, start_daemon: StartDaemon, shared: Path
 ) -> None:
     watching = start_daemon()
+    script = "echo ready; until [ -e stopped ]; do sleep 0.1; done; exit 6"
     process = subprocess.Popen(
-        [*as_user(USERS[0]), program, "run", "--url", watching.url, "echo ready; sleep 1; exit 6"],
+        [*as_user(USERS[0]), program, "run", "--url", watching.url, script],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -284,7 +288,10 @@ def test_a_daemon_that_ends_meanwhile_leaves_the_command_alone(
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    watching.stop()
+    try:
+        watching.stop()
+    finally:
+        (shared / "stopped").touch()
     _, error = finish(process, 6)
     assert error.startswith(f"pipelined: no daemon answers at {watching.url}: ")
     assert error.count("\n") == 1

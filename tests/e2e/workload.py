@@ -23,7 +23,7 @@ WHOLE = "cat|xargs|sort"
 
 _LINES = 150_000
 #: Seconds that the pipelines may take to start, and what is killed to end.
-_PATIENCE = 20
+_PATIENCE = 60
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 _SCRIPT = r"""

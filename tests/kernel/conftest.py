@@ -32,6 +32,10 @@ from pipelined.runs import STATES, Run, Series, Stage
 
 PROGRAMS = Path(__file__).parent / "programs" / "build"
 
+#: A test that waits longer than this for something has failed (seconds), also on a host where other
+#: work has most of the CPUs.
+PATIENCE = 20
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -97,7 +101,7 @@ class Started:
         """What it has written there so far."""
         return self._stderr.read_text(errors="replace")
 
-    def finish(self, timeout: float = 60) -> Observed:
+    def finish(self, timeout: float = 120) -> Observed:
         late = threading.Event()
 
         def give_up() -> None:
@@ -161,7 +165,7 @@ class Watch:
         script: str,
         shell: str = "bash",
         environment: Mapping[str, str] | None = None,
-        timeout: float = 60,
+        timeout: float = 120,
     ) -> Observed:
         """Run a shell script to its end and see what was observed of it."""
         return self.start(script, shell, environment).finish(timeout)
@@ -183,7 +187,7 @@ class Watch:
         self,
         *arguments: str,
         environment: Mapping[str, str] | None = None,
-        timeout: float = 60,
+        timeout: float = 120,
     ) -> Observed:
         """Run a program, without a shell, to its end and see what was observed of it."""
         return self.start_command(arguments, environment).finish(timeout)
@@ -225,7 +229,7 @@ class Watch:
             assert time.monotonic() < end, f"the driver is not at its gate after {timeout} s"
             time.sleep(0.01)
 
-    def _wait_for_live(self, expected: Sequence[str], seconds: float = 3) -> None:
+    def _wait_for_live(self, expected: Sequence[str], seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while True:
             self.observer.settle()
@@ -254,7 +258,7 @@ class Watch:
                 return
             time.sleep(0.01)
 
-    def live(self, pipeline: str, seconds: float = 5) -> Run:
+    def live(self, pipeline: str, seconds: float = PATIENCE) -> Run:
         """The live run of this signature, waited for."""
         end = time.monotonic() + seconds
         while True:
@@ -434,10 +438,10 @@ def conserved(request: pytest.FixtureRequest, observer: Observer) -> Iterator[No
 
 @pytest.fixture
 def entries_left() -> Callable[[Observer], dict[str, int]]:
-    """Entries by map once the records of what is over were given back, or after 3 s."""
+    """Entries by map once the records of what is over were given back, or after `PATIENCE`."""
 
     def wait(observer: Observer) -> dict[str, int]:
-        end = time.monotonic() + 3
+        end = time.monotonic() + PATIENCE
         while True:
             observer.settle()
             left = {use.name: use.entries for use in observer.maps() if use.name != "commands"}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernel.conftest import count
+from kernel.conftest import PATIENCE, count
 from pipelined.observer import Observer
 from pipelined.runs import Run, Series
 
@@ -241,7 +241,7 @@ def talk(watch: Watch, finished: list[Series]) -> Callable[[Talk], Observed]:
         known = {run.id for run in watch.observer.runs()}
         seen: set[tuple[str, bool]] = set()
         started = watch.start(item.script)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while started.alive() and time.monotonic() < end:
             watch.observer.sweep()
             seen |= set(count(run.series for run in watch.observer.runs() if run.id not in known))
@@ -293,7 +293,7 @@ def test_live_conversations_are_listed_for_who_asks(watch: Watch) -> None:
     coprocess = "coproc sort; sleep 60 & echo b >&${COPROC[1]}; wait"
     started = [watch.start(talks.script), watch.start(coprocess)]
     try:
-        end = time.monotonic() + 10
+        end = time.monotonic() + PATIENCE
         found: dict[str, Run] = {}
         while set(found) != {"first.sh|last.sh", "sort"}:  # before its exec it is bash
             assert time.monotonic() < end, f"only {set(found)}"
@@ -342,7 +342,9 @@ import sys
 from playwright.sync_api import sync_playwright
 with sync_playwright() as playwright:
     flags = ["--no-sandbox", "--disable-dev-shm-usage"]
-    browser = playwright.chromium.launch(executable_path=sys.argv[1], args=flags)
+    browser = playwright.chromium.launch(
+        executable_path=sys.argv[1], args=flags, timeout=100_000  # a busy host takes long
+    )
     page = browser.new_page()
     for number in range(50):
         page.set_content(f"<p>{number}</p>")

@@ -75,7 +75,7 @@ def idle():
     open("gate").read()
 
 # late enough for its reader to sleep: one that never waits is not seen
-SEQ = ["sh", "-c", "sleep 0.05; exec seq 10"]
+SEQ = ["sh", "-c", "sleep 0.3; exec seq 10"]
 """
 
 
@@ -84,8 +84,9 @@ def python(name: str, source: str, top: Mapping[str, int], **more: object) -> Dr
     return Driver(f"python: {name}", (PYTHON, "driver"), source, top, **more)  # type: ignore[arg-type]
 
 
-#: What a CI job is: many pipelines, with output in two pipes.
+#: What a CI job is: many pipelines, with output in two pipes, whose reader sleeps before the first.
 JOB = """#!/bin/bash
+sleep 0.3
 for i in {1..5}; do
     sleep 0.02
     seq 10 | sort
@@ -149,9 +150,9 @@ const job = () => new Promise((resolve) => {
 """
 
 PERL = """
-for (1 .. 3) { my $all = `sleep 0.05; seq 10 | sort`; }
+for (1 .. 3) { my $all = `sleep 0.3; seq 10 | sort`; }
 for (1 .. 3) {
-    open(my $pipe, "sleep 0.05; seq 10 | sort |") or die;
+    open(my $pipe, "sleep 0.3; seq 10 | sort |") or die;
     while (<$pipe>) { $n++ }
     close($pipe);
 }
@@ -187,7 +188,7 @@ for _ in range(10):
     python(
         "check_output once, then others",
         """
-subprocess.check_output("sleep 0.05; seq 10 | sort", shell=True)
+subprocess.check_output("sleep 0.3; seq 10 | sort", shell=True)
 for _ in range(5):
     shell("seq 20 | uniq | wc -l > /dev/null")
     to_file(["seq", "20"], ["tac"])
@@ -245,7 +246,7 @@ with ThreadPoolExecutor(4) as pool:
 import gzip
 gzip.open("lines.gz", "wt").write("some text\\n" * 5000)
 for _ in range(2):
-    with Popen("sleep 0.05; exec zcat lines.gz", shell=True, stdout=PIPE) as zcat:
+    with Popen("sleep 0.3; exec zcat lines.gz", shell=True, stdout=PIPE) as zcat:
         assert sum(len(line.split()) for line in zcat.stdout) == 10_000
 """,
         {"zcat|python3": 2},
@@ -253,7 +254,7 @@ for _ in range(2):
     python(
         "pipelines while it reads a child's lines, and after",
         """
-child = "sleep 0.05; seq 3; until [ -e done ]; do sleep 0.02; done"
+child = "sleep 0.3; seq 3; until [ -e done ]; do sleep 0.02; done"
 with Popen(child, shell=True, stdout=PIPE) as lines:
     for _ in range(3):
         lines.stdout.readline()
@@ -399,7 +400,7 @@ BEGIN {
     ),
     Driver(
         "cron: a pipe from the job to the daemon",
-        ("cron", "3", "sleep 0.05; seq 10 | sort; seq 5 | uniq | wc -l"),
+        ("cron", "3", "sleep 0.3; seq 10 | sort; seq 5 | uniq | wc -l"),
         "",
         {"seq|sort": 3, "seq|uniq|wc": 3},
     ),
@@ -651,10 +652,11 @@ def test_every_driver_of_the_table_is_here() -> None:
     assert [program for program in needed if not shutil.which(program)] == []
 
 
-#: Its children exec on one CPU while it begins to read from them on another.
+#: Its children exec on one CPU while it begins to read from them on another. They live long enough
+#: for that also if it has to wait for a CPU.
 READS_MANY = """
 for _ in range(300):
-    with Popen("sleep 0.001; echo a", shell=True, stdout=PIPE) as lines:
+    with Popen("sleep 0.02; echo a", shell=True, stdout=PIPE) as lines:
         assert lines.stdout.read() == b"a\\n"
 """
 STARTS_READERS = f"""
@@ -664,6 +666,7 @@ assert [reader.wait() for reader in readers] == [0, 0, 0]
 
 
 @pytest.mark.real_time
+@pytest.mark.undisturbed
 def test_a_driver_and_a_child_that_find_each_other_at_once_make_one_run(watch: Watch) -> None:
     reader = {"reader": f"{PYTHON_HEAD}{READS_MANY}"}
     observed = drive(watch, (PYTHON, "driver"), f"{PYTHON_HEAD}{STARTS_READERS}\nidle()\n", reader)

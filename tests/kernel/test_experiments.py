@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kernel.conftest import PATIENCE
+
 if TYPE_CHECKING:
     from kernel.conftest import Watch
     from pipelined.runs import Stage
@@ -97,15 +99,19 @@ def test_before_a_slow_stage_a_fast_one_idles_on_the_full_pipe(watch: Watch, big
 
 def test_behind_sort_nothing_runs_until_it_has_read_all(watch: Watch, big: Path) -> None:
     watch.run("head -c 4000000 big > some")
-    started = watch.start("{ cat some; sleep 1; cat some; } | sort -S 64M | uniq -c > counts")
-    for _ in range(100):
-        run = watch.live("bash|sort|uniq")
-        if run.stages[1].read_bytes >= 4_000_000:
-            break
-        time.sleep(0.01)
-    _, sort, uniq = run.stages
+    twice = "cat some; sleep 1; until [ -e go ]; do sleep 0.05; done; cat some"
+    started = watch.start(f"{{ {twice}; }} | sort -S 64M | uniq -c > counts")
+    end = time.monotonic() + PATIENCE
+    try:
+        while True:
+            _, sort, uniq = watch.live("bash|sort|uniq").stages
+            if sort.read_bytes >= 4_000_000 and uniq.sleeps_empty:
+                break
+            assert time.monotonic() < end, (sort, uniq)
+            time.sleep(0.01)
+    finally:
+        (watch.directory / "go").touch()
     # sort has the first half, and uniq has only started and fallen asleep, once
-    assert sort.read_bytes >= 4_000_000
     assert sort.write_calls == 0
     assert uniq.sleeps_empty == 1
     assert uniq.read_bytes < START

@@ -22,7 +22,7 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Host
 from pipelined.analysis.rules.cpus import TAKEN
 from pipelined.model.units import find_cgroup2
-from pipelined.run.page_cache import evict
+from pipelined.run.page_cache import evict, fill
 
 if TYPE_CHECKING:
     from kernel.conftest import Observed, Watch
@@ -39,12 +39,19 @@ def host() -> Host:
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """16 MiB of lines in the page cache."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 MiB of lines."""
     path = tmp_path_factory.mktemp("text") / "text"
     lines = (f"{n * 7919 % 100003} some words of text {n % 97}\n" for n in range(600_000))
     path.write_bytes("".join(lines).encode()[: 16 * MIB])
     return path
+
+
+@pytest.fixture
+def text(written: Path) -> Path:
+    """That file in the page cache, from where the host evicts what was not used for a minute."""
+    fill(written)
+    return written
 
 
 @pytest.fixture(scope="module")

@@ -217,6 +217,14 @@ def read(
     pytest.fail(f"three times in a row pages were evicted: {truth}, {found}")
 
 
+def in_memory(watch: Watch, script: str) -> None:
+    """Run a script once before, for its programs: the host evicts what was not used for a minute.
+
+    What is read of a program to start it counts as read ahead, and what is mapped as wasted.
+    """
+    watch.run(script)
+
+
 def skipped(truth: Truth, found: Truth) -> bool:
     """Whether a program did not run once, for a read of one page (docs/CONCEPTS.md)."""
     off = [abs(a - b) for a, b in zip(astuple(truth), astuple(found), strict=True)]
@@ -315,6 +323,7 @@ def test_many_small_files(watch: Watch, disk: Disk) -> None:
     for i in range(1000):
         (directory / str(i)).write_bytes(b"x" * PAGE)
     os.sync()
+    in_memory(watch, "cat /dev/null | wc -c")
     for path in directory.iterdir():
         disk.cool(path)
     observed = watch.run(f"cd {directory} && cat * | wc -c")
@@ -328,6 +337,7 @@ def test_many_small_files(watch: Watch, disk: Disk) -> None:
 def test_the_second_of_two_readers_finds_it_warm(watch: Watch, disk: Disk) -> None:
     disk.read_ahead(128)
     path = disk.file("shared", 8 * MIB)
+    in_memory(watch, "cat /dev/null | wc -c; cat /dev/null | md5sum")
     observed = watch.run(f"cat {path} | wc -c; cat {path} | md5sum")
     first, second = (
         _of(observed.only(pipeline).stages[0]) for pipeline in ("cat|wc", "cat|md5sum")
@@ -354,6 +364,7 @@ def test_a_file_that_a_stage_wrote_and_another_one_reads_is_no_input(
     disk.read_ahead(128)
     path, copy = disk.file("original", 8 * MIB), disk.root / "copy"
     copy.unlink(missing_ok=True)
+    in_memory(watch, "(cat /dev/null; sleep 0; cat /dev/null | md5sum) | cat")
     script = f"(cat {path} > {copy}; sleep 0.1; cat {copy} | md5sum) | cat"
     observed = watch.run(script)
     (outer,) = (run for run in observed.runs if not run.nested)
@@ -425,6 +436,7 @@ def test_a_file_that_is_read_in_pieces_is_one_file(watch: Watch, disk: Disk, com
 def test_paste_of_files(watch: Watch, disk: Disk, count: int) -> None:
     disk.read_ahead(128)
     paths = [disk.file(f"pasted{i}", 4 * MIB) for i in range(count)]
+    in_memory(watch, "paste /dev/null | md5sum")
     observed = watch.run(f"paste {' '.join(map(str, paths))} | md5sum")
     found = _of(observed.only("paste|md5sum").stages[0])
     # those of libraries are in the cache, or are not; in what paste read they cannot be told apart
@@ -440,6 +452,7 @@ def test_a_program_of_many_images_keeps_its_pages(watch: Watch, disk: Disk) -> N
     """What a shell's read brought in is consumed by what the shell becomes."""
     disk.read_ahead(128)
     path = disk.file("handed on", 4 * MIB)
+    in_memory(watch, "(head -c 10 >&2; exec cat) </dev/null | md5sum")
     observed = watch.run(f"(head -c 10 >&2; exec cat) <'{path}' | md5sum")
     pages = _of(observed.only("cat|md5sum").stages[0]).pages
     assert pages["hit"] + pages["late"] + pages["miss"] + pages["warm"] >= 1023
@@ -449,6 +462,7 @@ def test_a_program_of_many_images_keeps_its_pages(watch: Watch, disk: Disk) -> N
 
 def test_direct_io_is_counted_apart(watch: Watch, disk: Disk) -> None:
     path = disk.file("direct", 4 * MIB)
+    in_memory(watch, "dd if=/dev/null status=none | wc -c")
     observed = watch.run(f"dd if={path} bs=64k iflag=direct status=none | wc -c")
     found = _of(observed.only("dd|wc").stages[0])
     assert observed.stdout == f"{4 * MIB}\n"
@@ -606,8 +620,10 @@ def test_readers_that_are_too_many_are_counted(
         for path in paths:
             disk.cool(path)
         first, second = (f"reads {path} seq:4096:2" for path in paths)
-        slow = 8 if EMULATED else 1  # the first one has to have begun
-        script = f"({first} sleep:{slow * 1000} & sleep {slow * 0.5}; {second}; wait)"
+        # The second begins when the first has read, and that goes on until the second has ended.
+        # Before Linux 6.5 `reads` also sleeps for a moment before it reads.
+        asleep = "until read -r _ _ state _ < /proc/$!/stat; [ $state = S ]; do sleep 0.1; done"
+        script = f"({first} sleep:60000 & {asleep}; sleep 0.5; {second}; kill $!; wait)"
         watch.run(f"{script} | cat >/dev/null")
         assert observer.lost()["readahead"] > 0
         use = {use.name: use for use in observer.maps()}["windows"]
@@ -615,6 +631,7 @@ def test_readers_that_are_too_many_are_counted(
 
 
 @pytest.mark.real_time
+@pytest.mark.undisturbed
 def test_stalls_are_what_a_lone_reader_does_not_run(
     watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
 ) -> None:
@@ -639,6 +656,7 @@ def test_stalls_are_what_a_lone_reader_does_not_run(
 
 
 @pytest.mark.real_time
+@pytest.mark.undisturbed
 def test_a_cold_cache_on_a_slow_disk_explains_the_difference(
     watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
 ) -> None:
@@ -670,6 +688,7 @@ def test_only_the_pages_that_were_slept_for_are_late(
 
 
 @pytest.mark.real_time
+@pytest.mark.undisturbed
 def test_stalls_that_another_stage_covers(
     watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
 ) -> None:

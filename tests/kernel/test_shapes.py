@@ -36,9 +36,10 @@ def read():
 threading.Thread(target=read).start()
 """
 
+#: Here as below a child sleeps for so long that its reader has come to sleep, too, on a busy host.
 READS = """
 import subprocess
-with subprocess.Popen("sleep 0.05; exec zcat lines.gz", shell=True, stdout=subprocess.PIPE) as zcat:
+with subprocess.Popen("sleep 0.3; exec zcat lines.gz", shell=True, stdout=subprocess.PIPE) as zcat:
     print(sum(len(line) for line in zcat.stdout))
 """
 
@@ -142,7 +143,7 @@ SHELL = [
     shape(
         "a shell that has read from its children and becomes another program",
         # it sleeps in its read when the other stage ends: what it does on a CPU then is not counted
-        "bash -c 'while read -r x; do y=$x; done < <(cat lines; exec sleep 0.05); exec sleep 0.1'",
+        "bash -c 'while read -r x; do y=$x; done < <(cat lines; exec sleep 0.5); exec sleep 0.1'",
         "sleep|bash",
     ),
     shape("list, then pipeline", "sleep 0.01; cat lines | wc -l", "cat|wc"),
@@ -168,7 +169,7 @@ SHELL = [
     shape("pipefail", "set -o pipefail; cat lines | wc -l", "cat|wc"),
     shape(
         "lastpipe",
-        "shopt -s lastpipe; seq 9 | (sleep 0.1; exec sort) | while read -r x; do y=$x; done; true",
+        "shopt -s lastpipe; seq 9 | (sleep 0.3; exec sort) | while read -r x; do y=$x; done; true",
         "seq|sort|bash",
     ),
 ]
@@ -305,7 +306,7 @@ FIFOS = [
     ),
     shape(
         "by name as an argument",
-        "mkfifo f; sh -c 'sleep 0.05; exec cat lines' > f & sort f | wc -l; wait",
+        "mkfifo f; sh -c 'sleep 0.3; exec cat lines' > f & sort f | wc -l; wait",
         "cat|sort|wc",
     ),
 ]
@@ -421,7 +422,7 @@ SCRIPTS = [
         "seq|sort|job.sh",
         files={
             "job.sh": "#!/bin/bash\nshopt -s lastpipe\n"
-            "seq 9 | (sleep 0.1; exec sort) | while read -r x; do y=$x; done\ntrue\n"
+            "seq 9 | (sleep 0.3; exec sort) | while read -r x; do y=$x; done\ntrue\n"
         },
     ),
     shape(
@@ -511,7 +512,7 @@ SHELLS = (
     + [
         shape(
             "zsh: the last loop runs in the shell itself",
-            "seq 50 | (sleep 0.1; exec sort) | while read -r x; do y=$x; done; true",
+            "seq 50 | (sleep 0.3; exec sort) | while read -r x; do y=$x; done; true",
             "seq|sort|zsh",
             shell="zsh -f",
         ),
@@ -549,7 +550,7 @@ for _ in range(3):
     subprocess.run(["sort", "-o", "sorted", "lines"], check=True)
 """
 
-GETLINE = 'BEGIN { while (("sleep 0.05; exec cat lines" | getline x) > 0) n++; print n }'
+GETLINE = 'BEGIN { while (("sleep 0.3; exec cat lines" | getline x) > 0) n++; print n }'
 
 # `sh -c command` may become the command or stay as its parent, by the version of dash: `exec`.
 PROGRAMS = [
@@ -605,7 +606,7 @@ PROGRAMS = [
     # the child is slow enough for its reader to wait: one that never sleeps is not seen
     shape(
         "perl: reads a child",
-        """perl -e 'open(F, "-|", "sleep 0.1; exec cat lines"); $n++ while <F>; print $n'""",
+        """perl -e 'open(F, "-|", "sleep 0.3; exec cat lines"); $n++ while <F>; print $n'""",
         "cat|perl",
     ),
     shape(
@@ -652,7 +653,7 @@ PROGRAMS = [
     ),
     shape(
         "coproc",
-        'coproc (sleep 0.1; exec sort); cat lines >&"${COPROC[1]}"; exec {COPROC[1]}>&-; '
+        'coproc (sleep 0.5; exec sort); cat lines >&"${COPROC[1]}"; exec {COPROC[1]}>&-; '
         'while read -r x <&"${COPROC[0]}"; do y=$x; done 2> /dev/null; true',
         "cat|sort|bash",
         silent=False,
@@ -742,7 +743,10 @@ DEATHS = [
     ),
     shape(
         "SIGKILL of a sleeper",
-        "sleep 30 | cat & sleep 0.05; kill -9 $(jobs -p) $!; wait 2> /dev/null; true",
+        # once both have become what they are called
+        "sleep 30 | cat & for pid in $(jobs -p) $!; do"
+        " while read -r name < /proc/$pid/comm; [ $name = bash ]; do :; done; done;"
+        " sleep 0.05; kill -9 $(jobs -p) $!; wait 2> /dev/null; true",
         "sleep|cat",
         silent=False,
     ),
@@ -909,7 +913,7 @@ def test_a_stopped_stage_is_stopped(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["sleep 0.3 | cat", "out=$(sleep 0.3 | cat)"], ids=["closed", "read by the shell"]
+    "script", ["sleep 1 | cat", "out=$(sleep 1 | cat)"], ids=["closed", "read by the shell"]
 )
 def test_the_sweep_that_sees_the_last_stage_gone_ends_the_run(watch: Watch, script: str) -> None:
     counted = watch.counted()
@@ -919,7 +923,7 @@ def test_the_sweep_that_sees_the_last_stage_gone_ends_the_run(watch: Watch, scri
         last = run.stages[1].pid
         while Path(f"/proc/{last}").exists():
             time.sleep(0.001)
-        time.sleep(0.03)  # it can be waited for before it leaves its CPU for the last time
+        time.sleep(0.3)  # it can be waited for before it leaves its CPU for the last time
         watch.observer.sweep()
         (ended,) = [found for found in watch.observer.runs() if found.id == run.id]
         assert not ended.live

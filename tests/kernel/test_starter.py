@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kernel.conftest import PATIENCE
 from pipelined.model import started as kept
 from pipelined.starter import STARTER_NAME, Starter
 
@@ -35,7 +36,7 @@ def go(watch: Watch, name: str = "go") -> None:
 
 
 def wait_for(fifo: Path) -> Path:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not fifo.is_fifo():
         assert time.monotonic() < deadline, f"no {fifo}"
         time.sleep(0.01)
@@ -71,8 +72,9 @@ def test_a_pipeline_is_that_of_the_process_above_it(watch: Watch, script: str) -
 
 @pytest.mark.parametrize("shell", ["bash -c", "setsid bash -c", "env -i PATH=$PATH bash -c"])
 def test_it_stays_so_when_all_processes_between_them_are_gone(watch: Watch, shell: str) -> None:
-    inner = "(sleep 0.2; seq 9 | sort -n | tail -n 1; true) &"
-    assert started_by(watch, f"{shell} '{inner}'; sleep 0.6; true") == ["seq|sort|tail"]
+    inner = "(sleep 0.3; seq 9 | sort -n | tail -n 1; : > over) &"
+    until = "until [ -e over ]; do sleep 0.05; done"
+    assert started_by(watch, f"{shell} '{inner}'; {until}; true") == ["seq|sort|tail"]
 
 
 def test_two_that_run_the_same_at_the_same_time_have_their_own(watch: Watch) -> None:

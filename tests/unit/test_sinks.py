@@ -244,8 +244,8 @@ def test_all_sinks_close_within_one_time_limit() -> None:
     sinks = Sinks()
     sinks.start([Sink("slow", writer, room=10) for writer in slow])
     began = module.time.monotonic()
-    sinks.close(0.2)
-    assert module.time.monotonic() - began < 5 * 0.2
+    sinks.close(2)
+    assert module.time.monotonic() - began < 5 * 2
     for writer in slow:
         writer.may_write.set()
     sinks.close(PATIENCE)

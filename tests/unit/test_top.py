@@ -377,4 +377,4 @@ def test_the_view_is_quick_to_leave(terminal: tuple[int, TextIO], now: Run) -> N
     threading.Timer(0.2, os.write, (ours, b"q")).start()
     started = time.monotonic()
     run_top(lambda: [now], console, 60.0, keys=file)
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 30.0  # and not when the next update comes
