@@ -215,6 +215,16 @@ PAIRS = (
         None,
     ),
     Pair(
+        "sorted-count",
+        "grep GET log | sort -k 7,7 | wc -l",
+        None,
+    ),
+    Pair(
+        "sorted-count",
+        "sort text part | cut -d ' ' -f 2-5 | wc",
+        None,
+    ),
+    Pair(
         "filter-first",
         "zcat log.gz | gzip -9 | gzip -dc | sort | grep ' 404 ' | md5sum",
         None,
@@ -286,7 +296,7 @@ PAIRS = (
     ),
     Pair(
         "sort-locale",
-        "LC_ALL=en_US.UTF-8 sort part | wc -l",
+        "LC_ALL=en_US.UTF-8 sort part | awk '{ n += $1 } END { print n }'",
         None,
     ),
     Pair(
