@@ -436,9 +436,9 @@ WITHOUT_PAIRS: Mapping[str, str] = {
 #: Ordinary pipelines in which there is nothing to improve.
 HEALTHY = (
     "LC_ALL=C.UTF-8 grep -i SOME text | LC_ALL=C.UTF-8 tr a-z A-Z | md5sum",
-    "sort part | uniq -c | sort -n | tail -n 3",
+    "LC_ALL=C sort part | uniq -c | sort -n | tail -n 3",
     "zstd -dc log.zst | awk '{ n[$9]++ } END { for (k in n) print k, n[k] }' | sort",
-    "awk '{ print $1 }' log | sort -u | wc -l",
+    "awk '{ print $1 }' log | LC_ALL=C sort -u | wc -l",
     "cut -d '\"' -f 2 log | cut -d ' ' -f 1 | md5sum",
     "awk '$9 == 404 { print $7 }' log | sort | uniq -c | sort -rn | head",
     "awk '{ n[$1]++ } END { for (k in n) print n[k], k }' log | sort -rn | head",

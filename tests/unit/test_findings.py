@@ -990,10 +990,22 @@ def test_other_sorts_do_not_spill(run: Run) -> None:
     [
         ("zcat f | sort | uniq", "en_US.UTF-8", "advice"),
         ("zcat f | LC_ALL=de_DE sort | uniq", "C", "advice"),
-        ("zcat f | sort | uniq", "C.UTF-8", None),
+        ("zcat f | sort | uniq", "C.UTF-8", "advice"),
+        ("zcat f | sort -t : -k 2,3r | uniq", "C.utf8", "advice"),
+        ("zcat f | LC_ALL=C.UTF-8 sort -fu | uniq", "C", "advice"),
+        ("zcat f | sort -n | uniq", "C.UTF-8", None),
+        ("zcat f | sort -t : -k 2,3rn | uniq", "C.UTF-8", None),
+        ("zcat f | sort -rk2n | uniq", "C.UTF-8", None),
+        ("zcat f | sort --version-sort | uniq", "C.UTF-8", None),
+        ("zcat f | sort | uniq", "C", None),
+        ("zcat f | sort | uniq", "POSIX", None),
+        ("zcat f | sort | uniq", "C.ISO-8859-1", None),
         ("zcat f | LC_ALL=C sort | uniq", "en_US.UTF-8", None),
         ("zcat f | env LC_ALL=C sort | uniq", None, None),
         ("zcat f | sort | uniq", None, "note"),
+        ("./job.sh", "en_US.UTF-8", "note"),
+        ("./job.sh", "C.UTF-8", "note"),
+        ("./job.sh", "C", None),
     ],
 )
 def test_the_locale_of_a_sort_is_looked_up_where_it_is_known(
@@ -1001,6 +1013,29 @@ def test_the_locale_of_a_sort_is_looked_up_where_it_is_known(
 ) -> None:
     found = findings(sorting(), HOST, Script(text, locale=locale))
     assert [f.severity for f in found if f.id == "sort-locale"] == ([severity] if severity else [])
+
+
+def test_in_the_order_of_code_points_bytes_are_the_same_order_for_less() -> None:
+    def found(locale: str) -> Finding:
+        script = Script("zcat f | sort | uniq", locale=locale)
+        return next(f for f in findings(sorting(), HOST, script) if f.id == "sort-locale")
+
+    language, code_points = found("en_US.UTF-8"), found("C.UTF-8")
+    assert language.rewrite is not None and language.rewrite.reordered
+    assert code_points.rewrite is not None and not code_points.rewrite.reordered
+    assert code_points.advice.endswith("bytes: C.UTF-8 has the same order.")
+    assert language.likely_seconds is not None and code_points.likely_seconds is not None
+    assert code_points.likely_seconds == pytest.approx(0.6 * language.likely_seconds)
+    assert "45 % of its CPU seconds" in code_points.likely_reason
+
+
+def test_in_the_order_of_code_points_a_sort_has_to_save_enough() -> None:
+    def ids(user: float) -> list[str]:
+        script = Script("zcat f | sort | uniq", locale="C.UTF-8")
+        return [found.id for found in findings(sorting(user_seconds=user), HOST, script)]
+
+    assert "sort-locale" in ids(1.12)
+    assert "sort-locale" not in ids(1.11)
 
 
 def test_lines_that_repeat_are_counted_in_a_hash() -> None:
