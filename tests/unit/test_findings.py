@@ -1061,6 +1061,42 @@ def test_what_uniq_is_for_decides_what_replaces_it(uniq: str, words: str | None)
     assert bool(advice) == bool(words)
 
 
+@pytest.mark.parametrize(
+    ("locale", "awk", "takes"),
+    [
+        ("C", "mawk", 0.3),
+        ("C.UTF-8", "mawk", 0.2),
+        ("en_US.UTF-8", "mawk", 0.1),
+        ("C", "gawk", 0.45),
+        (None, "", 0.2),
+    ],
+)
+def test_a_hash_saves_the_more_the_longer_it_takes_to_compare(
+    locale: str | None, awk: str, takes: float
+) -> None:
+    def likely(kept: float) -> float:
+        script = Script("zcat f | sort | uniq", locale=locale, awk=awk)
+        run = sorting(kept=kept)
+        return next(
+            f for f in findings(run, HOST, script) if f.id == "count-in-hash"
+        ).expected_seconds
+
+    # 7 s of sort and 0.4 s of uniq
+    assert likely(0.0) == pytest.approx(7 * (1 - takes) + 0.4)
+    assert likely(4.0) == pytest.approx(7 * (1 - takes * 1.75) + 0.4)
+
+
+def test_what_a_hash_would_hardly_save_is_not_advised() -> None:
+    def ids(locale: str) -> list[str]:
+        stages = sorting(kept=7.9).stages
+        run = run_of([*stages[:2], replace(stages[2], states={**stages[2].states, "cpu": 0.1})])
+        script = Script("zcat f | sort | uniq", locale=locale, awk="gawk")
+        return [found.id for found in findings(run, HOST, script)]
+
+    assert "count-in-hash" in ids("C.UTF-8")
+    assert "count-in-hash" not in ids("C")
+
+
 # -- processes
 
 
