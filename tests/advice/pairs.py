@@ -305,6 +305,11 @@ PAIRS = (
         None,
     ),
     Pair(
+        "sort-locale",
+        "LC_ALL=C.UTF-8 sort part | md5sum",
+        None,
+    ),
+    Pair(
         "c-locale",
         "LC_ALL=C.UTF-8 sed -E 's/([0-9]+) ([a-z]+)/\\2 \\1/' part | md5sum",
         None,
