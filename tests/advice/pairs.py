@@ -215,6 +215,16 @@ PAIRS = (
         None,
     ),
     Pair(
+        "sorted-count",
+        "grep GET log | sort -k 7,7 | wc -l",
+        None,
+    ),
+    Pair(
+        "sorted-count",
+        "sort text part | cut -d ' ' -f 2-5 | wc",
+        None,
+    ),
+    Pair(
         "filter-first",
         "zcat log.gz | gzip -9 | gzip -dc | sort | grep ' 404 ' | md5sum",
         None,
@@ -286,12 +296,17 @@ PAIRS = (
     ),
     Pair(
         "sort-locale",
-        "LC_ALL=en_US.UTF-8 sort part | wc -l",
+        "LC_ALL=en_US.UTF-8 sort part | awk '{ n += $1 } END { print n }'",
         None,
     ),
     Pair(
         "sort-locale",
         "cut -d ' ' -f 1 part | LC_ALL=en_US.UTF-8 sort | uniq | wc -l",
+        None,
+    ),
+    Pair(
+        "sort-locale",
+        "LC_ALL=C.UTF-8 sort part | md5sum",
         None,
     ),
     Pair(
@@ -426,9 +441,9 @@ WITHOUT_PAIRS: Mapping[str, str] = {
 #: Ordinary pipelines in which there is nothing to improve.
 HEALTHY = (
     "LC_ALL=C.UTF-8 grep -i SOME text | LC_ALL=C.UTF-8 tr a-z A-Z | md5sum",
-    "sort part | uniq -c | sort -n | tail -n 3",
+    "LC_ALL=C sort part | uniq -c | sort -n | tail -n 3",
     "zstd -dc log.zst | awk '{ n[$9]++ } END { for (k in n) print k, n[k] }' | sort",
-    "awk '{ print $1 }' log | sort -u | wc -l",
+    "awk '{ print $1 }' log | LC_ALL=C sort -u | wc -l",
     "cut -d '\"' -f 2 log | cut -d ' ' -f 1 | md5sum",
     "awk '$9 == 404 { print $7 }' log | sort | uniq -c | sort -rn | head",
     "awk '{ n[$1]++ } END { for (k in n) print n[k], k }' log | sort -rn | head",

@@ -769,10 +769,10 @@ def test_what_the_text_decides_is_no_condition() -> None:
     alone = "Try: put awk before sort. It passes on 9 % of the bytes."
     assert barrier_advice("zcat f | sort -k2 | awk '$3 > 5' | uniq -c") == alone
     assert barrier_advice("zcat f | sort | awk '{ print $1 }' | uniq -c") == alone
-    counted = replace(
-        barrier(), stages=(*barrier().stages[:3], replace(barrier().stages[3], command="wc"))
+    mixed = replace(
+        barrier(), stages=(*barrier().stages[:3], replace(barrier().stages[3], command="shuf"))
     )
-    assert barrier_advice("zcat f | sort | awk '{ print $3 }' | wc -l", counted) == alone
+    assert barrier_advice("zcat f | sort | awk '{ print $3 }' | shuf", mixed) == alone
     last = replace(barrier(), stages=barrier().stages[:3], edges=barrier().edges[:2])
     ordered = "if the order of the result does not matter. It passes on 9 % of the bytes."
     assert barrier_advice("zcat f | sort | awk '{ print $3 }'", last) == (
@@ -990,10 +990,22 @@ def test_other_sorts_do_not_spill(run: Run) -> None:
     [
         ("zcat f | sort | uniq", "en_US.UTF-8", "advice"),
         ("zcat f | LC_ALL=de_DE sort | uniq", "C", "advice"),
-        ("zcat f | sort | uniq", "C.UTF-8", None),
+        ("zcat f | sort | uniq", "C.UTF-8", "advice"),
+        ("zcat f | sort -t : -k 2,3r | uniq", "C.utf8", "advice"),
+        ("zcat f | LC_ALL=C.UTF-8 sort -fu | uniq", "C", "advice"),
+        ("zcat f | sort -n | uniq", "C.UTF-8", None),
+        ("zcat f | sort -t : -k 2,3rn | uniq", "C.UTF-8", None),
+        ("zcat f | sort -rk2n | uniq", "C.UTF-8", None),
+        ("zcat f | sort --version-sort | uniq", "C.UTF-8", None),
+        ("zcat f | sort | uniq", "C", None),
+        ("zcat f | sort | uniq", "POSIX", None),
+        ("zcat f | sort | uniq", "C.ISO-8859-1", None),
         ("zcat f | LC_ALL=C sort | uniq", "en_US.UTF-8", None),
         ("zcat f | env LC_ALL=C sort | uniq", None, None),
         ("zcat f | sort | uniq", None, "note"),
+        ("./job.sh", "en_US.UTF-8", "note"),
+        ("./job.sh", "C.UTF-8", "note"),
+        ("./job.sh", "C", None),
     ],
 )
 def test_the_locale_of_a_sort_is_looked_up_where_it_is_known(
@@ -1001,6 +1013,29 @@ def test_the_locale_of_a_sort_is_looked_up_where_it_is_known(
 ) -> None:
     found = findings(sorting(), HOST, Script(text, locale=locale))
     assert [f.severity for f in found if f.id == "sort-locale"] == ([severity] if severity else [])
+
+
+def test_in_the_order_of_code_points_bytes_are_the_same_order_for_less() -> None:
+    def found(locale: str) -> Finding:
+        script = Script("zcat f | sort | uniq", locale=locale)
+        return next(f for f in findings(sorting(), HOST, script) if f.id == "sort-locale")
+
+    language, code_points = found("en_US.UTF-8"), found("C.UTF-8")
+    assert language.rewrite is not None and language.rewrite.reordered
+    assert code_points.rewrite is not None and not code_points.rewrite.reordered
+    assert code_points.advice.endswith("bytes: C.UTF-8 has the same order.")
+    assert language.likely_seconds is not None and code_points.likely_seconds is not None
+    assert code_points.likely_seconds == pytest.approx(0.6 * language.likely_seconds)
+    assert "45 % of its CPU seconds" in code_points.likely_reason
+
+
+def test_in_the_order_of_code_points_a_sort_has_to_save_enough() -> None:
+    def ids(user: float) -> list[str]:
+        script = Script("zcat f | sort | uniq", locale="C.UTF-8")
+        return [found.id for found in findings(sorting(user_seconds=user), HOST, script)]
+
+    assert "sort-locale" in ids(1.12)
+    assert "sort-locale" not in ids(1.11)
 
 
 def test_lines_that_repeat_are_counted_in_a_hash() -> None:
@@ -1024,6 +1059,42 @@ def test_what_uniq_is_for_decides_what_replaces_it(uniq: str, words: str | None)
     ]
     assert [words in text for text in advice if words] == ([True] if words else [])
     assert bool(advice) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("locale", "awk", "takes"),
+    [
+        ("C", "mawk", 0.3),
+        ("C.UTF-8", "mawk", 0.2),
+        ("en_US.UTF-8", "mawk", 0.1),
+        ("C", "gawk", 0.45),
+        (None, "", 0.2),
+    ],
+)
+def test_a_hash_saves_the_more_the_longer_it_takes_to_compare(
+    locale: str | None, awk: str, takes: float
+) -> None:
+    def likely(kept: float) -> float:
+        script = Script("zcat f | sort | uniq", locale=locale, awk=awk)
+        run = sorting(kept=kept)
+        return next(
+            f for f in findings(run, HOST, script) if f.id == "count-in-hash"
+        ).expected_seconds
+
+    # 7 s of sort and 0.4 s of uniq
+    assert likely(0.0) == pytest.approx(7 * (1 - takes) + 0.4)
+    assert likely(4.0) == pytest.approx(7 * (1 - takes * 1.75) + 0.4)
+
+
+def test_what_a_hash_would_hardly_save_is_not_advised() -> None:
+    def ids(locale: str) -> list[str]:
+        stages = sorting(kept=7.9).stages
+        run = run_of([*stages[:2], replace(stages[2], states={**stages[2].states, "cpu": 0.1})])
+        script = Script("zcat f | sort | uniq", locale=locale, awk="gawk")
+        return [found.id for found in findings(run, HOST, script)]
+
+    assert "count-in-hash" in ids("C.UTF-8")
+    assert "count-in-hash" not in ids("C")
 
 
 # -- processes
@@ -1620,6 +1691,9 @@ ILL_TEXTS = [
 #: At least one run for each other finding.
 ILL = {
     "silly": silly(),
+    "counted": run_of(
+        [make_stage(1, "sort", (100, 100), cpu=6.0), make_stage(2, "wc", (100, 0), cpu=0.2)]
+    ),
     "slow file": teeing(),
     "by turns": run_of(
         [make_stage(1, "awk", cpu=4.0, disk=6.0, readahead=pages(miss=20_000, misses=(6.0, 0)))],

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -15,8 +16,11 @@ from pipelined import cli
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.comparison_rows import Figure
 from pipelined.analysis.improvement import Improvement, Measured, Tried
+from pipelined.analysis.rewriting import Script
+from pipelined.analysis.script_text import places
 from pipelined.commands import improve as command
-from pipelined.commands import standard_error
+from pipelined.commands import improving, standard_error
+from pipelined.errors import UserError
 from pipelined.run import profile
 from pipelined.runs.codec import read, written
 from pipelined.terminal.improve_report import lines
@@ -328,3 +332,28 @@ def test_without_anything_to_try_the_report_says_what_holds_the_pipeline_back() 
 def test_all_steps_together_without_a_measurement_have_no_figure() -> None:
     text = shown(replace(improvement(tried(), tried()), measured=()))
     assert "What all steps gain together was not measured." in text
+
+
+@pytest.mark.parametrize(
+    ("first", "locale"), [("export LC_ALL=C", None), ("export OTHER=C", "as_we_do")]
+)
+def test_a_script_that_sets_a_locale_does_not_sort_by_ours(
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    first: str,
+    locale: str | None,
+) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(f"{first}\nsort /dev/null | uniq\n")
+    tried: list[str | None] = []
+
+    def first_place(_file: object, text: str, _seen: object, improve: Any, _budget: object) -> None:
+        improve(places(text)[0], 1.0)
+        raise UserError("enough")
+
+    monkeypatch.setattr(improving, "improve_parts", first_place)
+    monkeypatch.setattr(improving, "_searched", lambda known, *_: tried.append(known.locale))
+    monkeypatch.setattr(command, "script_of", lambda text: Script(text, locale="as_we_do"))
+    assert program("--yes", "--budget", "10s", f"bash {script}") == 1
+    assert tried == [locale]

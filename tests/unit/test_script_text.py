@@ -18,6 +18,7 @@ from pipelined.analysis.script_text import (
     places,
     replaced,
     script_file,
+    sets_locale,
     why_not_replayed,
 )
 from pipelined.run.child import Ended
@@ -135,6 +136,24 @@ def test_a_line_that_goes_on_is_one_pipeline(text: str) -> None:
 )
 def test_a_command_that_runs_a_script_is_known(command: str, file: str) -> None:
     assert script_file(command) == file
+
+
+@pytest.mark.parametrize(
+    ("script", "sets"),
+    [
+        ("#!/bin/sh\nexport LC_ALL=C\nsort f\n", True),
+        ("set -e; export LANG=C LC_COLLATE=C", True),
+        ("LC_ALL=C\nexport LC_ALL", True),
+        ("declare -x LC_COLLATE=C", True),
+        ("LANG=C; sort f", True),
+        ("LC_ALL=C sort f | uniq", False),
+        ("zcat f | LC_ALL=C sort\nsort f", False),
+        ("# LC_ALL is not set\nsort f", False),
+        ("export LANGUAGES=2", False),
+    ],
+)
+def test_a_script_that_sets_its_locale_is_known(script: str, sets: bool) -> None:
+    assert sets_locale(script) is sets
 
 
 # -- what ran, and what can run by itself

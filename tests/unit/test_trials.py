@@ -26,14 +26,15 @@ from pipelined.commands import standard_error
 from pipelined.commands.compare import RUN_WORD
 from pipelined.commands.compare import compare as command
 from pipelined.errors import UserError
+from pipelined.history.history import History
 from pipelined.run import profile
 from pipelined.run.child import Ended
 from pipelined.run.profile import NewRuns, Profile
 from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Exit, Outcome, Run, Series
 from pipelined.runs.codec import written
-from unit.invented import START, make_run, make_stage
-from unit.observed import FakeObserver
+from unit.invented import START, make_finished, make_run, make_stage
+from unit.observed import HOST, FakeObserver
 
 
 def finished(name: str, wall: float = 1.0) -> Run:
@@ -515,7 +516,7 @@ def test_behind_two_dashes_everything_is_a_command(
         (("true",), "compare takes two to 8 commands"),
         (("true",) * 9, "compare takes two to 8 commands"),
         (("1", "2", "3"), "compare takes two runs"),
-        (("1",), "compare takes two runs"),
+        (("a|b|c",), "pipelined runs --pipeline 'a|b|c' lists them"),
         (("-n", "3", "1", "2"), "--rounds is for commands"),
         (("--cold", "f", "1", "2"), "--cold is for commands"),
         (("--warm-up", "1", "1", "2"), "--warm-up is for commands"),
@@ -533,6 +534,74 @@ def test_wrong_words_are_wrong_usage(
 ) -> None:
     assert program(*words) == 2
     assert complaint in capfd.readouterr().err
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Callable[..., str]:
+    """Stores a run of `wall` seconds that began in a night, and returns its id."""
+
+    def store(night: int, wall: float, *, pipeline: str = "awk|sort", **given: Any) -> str:
+        start = START + 86_400 * night
+        unit = given.pop("unit", "nightly.job")
+        series = Series(pipeline=pipeline, nested="parent" in given, unit=unit)
+        stages = [make_stage(1, "awk", cpu=wall)]
+        values: dict[str, Any] = {"start": start, "end": start + wall, "series": series} | given
+        run = make_run(stages, wall, id=f"{int(values['start'])}-{night}", **values)
+        history = History(tmp_path, host=HOST, max_age=1e12)
+        history.sink.put(make_finished(run))
+        history.sink.start()
+        history.sink.close(60)
+        return run.id
+
+    return store
+
+
+def test_one_run_is_compared_with_the_one_of_the_same_pipeline_before_it(
+    program: Callable[..., int],
+    night: Callable[..., str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    night(1, 16.0)
+    night(2, 8.0)
+    night(3, 1.0, pipeline="awk|uniq")
+    night(3, 1.1, unit="other.job")
+    night(3, 1.2, parent="1-2")
+    night(3, 1.3, partial=True)
+    night(3, 1.4, outcome=Outcome("failed", (0,)))
+    last = night(4, 4.0)
+    night(5, 2.0)
+    assert program("--state-directory", str(tmp_path), last) == 0
+    assert "B took 0.50 of A's wall time" in capfd.readouterr().out
+
+
+def test_a_nested_run_is_compared_with_one_inside_another_run(
+    program: Callable[..., int],
+    night: Callable[..., str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    night(1, 8.0, parent="monday")
+    night(2, 1.0, parent="tuesday")
+    night(2, 4.0, parent="tuesday", start=START + 86_400 * 2 + 60, end=START + 86_400 * 2 + 64)
+    which = str(int(START) + 86_400 * 2 + 60)
+    assert program("--state-directory", str(tmp_path), which) == 0
+    assert "B took 0.50 of A's wall time" in capfd.readouterr().out
+
+
+def test_the_first_run_of_a_pipeline_has_none_before_it(
+    program: Callable[..., int],
+    night: Callable[..., str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    first = night(1, 8.0)
+    night(2, 8.0)
+    assert program("--state-directory", str(tmp_path), first) == 1
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"no run of awk|sort in unit nightly.job before {first} can be compared" in err
+    assert "pipelined runs --pipeline 'awk|sort'" in err
 
 
 @pytest.mark.parametrize(

@@ -180,3 +180,86 @@ def test_a_reader_of_two_pipes_is_no_way_back() -> None:
     run = silly()
     both = replace(run, edges=(*run.edges, Edge(0, 2)))
     assert "round-trip" in ids(run, "") and "round-trip" not in ids(both, "")
+
+
+def counted(
+    text: str = "", *, given: float = 100, written: float = 100, **states: float
+) -> list[Finding]:
+    """Of a sort whose lines wc counts, behind a grep."""
+    stages = [
+        make_stage(1, "grep", (200, given), cpu=0.5),
+        make_stage(2, "sort", (given, written), **{"cpu": 6.0} | states),
+        make_stage(3, "wc", (written, 0), cpu=0.2),
+    ]
+    found = findings(run_of(stages, overlapping=0.0), HOST, Script(text) if text else None)
+    return [finding for finding in found if finding.id == "sorted-count"]
+
+
+def test_lines_that_are_only_counted_need_no_order() -> None:
+    (found,) = counted("grep a f | sort -k2 | wc -l")
+    assert found.rewrite is not None and found.rewrite.new == "grep a f | wc -l"
+    assert not found.rewrite.reordered
+    assert (found.severity, found.stages) == ("warning", (1, 2))
+    assert found.advice == "Try: without sort."
+    assert found.likely_seconds == pytest.approx(6.0)
+    assert found.gain_seconds == pytest.approx(6.0)
+
+
+def test_without_its_text_a_sort_before_a_count_is_superfluous_on_conditions() -> None:
+    (found,) = counted()
+    assert (found.severity, found.rewrite) == ("advice", None)
+    assert "if it has no -u" in found.advice and "ends in a newline" in found.advice
+    assert counted(written=98.9) == [] != counted(written=99.1)
+    assert counted(given=1, written=1) == []
+
+
+def test_where_the_text_is_known_the_bytes_of_a_sort_do_not_matter() -> None:
+    assert counted("grep a f | sort | wc -l", written=90)
+    assert counted("grep a f | sort -u | wc -l") == []
+
+
+def test_a_newline_that_only_sort_adds_is_a_condition() -> None:
+    stages = [make_stage(1, "sort", (100, 100), cpu=6.0), make_stage(2, "wc", (100, 0), cpu=0.2)]
+    for text, tried in (("sort f | wc -l", "without sort"), ("sort f g | wc -l", "cat in place")):
+        (found,) = findings(run_of(stages), HOST, Script(text))
+        assert (found.id, found.severity) == ("sorted-count", "advice")
+        assert found.advice.startswith(f"Try: {tried}")
+        assert "ends in a newline" in found.advice
+        assert found.rewrite is not None
+
+
+def test_what_stands_between_a_sort_and_a_count_treats_each_line_by_itself() -> None:
+    stages = [
+        make_stage(1, "sort", (100, 100), cpu=6.0),
+        make_stage(2, "cut", (100, 50), cpu=0.2),
+        make_stage(3, "wc", (50, 0), cpu=0.2),
+    ]
+
+    def advice(command: str = "cut") -> list[str]:
+        run = run_of([stages[0], replace(stages[1], command=command), stages[2]])
+        return [found.advice for found in findings(run, HOST) if found.id == "sorted-count"]
+
+    (found,) = advice()
+    assert "what is between them treats each line by itself" in found
+    assert advice("head") == advice("uniq") == advice("tee") == []
+
+
+def test_with_a_sort_its_waits_for_its_temporary_files_go() -> None:
+    (found,) = counted("grep a f | sort | wc -l", cpu=4.0, disk=3.0)
+    assert found.likely_seconds == pytest.approx(7.0)
+    stages = [make_stage(1, "sort", (100, 100), cpu=4.0, disk=3.0), make_stage(2, "wc", (100, 0))]
+    (found,) = findings(run_of(stages, overlapping=0.0), HOST, Script("sort f | wc -l"))
+    assert found.likely_seconds == pytest.approx(4.0)  # it may be its input that it waits for
+
+
+def test_a_sort_that_is_not_needed_has_no_other_advice() -> None:
+    run = run_of(
+        [
+            make_stage(1, "sort", (100, 100), cpu=8.0, pipe_full=1.0),
+            make_stage(2, "grep", (100, 20), cpu=0.2, pipe_empty=9.0),
+            make_stage(3, "wc", (20, 0), cpu=0.1, pipe_empty=9.0),
+        ],
+        overlapping=0.0,
+    )
+    script = Script("sort f | grep a | wc -l", locale="en_US.UTF-8")
+    assert [finding.id for finding in findings(run, HOST, script)] == ["sorted-count"]

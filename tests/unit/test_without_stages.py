@@ -16,6 +16,7 @@ from pipelined.analysis.shell_text import Pipeline, parse
 from pipelined.analysis.without_stages import (
     with_sort_unique,
     without_copier,
+    without_counted_sort,
     without_round_trip,
     without_sort,
 )
@@ -41,6 +42,11 @@ def unsorted(old: Pipeline, index: int) -> Pipeline | None:
     return found[0] if found else None
 
 
+def uncounted(old: Pipeline, index: int) -> Pipeline | None:
+    found = without_counted_sort(old, index)
+    return found.new if found else None
+
+
 @pytest.mark.parametrize(
     ("rewrite", "old", "new"),
     [
@@ -54,6 +60,13 @@ def unsorted(old: Pipeline, index: int) -> Pipeline | None:
         (unsorted, "cat f | sort -rn | cut -c 1-3 | sort -u", "cat f | cut -c 1-3 | sort -u"),
         (unsorted, "cat f | sort | tr a b | sort -S 50M", "cat f | tr a b | sort -S 50M"),
         (unsorted, "sort 'my f' | awk '{ print $2 }' | sort", "awk '{ print $2 }' < 'my f' | sort"),
+        (uncounted, "sort f | wc -l", "wc -l < f"),
+        (uncounted, "sort < f | wc --lines", "wc --lines < f"),
+        (uncounted, "zcat f | LC_ALL=C sort -t , -k 2,2n -S 50M | wc", "zcat f | wc"),
+        (uncounted, "cat f | sort -m | wc -lc | tr -d ' '", "cat f | wc -lc | tr -d ' '"),
+        (uncounted, "sort f | cut -c 1-3 | wc", "cut -c 1-3 < f | wc"),
+        (uncounted, "sort f g | wc", "cat f g | wc"),
+        (uncounted, "nice sort -rn *.log | grep a | wc -l", "cat *.log | grep a | wc -l"),
         (with_sort_unique, "sort f | uniq | wc -l", "sort -u f | wc -l"),
         (with_sort_unique, "LC_ALL=C sort -r < f | uniq", "LC_ALL=C sort -u -r < f"),
         (with_sort_unique, "sort -S 10M f g | uniq | wc", "sort -u -S 10M f g | wc"),
@@ -99,6 +112,39 @@ def test_stages_that_are_not_needed_go(
         (unsorted, "sort f | grep a | sort -R"),
         (unsorted, "sort f | grep a | sort - g"),
         (unsorted, "sort f | grep a g | sort"),
+        (unsorted, "sort +1 | sort"),
+        (uncounted, "sort -u f | wc -l"),
+        (uncounted, "sort -nu f | wc -l"),
+        (uncounted, "sort --unique f | wc -l"),
+        (uncounted, "sort -c f | wc -l"),
+        (uncounted, "sort -C f | wc -l"),
+        (uncounted, "sort --check=quiet f | wc -l"),
+        (uncounted, "sort -o g f | wc -l"),
+        (uncounted, "sort -og f | wc -l"),
+        (uncounted, "sort --output=g f | wc -l"),
+        (uncounted, "sort -z f | wc -w"),
+        (uncounted, "sort --zero-terminated f | wc -l"),
+        (uncounted, "sort --files0-from=f | wc -l"),
+        (uncounted, "sort --debug f | wc -l"),
+        (uncounted, "sort --help | wc -l"),
+        (uncounted, "sort +1 | wc -l"),
+        (uncounted, "sort +1 -2 f | wc -l"),
+        (uncounted, "sort - f | wc -l"),
+        (uncounted, "cat f | sort - g | wc -l"),
+        (uncounted, "sort f | wc"),  # wider from a pipe
+        (uncounted, "sort f | wc -lw"),
+        (uncounted, "sort f | wc -l g"),
+        (uncounted, "sort f | wc -l -"),
+        (uncounted, "sort f | wc --files0-from=-"),
+        (uncounted, "sort f | wc --total=only"),
+        (uncounted, "sort f | uniq | wc -l"),
+        (uncounted, "sort f | head | wc -l"),
+        (uncounted, "sort f | tee g | wc -l"),
+        (uncounted, "sort f | awk '!n[$0]++' | wc -l"),
+        (uncounted, "sort f | grep a g | wc -l"),
+        (uncounted, "sort f | cut -zf 1 | wc -l"),
+        (uncounted, "sort f | tr '\\n' ' ' | wc -w"),
+        (uncounted, "shuf f | wc -l"),
         (with_sort_unique, "sort -n f | uniq"),
         (with_sort_unique, "sort -k2 f | uniq"),
         (with_sort_unique, "sort -f f | uniq"),
@@ -118,6 +164,32 @@ def test_stages_that_may_be_needed_stay(
     rewrite: Callable[[Pipeline, int], Pipeline | None], old: str
 ) -> None:
     assert changed(old, rewrite) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "ended"),
+    [
+        ("grep a f | sort | wc -l", True),
+        ("awk '{ print $2 }' f | sort | wc -l", True),
+        ("sort -u f | sort -n | wc -l", True),
+        ("uniq f | sort | wc -l", True),
+        ("sort f | sed s/a/b/ | cut -c 1 | wc -l", True),
+        ("sort f | wc -l", False),
+        ("zcat f | sort | wc -l", False),
+        ("sed s/a/b/ f | sort | wc -l", False),
+        ("grep -z a f | sort | wc -l", False),
+        ("sort -z f | sort -n | wc -l", False),
+        ("awk '{ printf $1 }' f | sort | wc -l", False),
+        ("awk -v ORS=, '{ print $1 }' f | sort | wc -l", False),
+        ("grep a f | tr a b | sort | wc -l", False),
+        ("sort f g | cut -c 1 | wc -l", False),
+    ],
+)
+def test_a_newline_at_the_end_is_certain_where_a_program_writes_it(old: str, ended: bool) -> None:
+    commands = pipeline(old).commands
+    last = max(at for at, command in enumerate(commands) if command.program == "sort")
+    found = without_counted_sort(pipeline(old), last)
+    assert found is not None and found.ended is ended
 
 
 _BETWEEN = st.sampled_from(
@@ -163,6 +235,43 @@ def test_both_print_the_same_for_any_lines(
         (Path(folder) / "f").write_text(data)
         printed = {way: _printed(way, folder, locale) for way in (text, *ways)}
     assert len(set(printed.values())) == 1, printed
+
+
+_COUNTED = st.sampled_from(
+    ["sort", "sort -rn", "sort -m", "sort -s -k2,2", "sort -f -S 1M", "sort -t b -k 2", "sort -R"]
+)
+_COUNTER = st.sampled_from(["wc", "wc -l", "wc -c", "wc -m", "wc -w", "wc -L", "wc -lLwmc"])
+_WRITER = st.sampled_from(
+    ["", "cat < f | ", "cut -c 1-3 f | ", "grep -v b f | ", "sed s/a/b/ f | "]
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(_WRITER, _COUNTED, st.one_of(st.just(""), _BETWEEN), _COUNTER, _LINES, st.booleans())
+def test_both_count_the_same_if_the_input_ends_in_a_newline_or_that_is_certain(
+    writer: str, sort: str, between: str, counter: str, lines: list[str], ended: bool
+) -> None:
+    text = f"{writer}{sort}{'' if writer else ' f'} | {between}{' | ' if between else ''}{counter}"
+    found = without_counted_sort(pipeline(text), 1 if writer else 0)
+    if found is None:
+        assert counter in ("wc", "wc -lLwmc") and not writer and not between
+        return
+    if not found.ended and lines:
+        ended = True
+    with TemporaryDirectory() as folder:
+        data = "\n".join(lines) + ("\n" if lines and ended else "")
+        (Path(folder) / "f").write_text(data)
+        printed = [_printed(way, folder, "C.UTF-8") for way in (text, found.new.text)]
+    assert printed[0] == printed[1] != b"", (text, found.new.text)
+
+
+def test_several_files_are_counted_as_one() -> None:
+    found = without_counted_sort(pipeline("sort f g | wc"), 0)
+    assert found is not None and found.joins
+    with TemporaryDirectory() as folder:
+        for name, data in (("f", "b\na\n"), ("g", "c d\n")):
+            (Path(folder) / name).write_text(data)
+        assert _printed("sort f g | wc", folder, "C") == _printed(found.new.text, folder, "C")
 
 
 def _printed(text: str, folder: str, locale: str) -> bytes:

@@ -17,6 +17,7 @@ from pipelined.analysis.shell_words import Word
 from pipelined.command_names import AWKS
 
 __all__ = [
+    "ends_its_lines",
     "is_within_line",
     "only_selects",
     "passes_on_the_begin",
@@ -124,7 +125,7 @@ def takes_each_line(command: Command) -> bool | None:
         return None if program is None else _keeps_nothing(program.value)
     values = [word.value for word in command.arguments]
     if command.program == "cut":
-        return "-z" not in values and "--zero-terminated" not in values
+        return not any(re.match(r"-[ns]*z|--z", value) for value in values)
     if command.program in ("grep", "egrep", "fgrep"):
         options = [value for value in values if value.startswith("-") and value != "-"]
         return all(map(_GREP_OPTIONS.fullmatch, options))
@@ -134,6 +135,23 @@ def takes_each_line(command: Command) -> bool | None:
         scripts = sed_scripts(command.arguments)
         return bool(scripts) and all(_SED_BY_ITSELF.fullmatch(word.value) for word in scripts)
     return None
+
+
+def ends_its_lines(command: Command) -> bool:
+    """Whether the last line that it prints is certain to end in a newline, whatever it reads.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> [ends_its_lines(command) for command in parse("cat f | cut -f 2 | tr a b").commands]
+    [False, True, False]
+    """
+    values = [word.value for word in command.arguments]
+    if command.program in AWKS:
+        return takes_each_line(command) is True and not any("printf" in value for value in values)
+    if command.program in ("cut", "grep", "egrep", "fgrep"):
+        return takes_each_line(command) is True
+    if command.program in ("sort", "uniq"):
+        return not any(re.match(r"-[^-]*z|--z", value) for value in values)
+    return False
 
 
 def only_selects(command: Command) -> bool:

@@ -94,6 +94,13 @@ RULES = (
         frozenset({"ceiling"}),
         severity="warning or advice",
     ),
+    Rule(
+        "sorted-count",
+        whole.sorted_count,
+        False,
+        frozenset({"barrier", "ceiling", "filter-first", "sort-locale", "sort-spills"}),
+        severity="warning or advice",
+    ),
     Rule("filter-first", whole.filter_first, False),
     Rule("sort-unique", whole.sort_unique, False),
     Rule("idle-copier", whole.idle_copier, False),

@@ -20,7 +20,16 @@ from pipelined.command_names import COMMON_SHELLS
 from pipelined.runs import Run
 from pipelined.wording import listing
 
-__all__ = ["Place", "Replaced", "by_cost", "places", "replaced", "script_file", "why_not_replayed"]
+__all__ = [
+    "Place",
+    "Replaced",
+    "by_cost",
+    "places",
+    "replaced",
+    "script_file",
+    "sets_locale",
+    "why_not_replayed",
+]
 
 _COMMENT = re.compile(r"\s#[^'\"]*$")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
@@ -28,6 +37,13 @@ _MOVES = re.compile(r"(?:^|[;&|(])\s*(?:cd|pushd)\b(.*)$", re.MULTILINE)
 #: What follows `cd` to one directory, named in full, up to the end of the line or of the script.
 _NAMED = re.compile(
     r"\s+(['\"]?)(/[\w./@%+,-]*)\1\s*(?:\|\|\s*(?:exit|return)\s*\d*\s*)?(?:#.*)?", re.ASCII
+)
+
+#: A locale that is set for what follows, not for one command.
+_LOCALE = re.compile(
+    r"(?:^|[;&])\s*(?:(?:export|declare|typeset)\b.*\b(?:LC_ALL|LC_COLLATE|LANG)\b"
+    r"|(?:LC_ALL|LC_COLLATE|LANG)=\S*\s*(?:$|[;#&]))",
+    re.MULTILINE,
 )
 
 
@@ -70,6 +86,15 @@ def script_file(text: str) -> str:
         rest = [value for value in values[1:] if not re.fullmatch("-[eux]+", value)]
         return rest[0] if rest and not rest[0].startswith("-") else ""
     return values[0] if "/" in values[0] else ""
+
+
+def sets_locale(script: str) -> bool:
+    """Whether a script sets a locale for more than one command: ours is not that of its commands.
+
+    >>> [sets_locale(text) for text in ("export LC_ALL=C\\nsort f", "LC_ALL=C sort f")]
+    [True, False]
+    """
+    return _LOCALE.search(script) is not None
 
 
 def places(script: str) -> list[Place]:

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from pipelined.analysis.by_line import takes_each_line
+from pipelined.analysis.by_line import ends_its_lines, takes_each_line
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["orders_all", "with_sort_unique", "without_copier", "without_round_trip", "without_sort"]
+__all__ = [
+    "Counted",
+    "orders_all",
+    "with_sort_unique",
+    "without_copier",
+    "without_counted_sort",
+    "without_round_trip",
+    "without_sort",
+]
 
 #: The format that a program writes or reads, and whether its name alone says that it reads.
 _FORMATS: Mapping[str, tuple[str, bool]] = {
@@ -40,6 +49,15 @@ _BACK = re.compile(r"-[0-9cknq]*d[0-9cknq]*|--(decompress|uncompress)")
 _ORDERS = re.compile(r"-[bdfghiMnrsVR]+|--(stable|reverse|numeric-sort|version-sort)")
 #: The same of one whose output depends on the lines alone: the whole line orders equal keys.
 _TOTAL = re.compile(r"-[bdfghiMnrV]+|--(reverse|numeric-sort|version-sort)")
+#: Options of a sort that passes on as many lines as it reads. Not -z: what is a line to `wc` then
+#: depends on the order.
+_PASSES_ALL = re.compile(
+    r"-[bdfghiMmnrsVR]+|--(stable|reverse|numeric-sort|version-sort|ignore-case)"
+    r"|--(sort|buffer-size|temporary-directory|compress-program|batch-size|field-separator)=.*"
+)
+#: Options of a `wc` that counts what it reads from its pipe, and one that prints one number.
+_COUNTS = re.compile(r"-[clmwL]+|--(bytes|chars|lines|max-line-length|words)")
+_ONE_COUNT = re.compile(r"-[clmwL]|--.+")
 #: How much it takes to sort, and in which order whole lines come.
 _WHOLE_LINES = re.compile(r"-r|--reverse|--parallel=[0-9]+|-S[0-9]+[kKMG%]?|-T.+")
 
@@ -66,15 +84,75 @@ def without_sort(old: Pipeline, index: int) -> tuple[Pipeline, int] | None:
     names = files(first)
     if first.program != "sort" or names is None or not _only(first, names, _ORDERS):
         return None
+    at = _behind_lines(old, index)
+    if at is None:
+        return None
+    later = old.commands[at]
+    if later.program != "sort" or files(later) != () or not orders_all(later):
+        return None
+    new = _dropped(old, index, 1, names)
+    return (new, at) if new else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A pipeline without a sort whose lines are only counted."""
+
+    new: Pipeline
+    counter: int
+    """Index of the command that counts them, before that."""
+    joins: bool
+    """`cat` is in its place, as it read several files."""
+    ended: bool
+    """The last line that is counted is certain to end in a newline, which a sort would add."""
+
+
+def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
+    """Without the sort at `index`, if ``wc`` counts what it passes on.
+
+    What stands between them treats each line by itself. Both print the same if `Counted.ended`, or
+    if each input of the sort ends in a newline.
+    """
+    first = old.commands[index]
+    names = files(first)
+    if first.program != "sort" or names is None or not _only(first, names, _PASSES_ALL):
+        return None
+    at = _behind_lines(old, index)
+    if at is None or not _only_counts(old.commands[at]):
+        return None
+    joins = not index and (len(names) > 1 or any(not word.literal for word in names))
+    if joins:
+        if first.source or any(word.value.startswith(("-", "+")) for word in names):
+            return None
+        cat = Command((), (plain("cat"), *names), None, 0, None)
+        new: Pipeline | None = Pipeline((cat, *old.commands[1:]))
+    else:
+        new = _dropped(old, index, 1, names)
+        options = [word.value for word in old.commands[at].arguments]
+        if not index and at == 1 and (len(options) != 1 or not _ONE_COUNT.fullmatch(options[0])):
+            return None  # how wide it prints several counts depends on whether it reads a file
+    before = old.commands[max(0, index - 1) : index]
+    # what joins files joins the last line of one and the first of the next
+    ended = not joins and any(map(ends_its_lines, (*before, *old.commands[index + 1 : at])))
+    return Counted(new, at, joins, ended) if new else None
+
+
+def _only_counts(command: Command) -> bool:
+    """Whether it is a ``wc`` that counts what it reads from its pipe."""
+    return command.program == "wc" and all(
+        map(_COUNTS.fullmatch, [word.value for word in command.arguments])
+    )
+
+
+def _behind_lines(old: Pipeline, index: int) -> int | None:
+    """The first command behind `index` that may not treat each line by itself.
+
+    None if there is none, or if one before it reads something else.
+    """
     for at in range(index + 1, len(old.commands)):
         later = old.commands[at]
-        if later.program == "sort":
-            if files(later) != () or not orders_all(later):
-                return None
-            new = _dropped(old, index, 1, names)
-            return (new, at) if new else None
         if not takes_each_line(later) and not _copies(later):
-            return None
+            return at
         if later.program not in ("cat", "tr") and files(later) != ():
             return None
     return None
@@ -152,8 +230,8 @@ def _dropped(old: Pipeline, index: int, count: int, names: Sequence[Word]) -> Pi
     if len(names) > 1 or (names and (index or source)):
         return None
     if names:
-        if not names[0].literal or names[0].value == "-":
-            return None
+        if not names[0].literal or names[0].value == "-" or names[0].value.startswith("+"):
+            return None  # `sort +1` is a key of old
         source = names[0]
     if index:
         return Pipeline((*before, *behind))

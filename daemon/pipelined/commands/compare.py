@@ -41,6 +41,10 @@ __all__ = ["compare"]
 
 #: Words of `compare` that name a run: an id or its beginning, `last`, a file of `run --json`.
 RUN_WORD = re.compile(r"last|\d+(-\d*(-[0-9a-f]*)?)?|\S+\.json")
+#: A word that is rather the signature of recorded runs than a command.
+_SIGNATURE = re.compile(r"[^\s|]+(\|[^\s|]+)+")
+#: Earlier runs among which one to compare with is looked for.
+_EARLIER = 1000
 
 
 @click.command(
@@ -50,6 +54,7 @@ Examples:
   sudo pipelined compare 'sort log | uniq' 'sort -u log'
   sudo pipelined compare -n 9 --cold big.log 'awk "{n++}" big.log' 'cat big.log | awk "{n++}"'
   pipelined compare 1763809200123-4711 last
+  pipelined compare last             # with the run of the same pipeline before it
   pipelined compare tuesday.json wednesday.json
   pipelined compare improved.json    # what improve --json -o measured
 
@@ -134,10 +139,9 @@ def compare(
             ctx,
         )
     report_of_improve = all(runs) and len(command) == 1 and command[0].endswith(".json")
-    most = 2 if all(runs) else len(LABELS)
-    if not report_of_improve and not 2 <= len(command) <= most:
-        things = "two runs" if all(runs) else f"two to {most} commands, each as one quoted string"
-        raise click.UsageError(f"compare takes {things}", ctx)
+    least, most = (1, 2) if all(runs) else (2, len(LABELS))
+    if not least <= len(command) <= most:
+        raise click.UsageError(_usage(command, most, runs=all(runs)), ctx)
     given = [name for name in (*plan, "state_directory") if was_given(name)]
     wrong = [name for name in given if all(runs) != (name == "state_directory")]
     if wrong:
@@ -150,8 +154,7 @@ def compare(
             found = _comparison_from_file(Path(command[0]))
         elif all(runs):
             opened = partial(open_history, state_directory, url, http_config)
-            first, second = (recorded_run(word, opened) for word in command)
-            found = compare_runs(first, second)
+            found = compare_runs(*_two_runs(command, opened))
         else:
             open_observer = observer_opener(url, http_config)
             found, daemon = _compare_commands(command, plan, open_observer, color)
@@ -195,6 +198,37 @@ def _compare_commands(
         show_progress=lambda total: progress(console, total),
     )
     return found, observers[0].daemon
+
+
+def _usage(words: tuple[str, ...], most: int, *, runs: bool) -> str:
+    """What is wrong with the number of `words`."""
+    if runs:
+        return "compare takes two runs, or one and compares it with the one before it"
+    usage = f"compare takes two to {most} commands, each as one quoted string"
+    if len(words) == 1 and _SIGNATURE.fullmatch(words[0]):
+        usage += f", or the ids of recorded runs: pipelined runs --pipeline '{words[0]}' lists them"
+    return usage
+
+
+def _two_runs(words: tuple[str, ...], opened: Callable[[], Recorded]) -> tuple[Run, Run]:
+    """The runs that are named; of one alone, before it the last one of the same pipeline."""
+    if len(words) == 2:
+        return recorded_run(words[0], opened), recorded_run(words[1], opened)
+    from pipelined.history.history import NoSuchRunError
+
+    history = opened()
+    run = history.run(words[0]).run
+    pipeline, unit = run.series.pipeline, run.series.unit
+    before = history.runs(pipeline=pipeline, unit=unit, until=run.start, limit=_EARLIER)
+    for one in before:
+        # what ran beside it in the same run belongs to the same night
+        alike = one.nested == run.nested and (one.parent is None or one.parent != run.parent)
+        if alike and one.complete and not one.partial:
+            return history.run(one.id).run, run
+    raise NoSuchRunError(
+        f"no run of {pipeline} in unit {unit} before {run.id} can be compared with it",
+        f"pipelined runs --pipeline '{pipeline}' lists those of all units: give two",
+    )
 
 
 def recorded_run(word: str, open_recorded: Callable[[], Recorded]) -> Run:

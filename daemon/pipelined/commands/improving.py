@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pipelined.analysis.findings import findings
 from pipelined.analysis.improvement import Improvement, ScriptImprovement
 from pipelined.analysis.rewriting import Script
-from pipelined.analysis.script_text import Place, script_file
+from pipelined.analysis.script_text import Place, script_file, sets_locale
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.errors import UserError
 from pipelined.run.child import command_line
@@ -81,6 +81,8 @@ def improved_script(
 ) -> tuple[ScriptImprovement, str | None]:
     """The same for a command that runs a shell script, a file."""
     text = file.read_text(encoding="utf-8", errors="surrogateescape")
+    # the locale decides what a sort could gain, and each pipeline is run in ours
+    locale = None if sets_locale(text) else locale
     _say(console, f"Runs {file} once, to see which of its pipelines cost most.")
     seen = profile(command_line([command]), open_observer=open_observer)
     if seen.ended.status:

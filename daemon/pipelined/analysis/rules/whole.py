@@ -20,8 +20,10 @@ from pipelined.analysis.rules.rule import (
 )
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.without_stages import (
+    Counted,
     with_sort_unique,
     without_copier,
+    without_counted_sort,
     without_round_trip,
     without_sort,
 )
@@ -29,7 +31,14 @@ from pipelined.command_names import BARRIERS, BY_LINE, SCRIPTS
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, percent
 
-__all__ = ["filter_first", "idle_copier", "round_trip", "sort_unique", "sorted_twice"]
+__all__ = [
+    "filter_first",
+    "idle_copier",
+    "round_trip",
+    "sort_unique",
+    "sorted_count",
+    "sorted_twice",
+]
 
 #: Programs that compress, by what a stage goes by.
 _CODECS = frozenset({"bzip2", "gzip", "lbzip2", "lz4", "pigz", "xz", "zstd"})
@@ -87,7 +96,7 @@ def sorted_twice(case: Case) -> Iterator[Finding]:
         if stage.command != "sort" or not case.worth(with_waits(stage, stage.cpu_seconds)):
             continue
         known = without_sort(case.pipeline, index) if case.pipeline else None
-        later = known[1] if known else _sorted_again(case, index)
+        later = known[1] if known else _behind_lines(case, index, "sort")
         if later is None or (case.pipeline and known is None):
             continue
         name = stage_label(case.run, (index,))
@@ -116,13 +125,64 @@ def sorted_twice(case: Case) -> Iterator[Finding]:
         )
 
 
-def _sorted_again(case: Case, index: int) -> int | None:
-    """The sort behind programs that mostly treat each line by itself; None if there is none."""
+def sorted_count(case: Case) -> Iterator[Finding]:
+    """A sort whose lines ``wc`` only counts: it counts as many in any order."""
+    for index, stage in enumerate(case.run.stages):
+        if stage.command != "sort" or not case.worth(with_waits(stage, stage.cpu_seconds)):
+            continue
+        known = without_counted_sort(case.pipeline, index) if case.pipeline else None
+        counter = known.counter if known else _behind_lines(case, index, "wc")
+        if counter is None or (case.pipeline and known is None):
+            continue
+        given = bytes_in(stage)
+        # without its text: it drops lines if it passes on less
+        if not known and (given < BULK or abs(bytes_out(stage) - given) > _SAME * given):
+            continue
+        name = stage_label(case.run, (index,))
+        temporary = stage.states["disk"] if case.graph.before[index] else 0.0
+        yield _without(
+            case,
+            Finding(
+                id="sorted-count",
+                severity="warning" if known and known.ended else "advice",
+                sentence=f"{name} took {duration(stage.cpu_seconds)} of CPU to sort lines that "
+                f"{stage_label(case.run, (counter,))} only counts.",
+                advice=f"Try: {_uncounted(name, known, direct=counter in case.graph.after[index])}",
+                rewrite=case.attempt(known.new if known else None),
+                stages=(index, counter),
+                evidence=(Evidence("sort on CPU", stage.cpu_seconds, "seconds"),),
+            ),
+            {index: stage.cpu_seconds},
+            slept={index: temporary},
+        )
+
+
+def _uncounted(name: str, known: Counted | None, *, direct: bool) -> str:
+    """What to try in place of a sort before a count, and when the count is the same."""
+    if known and known.ended:
+        return f"without {name}."
+    if known and known.joins:
+        return (
+            f"cat in place of {name}. The count is the same if each file ends in a newline, "
+            "which sort adds."
+        )
+    conditions = "" if known else ", if it has no -u"
+    if not known and not direct:
+        conditions += " and what is between them treats each line by itself"
+    return (
+        f"without {name}{conditions}. The count is the same if the input ends in a newline, which "
+        "sort adds."
+    )
+
+
+def _behind_lines(case: Case, index: int, command: str) -> int | None:
+    """The stage with this command behind programs that mostly treat each line by itself; None if
+    there is none."""
     following = dict(_pairs(case))
     at = following.get(index)
     while at is not None and case.run.stages[at].command in MOSTLY_BY_LINE:
         at = following.get(at)
-    return at if at is not None and case.run.stages[at].command == "sort" else None
+    return at if at is not None and case.run.stages[at].command == command else None
 
 
 def filter_first(case: Case) -> Iterator[Finding]:
@@ -258,10 +318,14 @@ def _pairs(case: Case) -> Iterator[tuple[int, int]]:
 
 
 def _without(
-    case: Case, finding: Finding, saved: Mapping[int, float], most: float | None = None
+    case: Case,
+    finding: Finding,
+    saved: Mapping[int, float],
+    most: float | None = None,
+    slept: Mapping[int, float] | None = None,
 ) -> Finding:
     """With what is likely, and the most, that goes with `saved`, CPU seconds by stage index; `most`
-    if more of them may go."""
+    if more of them may go. `slept` are seconds of waiting for the disk that go with them."""
     stages = case.run.stages
     waits = ("runqueue", "disk")
     cpu = sum(saved.values()) if most is None else most
@@ -272,7 +336,7 @@ def _without(
     what = finding.likely_reason or "the CPU seconds that go"
     return replace(
         finding,
-        likely_seconds=min(gone, saved_if_gone(case, saved)),
+        likely_seconds=min(gone, saved_if_gone(case, saved, slept)),
         likely_reason=f"{what}, as far as no other stage worked meanwhile",
         gain_seconds=min(case.wall, gone),
         gain_reason="the CPU seconds that go, the waits of these stages for a CPU or disk, and the "
