@@ -58,6 +58,8 @@ class Sender:
             "OTEL_EXPORTER_OTLP_TIMEOUT": "10",
         }
         self.lines: list[str] = []
+        self.announced = ""
+        """The first line of the one that was started last."""
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *flags: str) -> None:
@@ -65,7 +67,8 @@ class Sender:
             [*self._command, *flags], env=self._environment, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stderr is not None
-        self.lines.append(self.process.stderr.readline())
+        self.announced = self.process.stderr.readline()
+        self.lines.append(self.announced)
         threading.Thread(target=self._read, args=[self.process.stderr]).start()
 
     def _read(self, stderr: Any) -> None:
@@ -78,7 +81,7 @@ class Sender:
         return self.process.wait(PATIENCE)
 
     def metrics(self) -> str:
-        address = self.lines[0].rpartition("its metrics: ")[2].strip()
+        address = self.announced.rpartition("its metrics: ")[2].strip()
         with urlopen(address, timeout=PATIENCE) as answer:
             text: str = answer.read().decode()
         return text
