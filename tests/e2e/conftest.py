@@ -24,6 +24,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -295,13 +296,19 @@ def attached() -> Callable[[set[int]], set[int]]:
     return lambda links: {link for link in links if link_exists(link)}
 
 
-@pytest.fixture
-def in_memory(tmp_path: Path) -> Iterator[Path]:
-    """A directory on no disk, for tests that measure how long a daemon that writes there takes."""
-    place = tmp_path / "memory"
+@contextmanager
+def in_memory_of(size: str, place: Path) -> Iterator[Path]:
+    """A file system of this size, on no disk, mounted at a new directory."""
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=True)
     try:
         yield place
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A directory on no disk, for tests that measure how long a daemon that writes there takes."""
+    with in_memory_of("64m", tmp_path / "memory") as place:
+        yield place

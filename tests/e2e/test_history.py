@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from e2e.conftest import in_memory_of
 from sqlite_locks import holders
 
 if TYPE_CHECKING:
@@ -403,13 +404,8 @@ def test_a_log_that_is_removed_costs_no_run_even_if_the_daemon_is_killed(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
-    place = tmp_path / "state"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
-    try:
+    with in_memory_of("1m", tmp_path / "state") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 def fill(file: Path) -> None:
