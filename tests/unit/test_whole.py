@@ -210,6 +210,7 @@ def test_without_its_text_a_sort_before_a_count_is_superfluous_on_conditions() -
     assert (found.severity, found.rewrite) == ("advice", None)
     assert "if it has no -u" in found.advice and "ends in a newline" in found.advice
     assert counted(written=98.9) == [] != counted(written=99.1)
+    assert counted(written=105)  # a bound: without the functions tier its other writes are in it
     assert counted(given=1, written=1) == []
 
 
