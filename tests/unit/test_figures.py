@@ -279,7 +279,6 @@ FIGURES = [
     ("HISTORY.md", "the {} runs that ended last; older", tracker._TRACKED),
     ("HISTORY.md", "`--history-max-age AGE` | `{}` |", CONFIG.history_max_age),
     ("HISTORY.md", "`--history-max-size SIZE` | `{}` |", CONFIG.history_max_size),
-    ("HISTORY.md", "notices](#when-something-is-wrong) within {}", sinks.LOOK_EVERY),
     ("HISTORY.md", "within {} a new one begins", sinks.LOOK_EVERY),
     ("HISTORY.md", "within {} that file is used", sinks.LOOK_EVERY),
     ("HISTORY.md", "within {} what they had is saved", sinks.LOOK_EVERY),
