@@ -72,12 +72,12 @@ def test_the_tables_of_the_page_are_those_of_the_types(reference: ModuleType) ->
 
 def test_a_key_that_means_the_same_in_another_class_is_only_named(reference: ModuleType) -> None:
     page = (TOP / "docs" / "API.md").read_text()
-    rows = page.split("<!-- keys of JobSummary like PipelineSummary -->")[1].split("<!-- end")[0]
-    assert "| `costliest_pipeline` |" in rows and "| `cpu_seconds` |" not in rows
-    (named,) = [line for line in rows.splitlines() if line.startswith("As of a pipeline summary: ")]
-    assert "`cpu_seconds`" in named and "`unit`" not in named  # which means another thing here
+    rows = page.split("<!-- keys of Summary Compared like Run -->")[1].split("<!-- end")[0]
+    assert "| `usual_seconds` |" in rows and "| `cores_used` |" not in rows
+    (named,) = [line for line in rows.splitlines() if line.startswith("As of a run: ")]
+    assert "`cores_used`" in named and "`outcome`" not in named  # which means another thing here
     with pytest.raises(ValueError, match=r"unknown .*Nobody"):
-        reference.reference(page.replace(" like PipelineSummary -->", " like Nobody -->"))
+        reference.reference(page.replace(" like Run -->", " like Nobody -->"))
 
 
 def test_keys_of_an_object_follow_the_key_that_has_it(reference: ModuleType) -> None:
