@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from advice.judgement import CHANCE, FACTOR, Followed, Healthy, Spread, Untried
+from advice.judgement import Followed, Healthy, Spread, Untried
 from advice.pairs import PAIRS, WITHOUT_PAIRS
 from document_section import put_section, section_of
 from pipelined.analysis.rules.rule import WORTH_SHARE
@@ -25,11 +25,7 @@ are from a machine with {machine}.
 - **likely**: what the finding expects to save: the median share of the run.
 - **gained**: the same of what `pipelined compare` measured, with the range.
 - **gained / likely**: below {noise:.0%} of the run, both count as that much: less is chance.
-- **gains nothing**: `compare` names no winner, or the other one.
-
-The test fails if a kind gains nothing in any of its pairs, if its bound is below the gain of each
-round or more than {chance:.0%} below their median, or if an estimate is off by more than a factor
-of {factor:g} in the median of a kind's pairs."""
+- **gains nothing**: `compare` names no winner, or the other one."""
 _IMPROVED = """\
 **improve** is what [`pipelined improve`](COMPARE.md#improve) found, given the pipeline as it is and
 a budget of {budget}, on a machine with {machine}: the share of the wall time
@@ -78,9 +74,7 @@ def section(
     reasons = "\n".join(f"- {id}: {reason}." for id, reason in WITHOUT_PAIRS.items())
     parts = [
         HEADING,
-        _INTRODUCTION.format(
-            rounds=rounds, machine=machine, factor=FACTOR, noise=WORTH_SHARE, chance=CHANCE - 1
-        ),
+        _INTRODUCTION.format(rounds=rounds, machine=machine, noise=WORTH_SHARE),
         "\n".join(rows),
         *re.findall(_IMPROVED_ONCE, old),
         f"Not in the table:\n\n{reasons}",
