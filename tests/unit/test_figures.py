@@ -259,7 +259,7 @@ FIGURES = [
     ("ARCHITECTURE.md", "{} in each sweep: a stage", defined("RELEASED_AT_ONCE")),
     ("ARCHITECTURE.md", "a run has at most {} points", timeline.MAX_POINTS),
     # -- HISTORY
-    ("HISTORY.md", "time line | at most {} points", timeline.MAX_POINTS),
+    ("HISTORY.md", "a time line of at most {} points", timeline.MAX_POINTS),
     ("HISTORY.md", "would have more than {} points", timeline.MAX_POINTS),
     ("HISTORY.md", "compared with the last {} stored runs", usual.COMPARED),
     ("HISTORY.md", "With fewer than {} of them", usual._LEAST),
