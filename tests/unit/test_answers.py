@@ -87,7 +87,7 @@ def test_keys_of_an_object_follow_the_key_that_has_it(reference: ModuleType) -> 
     assert keys[begin : begin + 3] == ["edges", "edges[].writer", "edges[].reader"]
     assert "surroundings.pipelines[].cpu_seconds" in keys
     with pytest.raises(ValueError, match=r"no key of the table has \['Host'\]"):
-        reference.reference(page.replace(" Pod Trace -->", " Pod Trace Host -->"))
+        reference.reference(page.replace(" FileBytes -->", " FileBytes Host -->"))
 
 
 def test_a_class_may_be_in_the_schema_alone(reference: ModuleType) -> None:
