@@ -256,7 +256,6 @@ FIGURES = [
     ("ARCHITECTURE.md", "stored in the history, {} after", tracker._GRACE),
     ("ARCHITECTURE.md", "none can, and {} is enough", tracker._GRACE_CLOSED),
     ("ARCHITECTURE.md", "{} in each sweep: a stage", defined("RELEASED_AT_ONCE")),
-    ("ARCHITECTURE.md", "a run has at most {} points", timeline.MAX_POINTS),
     # -- HISTORY
     ("HISTORY.md", "a time line of at most {} points", timeline.MAX_POINTS),
     ("HISTORY.md", "would have more than {} points", timeline.MAX_POINTS),
