@@ -1686,6 +1686,10 @@ ILL_TEXTS = [
         run_of([make_stage(1, "sed", (100, 100), cpu=9.0), make_stage(2, "wc", (100, 0))]),
         Script("sed 's/[a-z]*//' f | wc", characters="C.UTF-8"),
     ),
+    (
+        run_of([make_stage(1, "gzip", (20, 100), cpu=9.0), make_stage(2, "sed", (100, 0.001))]),
+        Script("zcat f | sed -n 5p"),
+    ),
 ]
 
 #: At least one run for each other finding.
