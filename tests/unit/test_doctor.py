@@ -563,12 +563,17 @@ def test_a_port_that_the_service_would_not_open_is_an_error_with_what_to_do(host
     assert host.check("hook sched_switch").status == "ok", "tried all the same"
 
 
-def test_without_the_packages_file_or_where_flags_replace_it_nothing_is_said(host: Host) -> None:
+def test_without_the_packages_file_nothing_is_said_and_where_flags_replace_it_that(
+    host: Host,
+) -> None:
     assert PORT not in [check.name for check in host.checks()]
     host.write(FILE, "[web]\nlisten-address = ':9905'\n")
     for options in ("--web.listen-address 127.0.0.1:1", "--config /etc/other.toml"):
         host.write("etc/default/pipelined", f'OPTIONS="--log.level debug {options}"\n')
-        assert PORT not in [check.name for check in host.checks()]
+        check = host.check(PORT)
+        assert (check.status, check.failed) == ("unknown", False)
+        assert "flags in /etc/default/pipelined decide" in check.detail
+        assert "--check-config" in check.fix
     host.write("etc/default/pipelined", 'OPTIONS="--log.level debug"\n')
     assert host.check(PORT).status == "missing"
 

@@ -997,6 +997,7 @@ def test_other_sorts_do_not_spill(run: Run) -> None:
         ("zcat f | sort -t : -k 2,3rn | uniq", "C.UTF-8", None),
         ("zcat f | sort -rk2n | uniq", "C.UTF-8", None),
         ("zcat f | sort --version-sort | uniq", "C.UTF-8", None),
+        ("zcat f | sort -rn | uniq", "en_US.UTF-8", "note"),
         ("zcat f | sort | uniq", "C", None),
         ("zcat f | sort | uniq", "POSIX", None),
         ("zcat f | sort | uniq", "C.ISO-8859-1", None),
@@ -1013,6 +1014,14 @@ def test_the_locale_of_a_sort_is_looked_up_where_it_is_known(
 ) -> None:
     found = findings(sorting(), HOST, Script(text, locale=locale))
     assert [f.severity for f in found if f.id == "sort-locale"] == ([severity] if severity else [])
+
+
+def test_of_numbers_nobody_knows_how_many_the_rules_of_a_language_compare() -> None:
+    script = Script("zcat f | sort -n | uniq", locale="en_US.UTF-8")
+    (found,) = (f for f in findings(sorting(), HOST, script) if f.id == "sort-locale")
+    assert found.sentence.endswith("of en_US.UTF-8 only lines that are equal as numbers.")
+    assert (found.likely_seconds, found.gain_seconds) == (None, None)
+    assert found.rewrite is not None, "to be tried"
 
 
 def test_in_the_order_of_code_points_bytes_are_the_same_order_for_less() -> None:

@@ -22,9 +22,14 @@ _FLAGS = "etc/default/pipelined"
 
 
 def port_check(root: Path) -> Iterator[Check]:
-    """Nothing without the file that packages install, or if flags of the service replace it."""
+    """Nothing without the file that packages install; unknown if the service's flags replace it."""
     file = root / CONFIG
-    if not file.exists() or has_flag(root, r"(no-)?(web\.|config)"):
+    if not file.exists():
+        return
+    if has_flag(root, r"(no-)?(web\.|config\b)"):
+        detail = f"flags in /{_FLAGS} decide it, which are not read here"
+        fix = "check the files that they name: pipelined serve --check-config"
+        yield Check(_NAME, "unknown", detail, fix)
         return
     try:
         config = load(file)

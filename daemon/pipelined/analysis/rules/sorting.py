@@ -108,7 +108,8 @@ def sort_locale(case: Case) -> Iterator[Finding]:
         same = locale is not None and _is_code_points(locale)
         if not case.worth(user * comparing if same else user):
             continue
-        known = bool(locale)
+        # of numbers, only those that are equal are compared by the rules: how many, nobody knows
+        known = bool(locale) and (same or not _compares_numbers(words))
         new = case.rewritten(index, words.with_variable("LC_ALL=C") if words else None)
         name = stage_label(case.run, (index,))
         yield Finding(
@@ -116,13 +117,14 @@ def sort_locale(case: Case) -> Iterator[Finding]:
             severity="advice" if known else "note",
             sentence=f"{name} was "
             + on_cpu(case.run, (index,), share(stage, "cpu", case.wall), " of the run")
-            + (f" and compares by the rules of {locale}." if known else "."),
+            + (f" and compares by the rules of {locale}" if locale else "")
+            + (" only lines that are equal as numbers." if locale and not known else "."),
             advice="Try: LC_ALL=C sort, which compares bytes"
             + (
                 f": {locale} has the same order."
                 if same
                 else ", if that order will do."
-                if known
+                if locale
                 else ", if that order will do (in C.UTF-8 it is the same) and it does not run so "
                 "already."
             ),
@@ -143,7 +145,7 @@ def sort_locale(case: Case) -> Iterator[Finding]:
             "CPU meanwhile"
             if known
             else "",
-            rewrite=case.attempt(new, reordered=not same) if known else None,
+            rewrite=case.attempt(new, reordered=not same) if locale else None,
         )
 
 
@@ -165,8 +167,12 @@ def _comparing(words: Command | None, locale: str | None) -> float:
         return BY_RULES
     if not _is_code_points(locale):
         return 0.0
+    return 0.0 if _compares_numbers(words) else BY_CODE_POINTS
+
+
+def _compares_numbers(words: Command | None) -> bool:
     options = [word.value for word in words.arguments] if words else []
-    return 0.0 if any(map(_NUMBERS.fullmatch, options)) else BY_CODE_POINTS
+    return any(map(_NUMBERS.fullmatch, options))
 
 
 def _is_code_points(locale: str) -> bool:
