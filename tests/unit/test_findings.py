@@ -1038,6 +1038,25 @@ def test_in_the_order_of_code_points_a_sort_has_to_save_enough() -> None:
     assert "sort-locale" not in ids(1.11)
 
 
+def started_with(run: Run, *lines: str) -> Run:
+    """The run, with what its stages were started with."""
+    stages = [replace(stage, arguments=line) for stage, line in zip(run.stages, lines, strict=True)]
+    return replace(run, stages=tuple(stages))
+
+
+def test_what_stages_were_started_with_is_known_where_the_text_is_no_plain_pipeline() -> None:
+    script = Script("(cat f; cat g) | …")
+
+    def ids(run: Run, *lines: str) -> set[str]:
+        return {finding.id for finding in findings(started_with(run, *lines), HOST, script)}
+
+    assert "grep-count" in ids(counting(), "grep -v x", "wc -l")
+    assert "grep-count" not in ids(counting(), "grep -o x", "wc -l")
+    assert "grep-count" not in ids(counting(), "grep x", "wc -c")
+    assert "count-in-hash" in ids(sorting(kept=0.1), "zcat f", "sort", "uniq -c")
+    assert "count-in-hash" not in ids(sorting(kept=0.1), "zcat f", "sort", "uniq -d")
+
+
 def test_lines_that_repeat_are_counted_in_a_hash() -> None:
     found = find(sorting(kept=0.1), "count-in-hash")
     assert found.gain_seconds == pytest.approx(7.4)
