@@ -417,6 +417,21 @@ def test_the_stage_that_flushes_each_line_is_reported_and_not_its_reader() -> No
     assert found.gain_seconds == pytest.approx(9.0)
 
 
+@pytest.mark.parametrize(
+    ("awk", "advice"),
+    [
+        ("""awk '{ print $1 | "sort" }' f""", "Try: awk '…' | CMD"),
+        ("""awk '{ print $1; fflush() }' f""", "Try: awk without fflush()"),
+        ("""awk '{ "date" | getline d; print d; fflush() }'""", "Try: awk without fflush()"),
+        ("awk -f p.awk f", "Try: awk without fflush()"),
+    ],
+)
+def test_what_awk_prints_to_is_put_behind_it(awk: str, advice: str) -> None:
+    run = run_of(flushing())
+    run = replace(run, stages=(replace(run.stages[0], arguments=awk), *run.stages[1:]))
+    assert find(run, "small-calls").advice.startswith(advice)
+
+
 @pytest.mark.parametrize("name", ["bash", "w.sh", "w"])
 def test_a_loop_of_a_shell_has_the_same_advice_however_it_was_started(name: str) -> None:
     ends = (PipeEnd("0:7", "read", 9, 1.0),)

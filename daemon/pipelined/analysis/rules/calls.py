@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelined.analysis.awk_text import feeds_command
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.dd import with_blocks, with_larger_blocks
 from pipelined.analysis.estimates import saved_if_gone
@@ -280,7 +281,8 @@ def small_calls(case: Case) -> Iterator[Finding]:
             severity="warning",
             sentence=f"{part.name} made {listing(made)} on average: the calls cost more than the "
             f"data{_taken_in_pieces(case, part) if writes > reads else ''}.",
-            advice=_larger_calls(part.stages[0], reads > writes),
+            advice=_behind_awk(case, part, reads > writes)
+            or _larger_calls(part.stages[0], reads > writes),
             stages=part.indexes,
             evidence=(
                 Evidence("small reads", reads, "calls"),
@@ -418,6 +420,18 @@ def _but_for_files(case: Case, part: Part, reads: int, writes: int) -> tuple[int
     whole |= command in _STARTERS and files is None
     passed_on = whole and command not in FILTERS
     return 0 if whole else reads, 0 if passed_on else writes
+
+
+def _behind_awk(case: Case, part: Part, reading: bool) -> str:
+    """What to try if an awk prints to a command that it has started: gawk then writes each line at
+    once, with or without ``fflush``. Empty if it does not."""
+    command, words = part.command, case.seen(part.indexes[0])
+    if reading or command not in AWKS or words is None or not feeds_command(words):
+        return ""
+    return (
+        f"Try: {command} '…' | CMD, with the command behind it in place of print | \"CMD\": to one "
+        "that it starts itself, gawk writes each line at once."
+    )
 
 
 def _larger_calls(stage: Stage, reading: bool) -> str:
