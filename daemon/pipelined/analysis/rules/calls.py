@@ -447,7 +447,7 @@ def _larger_calls(stage: Stage, reading: bool) -> str:
     flushes = {
         "grep": "grep without --line-buffered",
         "sed": "sed without -u",
-        **dict.fromkeys(AWKS, f"{command} without fflush()"),
+        **dict.fromkeys(AWKS, f'{command} without fflush() and system("")'),
     }.get(command)
     if command.startswith("python"):
         flushes = f"{command} without -u, PYTHONUNBUFFERED and print(flush=True)"
