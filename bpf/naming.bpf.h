@@ -59,10 +59,10 @@ static __always_inline u32 file_flags(u64 p, struct command *room)
 	return flags & (COMMAND_INTERPRETER | COMMAND_SHELL | COMMAND_READS_ANYWHERE);
 }
 
-/* What a process is, by its name and by its file. pipelined is an interpreter's script too. */
+/* What a process is, by its name and by its file: pipelined and GNU parallel are scripts too. */
 static __always_inline u32 flags_of_both(u32 by_name, u32 by_file)
 {
-	return by_name & COMMAND_MEASURES ? by_name : by_name | by_file;
+	return by_name & COMMAND_BY_NAME ? by_name : by_name | by_file;
 }
 
 GLOBAL(u32, process_flags)(u64 p)

@@ -54,7 +54,7 @@ enum command_flag {
 	COMMAND_STARTER = 32,		/* reports what it starts: its descendants are marked with it */
 	COMMAND_SCHEDULER = 64,		/* each command that it starts is a job */
 	COMMAND_APPLETS = 128,		/* many programs in one: its first argument says which */
-	COMMAND_MEASURES = 256,		/* pipelined: reads what it measures, and is no stage of that */
+	COMMAND_BY_NAME = 256,		/* its name alone says what it is, not the interpreter that runs it */
 };
 
 enum stage_flag {

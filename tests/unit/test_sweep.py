@@ -464,10 +464,10 @@ def test_a_command_has_the_flags_of_every_list_that_names_it() -> None:
             ),
             b"cron": struct.pack("=I", layout.COMMAND_SCHEDULER),
             STARTER_NAME.encode(): struct.pack(
-                "=I", layout.COMMAND_STARTER | layout.COMMAND_MEASURES
+                "=I", layout.COMMAND_STARTER | layout.COMMAND_BY_NAME
             ),
-            b"pipelined": struct.pack("=I", layout.COMMAND_MEASURES),
-            b"parallel": struct.pack("=I", layout.COMMAND_MEASURES),
+            b"pipelined": struct.pack("=I", layout.COMMAND_BY_NAME),
+            b"parallel": struct.pack("=I", layout.COMMAND_BY_NAME),
             **dict.fromkeys(_APPLETS, struct.pack("=I", layout.COMMAND_APPLETS)),
         }
         assert MapUse("commands", 7 + len(_APPLETS), 256) in sweep.maps()
