@@ -138,8 +138,10 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
         if key.startswith(_NO_INODE):
             break
         if side_and_flags & layout.END_BORROWED:
-            side = (side_and_flags >> layout.END_BORROWED_SHIFT & layout.END_SIDE_MASK) - 1
-            stage.borrows |= {_SIDES[side]}
+            # the shell that was forked for `>(gzip > f)` had it before its redirection
+            if not side_and_flags & layout.END_LEFT:
+                side = (side_and_flags >> layout.END_BORROWED_SHIFT & layout.END_SIDE_MASK) - 1
+                stage.borrows |= {_SIDES[side]}
             continue
         side = (side_and_flags & layout.END_SIDE_MASK) - 1
         if side < 0:  # it is being filled
