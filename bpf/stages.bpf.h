@@ -170,7 +170,7 @@ GLOBAL(int, mark_enclosing)(u32 index)
 	struct stage *stage;
 
 	for_each_enclosing_stage(stage, index)
-		stage->flags |= STAGE_ENCLOSES;
+		__sync_fetch_and_or(&stage->flags, STAGE_ENCLOSES);
 	return 0;
 }
 
