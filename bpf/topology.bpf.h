@@ -111,8 +111,9 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 	if (inner) {
 		u32 around = inner == a ? b : a;
 
-		set_outer(inner, word_outer((inner == a ? sb : sa)->word), now);
-		take_back(around, inner);
+		/* the other one may join them at the same time: only one of the two takes back */
+		if (set_outer(inner, word_outer((inner == a ? sb : sa)->word), now) == around)
+			take_back(around, inner);
 	}
 	return 0;
 }
@@ -376,10 +377,14 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 #define take_slot(pipe, side, reference, is_free)                                         \
 	for (int i = 0; i < PIPE_SLOTS; i++) {                                            \
 		u64 *slot = &(pipe)->stages[(side) & 1][i];                               \
-		u64 old = *slot;                                                          \
+		u64 old = *slot, seen = old;                                              \
                                                                                           \
-		if (old == (reference) ||                                                 \
-		    (is_free && __sync_val_compare_and_swap(slot, old, reference) == old)) \
+		if (old != (reference) && is_free)                                        \
+			seen = __sync_val_compare_and_swap(slot, old, reference);         \
+		else if (old != (reference))                                              \
+			continue;                                                         \
+		/* another process may have put the same stage there */                   \
+		if (seen == old || seen == (reference))                                   \
 			return;                                                           \
 	}
 
