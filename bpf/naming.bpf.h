@@ -175,20 +175,21 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 {
 	int is_script = task && task->script.name[0];
 	struct command command = {};
-	u32 flags, of_command, by_file = file_flags(p, &command);
+	u32 of_command, by_file = file_flags(p, &command);
+	u64 flags = 0, others = ~STAGE_WRAPPER;
 
 	program_of(p, task, &command);
 	of_command = flags_of_both(command_flags(&command), by_file);
-	flags = stage->flags & ~STAGE_WRAPPER;
 	if (BPF_CORE_READ(TASK(p), mm))
-		flags &= ~(STAGE_INTERPRETER | STAGE_SHELL);
+		others &= ~(STAGE_INTERPRETER | STAGE_SHELL);
 	if (of_command & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
 	if (of_command & COMMAND_WRAPPER && !is_script)
 		flags |= STAGE_WRAPPER;
 	if (of_command & COMMAND_SHELL)
 		flags |= STAGE_SHELL;
-	stage->flags = flags;
+	__sync_fetch_and_or(&stage->flags, flags);
+	__sync_fetch_and_and(&stage->flags, flags | others);
 	stage->user = BPF_CORE_READ(TASK(p), real_cred, euid.val) + 1ULL;
 	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
 	if (is_script)
