@@ -24,9 +24,9 @@ _READ_ANYWHERE = frozenset({"fish"})
 #: The kernel's name of what is started as ``/proc/self/exe``. busybox starts itself so.
 _SELF = "exe"
 
-#: Scripts that are no interpreters though their file is one. pipelined reads what it measures and is
-#: no stage of that. GNU parallel is written in Perl, but what it reads from the programs that it
-#: starts first (``hostname``, ``lscpu``, ``tput``) is no data of its pipeline.
+#: Scripts that are no interpreters though their file is one. pipelined reads what it measures, of
+#: which it is no stage. GNU parallel is written in Perl, but what it reads from the programs that
+#: it starts first (``hostname``, ``lscpu``, ``tput``) is no data of its pipeline.
 _BY_NAME = ("pipelined", STARTER_NAME, "parallel")
 
 #: By so many bytes of ``NAME=`` the kernel side finds a variable.
