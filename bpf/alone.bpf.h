@@ -100,7 +100,7 @@ GLOBAL(int, discover_alone)(u64 p, struct task_state *task, u64 now)
 	}
 	stage = stage_at(index);
 	if (index && stage)
-		stage->flags |= STAGE_ALONE;
+		__sync_fetch_and_or(&stage->flags, STAGE_ALONE);
 	return 0;
 }
 

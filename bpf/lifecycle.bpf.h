@@ -287,7 +287,7 @@ static __always_inline void expect_late_state(struct task_struct *child)
 	if (is_unwatched(0))
 		count_lost(LOST_TASKS);
 	else if (bucket)
-		*bucket += 1;
+		__sync_fetch_and_add(bucket, 1);
 }
 
 /* sched_process_fork: a process or a thread. */

@@ -59,10 +59,10 @@ static __always_inline u32 file_flags(u64 p, struct command *room)
 	return flags & (COMMAND_INTERPRETER | COMMAND_SHELL | COMMAND_READS_ANYWHERE);
 }
 
-/* What a process is, by its name and by its file. pipelined is an interpreter's script too. */
+/* What a process is, by its name and by its file: pipelined and GNU parallel are scripts too. */
 static __always_inline u32 flags_of_both(u32 by_name, u32 by_file)
 {
-	return by_name & COMMAND_MEASURES ? by_name : by_name | by_file;
+	return by_name & COMMAND_BY_NAME ? by_name : by_name | by_file;
 }
 
 GLOBAL(u32, process_flags)(u64 p)
@@ -175,20 +175,21 @@ static __always_inline void name_stage(struct stage *stage, u64 p, const struct 
 {
 	int is_script = task && task->script.name[0];
 	struct command command = {};
-	u32 flags, of_command, by_file = file_flags(p, &command);
+	u32 of_command, by_file = file_flags(p, &command);
+	u64 flags = 0, others = ~STAGE_WRAPPER;
 
 	program_of(p, task, &command);
 	of_command = flags_of_both(command_flags(&command), by_file);
-	flags = stage->flags & ~STAGE_WRAPPER;
 	if (BPF_CORE_READ(TASK(p), mm))
-		flags &= ~(STAGE_INTERPRETER | STAGE_SHELL);
+		others &= ~(STAGE_INTERPRETER | STAGE_SHELL);
 	if (of_command & COMMAND_INTERPRETER)
 		flags |= STAGE_INTERPRETER;
 	if (of_command & COMMAND_WRAPPER && !is_script)
 		flags |= STAGE_WRAPPER;
 	if (of_command & COMMAND_SHELL)
 		flags |= STAGE_SHELL;
-	stage->flags = flags;
+	__sync_fetch_and_or(&stage->flags, flags);
+	__sync_fetch_and_and(&stage->flags, flags | others);
 	stage->user = BPF_CORE_READ(TASK(p), real_cred, euid.val) + 1ULL;
 	__builtin_memcpy(stage->comm, command.name, COMM_LEN);
 	if (is_script)

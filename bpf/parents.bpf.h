@@ -299,7 +299,7 @@ GLOBAL(int, converses)(u64 p, const struct task_state *task, u32 index)
 		/* a thread of the parent may have written all and closed that end before it is looked at */
 		if (!holds_anywhere(parent, &in.key, SIDE_WRITE) && !was_fed_by_parent(task, &in.key))
 			return 0;
-		stage->flags |= STAGE_CONVERSES;
+		__sync_fetch_and_or(&stage->flags, STAGE_CONVERSES);
 	}
 	set_first_endpoint(&in, parent);
 	set_first_endpoint(&out, parent);

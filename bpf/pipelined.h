@@ -54,7 +54,7 @@ enum command_flag {
 	COMMAND_STARTER = 32,		/* reports what it starts: its descendants are marked with it */
 	COMMAND_SCHEDULER = 64,		/* each command that it starts is a job */
 	COMMAND_APPLETS = 128,		/* many programs in one: its first argument says which */
-	COMMAND_MEASURES = 256,		/* pipelined: reads what it measures, and is no stage of that */
+	COMMAND_BY_NAME = 256,		/* its name alone says what it is, not the interpreter that runs it */
 };
 
 enum stage_flag {
@@ -73,7 +73,15 @@ enum stage_flag {
 };
 
 /*
- * pipe_end.side_and_flags:
+ * stage.flags, changed by atomic operations alone: a process and others that it shares a pipe with, or started, may
+ * change them at the same time.
+ *   bits  0-31  enum stage_flag
+ *   bits 32-63  children of its root that are in its pipeline because it reads from them or feeds them
+ */
+#define OWN_CHILD (1ULL << 32)
+
+/*
+ * pipe_end.side_and_flags, changed as stage.flags are once the end is in its slot:
  *   bits 0-1  enum pipe_side + 1; 0 if the end is borrowed
  *   bit  2    joined: this end makes an edge
  *   bit  3    borrowed: the end belongs to the enclosing stage
@@ -153,8 +161,7 @@ struct pipe_key {
 
 struct pipe_end {
 	struct pipe_key pipe;	/* an inode of 0: free slot */
-	__u32 side_and_flags;	/* see END_SIDE_MASK */
-	__u32 zero;
+	__u64 side_and_flags;	/* see END_SIDE_MASK */
 	__u64 sleeps;
 	__u64 asleep_ns;
 };
@@ -255,8 +262,7 @@ struct stage {
 	__u64 cgroup;
 	__u64 live;		/* threads and inner stages */
 	__u64 generation;	/* how often the record has been given back */
-	__u32 flags;
-	__u32 own_children;	/* children of its root that are in its pipeline because it reads from them or feeds them */
+	__u64 flags;		/* see OWN_CHILD */
 	__u64 exit_status;	/* of its root: see EXIT_SEEN, without which it has not exited, or nobody saw it */
 	__u64 user;		/* effective user id of the namer as of its last exec, plus 1; 0 = not known */
 	__u64 instance;		/* of its root as of its last exec: key of the map `instances`, 0 = none */

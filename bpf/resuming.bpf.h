@@ -65,7 +65,7 @@ static __always_inline void stages_met(u32 index, u64 now)
 	struct stage *stage;
 
 	for_each_enclosing_stage(stage, index) {
-		stage->flags &= ~STAGE_UNMET;
+		__sync_fetch_and_and(&stage->flags, ~STAGE_UNMET);
 		start_clock(index, now);
 	}
 }

@@ -56,13 +56,13 @@ static __always_inline void move_counts(u32 outer, u32 old, u64 counts, u64 now)
 		stage_add(old, -counts, now);
 }
 
-/* Moves a stage, with what it counts for now, into another enclosing stage. */
-static __always_inline void set_outer(u32 index, u32 outer, u64 now)
+/* Moves a stage, with what it counts for now, into another enclosing stage. Returns the one that it was in, or 0. */
+static __always_inline u32 set_outer(u32 index, u32 outer, u64 now)
 {
 	struct stage *stage = stage_at(index);
 
 	if (!stage || outer == index)
-		return;
+		return 0;
 	stage_hold(outer);
 	for (int i = 0; i < RETRIES; i++) {
 		u64 word = stage->word, counts = stage_counts(word);
@@ -74,14 +74,15 @@ static __always_inline void set_outer(u32 index, u32 outer, u64 now)
 			continue;
 		if (word & WORD_ENDED) {
 			stage_put(outer, now);
-			return;
+			return 0;
 		}
 		move_counts(outer, old, counts, now);
 		stage_put(old, now);
-		return;
+		return old;
 	}
 	stage_put(outer, now);
 	count_lost(LOST_UPDATES);
+	return 0;
 }
 
 /* The root's life so far counts for its new stage. Returns its time on CPU. */
@@ -170,7 +171,7 @@ GLOBAL(int, mark_enclosing)(u32 index)
 	struct stage *stage;
 
 	for_each_enclosing_stage(stage, index)
-		stage->flags |= STAGE_ENCLOSES;
+		__sync_fetch_and_or(&stage->flags, STAGE_ENCLOSES);
 	return 0;
 }
 

@@ -150,7 +150,8 @@ GLOBAL(int, note_splice)(u32 index)
 	struct stage *stage;
 
 	for_each_enclosing_stage(stage, index)
-		stage->flags |= STAGE_SPLICES;
+		if (!(stage->flags & STAGE_SPLICES))
+			__sync_fetch_and_or(&stage->flags, STAGE_SPLICES);
 	return 0;
 }
 

@@ -111,8 +111,9 @@ static __always_inline int join(u32 a, u32 b, u64 now)
 	if (inner) {
 		u32 around = inner == a ? b : a;
 
-		set_outer(inner, word_outer((inner == a ? sb : sa)->word), now);
-		take_back(around, inner);
+		/* the other one may join them at the same time: only one of the two takes back */
+		if (set_outer(inner, word_outer((inner == a ? sb : sa)->word), now) == around)
+			take_back(around, inner);
 	}
 	return 0;
 }
@@ -193,7 +194,8 @@ static __always_inline int is_last_part(u32 index, const struct pipe_key *key)
 /* May an interpreter be in the pipeline of this child of its own? */
 static __always_inline int may_join_child(const struct stage *parent, const struct stage *child)
 {
-	return parent->flags & STAGE_INTERPRETER && !child->end_ns && parent->own_children < MAX_OWN_CHILDREN;
+	return parent->flags & STAGE_INTERPRETER && !child->end_ns &&
+	       parent->flags < MAX_OWN_CHILDREN * OWN_CHILD;
 }
 
 /* As edge_between if the reader is the writer's child (rules 3 and 4), and has the pipe as its stdin. */
@@ -245,15 +247,29 @@ GLOBAL(int, edge_between)(u32 writer_index, u32 reader_index, const struct fifo 
 	return pipeline_root(writer_index) == pipeline_root(reader_index) ? EDGE : NO_EDGE;
 }
 
-static __always_inline void mark_joined(u32 index, const struct pipe_key *key, u32 side)
+#define JOIN_TRIES 3	/* while other processes change the same end */
+
+/* Returns 0 if the stage has left this end, unused, since edge_between looked at it. */
+static __always_inline int mark_joined(u32 index, const struct pipe_key *key, u32 side)
 {
 	struct stage *stage = stage_at(index);
 	int slot = find_end(index, key, side);
+	struct pipe_end *end;
 
-	if (stage && slot >= 0)
-		end_of(stage, slot)->side_and_flags =
-			(end_of(stage, slot)->side_and_flags & (END_STANDARD | END_LATE)) |
-			(side + 1) | END_JOINED;
+	if (!stage || slot < 0)
+		return 1;
+	end = end_of(stage, slot);
+	for (int i = 0; i < JOIN_TRIES; i++) {
+		u64 bits = end->side_and_flags;
+		u64 joined = (bits & (END_STANDARD | END_LATE)) | (side + 1) | END_JOINED;
+
+		if (bits & END_UNUSED)
+			return 0;
+		if (__sync_val_compare_and_swap(&end->side_and_flags, bits, joined) == bits)
+			return 1;
+	}
+	count_lost(LOST_UPDATES);
+	return 0;
 }
 
 static __always_inline int has_edges(const struct stage *stage)
@@ -264,16 +280,24 @@ static __always_inline int has_edges(const struct stage *stage)
 	return 0;
 }
 
+static __always_inline void no_longer_converses(struct stage *stage)
+{
+	if (stage->flags & STAGE_CONVERSES)
+		__sync_fetch_and_and(&stage->flags, ~STAGE_CONVERSES);
+}
+
 #define BOTH_MEMBERS -1
+#define WAS_LEFT -2
 
 /*
  * Marks the ends of a pipe that is an edge of this kind between stage `index`, whose end `fifo` is, and stage `found`.
- * Returns the stage that it makes a driver, BOTH_MEMBERS, or 0: neither.
+ * Returns the stage that it makes a driver, BOTH_MEMBERS, or 0: neither. WAS_LEFT: it is an edge no longer.
  */
 GLOBAL(int, mark_edge)(u32 edge, u32 index, u32 found, const struct fifo *fifo)
 {
 	u32 writer, reader, parent, child, child_side, only;
 	struct stage *stage, *other;
+	int is_new;
 
 	if (!fifo)
 		return 0;
@@ -286,14 +310,15 @@ GLOBAL(int, mark_edge)(u32 edge, u32 index, u32 found, const struct fifo *fifo)
 	other = stage_at(child);
 	if (!stage || !other)
 		return 0;
-	/* not with its parent: another process feeds or reads what seemed to converse */
-	stage->flags &= ~STAGE_CONVERSES;
-	other->flags &= ~STAGE_CONVERSES;
 	only = !has_edges(stage) && !(stage->flags & STAGE_ALONE);
-	if (edge != EDGE && !(side_and_flags_of(child, &fifo->key, child_side) & END_JOINED))
-		stage->own_children++;
-	mark_joined(writer, &fifo->key, SIDE_WRITE);
-	mark_joined(reader, &fifo->key, SIDE_READ);
+	is_new = edge != EDGE && !(side_and_flags_of(child, &fifo->key, child_side) & END_JOINED);
+	if (!mark_joined(writer, &fifo->key, SIDE_WRITE) || !mark_joined(reader, &fifo->key, SIDE_READ))
+		return WAS_LEFT;
+	/* not with its parent: another process feeds or reads what seemed to converse */
+	no_longer_converses(stage);
+	no_longer_converses(other);
+	if (is_new)
+		__sync_fetch_and_add(&stage->flags, OWN_CHILD);
 	if (edge == EDGE)
 		return BOTH_MEMBERS;
 	return only ? parent : 0;
@@ -325,6 +350,8 @@ GLOBAL(int, join_partner)(u32 index, u64 reference, const struct fifo *fifo, u64
 	if (edge == NO_EDGE)
 		return 0;
 	made = mark_edge(edge, index, found, fifo);
+	if (made == WAS_LEFT)
+		return 0;
 	join(index, found, now);
 	return set_membership(made, index, found, now);
 }
@@ -350,10 +377,14 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 #define take_slot(pipe, side, reference, is_free)                                         \
 	for (int i = 0; i < PIPE_SLOTS; i++) {                                            \
 		u64 *slot = &(pipe)->stages[(side) & 1][i];                               \
-		u64 old = *slot;                                                          \
+		u64 old = *slot, seen = old;                                              \
                                                                                           \
-		if (old == (reference) ||                                                 \
-		    (is_free && __sync_val_compare_and_swap(slot, old, reference) == old)) \
+		if (old != (reference) && is_free)                                        \
+			seen = __sync_val_compare_and_swap(slot, old, reference);         \
+		else if (old != (reference))                                              \
+			continue;                                                         \
+		/* another process may have put the same stage there */                   \
+		if (seen == old || seen == (reference))                                   \
 			return;                                                           \
 	}
 
@@ -415,9 +446,11 @@ GLOBAL(int, note_end)(u32 index, struct fifo *fifo)
 		add_end(stage, fifo, (fifo->side + 1) | (fifo->standard ? END_STANDARD : 0) |
 				     (!fifo->fresh && was_called(stage, fifo->side) ? END_LATE : 0));
 	} else {
-		end_of(stage, slot)->side_and_flags &= ~(END_LEFT | END_UNUSED);
+		u64 *bits = &end_of(stage, slot)->side_and_flags;
+
+		__sync_fetch_and_and(bits, ~(END_LEFT | END_UNUSED));
 		if (fifo->standard)
-			end_of(stage, slot)->side_and_flags |= END_STANDARD;
+			__sync_fetch_and_or(bits, END_STANDARD);
 	}
 	pipe = pipe_at(&key);
 	if (!pipe)
@@ -484,7 +517,7 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 
 		if (same_pipe(&end->pipe, &fifo->key) &&
 		    (end->side_and_flags & ~(END_LEFT | END_UNUSED)) == borrowed) {
-			end->side_and_flags = borrowed;
+			__sync_fetch_and_and(&end->side_and_flags, ~(END_LEFT | END_UNUSED));
 			return 0;
 		}
 	}
@@ -492,16 +525,25 @@ GLOBAL(int, borrow_end)(u32 index, const struct fifo *fifo)
 	return 0;
 }
 
+static __always_inline int has_edges_beside(const struct stage *stage, u32 slot)
+{
+	for (u32 i = 0; i < STAGE_ENDS; i++)
+		if (i != slot && stage->ends[i].side_and_flags & END_JOINED)
+			return 1;
+	return 0;
+}
+
 /*
- * Marks the end at `slot` as left if the stage's new program does not hold it; `joined` ends of
- * the stage make edges. Returns how many of these it took away, 0 or 1.
+ * Marks the end at `slot` as left if the stage's new program does not hold it. Returns 1 if that has to be tried again:
+ * another process has joined the end meanwhile.
  */
-GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot, int joined)
+GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot)
 {
 	struct stage *stage = stage_at(index);
 	struct pipe_end *end;
 	struct pipe_key key;
-	u32 side, bits;
+	u64 bits, left;
+	u32 side;
 
 	if (!stage)
 		return 0;
@@ -510,15 +552,15 @@ GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot, int joined)
 	side = end_side(end);
 	if (!key.inode || !side)
 		return 0;
-	bits = end->side_and_flags | END_LEFT;
+	bits = end->side_and_flags;
+	left = bits | END_LEFT;
 	if (!was_called(stage, side - 1))
-		bits |= END_UNUSED;
-	if (bits & END_JOINED && (joined < 2 || !(bits & END_UNUSED)))
+		left |= END_UNUSED;
+	if (bits & END_JOINED && !(left & END_UNUSED && has_edges_beside(stage, slot)))
 		return 0;
 	if (holds_as_stdio(p, &key, side - 1))
 		return 0;
-	end->side_and_flags = bits & ~END_JOINED;
-	return !!(bits & END_JOINED);
+	return __sync_val_compare_and_swap(&end->side_and_flags, bits, left & ~END_JOINED) != bits;
 }
 
 /*
@@ -531,14 +573,12 @@ GLOBAL(int, leave_end)(u64 p, u32 index, u32 slot, int joined)
 GLOBAL(int, leave_ends)(u64 p, u32 index)
 {
 	struct stage *stage = stage_at(index);
-	int joined = 0;
 
 	if (!stage || !is_process(&stage->root, p))
 		return 0;
-	for (int i = 0; i < STAGE_ENDS; i++)
-		joined += !!(stage->ends[i].side_and_flags & END_JOINED);
 	for (u32 i = 0; i < STAGE_ENDS; i++)
-		joined -= leave_end(p, index, i, joined);
+		if (leave_end(p, index, i) && leave_end(p, index, i) && leave_end(p, index, i))
+			count_lost(LOST_UPDATES);
 	return 0;
 }
 

@@ -205,6 +205,16 @@ PAIRS = (
         None,
     ),
     Pair(
+        "reads-on",
+        "zcat log.gz | grep GET | sed -n 100,110p",
+        None,
+    ),
+    Pair(
+        "reads-on",
+        "tr a-z A-Z < text | awk 'NR <= 20' | cut -d ' ' -f 2 | sort",
+        None,
+    ),
+    Pair(
         "sorted-twice",
         "sort text | cut -d ' ' -f 6 | sort -n | md5sum",
         None,
@@ -460,6 +470,7 @@ HEALTHY = (
     "tar -c files | tar -t | sort | tail -n 1",
     "sort -n text | tail -n 3",
     "shuf --random-source=text text | sed -n '1p;$p'",
+    "sort -n text | sed -n 1,3p",
     "find /usr -type f | wc -l",
     "find /usr -name '*.so*' | sort | tail -n 3",
     "jq -r .name records | sort | md5sum",

@@ -77,6 +77,13 @@ CASES = [
         # tee wrote three times as much as each of them was given
         above=(0, 0, START, START, START),
     ),
+    # the shell that becomes gzip is looked at while it still has tee's stdout as its own
+    Case(
+        "seq|tee|(gzip,wc)",
+        f"{LINES} | tee >(sleep 0.1; exec gzip -1 > a.gz) $(sleep 0.05) | wc -c",
+        ((None, LINES), (LINES, f"{LINES}; {LINES}"), (LINES, None), (LINES, None)),
+        above=(0, 0, START, START),
+    ),
     Case(
         "seq|paste|wc",
         f"paste <({LINES}) <({LINES}) | wc -c",

@@ -199,6 +199,31 @@ def test_the_outcome_of_a_run(watch: Watch, script: str, outcome: Outcome) -> No
     assert [run.outcome for run in watch.run(script).runs if not run.nested] == [outcome]
 
 
+#: Asks a program that fails, as GNU parallel asks `tput` where there is no terminal; its reader
+#: sleeps before the answer. Then it passes on what it is given.
+ASKING = """#!/usr/bin/perl
+my $answer = `sleep 0.3; echo 80; exit 2`;
+print while <STDIN>;
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "signature", "outcome"),
+    [
+        ("parallel", "seq|parallel|wc", Outcome("succeeded")),
+        ("parallel.pl", "seq|sh|parallel.pl|wc", Outcome("failed", (1,))),
+    ],
+)
+def test_what_parallel_asks_first_is_no_stage(
+    watch: Watch, name: str, signature: str, outcome: Outcome
+) -> None:
+    script = watch.directory / name
+    script.write_text(ASKING)
+    script.chmod(0o755)
+    (run,) = watch.run(f"seq 9 | ./{name} | wc -l").runs
+    assert (run.pipeline, run.outcome) == (signature, outcome)
+
+
 @pytest.mark.oldest_kernel
 def test_how_a_stage_ends_is_known_if_the_kernel_leaves_out_its_exit(
     configure: Configure, watch: Watch

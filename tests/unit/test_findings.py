@@ -417,6 +417,21 @@ def test_the_stage_that_flushes_each_line_is_reported_and_not_its_reader() -> No
     assert found.gain_seconds == pytest.approx(9.0)
 
 
+@pytest.mark.parametrize(
+    ("awk", "advice"),
+    [
+        ("""awk '{ print $1 | "sort" }' f""", "Try: awk '…' | CMD"),
+        ("""awk '{ print $1; fflush() }' f""", "Try: awk without fflush()"),
+        ("""awk '{ "date" | getline d; print d; fflush() }'""", "Try: awk without fflush()"),
+        ("awk -f p.awk f", "Try: awk without fflush()"),
+    ],
+)
+def test_what_awk_prints_to_is_put_behind_it(awk: str, advice: str) -> None:
+    run = run_of(flushing())
+    run = replace(run, stages=(replace(run.stages[0], arguments=awk), *run.stages[1:]))
+    assert find(run, "small-calls").advice.startswith(advice)
+
+
 @pytest.mark.parametrize("name", ["bash", "w.sh", "w"])
 def test_a_loop_of_a_shell_has_the_same_advice_however_it_was_started(name: str) -> None:
     ends = (PipeEnd("0:7", "read", 9, 1.0),)
@@ -1045,6 +1060,25 @@ def test_in_the_order_of_code_points_a_sort_has_to_save_enough() -> None:
 
     assert "sort-locale" in ids(1.12)
     assert "sort-locale" not in ids(1.11)
+
+
+def started_with(run: Run, *lines: str) -> Run:
+    """The run, with what its stages were started with."""
+    stages = [replace(stage, arguments=line) for stage, line in zip(run.stages, lines, strict=True)]
+    return replace(run, stages=tuple(stages))
+
+
+def test_what_stages_were_started_with_is_known_where_the_text_is_no_plain_pipeline() -> None:
+    script = Script("(cat f; cat g) | …")
+
+    def ids(run: Run, *lines: str) -> set[str]:
+        return {finding.id for finding in findings(started_with(run, *lines), HOST, script)}
+
+    assert "grep-count" in ids(counting(), "grep -v x", "wc -l")
+    assert "grep-count" not in ids(counting(), "grep -o x", "wc -l")
+    assert "grep-count" not in ids(counting(), "grep x", "wc -c")
+    assert "count-in-hash" in ids(sorting(kept=0.1), "zcat f", "sort", "uniq -c")
+    assert "count-in-hash" not in ids(sorting(kept=0.1), "zcat f", "sort", "uniq -d")
 
 
 def test_lines_that_repeat_are_counted_in_a_hash() -> None:
@@ -1694,6 +1728,10 @@ ILL_TEXTS = [
     (
         run_of([make_stage(1, "sed", (100, 100), cpu=9.0), make_stage(2, "wc", (100, 0))]),
         Script("sed 's/[a-z]*//' f | wc", characters="C.UTF-8"),
+    ),
+    (
+        run_of([make_stage(1, "gzip", (20, 100), cpu=9.0), make_stage(2, "sed", (100, 0.001))]),
+        Script("zcat f | sed -n 5p"),
     ),
 ]
 

@@ -140,43 +140,45 @@ def ended(outcome: Outcome | None, *ends: Exit | None, **given: Any) -> Run:
         (
             ended(Outcome("failed", (1,)), SUCCESS, Exit(signal="SIGKILL")),
             "Failed: perl was killed by SIGKILL after 15 ms;"
-            " what follows is of the run as far as it got.",
+            " what follows is of the run as far as it got, without advice.",
             "perl: SIGKILL",
         ),
         (
             ended(Outcome("failed", (0,)), Exit(code=3)),
-            "Failed: perl exited with 3 after 15 ms; what follows is of the run as far as it got.",
+            "Failed: perl exited with 3 after 15 ms;"
+            " what follows is of the run as far as it got, without advice.",
             "perl: exit 3",
         ),
         (
             ended(Outcome("failed", (0,)), Exit(signal="SIGKILL", out_of_memory=True)),
             "Failed: perl was killed by the kernel after 15 ms, as memory had run out;"
-            " what follows is of the run as far as it got.",
+            " what follows is of the run as far as it got, without advice.",
             "perl: out of memory",
         ),
         (
             ended(Outcome("failed", (0,)), Exit(signal="SIGSEGV", core_dumped=True)),
             "Failed: perl was killed by SIGSEGV after 15 ms and dumped core;"
-            " what follows is of the run as far as it got.",
+            " what follows is of the run as far as it got, without advice.",
             "perl: SIGSEGV",
         ),
         (
             ended(Outcome("failed", (0,)), Exit(signal="SIGTERM", from_inside=True)),
             "Failed: perl was stopped by a process of the run with SIGTERM after 15 ms;"
-            " what follows is of the run as far as it got.",
+            " what follows is of the run as far as it got, without advice.",
             "perl: SIGTERM",
         ),
         (
             ended(Outcome("failed", (0,)), Exit(code=143, from_inside=True)),
             "Failed: perl exited with 143 (as a shell does if SIGTERM killed its command; a process"
-            " of the run had sent it) after 15 ms; what follows is of the run as far as it got.",
+            " of the run had sent it) after 15 ms; what follows is of the run as far as it got,"
+            " without advice.",
             "perl: exit 143",
         ),
         (
             ended(Outcome("interrupted", (0, 1, 2, 3, 4)), *[Exit(signal="SIGINT")] * 5),
             "Interrupted: perl was killed by SIGINT after 15 ms, perl was killed by SIGINT after"
             " 15 ms, perl was killed by SIGINT after 15 ms and 2 more; what follows is of the"
-            " run as far as it got.",
+            " run as far as it got, without advice.",
             "perl: SIGINT",
         ),
     ],
@@ -185,6 +187,18 @@ def test_what_has_not_succeeded_is_said_first(run: Run, said: str, brief: str) -
     assert outcome_sentence(run) == said
     assert brief_outcome(run) == brief
     assert sentence(run).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "hinted"),
+    [("bash", 1, True), ("sh", 1, True), ("bash", 2, False), ("perl", 1, False)],
+)
+def test_a_loop_whose_last_test_was_false_is_named(command: str, code: int, hinted: bool) -> None:
+    """`while read -r l; do [ "$l" ] && echo; done` exits with 1, and has done its work."""
+    run = make_run(stages(Exit(code=code), command=command), 0.015, outcome=Outcome("failed", (0,)))
+    assert (
+        "whose last test was false; not with `true` before `done`" in outcome_sentence(run)
+    ) is hinted
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,25 @@ def test_advice_of_another_kind_around_a_loop_is_no_advice_about_the_loop() -> N
 
 
 @pytest.mark.parametrize(
+    ("around", "advice"),
+    [
+        ("ls|parallel|awk", "Try: one program for many arguments of parallel, in place of"),
+        ("ls|xargs|awk", "Try: one program for many arguments of xargs, in place of"),
+        ("ls|bash|awk", "Try: one awk in place of the loop"),
+    ],
+)
+def test_what_starts_many_runs_is_a_loop_only_in_a_shell(around: str, advice: str) -> None:
+    outer = make(1, 0.0, 5.0, around)
+    place: dict[str, Any] = {
+        "parent": outer.id,
+        "series": Series(pipeline="gzip|wc", nested=True, unit="-"),
+    }
+    inner = [make(n, n * 0.01, 0.005, "gzip|wc", **place) for n in range(400)]
+    found = parts_of([outer, *inner], 5.0).parts[1].advice
+    assert found is not None and found.text.startswith(advice)
+
+
+@pytest.mark.parametrize(
     ("count", "wall", "of", "advised"),
     [(100, 0.005, 10.0, True), (100, 0.005, 10.1, False), (200, 0.0499, 10.0, True)],
 )

@@ -287,6 +287,13 @@ def test_a_borrowed_end_is_noted_by_its_side() -> None:
         assert decode_stage(made(ends=(borrowed,)), 1).borrows == {name}
 
 
+def test_a_borrowed_end_that_was_left_is_no_longer_used() -> None:
+    for side in (0, 1):
+        bits = layout.END_BORROWED | side + 1 << layout.END_BORROWED_SHIFT | layout.END_LEFT
+        left = layout.PipeEnd(layout.PipeKey(55, 13), bits)
+        assert decode_stage(made(ends=(left,)), 1).borrows == frozenset()
+
+
 @pytest.mark.parametrize(
     ("bits", "own", "late"),
     [

@@ -309,6 +309,9 @@ class _Handler(BaseHTTPRequestHandler):
         server: Any = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
         server.seen.append((self.path, dict(self.headers), body))
+        if server.answers_once and len(server.seen) > 1:
+            server.done.wait()
+            return
         status, headers, content = server.answer
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
@@ -325,12 +328,15 @@ def http(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A back end that answers `answer`, and to which the environment points."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.seen, server.answer = [], (200, {}, b"")
+    server.answers_once, server.done = False, threading.Event()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    # what may be tried again takes 3 s of it; one request on a busy machine may take seconds
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     yield server
+    server.done.set()
     server.shutdown()
     server.server_close()
     thread.join()
@@ -389,6 +395,14 @@ def test_a_pause_that_the_back_end_asks_for_is_passed_on(http: Any) -> None:
     assert BackEnd().send(SPANS).pause == 30
 
 
+def test_an_answer_counts_though_the_back_end_is_too_slow_when_asked_again(http: Any) -> None:
+    http.answer, http.answers_once = (503, {"Retry-After": "1"}, b""), True
+    answer = BackEnd().send(SPANS)
+    assert len(http.seen) > 1
+    assert (answer.sent, answer.pause) == (False, 1)
+    assert "answers 503 " in answer.error
+
+
 def test_spans_that_were_rejected_of_a_request_that_was_taken_are_counted(http: Any) -> None:
     partial = ExportTraceServiceResponse()
     partial.partial_success.rejected_spans = 2
@@ -413,6 +427,7 @@ def test_a_back_end_that_never_answers_is_given_up_in_time(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         answer = BackEnd().send(SPANS)
     assert answer == Answer(False, error="the back end does not answer: it takes too long")
 

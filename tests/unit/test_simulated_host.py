@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from unit.simulated.daemon import FIRST_INTERRUPT, INTERRUPTS, observe
+from unit.simulated.daemon import FIRST_INTERRUPT, FIRST_MEETING, FIRST_SWEEP, INTERRUPTS, observe
 from unit.simulated.library import build
 from unit.simulated.programs import (
     Background,
@@ -127,6 +127,13 @@ ONE_ID = bytes([0] * 5 + [145] * 3)
 FORKING = Pipeline((Group((Pipeline((Run("sort"), Run("cat"))), Run("uniq"))), Run("wc")))
 
 
+#: wc may exit while the shell that becomes sort still has tee's stdout as its own.
+SUBSTITUTED = Pipeline((Run("cat"), Tee((Run("sort"),)), Run("wc", only_first=True)))
+
+#: Until wc is about to exit, and that shell to become sort.
+BEFORE_BOTH = bytes([0, 0, 0, 128, 1, 0, 1, 39, 12, 65, 2, 0, 0, 62, 85, 2, 3, 181, 73, 135, 0])
+
+
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     starving = draw(st.sampled_from([False, False, False, True]))
@@ -151,3 +158,13 @@ def test_a_sweep_may_come_in_the_middle_of_any_program(programs: ctypes.CDLL) ->
     for calls in range(INTERRUPTS):
         schedule = bytes(FIRST_INTERRUPT + (calls + at // 7) % INTERRUPTS for at in range(150))
         observe(programs, [("bash", Group((FORKING,)))], schedule)
+
+
+def test_a_pipe_may_be_left_in_the_middle_of_the_program_that_joins_it(
+    programs: ctypes.CDLL,
+) -> None:
+    """Or of any other program of that moment: sort writes nothing to wc."""
+    for meeting in range(FIRST_MEETING, FIRST_INTERRUPT):
+        for sweeps in range(7):
+            schedule = BEFORE_BOTH + bytes([FIRST_SWEEP] * sweeps + [meeting])
+            observe(programs, [("bash", Group((SUBSTITUTED,)))], schedule, meeting=True)

@@ -464,19 +464,21 @@ def test_a_command_has_the_flags_of_every_list_that_names_it() -> None:
             ),
             b"cron": struct.pack("=I", layout.COMMAND_SCHEDULER),
             STARTER_NAME.encode(): struct.pack(
-                "=I", layout.COMMAND_STARTER | layout.COMMAND_MEASURES
+                "=I", layout.COMMAND_STARTER | layout.COMMAND_BY_NAME
             ),
-            b"pipelined": struct.pack("=I", layout.COMMAND_MEASURES),
+            b"pipelined": struct.pack("=I", layout.COMMAND_BY_NAME),
+            b"parallel": struct.pack("=I", layout.COMMAND_BY_NAME),
             **dict.fromkeys(_APPLETS, struct.pack("=I", layout.COMMAND_APPLETS)),
         }
-        assert MapUse("commands", 6 + len(_APPLETS), 256) in sweep.maps()
+        assert MapUse("commands", 7 + len(_APPLETS), 256) in sweep.maps()
 
 
 def test_versions_of_one_command_take_one_entry() -> None:
     lists = dict.fromkeys(("interpreters", "wrappers", "shells", "alone", "schedulers"), ())
     with swept(maps := RecordedMaps(), **{**lists, "alone": ["python3.11", "python3.12"]}):
         found = {key.rstrip(b"\0") for key in maps.elements["commands"]}
-        assert found == {b"python", b"pipelined", STARTER_NAME.encode(), *_APPLETS}
+        names = {b"python", b"pipelined", b"parallel", STARTER_NAME.encode()}
+        assert found == {*names, *_APPLETS}
 
 
 def test_units_are_known_by_their_template() -> None:

@@ -106,7 +106,7 @@ def test_progress_is_reported_before_each_execution() -> None:
 def test_files_are_made_warm_before_each_execution(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(1_000_000))
-    assert compare("true", "true", rounds=1, warm=(file,)).caveats[:-1] == ()
+    assert compare("echo", "echo", rounds=1, warm=(file,)).caveats[:-1] == ()
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no tmpfs here")
@@ -301,6 +301,22 @@ def test_lines_in_another_order_are_reported() -> None:
         "A and B print the same lines in another order: in line 1 A prints '3', B prints '1'; "
         "nothing is compared; if that is right, accept it with --match lines"
     )
+
+
+def test_without_a_warm_up_it_is_not_known_whether_only_the_order_differs() -> None:
+    or_lines = "--match any, or with --match lines if only their order differs"
+    assert failure_of(*LINES, warm_up=0).endswith(or_lines)
+    assert failure_of("seq 3", "seq 4", warm_up=0).endswith("--match any")
+    assert failure_of("seq 3", "seq 2 4", warm_up=1).endswith("--match any")
+
+
+def test_what_prints_nothing_is_not_compared_and_that_is_said(tmp_path: Path) -> None:
+    def noted(*commands: str) -> bool:
+        note = "nothing was printed: whether they do the same work was not compared"
+        return note in compare(*commands, rounds=1, warm_up=0).caveats
+
+    assert noted(f"seq 3 > {tmp_path}/a", f"seq 4 > {tmp_path}/b")
+    assert not noted("seq 3", "seq 3 | cat")
 
 
 def test_a_command_whose_lines_change_places_is_named(tmp_path: Path) -> None:

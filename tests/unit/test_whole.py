@@ -131,6 +131,28 @@ def test_without_the_text_a_sort_is_superfluous_on_conditions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sort", "uniq", "advised"),
+    [
+        ("sort", "uniq", True),
+        ("sort -S 10M", "uniq", True),
+        ("sort", None, True),  # not known
+        ("sort", "uniq -c", False),
+        ("sort -k 2,2", "uniq", False),
+    ],
+)
+def test_what_a_stage_was_started_with_decides_where_the_text_is_no_plain_pipeline(
+    sort: str | None, uniq: str | None, advised: bool
+) -> None:
+    run = silly()
+    run = with_stage(run, 8, replace(run.stages[8], arguments=sort))
+    run = with_stage(run, 9, replace(run.stages[9], arguments=uniq))
+    text = f"paste <(cut -f 1 f) <(cut -f 2 f) | {SILLY}"
+    assert ("sort-unique" in ids(run, text)) == advised
+    # as in SILLY, if that is certain
+    assert "sort-unique" in ids(run)
+
+
+@pytest.mark.parametrize(
     ("id", "old", "new"),
     [
         ("round-trip", "gzip -dc | sort", "gzip -dc g | sort"),

@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["WORDS", "program_of", "tokens", "without_flushes"]
+__all__ = ["WORDS", "feeds_command", "program_of", "tokens", "without_flushes"]
 
 #: Words of the language behind which a new operand begins.
 WORDS = frozenset({"else", "if", "in", "next", "print", "printf"})
@@ -66,6 +67,22 @@ def tokens(program: str) -> list[tuple[str, str]] | None:
         elif "\n" in text:
             kept.append(("mark", ";"))
     return kept
+
+
+def feeds_command(command: Command) -> bool | None:
+    '''Whether its program prints to a command that it starts; None if the program is not known.
+
+    >>> from pipelined.analysis.shell_text import parse
+    >>> def feeds(text): return feeds_command(parse(text).commands[0])
+    >>> feeds("""awk '{ print $1 | "sort" }' f"""), feeds("""awk '{ "date" | getline d }' f""")
+    (True, False)
+    '''
+    program = program_of(command)
+    found = tokens(program.value) if program and not program.expanded else None
+    if found is None:
+        return None
+    texts = [text for _, text in found]
+    return any(text == "|" and after != "getline" for text, after in pairwise(texts))
 
 
 def without_flushes(command: Command) -> Command | None:

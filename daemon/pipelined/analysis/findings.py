@@ -23,6 +23,7 @@ from pipelined.analysis.rules import (
     characters,
     cpus,
     disk,
+    ending,
     many_files,
     processes,
     shorter,
@@ -84,6 +85,12 @@ RULES = (
     Rule("cpu-contention", cpus.cpu_contention, True, severity="note"),
     Rule("join-stages", shorter.join_stages, True, frozenset({"more-stages-than-cores"})),
     Rule("more-stages-than-cores", cpus.more_stages_than_cores, True),
+    Rule(
+        "reads-on",
+        ending.reads_on,
+        False,
+        frozenset({"cache-sized", "ceiling", "idle-copier", "idle-stage", "reader-costs"}),
+    ),
     Rule(
         "round-trip", whole.round_trip, False, frozenset({"ceiling"}), severity="warning or advice"
     ),

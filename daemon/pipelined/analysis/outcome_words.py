@@ -23,14 +23,17 @@ _MEANINGS = {
 }
 #: What these codes mean if a shell exits with one (POSIX): what it was to run is not in the run.
 _NOT_RUN = {126: "a command could not be run", 127: "a command was not found"}
+#: Why a shell that has done its work often exits with 1: `[ … ] && echo …` is last in its loop.
+_LAST_TEST = "as a loop does whose last test was false; not with `true` before `done`"
 #: A sentence names at most this many stages.
 _NAMED = 3
 
 
 def outcome_sentence(run: Run) -> str:
     """What comes before the verdict: ``Failed: perl was killed by SIGKILL after 15 ms; what follows
-    is of the run as far as it got.`` Empty unless the run has failed or was interrupted, or is
-    live and one of its stages has: ``perl was killed by SIGKILL after 15 ms; the run goes on.``
+    is of the run as far as it got, without advice.`` Empty unless the run has failed or was
+    interrupted, or is live and one of its stages has: ``perl was killed by SIGKILL after 15 ms; the
+    run goes on.``
     A command that a shell did not find is no stage: ``Failed: a command was not found: bash exited
     with 127 after 2 ms; …``
     """
@@ -50,7 +53,7 @@ def outcome_sentence(run: Run) -> str:
     if outcome is None:
         return f"{said[:1].upper() if first else said[:1]}{said[1:]}; the run goes on."
     ended = f"{outcome.result.capitalize()}: {said}"
-    return f"{ended}; what follows is of the run as far as it got."
+    return f"{ended}; what follows is of the run as far as it got, without advice."
 
 
 def brief_outcome(run: Run) -> str:
@@ -88,6 +91,8 @@ def _ended(stage: Stage) -> str:
         return f"was killed by the kernel{after}, as memory had run out"
     if ended.signal is None:
         meaning = "" if _not_run(stage) else _meaning(ended)
+        if ended.code == 1 and stage.command in SHELLS:
+            meaning = f" ({_LAST_TEST})"
         return f"exited with {ended.code}{meaning}{after}"
     if ended.from_inside:
         return f"was stopped by a process of the run with {ended.signal}{after}"

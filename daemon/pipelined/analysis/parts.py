@@ -32,6 +32,8 @@ _STORM_ID = "fork-storm"
 _BUSY_ID = "cpu-contention"
 #: So many other pipelines are named in the sentence about it.
 _NAMED = 3
+#: Programs that start others for arguments: there is no loop.
+_STARTERS = frozenset({"find", "parallel", "xargs"})
 #: The clocks of the command and of its runs may differ by this (seconds).
 _CLOCKS = 0.1
 #: A run may begin this long after its command has ended: what that left behind (seconds).
@@ -120,7 +122,9 @@ class Parts:
         for line, members in grouped:
             advice = _best(members, found)
             if advice is None and not _in_storm(parts, line.depth):
-                advice = _fewer_runs(line, members, spans, wall, host)
+                advice = _fewer_runs(
+                    line, members, spans, wall, host, _started_by(parts, line.depth)
+                )
             parts.append(
                 Part(
                     line,
@@ -243,12 +247,21 @@ def _in_storm(parts: Sequence[Part], depth: int) -> bool:
     return False
 
 
+def _started_by(parts: Sequence[Part], depth: int) -> str:
+    """The program with arguments for others in the part around the next one, which is so deep;
+    empty if there is none."""
+    around = next((part for part in reversed(parts) if part.line.depth < depth), None)
+    commands = [stage.command for stage in around.longest.stages] if around else []
+    return next((command for command in commands if command in _STARTERS), "")
+
+
 def _fewer_runs(
     line: Line[Run],
     runs: Sequence[Run],
     outermost: Sequence[_Interval],
     wall: float,
     host: Host,
+    starter: str,
 ) -> Advice | None:
     """What to try if there are many short runs: starting their programs is most of the work.
 
@@ -269,7 +282,9 @@ def _fewer_runs(
         likely = bound * started_share(_cpu(runs), host.costs.program_seconds * started)
     return Advice(
         _STORM_ID,
-        "Try: one awk in place of the loop, or one program that treats all lines.",
+        f"Try: one program for many arguments of {starter}, in place of a pipeline for each."
+        if starter
+        else "Try: one awk in place of the loop, or one program that treats all lines.",
         len(runs),
         likely,
         bound,

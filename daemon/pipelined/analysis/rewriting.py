@@ -18,7 +18,7 @@ from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
-from pipelined.analysis.xargs import batch, single_arguments, without_names
+from pipelined.analysis.xargs import batch, for_several, single_arguments
 from pipelined.command_names import AWKS, FILTERS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -389,21 +389,26 @@ def more_at_a_time(command: Command, started: int = 0) -> Command | None:
             at = values.index(";")
             words = command.arguments
             begin = values.index("-exec") + 1
-            run = without_names(words[begin:at])
-            return command.with_arguments(*words[:begin], *run, plain("+"), *words[at + 1 :])
+            run = for_several(words[begin : at - 1])
+            if run is None:
+                return None
+            run = (*words[:begin], *run, words[at - 1], plain("+"))
+            return command.with_arguments(*run, *words[at + 1 :])
     if command.program == "xargs":
         words = command.arguments
         one, workers = single_arguments(values)
         if one is not None:
-            if not workers:
+            run = for_several(words[one.stop :])
+            if not workers or run is None:
                 return None
             front = [*words[: one.start], plain("-n"), plain(str(batch(workers, started)))]
-            return command.with_arguments(*front, *without_names(words[one.stop :]))
+            return command.with_arguments(*front, *run)
         # one argument per line, at the end of the command: what -I does, but many at once
         last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
         if last and not any("{}" in value for value in values[1:-1]):
-            run = without_names(words[1:-1])
-            return command.with_arguments(plain("-d"), plain(r"'\n'"), *run)
+            run = for_several(words[1:-1])
+            if run is not None:
+                return command.with_arguments(plain("-d"), plain(r"'\n'"), *run)
     return None
 
 

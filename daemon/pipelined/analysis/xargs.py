@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word
+from pipelined.command_names import AWKS, COMMON_SHELLS
 
 __all__ = [
     "at_once",
     "batch",
+    "for_several",
     "in_parts",
     "in_place_of_parallel",
     "single_arguments",
-    "without_names",
 ]
 
 #: Words that a shell passes on as they are; ``parallel`` gives its command to one.
@@ -37,6 +38,11 @@ _SUMS: Mapping[str, int] = {
     "sha512sum": 128,
 }
 _GREPS = frozenset({"egrep", "fgrep", "grep", "zgrep"})
+#: Programs that add up what they read, or take several files as one (a shell's script: only the
+#: first) ...
+_AS_ONE = frozenset({*COMMON_SHELLS, "basename", "nl", "sort", "uniq", "wc"})
+#: ... and those that may, as their words say.
+_BY_LINE = frozenset({*AWKS, "sed"})
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR]|--(?:dereference-)?recursive")
 #: So many arguments at a time are enough: starting a process is then next to nothing.
 MANY = 1000
@@ -80,14 +86,29 @@ def single_arguments(values: Sequence[str]) -> tuple[slice | None, int]:
     return one, workers
 
 
-def without_names(words: Sequence[Word]) -> tuple[Word, ...]:
-    """A command that is to get several files in place of one: `grep` then puts their names in
-    front of lines and counts, unless it has ``-h``."""
-    if not words or words[0].value not in _GREPS:
+def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
+    """A command that is to get several files in place of one; None if it is certain, or likely, to
+    print something else: a total, or the first lines of all together.
+
+    `grep` then puts their names in front of lines and counts, unless it has ``-h``, `head` and
+    `tail` between them, unless they have ``-q``; `basename` needs ``-a``.
+    """
+    if not words:
         return tuple(words)
-    if any(_RECURSIVE.match(word.value) for word in words[1:]):
-        return tuple(words)  # of a directory it names them anyway
-    return (words[0], plain("-h"), *words[1:])
+    name, values = words[0].value, [word.value for word in words[1:]]
+    if name in _GREPS:
+        if any(map(_RECURSIVE.match, values)):
+            return tuple(words)  # of a directory it names them anyway
+        return (words[0], plain("-h"), *words[1:])
+    if name in ("head", "tail"):
+        named = any(re.match(r"-\d|-[a-z]*v|--v", value) for value in values)
+        return None if named else (*words, plain("-q"))
+    if name == "basename" and not values:
+        return (*words, plain("-a"))
+    by_line = takes_each_line(Command((), tuple(words), None, 0, None))
+    if name in _AS_ONE or (name in _BY_LINE and not by_line) or (name == "cat" and values):
+        return None
+    return tuple(words)
 
 
 def in_place_of_parallel(command: Command, cores: int) -> Command | None:

@@ -134,9 +134,10 @@ class BackEnd:
 
 
 class _Session(requests.Session):
-    """Remembers what came of the last request that was sent.
+    """Remembers the last answer, and what went wrong if there was none.
 
-    The exporter may ask again when no time is left for it, and then nothing is sent.
+    The exporter may ask again when hardly any time is left for it: what the back end has answered
+    before is what it says.
     """
 
     answer: requests.Response | None = None
@@ -146,7 +147,7 @@ class _Session(requests.Session):
         try:
             self.answer = super().send(request, **options)
         except requests.RequestException as error:
-            self.answer, self.error = None, _reason(error)
+            self.error = _reason(error)
             raise
         return self.answer
 

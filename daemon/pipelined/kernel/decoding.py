@@ -60,7 +60,7 @@ _STAGE = struct_of(
 #: The bytes of what a stage counts, which is one after the other (tests/unit/test_layout.py).
 _COUNTED = slice(offset_of(layout.Stage, "time_ns"), struct_of(layout.Stage, COUNTERS[-1]).size)
 _CLOCK = struct_of(layout.Stage, "pipeline.time_ns", "pipeline.start_ns")
-_END = struct_of(layout.PipeEnd, "pipe", "side_and_flags", "zero", "sleeps", "asleep_ns")
+_END = struct_of(layout.PipeEnd, "pipe", "side_and_flags", "sleeps", "asleep_ns")
 _NO_INODE = bytes(8)
 _FUNCTIONS = Struct(f"={sizeof(layout.Functions) // 8}Q")
 _READAHEAD = Struct(f"={sizeof(layout.ReadaheadCounters) // 8}Q")
@@ -134,12 +134,14 @@ def decode_stage(raw: RawStage, index: int) -> StageRecord:
     stage.variables = None
     stage.peer = _peer(peer) if peer else None
     ends = []
-    for key, side_and_flags, _, sleeps, asleep_ns in _END.iter_unpack(slots):
+    for key, side_and_flags, sleeps, asleep_ns in _END.iter_unpack(slots):
         if key.startswith(_NO_INODE):
             break
         if side_and_flags & layout.END_BORROWED:
-            side = (side_and_flags >> layout.END_BORROWED_SHIFT & layout.END_SIDE_MASK) - 1
-            stage.borrows |= {_SIDES[side]}
+            # the shell that was forked for `>(gzip > f)` had it before its redirection
+            if not side_and_flags & layout.END_LEFT:
+                side = (side_and_flags >> layout.END_BORROWED_SHIFT & layout.END_SIDE_MASK) - 1
+                stage.borrows |= {_SIDES[side]}
             continue
         side = (side_and_flags & layout.END_SIDE_MASK) - 1
         if side < 0:  # it is being filled

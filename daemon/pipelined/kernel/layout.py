@@ -51,7 +51,7 @@ COMMAND_READS_ANYWHERE = 16
 COMMAND_STARTER = 32
 COMMAND_SCHEDULER = 64
 COMMAND_APPLETS = 128
-COMMAND_MEASURES = 256
+COMMAND_BY_NAME = 256
 
 # Flags of a stage.
 STAGE_PARTIAL = 1
@@ -138,8 +138,7 @@ class PipeEnd(Structure):
 
     _fields_ = (
         ("pipe", PipeKey),
-        ("side_and_flags", c_uint32),
-        ("zero", c_uint32),
+        ("side_and_flags", c_uint64),
         ("sleeps", c_uint64),
         ("asleep_ns", c_uint64),
     )
@@ -227,8 +226,7 @@ class Stage(Structure):
         ("cgroup", c_uint64),
         ("live", c_uint64),
         ("generation", c_uint64),
-        ("flags", c_uint32),
-        ("own_children", c_uint32),
+        ("flags", c_uint64),
         ("exit_status", c_uint64),
         ("user", c_uint64),
         ("instance", c_uint64),

@@ -24,6 +24,11 @@ _READ_ANYWHERE = frozenset({"fish"})
 #: The kernel's name of what is started as ``/proc/self/exe``. busybox starts itself so.
 _SELF = "exe"
 
+#: Scripts that are no interpreters though their file is one. pipelined reads what it measures, of
+#: which it is no stage. GNU parallel is written in Perl, but what it reads from the programs that
+#: it starts first (``hostname``, ``lscpu``, ``tput``) is no data of its pipeline.
+_BY_NAME = ("pipelined", STARTER_NAME, "parallel")
+
 #: By so many bytes of ``NAME=`` the kernel side finds a variable.
 _CHAINED = 4
 
@@ -45,7 +50,7 @@ def put_commands(
         (alone, layout.COMMAND_ALONE),
         (_READ_ANYWHERE.intersection(shells), layout.COMMAND_READS_ANYWHERE),
         ([STARTER_NAME], layout.COMMAND_STARTER),
-        (["pipelined", STARTER_NAME], layout.COMMAND_MEASURES),
+        (_BY_NAME, layout.COMMAND_BY_NAME),
         (schedulers, layout.COMMAND_SCHEDULER),
         ((*MANY_IN_ONE, _SELF), layout.COMMAND_APPLETS),
     )

@@ -93,7 +93,8 @@ def run_trials(
                 outputs.check(side, number, done.outcome)
                 if number >= plan.warm_up:
                     trials[side].append(done.trial)
-    return compare_trials(plan.commands, trials, files.caveats(), outputs.agree)
+    notes = [*files.caveats(), *outputs.caveats()]
+    return compare_trials(plan.commands, trials, notes, outputs.agree)
 
 
 def turns(number: int, sides: int) -> Sequence[int]:
@@ -161,6 +162,7 @@ class _Outputs:
         """Side and outcome of the first execution."""
         self.agree = "same"
         """How alike all outputs were so far: one of `OUTPUTS`."""
+        self._printed = False
 
     def any_order(self, number: int) -> bool:
         """Whether lines are to be compared in any order in the round of this number.
@@ -180,6 +182,7 @@ class _Outputs:
             )
         if self._first is None:
             self._first = side, outcome
+        self._printed |= outcome.output.size > 0
         first, expected = self._first
         output = expected.output
         if output.digest == outcome.output.digest:
@@ -190,10 +193,18 @@ class _Outputs:
             self.agree = max(self.agree, found, key=OUTPUTS.index)
             return
         how = _difference(LABELS[first], output, name, outcome.output, same_lines)
+        unknown = None in (output.lines, outcome.output.lines)
+        or_lines = unknown and output.size == outcome.output.size
         raise UserError(
             how + _errors({LABELS[first]: expected, name: outcome}),
-            f"nothing is compared; if that is right, accept it with --match {found}",
+            f"nothing is compared; if that is right, accept it with --match {found}"
+            + (", or with --match lines if only their order differs" if or_lines else ""),
         )
+
+    def caveats(self) -> list[str]:
+        if self._printed:
+            return []
+        return ["nothing was printed: whether they do the same work was not compared"]
 
 
 def _difference(first: str, expected: Printed, name: str, found: Printed, same_lines: bool) -> str:

@@ -60,6 +60,8 @@ def main() -> None:
             history.sink.put(make_finished(run))
         history.sink.start()
         history.sink.close(20.0)
+        if (stored := history.stats().runs) != len(runs()):
+            raise SystemExit(f"not recorded: {stored or 0} of {len(runs())} runs were stored")
         with closing(sqlite3.connect(Path(folder) / FILE_NAME)) as connection:
             connection.execute("UPDATE openings SET id = printf('%016x', key)")  # else random
             dump = [f"PRAGMA user_version = {len(MIGRATIONS)};", *connection.iterdump(), ""]

@@ -27,6 +27,8 @@ MAX_STAGES, MAX_PIPES = 128, 128
 # A byte of a schedule: below the first of these the process with this number among those that can
 # run makes some steps, from then on one with a sweep in the middle; time passes; the daemon sweeps.
 FIRST_INTERRUPT, INTERRUPTS, FIRST_PAUSE, FIRST_SWEEP = 192, 32, 224, 232
+# Where processes meet, another one makes steps on the other CPU in the middle of a program.
+FIRST_MEETING = 160
 STEPS = (1, 1, 3, 16)
 
 WRAPPERS = frozenset(Config().wrappers)
@@ -36,7 +38,13 @@ class Observed:
     """A host with a daemon."""
 
     def __init__(
-        self, programs: ctypes.CDLL, maps: SimulatedMaps, sweep: Sweep, *, starving: bool
+        self,
+        programs: ctypes.CDLL,
+        maps: SimulatedMaps,
+        sweep: Sweep,
+        *,
+        starving: bool,
+        meeting: bool,
     ) -> None:
         """If processes starve, runs may be finished before all that will belong to them has run."""
         self._maps, self._sweep = maps, sweep
@@ -49,7 +57,10 @@ class Observed:
         self.finished: list[Run] = []
         self.failure: BaseException | None = None
         self._interrupting = False
+        self._stopped: Process | None = None
+        """Another process is to run in the middle of its program."""
         self._starving = starving
+        self._first_meeting = FIRST_MEETING if meeting else FIRST_INTERRUPT
 
     def run(self, scripts: Sequence[tuple[str, Command]], schedule: bytes) -> None:
         """Run the scripts by this schedule, and then to the end; check what is recorded."""
@@ -79,27 +90,42 @@ class Observed:
             self.host.pass_time((1 + choice % 8) * 60_000_000)
         elif choice >= FIRST_PAUSE:
             self.host.pass_time(1_100_000_000 if self._starving else 2_000_000)
-        elif choice >= FIRST_INTERRUPT:
-            calls = (choice - FIRST_INTERRUPT) * 7 + self._at % 7
+        elif choice >= self._first_meeting:
+            process = runnable[choice % len(runnable)]
+            self._stopped = process if choice < FIRST_INTERRUPT else None
+            calls = choice % INTERRUPTS * 7 + self._at % 7
             self.kernel.interrupt_after(1 + calls)
-            self.host.step(runnable[choice % len(runnable)])
+            self.host.step(process)
             self.kernel.interrupt_after(0)
             if self.failure:
                 raise self.failure
         else:
-            process = runnable[choice % len(runnable)]
-            for _ in range(STEPS[choice * len(STEPS) // FIRST_INTERRUPT]):
-                if process.life and not process.sleep:
-                    self.host.step(process)
+            steps = STEPS[choice * len(STEPS) // self._first_meeting]
+            self._go_on(runnable[choice % len(runnable)], steps)
+
+    def _go_on(self, process: Process, steps: int) -> None:
+        for _ in range(steps):
+            if process.life and not process.sleep:
+                self.host.step(process)
 
     def interrupted(self) -> None:
-        """The daemon sweeps while a program runs; ctypes would drop what is raised."""
+        """What happens in the middle of a program; ctypes would drop what is raised."""
         self._interrupting = True
         try:
-            self._take()
+            if self._stopped:
+                self._meet(self._stopped)
+            else:
+                self._take()
         except BaseException as error:
             self.failure = error
         self._interrupting = False
+
+    def _meet(self, stopped: Process) -> None:
+        """A process runs on the other CPU; what it frees is reused once the program has ended."""
+        others = [p for p in self.host.runnable() if p.slot % 2 != stopped.slot % 2]
+        with self.host.nothing_reused():
+            if others:
+                self._go_on(others[self._at % len(others)], STEPS[self._at // 3 % len(STEPS)])
 
     def barrier(self) -> bool:
         """Whether all programs have ended: one that the daemon interrupts has not."""
@@ -221,11 +247,14 @@ def observe(
     schedule: bytes,
     *,
     starving: bool = False,
+    meeting: bool = False,
 ) -> None:
     """Run these scripts of shells on a new host with a daemon, and check what is recorded.
 
     The schedule says what happens next, a byte for each step; then all processes run to their end.
-    If they are `starving`, much time passes while they could run.
+    If they are `starving`, much time passes while they could run. If they are `meeting`, a program
+    may be stopped while others run on the other CPU, for much longer than on a real host: sums that
+    two of them change in turn may then differ by what was done meanwhile.
     """
     sizes = dict.fromkeys(("stages", "children"), MAX_STAGES + 1)
     sizes |= {"free_stages": MAX_STAGES, "pipes": MAX_PIPES}
@@ -235,5 +264,5 @@ def observe(
         patch("pipelined.kernel.sweep.barrier", lambda: host[0].barrier()),
         swept(maps, max_stages=MAX_STAGES, max_pipes=MAX_PIPES) as sweep,
     ):
-        host.append(Observed(programs, maps, sweep, starving=starving))
+        host.append(Observed(programs, maps, sweep, starving=starving, meeting=meeting))
         host[0].run(scripts, schedule)

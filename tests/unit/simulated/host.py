@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from signal import SIGPIPE
 
@@ -125,6 +126,8 @@ class Host:
         self._file_places = list(range(FILES))[::-1]
         self._inodes = dict.fromkeys(range(PIPES), 0)
         self._generations = 0
+        self._kept: list[Callable[[], None]] | None = None
+        """What to give back once the program that is stopped has ended."""
         slot = self._slots.pop()
         self.init = Process(slot, 1, self.kernel.fork_task(slot, 1, -1), None, ["init"])
         self.kernel.exec_begins(slot, b"init", b"init")
@@ -263,8 +266,26 @@ class Host:
             self._free(child)
 
     def _free(self, process: Process) -> None:
+        if self._kept is not None:
+            self._kept.append(lambda: self._free(process))
+            return
         self.kernel.free_task(process.slot)
         self._slots.append(process.slot)
+
+    @contextmanager
+    def nothing_reused(self) -> Iterator[None]:
+        """While a program is stopped, memory that it may have found stays as it is (RCU)."""
+        self._kept = kept = []
+        yield
+        self._kept = None
+        for free in kept:
+            free()
+
+    def _reuse(self, places: list[int], place: int) -> None:
+        if self._kept is not None:
+            self._kept.append(lambda: places.append(place))
+        else:
+            places.append(place)
 
     # -- files
 
@@ -336,7 +357,7 @@ class Host:
         self.kernel.set_references(file.at, file.references)
         if file.references:
             return
-        self._file_places.append(file.at)
+        self._reuse(self._file_places, file.at)
         if file.writes:
             file.pipe.writers -= 1
         else:
@@ -351,7 +372,7 @@ class Host:
         if not (pipe.readers or pipe.writers):
             pipe.filled = pipe.head = pipe.tail = 0
             if pipe.unlinked or not pipe.named:
-                self._places.append(pipe.at)
+                self._reuse(self._places, pipe.at)
 
     def read(self, process: Process, fd: int) -> Generator[Sleep | None, None, int]:
         """How many writes came through the pipe; 0 at its end. All other files are empty."""

@@ -371,7 +371,8 @@ class Shells:
         def program(p: Process) -> Program:
             self._host.close(p, writes)
             self._host.move(p, reads, 0)
-            self._host.close(p, 1)
+            yield None
+            self._host.close(p, 1)  # `> file`, after a moment in which tee's stdout is its own
             yield None
             yield from self._run(p, run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelined.analysis.awk_text import feeds_command
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.dd import with_blocks, with_larger_blocks
 from pipelined.analysis.estimates import saved_if_gone
@@ -280,7 +281,8 @@ def small_calls(case: Case) -> Iterator[Finding]:
             severity="warning",
             sentence=f"{part.name} made {listing(made)} on average: the calls cost more than the "
             f"data{_taken_in_pieces(case, part) if writes > reads else ''}.",
-            advice=_larger_calls(part.stages[0], reads > writes),
+            advice=_behind_awk(case, part, reads > writes)
+            or _larger_calls(part.stages[0], reads > writes),
             stages=part.indexes,
             evidence=(
                 Evidence("small reads", reads, "calls"),
@@ -420,6 +422,18 @@ def _but_for_files(case: Case, part: Part, reads: int, writes: int) -> tuple[int
     return 0 if whole else reads, 0 if passed_on else writes
 
 
+def _behind_awk(case: Case, part: Part, reading: bool) -> str:
+    """What to try if an awk prints to a command that it has started: gawk then writes each line at
+    once, with or without ``fflush``. Empty if it does not."""
+    command, words = part.command, case.seen(part.indexes[0])
+    if reading or command not in AWKS or words is None or not feeds_command(words):
+        return ""
+    return (
+        f"Try: {command} '…' | CMD, with the command behind it in place of print | \"CMD\": to one "
+        "that it starts itself, gawk writes each line at once."
+    )
+
+
 def _larger_calls(stage: Stage, reading: bool) -> str:
     command = stage.command
     if command == "dd":
@@ -433,7 +447,7 @@ def _larger_calls(stage: Stage, reading: bool) -> str:
     flushes = {
         "grep": "grep without --line-buffered",
         "sed": "sed without -u",
-        **dict.fromkeys(AWKS, f"{command} without fflush()"),
+        **dict.fromkeys(AWKS, f'{command} without fflush() and system("")'),
     }.get(command)
     if command.startswith("python"):
         flushes = f"{command} without -u, PYTHONUNBUFFERED and print(flush=True)"

@@ -89,13 +89,14 @@ def _fewer(case: Case, part: Part) -> str:
     """How the same work is done by fewer processes."""
     if part.command == "find":
         return (
-            "find … -exec CMD {} + in place of \\;: one process for many files. Output that names "
-            "or counts its files may differ (grep -h names none)"
+            "find … -exec CMD {} + in place of \\;: one process for many files. Not for a program "
+            "that takes several files as one (wc, sort, sed 1d); grep -h and head -q name none"
         )
     if part.command == "xargs":
         return (
             "more arguments at a time (xargs -n 1000, without -I; fewer with -P, so that all are "
-            "busy). Output that names or counts its arguments may differ (grep -h names none)"
+            "busy). Not for a program that takes several files as one (wc, sort, sed 1d); grep -h "
+            "and head -q name none"
         )
     if part.command == "parallel":
         return (

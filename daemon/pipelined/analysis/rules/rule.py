@@ -17,7 +17,7 @@ from pipelined.analysis.machine import Host
 from pipelined.analysis.pipe_graph import Graph, build_graph
 from pipelined.analysis.rewriting import Script, matching, rewrite
 from pipelined.analysis.sentence import stage_label
-from pipelined.analysis.shell_text import Command, Pipeline
+from pipelined.analysis.shell_text import Command, Pipeline, parse
 from pipelined.analysis.shell_words import Word
 from pipelined.command_names import BARRIERS, COMMON_SHELLS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Readahead, Run, Stage, total_readahead
@@ -122,6 +122,18 @@ class Case:
     def words(self, index: int) -> Command | None:
         """The command of a stage; None if it is not known."""
         return self.pipeline.commands[index] if self.pipeline else None
+
+    def seen(self, index: int) -> Command | None:
+        """The command of a stage, by what it was started with if the rest of the pipeline is not
+        certain: without what the shell did (redirections, variables in front of it)."""
+        line = self.run.stages[index].arguments
+        found = parse(line) if line and not self.pipeline else None
+        return found.commands[0] if found and len(found.commands) == 1 else self.words(index)
+
+    def seen_pair(self, writer: int, reader: int) -> Pipeline | None:
+        """Two stages as `seen`; None unless both are."""
+        first, second = self.seen(writer), self.seen(reader)
+        return Pipeline((first, second)) if first and second else None
 
     def attempt(
         self,

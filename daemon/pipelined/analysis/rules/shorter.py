@@ -130,7 +130,8 @@ def grep_count(case: Case) -> Iterator[Finding]:
         if wc.command != "wc" or not alone or bytes_in(wc) < BULK or not case.worth(gain):
             continue
         new = counted_by_grep(case.pipeline, index) if case.pipeline else None
-        if case.pipeline and new is None:
+        pair = case.seen_pair(index, reader)
+        if (case.pipeline and not new) or (pair and not counted_by_grep(pair, 0)):
             continue  # it counts what grep does not
         sure = "" if new else ", if wc counts lines (wc -l) and grep has no -o and one input"
         yield Finding(

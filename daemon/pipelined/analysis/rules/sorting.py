@@ -198,7 +198,7 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
         likely = saved_if_gone(
             case, {index: sort.cpu_seconds * (1 - takes), reader: uniq.cpu_seconds}
         )
-        words = case.words(reader)
+        words = case.seen(reader)
         options = [word.value for word in words.arguments] if words else None
         if not case.worth(min(gain, likely)) or (
             options is not None and options not in ([], ["-c"])

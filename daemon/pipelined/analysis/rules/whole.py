@@ -236,6 +236,9 @@ def sort_unique(case: Case) -> Iterator[Finding]:
         took = with_waits(uniq, uniq.cpu_seconds) + with_waits(sort, writing)
         if not case.worth(took) or (case.pipeline and new is None):
             continue
+        pair = case.seen_pair(index, reader)
+        if pair and not with_sort_unique(pair, 0):
+            continue  # uniq -c
         yield _without(
             case,
             Finding(
