@@ -10,6 +10,7 @@ interrupted; `run` passes on the status of the command that it ran.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections import UserDict
@@ -21,9 +22,11 @@ from click.shell_completion import get_completion_class
 
 from pipelined import __version__
 from pipelined.commands.standard_error import DEBUG_VARIABLE, PROGRAM, complain
-from pipelined.errors import UserError
+from pipelined.errors import UserError, why
 
 __all__ = ["PROGRAM", "cli", "main"]
+
+_MORE_FILES = "allow more: LimitNOFILE= of the service, or `ulimit -n`"
 
 
 def main() -> None:
@@ -55,6 +58,8 @@ def _guarded(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            return complain(f"{why(error)}; {_MORE_FILES}", 1)
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         hint = f"set {DEBUG_VARIABLE}=1, run it again, and report what it prints"
         return complain(f"internal error: {what}; {hint}", 1)

@@ -3,7 +3,19 @@
 
 from __future__ import annotations
 
-__all__ = ["NO_PROGRAMS", "ConfigurationError", "NotPermittedError", "UserError", "why"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = [
+    "NO_PROGRAMS",
+    "ConfigurationError",
+    "NotPermittedError",
+    "UserError",
+    "untrusted",
+    "why",
+]
 
 #: Why a user without privileges cannot observe anything.
 NO_PROGRAMS = "this user may not load BPF programs"
@@ -35,6 +47,21 @@ class ConfigurationError(UserError):
 
 class NotPermittedError(UserError):
     """The kernel does not allow this user to do it: root, or a daemon, could."""
+
+
+#: What helps against some reasons of OpenSSL's (X509_V_ERR_…) to trust no certificate of a server.
+_NOT_ITS_NAME = "write one of the names in it into the address"
+_UNTRUSTED = {
+    9: "it is not valid yet: are the clocks of both hosts right?",
+    10: "renew it there",
+    62: _NOT_ITS_NAME,
+    64: _NOT_ITS_NAME,
+}
+
+
+def untrusted(error: ssl.SSLCertVerificationError, name_its_ca: str) -> tuple[str, str]:
+    """Why a server's certificate is not trusted, and what to do: if nothing else, `name_its_ca`."""
+    return error.verify_message.rstrip("."), _UNTRUSTED.get(error.verify_code, name_its_ca)
 
 
 def why(error: OSError) -> str:

@@ -40,6 +40,13 @@ GROUP BY unit, pipeline, finding_id
 ORDER BY runs DESC
 LIMIT 20;
 
+-- which took longest last night, everywhere?
+SELECT round(seconds, 1) AS took_s, start, host, unit, pipeline, outcome, trace_id
+FROM pipelined_runs
+WHERE start >= yesterday() + INTERVAL 20 HOUR AND start < today() + INTERVAL 8 HOUR AND NOT nested
+ORDER BY seconds DESC
+LIMIT 20;
+
 -- which failed?
 SELECT start, host, unit, pipeline, error, trace_id
 FROM pipelined_runs

@@ -87,6 +87,15 @@ def test_clickhouse_adds_up_what_was_wasted_last_night(answers: Answers, night: 
     assert wasted == sorted(wasted, reverse=True)
 
 
+def test_clickhouse_lists_the_longest_of_last_night(answers: Answers) -> None:
+    rows = answers("which took longest last night, everywhere?")
+    assert sorted((row["host"], row["pipeline"]) for row in rows) == sorted(
+        (host, pipeline) for host in HOSTS for pipeline in ("bash|cat", SORTED, STORMED, FAILED)
+    )
+    took = [row["took_s"] for row in rows]
+    assert took == sorted(took, reverse=True)
+
+
 def test_clickhouse_counts_the_findings_of_last_night(answers: Answers, night: Job) -> None:
     rows = answers("what would have helped them?")
     (storm,) = [row for row in rows if row["finding_id"] == "fork-storm"]

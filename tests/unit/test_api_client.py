@@ -101,6 +101,26 @@ def test_what_is_missing_is_named(secured: str, top: Top, config: str | None, me
     assert message in error
 
 
+@pytest.mark.parametrize(
+    ("names", "days", "reason", "hint"),
+    [
+        ("IP:127.0.0.2", 30, "is not valid for '127.0.0.1'; ", "write one of the names in it into"),
+        ("IP:127.0.0.1", -1, "certificate has expired; ", "renew it there"),
+    ],
+)
+def test_a_certificate_that_no_ca_helps_has_a_hint_of_its_own(
+    ca: Authority, top: Top, tmp_path: Path, names: str, days: int, reason: str, hint: str
+) -> None:
+    ca.issue("other", names, days=days)
+    config = tmp_path / "web.yml"
+    config.write_text("tls_server_config: {cert_file: ca/other.crt, key_file: ca/other.key}\n")
+    with serving(WebConfigFile(config)) as server:
+        status, out, error = top(f"https://127.0.0.1:{server.port}", TRUST)
+    assert (status, out) == (1, "")
+    assert f"{reason}{hint}" in error
+    assert "ca_file" not in error
+
+
 def test_the_wrong_scheme_is_reported(secured: str, top: Top) -> None:
     assert "uses TLS; write --url https://" in top(secured.replace("https", "http"))[2]
     with serving() as plain:

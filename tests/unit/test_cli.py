@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import http.client
 import io
 import json
@@ -312,6 +313,19 @@ def test_an_internal_error_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith("pipelined: internal error: ZeroDivisionError: division by zero; set ")
     assert error.count("\n") == 1
+
+
+def test_too_few_files_are_no_internal_error(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "usual.py")
+
+    monkeypatch.setattr(child, "command_line", refused)
+    assert program("run", "true") == 1
+    assert capsys.readouterr().err == (
+        "pipelined: too many open files; allow more: LimitNOFILE= of the service, or `ulimit -n`\n"
+    )
 
 
 def test_an_internal_error_shows_its_traceback_if_asked(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import http.client
 import logging
@@ -24,6 +25,7 @@ from pipelined.config import Address, Config
 from pipelined.errors import ConfigurationError
 from pipelined.http_port.connection import Connection
 from pipelined.http_port.exposure import protected_port
+from pipelined.http_port.listening import is_of_this_host
 from pipelined.http_port.server import HttpServer
 from pipelined.http_port.web_config_file import WebConfigFile
 
@@ -516,6 +518,26 @@ def test_a_stop_at_any_moment_after_the_start_leaves_no_thread(app: Flask) -> No
 
 
 # -- where it listens
+
+
+@pytest.mark.parametrize(
+    ("code", "has"),
+    [(errno.EADDRNOTAVAIL, False), (errno.EAFNOSUPPORT, False), (errno.EACCES, True), (0, True)],
+)
+def test_whether_the_host_has_an_address_is_seen_by_taking_it(
+    code: int, has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    class Socket(socket.socket):
+        def bind(self, address: object) -> None:
+            taken.append(address)
+            if code:
+                raise OSError(code, "refused")
+
+    monkeypatch.setattr(socket, "socket", Socket)
+    assert is_of_this_host(Address("192.0.2.1", 9905)) is has
+    assert taken == [("192.0.2.1", 0)]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1"])

@@ -602,6 +602,16 @@ def test_a_free_port_is_fine_and_nobody_is_asked(host: Host) -> None:
     assert host.asked == []
 
 
+def test_an_address_of_another_host_is_not_free(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "is_of_this_host", lambda _: False)
+    check = host.check("port 9905")
+    assert (check.status, check.failed) == ("off", False)
+    assert check.detail == "this host has no such address: 127.0.0.1"
+    assert host.asked == []
+
+
 def test_a_daemon_that_answers_is_named(host: Host) -> None:
     host.listen((LOCAL, "7"))
     check = host.check("port 9905")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+import requests
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -419,6 +421,22 @@ def test_a_back_end_that_is_not_there_may_be_tried_again(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     answer = BackEnd().send(SPANS)
     assert answer == Answer(False, error="the back end does not answer: connection refused")
+
+
+def test_a_back_end_whose_certificate_nobody_issued_says_where_to_name_its_ca(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cause: Any = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] (_ssl.c:992)")
+    cause.verify_code, cause.verify_message = 18, "self-signed certificate"
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise requests.exceptions.SSLError from cause
+
+    monkeypatch.setattr("requests.Session.send", refused)
+    assert BackEnd().send(SPANS).error == (
+        "the back end does not answer: its certificate is not trusted: self-signed certificate;"
+        " name its CA in OTEL_EXPORTER_OTLP_CERTIFICATE"
+    )
 
 
 def test_a_back_end_that_never_answers_is_given_up_in_time(

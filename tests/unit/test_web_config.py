@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import io
 import logging
@@ -359,6 +360,23 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         "cannot read FILE: no such file or directory;"
         " --web.config.file names a YAML file that this user may read; the service is not root:"
         " docs/INSTALL.md, Private files"
+    )
+
+
+def test_a_key_that_this_user_may_not_read_has_a_hint_about_that(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_bytes = Path.read_bytes
+
+    def refused(path: Path) -> bytes:
+        if path.name == "server.key":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    assert refusal(write(directory, TLS)) == (
+        "FILE:3: cannot read key_file server.key: permission denied; let this user read it,"
+        " as docs/INSTALL.md (private files) does for the service"
     )
 
 

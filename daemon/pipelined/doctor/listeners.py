@@ -21,7 +21,7 @@ from pipelined.config.toml_file import load
 from pipelined.doctor.check import Check
 from pipelined.doctor.port import CONFIG, has_flag
 from pipelined.errors import UserError
-from pipelined.http_port.listening import resolved
+from pipelined.http_port.listening import is_of_this_host, resolved
 
 __all__ = ["Reply", "listener_check"]
 
@@ -61,6 +61,14 @@ def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterat
     inodes = _listening(root / "proc/net", address)
     if inodes is None:
         yield Check(name, "unknown", "no /proc/net/tcp")
+        return
+    if not inodes and not is_of_this_host(address):
+        yield Check(
+            name,
+            "off",
+            f"this host has no such address: {address.host}",
+            f"give one that `ip address` shows: {_option(root)}",
+        )
         return
     if not inodes:
         yield Check(name, "ok", f"free: nothing listens on {address}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from pipelined.errors import ConfigurationError, why
+from pipelined.errors import ConfigurationError, untrusted, why
 
 __all__ = ["Answer", "BackEnd", "check_environment", "endpoint"]
 
@@ -161,6 +162,9 @@ def _reason(error: requests.RequestException) -> str:
         return "it takes too long"
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            reason, hint = untrusted(cause, "name its CA in OTEL_EXPORTER_OTLP_CERTIFICATE")
+            return f"its certificate is not trusted: {reason}; {hint}"
         if isinstance(cause, OSError) and cause.strerror:
             return why(cause)
         cause = cause.__cause__ or cause.__context__

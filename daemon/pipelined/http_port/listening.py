@@ -11,7 +11,7 @@ from contextlib import suppress
 from pipelined.config import Address
 from pipelined.errors import UserError, why
 
-__all__ = ["BACKLOG", "listen", "resolved"]
+__all__ = ["BACKLOG", "is_of_this_host", "listen", "resolved"]
 
 #: Connections that the kernel keeps until they are accepted; of more, clients try again later.
 BACKLOG = 512
@@ -31,6 +31,20 @@ def resolved(address: Address) -> Address:
     except (OSError, UnicodeError) as error:
         raise UserError(f"cannot listen on {address}: {_UNKNOWN[0]}", _UNKNOWN[1]) from error
     return Address(str(found[0][4][0]), address.port)
+
+
+def is_of_this_host(address: Address) -> bool:
+    """Whether the host has it now; `::1` is missing where IPv6 is off. The port may be taken."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host, 0, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.bind(where)
+    except OSError as error:
+        unknown = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+        return not isinstance(error, socket.gaierror) and error.errno not in unknown
+    return True
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -14,6 +14,8 @@ from pipelined.errors import ConfigurationError, why
 
 __all__ = ["Material", "Nodes"]
 
+_LET_IT_READ = "let this user read it, as docs/INSTALL.md (private files) does for the service"
+
 
 @dataclass(frozen=True, slots=True)
 class Material:
@@ -34,7 +36,9 @@ class Material:
         except OSError as error:
             raise ConfigurationError(
                 f"{config}:{self.line}: cannot read {self.key} {self.path}: {why(error)}",
-                "a path that does not begin with / begins where this file is",
+                _LET_IT_READ
+                if isinstance(error, PermissionError)
+                else "a path that does not begin with / begins where this file is",
             ) from None
 
 

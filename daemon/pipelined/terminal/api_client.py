@@ -28,7 +28,7 @@ from urllib.request import (
 )
 
 from pipelined import __version__
-from pipelined.errors import UserError, why
+from pipelined.errors import UserError, untrusted, why
 from pipelined.http_port.tls import TlsError, client_context
 from pipelined.http_port.yaml_nodes import Nodes
 from pipelined.runs import Run
@@ -237,10 +237,10 @@ class Client:
     def _tls_failed(self, error: str | BaseException) -> UserError:
         """The error for a TLS connection that failed."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            return UserError(
-                f"the certificate of {self.base} is not trusted: {error.verify_message}",
-                "name its CA in a file for --http.config.file: tls_config, ca_file",
+            reason, hint = untrusted(
+                error, "name its CA in a file for --http.config.file: tls_config, ca_file"
             )
+            return UserError(f"the certificate of {self.base} is not trusted: {reason}", hint)
         reason = (getattr(error, "reason", None) or "").lower().replace("_", " ")
         if "wrong version" in reason or "record layer" in reason or "http request" in reason:
             return UserError(f"{self.base} does not use TLS", "write --url http://…")
