@@ -510,7 +510,7 @@ def test_direct_reads_count_as_not_asked_for_if_they_are_most_of_what_came_from_
         ("bash", False, "awk in place of the loop"),
         ("grep", False, "grep without --line-buffered, nor stdbuf"),
         ("sed", False, "sed without -u, nor stdbuf"),
-        ("mawk", False, "mawk without fflush(), nor stdbuf"),
+        ("mawk", False, 'mawk without fflush() and system(""), nor stdbuf'),
         ("python3", False, "python3 without -u, PYTHONUNBUFFERED and print(flush=True), nor"),
         ("jq", False, "no flush after each line in jq, nor stdbuf -oL before it; or, if it"),
     ],
