@@ -783,6 +783,9 @@ def test_a_reader_never_sees_a_file_that_is_half_made(tmp_path: Path) -> None:
             except NoHistoryError:
                 continue
             except UserError as error:
+                # a writer that gets no CPU holds its lock for longer than a reader waits
+                if "locked" in error.message:
+                    continue
                 failures.append(error)
                 return
 
