@@ -15,7 +15,7 @@ import pytest
 
 from pipelined.analysis.machine import Host
 from pipelined.analysis.sentence import brief
-from pipelined.config.state_directory import default_directory
+from pipelined.config.state_directory import default_directory, service_directory
 from pipelined.errors import UserError
 from pipelined.history import writer as module
 from pipelined.history.database import Store
@@ -491,6 +491,25 @@ def test_the_directory_is_the_one_that_systemd_gives(
     environment: dict[str, str], directory: str
 ) -> None:
     assert default_directory(environment) == Path(directory)
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "directory"),
+    [
+        (None, {}, "/var/lib/pipelined"),
+        ("", {}, "/var/lib/pipelined"),
+        ("state-directory = '/srv/p'\n", {}, "/srv/p"),
+        ("state-directory = '/srv/p'\n", {"STATE_DIRECTORY": "/a"}, "/a"),
+        ("state-directory = 1\n", {}, "/var/lib/pipelined"),
+    ],
+)
+def test_commands_read_the_history_that_the_service_writes(
+    tmp_path: Path, text: str | None, environment: dict[str, str], directory: str
+) -> None:
+    file = tmp_path / "pipelined.toml"
+    if text is not None:
+        file.write_text(text)
+    assert service_directory(environment, file) == Path(directory)
 
 
 def test_moments_are_written_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pipelined.commands.daemon_client import daemon_options, open_client, or_dae
 from pipelined.commands.followed_runs import follow_runs, refuse_with_follow
 from pipelined.commands.report_output import color_option, open_console
 from pipelined.config import parse_duration
-from pipelined.config.state_directory import DEFAULT_DIRECTORY, default_directory
+from pipelined.config.state_directory import service_directory
 from pipelined.errors import NotPermittedError
 from pipelined.history.run_order import RUN_SORTS
 
@@ -34,7 +34,8 @@ state_directory_option = click.option(
     "--state-directory",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path, readable=False),  # one that cannot be read is reported later
-    help="Where the daemon keeps its history. [default: $STATE_DIRECTORY, else /var/lib/pipelined]",
+    help="Where the daemon keeps its history. [default: $STATE_DIRECTORY, else the state-directory "
+    "of /etc/pipelined/pipelined.toml, else /var/lib/pipelined]",
 )
 
 
@@ -198,7 +199,7 @@ def open_history(
 
     With `url` the daemon is asked for it, unless `state_directory` is given and `url` is only from
     the environment; so is the daemon of this host if this user may not read
-    the file in the default directory. Raises UserError.
+    the file in the service's directory. Raises UserError.
     """
     from pipelined.history.history import History
     from pipelined.terminal.daemon_history import DaemonHistory
@@ -215,12 +216,12 @@ def open_history(
 
     if url is not None:
         return ask_daemon()
-    directory = state_directory or default_directory(os.environ)
+    directory = state_directory or service_directory(os.environ)
     history = History(directory, host=_host_beside(directory))
     try:
         history.check()
     except NotPermittedError as refused:
-        if directory != DEFAULT_DIRECTORY:
+        if directory != service_directory(os.environ):
             raise
         return or_daemon(refused, ask_daemon)
     return history
@@ -259,7 +260,7 @@ def show(
     last, the run that ended last: your own if a daemon of this host is asked, unless you are root.
     """
     found = open_history(state_directory, url, http_config).run(run)
-    host = found.host or _host_beside(state_directory or default_directory(os.environ))
+    host = found.host or _host_beside(state_directory or service_directory(os.environ))
     if as_json:
         from pipelined.answers.described import describe_stored_run
 

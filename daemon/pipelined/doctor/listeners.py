@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelined.config import Address, Config
+from pipelined.config.state_directory import SERVICE_CONFIG
 from pipelined.config.toml_file import load
 from pipelined.doctor.check import Check
-from pipelined.doctor.port import CONFIG, has_flag
+from pipelined.doctor.port import has_flag
 from pipelined.errors import UserError
 from pipelined.http_port.listening import is_of_this_host, resolved
 
@@ -105,8 +106,8 @@ def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterat
 
 def _option(root: Path) -> str:
     """What chooses the port."""
-    if (root / CONFIG).exists():
-        return f"listen-address in /{CONFIG}"
+    if (root / SERVICE_CONFIG.relative_to("/")).exists():
+        return f"listen-address in {SERVICE_CONFIG}"
     return "--web.listen-address"
 
 
@@ -117,7 +118,7 @@ def _listen_address(root: Path) -> Address | None:
     """
     if has_flag(root, r"config\b|web\.listen-address"):
         return None
-    file = root / CONFIG
+    file = root / SERVICE_CONFIG.relative_to("/")
     try:
         address = resolved((load(file) if file.exists() else Config()).web_listen_address)
     except UserError:

@@ -8,22 +8,21 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipelined.config.state_directory import SERVICE_CONFIG
 from pipelined.config.toml_file import load
 from pipelined.doctor.check import Check
 from pipelined.errors import UserError
 from pipelined.http_port.exposure import is_exposed, protected_port
 
-__all__ = ["CONFIG", "has_flag", "port_check"]
+__all__ = ["has_flag", "port_check"]
 
 _NAME = "port of the service"
-#: What packages install.
-CONFIG = "etc/pipelined/pipelined.toml"
 _FLAGS = "etc/default/pipelined"
 
 
 def port_check(root: Path) -> Iterator[Check]:
     """Nothing without the file that packages install; unknown if the service's flags replace it."""
-    file = root / CONFIG
+    file = root / SERVICE_CONFIG.relative_to("/")
     if not file.exists():
         return
     if has_flag(root, r"(no-)?(web\.|config\b)"):
