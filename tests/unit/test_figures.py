@@ -208,6 +208,7 @@ FIGURES = [
     ("CONCEPTS.md", "| 480, in sets of {};", defined("WINDOW_WAYS")),
     ("CONCEPTS.md", "in which a reader's stalls count | {} |", defined("STALL_DEPTH")),
     ("CONCEPTS.md", "in which a thread's time counts | {} |", defined("MAX_DEPTH")),
+    ("CONCEPTS.md", "of more than {} the ends", defined("MAX_OWN_CHILDREN")),
     ("CONCEPTS.md", "merges in a chain | {} |", defined("MAX_ALIASES")),
     ("CONCEPTS.md", "can be preempted | {} | lost", defined("SCRATCH_PAGES")),
     ("CONCEPTS.md", "among its first {} strings", defined("MAX_STRINGS")),
