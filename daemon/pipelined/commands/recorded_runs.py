@@ -221,7 +221,7 @@ def open_history(
     try:
         history.check()
     except NotPermittedError as refused:
-        if directory != service_directory(os.environ):
+        if directory != service_directory({}):
             raise
         return or_daemon(refused, ask_daemon)
     return history

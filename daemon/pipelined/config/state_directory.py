@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pipelined.config.toml_file import load
 from pipelined.errors import UserError
 
 __all__ = ["DEFAULT_DIRECTORY", "SERVICE_CONFIG", "default_directory", "service_directory"]
@@ -31,6 +30,8 @@ def service_directory(environment: Mapping[str, str], file: Path = SERVICE_CONFI
     """
     ours = DEFAULT_DIRECTORY
     if file.exists():
+        from pipelined.config.toml_file import load  # which the daemon needs with a file alone
+
         with suppress(UserError):  # the service does not start with it either, and says why
             ours = load(file).state_directory or ours
     return default_directory(environment, ours)
