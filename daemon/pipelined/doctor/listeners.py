@@ -20,7 +20,7 @@ from pipelined.config import Address, Config
 from pipelined.config.state_directory import SERVICE_CONFIG
 from pipelined.config.toml_file import load
 from pipelined.doctor.check import Check
-from pipelined.doctor.port import has_flag
+from pipelined.doctor.port import has_flag, service_config
 from pipelined.errors import UserError
 from pipelined.http_port.listening import is_of_this_host, resolved
 
@@ -106,7 +106,7 @@ def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterat
 
 def _option(root: Path) -> str:
     """What chooses the port."""
-    if (root / SERVICE_CONFIG.relative_to("/")).exists():
+    if service_config(root).exists():
         return f"listen-address in {SERVICE_CONFIG}"
     return "--web.listen-address"
 
@@ -118,7 +118,7 @@ def _listen_address(root: Path) -> Address | None:
     """
     if has_flag(root, r"config\b|web\.listen-address"):
         return None
-    file = root / SERVICE_CONFIG.relative_to("/")
+    file = service_config(root)
     try:
         address = resolved((load(file) if file.exists() else Config()).web_listen_address)
     except UserError:

@@ -14,7 +14,7 @@ from pipelined.doctor.check import Check
 from pipelined.errors import UserError
 from pipelined.http_port.exposure import is_exposed, protected_port
 
-__all__ = ["has_flag", "port_check"]
+__all__ = ["has_flag", "port_check", "service_config"]
 
 _NAME = "port of the service"
 _FLAGS = "etc/default/pipelined"
@@ -22,7 +22,7 @@ _FLAGS = "etc/default/pipelined"
 
 def port_check(root: Path) -> Iterator[Check]:
     """Nothing without the file that packages install; unknown if the service's flags replace it."""
-    file = root / SERVICE_CONFIG.relative_to("/")
+    file = service_config(root)
     if not file.exists():
         return
     if has_flag(root, r"(no-)?(web\.|config\b)"):
@@ -47,6 +47,11 @@ def port_check(root: Path) -> Iterator[Check]:
     else:
         readers = "for other hosts too, without a password, as web.allow-unauthenticated has it"
     yield Check(_NAME, "ok", f"{address}, {readers}")
+
+
+def service_config(root: Path) -> Path:
+    """The file that packages install."""
+    return root / SERVICE_CONFIG.relative_to("/")
 
 
 def has_flag(root: Path, names: str) -> bool:

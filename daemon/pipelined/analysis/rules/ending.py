@@ -53,7 +53,7 @@ def reads_on(case: Case) -> Iterator[Finding]:
             stages=tuple(ending),
             evidence=(
                 Evidence("read", bytes_in(stage), "bytes"),
-                Evidence("lines that it prints of", found.line, "count"),
+                Evidence("last line that it prints", found.line, "count"),
                 Evidence("on CPU", sum(stages[at].cpu_seconds for at in ending), "seconds"),
             ),
             likely_seconds=likely,
