@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelined.records.process import Process
+from unit.waiting import wait_until
 
 BPF = Path(__file__).parents[2] / "bpf"
 
@@ -61,6 +62,8 @@ def test_a_process_is_found_in_proc_by_its_start_time() -> None:
             began = start_of(sleep.pid)
             started = Process(sleep.pid, began)
             assert started.is_at()
+            # exec closes what Popen waits for before it sets the command line (begin_new_exec)
+            wait_until(started.arguments)
             assert started.arguments() == "sleep 60"
             another = started._replace(start_ns=began - 10**9)
             assert not another.is_at() and another.arguments() is None
