@@ -95,7 +95,8 @@ class Observed:
             self._stopped = process if choice < FIRST_INTERRUPT else None
             calls = choice % INTERRUPTS * 7 + self._at % 7
             self.kernel.interrupt_after(1 + calls)
-            self.host.step(process)
+            with self.host.nothing_reused():
+                self.host.step(process)
             self.kernel.interrupt_after(0)
             if self.failure:
                 raise self.failure
@@ -121,11 +122,10 @@ class Observed:
         self._interrupting = False
 
     def _meet(self, stopped: Process) -> None:
-        """A process runs on the other CPU; what it frees is reused once the program has ended."""
+        """A process runs on the other CPU."""
         others = [p for p in self.host.runnable() if p.slot % 2 != stopped.slot % 2]
-        with self.host.nothing_reused():
-            if others:
-                self._go_on(others[self._at % len(others)], STEPS[self._at // 3 % len(STEPS)])
+        if others:
+            self._go_on(others[self._at % len(others)], STEPS[self._at // 3 % len(STEPS)])
 
     def barrier(self) -> bool:
         """Whether all programs have ended: one that the daemon interrupts has not."""

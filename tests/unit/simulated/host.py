@@ -274,7 +274,7 @@ class Host:
 
     @contextmanager
     def nothing_reused(self) -> Iterator[None]:
-        """While a program is stopped, memory that it may have found stays as it is (RCU)."""
+        """While a program may be stopped, memory that it has found stays as it is (RCU)."""
         self._kept = kept = []
         yield
         self._kept = None
