@@ -16,6 +16,7 @@ __all__ = [
     "COMMON_SHELLS",
     "COPIERS",
     "FILTERS",
+    "GREPS",
     "MANY_IN_ONE",
     "SCRIPTS",
     "SHELLS",
@@ -36,12 +37,12 @@ COMMON_SHELLS = frozenset(SHELLS) - {"fish", "mksh", "yash"}
 BARRIERS = frozenset({"shuf", "sort", "sponge", "tac", "tsort"})
 #: Programs that copy their input to their output, and do no more if both are of one size.
 COPIERS = frozenset({"buffer", "cat", "dd", "mbuffer", "pv"})
-#: Programs that treat, or can treat, each line by itself.
-BY_LINE = frozenset(
-    {"awk", "cut", "egrep", "fgrep", "gawk", "grep", "jq", "mawk", "perl", "rg", "sed", "tr"}
-)
 #: The programs of the language awk.
 AWKS = frozenset({"awk", "gawk", "mawk"})
+#: grep, by all its names.
+GREPS = frozenset({"egrep", "fgrep", "grep"})
+#: Programs that treat, or can treat, each line by itself.
+BY_LINE = AWKS | GREPS | {"cut", "jq", "perl", "rg", "sed", "tr"}
 #: Programs that do the same with a file that they open, and with the same bytes from a pipe.
 FILTERS = (BY_LINE - {"rg"}) | {
     "bzip2",

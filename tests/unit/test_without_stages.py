@@ -67,6 +67,13 @@ def uncounted(old: Pipeline, index: int) -> Pipeline | None:
         (uncounted, "sort f | cut -c 1-3 | wc", "cut -c 1-3 < f | wc"),
         (uncounted, "sort f g | wc", "cat f g | wc"),
         (uncounted, "nice sort -rn *.log | grep a | wc -l", "cat *.log | grep a | wc -l"),
+        (uncounted, "sort f | grep -c a", "grep -c a < f"),
+        (
+            uncounted,
+            "zcat f | sort | cut -c 1-3 | grep -hivc a",
+            "zcat f | cut -c 1-3 | grep -hivc a",
+        ),
+        (uncounted, "sort f g | egrep -w --count a", "cat f g | egrep -w --count a"),
         (with_sort_unique, "sort f | uniq | wc -l", "sort -u f | wc -l"),
         (with_sort_unique, "LC_ALL=C sort -r < f | uniq", "LC_ALL=C sort -u -r < f"),
         (with_sort_unique, "sort -S 10M f g | uniq | wc", "sort -u -S 10M f g | wc"),
@@ -145,6 +152,12 @@ def test_stages_that_are_not_needed_go(
         (uncounted, "sort f | cut -zf 1 | wc -l"),
         (uncounted, "sort f | tr '\\n' ' ' | wc -w"),
         (uncounted, "shuf f | wc -l"),
+        (uncounted, "sort f | grep -c a g"),
+        (uncounted, "sort f | grep -e -c"),  # that is what it looks for
+        (uncounted, "sort f | grep -c -m 3 a"),
+        (uncounted, "sort f | grep -zc a"),
+        (uncounted, "sort f | grep -cq a"),
+        (uncounted, "sort -u f | grep -c a"),
         (with_sort_unique, "sort -n f | uniq"),
         (with_sort_unique, "sort -k2 f | uniq"),
         (with_sort_unique, "sort -f f | uniq"),
@@ -183,6 +196,8 @@ def test_stages_that_may_be_needed_stay(
         ("awk -v ORS=, '{ print $1 }' f | sort | wc -l", False),
         ("grep a f | tr a b | sort | wc -l", False),
         ("sort f g | cut -c 1 | wc -l", False),
+        ("sort f | tr a b | grep -c a", True),
+        ("sort f g | grep -c a", False),
     ],
 )
 def test_a_newline_at_the_end_is_certain_where_a_program_writes_it(old: str, ended: bool) -> None:
@@ -240,7 +255,12 @@ def test_both_print_the_same_for_any_lines(
 _COUNTED = st.sampled_from(
     ["sort", "sort -rn", "sort -m", "sort -s -k2,2", "sort -f -S 1M", "sort -t b -k 2", "sort -R"]
 )
-_COUNTER = st.sampled_from(["wc", "wc -l", "wc -c", "wc -m", "wc -w", "wc -L", "wc -lLwmc"])
+_COUNTER = st.sampled_from(
+    [
+        *("wc", "wc -l", "wc -c", "wc -m", "wc -w", "wc -L", "wc -lLwmc"),
+        *("grep -c a", "grep -vc b", "grep -x --count 'a*'"),
+    ]
+)
 _WRITER = st.sampled_from(
     ["", "cat < f | ", "cut -c 1-3 f | ", "grep -v b f | ", "sed s/a/b/ f | "]
 )

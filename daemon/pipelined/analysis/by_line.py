@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pipelined.analysis.awk_text import WORDS, program_of, tokens
 from pipelined.analysis.shell_text import Command
 from pipelined.analysis.shell_words import Word
-from pipelined.command_names import AWKS
+from pipelined.command_names import AWKS, GREPS
 
 __all__ = [
     "ends_its_lines",
@@ -126,7 +126,7 @@ def takes_each_line(command: Command) -> bool | None:
     values = [word.value for word in command.arguments]
     if command.program == "cut":
         return not any(re.match(r"-[ns]*z|--z", value) for value in values)
-    if command.program in ("grep", "egrep", "fgrep"):
+    if command.program in GREPS:
         options = [value for value in values if value.startswith("-") and value != "-"]
         return all(map(_GREP_OPTIONS.fullmatch, options))
     if command.program == "tr":
@@ -147,7 +147,7 @@ def ends_its_lines(command: Command) -> bool:
     values = [word.value for word in command.arguments]
     if command.program in AWKS:
         return takes_each_line(command) is True and not any("printf" in value for value in values)
-    if command.program in ("cut", "grep", "egrep", "fgrep"):
+    if command.program in GREPS | {"cut"}:
         return takes_each_line(command) is True
     if command.program in ("sort", "uniq"):
         return not any(re.match(r"-[^-]*z|--z", value) for value in values)
@@ -163,7 +163,7 @@ def only_selects(command: Command) -> bool:
         changed = _ASSIGNING | _STEPS | {"{", "sub", "gsub"}
         return found is not None and not texts & changed
     values = [word.value for word in command.arguments]
-    if command.program in ("grep", "egrep", "fgrep"):
+    if command.program in GREPS:
         return not any(re.match(r"-[A-Za-z]*o|--color", value) for value in values)
     return command.program == "sed" and all(
         word.value.endswith("/d") for word in sed_scripts(command.arguments)

@@ -13,16 +13,15 @@ from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.rewriting import files, in_place_of_cat
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
-from pipelined.command_names import AWKS
+from pipelined.command_names import AWKS, GREPS
 
 __all__ = ["TAIL", "opened_by_reader", "with_tail"]
 
 #: Copies files as ``cat`` does, with a buffer for all of them.
 TAIL = "tail -q -n +1"
 
-_GREPS = frozenset({"egrep", "fgrep", "grep"})
 #: Programs that print the same for each line, whichever of several files it is in.
-_READERS = _GREPS | AWKS | {"cut", "sed"}
+_READERS = GREPS | AWKS | {"cut", "sed"}
 #: Options of xargs with which it adds names at the end and runs one command after another.
 _XARGS_OPTIONS = re.compile(r"(-[0rt]+|-[dns].+|-P ?1)")
 
@@ -38,7 +37,7 @@ def opened_by_reader(old: Pipeline, index: int) -> Pipeline | None:
     starter, reader = old.commands[index : index + 2]
     place = _cat_in(starter)
     last = index + 2 == len(old.commands)
-    if place is None or reader.program not in _READERS or (last and reader.program in _GREPS):
+    if place is None or reader.program not in _READERS or (last and reader.program in GREPS):
         return None
     plain_one = not (reader.assignments or reader.start or reader.source)
     if not plain_one or files(reader) != () or not takes_each_line(reader):
@@ -46,7 +45,7 @@ def opened_by_reader(old: Pipeline, index: int) -> Pipeline | None:
     if any("{}" in word.value or not word.literal for word in reader.arguments):
         return None  # find puts names there
     words: list[Word] = [*reader.words]
-    if reader.program in _GREPS:
+    if reader.program in GREPS:
         words.insert(1, plain("-h"))
     new = starter.with_arguments(
         *starter.arguments[:place], *words, *starter.arguments[place + 1 :]

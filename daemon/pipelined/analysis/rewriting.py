@@ -19,7 +19,7 @@ from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
 from pipelined.analysis.xargs import batch, for_several, single_arguments
-from pipelined.command_names import AWKS, FILTERS, SCRIPTS, SHELLS
+from pipelined.command_names import AWKS, FILTERS, GREPS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
 __all__ = [
@@ -48,11 +48,10 @@ COUNT = """awk '{ n[$0]++ } END { for (l in n) printf "%7d %s\\n", n[l], l }'"""
 #: Passes on each line the first time that it comes.
 FIRST = "awk '!n[$0]++'"
 
-_GREPS = frozenset({"grep", "egrep", "fgrep"})
 #: Short options that take a word, of programs whose other words are files that they read ...
 _VALUED: Mapping[str, str] = {
     **dict.fromkeys(AWKS, "Fvf"),
-    **dict.fromkeys(_GREPS, "efmABCdD"),
+    **dict.fromkeys(GREPS, "efmABCdD"),
     "bzip2": "",
     "cat": "",
     "cut": "bcdf",
@@ -72,7 +71,7 @@ _VALUED: Mapping[str, str] = {
 #: ... of which the first one is not a file unless one of these options is given.
 _PROGRAM_OPTIONS: Mapping[str, str] = {
     **dict.fromkeys(AWKS, "f"),
-    **dict.fromkeys((*_GREPS, "sed"), "ef"),
+    **dict.fromkeys((*GREPS, "sed"), "ef"),
 }
 #: Long options without a value, as far as they are known not to take the next word.
 _FLAGS = re.compile(
@@ -83,7 +82,7 @@ _FLAGS = re.compile(
 #: Options with which they write their files, or walk through folders.
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "sed": frozenset("i"),
-    **dict.fromkeys(_GREPS, frozenset("rR")),
+    **dict.fromkeys(GREPS, frozenset("rR")),
 }
 #: Programs that read no standard input.
 _GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", "ps", "seq", "yes"})
@@ -237,7 +236,7 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
     if not all(map(_is_name, names)):
         return None
     arguments = (*second.arguments, *names)
-    if second.program in _GREPS:
+    if second.program in GREPS:
         arguments = (plain("-h"), *arguments)
     return _joined([second.with_arguments(*arguments), *rest])
 
@@ -443,7 +442,7 @@ def _is_name(word: Word) -> bool:
 def _is_grep_of_lines(command: Command) -> bool:
     """Whether it is a grep that prints what matches, and no numbers or counts of each file."""
     options = (word.value for word in command.arguments if word.value.startswith("-"))
-    return command.program in _GREPS and all(
+    return command.program in GREPS and all(
         re.fullmatch("-[EFGPaehiovwxz]+", option) for option in options
     )
 

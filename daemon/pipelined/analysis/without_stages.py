@@ -14,6 +14,7 @@ from pipelined.analysis.by_line import ends_its_lines, takes_each_line
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
+from pipelined.command_names import GREPS
 
 __all__ = [
     "Counted",
@@ -58,6 +59,9 @@ _PASSES_ALL = re.compile(
 #: Options of a `wc` that counts what it reads from its pipe, and one that prints one number.
 _COUNTS = re.compile(r"-[clmwL]+|--(bytes|chars|lines|max-line-length|words)")
 _ONE_COUNT = re.compile(r"-[clmwL]|--.+")
+#: Options of a `grep` that only counts lines, and those that it may have besides.
+_COUNTS_LINES = re.compile(r"-[EFGPahivwxy]*c[EFGPahivwxy]*|--count")
+_OF_A_COUNT = re.compile(r"-[EFGPahivwxy]+")
 #: How much it takes to sort, and in which order whole lines come.
 _WHOLE_LINES = re.compile(r"-r|--reverse|--parallel=[0-9]+|-S[0-9]+[kKMG%]?|-T.+")
 
@@ -108,7 +112,7 @@ class Counted:
 
 
 def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
-    """Without the sort at `index`, if ``wc`` counts what it passes on.
+    """Without the sort at `index`, if ``wc`` or ``grep -c`` counts what it passes on.
 
     What stands between them treats each line by itself. Both print the same if `Counted.ended`, or
     if each input of the sort ends in a newline.
@@ -118,7 +122,7 @@ def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
     if first.program != "sort" or names is None or not _only(first, names, _PASSES_ALL):
         return None
     at = _behind_lines(old, index)
-    if at is None or not _only_counts(old.commands[at]):
+    if at is None or not _only_counts(counter := old.commands[at]):
         return None
     joins = not index and (len(names) > 1 or any(not word.literal for word in names))
     if joins:
@@ -128,20 +132,31 @@ def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
         new: Pipeline | None = Pipeline((cat, *old.commands[1:]))
     else:
         new = _dropped(old, index, 1, names)
-        options = [word.value for word in old.commands[at].arguments]
-        if not index and at == 1 and (len(options) != 1 or not _ONE_COUNT.fullmatch(options[0])):
+        options = [word.value for word in counter.arguments]
+        one = len(options) == 1 and _ONE_COUNT.fullmatch(options[0])
+        if not index and at == 1 and counter.program == "wc" and not one:
             return None  # how wide it prints several counts depends on whether it reads a file
     before = old.commands[max(0, index - 1) : index]
-    # what joins files joins the last line of one and the first of the next
-    ended = not joins and any(map(ends_its_lines, (*before, *old.commands[index + 1 : at])))
+    # what joins files joins the last line of one and the first of the next; grep counts a last
+    # line without a newline, too
+    ended = not joins and (
+        counter.program in GREPS
+        or any(map(ends_its_lines, (*before, *old.commands[index + 1 : at])))
+    )
     return Counted(new, at, joins, ended) if new else None
 
 
 def _only_counts(command: Command) -> bool:
-    """Whether it is a ``wc`` that counts what it reads from its pipe."""
-    return command.program == "wc" and all(
-        map(_COUNTS.fullmatch, [word.value for word in command.arguments])
-    )
+    """Whether it is a ``wc``, or a ``grep -c``, that counts what it reads from its pipe."""
+    values = [word.value for word in command.arguments]
+    if command.program == "wc":
+        return all(map(_COUNTS.fullmatch, values))
+    if command.program not in GREPS or files(command) != ():
+        return False
+    options = [value for value in values if value.startswith("-")]
+    counts = [value for value in options if _COUNTS_LINES.fullmatch(value)]
+    others = [value for value in options if value not in counts]
+    return bool(counts) and all(map(_OF_A_COUNT.fullmatch, others))
 
 
 def _behind_lines(old: Pipeline, index: int) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word
-from pipelined.command_names import AWKS, COMMON_SHELLS
+from pipelined.command_names import AWKS, COMMON_SHELLS, GREPS
 
 __all__ = [
     "at_once",
@@ -37,7 +37,6 @@ _SUMS: Mapping[str, int] = {
     "sha384sum": 96,
     "sha512sum": 128,
 }
-_GREPS = frozenset({"egrep", "fgrep", "grep", "zgrep"})
 #: Programs that add up what they read, or take several files as one (a shell's script: only the
 #: first) ...
 _AS_ONE = frozenset({*COMMON_SHELLS, "basename", "nl", "sort", "uniq", "wc"})
@@ -96,7 +95,7 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
     if not words:
         return tuple(words)
     name, values = words[0].value, [word.value for word in words[1:]]
-    if name in _GREPS:
+    if name in GREPS | {"zgrep"}:
         if any(map(_RECURSIVE.match, values)):
             return tuple(words)  # of a directory it names them anyway
         return (words[0], plain("-h"), *words[1:])

@@ -13,7 +13,7 @@ from pipelined.analysis.sed import is_costly, split
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.without_stages import orders_all
 from pipelined.analysis.xargs import at_once, in_parts, single_arguments
-from pipelined.command_names import SCRIPTS
+from pipelined.command_names import GREPS, SCRIPTS
 from pipelined.runs import Stage
 
 __all__ = ["LOOP_IN_AWK", "OF_ONE_CPU", "SPLITS", "faster", "less_cpu", "spread", "unpacks"]
@@ -55,8 +55,7 @@ _DECOMPRESS: Mapping[str, tuple[str, str]] = {
 }
 #: Filters that treat each line by itself and keep no sums: parts of their input can be treated
 #: apart, and the results put together.
-SPLITS = frozenset({"cut", "egrep", "fgrep", "grep", "sed", "tr"})
-_GREPS = frozenset({"egrep", "fgrep", "grep"})
+SPLITS = GREPS | {"cut", "sed", "tr"}
 #: CPU seconds for each byte from which on it pays to divide their input: `parallel --pipe` takes
 #: some 10 ns for a byte itself (measured), more than a plain grep.
 SPLIT_PAYS = 25e-9
@@ -181,7 +180,7 @@ def spread(case: Case, index: int, program: str, workers: int) -> tuple[Pipeline
         )
         new = at_once(words, workers, taken, bytes_out(stage))
         return case.rewritten(index, new), not sorted_again
-    if words.program not in SPLITS - _GREPS:  # of binary data a grep says so for each part
+    if words.program not in SPLITS - GREPS:  # of binary data a grep says so for each part
         return None, False
     if two := split(old, index):
         return two, False

@@ -11,13 +11,12 @@ from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import counted_by_grep, joined
 from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import stage_label
-from pipelined.command_names import AWKS
+from pipelined.command_names import AWKS, GREPS
 from pipelined.runs import Run, Stage
 from pipelined.wording import data_size, duration, listing
 
 __all__ = ["grep_count", "join_stages"]
 
-_GREPS = frozenset({"egrep", "fgrep", "grep"})
 #: Stages whose CPU seconds are less than this share of the run, on several CPUs, are light.
 LIGHT = 0.5
 #: A grep that passes on less than this keeps work from awk.
@@ -107,7 +106,7 @@ def _chains(case: Case) -> Iterator[tuple[int, ...]]:
                 chain.append(reader)
             if len(chain) > 1:
                 yield tuple(chain)
-        elif stage.command in _GREPS and reader is not None and _feeds(stage, stages[reader]):
+        elif stage.command in GREPS and reader is not None and _feeds(stage, stages[reader]):
             yield (index, reader)
 
 
@@ -120,7 +119,7 @@ def grep_count(case: Case) -> Iterator[Finding]:
     """``wc`` counts the lines that ``grep`` could count itself."""
     run = case.run
     for index, readers in enumerate(case.graph.after):
-        if run.stages[index].command not in _GREPS or len(readers) != 1:
+        if run.stages[index].command not in GREPS or len(readers) != 1:
             continue
         (reader,) = readers
         grep, wc = run.stages[index], run.stages[reader]

@@ -15,7 +15,7 @@ from pipelined.analysis.rules.faster import OF_ONE_CPU, SPLITS, faster, less_cpu
 from pipelined.analysis.rules.moving import BY_ITSELF, before_barrier, both_take_each_line
 from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
-from pipelined.command_names import BY_LINE
+from pipelined.command_names import BY_LINE, GREPS
 from pipelined.runs import Stage
 from pipelined.wording import duration, listing, percent
 
@@ -28,7 +28,7 @@ PARALLEL = 1.05
 #: A stage asleep on an empty pipe for this share of the run, but for its waits for a CPU, is idle.
 IDLE = 0.90
 #: Programs that pass on lines as they are, and drop others.
-SELECTING = frozenset({"egrep", "fgrep", "grep", "rg"})
+SELECTING = GREPS | {"rg"}
 #: Shorter lines save a sort this part of what fewer lines would (measured: 0 to 0.15).
 SHORTER = 0.1
 #: A stage that passes on a lower share of its input than this shrinks the data.

@@ -126,7 +126,7 @@ def sorted_twice(case: Case) -> Iterator[Finding]:
 
 
 def sorted_count(case: Case) -> Iterator[Finding]:
-    """A sort whose lines ``wc`` only counts: it counts as many in any order."""
+    """A sort whose lines ``wc`` or ``grep -c`` only counts: it counts as many in any order."""
     for index, stage in enumerate(case.run.stages):
         if stage.command != "sort" or not case.worth(with_waits(stage, stage.cpu_seconds)):
             continue
