@@ -58,16 +58,26 @@ def run(command: list[str]) -> Run:
 
 
 @pytest.fixture
-def runs(run: Run, tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    """The runs of a command, as its JSON report has them; nothing may be lost."""
+def report(run: Run, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """The JSON report of a command; nothing may be lost."""
 
-    def see(*words: str) -> list[dict[str, Any]]:
+    def see(*words: str) -> dict[str, Any]:
         file = tmp_path / "report.json"
         done = run("--json", "-o", str(file), *words)
         assert done.returncode == 0, done.stderr
-        document = json.loads(file.read_text())
+        document: dict[str, Any] = json.loads(file.read_text())
         assert set(document["lost"].values()) == {0}
-        found: list[dict[str, Any]] = document["runs"]
+        return document
+
+    return see
+
+
+@pytest.fixture
+def runs(report: Callable[..., dict[str, Any]]) -> Callable[..., list[dict[str, Any]]]:
+    """The runs of a command, as its JSON report has them."""
+
+    def see(*words: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = report(*words)["runs"]
         return found
 
     return see
@@ -257,6 +267,16 @@ def test_times_add_up(runs: Callable[..., Any], log_file: Path) -> None:
     wall = run["end_timestamp_seconds"] - run["start_timestamp_seconds"]
     assert sum(run["level_seconds"].values()) == pytest.approx(wall, rel=0.005, abs=0.002)
     assert run["wall_seconds"] == pytest.approx(wall, rel=0.005, abs=0.002)
+
+
+def test_what_nobody_waits_for_counts_in_the_cpu_time_of_the_command(
+    report: Callable[..., Any],
+) -> None:
+    """bash becomes wc, which knows of no child."""
+    counts = "awk 'BEGIN { while (i < 3000000) i++; print i }'"
+    found = report("--shell", "bash", f"wc -l <({counts})")
+    (run,) = found["runs"]
+    assert found["cpu_seconds"] >= run["cpu_seconds"] > 0.03
 
 
 def test_only_what_the_command_started_is_seen(runs: Callable[..., Any], tool: Tool) -> None:

@@ -205,6 +205,13 @@ def test_the_parts_of_the_report_count_the_runs_that_did_not_succeed() -> None:
     assert (part["runs"], part["failed_runs"], part["interrupted_runs"]) == (4, 2, 1)
 
 
+def test_cpu_time_of_runs_counts_although_nobody_waited_for_their_processes() -> None:
+    outer = finished("1", 0.7)
+    inner = replace(finished("2", 0.6), parent="1")
+    assert profile.command_cpu_seconds(0.2, [outer, inner]) == pytest.approx(0.7)
+    assert profile.command_cpu_seconds(2.0, [outer, inner]) == pytest.approx(2.0)
+
+
 def test_the_report_as_json_has_verdict_and_findings() -> None:
     file = io.StringIO()
     ended = Ended(3, START, 1.0, 0.5)

@@ -96,7 +96,8 @@ class RunReportJson(TypedDict):
     wall_seconds: Seconds
     """From its start to its end."""
     cpu_seconds: Seconds
-    """User and system time of the command and of all its descendants that were waited for."""
+    """User and system time of the command and of all its descendants that were waited for, or of
+    its runs, if that is more: bash does not wait for `<(…)`."""
     covered_seconds: Seconds
     """Of `wall_seconds`, those in which a run was alive; runs at the same time count once."""
     parts: list[CommandPart]

@@ -18,7 +18,7 @@ from pipelined.errors import UserError
 from pipelined.run.child import command_line, signals_held
 from pipelined.run.measured_child import Outcome, measure
 from pipelined.run.page_cache import evict, files_below
-from pipelined.run.profile import NewRuns, Observing
+from pipelined.run.profile import NewRuns, Observing, command_cpu_seconds
 
 __all__ = ["Execute", "Execution", "executed", "executing"]
 
@@ -53,7 +53,7 @@ def executed(
     outer = [run for run in runs if not run.series.nested] or runs
     trial = Trial(
         outcome.wall_seconds,
-        outcome.cpu_seconds,
+        command_cpu_seconds(outcome.cpu_seconds, runs),
         longest_run(outer),
         len(outer),
         sum(lost.values()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Protocol, Self
 
@@ -34,6 +34,7 @@ __all__ = [
     "NoReport",
     "Observing",
     "Profile",
+    "command_cpu_seconds",
     "open_private",
     "profile",
     "report_order",
@@ -115,10 +116,20 @@ def profile(
             runs, lost = NewRuns(observer).collect()
         except UserError as error:
             raise NoReport(error, ended.status) from None
+        ended = replace(ended, cpu_seconds=command_cpu_seconds(ended.cpu_seconds, runs))
         longest = sorted(runs, key=lambda run: -run.wall_seconds)[:_MOST_LANES]
         lanes = {run.id: points for run in longest if (points := observer.timeline(run.id))}
         ordered = tuple(report_order(runs))
         return Profile(tuple(arguments), ended, ordered, lost, script, observer.daemon, lanes)
+
+
+def command_cpu_seconds(waited_for: float, runs: Sequence[Run]) -> float:
+    """CPU time of a command: of those of its descendants that were waited for, or of its runs.
+
+    That is the larger of the two: bash does not wait for the processes of ``<(…)`` and ``>(…)``.
+    """
+    ids = {run.id for run in runs}
+    return max(waited_for, sum(run.cpu_seconds for run in runs if run.parent not in ids))
 
 
 def open_private(*, lanes: bool = False) -> Observer:
