@@ -27,6 +27,7 @@ __all__ = [
     "saves",
     "step_words",
     "times_usual",
+    "valid_text",
 ]
 
 #: A bound above this share of a run leaves all open.
@@ -272,3 +273,15 @@ def listing(words: Sequence[str]) -> str:
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def valid_text(value: str) -> str:
+    """A name as valid Unicode: one odd name must not make a scrape unreadable, or fail a database.
+
+    What is decoded as names of files are (PEP 383) may have surrogates, for bytes that are not
+    UTF-8.
+
+    >>> valid_text("caf\\udce9")
+    'caf\\\\udce9'
+    """
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()

@@ -386,6 +386,23 @@ def test_a_database_that_does_not_answer_is_waited_for_only_a_moment() -> None:
     assert users.name(5) == "late"
 
 
+def test_a_database_that_does_not_answer_is_asked_by_few_threads() -> None:
+    answers = threading.Event()
+
+    def look_up(uid: int) -> str | None:
+        answers.wait(30)
+        return f"user{uid}"
+
+    users = Users(look_up)
+    assert {users.name(uid) for uid in range(10)} == {None}
+    asking = [thread for thread in threading.enumerate() if thread.name == "user"]
+    assert len(asking) <= 4
+    answers.set()
+    for thread in asking:
+        thread.join(30)
+    assert users.name(9) == "user9", "it is asked for later"
+
+
 def test_the_hosts_own_database_is_asked() -> None:
     assert Users().name(0) == "root"
     assert Users().name(2**32 - 2) is None

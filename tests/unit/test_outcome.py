@@ -107,6 +107,14 @@ def test_a_code_is_harmless_for_its_command_alone() -> None:
     assert outcome_of(stages(Exit(code=1), command="awk"), [], [], HARMLESS).result == "failed"
 
 
+@pytest.mark.parametrize("code", [129, 130, 137, 143])
+@pytest.mark.parametrize("from_inside", [False, True])
+def test_a_code_that_says_a_signal_may_be_harmless(code: int, from_inside: bool) -> None:
+    ended = stages(Exit(code=code, from_inside=from_inside), command="supervise.sh")
+    assert outcome_of(ended, [], [], {"supervise.sh": {code}}).result == "succeeded"
+    assert outcome_of(ended, [], [], HARMLESS).result != "succeeded"
+
+
 def test_a_reader_that_is_no_stage_may_have_had_what_it_wanted() -> None:
     reader = Endpoint("bash", "read")
     assert outcome_of(stages(SUCCESS, PIPE), [Edge(0, 1)], [reader], {}).result == "succeeded"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -42,6 +43,14 @@ def test_a_run_of_half_a_second_has_more_than_twenty_pieces() -> None:
 def test_a_fine_pace_takes_a_bounded_share_of_a_core() -> None:
     (wait,) = fine_waits([0.0], repeated=0.004)
     assert wait == pytest.approx(0.04)
+
+
+def test_a_sandbox_may_refuse_another_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    assert fine_waits([0.0]) == pytest.approx([0.012])
 
 
 def test_fine_sweeps_each_make_a_point() -> None:

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelined.kernel.cgroups import NotedCgroups
+from pipelined.kernel.layout import CgroupName
 from pipelined.model.units import CgroupNames, find_cgroup2, normalise_unit
 
 HEX64 = "3f" * 32
@@ -244,6 +249,14 @@ def test_a_noted_cgroup_below_one_that_was_read_has_a_path_of_the_mount(tree: Pa
     assert names.path(7) == "/system.slice/nightly.service/inner"
 
 
+@pytest.mark.parametrize(("length", "is_known"), [(126, True), (127, False)])
+def test_a_name_that_may_have_been_cut_is_none(length: int, is_known: bool) -> None:
+    """The kernel side keeps 127 bytes of it: the type of a unit may be behind them."""
+    raw = bytes(CgroupName(above=1, name=b"x" * length))
+    loaded: Any = SimpleNamespace(get=lambda *_: raw)
+    assert (NotedCgroups(loaded)(7) is not None) is is_known
+
+
 def test_a_noted_cgroup_is_unknown_if_what_is_around_it_is_forgotten(tree: Path) -> None:
     assert CgroupNames(tree, NOTED.get).unit(5) == "-"
 
@@ -255,6 +268,12 @@ def test_memory_of_noted_names_is_bounded(tree: Path) -> None:
         assert names.path(at)
         assert len(names.known(noted)) == len(noted)
         assert sum(path is not None for path, *_ in names.known(noted).values()) <= 5
+
+
+def test_a_user_may_name_a_cgroup_with_any_bytes() -> None:
+    """What sorts and stores units takes Unicode."""
+    noted = {1: ("", 0), 2: (os.fsdecode(b"odd\xff.service"), 1)}
+    assert CgroupNames(None, noted.get).unit(2).encode() == rb"odd\udcff.service"
 
 
 @pytest.mark.parametrize("root", [None, Path("/no/such/directory")])

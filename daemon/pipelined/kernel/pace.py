@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -50,6 +51,7 @@ class Fine(Steady):
         if self._first is None:
             self._first = now
             # of this thread alone: it does not displace what is measured from its CPU
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            with contextlib.suppress(OSError):  # a sandbox may refuse it
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         fine = max(_FINEST, _FINE_SHARE * (now - self._first), repeated / _FINE_SWEEP_SHARE)
         return min(fine, super().wait(repeated))

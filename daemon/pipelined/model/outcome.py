@@ -114,10 +114,10 @@ def _outcome(stage: Ended, writes: bool, harmless: Mapping[str, Collection[int]]
     signal = ended.signal or _SHELL_STATUS.get(ended.code or 0)
     if ended.out_of_memory:
         return "failed"
+    if ended.code == 0 or ended.code in harmless.get(stage.command, ()):
+        return "succeeded"
     if signal in _STOPPING:
         return "failed" if ended.from_inside else "interrupted"
     if signal == "SIGPIPE" and writes:  # its reader had what it wanted
-        return "succeeded"
-    if ended.code == 0 or ended.code in harmless.get(stage.command, ()):
         return "succeeded"
     return "failed"

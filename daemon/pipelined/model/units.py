@@ -18,6 +18,7 @@ from typing import Any
 
 from pipelined.model.containers import ContainerFiles, Place, container_of
 from pipelined.runs.codec import read, written
+from pipelined.wording import valid_text
 
 __all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit", "without_ids"]
 
@@ -206,7 +207,7 @@ class CgroupNames:
         if path is None:
             return NO_UNIT
         if not _CONTAINER_ID.search(path):
-            return self._units.setdefault(cgroup_id, normalise_unit(path))
+            return self._units.setdefault(cgroup_id, valid_text(normalise_unit(path)))
         return self._in_container(cgroup_id, path)
 
     def place(self, cgroup_id: int) -> Place | None:
@@ -249,7 +250,7 @@ class CgroupNames:
     def _in_container(self, cgroup_id: int, path: str) -> str:
         """The unit by the container's name if that is known, else by its id."""
         if (container := container_of(path)) is None:
-            return self._units.setdefault(cgroup_id, normalise_unit(path))
+            return self._units.setdefault(cgroup_id, valid_text(normalise_unit(path)))
         unit, look_at = self._unnamed.get(cgroup_id, ("", float("-inf")))
         if (now := self._clock()) < look_at:
             return unit
@@ -283,7 +284,7 @@ class CgroupNames:
             if path:
                 self._paths[cgroup_id] = path
             if unit:
-                self._units[cgroup_id] = unit
+                self._units[cgroup_id] = valid_text(unit)
             if place:
                 self._places[cgroup_id] = read(Place, place[0])
 

@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from pipelined.wording import valid_text
+
 __all__ = ["Users"]
 
 #: How long a name is known, and that there is none (seconds).
 _KNOWN, _UNKNOWN = 3600.0, 60.0
 #: How long is waited for the database, which may be on another host (seconds).
 _PATIENCE = 0.1
-#: Users that are remembered.
-_MOST = 4096
+#: Users that are remembered, and that are asked for at once.
+_MOST, _ASKED_AT_ONCE = 4096, 4
 
 
 class _Answer(NamedTuple):
@@ -26,7 +28,7 @@ class _Answer(NamedTuple):
 
 def _name_in_database(uid: int) -> str | None:
     try:
-        return pwd.getpwuid(uid).pw_name
+        return valid_text(pwd.getpwuid(uid).pw_name)
     except (KeyError, OverflowError):
         return None
 
@@ -35,7 +37,7 @@ class Users:
     """Names by user id. For any thread.
 
     A database that does not answer at once is asked in a thread of its own: who asks meanwhile
-    gets no name.
+    gets no name, and no further user is asked for if several wait for it.
     """
 
     def __init__(
@@ -54,7 +56,8 @@ class Users:
         """None if the user has none, or it is not known yet."""
         with self._lock:
             answer = self._answers.get(uid)
-            if uid in self._asking or (answer and self._clock() < answer.until):
+            is_fresh = answer is not None and self._clock() < answer.until
+            if is_fresh or uid in self._asking or len(self._asking) >= _ASKED_AT_ONCE:
                 return answer.name if answer else None
             self._asking.add(uid)
         asking = threading.Thread(target=self._ask, args=(uid,), name="user", daemon=True)

@@ -36,6 +36,7 @@ from pipelined.web.metric_rows import (
     only_if,
     split,
 )
+from pipelined.wording import valid_text
 
 if TYPE_CHECKING:
     from pipelined.model.views import Totals
@@ -346,7 +347,7 @@ class StageCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         stages = [
             (
-                of_pipeline | Labels({"position": str(position), "command": _text(command)}),
+                of_pipeline | Labels({"position": str(position), "command": valid_text(command)}),
                 stage,
             )
             for of_pipeline, totals in (
@@ -371,7 +372,7 @@ def _of_pipelines(pipelines: Sequence[tuple[Labels, Totals]]) -> Iterator[Metric
     family = OwnedMetric(*_NESTED)
     for labels, totals in pipelines:
         if totals.outermost is not None:
-            family.add(labels, Labels({"outermost": _text(totals.outermost)}), 1)
+            family.add(labels, Labels({"outermost": valid_text(totals.outermost)}), 1)
     yield family
 
 
@@ -436,15 +437,8 @@ def _le(edge: float) -> Labels:
 def _series_labels(series: Series) -> Labels:
     return Labels(
         {
-            "pipeline": _text(series.pipeline),
+            "pipeline": valid_text(series.pipeline),
             "nested": "true" if series.nested else "false",
-            "unit": _text(series.unit),
+            "unit": valid_text(series.unit),
         }
     )
-
-
-def _text(value: str) -> str:
-    """`value` as valid Unicode: one odd command name must not make a scrape unreadable."""
-    if value.isascii():
-        return value
-    return value.encode("utf-8", "backslashreplace").decode("utf-8")
