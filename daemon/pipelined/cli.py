@@ -22,7 +22,7 @@ from click.shell_completion import get_completion_class
 
 from pipelined import __version__
 from pipelined.commands.standard_error import DEBUG_VARIABLE, PROGRAM, complain
-from pipelined.errors import UserError, why
+from pipelined.errors import INTERRUPTED_STATUS, UserError, why
 
 __all__ = ["PROGRAM", "cli", "main"]
 
@@ -49,7 +49,7 @@ def _guarded(arguments: list[str]) -> int:
     except UserError as error:
         return complain(str(error), getattr(error, "exit_status", 1))
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED_STATUS
     except BrokenPipeError:
         # The reader of our output has closed it: not an error, and nobody to report it to.
         with contextlib.suppress(OSError):

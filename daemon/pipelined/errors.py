@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import ssl
 
 __all__ = [
+    "INTERRUPTED_STATUS",
     "NO_PROGRAMS",
     "ConfigurationError",
     "NotPermittedError",
@@ -17,6 +18,8 @@ __all__ = [
     "why",
 ]
 
+#: Exit status after Ctrl-C, as a shell has it: 128 and the number of SIGINT.
+INTERRUPTED_STATUS = 130
 #: Why a user without privileges cannot observe anything.
 NO_PROGRAMS = "this user may not load BPF programs"
 

@@ -447,6 +447,23 @@ def test_a_report_in_a_file_leaves_stderr_alone(run: Run, tmp_path: Path) -> Non
     assert file.read_text().startswith("seq|wc   ")
 
 
+@pytest.mark.parametrize("stderr", ["a full disk", "a pipe that nobody reads"])
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_report_that_cannot_be_written_leaves_the_exit_status_alone(
+    command: list[str], stderr: str, words: list[str]
+) -> None:
+    source, target = os.pipe()
+    os.close(source)
+    with os.fdopen(target, "wb") as pipe, open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*command, *words, "seq 3 | sort; exit 5"],
+            stdout=subprocess.PIPE,
+            stderr=full if stderr == "a full disk" else pipe,
+            timeout=PATIENCE,
+        )
+    assert (done.returncode, done.stdout) == (5, b"1\n2\n3\n")
+
+
 def test_two_at_once_see_their_own(command: list[str], tmp_path: Path) -> None:
     files = [tmp_path / "first", tmp_path / "second"]
     scripts = ["seq 1000000 | sort -n | tail -n 1", "seq 2000000 | wc -l"]

@@ -21,8 +21,10 @@ from pipelined.analysis.script_text import (
     sets_locale,
     why_not_replayed,
 )
+from pipelined.errors import UserError
 from pipelined.run.child import Ended
 from pipelined.run.improving_script import MOST_PARTS, improve_parts
+from pipelined.run.measured_child import StoppedError
 from pipelined.run.profile import Profile
 from pipelined.runs import Run
 from pipelined.terminal.improve_report import script_lines
@@ -247,6 +249,44 @@ def test_after_ctrl_c_the_others_are_not_run() -> None:
     assert found.interrupted
     assert [part.line for part in found.pipelines] == [2]
     assert [other.reason for other in found.not_tried] == ["it was interrupted before"]
+
+
+FAILED = UserError("the pipeline failed with exit status 1", "nothing is tried")
+
+
+def ended_by(*ends: BaseException | None) -> ScriptImprovement:
+    """Of the two pipelines of `SCRIPT`, each ends with its exception, or well."""
+    coming = iter(ends)
+
+    def improve(place: Place, _seconds: float) -> Improvement:
+        if (end := next(coming)) is not None:
+            raise end
+        return improvement(place, "better")
+
+    return improve_parts("a.sh", SCRIPT, profiled(*BOTH), improve, 60.0, exists=lambda name: True)
+
+
+@pytest.mark.parametrize(("ends", "improved_line"), [((FAILED, None), 3), ((None, FAILED), 2)])
+def test_a_pipeline_that_cannot_be_improved_is_named_beside_the_others(
+    ends: tuple[BaseException | None, ...], improved_line: int
+) -> None:
+    found = ended_by(*ends)
+    assert [part.line for part in found.pipelines] == [improved_line]
+    assert "+" in found.diff and not found.interrupted
+    (other,) = found.not_tried
+    assert other.reason == "the pipeline failed with exit status 1"
+
+
+def test_ctrl_c_in_the_first_execution_of_a_pipeline_keeps_those_before() -> None:
+    found = ended_by(None, KeyboardInterrupt())
+    assert found.interrupted and [part.line for part in found.pipelines] == [2]
+    assert [other.reason for other in found.not_tried] == ["it was interrupted"]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), StoppedError(15)])
+def test_what_stops_it_before_anything_was_found_ends_it(end: BaseException) -> None:
+    with pytest.raises(type(end)):
+        ended_by(end, None)
 
 
 def test_each_gets_its_share_of_what_is_left_of_the_budget() -> None:

@@ -413,6 +413,22 @@ def test_a_signal_ends_the_command_and_all_that_it_started(
     assert not any(is_running(int(pid)) for pid in pids.read_text().split())
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_is_ignored_ends_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """Under nohup the terminal may go; in a script's background job Ctrl-C is the script's."""
+    begun = tmp_path / "begun"
+    command = f"echo >> {begun}; sleep 0.2"
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen([sys.executable, "-c", COMPARE, command, "sleep 0.2"])
+    finally:
+        signal.signal(number, before)
+    while not begun.exists():
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(60) == 0
+
+
 # -- at the prompt
 
 

@@ -187,10 +187,8 @@ class ScriptImprovement:
     """What was run by itself, the most seconds first."""
     not_tried: tuple[NotTried, ...]
     """What was not, the most seconds first."""
-
-    @property
-    def interrupted(self) -> bool:
-        return any(part.improvement.interrupted for part in self.pipelines)
+    interrupted: bool = False
+    """Ctrl-C ended it before its end."""
 
 
 def compared(measured: Iterable[Measured], outputs: str) -> Comparison:

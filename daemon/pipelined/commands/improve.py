@@ -28,7 +28,7 @@ from pipelined.commands.report_output import (
     report_file,
 )
 from pipelined.commands.run import TakesCommand, script_of
-from pipelined.errors import UserError, why
+from pipelined.errors import INTERRUPTED_STATUS, UserError, why
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from pipelined.history.history import Recorded
 
 __all__ = ["improve"]
-
-_INTERRUPTED_STATUS = 130
 
 
 @click.command(
@@ -138,7 +136,7 @@ def improve(
         except OSError as error:
             raise UserError(f"cannot write {output or 'the report'}: {why(error)}") from None
     name_daemon(daemon, console)
-    return _INTERRUPTED_STATUS if found.interrupted else 0
+    return INTERRUPTED_STATUS if found.interrupted else 0
 
 
 def _recorded_text(word: str, open_recorded: Callable[[], Recorded]) -> str:

@@ -15,7 +15,7 @@ from pipelined.analysis.improvement import Improvement, ScriptImprovement
 from pipelined.analysis.rewriting import Script
 from pipelined.analysis.script_text import Place, script_file, sets_locale
 from pipelined.command_names import COMMON_SHELLS
-from pipelined.errors import UserError
+from pipelined.errors import INTERRUPTED_STATUS, UserError
 from pipelined.run.child import command_line
 from pipelined.run.executions import Execute, executing
 from pipelined.run.host_costs import this_host
@@ -85,6 +85,8 @@ def improved_script(
     locale = None if sets_locale(text) else locale
     _say(console, f"Runs {file} once, to see which of its pipelines cost most.")
     seen = profile(command_line([command]), open_observer=open_observer)
+    if seen.ended.status == INTERRUPTED_STATUS:
+        raise KeyboardInterrupt
     if seen.ended.status:
         raise UserError(
             f"{file} failed with exit status {seen.ended.status}", "nothing of it is tried"

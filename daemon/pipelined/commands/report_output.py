@@ -60,7 +60,12 @@ def report_file(output: str | None, default: IO[str]) -> Iterator[IO[str]]:
 
 def open_console(file: IO[str], color: str) -> Console:
     """A console that writes to `file`; with `auto` rich decides on colours (NO_COLOR)."""
-    from rich.console import Console
+    from rich.console import Console as RichConsole
+
+    class Console(RichConsole):
+        def on_broken_pipe(self) -> None:
+            """Who prints decides (rich 13.8 and newer: exit status 1)."""
+            raise
 
     width = None
     if not file.isatty():

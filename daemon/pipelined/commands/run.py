@@ -111,18 +111,16 @@ def run(
         script = script_of(command[0]) if written else None
         found = profile.profile(arguments, script=script, open_observer=open_observer)
         # Even if the report fails, the exit status is the command's.
-        with contextlib.suppress(BrokenPipeError):
-            try:
-                if as_json:
-                    profile.write_json(found, file)
-                else:
-                    from pipelined.terminal.command_report import write_report
+        try:
+            if as_json:
+                profile.write_json(found, file)
+            else:
+                from pipelined.terminal.command_report import write_report
 
-                    write_report(found, open_console(file, color))
-                file.flush()
-            except OSError as error:
-                if output is None:
-                    raise
+                write_report(found, open_console(file, color))
+            file.flush()
+        except OSError as error:
+            if output is not None:  # else it is stderr that cannot be written
                 standard_error.complain(f"cannot write {output}: {why(error)}", 1)
     # JSON on stderr names the daemon itself
     if output is not None or not as_json:

@@ -116,11 +116,13 @@ def execute(
 def signals_held() -> Iterator[set[int | signal.Signals]]:
     """Block SIGCHLD and the signals that are passed on, for `wait_for_signal`.
 
-    Threads that are started meanwhile never get one. Yields the previous mask.
+    Threads that are started meanwhile never get one. Those that are ignored (nohup, a background
+    job of a script) stay ignored: Linux keeps a blocked one all the same. Yields the previous mask.
     """
     # If our parent ignored SIGCHLD, so do we, and there would be no exit status to wait for.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    held = {number for number in _AWAITED if signal.getsignal(number) is not signal.SIG_IGN}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         yield mask
     finally:

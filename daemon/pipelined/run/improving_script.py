@@ -26,6 +26,8 @@ from pipelined.analysis.script_text import (
     replaced,
     why_not_replayed,
 )
+from pipelined.errors import UserError
+from pipelined.run.measured_child import StoppedError
 from pipelined.run.profile import Profile
 
 __all__ = ["improve_parts"]
@@ -53,7 +55,9 @@ def improve_parts(
 ) -> ScriptImprovement:
     """Improve the pipelines of a script, `text`, that has run.
 
-    What is left of the budget is shared by those that are still to be improved.
+    What is left of the budget is shared by those that are still to be improved. One that `improve`
+    refuses (UserError) is not tried, and says why. Ctrl-C ends the search: what was found until
+    then is returned. If nothing was, it raises KeyboardInterrupt.
     """
     wall = profile.ended.wall_seconds
     least = max(WORTH_SECONDS, WORTH_SHARE * wall)
@@ -81,17 +85,31 @@ def improve_parts(
     parts: list[ImprovedPart] = []
     changes: list[Replaced] = []
     ends = clock() + budget
+    interrupted = False
     for number, (seconds, place) in enumerate(chosen):
-        found = improve(place, max(0.0, ends - clock()) / (len(chosen) - number))
+        if interrupted:
+            reason = "it was interrupted before"
+            not_tried.append(NotTried(place.text, place.line, seconds, reason))
+            continue
+        try:
+            found = improve(place, max(0.0, ends - clock()) / (len(chosen) - number))
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            interrupted = True
+            not_tried.append(NotTried(place.text, place.line, seconds, "it was interrupted"))
+            continue
+        except StoppedError:
+            raise
+        except UserError as error:
+            not_tried.append(NotTried(place.text, place.line, seconds, error.message))
+            continue
         if place.target:
             found = replace(found, command=f"{found.command} > {place.target}")
         parts.append(ImprovedPart(place.line, seconds, found))
         if found.steps:
             changes.append(Replaced(place, found.command))
-        if found.ended == "interrupted":
-            break
-    for seconds, place in chosen[len(parts) :]:
-        not_tried.append(NotTried(place.text, place.line, seconds, "it was interrupted before"))
+        interrupted = found.interrupted
     not_tried.sort(key=lambda one: -one.seconds)
     diff = replaced(text, changes, name)
-    return ScriptImprovement(name, wall, diff, tuple(parts), tuple(not_tried))
+    return ScriptImprovement(name, wall, diff, tuple(parts), tuple(not_tried), interrupted)

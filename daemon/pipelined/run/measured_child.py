@@ -23,7 +23,7 @@ from pipelined.errors import UserError
 from pipelined.run.child import exit_status, start, wait_for_signal
 from pipelined.run.printed import PIECE, Printed, Printing
 
-__all__ = ["Outcome", "measure"]
+__all__ = ["Outcome", "StoppedError", "measure"]
 
 #: Bytes that the output's pipe holds: large, so that our reading does not hold the command back.
 _PIPE_CAPACITY = 1 << 20
@@ -49,8 +49,8 @@ class Outcome:
     """The last line on stderr, made printable and not too long."""
 
 
-class _Stopped(UserError):
-    """A signal other than SIGINT ended the comparison."""
+class StoppedError(UserError):
+    """A signal other than SIGINT ended the measurement."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -89,7 +89,7 @@ def measure(
         if stopped == signal.SIGINT:
             raise KeyboardInterrupt
         if stopped is not None:
-            raise _Stopped(stopped)
+            raise StoppedError(stopped)
         printed = output.result(_PATIENCE)
         if printed is None:
             _kill(child, signal.SIGKILL)
