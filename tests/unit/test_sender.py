@@ -281,6 +281,52 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
 # -- the place
 
 
+def test_a_disk_that_is_full_for_a_while_stops_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.place.save("earlier")
+    save, full = Place.save, UserError("cannot write cursor: no space left on device")
+
+    def fails_twice(place: Place, cursor: str) -> None:
+        if cursor in ("a", "b"):
+            raise full
+        save(place, cursor)
+
+    monkeypatch.setattr(Place, "save", fails_twice)
+    world.pages = [page(after="a"), page(after="b"), page(after="c"), page(after="c")]
+    world.run("earlier")
+    assert world.asked == ["earlier", "a", "b", "c", "c"]
+    assert world.place.read() == "c"
+    messages = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert messages == ["cannot write cursor: no space left on device; runs are sent all the same"]
+
+
+def test_a_place_that_could_never_be_saved_is_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise UserError("cannot write cursor: read-only file system")
+
+    monkeypatch.setattr(Place, "save", fails)
+    world.pages = [page(after="a")]
+    with pytest.raises(UserError, match="read-only"):
+        world.run()
+
+
+@pytest.mark.parametrize(("said", "rejected"), [(-3, 0), (99_999, 3)])
+def test_a_number_of_rejected_spans_that_cannot_be_ends_nothing(
+    http: Any, world: World, said: int, rejected: int
+) -> None:
+    partial = ExportTraceServiceResponse()
+    partial.partial_success.rejected_spans = said
+    http.answer = (200, {}, partial.SerializeToString())
+    world.answers = [BackEnd().send(SPANS)]
+    world.pages = [page(RUNS[0])]
+    world.run()
+    assert world.value("rejected_spans_total") == rejected
+    assert world.value("sent_spans_total") == 3 - rejected
+
+
 def test_the_place_is_kept_and_read_again(tmp_path: Path) -> None:
     with open_place(tmp_path / "new" / "state") as place:
         assert place.read() is None
@@ -376,6 +422,9 @@ def test_headers_and_compression_are_those_of_the_environment(
     [
         (400, True),
         (413, True),
+        (301, False),
+        (302, False),
+        (308, False),
         (401, False),
         (404, False),
         (429, False),
@@ -390,6 +439,21 @@ def test_what_cannot_be_used_is_told_from_what_may_be_tried_again(
     answer = BackEnd().send(SPANS)
     assert (answer.sent, answer.unusable) == (False, unusable)
     assert f"answers {status} " in answer.error
+
+
+def test_a_redirect_is_not_followed_and_says_where_to(http: Any) -> None:
+    """Behind one a POST is a GET without spans, and takes the headers to another host."""
+    http.answer = (308, {"Location": "https://user:hunter2@otlp.example.org/v1/traces"}, b"")
+    answer = BackEnd().send(SPANS)
+    assert not answer.sent and len(http.seen) == 1
+    assert answer.error.endswith(": write https://otlp.example.org/v1/traces into the endpoint")
+
+
+def test_a_port_for_tls_that_is_asked_without_it_loses_no_run(http: Any) -> None:
+    http.answer = (400, {}, b"Client sent an HTTP request to an HTTPS server.\n")
+    answer = BackEnd().send(SPANS)
+    assert (answer.sent, answer.unusable) == (False, False)
+    assert "it takes https" in answer.error
 
 
 def test_a_pause_that_the_back_end_asks_for_is_passed_on(http: Any) -> None:
@@ -467,6 +531,7 @@ def test_where_spans_go_is_shown_without_a_password() -> None:
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip", "give none, gzip or deflate"),
         ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon", "is no time; give seconds"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "0", "is no time"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10000", "others take milliseconds; give seconds"),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/ca.crt", "no such file or directory"),
     ],
 )

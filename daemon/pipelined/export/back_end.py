@@ -29,8 +29,11 @@ __all__ = ["Answer", "BackEnd", "check_environment", "endpoint"]
 #: Answers after which the same request would be refused again (OTLP 1.0, "Failures"): what is in it
 #: cannot be read, or is too much.
 _UNUSABLE = (400, 413, 422)
+_REDIRECTS = 300
 #: The longest pause that a back end may ask for (seconds).
 _LONGEST_PAUSE = 600.0
+#: The longest time for a request that makes sense (seconds).
+_LONGEST_TIMEOUT = 600.0
 _COMPRESSIONS = ("none", "gzip", "deflate")
 _FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
@@ -69,6 +72,12 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> None:
     for name, value in _given(environment, "TIMEOUT"):
         if not re.fullmatch(r"\s*\d+(\.\d*)?\s*", value, re.ASCII) or float(value) <= 0:
             raise ConfigurationError(f"{name}={value} is no time", "give seconds, such as 10")
+        if float(value) > _LONGEST_TIMEOUT:
+            raise ConfigurationError(
+                f"{name}={value} is too long: OpenTelemetry's exporter for Python takes seconds, "
+                "where others take milliseconds",
+                f"give seconds, at most {_LONGEST_TIMEOUT:g}",
+            )
     for name, value in _given(environment, *_FILES):
         try:
             with open(value, "rb"):
@@ -124,12 +133,18 @@ class BackEnd:
         answer, error = self._session.answer, self._session.error
         if answer is None:
             return Answer(False, error=f"the back end does not answer: {error or 'no connection'}")
-        if sent and answer.ok:
+        # the exporter takes a redirect for a success
+        if sent and answer.status_code < _REDIRECTS:
             return Answer(True, **_rejected(answer.content))
+        error = f"{_without_secrets(answer.url)} answers {answer.status_code} {answer.reason}"
+        if wants_https := _wants_https(answer):
+            error += ": it takes https; write that into the endpoint"
+        elif answer.is_redirect:
+            error += f": write {_without_secrets(answer.headers['Location'])} into the endpoint"
         return Answer(
             False,
-            unusable=answer.status_code in _UNUSABLE,
-            error=f"{_without_secrets(answer.url)} answers {answer.status_code} {answer.reason}",
+            unusable=answer.status_code in _UNUSABLE and not wants_https,
+            error=error,
             pause=_retry_after(answer.headers.get("Retry-After", "")),
         )
 
@@ -145,6 +160,7 @@ class _Session(requests.Session):
     error = ""
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        options["allow_redirects"] = False  # a POST would become a GET, and take the headers along
         try:
             self.answer = super().send(request, **options)
         except requests.RequestException as error:
@@ -171,6 +187,11 @@ def _reason(error: requests.RequestException) -> str:
     return str(error) or type(error).__name__
 
 
+def _wants_https(answer: requests.Response) -> bool:
+    """Whether a port for TLS was asked without it, as Go's servers and nginx say that."""
+    return answer.status_code == requests.codes.bad_request and b"HTTPS" in answer.content
+
+
 def _without_secrets(url: str) -> str:
     """Without user, password and query."""
     parts = urlsplit(url)
@@ -190,4 +211,4 @@ def _rejected(content: bytes) -> dict[str, Any]:
     except DecodeError:  # some back ends answer in JSON, or with a text
         return {}
     partial = answer.partial_success
-    return {"rejected_spans": partial.rejected_spans, "error": partial.error_message}
+    return {"rejected_spans": max(0, partial.rejected_spans), "error": partial.error_message}

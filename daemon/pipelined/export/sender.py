@@ -75,16 +75,21 @@ class Sender:
         self._spans = SpanMaker()
         self._reported = ""
         """The failure that was logged last; empty if all is well."""
+        self._saved = ""
+        """The cursor that is in the file."""
+        self._unsaved = ""
+        """Why it cannot be written, as it was logged; empty if it can."""
 
     def follow(self, after: str) -> None:
         """Send the runs that are stored after the cursor, without end. Raises UserError."""
+        self._saved = self._place.read() or ""
         while True:
             began = self._clock()
             page = self._page(after)
             self._note(page)
             self._send_all(page)
             after = page.next
-            self._place.save(after)
+            self._save(after)
             self._statistics.waiting_since = None
             if not page.runs and self._clock() - began < PAUSE:
                 self._sleep(PAUSE)
@@ -114,7 +119,28 @@ class Sender:
         for batch in _batches(self._ready(page)):
             self._statistics.waiting_since = batch[0].run.row.end
             self._send(batch)
-            self._place.save(batch[-1].run.described["cursor"])
+            self._save(batch[-1].run.described["cursor"])
+
+    def _save(self, cursor: str) -> None:
+        """Save the place. Raises UserError if that fails and there is none from before.
+
+        Else (a full disk) it goes on without: what is sent meanwhile is sent again after a stop.
+        """
+        if cursor == self._saved:
+            return
+        try:
+            self._place.save(cursor)
+        except UserError as error:
+            if not self._saved:
+                raise
+            if error.message != self._unsaved:
+                self._unsaved = error.message
+                log.error("%s; runs are sent all the same", error.message)
+            return
+        self._saved = cursor
+        if self._unsaved:
+            self._unsaved = ""
+            log.info("the place in the order of the runs can be saved again")
 
     def _ready(self, page: FollowedPage) -> Iterator[_Ready]:
         for followed in page.runs:
@@ -136,11 +162,12 @@ class Sender:
         statistics = self._statistics
         if answer.sent:
             spans = sum(len(ready.spans) for ready in batch)
+            rejected = min(spans, answer.rejected_spans)
             statistics.sent_runs.inc(len(batch))
-            statistics.sent_spans.inc(spans - answer.rejected_spans)
-            statistics.rejected_spans.inc(answer.rejected_spans)
+            statistics.sent_spans.inc(spans - rejected)
+            statistics.rejected_spans.inc(rejected)
             statistics.last_sent.set_to_current_time()
-            if answer.rejected_spans:
+            if rejected:
                 log.warning("the back end rejects spans: %s", answer.error or "it does not say why")
         elif len(batch) > 1:
             middle = len(batch) // 2
