@@ -22,6 +22,7 @@ from pipelined.doctor.service import service_properties
 from pipelined.errors import UserError
 from pipelined.http_port.server import HttpServer
 from pipelined.web.app import create_app
+from unit.denied import deny
 from unit.observed import HOST, FakeObserver
 
 ROOT_CAPABILITIES = "000001ffffffffff"
@@ -561,6 +562,16 @@ def test_a_port_that_the_service_would_not_open_is_an_error_with_what_to_do(host
     assert "--web.config.file" in check.fix
     assert exit_code(host.checks()) == 1
     assert host.check("hook sched_switch").status == "ok", "tried all the same"
+
+
+def test_what_may_not_be_looked_at_is_unknown(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.write(FILE, "[web]\nlisten-address = '127.0.0.1:1234'\n")
+    directory = (host.root / FILE).parent
+    deny(monkeypatch, directory)
+    check = host.check(PORT)
+    assert (check.status, check.failed) == ("unknown", False)
+    assert check.detail == f"this user may not look into {directory}"
+    assert not any(re.match(r"port \d", check.name) for check in host.checks())
 
 
 def test_without_the_packages_file_nothing_is_said_and_where_flags_replace_it_that(

@@ -26,6 +26,7 @@ from pipelined.history.rows import Summary
 from pipelined.history.writer import HistoryStats
 from pipelined.runs import Flow, Run, Series, Timeline
 from pipelined.runs.codec import members, written
+from unit.denied import deny
 from unit.invented import START, make_ended, make_finished, make_inside, make_timeline
 from unit.waiting import PATIENCE, wait_until
 
@@ -510,6 +511,14 @@ def test_commands_read_the_history_that_the_service_writes(
     if text is not None:
         file.write_text(text)
     assert service_directory(environment, file) == Path(directory)
+
+
+def test_a_directory_that_may_not_be_searched_names_no_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has passwords and keys."""
+    deny(monkeypatch, Path("/etc/pipelined"))
+    assert service_directory({}) == Path("/var/lib/pipelined")
 
 
 def test_moments_are_written_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,14 @@ def test_runs_that_are_only_counted_stand_below_the_list() -> None:
     )
 
 
+@pytest.mark.parametrize("start", [-3.6e15, 3.6e15])
+def test_a_date_that_no_calendar_has_is_shown_by_one_that_it_has(start: float) -> None:
+    counted = CountedRuns(start, 9, 9, 1.0, "sort|wc")
+    assert re.match(
+        r"Of 9 runs that ended since \d{4}-\d\d-\d\d,", counted_line(counted, START).plain
+    )
+
+
 def test_nested_runs_are_counted_apart_below_the_list() -> None:
     counted = CountedRuns(START, 9, 9, 1.0, "job.sh|tee", nested=1_300, stored_nested=300)
     assert counted_line(counted, START).plain.endswith(

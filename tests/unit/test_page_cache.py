@@ -10,6 +10,7 @@ import pytest
 
 from pipelined.errors import UserError
 from pipelined.run.page_cache import evict, files_below, fill
+from unit.denied import deny
 
 SHM = Path("/dev/shm")
 
@@ -45,6 +46,15 @@ def test_a_directory_stands_for_the_files_in_it(tmp_path: Path) -> None:
     os.mkfifo(inside / "fifo")
     found = files_below([tmp_path / "a", tmp_path / "logs", inside])
     assert found == (tmp_path / "a", tmp_path / "logs" / "b", inside / "c")
+
+
+def test_what_may_not_be_looked_at_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    deny(monkeypatch, tmp_path / "root")
+    with pytest.raises(UserError, match="root/f: permission denied"):
+        files_below([tmp_path / "root" / "f"])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +30,7 @@ def service_directory(environment: Mapping[str, str], file: Path = SERVICE_CONFI
     A file that is missing, may not be read or has a mistake names none.
     """
     ours = DEFAULT_DIRECTORY
-    if file.exists():
+    if os.path.exists(file):
         from pipelined.config.toml_file import load  # which the daemon needs with a file alone
 
         with suppress(UserError):  # the service does not start with it either, and says why

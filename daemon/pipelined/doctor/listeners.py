@@ -20,7 +20,7 @@ from pipelined.config import Address, Config
 from pipelined.config.state_directory import SERVICE_CONFIG
 from pipelined.config.toml_file import load
 from pipelined.doctor.check import Check
-from pipelined.doctor.port import has_flag, service_config
+from pipelined.doctor.port import has_flag, is_closed, service_config
 from pipelined.errors import UserError
 from pipelined.http_port.listening import is_of_this_host, resolved
 
@@ -106,7 +106,7 @@ def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterat
 
 def _option(root: Path) -> str:
     """What chooses the port."""
-    if service_config(root).exists():
+    if os.path.exists(service_config(root)):
         return f"listen-address in {SERVICE_CONFIG}"
     return "--web.listen-address"
 
@@ -114,13 +114,15 @@ def _option(root: Path) -> str:
 def _listen_address(root: Path) -> Address | None:
     """Where the service listens, or without its configuration any daemon by default.
 
-    None if flags may say where, if that is wrong (`port_check` reports it), or any free port.
+    None if flags may say where, if that may not be read or is wrong (`port_check` reports it), or
+    any free port.
     """
-    if has_flag(root, r"config\b|web\.listen-address"):
-        return None
     file = service_config(root)
+    if is_closed(file.parent) or has_flag(root, r"config\b|web\.listen-address"):
+        return None
     try:
-        address = resolved((load(file) if file.exists() else Config()).web_listen_address)
+        config = load(file) if os.path.exists(file) else Config()
+        address = resolved(config.web_listen_address)
     except UserError:
         return None
     return address if address.port else None

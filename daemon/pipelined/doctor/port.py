@@ -14,7 +14,7 @@ from pipelined.doctor.check import Check
 from pipelined.errors import UserError
 from pipelined.http_port.exposure import is_exposed, protected_port
 
-__all__ = ["has_flag", "port_check", "service_config"]
+__all__ = ["has_flag", "is_closed", "port_check", "service_config"]
 
 _NAME = "port of the service"
 _FLAGS = "etc/default/pipelined"
@@ -23,7 +23,10 @@ _FLAGS = "etc/default/pipelined"
 def port_check(root: Path) -> Iterator[Check]:
     """Nothing without the file that packages install; unknown if the service's flags replace it."""
     file = service_config(root)
-    if not file.exists():
+    if is_closed(file.parent):
+        yield Check(_NAME, "unknown", f"this user may not look into {file.parent}")
+        return
+    if not os.path.exists(file):
         return
     if has_flag(root, r"(no-)?(web\.|config\b)"):
         detail = f"flags in /{_FLAGS} decide it, which are not read here"
@@ -33,7 +36,7 @@ def port_check(root: Path) -> Iterator[Check]:
     try:
         config = load(file)
         for private in (file, config.web_config_file):
-            if private and private.exists() and not os.access(private, os.R_OK):
+            if private and _is_private(private):
                 yield Check(_NAME, "unknown", f"this user may not read {private}")
                 return
         address, web_config = protected_port(config)
@@ -47,6 +50,15 @@ def port_check(root: Path) -> Iterator[Check]:
     else:
         readers = "for other hosts too, without a password, as web.allow-unauthenticated has it"
     yield Check(_NAME, "ok", f"{address}, {readers}")
+
+
+def is_closed(directory: Path) -> bool:
+    """Whether this user may not find out which files there are."""
+    return os.path.isdir(directory) and not os.access(directory, os.X_OK)
+
+
+def _is_private(file: Path) -> bool:
+    return is_closed(file.parent) or (os.path.exists(file) and not os.access(file, os.R_OK))
 
 
 def service_config(root: Path) -> Path:

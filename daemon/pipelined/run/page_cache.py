@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -36,19 +37,26 @@ def files_below(paths: Iterable[Path]) -> tuple[Path, ...]:
     """
     found: dict[Path, None] = {}
     for path in paths:
-        if path.is_dir():
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise _unusable(path, why(error)) from None
+        if stat.S_ISDIR(mode):
             inside = [
                 Path(directory, name) for directory, _, names in os.walk(path) for name in names
             ]
-            found.update((file, None) for file in sorted(inside) if file.is_file())
-        elif path.is_file():
+            found.update((file, None) for file in sorted(inside) if os.path.isfile(file))
+        elif stat.S_ISREG(mode):
             found[path] = None
         else:
-            reason = "not a regular file" if path.exists() else "no such file"
-            raise UserError(
-                f"cannot cache or evict {path}: {reason}", "name files, or directories of them"
-            )
+            raise _unusable(path, "not a regular file")
     return tuple(found)
+
+
+def _unusable(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"cannot cache or evict {path}: {reason}", "name files, or directories of them"
+    )
 
 
 def evict(path: Path) -> float:

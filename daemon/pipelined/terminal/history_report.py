@@ -67,6 +67,8 @@ MAX_LABEL = 22
 _LEAST_FINDINGS = 22
 #: A run that began longer ago than this is shown with its year instead of its time (seconds).
 LONG_AGO = 180 * 86400.0
+#: The year 9998, and 1970, bound what a date can be (seconds).
+_LATEST = 253_370_000_000.0
 #: Less than this is drawn as a blank (stages, or CPUs).
 LEAST = 0.005
 #: Added before rounding: equal parts differ in the last digits of a float, and must look equal.
@@ -217,7 +219,7 @@ def _shortened(line: Text, width: int) -> Text:
 
 def when(start: float, now: float) -> str:
     """The time of day if `start` is today, else with the date; the date and year if long ago."""
-    began, today = datetime.fromtimestamp(start), datetime.fromtimestamp(now)
+    began, today = (datetime.fromtimestamp(min(max(at, 0.0), _LATEST)) for at in (start, now))
     if began.date() == today.date():
         return began.strftime("%H:%M:%S")
     return began.strftime("%Y-%m-%d" if abs(now - start) > LONG_AGO else "%m-%d %H:%M")
