@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .applet, .job and .looks, and the counts
- * of forks, execs, failed execs and exited children of stages.
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .applet, .job and .looks, the counts
+ * of forks, execs and failed execs of stages, and how their roots end.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only storm'`.
@@ -331,17 +331,14 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		born->clock = clock_pack(STATE_RUNQUEUE, now);
 }
 
-/* A process has exited: it was a child in some stages, and the root of others. */
-GLOBAL(int, count_exit)(u64 p, u32 index, u64 status)
+/* A process has exited, with this status: that of the stages of which it was the root. */
+GLOBAL(int, take_exit)(u64 p, u32 index, u64 status)
 {
 	struct stage *stage;
 
-	for_each_enclosing_stage(stage, index) {
+	for_each_enclosing_stage(stage, index)
 		if (is_process(&stage->root, p))
 			__sync_fetch_and_or(&stage->exit_status, status);
-		else
-			__sync_fetch_and_add(&stage->exited_children, 1);
-	}
 	return 0;
 }
 
@@ -371,7 +368,7 @@ static __always_inline void process_exits(struct task_struct *p)
 			try_end_again(task->stage, slot, now);
 	note(task, p->pid);
 	name_again(bpf_get_current_task(), task, task->stage);
-	count_exit(bpf_get_current_task(), task->stage, exit_status(bpf_get_current_task()));
+	take_exit(bpf_get_current_task(), task->stage, exit_status(bpf_get_current_task()));
 }
 
 #endif

@@ -418,15 +418,11 @@ static __always_inline void reader_leaves_cpu(struct task_state *task, struct ta
 	cpu->mode = READS_UNWATCHED;
 }
 
-/* The current task exits: counts what it consumed last, and what it read ahead for nothing. */
-static __always_inline void reader_exits(struct task_struct *p)
+/* Counts what a task of a stage that exits consumed last, and what it read ahead for nothing. */
+static __always_inline void settle_at_exit(struct task_state *task, struct task_struct *p)
 {
-	struct task_state *task = is_noted(p->pid) ? state_of(p) : NULL;
-	struct control *control;
 	struct window *window;
 
-	if (!stage_of(task))
-		return;
 	reader_leaves_cpu(task, p);
 	settle(task, bpf_task_storage_get(MAP(windows), p, 0, 0), &task->reading);
 	end_run(task, &task->run);
@@ -441,8 +437,17 @@ static __always_inline void reader_exits(struct task_struct *p)
 		return;
 	credit_inserted(task->stage, window->fresh_pages);
 	credit_pages(task->stage, PAGE_WASTED, window->outstanding);
-	control = control_page();
-	if (control)
+}
+
+/* The current task exits. A driver may have left its stage, and has its window all the same. */
+static __always_inline void reader_exits(struct task_struct *p)
+{
+	struct task_state *task = is_noted(p->pid) ? state_of(p) : NULL;
+	struct control *control = control_page();
+
+	if (stage_of(task))
+		settle_at_exit(task, p);
+	if (control && control->windows && bpf_task_storage_get(MAP(windows), p, 0, 0))
 		__sync_fetch_and_add(&control->windows, -1);
 }
 

@@ -92,7 +92,7 @@ struct task_state {
 	u64 born_ns;	/* fork seen at; 0 = older than the daemon, or no longer young */
 	u64 exec_ns;	/* last exec of this process */
 	u64 claimed;	/* a stage of this process is being made at this moment */
-	u64 noted;	/* counted in the map `noted` */
+	u64 noted;	/* the thread id under which it is counted in the map `noted`, 0 = not */
 	u64 stage;	/* innermost stage, 0 = none */
 	u64 cpu_ns;	/* its time on CPU that was credited to its stages */
 	struct process parent;	/* that forked it, which may be gone */
@@ -149,19 +149,35 @@ static __always_inline int is_noted(u32 pid)
 	return bucket && *bucket;
 }
 
-/* From now on the programs look at the switches and wake-ups of this task. */
-static __always_inline void note(struct task_state *task, u32 pid)
+static __always_inline void count_noted(u32 pid, int change)
 {
 	u32 *bucket = bucket_of(pid);
 
-	if (bucket && !__sync_lock_test_and_set(&task->noted, 1))
-		__sync_fetch_and_add(bucket, 1);
+	if (bucket && pid)
+		__sync_fetch_and_add(bucket, change);
+}
+
+/*
+ * From now on the programs look at the switches and wake-ups of this task. A thread that execs and is not the first one
+ * of its process takes that one's id (de_thread of fs/exec.c): it is counted anew.
+ */
+static __always_inline void note(struct task_state *task, u32 pid)
+{
+	u32 before;
+
+	if (task->noted == pid)
+		return;
+	before = __sync_lock_test_and_set(&task->noted, pid);
+	if (before == pid)
+		return;
+	count_noted(pid, 1);
+	count_noted(before, -1);
 }
 
 /* They no longer do, unless another task assigns it a stage at this moment. */
 static __always_inline void forget(struct task_state *task, u32 pid)
 {
-	u32 *bucket = bucket_of(pid);
+	u32 *bucket = bucket_of(task->noted);
 
 	if (bucket && __sync_lock_test_and_set(&task->noted, 0))
 		__sync_fetch_and_add(bucket, -1);

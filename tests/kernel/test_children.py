@@ -64,6 +64,17 @@ def test_the_cpu_time_of_a_name_is_what_rusage_says(watch: Watch, tmp_path: Path
     check_sums(stage)
 
 
+def test_a_process_ends_once_however_many_threads_end_at_that_moment(watch: Watch) -> None:
+    threads = (
+        "import os, threading, time\n"
+        "for _ in range(24): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "os._exit(0)"
+    )
+    observed = watch.run(f'(for i in {{1..40}}; do python3 -c "{threads}"; done) | cat')
+    stage = observed.only("bash|cat").stages[0]
+    assert (stage.forks, stage.exited_children) == (40, 40)
+
+
 def test_names_beyond_the_places_are_added_up(watch: Watch, tmp_path: Path) -> None:
     true = shutil.which("true")
     assert true

@@ -4,7 +4,8 @@
 On a small host that is so after 32,768 forks.
 
 A stage lives on after its root as long as descendants do. Here one of these descendants gets the
-root's id (`again`, of tests/kernel/programs), and must not be taken for it.
+root's id (`again`, of tests/kernel/programs), and must not be taken for it. And a thread that execs
+takes the id of the first one of its process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kernel.conftest import count
+from pipelined.runs import Exit
 
 if TYPE_CHECKING:
     from kernel.conftest import Observed, Watch
@@ -83,3 +85,20 @@ def test_a_pipe_of_the_stage_is_not_that_of_a_program_with_the_id(watch: Watch) 
     (_, bash) = observed.only("cat|bash").stages
     assert bash.execs > TIMES
     assert count(run.series for run in observed.runs) == {("cat|bash", False): 1}
+
+
+def test_a_program_that_another_thread_has_execed_is_followed_to_its_end(watch: Watch) -> None:
+    """It takes the id of the process's first thread; as Go's syscall.Exec may do."""
+    becomes_cat = (
+        "import os, threading, time\n"
+        "threading.Thread(target=os.execvp, args=('cat', ['cat'])).start()\n"
+        "time.sleep(60)"
+    )
+    observed = watch.run(f'(echo a; sleep 1; echo b) | python3 -c "{becomes_cat}" | sort')
+    assert observed.stdout == "a\nb\n"
+    run = observed.only("bash|cat|sort")
+    assert run.end is not None and run.wall_seconds < 30
+    cat = run.stages[1]
+    assert cat.states["pipe_empty"] > 0.5
+    assert cat.states["cpu"] < 0.5
+    assert cat.exit == Exit(code=0)

@@ -630,6 +630,29 @@ def test_readers_that_are_too_many_are_counted(
         assert (use.entries, use.capacity) == (0, 1)
 
 
+def test_a_driver_that_has_read_ahead_keeps_no_place(
+    watch: Watch, disk: Disk, entries_left: Callable[[Observer], dict[str, int]]
+) -> None:
+    """It has left its stage, and with it the run, when it exits."""
+    disk.read_ahead(128)
+    path = disk.file("driver", MIB)
+    driver = (
+        "import subprocess, time\n"
+        "child = subprocess.Popen(['sh', '-c', 'sleep 0.3; echo a; sleep 0.3; echo b'],"
+        " stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        f"file = open('{path}', 'rb', buffering=0)\n"
+        "while file.read(4096): pass\n"
+        "child.stdout.read()\n"
+        "child.wait()\n"
+        "time.sleep(0.5)\n"
+    )
+    observed = watch.run_command("python3", "-c", driver)
+    reader = observed.only("sh|python3").stages[1]
+    assert _of(reader).pages["hit"] > 0
+    assert entries_left(watch.observer)["windows"] == 0
+
+
 @pytest.mark.real_time
 @pytest.mark.undisturbed
 def test_stalls_are_what_a_lone_reader_does_not_run(
