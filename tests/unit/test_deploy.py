@@ -564,6 +564,25 @@ def test_promtool_takes_every_configuration_for_fleets(tmp_path: Path) -> None:
     assert done.count("groups") == 2 and done.count("config") >= 6
 
 
+def test_every_configuration_for_fleets_loads_rules_that_are_there() -> None:
+    for block in configurations():
+        if "groups" not in (configuration := yaml.safe_load(block)):
+            assert configuration.get("rule_files"), block
+            for name in configuration["rule_files"]:
+                places = (DEPLOY / "prometheus" / name, DEPLOY / "prometheus/fleet" / name)
+                assert any(place.exists() for place in places), name
+
+
+def test_each_cell_scrapes_its_own_hosts_and_records_what_the_centre_takes() -> None:
+    pulled, pushed = (
+        read(DEPLOY / "prometheus/fleet" / f"{n}.yml") for n in ("cell", "remote-write")
+    )
+    assert pulled["scrape_configs"] == pushed["scrape_configs"]
+    assert "hashmod" in {r["action"] for r in pulled["scrape_configs"][0]["relabel_configs"]}
+    rules = ["recording.rules.yml", "alerts.rules.yml", "cell.rules.yml"]
+    assert pulled["rule_files"] == pushed["rule_files"] == rules
+
+
 def test_every_name_in_a_relabelling_is_a_metric_or_a_label() -> None:
     page = (ROOT / "docs" / "METRICS.md").read_text()
     for block in configurations():
