@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -270,6 +271,48 @@ def test_the_service_runs_the_program_with_the_configuration_of_the_package() ->
     assert command.startswith("/usr/bin/pipelined serve --config /etc/pipelined/pipelined.toml"), (
         command
     )
+
+
+def test_the_ansible_role_checks_what_it_wrote_before_the_service_is_started_again() -> None:
+    tasks = yaml.safe_load((TOP / "deploy/ansible/roles/pipelined/tasks/main.yml").read_text())
+    at = {kind: n for n, task in enumerate(tasks) for kind in task if kind.startswith("ansible.")}
+    check = tasks[at["ansible.builtin.command"]]
+    (start,) = directives("pipelined.service")["ExecStart"]
+    expected = [*start.removesuffix(" $OPTIONS").split(), "--check-config"]
+    assert check["ansible.builtin.command"] == {"argv": expected}
+    assert check["when"] == "pipelined_unit.stat.exists"  # whatever has changed
+    (web,) = (n for n, task in enumerate(tasks) if "web.yml" in task.values())
+    written, started = at["ansible.builtin.template"], at["ansible.builtin.systemd_service"]
+    assert max(web, written) < at["ansible.builtin.command"] < started
+
+
+def test_an_address_filter_that_is_advised_lets_the_host_itself_in() -> None:
+    lines = (TOP / "docs/INSTALL.md").read_text().splitlines()
+    filters = [
+        line
+        for line in lines
+        if {"IPAddressAllow", "IPAddressDeny"} <= set(re.findall(r"\w+", line))
+    ]
+    assert len(filters) == 2
+    for line in filters:
+        assert "localhost" in line, line
+
+
+def test_a_history_on_a_disk_of_its_own_does_not_stop_the_purge(tmp_path: Path) -> None:
+    (tmp_path / "deb-systemd-helper").write_text("#!/bin/sh\n")
+    # rm removes what is on the disk, but not its mount point.
+    (tmp_path / "rm").write_text('#!/bin/sh\nfor name; do echo "$name"; done\nexit 1\n')
+    for program in tmp_path.iterdir():
+        program.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", DEBIAN / "postrm", "purge"],
+        env={"PATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0
+    for name in ("pipelined", "pipelined-export"):
+        assert {f"/var/lib/private/{name}", f"/var/lib/{name}"} <= set(done.stdout.split())
 
 
 @pytest.mark.parametrize("script", ["postinst", "prerm", "postrm", "pipelined.rtupdate"])

@@ -146,6 +146,15 @@ def the_repository_upgrades_with_a_password_and_the_sender() -> None:
     assert b'OTEL_RESOURCE_ATTRIBUTES=a="b c"\0' in environ
 
 
+def a_web_config_that_the_daemon_refuses_fails_the_play_and_the_daemon_goes_on() -> None:
+    before, config = show("MainPID"), WEB_CONFIG.read_text()
+    done = played({**REPOSITORY, **PRIVATE, "pipelined_web_config": "basic_auth_user: {}\n"})
+    assert done.returncode != 0
+    assert "unknown key basic_auth_user" in done.stdout + done.stderr, done.stdout
+    assert (show("ActiveState"), show("MainPID")) == ("active", before)
+    WEB_CONFIG.write_text(config)
+
+
 def in_check_mode_it_then_finds_nothing_to_do() -> None:
     before = show("MainPID")
     assert changes({**REPOSITORY, **PRIVATE}, "--check") == 0
@@ -169,6 +178,7 @@ CLAIMS = (
     a_second_run_changes_nothing,
     an_option_that_the_daemon_refuses_stays_out_of_the_file,
     the_repository_upgrades_with_a_password_and_the_sender,
+    a_web_config_that_the_daemon_refuses_fails_the_play_and_the_daemon_goes_on,
     in_check_mode_it_then_finds_nothing_to_do,
     it_goes_back_to_the_version_that_is_named_and_turns_the_sender_off,
 )
