@@ -819,6 +819,28 @@ def test_a_run_is_drawn_over_time(
     expect(cells.filter(has_text="on CPU").first).to_be_visible()
 
 
+#: Hides the page or shows it, as far as its scripts know.
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_the_page_of_a_live_run_requests_nothing_while_it_is_hidden(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    page = open_page(daemon.url)
+    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
+    page.evaluate(HIDE, True)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.wait_for_timeout(5000)
+    assert requests == []
+    with page.expect_request(page.url):
+        page.evaluate(HIDE, False)
+
+
 def chart(page: Page) -> Locator:
     """The lanes of a run, which have the number of points that are shown."""
     return page.locator(".lanes-area")

@@ -192,6 +192,7 @@ def test_a_name_that_the_daemon_does_not_answer_for_is_reported(top: Top) -> Non
         ("basic_auth: {username: a, password: x, password_file: y}", "are both given; keep one"),
         ("tls_config: {ca_file: lost}", ":1: cannot read ca_file"),
         ("tls_config: {ca: nonsense}", ":1: ca holds no certificate that can be read"),
+        ("tls_config: {ca: café}", ":1: ca holds no certificate that can be read"),
         ("tls_config: {cert_file: ca/server.crt}", ":1: tls_config has no key_file; give both"),
         (
             "tls_config: {cert_file: ca/server.key, key_file: ca/ca.crt}",

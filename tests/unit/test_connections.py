@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -405,6 +406,18 @@ def test_what_is_kept_for_clients_that_do_not_read_is_bounded(
         assert scrape_seconds(server, connect) < SOON
 
 
+def test_an_answer_that_was_taken_is_not_kept(server: HttpServer, connect: Connect) -> None:
+    ask(connect(server), "/metrics")
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            assert len(ask(connect(server), "/big")[1]) == BIG
+        until(lambda: tracemalloc.get_traced_memory()[0] < BIG)
+        assert held(server) == 4
+    finally:
+        tracemalloc.stop()
+
+
 def test_threads_do_not_make_answers_ahead_of_the_event_loop(connect: Connect) -> None:
     go, hold, made = threading.Event(), threading.Event(), []
     counting = Flask("counting")
@@ -440,16 +453,43 @@ def test_a_client_that_reads_nothing_for_long_is_dropped(
         answer_on(sock)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, OSError, TimeoutError])
 def test_what_fails_without_an_answer_is_500(
-    connect: Connect, caplog: pytest.LogCaptureFixture
+    connect: Connect, caplog: pytest.LogCaptureFixture, error: type[Exception]
 ) -> None:
     def broken(environ: object, start_response: object) -> list[bytes]:
-        raise RuntimeError("secret detail")
+        raise error("secret detail")
 
     with HttpServer(broken, "127.0.0.1", 0) as server:
         status, body = ask(connect(server), "/")
     assert (status, b"secret" in body) == (500, False)
     assert "secret detail" in caplog.text
+
+
+def test_a_stream_that_fails_ends_and_is_logged(
+    app: Flask, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"begun"
+        raise OSError("secret detail")
+
+    app.add_url_rule("/broken", view_func=lambda: Response(broken()))
+    with HttpServer(app, "127.0.0.1", 0) as server:
+        with pytest.raises(http.client.IncompleteRead):
+            ask(connect(server), "/broken")
+        until(lambda: held(server) == 0)
+    assert "secret detail" in caplog.text
+
+
+def test_a_client_that_leaves_a_stream_is_no_error(
+    server: HttpServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    sock = connect(server)
+    sock.sendall(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert sock.recv(1000)
+    sock.close()
+    until(lambda: held(server) == 0)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

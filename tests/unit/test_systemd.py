@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -20,6 +20,7 @@ from pipelined.config import Address, Config
 from pipelined.daemon import announcement, signals
 from pipelined.daemon import serve as daemon
 from pipelined.daemon.systemd import JournalFormatter, Supervisor, logs_to_journal
+from pipelined.http_port import web_config_file
 from pipelined.kernel.hooks import Program
 from unit.observed import FakeObserver, hook, run
 
@@ -154,6 +155,7 @@ def serve(
     *,
     opening: Callable[[Config], object] = lambda _: None,
     show_arguments: bool = False,
+    web_config: Path | None = None,
     **options: Any,
 ) -> None:
     """Run the daemon in this thread until `meanwhile`, in another, is done."""
@@ -178,7 +180,10 @@ def serve(
         return observer
 
     config = Config(
-        web_listen_address=Address("127.0.0.1", 0), history=False, show_arguments=show_arguments
+        web_listen_address=Address("127.0.0.1", 0),
+        web_config_file=web_config,
+        history=False,
+        show_arguments=show_arguments,
     )
     out = io.StringIO()
     daemon.serve(config, out, open_observer=open_observer, supervisor=supervisor, **options)
@@ -290,6 +295,31 @@ def test_a_hangup_reloads_and_goes_on(systemd: Systemd, caplog: pytest.LogCaptur
         serve(Observer(), Supervisor(systemd.address), meanwhile)
     assert "SIGHUP: nothing to read again" in caplog.text
     assert "SIGTERM: stopping" in caplog.text
+
+
+def test_a_reload_that_fails_in_an_unexpected_way_is_logged_and_the_daemon_goes_on(
+    systemd: Systemd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(path: Path) -> NoReturn:
+        raise TypeError("odd")
+
+    def meanwhile() -> None:
+        assert systemd.next()[0] == "READY=1"
+        monkeypatch.setattr(web_config_file, "read", fail)
+        hang_up()
+        assert systemd.next()[0] == "RELOADING=1"
+        assert systemd.next()[0] == "READY=1"
+
+    file = tmp_path / "web.yml"
+    file.write_text("basic_auth_users: {}\n")
+    serve(Observer(), Supervisor(systemd.address), meanwhile, web_config=file)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"SIGHUP: the old web config stays in force: {file}: TypeError('odd')"
+    )
 
 
 def test_the_hangup_of_its_own_terminal_stops_it(

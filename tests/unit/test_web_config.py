@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from flask import Flask
@@ -26,6 +26,7 @@ from certificates import Authority
 from pipelined.config import Address, Config
 from pipelined.daemon.serve import serve
 from pipelined.errors import UserError
+from pipelined.http_port import web_config_file
 from pipelined.http_port.server import HttpServer
 from pipelined.http_port.tls import CURVES, VERSIONS
 from pipelined.http_port.web_config import (
@@ -63,6 +64,11 @@ def write(directory: Path, text: str | bytes) -> Path:
 
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
+
+
+def with_client_ca(name: str) -> str:
+    """TLS whose clients may have a certificate of this CA file."""
+    return f"{TLS}  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: {name}\n"
 
 
 def refusal(path: Path) -> str:
@@ -338,6 +344,22 @@ def test_a_mistake_is_one_line_with_the_line_and_what_to_do(
     assert refusal(write(directory, text)).startswith(message)
 
 
+@pytest.mark.parametrize("content", [b"", b"caf\xc3\xa9\n", b"\xff"])
+def test_a_client_ca_file_without_a_certificate_is_refused(directory: Path, content: bytes) -> None:
+    (directory / "clients.crt").write_bytes(content)
+    path = write(directory, with_client_ca("clients.crt"))
+    assert refusal(path).startswith(
+        "FILE:5: client_ca_file clients.crt: holds no certificate that can be read;"
+    )
+
+
+def test_comments_in_a_client_ca_file_may_have_any_characters(directory: Path) -> None:
+    content = b"# caf\xc3\xa9, \xff\n" + (directory / "ca.crt").read_bytes()
+    (directory / "clients.crt").write_bytes(content)
+    context, _ = WebConfigFile(write(directory, with_client_ca("clients.crt"))).tls_in_use()
+    assert len(context.get_ca_certs()) == 1
+
+
 @pytest.mark.parametrize("key", ["X25519", "CurveP521"])
 def test_a_curve_is_had_or_refused_by_name(key: str, directory: Path) -> None:
     path = write(directory, f"{TLS}  curve_preferences: [{key}]\n")
@@ -366,14 +388,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 def test_a_key_that_this_user_may_not_read_has_a_hint_about_that(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_bytes = Path.read_bytes
-
-    def refused(path: Path) -> bytes:
-        if path.name == "server.key":
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return read_bytes(path)
-
-    monkeypatch.setattr(Path, "read_bytes", refused)
+    fail_to_read(monkeypatch, "server.key", errno.EACCES)
     assert refusal(write(directory, TLS)) == (
         "FILE:3: cannot read key_file server.key: permission denied; let this user read it,"
         " as docs/INSTALL.md (private files) does for the service"
@@ -498,6 +513,102 @@ def test_a_corrected_file_holds_again(tmp_path: Path, clock: Clock) -> None:
     clock.now += 2
     assert users(file) == {"bob"}
     assert file.last_reload_successful is True
+
+
+def fail_to_read(monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
+    """Reading the files with this name fails from now on."""
+    read_bytes = Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if path.name == name:
+            raise OSError(code, os.strerror(code))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("web.yml", errno.EMFILE), ("server.key", errno.EIO), ("ca.crt", errno.ESTALE)],
+)
+def test_a_file_that_cannot_be_read_for_a_while_is_tried_again_and_logged_once(
+    directory: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    code: int,
+) -> None:
+    path = write(directory, with_client_ca("ca.crt") + f"basic_auth_users: {{alice: {HASH}}}\n")
+    file = WebConfigFile(path, clock=clock)
+    newer(path, path.read_text().replace("alice", "bob"))
+    with monkeypatch.context() as failing:
+        fail_to_read(failing, name, code)
+        for _ in range(3):
+            clock.now += 2
+            assert users(file) == {"alice"}
+    assert file.last_reload_successful is False
+    (record,) = caplog.records
+    assert os.strerror(code).lower() in record.getMessage()
+    clock.now += 2
+    assert users(file) == {"bob"}
+    assert file.last_reload_successful is True
+
+
+def test_a_change_of_permissions_is_noticed(
+    directory: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = WebConfigFile(write(directory, TLS), clock=clock)
+    fail_to_read(monkeypatch, "server.key", errno.EACCES)
+    key = directory / "server.key"
+    before = key.stat().st_ctime_ns
+    while key.stat().st_ctime_ns == before:  # the clock of the disk is coarse
+        key.chmod(0o640)
+    clock.now += 2
+    file.current()
+    assert file.last_reload_successful is False
+
+
+def test_what_a_hangup_found_wrong_is_not_logged_again(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}\n")
+    file = WebConfigFile(path, clock=clock)
+    path.write_text("basic_auth_users: {alice: oops}\n")
+    with pytest.raises(UserError):
+        file.reload()
+    clock.now += 2
+    assert users(file) == {"alice"}
+    assert caplog.records == []
+
+
+def test_a_failure_that_nobody_expects_changes_nothing_and_is_one_line(
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}\n")
+    file = WebConfigFile(path, clock=clock)
+    newer(path, f"basic_auth_users: {{bob: {HASH}}}\n")
+    with monkeypatch.context() as failing:
+        failing.setattr(web_config_file, "read", fail_oddly)
+        for _ in range(3):
+            clock.now += 2
+            assert users(file) == {"alice"}
+        with pytest.raises(UserError, match="odd"):
+            file.reload()
+    assert file.last_reload_successful is False
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == (f"{path}: TypeError('odd'); what was read before stays in use")
+    assert record.exc_info is None
+    clock.now += 2
+    assert users(file) == {"bob"}
+
+
+def fail_oddly(path: Path) -> NoReturn:
+    raise TypeError("odd")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,10 @@ _CHUNK = 16 << 10  # TLS takes no more in a record
 log = logging.getLogger(__name__)
 
 
+class _NotTakenError(OSError):
+    """The client does not take what a stream sends. Other OSErrors are the application's."""
+
+
 class Connection:
     """A connection of `server`; `run` is its life."""
 
@@ -182,29 +186,32 @@ class Connection:
 
     async def _answer(self, exchange: Exchange) -> bool:
         """Answer it; whether there may be another request."""
+        server_address = self._sock.getsockname()
         try:
-            self._made = self._server.in_thread(lambda: self._make(exchange))
+            self._made = self._server.in_thread(lambda: self._make(exchange, server_address))
             kept = await asyncio.wrap_future(self._made)
-        except OSError:
+        except _NotTakenError:
             raise
         except Exception:
             log.exception("%s %s: no answer, or not all of it", exchange.method, exchange.target)
             if exchange.is_stream:
                 return False
             raise Refusal(500, "The log of pipelined has the traceback.") from None
+        finally:
+            self._made = None  # it holds the answer, which is not to outlive `kept`
         self._server.waits_from_now(self)
         await self._send(*kept)
         return exchange.keep_alive
 
-    def _make(self, exchange: Exchange) -> list[bytes]:
+    def _make(self, exchange: Exchange, server_address: tuple[Any, ...]) -> list[bytes]:
         """In a thread: the parts of an answer, but those of a stream, which are sent here."""
         kept, loop = [], self._server.loop
         more = {**self._server.environ, CLIENT_LEFT: self._has_left}
-        environ = exchange.environ(self._sock.getsockname(), self.address, more)
+        environ = exchange.environ(server_address, self.address, more)
         with contextlib.closing(exchange.answer(self._server.app, environ)) as parts:
             for part in parts:
                 if exchange.is_stream:
-                    asyncio.run_coroutine_threadsafe(self._send(part), loop).result()
+                    self._send_from_thread(part)
                 elif part:
                     kept.append(part)
         # However busy the event loop is, threads do not make answers faster than it takes them.
@@ -212,6 +219,12 @@ class Connection:
         loop.call_soon_threadsafe(taken.set)
         taken.wait(self._server.client_timeout)
         return kept if len(kept) <= 2 else [b"".join(kept)]  # head and body, or many small parts
+
+    def _send_from_thread(self, part: bytes) -> None:
+        try:
+            asyncio.run_coroutine_threadsafe(self._send(part), self._server.loop).result()
+        except OSError as error:
+            raise _NotTakenError from error
 
     def _has_left(self) -> bool:
         """Whether the client will take no answer, as far as the kernel knows."""

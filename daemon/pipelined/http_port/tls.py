@@ -133,8 +133,9 @@ def client_context(
 
 def _trust(context: ssl.SSLContext, part: str, ca: bytes) -> None:
     try:
-        context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
-    except ssl.SSLError:
+        # Outside the certificates there may be comments in any encoding.
+        context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError):  # ValueError: nothing is left
         raise TlsError(part, "holds no certificate that can be read", _PEM) from None
     # As in Go, each certificate of the file is trusted for itself, not only self-signed ones.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -2,7 +2,8 @@
 """A web configuration in use: read at the start, and again when its files have changed.
 
 The file and the files that it names are looked at while the port is used, at most once a second,
-and read again at SIGHUP. A file that is wrong by then changes nothing: what was read last stays.
+and read again at SIGHUP. If that fails, what was read before stays in use, and the next look tries
+again. So what fails for a while (EMFILE, EIO) needs no change of a file to be read in the end.
 """
 
 from __future__ import annotations
@@ -66,12 +67,16 @@ class WebConfigFile:
         self._looked = clock()
         self._seen: Mapping[Path, object] = {}
         self._in_use: _InUse | None = None
-        self.last_reload_successful = False
-        """Whether the files were right when they were read last."""
+        self._failure = ""
         self.last_reload_success_time = 0.0
         """When they were read and right last (Unix time)."""
         with self._lock:
             self._load()
+
+    @property
+    def last_reload_successful(self) -> bool:
+        """Whether the files could be read, and were right, when that was last tried."""
+        return not self._failure
 
     @property
     def tls(self) -> bool:
@@ -91,10 +96,10 @@ class WebConfigFile:
     def reload(self) -> None:
         """Read the files again.
 
-        Raises ConfigurationError if they are wrong: what was read last stays.
+        Raises ConfigurationError, whatever goes wrong: what was read before stays in use.
         """
         with self._lock:
-            self._load()
+            self._read_again()
 
     def current(self) -> tuple[WebConfig, Logins | None]:
         """What holds for a request now: reads changed files first, if it has not just looked."""
@@ -121,46 +126,51 @@ class WebConfigFile:
             return  # looked just now, or somebody does
         try:
             self._looked = self._clock()
-            if all(_state(path) == state for path, state in self._seen.items()):
+            reported = self._failure
+            if not reported and all(_state(path) == state for path, state in self._seen.items()):
                 return
-            self._load()
-            log.info("%s: has changed; read again", self._path)
-        except ConfigurationError as error:
-            log.error("%s; what was read before stays in use", error)
+            self._read_again()
+            log.info("%s: read again", self._path)
+        except ConfigurationError:
+            if self._failure != reported:
+                log.error("%s; what was read before stays in use", self._failure)
         finally:
             self._lock.release()
 
-    def _load(self) -> None:
-        # Also if it fails: an error is logged once, and the files are read again when they change.
-        seen = {self._path: _state(self._path)}
+    def _read_again(self) -> None:
         try:
-            config = read(self._path)
-            seen |= {path: _state(path) for path in config.files}
-            before = self._in_use
-            if before and (config.tls is None) != (before.context is None):
-                raise ConfigurationError(
-                    f"{self._path}: TLS cannot be switched {'on' if config.tls else 'off'}"
-                    " while pipelined runs",
-                    "restart it",
-                )
-            if self._exposed_at and not config.requires_authentication:
-                raise unauthenticated(
-                    self._exposed_at,
-                    "which commands run here",
-                    f"give {self._path} basic_auth_users or RequireAndVerifyClientCert, ",
-                )
-            context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
-        except ConfigurationError:
-            self.last_reload_successful = False
-            raise
-        finally:
-            self._seen = seen
+            self._load()
+        except Exception as error:
+            if not isinstance(error, ConfigurationError):
+                error = ConfigurationError(f"{self._path}: {error!r}")
+            self._failure = str(error)
+            raise error from None
+        self._failure = ""
+
+    def _load(self) -> None:
+        seen = {self._path: _state(self._path)}
+        config = read(self._path)
+        seen |= {path: _state(path) for path in config.files}
+        before = self._in_use
+        if before and (config.tls is None) != (before.context is None):
+            raise ConfigurationError(
+                f"{self._path}: TLS cannot be switched {'on' if config.tls else 'off'}"
+                " while pipelined runs",
+                "restart it",
+            )
+        if self._exposed_at and not config.requires_authentication:
+            raise unauthenticated(
+                self._exposed_at,
+                "which commands run here",
+                f"give {self._path} basic_auth_users or RequireAndVerifyClientCert, ",
+            )
+        context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
         if before and before.config.users == config.users:
             logins = before.logins  # what it remembers still holds
         else:
             logins = Logins(config.users) if config.users else None
         self._in_use = _InUse(config, context, expiry, logins)
-        self.last_reload_successful = True
+        self._seen = seen
         self.last_reload_success_time = self._wall_clock()
 
 
@@ -170,7 +180,8 @@ def _state(path: Path) -> object:
         found = os.stat(path)
     except OSError as error:
         return error.errno
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+    # The ctime changes with the mode and the owner, which decide whether we may read it.
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
 
 
 def _context(path: Path, tls: TlsSettings) -> tuple[ssl.SSLContext, float]:

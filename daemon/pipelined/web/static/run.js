@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /**
  * The page of one run: its picture and its chart over time. While the run is live, the page is
- * fetched again every 2 seconds, and its new parts replace the old ones.
+ * fetched again every 2 seconds, but not while it is hidden, and its new parts replace the old ones.
  */
 
 import { legend } from "./bar.js";
@@ -47,6 +47,10 @@ function replaceParts(page) {
 let lostAt = null;
 
 async function refresh() {
+  if (document.hidden) {
+    document.addEventListener("visibilitychange", refresh, { once: true });
+    return;
+  }
   try {
     const answer = await fetch(location.href, {
       headers: { Accept: "text/html" },
