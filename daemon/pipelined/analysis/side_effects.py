@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pipelined.analysis.awk_text import may_write
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline
 from pipelined.analysis.shell_words import base
@@ -88,13 +89,13 @@ def _writes(name: str, values: Sequence[str]) -> str:
     """Whether it writes files by itself."""
     if name == "dd" and any(value.startswith("of=") for value in values):
         return "dd of= writes a file"
-    if name == "sed" and any(re.match("-[nErsuz]*i|--in-place", value) for value in values):
+    if name == "sed" and any(re.match("-[nErsuz]*i|--i", value) for value in values):
         return "sed -i writes files"
-    if name == "sort" and any(re.match("-[a-zA-Z]*o|--output", value) for value in values):
+    if name == "sort" and any(re.match("-[a-zA-Z]*o|--o", value) for value in values):
         return "sort -o writes a file"
     if name == "find" and any(re.match("-(delete|fls|fprint)", value) for value in values):
         return "find deletes or writes files"
-    if name in AWKS and any(re.search(r"print[^;}\n]*>", value) for value in values):
+    if name in AWKS and any(map(may_write, values)):
         return f"{name} writes files, or may (a > behind print)"
     if name == "git" and values and _GIT.fullmatch(values[0]):
         return f"git {values[0]} changes something"
