@@ -1299,16 +1299,16 @@ COMMANDS = {
     "grep": ("grep x f | wc -l", counting(), "grep-count", "grep -c x f"),
     "xargs": ("seq 9 | xargs -n1 echo", storm(), "fork-storm", "seq 9 | xargs -n 1000 echo"),
     "workers": (
-        "seq 9 | xargs -P 3 -n 1 echo",
+        "seq 9 | xargs -P 3 -n 1 md5sum",
         storm(),
         "fork-storm",
-        "seq 9 | xargs -P 3 -n 250 echo",
+        "seq 9 | xargs -P 3 -n 250 md5sum",
     ),
     "parallel": (
-        "seq 9 | parallel wc -l",
+        "seq 9 | parallel md5sum",
         storm("parallel"),
         "fork-storm",
-        r"seq 9 | xargs -d '\n' -P 4 -n 1 wc -l",
+        r"seq 9 | xargs -d '\n' -P 4 -n 1 md5sum",
     ),
     "dd": ("dd if=f bs=1M | tr a b", in_turn(), "large-writes", "dd if=f bs=32k | tr a b"),
     "small dd": (

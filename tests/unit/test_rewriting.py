@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelined.analysis import many_files, rewriting
+from pipelined.analysis import many_files, rewriting, xargs
 from pipelined.analysis.rewriting import Script, files, matching, rewrite
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
-from pipelined.analysis.xargs import in_place_of_parallel
 from unit.invented import START, make_run, make_stage
 
 
@@ -40,9 +39,9 @@ def changed(change: Callable[[Command], Command | None], index: int = -1) -> Rew
 
 Rewriting = Callable[[Pipeline], Pipeline | None]
 no_cat = rewriting.in_place_of_cat
-more = changed(rewriting.more_at_a_time)
-more_behind = changed(rewriting.more_at_a_time, 1)
-first_more = changed(rewriting.more_at_a_time, 0)
+more = changed(xargs.more_at_a_time)
+more_behind = changed(xargs.more_at_a_time, 1)
+first_more = changed(xargs.more_at_a_time, 0)
 unflushed = changed(rewriting.flushing_less, 0)
 
 
@@ -458,7 +457,21 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         (r"find . -exec md5sum {} \; -exec md5sum {} \;", None),
         (r"find . -exec md5sum {} {} \;", None),
         (r"find . -execdir wc {} \;", None),
-        (r"find . -exec md5sum {} \; -print", "find . -exec md5sum {} + -print"),
+        # with +, -exec is always true, and is executed behind what follows it
+        (r"find . -exec md5sum {} \; -print", None),
+        (r"find . -type f -exec grep -q a {} \; -print0", None),
+        (r"find . ! -exec grep -q a {} \; -print", None),
+        (r"find . -exec grep -q a {} \; -o -print", None),
+        (r"find . -exec grep -q a {} \; -quit", None),
+        (r"find . \( -exec grep -q a {} \; \) -print", None),
+        (r"find . -print -exec md5sum {} \;", None),
+        (r"find . -delete -exec md5sum {} \;", None),
+        (r"find . -ls -exec md5sum {} \;", None),
+        (r"find . -ok md5sum {} \; -exec md5sum {} \;", None),
+        (
+            r"find . -name a -prune -o -exec md5sum {} \;",
+            "find . -name a -prune -o -exec md5sum {} +",
+        ),
         ("xargs -I{} {}", None),
         ("xargs -I{} gzip {} {}", None),
         ("xargs -I{} gzip a{} {}", None),
@@ -475,6 +488,20 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -L1 -n1 gzip", None),
         ("xargs -P 0 -n 1 gzip", None),
         ("parallel -n1 gzip", None),
+        # options behind -n 1 stay in front of the command
+        ("xargs -n1 -0 md5sum -b", "xargs -n 1000 -0 md5sum -b"),
+        ("xargs -n1 -0 grep a", "xargs -n 1000 -0 grep -h a"),
+        ("xargs -n1 -0 wc -l", None),
+        ("xargs -n 1 -P 4 grep a", None),
+        ("xargs -I{} -P4 wc -l {}", None),
+        ("xargs -I{} -P4 gzip {}", None),
+        ("xargs -I{} -n1 gzip {}", None),
+        ("xargs -I{} --max-procs=4 gzip {}", None),
+        # as grep by another path; what a wrapper runs is not looked at
+        (r"find . -exec /bin/grep a {} \;", "find . -exec /bin/grep -h a {} +"),
+        ("xargs -n1 /usr/bin/wc", None),
+        ("xargs -n1 nice grep a", None),
+        ("xargs -n1 env A=b wc", None),
         ("xargs -n 1 grep -c a", "xargs -n 1000 grep -h -c a"),
         ("xargs -I{} grep a {}", r"xargs -d '\n' grep -h a"),
         (r"find . -exec grep a {} \;", "find . -exec grep -h a {} +"),
@@ -489,6 +516,12 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         # what takes its files as one, or adds them up
         (r"find . -exec wc -l {} \;", None),
         ("xargs -n 1 wc -l", None),
+        ("xargs -n 1 od -c", None),
+        ("xargs -n 1 file", None),
+        ("xargs -n 1 ls -l", None),
+        ("xargs -n 1 paste", None),
+        ("xargs -n 1 xxd", None),
+        ("xargs -I{} cp a {}", None),
         ("xargs -I{} sort -u {}", None),
         ("xargs -n 1 sed 1d", None),
         ("xargs -n 1 awk 'NR == 1'", None),
@@ -500,7 +533,7 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
     ],
 )
 def test_when_more_arguments_at_a_time_are_the_same(command: str, new: str | None) -> None:
-    found = rewriting.more_at_a_time(pipeline(command).commands[0])
+    found = xargs.more_at_a_time(pipeline(command).commands[0])
     assert (found.text if found else None) == new
 
 
@@ -568,11 +601,28 @@ def test_commands_in_front_of_joined_ones_stay() -> None:
         ("xargs -P4 -n1 gzip", 100_000, "xargs -P4 -n 1000 gzip"),
         ("xargs -P4 -n1 gzip", 20, "xargs -P4 -n 2 gzip"),
         ("xargs -P1 -n1 gzip", 4000, "xargs -P1 -n 1000 gzip"),
+        ("xargs -n1 -P4 sha256sum -b", 4000, "xargs -n 250 -P4 sha256sum -b"),
     ],
 )
 def test_several_processes_at_a_time_all_keep_work(command: str, started: int, new: str) -> None:
-    found = rewriting.more_at_a_time(pipeline(command).commands[0], started)
+    found = xargs.more_at_a_time(pipeline(command).commands[0], started)
     assert found is not None and found.text == new
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "xargs -P4 -n1 cut -f 1",
+        "xargs -P4 -n1 cat",
+        "xargs -P4 -n1 md5sum -z",
+        "xargs -P4 -n1 gzip -c",
+        "xargs -P4 -n1 gzip --to-stdout",
+        "xargs -P4 -n1 xz -l",
+        "xargs -P4 -n1 mytool",
+    ],
+)
+def test_what_several_processes_print_must_not_be_mixed(command: str) -> None:
+    assert xargs.more_at_a_time(pipeline(command).commands[0], 4000) is None
 
 
 @pytest.mark.parametrize(
@@ -581,7 +631,11 @@ def test_several_processes_at_a_time_all_keep_work(command: str, started: int, n
         ("parallel gzip -9", r"xargs -d '\n' -P 3 -n 1 gzip -9"),
         ("parallel -j 8 gzip {}", r"xargs -d '\n' -P 8 -n 1 gzip"),
         ("nice parallel -j8 gzip", r"nice xargs -d '\n' -P 8 -n 1 gzip"),
-        ("parallel --jobs 8 wc -l < f", r"xargs -d '\n' -P 8 -n 1 wc -l < f"),
+        ("parallel --jobs 8 md5sum < f", r"xargs -d '\n' -P 8 -n 1 md5sum < f"),
+        # parallel keeps apart what its processes print
+        ("parallel --jobs 8 wc -l < f", None),
+        ("parallel gzip -c", None),
+        ("parallel cat", None),
         ("parallel -k gzip", None),
         ("parallel -j 50% gzip", None),
         ("parallel -j 0 gzip", None),
@@ -596,7 +650,7 @@ def test_several_processes_at_a_time_all_keep_work(command: str, started: int, n
     ],
 )
 def test_when_xargs_does_what_parallel_does(command: str, new: str | None) -> None:
-    found = in_place_of_parallel(pipeline(command).commands[0], 3)
+    found = xargs.in_place_of_parallel(pipeline(command).commands[0], 3)
     assert (found.text if found else None) == new
 
 

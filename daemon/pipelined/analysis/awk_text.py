@@ -79,9 +79,7 @@ def tokens(program: str) -> list[tuple[str, str]] | None:
     for kind, text, _ in found:
         if kind != "blank":
             kept.append((kind, text))
-        elif text.startswith(("\\", "#")):
-            continue
-        elif "\n" in text:
+        elif "\n" in text and text != "\\\n":
             kept.append(("mark", ";"))
     return kept
 

@@ -13,6 +13,7 @@ from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.rewriting import files, in_place_of_cat
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
+from pipelined.analysis.xargs import only_executes
 from pipelined.command_names import AWKS, GREPS
 
 __all__ = ["TAIL", "opened_by_reader", "with_tail"]
@@ -80,8 +81,7 @@ def _cat_in(starter: Command) -> int | None:
         return at if values[at:] == ["cat"] else None
     if starter.program == "find" and values[-4:] == ["-exec", "cat", "{}", "+"]:
         # what it prints itself would not be filtered
-        acts = [value for value in values if re.match("-(exec|f?print|f?ls|ok)", value)]
-        return len(values) - 3 if acts == ["-exec"] else None
+        return len(values) - 3 if only_executes(values) else None
     return None
 
 

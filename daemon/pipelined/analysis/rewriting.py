@@ -18,7 +18,6 @@ from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
-from pipelined.analysis.xargs import batch, for_several, single_arguments
 from pipelined.command_names import AWKS, FILTERS, GREPS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -34,7 +33,6 @@ __all__ = [
     "in_place_of_cat",
     "joined",
     "matching",
-    "more_at_a_time",
     "rewrite",
     "swapped",
     "with_buffer",
@@ -374,41 +372,6 @@ def _joined_grep(chosen: Sequence[Command]) -> Command | None:
     text = Word(shlex.quote(selecting), selecting, True)
     merged = awk.with_arguments(*awk.arguments[:-1], text, *names)
     return merged.with_source(grep.source)
-
-
-def more_at_a_time(command: Command, started: int = 0) -> Command | None:
-    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``.
-
-    `started` is how many processes it was: with ``xargs -P 4`` each of the four still gets some.
-    """
-    values = [word.value for word in command.arguments]
-    if command.program == "find":
-        once = values.count("{}") == 1 and values.count(";") == 1
-        if once and values.index(";") == values.index("{}") + 1 and values.count("-exec") == 1:
-            at = values.index(";")
-            words = command.arguments
-            begin = values.index("-exec") + 1
-            run = for_several(words[begin : at - 1])
-            if run is None:
-                return None
-            run = (*words[:begin], *run, words[at - 1], plain("+"))
-            return command.with_arguments(*run, *words[at + 1 :])
-    if command.program == "xargs":
-        words = command.arguments
-        one, workers = single_arguments(values)
-        if one is not None:
-            run = for_several(words[one.stop :])
-            if not workers or run is None:
-                return None
-            front = [*words[: one.start], plain("-n"), plain(str(batch(workers, started)))]
-            return command.with_arguments(*front, *run)
-        # one argument per line, at the end of the command: what -I does, but many at once
-        last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
-        if last and not any("{}" in value for value in values[1:-1]):
-            run = for_several(words[1:-1])
-            if run is not None:
-                return command.with_arguments(plain("-d"), plain(r"'\n'"), *run)
-    return None
 
 
 def with_buffer(command: Command, size: str) -> Command:

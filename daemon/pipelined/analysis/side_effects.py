@@ -16,7 +16,7 @@ from pipelined.analysis.shell_text import Command, Pipeline
 from pipelined.analysis.shell_words import base
 from pipelined.command_names import AWKS, COMMON_SHELLS, WRAPPERS
 
-__all__ = ["uncertain", "unsafe"]
+__all__ = ["replaces_files", "uncertain", "unsafe"]
 
 #: Programs that change files, processes, other hosts or this one, whatever their arguments are.
 _CHANGES = re.compile(
@@ -67,6 +67,12 @@ def uncertain(pipeline: Pipeline) -> tuple[str, ...]:
     return tuple(dict.fromkeys(unknown))
 
 
+def replaces_files(name: str, values: Sequence[str]) -> bool:
+    """Whether it is a compressor that replaces each file that it is given, and prints nothing."""
+    prints = any(re.match("-[a-zA-Z0-9]*[cl]|--(st|to|lis)", value) for value in values)
+    return name in _CODECS and not prints
+
+
 def _why(command: Command) -> str:
     name, values = command.program, [word.value for word in command.arguments]
     if _CHANGES.fullmatch(name):
@@ -99,12 +105,7 @@ def _writes(name: str, values: Sequence[str]) -> str:
         return f"{name} writes files, or may (a > behind print)"
     if name == "git" and values and _GIT.fullmatch(values[0]):
         return f"git {values[0]} changes something"
-    names = [value for value in values if not value.startswith("-")]
-    if (
-        name in _CODECS
-        and names
-        and not any(re.match("-[a-zA-Z0-9]*[cl]|--stdout", v) for v in values)
-    ):
+    if replaces_files(name, values) and any(not value.startswith("-") for value in values):
         return f"{name} replaces its files"
     return ""
 
