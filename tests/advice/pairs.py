@@ -67,7 +67,7 @@ class Pair:
 OWN_TEXT = "the better form changes the text of a program in perl or python, which is not read"
 OTHER_FILE = "the better form reads another file, which has to be made first"
 SHELL_TEXT = "what sh -c makes of {} only a shell could say: its text is not read"
-MIXED = "what its processes print may be mixed in the middle of lines, which wc -c does not see"
+MIXED = "several processes of xargs may mix what they print"
 FROM_INPUT = (
     "which files it reads only its input shows: improve cannot read them from disk each time"
 )
