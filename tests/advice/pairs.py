@@ -13,6 +13,7 @@ from dataclasses import dataclass
 __all__ = [
     "FROM_INPUT",
     "HEALTHY",
+    "MIXED",
     "OTHER_FILE",
     "OWN_TEXT",
     "PAIRS",
@@ -66,6 +67,7 @@ class Pair:
 OWN_TEXT = "the better form changes the text of a program in perl or python, which is not read"
 OTHER_FILE = "the better form reads another file, which has to be made first"
 SHELL_TEXT = "what sh -c makes of {} only a shell could say: its text is not read"
+MIXED = "several processes of xargs may mix what they print"
 FROM_INPUT = (
     "which files it reads only its input shows: improve cannot read them from disk each time"
 )
@@ -358,12 +360,14 @@ PAIRS = (
     Pair(
         "fork-storm",
         "find tiny -type f | xargs -P 2 -n 1 cat | wc -c",
-        None,
+        "find tiny -type f | xargs -P 2 -n 500 cat | wc -c",
+        unsaid=MIXED,
     ),
     Pair(
         "fork-storm",
         "find tiny -type f | head -n 300 | parallel -j 2 cat | wc -c",
-        None,
+        "find tiny -type f | head -n 300 | xargs -P 2 -n 1 cat | wc -c",
+        unsaid=MIXED,
     ),
     Pair(
         "fork-storm",

@@ -15,7 +15,7 @@ from advice.improved import (
     why_untried,
 )
 from advice.judgement import Untried
-from advice.pairs import FROM_INPUT, OTHER_FILE, OWN_TEXT, PAIRS, SHELL_TEXT, Pair
+from advice.pairs import FROM_INPUT, MIXED, OTHER_FILE, OWN_TEXT, PAIRS, SHELL_TEXT, Pair
 from advice.table import section, with_improved
 from document_section import put_section
 
@@ -106,5 +106,6 @@ def test_the_better_form_is_the_known_one_wherever_its_output_goes_to() -> None:
 
 
 def test_each_reason_why_a_form_is_not_written_is_of_a_few() -> None:
-    assert {pair.unsaid for pair in PAIRS} == {"", OWN_TEXT, OTHER_FILE, SHELL_TEXT, FROM_INPUT}
+    reasons = {OWN_TEXT, OTHER_FILE, SHELL_TEXT, MIXED, FROM_INPUT}
+    assert {pair.unsaid for pair in PAIRS} == {"", *reasons}
     assert all(pair.after for pair in PAIRS if pair.unsaid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipelined.analysis.awk_text import only_prints
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import parse
 
@@ -23,9 +24,12 @@ def repeatable(text: str) -> bool:
         "LC_ALL=C nice sort -k 2 -S 1M f",
         "awk '{ if ($3 > 100) n++ } END { print n }' f",
         "mawk -F: '{ print $1 }'",
+        "awk -v RS= '{ print ($1 > 3), \"a | b > c; }\" }' f",
+        "awk '/>/ { print } $1 > 3' f",
         "sed s/a/b/g f",
         "sed -n -e 2,5p -e '/x/!d'",
         "sed 's,a\\,b,c,'",
+        "sed -ne 2,5p --expression=/x/d f w",
         "gzip -9",
         "gzip -dc f.gz",
         "zstd -T0 -c f",
@@ -57,15 +61,28 @@ def test_what_only_reads_can_be_run_again(text: str) -> None:
         "rm f",
         "sort -o f f",
         "sort -uo f f",
+        "sort --o=f f",
+        "sort --co=sh f",
         "awk '{ print > $1 }' f",
         "awk '{ print | \"sh\" }' f",
         "awk '{ system($0) }' f",
+        'awk \'{ print $1 ";" $2 > "out.csv" }\' f',
+        'awk \'{ print "}" $1 >> "log" }\' f',
+        'awk \'{ printf "{%s}", $1 | "sh" }\' f',
+        "awk '{ print(1)(2) > \"out\" }' f",
+        "awk '{ \"sh\" | getline }' f",
+        "awk '@load \"x\"; { print }' f",
+        'awk \'function f() { return /"/ } { print > "out" } /"/\' f',
         "awk -f prog f",
         "sed -i s/a/b/ f",
         "sed s/a/b/w f",
         "sed 'w out'",
         "sed s/a/b/e",
         "sed -f script",
+        "sed -e s/a/b/ -e 'w out' f",
+        "sed -e s/a/b/ -e '1e cmd' f",
+        "sed -e s/a/b/ '--expression=w out' f",
+        "sed s/a/b/ f -ne'w out'",
         "sed -e s/a/b/ -i f",
         "gzip f",
         "gzip -9 f",
@@ -96,3 +113,10 @@ def test_what_only_reads_can_be_run_again(text: str) -> None:
 )
 def test_what_may_change_something_is_not_run_again(text: str) -> None:
     assert not repeatable(text)
+
+
+@pytest.mark.parametrize("end", [",\n", "&&\n", ", # more\n\n", "\\\n"])
+def test_an_awk_program_prints_to_a_file_in_the_next_line(end: str) -> None:
+    # `parse` takes one line
+    assert only_prints(f"{{ print $1 {end} $2 }}")
+    assert not only_prints(f'{{ print $1 {end} $2 > "out" }}')

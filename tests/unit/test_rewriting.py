@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelined.analysis import many_files, rewriting
+from pipelined.analysis import many_files, rewriting, xargs
 from pipelined.analysis.rewriting import Script, files, matching, rewrite
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
-from pipelined.analysis.xargs import in_place_of_parallel
 from unit.invented import START, make_run, make_stage
 
 
@@ -40,9 +39,9 @@ def changed(change: Callable[[Command], Command | None], index: int = -1) -> Rew
 
 Rewriting = Callable[[Pipeline], Pipeline | None]
 no_cat = rewriting.in_place_of_cat
-more = changed(rewriting.more_at_a_time)
-more_behind = changed(rewriting.more_at_a_time, 1)
-first_more = changed(rewriting.more_at_a_time, 0)
+more = changed(xargs.more_at_a_time)
+more_behind = changed(xargs.more_at_a_time, 1)
+first_more = changed(xargs.more_at_a_time, 0)
 unflushed = changed(rewriting.flushing_less, 0)
 
 
@@ -88,6 +87,12 @@ SAME: list[tuple[Rewriting, str, str]] = [
     (no_cat, "cat f 'my file' | sed s/a/b/", "sed s/a/b/ f 'my file'"),
     (no_cat, "cat f g | grep -i aa", "grep -h -i aa f g"),
     (no_cat, "cat ? | sort", "sort ?"),
+    (no_cat, "cat ./? | awk '{ print $1 }'", "awk '{ print $1 }' ./?"),
+    (no_cat, "cat f | dd bs=1M status=none", "dd bs=1M status=none < f"),
+    (fronted, "wc -l < f | cat", "cat f | wc -l | cat"),
+    (fronted, "gzip < f | gzip -dc", "cat f | gzip | gzip -dc"),
+    (fronted, "md5sum < f | cat", "cat f | md5sum | cat"),
+    (hashed, "sort ./? | uniq", "awk '!n[$0]++' ./? | sort"),
     (no_cat, "cat f g | awk '{ print NR, $2 }'", "awk '{ print NR, $2 }' f g"),
     (fronted, "awk '{ print $1 }' f | wc", "cat f | awk '{ print $1 }' | wc"),
     (fronted, "awk -F: '{ print $1 }' f g | wc", "cat f g | awk -F: '{ print $1 }' | wc"),
@@ -110,7 +115,9 @@ SAME: list[tuple[Rewriting, str, str]] = [
     (unflushed, "stdbuf -oL cut -c 1 f | cat", "cut -c 1 f | cat"),
     (opened, "ls | xargs cat | cut -c 1 | sort", "ls | xargs cut -c 1 | sort"),
     (opened, "ls | xargs -d '\\n' cat | grep 'aa2' | wc", ""),
-    (opened, "ls -1 | xargs -d '\\n' -n 2 cat | awk -F, '{ print $1 }'", ""),
+    (opened, "ls -1 | xargs -d '\\n' -n 2 cat | cut -d , -f 1", ""),
+    (opened, "find . -type f -exec cat {} + | awk -F, '{ print $1 }'", ""),
+    (opened, "find -L f ./g -exec cat {} + | awk '{ print $1 }'", ""),
     (opened, "find . -type f -exec cat {} + | sed s/a/b/", "find . -type f -exec sed s/a/b/ {} +"),
     (opened, "find . -type f -exec cat {} + | grep -o a. | wc", ""),
     (tailed, "cat f 'my file' g | wc", "tail -q -n +1 f 'my file' g | wc"),
@@ -154,6 +161,23 @@ def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_pat
         (no_cat, "cat f g | grep --count a"),
         (no_cat, "cat *.log | wc"),
         (no_cat, "cat f g | awk '{ print FNR }'"),
+        (no_cat, "cat f g | awk '{ print; nextfile }'"),
+        (no_cat, "cat f g | sed -s 1d"),
+        (no_cat, "cat f g | sort -m"),
+        # a wc with several counts pads them by the size of the file that it reads
+        (no_cat, "cat f | wc"),
+        (no_cat, "cat f | wc -lw"),
+        # a pipe may have less than a block at a time
+        (no_cat, "cat f | dd bs=1M count=9"),
+        (no_cat, "cat f | dd bs=1M skip=1"),
+        # awk may take what the shell or find finds, dt=1/part, for a variable that is set
+        (no_cat, "cat */part | awk '{ print }'"),
+        (no_cat, "cat [a-z]*/part | awk '{ print }'"),
+        (hashed, "sort */part | uniq -c"),
+        (opened, "ls | xargs cat | awk '{ print }'"),
+        (opened, "find dt=1 -exec cat {} + | awk '{ print }'"),
+        (opened, "find d* -exec cat {} + | awk '{ print }'"),
+        (opened, "find -files0-from f -exec cat {} + | awk '{ print }'"),
         (no_cat, "cat f g | sort - h"),
         (no_cat, "nice cat f | wc"),
         (no_cat, "dd if=f count=3 | wc"),
@@ -165,6 +189,17 @@ def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_pat
         (fronted, "grep -r aa d | wc"),
         (fronted, "tar c f | wc"),
         (fronted, "awk '{ print FILENAME }' f g | wc"),
+        (fronted, "awk '{ print FILENAME }' f | wc"),
+        (fronted, "grep -H a f | wc"),
+        (fronted, "grep -l a f | wc"),
+        (fronted, "md5sum f | wc"),
+        (fronted, "sha256sum f | wc"),
+        (fronted, "wc -l f | cat"),
+        (fronted, "wc < f | cat"),
+        (fronted, "gzip -c f | wc"),
+        (fronted, "gzip -d f.gz | wc"),
+        (fronted, "gzip --decompress f.gz | wc"),
+        (fronted, "sort -m f g | wc"),
         (fronted, "awk '{ print v }' v=1 f | wc"),
         (fronted, "sed -i s/a/b/ f | wc"),
         (blocked, "awk '{ print $1 }' f g | wc"),
@@ -208,7 +243,7 @@ def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_pat
         (opened, "find . -exec cat {} ';' | cut -c 1"),
         (opened, "find . -print -exec cat {} + | cut -c 1"),
         (tailed, "cat -n f g | wc"),
-        (tailed, "cat f | wc"),
+        (tailed, "cat f | wc -l"),
         (tailed, "cat f g | cut -c 1"),
         (tailed, "cat | wc"),
         (tailed, "ls | xargs -P 4 cat | wc"),
@@ -435,6 +470,15 @@ def test_commands_in_the_middle_are_joined(old: str, new: str) -> None:
         "grep aa bb | awk",
         "grep -i aa | awk '{ n }'",
         "grep aa | awk '{ n } { m }'",
+        "grep aa | awk '{ print NR, $1 }'",
+        "grep aa f | awk '{ print FNR }'",
+        "grep aa f | awk '{ print FILENAME }'",
+        "grep aa f | awk '{ getline; print }'",
+        "grep aa f | awk '{ print; nextfile }'",
+        "grep aa f | gawk '{ print RT }'",
+        "grep aa f | awk -v RS= '{ print }'",
+        "grep aa f | gawk -v IGNORECASE=1 '{ print }'",
+        "grep aa f | awk -F '{x}'",
     ],
 )
 def test_what_one_command_would_do_otherwise_is_not_joined(old: str) -> None:
@@ -458,7 +502,21 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         (r"find . -exec md5sum {} \; -exec md5sum {} \;", None),
         (r"find . -exec md5sum {} {} \;", None),
         (r"find . -execdir wc {} \;", None),
-        (r"find . -exec md5sum {} \; -print", "find . -exec md5sum {} + -print"),
+        # with +, -exec is always true, and is executed behind what follows it
+        (r"find . -exec md5sum {} \; -print", None),
+        (r"find . -type f -exec grep -q a {} \; -print0", None),
+        (r"find . ! -exec grep -q a {} \; -print", None),
+        (r"find . -exec grep -q a {} \; -o -print", None),
+        (r"find . -exec grep -q a {} \; -quit", None),
+        (r"find . \( -exec grep -q a {} \; \) -print", None),
+        (r"find . -print -exec md5sum {} \;", None),
+        (r"find . -delete -exec md5sum {} \;", None),
+        (r"find . -ls -exec md5sum {} \;", None),
+        (r"find . -ok md5sum {} \; -exec md5sum {} \;", None),
+        (
+            r"find . -name a -prune -o -exec md5sum {} \;",
+            "find . -name a -prune -o -exec md5sum {} +",
+        ),
         ("xargs -I{} {}", None),
         ("xargs -I{} gzip {} {}", None),
         ("xargs -I{} gzip a{} {}", None),
@@ -475,6 +533,20 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -L1 -n1 gzip", None),
         ("xargs -P 0 -n 1 gzip", None),
         ("parallel -n1 gzip", None),
+        # options behind -n 1 stay in front of the command
+        ("xargs -n1 -0 md5sum -b", "xargs -n 1000 -0 md5sum -b"),
+        ("xargs -n1 -0 grep a", "xargs -n 1000 -0 grep -h a"),
+        ("xargs -n1 -0 wc -l", None),
+        ("xargs -n 1 -P 4 grep a", None),
+        ("xargs -I{} -P4 wc -l {}", None),
+        ("xargs -I{} -P4 gzip {}", None),
+        ("xargs -I{} -n1 gzip {}", None),
+        ("xargs -I{} --max-procs=4 gzip {}", None),
+        # as grep by another path; what a wrapper runs is not looked at
+        (r"find . -exec /bin/grep a {} \;", "find . -exec /bin/grep -h a {} +"),
+        ("xargs -n1 /usr/bin/wc", None),
+        ("xargs -n1 nice grep a", None),
+        ("xargs -n1 env A=b wc", None),
         ("xargs -n 1 grep -c a", "xargs -n 1000 grep -h -c a"),
         ("xargs -I{} grep a {}", r"xargs -d '\n' grep -h a"),
         (r"find . -exec grep a {} \;", "find . -exec grep -h a {} +"),
@@ -489,6 +561,12 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         # what takes its files as one, or adds them up
         (r"find . -exec wc -l {} \;", None),
         ("xargs -n 1 wc -l", None),
+        ("xargs -n 1 od -c", None),
+        ("xargs -n 1 file", None),
+        ("xargs -n 1 ls -l", None),
+        ("xargs -n 1 paste", None),
+        ("xargs -n 1 xxd", None),
+        ("xargs -I{} cp a {}", None),
         ("xargs -I{} sort -u {}", None),
         ("xargs -n 1 sed 1d", None),
         ("xargs -n 1 awk 'NR == 1'", None),
@@ -500,7 +578,7 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
     ],
 )
 def test_when_more_arguments_at_a_time_are_the_same(command: str, new: str | None) -> None:
-    found = rewriting.more_at_a_time(pipeline(command).commands[0])
+    found = xargs.more_at_a_time(pipeline(command).commands[0])
     assert (found.text if found else None) == new
 
 
@@ -568,11 +646,28 @@ def test_commands_in_front_of_joined_ones_stay() -> None:
         ("xargs -P4 -n1 gzip", 100_000, "xargs -P4 -n 1000 gzip"),
         ("xargs -P4 -n1 gzip", 20, "xargs -P4 -n 2 gzip"),
         ("xargs -P1 -n1 gzip", 4000, "xargs -P1 -n 1000 gzip"),
+        ("xargs -n1 -P4 sha256sum -b", 4000, "xargs -n 250 -P4 sha256sum -b"),
     ],
 )
 def test_several_processes_at_a_time_all_keep_work(command: str, started: int, new: str) -> None:
-    found = rewriting.more_at_a_time(pipeline(command).commands[0], started)
+    found = xargs.more_at_a_time(pipeline(command).commands[0], started)
     assert found is not None and found.text == new
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "xargs -P4 -n1 cut -f 1",
+        "xargs -P4 -n1 cat",
+        "xargs -P4 -n1 md5sum -z",
+        "xargs -P4 -n1 gzip -c",
+        "xargs -P4 -n1 gzip --to-stdout",
+        "xargs -P4 -n1 xz -l",
+        "xargs -P4 -n1 mytool",
+    ],
+)
+def test_what_several_processes_print_must_not_be_mixed(command: str) -> None:
+    assert xargs.more_at_a_time(pipeline(command).commands[0], 4000) is None
 
 
 @pytest.mark.parametrize(
@@ -581,7 +676,11 @@ def test_several_processes_at_a_time_all_keep_work(command: str, started: int, n
         ("parallel gzip -9", r"xargs -d '\n' -P 3 -n 1 gzip -9"),
         ("parallel -j 8 gzip {}", r"xargs -d '\n' -P 8 -n 1 gzip"),
         ("nice parallel -j8 gzip", r"nice xargs -d '\n' -P 8 -n 1 gzip"),
-        ("parallel --jobs 8 wc -l < f", r"xargs -d '\n' -P 8 -n 1 wc -l < f"),
+        ("parallel --jobs 8 md5sum < f", r"xargs -d '\n' -P 8 -n 1 md5sum < f"),
+        # parallel keeps apart what its processes print
+        ("parallel --jobs 8 wc -l < f", None),
+        ("parallel gzip -c", None),
+        ("parallel cat", None),
         ("parallel -k gzip", None),
         ("parallel -j 50% gzip", None),
         ("parallel -j 0 gzip", None),
@@ -596,7 +695,7 @@ def test_several_processes_at_a_time_all_keep_work(command: str, started: int, n
     ],
 )
 def test_when_xargs_does_what_parallel_does(command: str, new: str | None) -> None:
-    found = in_place_of_parallel(pipeline(command).commands[0], 3)
+    found = xargs.in_place_of_parallel(pipeline(command).commands[0], 3)
     assert (found.text if found else None) == new
 
 

@@ -424,6 +424,7 @@ def test_a_signal_that_is_ignored_ends_nothing(number: signal.Signals, tmp_path:
     finally:
         signal.signal(number, before)
     while not begun.exists():
+        assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
     assert process.wait(60) == 0

@@ -1,21 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of an awk program: its tokens, and the same program without what flushes its output."""
+"""The text of an awk program: its tokens, what they show, and the same program without what flushes
+its output."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["WORDS", "feeds_command", "program_of", "tokens", "without_flushes"]
+__all__ = [
+    "WORDS",
+    "feeds_command",
+    "may_write",
+    "only_prints",
+    "program_at",
+    "program_of",
+    "tokens",
+    "without_flushes",
+]
 
 #: Words of the language behind which a new operand begins.
-WORDS = frozenset({"else", "if", "in", "next", "print", "printf"})
+WORDS = frozenset({"case", "do", "else", "exit", "if", "in", "next", "print", "printf", "return"})
+#: With these it runs commands, or reads what they print or what is in other files.
+_BEYOND = frozenset({"|", "|&", "getline", "system"})
+#: Behind one of these a statement goes on in the next line.
+_GOES_ON = frozenset({",", "&&", "||", "?", ":"})
 
 _TOKEN = re.compile(
     r'(?P<blank>[ \t\r\n]+|\\\n|#[^\n]*)|(?P<string>"(?:\\.|[^"\\])*")|(?P<number>\.?\d[\w.]*)'
@@ -40,17 +53,19 @@ def program_of(command: Command) -> Word | None:
     >>> program_of(parse("awk -F : '{ print $1 }' f").commands[0]).value
     '{ print $1 }'
     """
-    words = iter(command.arguments)
-    for word in words:
-        value = word.value
-        if value in ("-F", "-v"):
-            value += getattr(next(words, None), "value", "")
-        if value.startswith("-F"):
-            continue
-        if value.startswith("-v") and not re.match(r"-v(RS|ORS)=", value):
-            continue
-        return None if value.startswith("-") else word
-    return None
+    values = [word.value for word in command.arguments]
+    at = program_at(values)
+    if at is None or any(re.match(r"(-v)?(RS|ORS)=", value) for value in values[:at]):
+        return None
+    return command.arguments[at]
+
+
+def program_at(values: Sequence[str]) -> int | None:
+    """Which argument is an awk program; None if there are other options than -F and -v."""
+    at = 0
+    while at < len(values) and values[at].startswith(("-F", "-v")):
+        at += 2 if len(values[at]) == 2 else 1
+    return at if at < len(values) and not values[at].startswith("-") else None
 
 
 def tokens(program: str) -> list[tuple[str, str]] | None:
@@ -64,9 +79,43 @@ def tokens(program: str) -> list[tuple[str, str]] | None:
     for kind, text, _ in found:
         if kind != "blank":
             kept.append((kind, text))
-        elif "\n" in text:
+        elif "\n" in text and text != "\\\n":
             kept.append(("mark", ";"))
     return kept
+
+
+def only_prints(program: str) -> bool:
+    """Whether an awk program is certain to write no files and to run no commands.
+
+    >>> [only_prints(text) for text in ('$1 > 9 { print ";" }', '{ print ";" > "f" }', "@f()")]
+    [True, False, False]
+    """
+    found = tokens(program)
+    if found is None:
+        return False
+    return _BEYOND.isdisjoint(text for _, text in found) and not _prints_to_file(found)
+
+
+def may_write(program: str) -> bool:
+    """Whether an awk program prints to a file, or may: not all of its tokens are known."""
+    found = tokens(program)
+    if found is None:
+        return re.search("print.*>", program, re.DOTALL) is not None
+    return _prints_to_file(found)
+
+
+def _prints_to_file(found: Sequence[tuple[str, str]]) -> bool:
+    parentheses, printing, before = 0, False, ""
+    for _, text in found:
+        if text == ";" and before in _GOES_ON:
+            continue
+        parentheses += {"(": 1, ")": -1}.get(text, 0)
+        printing = text in ("print", "printf") or (printing and text not in ("{", "}", ";"))
+        # elsewhere it compares
+        if text == ">>" or (text == ">" and printing and not parentheses):
+            return True
+        before = text
+    return False
 
 
 def feeds_command(command: Command) -> bool | None:
@@ -95,7 +144,9 @@ def without_flushes(command: Command) -> Command | None:
     'awk \\'/a/ { print $1 } { print "; fflush()" }\\' f'
     """
     program = program_of(command)
-    if program is None or program.expanded or not program.literal or not is_repeatable(command):
+    if program is None or program.expanded or not program.literal:
+        return None
+    if not only_prints(program.value):
         return None
     text = _without_flushes(program.value)
     if text is None:
@@ -105,10 +156,7 @@ def without_flushes(command: Command) -> Command | None:
 
 
 def _without_flushes(program: str) -> str | None:
-    try:
-        found = [one for one in _split(program) if one[0] != "blank"]
-    except ValueError:
-        return None
+    found = [one for one in _split(program) if one[0] != "blank"]
     texts = [text for _, text, _ in found]
     # a slash that divides may begin a regular expression elsewhere
     unsure = not (_AROUND | {"/", "/="}).isdisjoint(texts) or re.search(r"[#\n]", program)

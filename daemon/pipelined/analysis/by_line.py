@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pipelined.analysis.awk_text import WORDS, program_of, tokens
+from pipelined.analysis.awk_text import WORDS, only_prints, program_of, tokens
 from pipelined.analysis.shell_text import Command
 from pipelined.analysis.shell_words import Word
 from pipelined.command_names import AWKS, GREPS
@@ -211,28 +211,22 @@ def _keeps_nothing(program: str) -> bool:
     It may compute with fields, constants, and variables that it never sets.
     """
     found = tokens(_AWK_SEPARATORS.sub("", program, count=1))
-    if found is None:
+    if found is None or not only_prints(program):
         return False
     names = {text for kind, text in found if kind == "name"}
     own = names - WORDS - _AWK_FUNCTIONS - _AWK_OF_A_LINE
     if names & _AWK_BEYOND or (own and names & {"gsub", "match", "sub"}):
         return False  # the last argument of these is set
     braces = parentheses = 0
-    printing = False
     for index, (kind, text) in enumerate(found):
-        if kind == "name":
-            if text in own and found[index + 1 : index + 2] == [("mark", "(")]:
-                return False  # a function of its own; or a concatenation, which is rare
-            printing = printing or text in ("print", "printf")
+        if text in own and found[index + 1 : index + 2] == [("mark", "(")]:
+            return False  # a function of its own; or a concatenation, which is rare
         if kind != "mark":
             continue
         braces += {"{": 1, "}": -1}.get(text, 0)
         parentheses += {"(": 1, ")": -1}.get(text, 0)
-        printing = printing and text not in "{};"
-        if text in ("[", "|", "|&", ">>"):
+        if text == "[":
             return False
-        if text == ">" and printing and not parentheses:
-            return False  # into a file
         if text == "," and not braces and not parentheses:
             return False  # from one pattern to another
         if (text in _ASSIGNING or text in _STEPS) and not _sets_a_field(found, index):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["input_file", "with_blocks", "with_larger_blocks"]
+__all__ = ["copies_alike", "input_file", "with_blocks", "with_larger_blocks"]
 
 #: Operands of which what is copied does not depend. With ``count``, ``skip`` and ``seek`` blocks
 #: are counted, and with ``cbs`` and ``of`` or flags more is done than copying to a pipe.
@@ -37,7 +37,7 @@ def with_blocks(command: Command, size: str) -> Command | None:
     >>> [found and found.text for found in (with_blocks(one, "128k") for one in parsed.commands)]
     ['dd ibs=64k obs=128k', None]
     """
-    if not _copies_alike(command):
+    if not copies_alike(command):
         return None
     changed, words = False, list[Word]()
     for word in command.arguments:
@@ -57,7 +57,7 @@ def with_larger_blocks(command: Command, size: str) -> Command | None:
     >>> [one and one.text for one in found]
     ['dd if=f bs=64k', 'dd bs=64k', None, None]
     """
-    if not _copies_alike(command):
+    if not copies_alike(command):
         return None
     kept = []
     for word in command.arguments:
@@ -69,7 +69,7 @@ def with_larger_blocks(command: Command, size: str) -> Command | None:
     return command.with_arguments(*kept, plain(f"bs={size}"))
 
 
-def _copies_alike(command: Command) -> bool:
+def copies_alike(command: Command) -> bool:
     """Whether it is a ``dd`` that copies the same with other blocks."""
     if command.program != "dd":
         return False

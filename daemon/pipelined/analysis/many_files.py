@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import dropwhile, takewhile
 
 from pipelined.analysis.by_line import takes_each_line
+from pipelined.analysis.input_files import is_file
 from pipelined.analysis.rewriting import files, in_place_of_cat
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
+from pipelined.analysis.xargs import only_executes
 from pipelined.command_names import AWKS, GREPS
 
 __all__ = ["TAIL", "opened_by_reader", "with_tail"]
@@ -44,6 +47,8 @@ def opened_by_reader(old: Pipeline, index: int) -> Pipeline | None:
         return None
     if any("{}" in word.value or not word.literal for word in reader.arguments):
         return None  # find puts names there
+    if reader.program in AWKS and not _finds_files(starter):
+        return None
     words: list[Word] = [*reader.words]
     if reader.program in GREPS:
         words.insert(1, plain("-h"))
@@ -80,9 +85,18 @@ def _cat_in(starter: Command) -> int | None:
         return at if values[at:] == ["cat"] else None
     if starter.program == "find" and values[-4:] == ["-exec", "cat", "{}", "+"]:
         # what it prints itself would not be filtered
-        acts = [value for value in values if re.match("-(exec|f?print|f?ls|ok)", value)]
-        return len(values) - 3 if acts == ["-exec"] else None
+        return len(values) - 3 if only_executes(values) else None
     return None
+
+
+def _finds_files(starter: Command) -> bool:
+    """Whether no name that it hands over can be a variable to awk."""
+    words = starter.arguments
+    if starter.program != "find" or any(re.match("-([DO]|files0)", word.value) for word in words):
+        return False
+    rest = dropwhile(lambda word: word.value in ("-H", "-L", "-P"), words)
+    begins = takewhile(lambda word: not re.match("[-(!]", word.value), rest)
+    return all(is_file(word, "awk") for word in begins)
 
 
 def _behind_options(values: Sequence[str]) -> int:

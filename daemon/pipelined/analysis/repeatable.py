@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from pipelined.analysis.awk_text import only_prints, program_at
 from pipelined.analysis.shell_text import Command
 from pipelined.command_names import AWKS
 
@@ -27,8 +28,6 @@ _GIT = frozenset({"cat-file", "diff", "grep", "log", "ls-files", "rev-list", "sh
 _FIND_ACTS = re.compile("-(delete|exec|execdir|fls|fprint.*|ok|okdir)")
 #: Options of xargs that take a word.
 _XARGS_VALUED = "adEILnPs"
-#: Parts of an awk program that write files or run commands.
-_AWK_ACTS = re.compile(r"print[^;}\n]*[>|]|system|getline|@")
 #: Commands of sed that neither write files nor run commands: s/A/B/g, /A/d, 2,5p and their like.
 _SED_READS = re.compile(
     r"(([0-9$]+|/(\\.|[^/\\])+/)(,([0-9$]+|/(\\.|[^/\\])+/))?)?!?"
@@ -48,8 +47,8 @@ def _only_reads(program: str) -> bool:
 
 
 def _awk(values: Sequence[str]) -> bool:
-    from_file = any(re.match("-f|--file|-i|--include|-l|--load|-E", value) for value in values)
-    return not from_file and not any(_AWK_ACTS.search(value) for value in values)
+    at = program_at(values)
+    return at is not None and only_prints(values[at])
 
 
 def _codec(values: Sequence[str]) -> bool:
@@ -86,15 +85,22 @@ def _parallel(values: Sequence[str]) -> bool:
 
 
 def _sed(values: Sequence[str]) -> bool:
-    scripts = [value for value in values if not re.fullmatch("-[nErsuz]+|-e", value)]
-    return bool(scripts) and all(
-        _SED_READS.fullmatch(script) or (at and not script.startswith("-"))
-        for at, script in enumerate(scripts)
-    )
+    scripts, operands = list[str](), list[str]()
+    words = iter(values)
+    for value in words:
+        if found := re.fullmatch("(?:-[nErsuz]*e|--expression=?)(.*)", value, re.DOTALL):
+            scripts.append(found[1] or next(words, ""))
+        elif not value.startswith("-"):
+            operands.append(value)
+        elif not re.fullmatch("-[nErsuz]+", value):
+            return False
+    scripts = scripts or operands[:1]
+    return bool(scripts) and all(map(_SED_READS.fullmatch, scripts))
 
 
 def _sort(values: Sequence[str]) -> bool:
-    return not any(re.match("-[a-zA-Z]*o|--output|--compress", value) for value in values)
+    """GNU programs take the beginning of a long option for it: --o is --output."""
+    return not any(re.match("-[a-zA-Z]*o|--o|--co", value) for value in values)
 
 
 def _tar(values: Sequence[str]) -> bool:

@@ -12,13 +12,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pipelined.analysis.awk_text import without_flushes
+from pipelined.analysis.awk_text import program_of, without_flushes
 from pipelined.analysis.by_line import is_within_line
 from pipelined.analysis.finding import Rewrite
+from pipelined.analysis.input_files import alike_from_file, by_file, is_file, sees_name
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
 from pipelined.analysis.shell_words import Word
-from pipelined.analysis.xargs import batch, for_several, single_arguments
 from pipelined.command_names import AWKS, FILTERS, GREPS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -34,7 +34,6 @@ __all__ = [
     "in_place_of_cat",
     "joined",
     "matching",
-    "more_at_a_time",
     "rewrite",
     "swapped",
     "with_buffer",
@@ -90,6 +89,8 @@ _GENERATORS = frozenset({"df", "du", "find", "git", "journalctl", "ls", "lsof", 
 _TAKES_MANY = frozenset({*AWKS, "cut", "sed", "sort"})
 #: An awk program that is one action for each line.
 _ONE_ACTION = re.compile(r"\{[^{}]*\}")
+#: With these it sees which lines it was not given, or what a match is is set otherwise.
+_LINES = re.compile(r"\b(IGNORECASE|NR|RS|RT)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,8 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
     if len(old.commands) < 2:
         return None
     first, second, *rest = old.commands
+    if not alike_from_file(second):
+        return None
     names: Sequence[Word] | None = None
     if first.source and not first.arguments and first.program == "cat":
         return _joined([second.with_source(first.source), *rest])
@@ -233,7 +236,7 @@ def in_place_of_cat(old: Pipeline) -> Pipeline | None:
         return _joined([second.with_source(names[0]), *rest])
     if files(second) != () or not (_as_one(second) or _is_grep_of_lines(second)):
         return None
-    if not all(map(_is_name, names)):
+    if not all(is_file(name, second.program) for name in names):
         return None
     arguments = (*second.arguments, *names)
     if second.program in GREPS:
@@ -250,7 +253,11 @@ def with_reader_in_front(old: Pipeline, reader: str) -> tuple[Pipeline, tuple[Wo
     names = files(first) or ()
     if first.program not in FILTERS or any(word.value == "-" for word in names):
         return None
+    if names and sees_name(first):
+        return None
     if first.source and not names:
+        if not alike_from_file(first):
+            return None
         names = (first.source,)
     several = len(names) != 1 or not names[0].literal
     if not names or (several and (reader != "cat" or not _as_one(first))):
@@ -271,7 +278,7 @@ def swapped(old: Pipeline, index: int) -> Pipeline | None:
         names is None
         or files(other) != ()
         or len(names) > (index == 0)
-        or not all(word.literal and _is_name(word) for word in names)
+        or not all(word.literal and is_file(word, other.program) for word in names)
     ):
         return None
     if names:
@@ -289,7 +296,7 @@ def counted_in_hash(old: Pipeline, index: int) -> Pipeline | None:
     options = [word.value for word in sort.arguments if word not in (names or ())]
     if names is None or sort.program != "sort" or uniq.program != "uniq" or options:
         return None
-    if not all(map(_is_name, names)):
+    if not all(is_file(name, "awk") for name in names):
         return None
     arguments = [word.value for word in uniq.arguments]
     before, behind = old.commands[:index], old.commands[index + 2 :]
@@ -365,7 +372,11 @@ def _joined_grep(chosen: Sequence[Command]) -> Command | None:
     if names is None or len(names) > 1 or files(awk) != () or not awk.arguments:
         return None
     words = _without(grep, names)
-    program = awk.arguments[-1]
+    program = program_of(awk)
+    if program is None or program is not awk.arguments[-1]:
+        return None
+    if any(_LINES.search(word.value) for word in awk.arguments) or by_file(awk):
+        return None
     if len(words) != 1 or not re.fullmatch(r"[\w ]+", words[0].value, re.ASCII):
         return None
     if not _ONE_ACTION.fullmatch(program.value) or any(not word.literal for word in names):
@@ -374,41 +385,6 @@ def _joined_grep(chosen: Sequence[Command]) -> Command | None:
     text = Word(shlex.quote(selecting), selecting, True)
     merged = awk.with_arguments(*awk.arguments[:-1], text, *names)
     return merged.with_source(grep.source)
-
-
-def more_at_a_time(command: Command, started: int = 0) -> Command | None:
-    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``.
-
-    `started` is how many processes it was: with ``xargs -P 4`` each of the four still gets some.
-    """
-    values = [word.value for word in command.arguments]
-    if command.program == "find":
-        once = values.count("{}") == 1 and values.count(";") == 1
-        if once and values.index(";") == values.index("{}") + 1 and values.count("-exec") == 1:
-            at = values.index(";")
-            words = command.arguments
-            begin = values.index("-exec") + 1
-            run = for_several(words[begin : at - 1])
-            if run is None:
-                return None
-            run = (*words[:begin], *run, words[at - 1], plain("+"))
-            return command.with_arguments(*run, *words[at + 1 :])
-    if command.program == "xargs":
-        words = command.arguments
-        one, workers = single_arguments(values)
-        if one is not None:
-            run = for_several(words[one.stop :])
-            if not workers or run is None:
-                return None
-            front = [*words[: one.start], plain("-n"), plain(str(batch(workers, started)))]
-            return command.with_arguments(*front, *run)
-        # one argument per line, at the end of the command: what -I does, but many at once
-        last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
-        if last and not any("{}" in value for value in values[1:-1]):
-            run = for_several(words[1:-1])
-            if run is not None:
-                return command.with_arguments(plain("-d"), plain(r"'\n'"), *run)
-    return None
 
 
 def with_buffer(command: Command, size: str) -> Command:
@@ -434,11 +410,6 @@ def flushing_less(command: Command) -> Command | None:
     return command.with_arguments(*kept) if len(kept) < len(command.arguments) else None
 
 
-def _is_name(word: Word) -> bool:
-    """Whether it is a file to every program: no option, and no variable of awk."""
-    return re.match(r"-|[A-Za-z_]\w*=", word.value) is None
-
-
 def _is_grep_of_lines(command: Command) -> bool:
     """Whether it is a grep that prints what matches, and no numbers or counts of each file."""
     options = (word.value for word in command.arguments if word.value.startswith("-"))
@@ -449,8 +420,7 @@ def _is_grep_of_lines(command: Command) -> bool:
 
 def _as_one(command: Command) -> bool:
     """Whether several files are to it as if they were one."""
-    asks = any(re.search("FNR|FILENAME|getline", word.value) for word in command.arguments)
-    return command.program in _TAKES_MANY and not asks
+    return command.program in _TAKES_MANY and not by_file(command)
 
 
 def _reads_stdin(command: Command) -> bool | None:

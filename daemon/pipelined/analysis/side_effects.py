@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pipelined.analysis.awk_text import may_write
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline
 from pipelined.analysis.shell_words import base
 from pipelined.command_names import AWKS, COMMON_SHELLS, WRAPPERS
 
-__all__ = ["uncertain", "unsafe"]
+__all__ = ["replaces_files", "uncertain", "unsafe"]
 
 #: Programs that change files, processes, other hosts or this one, whatever their arguments are.
 _CHANGES = re.compile(
@@ -66,6 +67,12 @@ def uncertain(pipeline: Pipeline) -> tuple[str, ...]:
     return tuple(dict.fromkeys(unknown))
 
 
+def replaces_files(name: str, values: Sequence[str]) -> bool:
+    """Whether it is a compressor that replaces each file that it is given, and prints nothing."""
+    prints = any(re.match("-[a-zA-Z0-9]*[cl]|--(st|to|lis)", value) for value in values)
+    return name in _CODECS and not prints
+
+
 def _why(command: Command) -> str:
     name, values = command.program, [word.value for word in command.arguments]
     if _CHANGES.fullmatch(name):
@@ -88,22 +95,17 @@ def _writes(name: str, values: Sequence[str]) -> str:
     """Whether it writes files by itself."""
     if name == "dd" and any(value.startswith("of=") for value in values):
         return "dd of= writes a file"
-    if name == "sed" and any(re.match("-[nErsuz]*i|--in-place", value) for value in values):
+    if name == "sed" and any(re.match("-[nErsuz]*i|--i", value) for value in values):
         return "sed -i writes files"
-    if name == "sort" and any(re.match("-[a-zA-Z]*o|--output", value) for value in values):
+    if name == "sort" and any(re.match("-[a-zA-Z]*o|--o", value) for value in values):
         return "sort -o writes a file"
     if name == "find" and any(re.match("-(delete|fls|fprint)", value) for value in values):
         return "find deletes or writes files"
-    if name in AWKS and any(re.search(r"print[^;}\n]*>", value) for value in values):
+    if name in AWKS and any(map(may_write, values)):
         return f"{name} writes files, or may (a > behind print)"
     if name == "git" and values and _GIT.fullmatch(values[0]):
         return f"git {values[0]} changes something"
-    names = [value for value in values if not value.startswith("-")]
-    if (
-        name in _CODECS
-        and names
-        and not any(re.match("-[a-zA-Z0-9]*[cl]|--stdout", v) for v in values)
-    ):
+    if replaces_files(name, values) and any(not value.startswith("-") for value in values):
         return f"{name} replaces its files"
     return ""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.by_line import ends_its_lines, takes_each_line
+from pipelined.analysis.input_files import one_count
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
@@ -56,9 +57,8 @@ _PASSES_ALL = re.compile(
     r"-[bdfghiMmnrsVR]+|--(stable|reverse|numeric-sort|version-sort|ignore-case)"
     r"|--(sort|buffer-size|temporary-directory|compress-program|batch-size|field-separator)=.*"
 )
-#: Options of a `wc` that counts what it reads from its pipe, and one that prints one number.
+#: Options of a `wc` that counts what it reads from its pipe.
 _COUNTS = re.compile(r"-[clmwL]+|--(bytes|chars|lines|max-line-length|words)")
-_ONE_COUNT = re.compile(r"-[clmwL]|--.+")
 #: Options of a `grep` that only counts lines, and those that it may have besides.
 _COUNTS_LINES = re.compile(r"-[EFGPahivwxy]*c[EFGPahivwxy]*|--count")
 _OF_A_COUNT = re.compile(r"-[EFGPahivwxy]+")
@@ -132,10 +132,8 @@ def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
         new: Pipeline | None = Pipeline((cat, *old.commands[1:]))
     else:
         new = _dropped(old, index, 1, names)
-        options = [word.value for word in counter.arguments]
-        one = len(options) == 1 and _ONE_COUNT.fullmatch(options[0])
-        if not index and at == 1 and counter.program == "wc" and not one:
-            return None  # how wide it prints several counts depends on whether it reads a file
+        if not index and at == 1 and counter.program == "wc" and not one_count(counter):
+            return None
     before = old.commands[max(0, index - 1) : index]
     # what joins files joins the last line of one and the first of the next; grep counts a last
     # line without a newline, too

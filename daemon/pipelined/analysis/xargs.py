@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``xargs`` and ``parallel``: how many arguments and processes their options ask for, one as the
-other, and work that is spread over several processes."""
+"""``xargs``, ``find -exec`` and ``parallel``: how many arguments and processes their words ask for,
+one as the other, and work that is spread over several processes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.shell_text import Command, plain
-from pipelined.analysis.shell_words import Word
-from pipelined.command_names import AWKS, COMMON_SHELLS, GREPS
+from pipelined.analysis.shell_words import Word, base
+from pipelined.analysis.side_effects import replaces_files
+from pipelined.command_names import AWKS, COMMON_SHELLS, GREPS, WRAPPERS
 
 __all__ = [
     "at_once",
@@ -19,6 +20,8 @@ __all__ = [
     "for_several",
     "in_parts",
     "in_place_of_parallel",
+    "more_at_a_time",
+    "only_executes",
     "single_arguments",
 ]
 
@@ -37,11 +40,16 @@ _SUMS: Mapping[str, int] = {
     "sha384sum": 96,
     "sha512sum": 128,
 }
-#: Programs that add up what they read, or take several files as one (a shell's script: only the
-#: first) ...
-_AS_ONE = frozenset({*COMMON_SHELLS, "basename", "nl", "sort", "uniq", "wc"})
+#: Programs that add up what they read, take several files as one (a shell's script: only the
+#: first), align their names, or write to the last one ...
+_AS_ONE = frozenset(
+    {*COMMON_SHELLS, "basename", "cmp", "column", "comm", "cp", "diff", "file", "hexdump", "join"}
+    | {"ln", "ls", "mv", "nl", "od", "paste", "sort", "uniq", "wc", "xxd"}
+)
 #: ... and those that may, as their words say.
 _BY_LINE = frozenset({*AWKS, "sed"})
+#: What find does with a file besides testing it.
+_FIND_ACTIONS = re.compile("-(exec|ok|f?print|f?ls|delete|quit)")
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR]|--(?:dereference-)?recursive")
 #: So many arguments at a time are enough: starting a process is then next to nothing.
 MANY = 1000
@@ -60,19 +68,20 @@ def batch(workers: int, started: int) -> int:
     return MANY if workers == 1 else max(2, min(MANY, started // (workers * SHARES)))
 
 
-def single_arguments(values: Sequence[str]) -> tuple[slice | None, int]:
-    """Which words say ``-n 1``, and how many processes are started at a time.
+def single_arguments(values: Sequence[str]) -> tuple[slice | None, int, int]:
+    """Which words say ``-n 1``, how many processes are started at a time, and which word is the
+    command.
 
     The number is 0 if that is not known: an option is not, or there is no limit.
 
     >>> single_arguments(["-0", "-n", "1", "-P4", "gzip"])
-    (slice(1, 3, None), 4)
+    (slice(1, 3, None), 4, 4)
     """
-    one, workers, at = None, 1, 0
+    one, replaces, workers, at = None, False, 1, 0
     while at < len(values) and values[at].startswith("-"):
         found = re.fullmatch(r"-[0rtx]*(?:([dInP])(.*))?", values[at])
         if found is None:
-            return one, 0
+            return None, 0, at
         letter, value, begin = found[1], found[2], at
         if letter and not value:
             at += 1
@@ -82,7 +91,42 @@ def single_arguments(values: Sequence[str]) -> tuple[slice | None, int]:
             workers = int(value) if value.isdecimal() else 0
         elif letter == "n" and value == "1" and values[begin].startswith("-n"):
             one = slice(begin, at)
-    return one, workers
+        replaces |= letter == "I"
+    return None if replaces else one, workers, at
+
+
+def more_at_a_time(command: Command, started: int = 0) -> Command | None:
+    """``find … -exec CMD {} +`` for ``\\;``, ``xargs -n 1000`` for ``-n 1``.
+
+    `started` is how many processes it was: with ``xargs -P 4`` each of the four still gets some.
+    """
+    words, values = command.arguments, [word.value for word in command.arguments]
+    # with +, -exec is true for every file, and is executed behind what follows it
+    if command.program == "find" and values[-2:] == ["{}", ";"] and values.count("{}") == 1:
+        begin = values.index("-exec") + 1 if only_executes(values) else 0
+        run = for_several(words[begin:-2]) if begin else None
+        return command.with_arguments(*words[:begin], *run, words[-2], plain("+")) if run else None
+    if command.program != "xargs":
+        return None
+    one, workers, at = single_arguments(values)
+    if one is not None:
+        run = for_several(words[at:])
+        if not workers or run is None or (workers > 1 and not _keeps_lines_whole(words[at:])):
+            return None
+        options = (plain("-n"), plain(str(batch(workers, started))), *words[one.stop : at])
+        return command.with_arguments(*words[: one.start], *options, *run)
+    # one argument per line, at the end of the command: what -I does, but many at once
+    last = len(values) > 2 and values[0] == "-I{}" and values[-1] == "{}"
+    if last and (workers, at) == (1, 1) and not any("{}" in value for value in values[1:-1]):
+        run = for_several(words[1:-1])
+        if run is not None:
+            return command.with_arguments(plain("-d"), plain(r"'\n'"), *run)
+    return None
+
+
+def only_executes(values: Sequence[str]) -> bool:
+    """Whether ``find`` with these arguments does no more than one ``-exec`` with what it finds."""
+    return [value for value in values if _FIND_ACTIONS.match(value)] == ["-exec"]
 
 
 def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
@@ -94,7 +138,9 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
     """
     if not words:
         return tuple(words)
-    name, values = words[0].value, [word.value for word in words[1:]]
+    name, values = base(words[0].value), [word.value for word in words[1:]]
+    if name in WRAPPERS:
+        return None
     if name in GREPS | {"zgrep"}:
         if any(map(_RECURSIVE.match, values)):
             return tuple(words)  # of a directory it names them anyway
@@ -111,7 +157,8 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
 
 
 def in_place_of_parallel(command: Command, cores: int) -> Command | None:
-    """``parallel -j 4 CMD`` as ``xargs -P 4 -n 1 CMD``; None if it may do more.
+    """``parallel -j 4 CMD`` as ``xargs -P 4 -n 1 CMD``; None if it may do more, or if the output of
+    the processes, which ``parallel`` keeps apart, may be mixed.
 
     `cores` is how many it starts at a time by default.
     """
@@ -130,6 +177,8 @@ def in_place_of_parallel(command: Command, cores: int) -> Command | None:
     if words[0].value.startswith("-") or "=" in words[0].value:
         return None
     if not all(_UNCHANGED.fullmatch(word.value) for word in words) or values.count(":::"):
+        return None
+    if not _keeps_lines_whole(words):
         return None
     options = ("xargs", "-d", r"'\n'", "-P", str(workers), "-n", "1")
     front = command.words[: command.start]
@@ -158,14 +207,27 @@ def at_once(command: Command, workers: int, taken: int, passed_on: int) -> Comma
     at = 0
     while at < len(words) and words[at].value in ("-0", "-r", "-d"):
         at += 2 if words[at].value == "-d" else 1
-    digits = _SUMS.get(words[at].value) if at < len(words) else None
-    if digits is None or any(word.value != "-b" for word in words[at + 1 :]):
+    digits = _digits(words[at:])
+    if digits is None:
         return None
     files = (passed_on - taken) // (digits + len("  "))
     if files < 2:
         return None
     options = ("-n", str(batch(workers, files)), "-P", str(workers))
     return command.with_arguments(*words[:at], *map(plain, options), *words[at:])
+
+
+def _keeps_lines_whole(words: Sequence[Word]) -> bool:
+    """Whether several of this command at a time cannot mix their lines: it prints nothing, or a
+    whole line at a time."""
+    values = [word.value for word in words]
+    return _digits(words) is not None or replaces_files(base(values[0]), values[1:])
+
+
+def _digits(words: Sequence[Word]) -> int | None:
+    """How many digits it prints for each file; None if it is not certain to be one of `_SUMS`."""
+    plain_one = all(word.value == "-b" for word in words[1:])
+    return _SUMS.get(base(words[0].value)) if words and plain_one else None
 
 
 def in_parts(command: Command, names: Sequence[Word], workers: int, taken: int) -> Command | None:

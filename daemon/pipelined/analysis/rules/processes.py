@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pipelined.analysis.bottleneck import STORM
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
-from pipelined.analysis.rewriting import more_at_a_time
 from pipelined.analysis.rules.rule import Case, Part, is_shell
-from pipelined.analysis.xargs import in_place_of_parallel, single_arguments
+from pipelined.analysis.xargs import in_place_of_parallel, more_at_a_time, single_arguments
 from pipelined.wording import duration
 
 __all__ = ["failed_execs", "fork_storm", "started_share"]
@@ -100,8 +99,9 @@ def _fewer(case: Case, part: Part) -> str:
         )
     if part.command == "parallel":
         return (
-            "xargs -P N -n 1 CMD, which starts each process at a fifth of the CPU; or several "
-            "arguments at a time (parallel -m). The order of the output may differ"
+            "several arguments at a time (parallel -m); or, if CMD prints nothing or whole lines "
+            "(gzip, md5sum), xargs -P N -n 1 CMD, which starts each process at a fifth of the CPU. "
+            "Not for other programs: xargs does not keep output apart. The order may differ"
         )
     if not is_shell(part.stages[0]):
         return "more work for each process"
