@@ -1297,7 +1297,7 @@ COMMANDS = {
         "zcat f | awk '{ print $1 }' | sort | uniq",
     ),
     "grep": ("grep x f | wc -l", counting(), "grep-count", "grep -c x f"),
-    "xargs": ("seq 9 | xargs -n1 echo", storm(), "fork-storm", "seq 9 | xargs -n 1000 echo"),
+    "xargs": ("seq 9 | xargs -n1 stat", storm(), "fork-storm", "seq 9 | xargs -n 1000 stat"),
     "workers": (
         "seq 9 | xargs -P 3 -n 1 md5sum",
         storm(),

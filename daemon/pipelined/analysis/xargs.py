@@ -43,8 +43,8 @@ _SUMS: Mapping[str, int] = {
 #: Programs that add up what they read, take several files as one (a shell's script: only the
 #: first), align their names, or write to the last one ...
 _AS_ONE = frozenset(
-    {*COMMON_SHELLS, "basename", "cmp", "column", "comm", "cp", "diff", "file", "hexdump", "join"}
-    | {"ln", "ls", "mv", "nl", "od", "paste", "sort", "uniq", "wc", "xxd"}
+    {*COMMON_SHELLS, "basename", "cmp", "column", "comm", "cp", "diff", "echo", "file", "hexdump"}
+    | {"join", "ln", "ls", "mv", "nl", "od", "paste", "sort", "uniq", "wc", "xxd"}
 )
 #: ... and those that may, as their words say.
 _BY_LINE = frozenset({*AWKS, "sed"})
