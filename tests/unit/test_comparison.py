@@ -511,6 +511,20 @@ def test_stages_that_outlived_the_command_are_a_caveat() -> None:
     )
 
 
+def test_stages_that_went_on_after_the_command_are_a_caveat_although_they_have_ended() -> None:
+    """As those of ``>(…)``, for which bash does not wait."""
+    went_on = trial(alone(1.0), 0.4)
+    (caveat,) = compare_trials(["a", "b"], [[trial(alone())] * 3, [went_on] * 3]).caveats
+    assert caveat.startswith("stages of B outlived the command: its wall time does not include")
+    within = trial(alone(1.0), 0.995)
+    assert compare_trials(["a", "b"], [[trial(alone())] * 3, [within] * 3]).caveats == ()
+
+
+@pytest.mark.parametrize("ratios", [[0.5, 1.0, 1.6], [0.6, 1.4]])
+def test_few_rounds_that_contradict_each_other_decide_nothing(ratios: list[float]) -> None:
+    assert only_pair(of_walls([1.0] * len(ratios), ratios)).outcome == "undecided"
+
+
 def test_a_pipeline_that_was_not_always_the_same_is_a_caveat() -> None:
     other = make_run([make_stage(1, "gawk", cpu=1.0)], 1.0, end=START + 1)
     trials = [[trial(alone())] * 3, [trial(alone()), trial(other), trial(alone())]]

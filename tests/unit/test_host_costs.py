@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,19 @@ def test_the_daemons_figures_come_before_ones_own() -> None:
         Path("/home/me/.cache/pipelined"),
     )
     assert kept_by_users({"XDG_CACHE_HOME": "/cache"})[1] == Path("/cache/pipelined")
+
+
+def test_what_the_owner_of_the_directory_has_put_there_is_not_followed(tmp_path: Path) -> None:
+    """It may be another user than this process's: a link would make a file anywhere."""
+    host = this_host((tmp_path,))
+    (tmp_path / FILE).unlink()
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / f"{FILE}.{os.getpid()}").symlink_to(elsewhere)
+    keep(host, tmp_path)
+    assert not elsewhere.exists()
+    assert (tmp_path / FILE).is_file() and not (tmp_path / FILE).is_symlink()
+
+
+def test_a_fifo_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    assert this_host((tmp_path,)).costs is not None

@@ -18,6 +18,7 @@ from pipelined.analysis.rewriting import Script
 from pipelined.runs import (
     PAGE_CLASSES,
     STATES,
+    Child,
     Container,
     Endpoint,
     Exit,
@@ -34,7 +35,7 @@ from pipelined.runs import (
     Surroundings,
     Trace,
 )
-from pipelined.terminal.drawing import bar, printable, shorten
+from pipelined.terminal.drawing import bar, printable, printable_run, shorten
 from pipelined.terminal.run_report import TRIED, lines, render
 from pipelined.wording import data_size, mean_size
 from unit import invented
@@ -398,6 +399,25 @@ def test_names_cannot_send_control_codes(run: Run) -> None:
     stages = (replace(run.stages[0], command="x\x1b[2J\n\x07"), *run.stages[1:])
     text = text_of(replace(run, stages=stages))
     assert "\x1b" not in text and "x?[2J??" in text
+
+
+def test_names_of_others_cannot_send_control_codes_either(run: Run) -> None:
+    """Of children, of the enclosing pipeline, and of those of other users."""
+    odd = "x\x1b]0;y\x07\nforged"
+    child = Child(odd, 40, 0.9, 0.1)
+    found = printable_run(
+        replace(
+            run,
+            stages=(replace(run.stages[0], children=(child,)), *run.stages[1:]),
+            parent_pipeline=odd,
+            surroundings=Surroundings(1.0, None, (OtherPipeline(odd, 1.0),)),
+        ),
+        False,
+    )
+    names = (found.stages[0].children[0].command, found.parent_pipeline)
+    assert {*names, found.surroundings and found.surroundings.pipelines[0].pipeline} == {
+        "x?]0;y??forged"
+    }
 
 
 def test_wide_characters_keep_the_columns(run: Run) -> None:

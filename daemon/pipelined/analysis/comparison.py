@@ -339,7 +339,7 @@ def _outcome(ratios: Sequence[float]) -> str:
     """`Pair.outcome`, from the second side's wall times over the first one's."""
     middle = median(ratios) if ratios else 1.0
     if abs(middle - 1) <= SAME_WALL:
-        return "same" if len(ratios) < MIN_ROUNDS or _agree_to_be_same(ratios) else "undecided"
+        return "same" if _agree_to_be_same(ratios) else "undecided"
     if len(ratios) < MIN_ROUNDS or not agree([ratio - 1 for ratio in ratios]):
         return "undecided"
     return "faster" if middle < 1 else "slower"

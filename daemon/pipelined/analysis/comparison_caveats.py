@@ -29,6 +29,9 @@ __all__ = [
 MUCH_QUEUED = 0.25
 #: Inputs of one pipeline further apart than this share are different inputs.
 SAME_INPUT = 0.02
+#: A run that ended later than its command, by more than this share of it and this many seconds, has
+#: outlived it.
+_OUTLIVED_SHARE, _OUTLIVED_SECONDS = 0.02, 0.01
 
 
 def output_caveats(outputs: str) -> list[str]:
@@ -143,4 +146,15 @@ def trial_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> l
             caveats.append(f"{lost:,} events of {label} were lost: its figures are too low")
         if any(trial.run and trial.run.live for trial in of_side):
             caveats.append(f"stages of {label} outlived the command: their figures are cut off")
+        elif any(map(_went_on, of_side)):
+            caveats.append(
+                f"stages of {label} outlived the command: its wall time does not include what they"
+                " did after its end; let it wait for them"
+            )
     return caveats
+
+
+def _went_on(trial: Trial) -> bool:
+    """Whether a run took longer than the command that started it: bash waits for no ``>(…)``."""
+    longest = trial.wall_seconds + max(_OUTLIVED_SECONDS, _OUTLIVED_SHARE * trial.wall_seconds)
+    return trial.run is not None and trial.run.wall_seconds > longest

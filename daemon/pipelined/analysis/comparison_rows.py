@@ -125,7 +125,7 @@ class StageFigures:
     write_calls: Annotated[float, Unit("count")]
     """Write-like system calls."""
     forks: Annotated[float, Unit("count")]
-    """Processes and threads that were started."""
+    """Processes that were started."""
 
 
 @dataclass(frozen=True, slots=True)

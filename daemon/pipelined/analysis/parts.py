@@ -96,6 +96,8 @@ class Parts:
     """How many runs lie in no other."""
     covered_seconds: float
     """Of the command's wall time, that in which a run was alive."""
+    alive_seconds: float
+    """How long a run was alive, also after the command's end."""
     cpu_seconds: float
     """Of all runs."""
     notice: str = ""
@@ -137,7 +139,8 @@ class Parts:
             )
         covered = _covered(spans, start, wall)
         notice = _notice(outermost, found, wall)
-        return cls(tuple(parts), len(outermost), covered, _cpu(outermost), notice)
+        alive = _union(spans, -inf, inf)
+        return cls(tuple(parts), len(outermost), covered, alive, _cpu(outermost), notice)
 
 
 def _wall(run: Run) -> float:
@@ -198,7 +201,7 @@ def _notice(runs: Sequence[Run], found: Mapping[str, Sequence[Finding]], wall: f
     which = "the run" if len(runs) == 1 else f"{len(held):,} of {len(runs):,} runs"
     return (
         f"The host was busy: {which} waited for CPUs that others used{who}, which cost at most "
-        f"{duration(min(cost, alive))} of {duration(wall)}."
+        f"{duration(min(cost, alive, wall))} of {duration(wall)}."
     )
 
 

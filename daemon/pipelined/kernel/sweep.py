@@ -106,6 +106,8 @@ class Sweep:
         self._in_use: dict[int, StageRecord] = {}
         self._freed: dict[int, StageRecord] = {}
         """No reference finds these records any more, but they are not given back yet."""
+        self._restored = set(range(1, len(restored.stages) + 1))
+        """Indexes of restored records that have not been given back."""
         self._groups: dict[int, Group] = {}
         self._endpoints: dict[bytes, tuple[Process, Endpoint]] = {}
         self._readers = 0
@@ -272,6 +274,10 @@ class Sweep:
                 _write(self._functions, stage.index, no_functions)
             if self._readahead and stage.readahead is not NO_READAHEAD:
                 _write(self._readahead, stage.index, no_readahead)
+            if stage.index in self._restored:
+                self._restored.discard(stage.index)
+                # its tiers may not be mapped yet
+                self._put_tiers(stage.index, (bytes(no_functions), bytes(no_readahead)))
             self._give_back(stage.index)
 
     def lost(self) -> dict[str, int]:
@@ -327,17 +333,22 @@ class Sweep:
         for index, raw in enumerate(restored.stages, 1):
             self._in_use[index] = stage = decoding.decode_stage(raw, index)
             self._instances.identify(stage, None)
-            record, *tiers = raw
+            record, *tiers, children = raw
             self._stages[index * _STAGE_BYTES : (index + 1) * _STAGE_BYTES] = record
-            for name, values in zip(("functions", "readahead", "children"), tiers, strict=True):
-                if values:  # if the tier is off, there is no place for them
-                    self._loaded.put(name, index.to_bytes(4, sys.byteorder), values)
+            self._put_tiers(index, tiers)
+            self._loaded.put("children", index.to_bytes(4, sys.byteorder), children)
         for name, entries in (("pipes", restored.pipes), ("saved_tasks", restored.tasks)):
             for key, value in entries.items():
                 self._loaded.put(name, key, value)
         self._control.watched_ns = restored.watched_ns
         self._control.restored = len(restored.stages)
         self._control.resuming = bool(restored.tasks)
+
+    def _put_tiers(self, index: int, values: Sequence[bytes]) -> None:
+        """Values of the tiers of a stage; if a tier is off, there is no place for them."""
+        for name, value in zip(("functions", "readahead"), values, strict=True):
+            if value:
+                self._loaded.put(name, index.to_bytes(4, sys.byteorder), value)
 
     def _map_stages(self, count: int) -> None:
         """Map the records up to index `count`."""

@@ -30,6 +30,8 @@ FILE = "host-costs.json"
 FORKS, PROGRAMS, BYTES = 60, 40, 40_000
 #: How often a byte goes to a ``cat`` and back, in each of how many exchanges.
 ECHOES, EXCHANGES = 20, 50
+#: A file with figures has no more characters.
+_MOST = 4096
 
 
 def kept_by_users(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -74,19 +76,27 @@ def keep(host: Host, directory: Path) -> None:
     figures = {name: getattr(host.costs, name) for name in Costs.__slots__}
     with suppress(OSError):
         new, owner = directory / f"{FILE}.{os.getpid()}", directory.stat()
-        new.write_text(json.dumps({"machine": _machine(host), "costs": figures}) + "\n")
-        if os.geteuid() == 0:
-            os.chown(new, owner.st_uid, owner.st_gid)
+        new.unlink(missing_ok=True)
+        with new.open("x") as file:  # the directory may be of another user: no link is followed
+            file.write(json.dumps({"machine": _machine(host), "costs": figures}) + "\n")
+            if os.geteuid() == 0:
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
         new.replace(directory / FILE)
 
 
 def _kept(directory: Path, host: Host) -> Costs | None:
     """The figures of this machine that a directory has."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads((directory / FILE).read_text())
+        with open(directory / FILE, opener=_no_link) as file:
+            kept = json.loads(file.read(_MOST))
         if kept["machine"] == _machine(host):
             return Costs(**kept["costs"])
     return None
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Whose directory it is may put there what he likes: no FIFO is waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _machine(host: Host) -> list[object]:

@@ -354,7 +354,7 @@ class StageCounters:
     sleeps_full: Annotated[Count, Key(PIPE_SLEEPS, "full")]
     """In a write to a full pipe."""
     forks: Count
-    """Processes and threads that were started."""
+    """Processes that were started."""
     execs: Count
     """Programs executed."""
     exec_failures: Count | None

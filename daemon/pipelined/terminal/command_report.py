@@ -199,7 +199,7 @@ def _cover(found: Profile, parts: Parts) -> str:
     runs = "1 run covers" if len(found.runs) == 1 else f"{len(found.runs):,} runs cover"
     text = f"{runs} {duration(covered)}, {percent(covered / (wall or 1.0))} of the wall time."
     total = sum(part.wall_seconds for part in parts.parts if not part.line.depth)
-    if total > 1.01 * covered:
+    if total > 1.01 * parts.alive_seconds:
         text += f" Some ran at the same time: together they took {duration(total)}."
     cpu = max(0.0, found.ended.cpu_seconds - parts.cpu_seconds)
     text += f" The rest, {duration(max(0.0, wall - covered))} with {duration(cpu)} of CPU: {_REST}."

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelined.nesting import Line
-from pipelined.runs import STATES, Run
+from pipelined.runs import STATES, Run, Stage
 from pipelined.states import STATE_TABLE
 from pipelined.wording import percent
 
@@ -275,12 +275,30 @@ def printable_run(run: Run, ascii_only: bool) -> Run:
             pipeline=printable(run.series.pipeline, ascii_only),
             unit=printable(run.series.unit, ascii_only),
         ),
-        stages=tuple(
-            replace(stage, command=printable(stage.command, ascii_only)) for stage in run.stages
-        ),
+        stages=tuple(_printable_stage(stage, ascii_only) for stage in run.stages),
         endpoints=tuple(
             replace(endpoint, command=printable(endpoint.command, ascii_only))
             for endpoint in run.endpoints
+        ),
+        parent_pipeline=run.parent_pipeline and printable(run.parent_pipeline, ascii_only),
+        surroundings=run.surroundings
+        and replace(
+            run.surroundings,
+            pipelines=tuple(
+                replace(other, pipeline=printable(other.pipeline, ascii_only))
+                for other in run.surroundings.pipelines
+            ),
+        ),
+    )
+
+
+def _printable_stage(stage: Stage, ascii_only: bool) -> Stage:
+    return replace(
+        stage,
+        command=printable(stage.command, ascii_only),
+        children=tuple(
+            replace(child, command=child.command and printable(child.command, ascii_only))
+            for child in stage.children
         ),
     )
 
