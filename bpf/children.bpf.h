@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What ran inside a stage: its processes but the root by their names, how many have ended, their CPU time, the longest life.
- * Owns the map `children`; writes task_state.cpu_ns by way of accounting.bpf.h, and the number, CPU and life of exited children in
- * `stages`.
+ * Owns the map `children`; writes task_state.cpu_ns by way of accounting.bpf.h, and the CPU and life of children in `stages`.
  * Called when a thread has left its CPU for the last time.
  * Costs a look at CHILD_NAMES names at most for each enclosing stage, and four additions.
  * Cannot see the names of processes that still run, nor those that came when all places were taken: these are added up in the
@@ -79,10 +78,7 @@ GLOBAL(int, add_child)(u32 index, u64 first, u64 second, u64 cpu, u64 life)
 	return 0;
 }
 
-/*
- * A thread ended: credits its time on CPU and, of a main thread, its life and the end of its process to stages of which it
- * is not the root. Not at sched_process_exit: two threads that exit at once may both seem to be the last one there.
- */
+/* A thread ended: credits its time on CPU and, of a main thread, its life to stages of which it is not the root. */
 GLOBAL(int, credit_child)(u64 p, struct task_state *task, u64 life)
 {
 	u64 name[COMM_LEN / sizeof(u64)] = {};
@@ -98,7 +94,6 @@ GLOBAL(int, credit_child)(u64 p, struct task_state *task, u64 life)
 			continue;
 		__sync_fetch_and_add(&stage->children_cpu_ns, task->cpu_ns);
 		__sync_fetch_and_add(&stage->children_life_ns, life);
-		__sync_fetch_and_add(&stage->exited_children, life ? 1 : 0);
 		add_child(index, name[0], name[1], task->cpu_ns, life);
 	}
 	return 0;

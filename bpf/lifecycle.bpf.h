@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A process is forked, execs, exits, ends: which stage it belongs to from then on.
- * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .applet, .job and .looks, the counts
- * of forks, execs and failed execs of stages, and how their roots end.
+ * Owns no map; writes task_state.born_ns, .exec_ns, .exec_id, .parent, .starter, .script, .applet, .job, .looks and
+ * .exit_counted, the counts of forks, execs, failed execs and exited children of stages, and how their roots end.
  * Called at sched_process_fork, _exec, _exit and failed execs; at sched_switch when a thread ends, has no record yet,
  * or has missed its exec.
  * Costs are in docs/BENCHMARKS.md, measured by `make bench ARGS='--only storm'`.
@@ -331,15 +331,26 @@ static __always_inline void task_forks(struct task_struct *parent, struct task_s
 		born->clock = clock_pack(STATE_RUNQUEUE, now);
 }
 
-/* A process has exited, with this status: that of the stages of which it was the root. */
-GLOBAL(int, take_exit)(u64 p, u32 index, u64 status)
+/* A process has exited: it was a child in some stages, and the root of others. */
+GLOBAL(int, count_exit)(u64 p, u32 index, u64 status)
 {
 	struct stage *stage;
 
-	for_each_enclosing_stage(stage, index)
+	for_each_enclosing_stage(stage, index) {
 		if (is_process(&stage->root, p))
 			__sync_fetch_and_or(&stage->exit_status, status);
+		else
+			__sync_fetch_and_add(&stage->exited_children, 1);
+	}
 	return 0;
+}
+
+/* Has another thread of the process, which exits at the same time, seen as well that it is the last one? */
+static __always_inline int is_counted(struct task_struct *p)
+{
+	struct task_state *leader = state_of(p->group_leader);
+
+	return leader && __sync_lock_test_and_set(&leader->exit_counted, 1);
 }
 
 /* sched_process_exit: of the last thread of a process. */
@@ -368,7 +379,8 @@ static __always_inline void process_exits(struct task_struct *p)
 			try_end_again(task->stage, slot, now);
 	note(task, p->pid);
 	name_again(bpf_get_current_task(), task, task->stage);
-	take_exit(bpf_get_current_task(), task->stage, exit_status(bpf_get_current_task()));
+	if (!is_counted(p))
+		count_exit(bpf_get_current_task(), task->stage, exit_status(bpf_get_current_task()));
 }
 
 #endif

@@ -93,6 +93,7 @@ struct task_state {
 	u64 exec_ns;	/* last exec of this process */
 	u64 claimed;	/* a stage of this process is being made at this moment */
 	u64 noted;	/* the thread id under which it is counted in the map `noted`, 0 = not */
+	u64 exit_counted;	/* of the first thread: its process has exited, and is counted */
 	u64 stage;	/* innermost stage, 0 = none */
 	u64 cpu_ns;	/* its time on CPU that was credited to its stages */
 	struct process parent;	/* that forked it, which may be gone */
@@ -174,15 +175,18 @@ static __always_inline void note(struct task_state *task, u32 pid)
 	count_noted(before, -1);
 }
 
-/* They no longer do, unless another task assigns it a stage at this moment. */
-static __always_inline void forget(struct task_state *task, u32 pid)
+/*
+ * They no longer do, unless another task assigns it a stage at this moment. A function of its own, as Linux 6.1 refuses
+ * how the compiler lays it out in on_switch.
+ */
+GLOBAL(int, forget)(struct task_state *task, u32 pid)
 {
-	u32 *bucket = bucket_of(task->noted);
-
-	if (bucket && __sync_lock_test_and_set(&task->noted, 0))
-		__sync_fetch_and_add(bucket, -1);
+	if (!task)
+		return 0;
+	count_noted(__sync_lock_test_and_set(&task->noted, 0), -1);
 	if (task->clock || task->pending)
 		note(task, pid);
+	return 0;
 }
 
 static __always_inline int same_process(const struct process *a, const struct process *b)

@@ -75,6 +75,17 @@ def test_a_process_ends_once_however_many_threads_end_at_that_moment(watch: Watc
     assert (stage.forks, stage.exited_children) == (40, 40)
 
 
+def test_a_process_that_another_thread_has_become_ends_once(watch: Watch) -> None:
+    becomes = (
+        "import os, threading, time\n"
+        "threading.Thread(target=os.execv, args=('/bin/true', ['true'])).start()\n"
+        "time.sleep(60)"
+    )
+    observed = watch.run(f'(for i in {{1..20}}; do python3 -c "{becomes}"; done) | cat')
+    stage = observed.only("bash|cat").stages[0]
+    assert (stage.forks, stage.exited_children) == (20, 20)
+
+
 def test_names_beyond_the_places_are_added_up(watch: Watch, tmp_path: Path) -> None:
     true = shutil.which("true")
     assert true

@@ -446,7 +446,11 @@ def test_a_redirect_is_not_followed_and_says_where_to(http: Any) -> None:
     http.answer = (308, {"Location": "https://user:hunter2@otlp.example.org/v1/traces"}, b"")
     answer = BackEnd().send(SPANS)
     assert not answer.sent and len(http.seen) == 1
-    assert answer.error.endswith(": write https://otlp.example.org/v1/traces into the endpoint")
+    assert answer.error.endswith(
+        " to https://otlp.example.org/v1/traces: write that into OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    )
+    http.answer = (301, {"Location": "/v1/traces/"}, b"")
+    assert f" to http://127.0.0.1:{http.server_port}/v1/traces/: " in BackEnd().send(SPANS).error
 
 
 def test_a_port_for_tls_that_is_asked_without_it_loses_no_run(http: Any) -> None:

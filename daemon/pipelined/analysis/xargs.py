@@ -44,7 +44,8 @@ _SUMS: Mapping[str, int] = {
 #: first), align their names, or write to the last one ...
 _AS_ONE = frozenset(
     {*COMMON_SHELLS, "basename", "cmp", "column", "comm", "cp", "diff", "echo", "file", "hexdump"}
-    | {"join", "ln", "ls", "mv", "nl", "od", "paste", "sort", "uniq", "wc", "xxd"}
+    | {"join", "ln", "ls", "mv", "nl", "od", "paste", "sort", "tar", "uniq", "unzip", "wc"}
+    | {"xxd"}
 )
 #: ... and those that may, as their words say.
 _BY_LINE = frozenset({*AWKS, "sed"})
@@ -137,7 +138,7 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
     `tail` between them, unless they have ``-q``; `basename` needs ``-a``.
     """
     if not words:
-        return tuple(words)
+        return None  # xargs alone is xargs echo
     name, values = base(words[0].value), [word.value for word in words[1:]]
     if name in WRAPPERS:
         return None

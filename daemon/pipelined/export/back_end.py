@@ -13,7 +13,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from google.protobuf.message import DecodeError
@@ -140,7 +140,8 @@ class BackEnd:
         if wants_https := _wants_https(answer):
             error += ": it takes https; write that into the endpoint"
         elif answer.is_redirect:
-            error += f": write {_without_secrets(answer.headers['Location'])} into the endpoint"
+            where = _without_secrets(urljoin(answer.url, answer.headers["Location"]))
+            error += f" to {where}: write that into OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
         return Answer(
             False,
             unusable=answer.status_code in _UNUSABLE and not wants_https,
