@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -251,6 +252,20 @@ def test_signs_of_life_come_while_sweeps_do(systemd: Systemd) -> None:
         assert systemd.next()[0] == "READY=1"
         for _ in range(3):
             assert systemd.next() == ["WATCHDOG=1", "STATUS=2 of 3 hooks, 0 pipelines live"]
+
+    serve(Observer(), Supervisor(systemd.address, watchdog=0.2), meanwhile)
+
+
+def test_signs_of_life_come_however_often_it_is_to_reload(systemd: Systemd) -> None:
+    def meanwhile() -> None:
+        assert systemd.next()[0] == "READY=1"
+        for _ in range(40):  # each sooner than the next sign is due
+            hang_up()
+            time.sleep(0.02)
+        seen = []
+        while not seen or seen[-1] != "WATCHDOG=1":
+            seen.append(systemd.next()[0])
+        assert sum(line.startswith("RELOADING") for line in seen) < 20
 
     serve(Observer(), Supervisor(systemd.address, watchdog=0.2), meanwhile)
 

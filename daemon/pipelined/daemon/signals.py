@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -66,13 +67,15 @@ def wait_for_stop(
         if supervisor.watchdog is not None
         else _STATUS_EVERY
     )
+    due = time.monotonic() + every  # however often a signal comes
     while True:
         if supervisor.address is None:
             number = signal.sigwaitinfo(signals).si_signo
-        elif arrived := signal.sigtimedwait(signals, every):
+        elif arrived := signal.sigtimedwait(signals, max(0.0, due - time.monotonic())):
             number = arrived.si_signo
         else:
             swept = _keep_alive(observer, supervisor, swept)
+            due = time.monotonic() + every
             continue
         # When a terminal hangs up, the shell sends SIGHUP to what it started there: then stop.
         if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
