@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import MISSING, replace
@@ -219,6 +220,31 @@ def test_a_batch_that_has_used_its_cpu_time_leaves_the_shorter_runs_to_the_next(
     with closing(sqlite3.connect(history.directory / FILE_NAME)) as connection:
         stored = connection.execute("SELECT wall FROM runs ORDER BY key").fetchall()
     assert stored == [(3.0,), (2.0,), (1.0,)]
+
+
+def test_a_run_that_takes_long_to_store_does_not_crowd_out_what_waits(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch has room for nothing else; the jobs of the next seconds are not dropped for it."""
+    monkeypatch.setattr(module, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVED", 0.0)
+    monkeypatch.setattr(module.HistoryWriter, "_described", slowly(module.HistoryWriter._described))
+    writer: Any = open_history().sink._writer
+    written = writer.write([make_finished(make_ended(number)) for number in range(30)], last=False)
+    assert (written.taken, written.pause) == (1, module.LONGEST_PAUSE)
+    assert written.room == module.LEAST
+
+
+def slowly(described: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Takes a twentieth of a second of CPU more."""
+
+    def describe(*given: Any) -> Iterator[Any]:
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            pass
+        yield from described(*given)
+
+    return describe
 
 
 def test_a_run_that_was_queued_before_the_start_is_stored(

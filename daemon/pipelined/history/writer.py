@@ -43,6 +43,9 @@ __all__ = ["QUEUE", "HistoryWriter"]
 #: At most this many runs wait to be written, and no more than can be written within
 #: `LONGEST_PAUSE`; if there are more, the shortest are dropped.
 QUEUE = 200
+#: So many may wait in any case: one run of which a batch is full, with hundreds of points or many
+#: children, says nothing of those that wait, and a short job is not to be dropped for it.
+LEAST = 20
 #: At most this many are written in a batch, the longest first, until the batch has used
 #: `BATCH_SECONDS` of a CPU.
 BATCH = 50
@@ -201,12 +204,12 @@ class HistoryWriter(Writer):
             self._close_store()
 
     def _room(self, batch: _Batch, pause: float) -> int:
-        """How many runs can be written within `LONGEST_PAUSE`."""
+        """How many runs can be written within `LONGEST_PAUSE`, or `LEAST`."""
         if not pause:
             return QUEUE
         # a batch that ended early shows how many one can take
         runs = batch.taken if batch.taken < len(batch.runs) else BATCH
-        return min(QUEUE, max(1, int(runs * LONGEST_PAUSE / pause)))
+        return min(QUEUE, max(LEAST, int(runs * LONGEST_PAUSE / pause)))
 
     def _opened(self) -> Store:
         """The store, with the files that are in their places now. Raises OSError, sqlite3.Error."""
