@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -23,7 +24,7 @@ from pipelined.analysis.comparison import compare_runs
 from pipelined.observer import Observer
 from pipelined.runs import Readahead, Stage
 
-from .conftest import Configure, Observed, Watch
+from .conftest import PATIENCE, Configure, Observed, Watch
 
 pytestmark = pytest.mark.page_cache
 
@@ -182,6 +183,12 @@ def agree(truth: Truth, observed: Truth) -> bool:
 def _of(stage: Stage) -> Readahead:
     assert stage.readahead is not None
     return stage.readahead
+
+
+def _consumed(stage: Stage) -> int:
+    """Pages that its reads consumed."""
+    found = stage.readahead
+    return sum(found.pages.values()) - found.pages["wasted"] if found else 0
 
 
 def read(
@@ -651,6 +658,38 @@ def test_a_driver_that_has_read_ahead_keeps_no_place(
     reader = observed.only("sh|python3").stages[1]
     assert _of(reader).pages["hit"] > 0
     assert entries_left(watch.observer)["windows"] == 0
+
+
+def test_what_a_run_that_ended_unwatched_had_read_is_not_of_the_next_one(
+    configure: Configure, disk: Disk, tmp_path: Path
+) -> None:
+    """Its record is given back before the hooks of the tier are attached."""
+    path = disk.file("unwatched", MIB)
+
+    @contextmanager
+    def watching() -> Iterator[Watch]:
+        with Observer.open(
+            configure(), own_only=True, wait=False, state=tmp_path / "state"
+        ) as observer:
+            observer.attach_optional()
+            yield Watch(observer, tmp_path)
+
+    with watching() as watch:
+        waits = "until [ -e go ]; do sleep 0.05; done"
+        started = watch.start(f"(cat {path}; {waits}; true) | cat > out")
+        end = time.monotonic() + PATIENCE
+        while _consumed(watch.live("bash|cat").stages[0]) < MIB // PAGE:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    (tmp_path / "go").touch()
+    started.finish()
+    time.sleep(0.3)
+    with watching() as watch:
+        watch.observer.settle()
+        assert not any(run.live for run in watch.observer.runs())
+        for _ in range(4):
+            for stage in watch.run("echo a | (cat; true) > short").runs[-1].stages:
+                assert _consumed(stage) < MIB // PAGE / 4
 
 
 @pytest.mark.real_time

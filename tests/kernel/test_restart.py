@@ -422,29 +422,6 @@ def test_a_run_that_ends_unwatched_ends_when_it_was_last_seen(
     assert watch.counted() == {}
 
 
-def test_what_a_run_that_ended_unwatched_had_read_is_not_of_the_next_one(
-    lives: Lives, start: Callable[[str], Started], lines: Path
-) -> None:
-    """Its record is given back before the hooks of the tier are attached."""
-    watch = lives.begin()
-    start(f"(cat {lines} {lines} {lines}; {WAITS}; true) | tee out; true")
-    wait_for(
-        lambda: (pages := watch.live("bash|tee").stages[0].readahead) and pages.pages["warm"] > 50,
-        "its pages",
-    )
-    before = watch.live("bash|tee")
-    lives.end()
-    (watch.directory / "go").touch()
-    wait_for_end(before.stages[1].pid)
-    time.sleep(0.3)
-    watch = lives.begin()
-    assert not only(watch, "tee").live
-    for number in range(4):
-        (run,) = watch.run(f"echo {number} | (cat; true) > short").runs[-1:]
-        for stage in run.stages:
-            assert stage.readahead is None or stage.readahead.pages["warm"] < 50, stage
-
-
 @pytest.mark.thorough
 def test_a_stage_that_had_ended_before_is_there_as_it_was(
     lives: Lives, start: Callable[[str], Started]
