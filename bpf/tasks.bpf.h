@@ -162,16 +162,16 @@ static __always_inline void count_noted(u32 pid, int change)
  * From now on the programs look at the switches and wake-ups of this task. A thread that execs and is not the first one
  * of its process takes that one's id (de_thread of fs/exec.c): it is counted anew.
  */
-static __always_inline void note(struct task_state *task, u32 pid)
+static __always_inline void note(struct task_state *task, u32 thread)
 {
 	u32 before;
 
-	if (task->noted == pid)
+	if (task->noted == thread)
 		return;
-	before = __sync_lock_test_and_set(&task->noted, pid);
-	if (before == pid)
+	before = __sync_lock_test_and_set(&task->noted, thread);
+	if (before == thread)
 		return;
-	count_noted(pid, 1);
+	count_noted(thread, 1);
 	count_noted(before, -1);
 }
 
