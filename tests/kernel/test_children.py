@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kernel.conftest import exec_by_a_thread
 from kernel.test_truth import steal_seconds, stolen_since
 
 if TYPE_CHECKING:
@@ -76,12 +77,8 @@ def test_a_process_ends_once_however_many_threads_end_at_that_moment(watch: Watc
 
 
 def test_a_process_that_another_thread_has_become_ends_once(watch: Watch) -> None:
-    becomes = (
-        "import os, threading, time\n"
-        "threading.Thread(target=os.execv, args=('/bin/true', ['true'])).start()\n"
-        "time.sleep(60)"
-    )
-    observed = watch.run(f'(for i in {{1..20}}; do python3 -c "{becomes}"; done) | cat')
+    becomes = exec_by_a_thread("true")
+    observed = watch.run(f"(for i in {{1..20}}; do {becomes}; done) | cat")
     stage = observed.only("bash|cat").stages[0]
     assert (stage.forks, stage.exited_children) == (20, 20)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernel.conftest import count
+from kernel.conftest import count, exec_by_a_thread
 from pipelined.runs import Exit
 
 if TYPE_CHECKING:
@@ -89,12 +89,7 @@ def test_a_pipe_of_the_stage_is_not_that_of_a_program_with_the_id(watch: Watch) 
 
 def test_a_program_that_another_thread_has_execed_is_followed_to_its_end(watch: Watch) -> None:
     """It takes the id of the process's first thread; as Go's syscall.Exec may do."""
-    becomes_cat = (
-        "import os, threading, time\n"
-        "threading.Thread(target=os.execvp, args=('cat', ['cat'])).start()\n"
-        "time.sleep(60)"
-    )
-    observed = watch.run(f'(echo a; sleep 1; echo b) | python3 -c "{becomes_cat}" | sort')
+    observed = watch.run(f"(echo a; sleep 1; echo b) | {exec_by_a_thread('cat')} | sort")
     assert observed.stdout == "a\nb\n"
     run = observed.only("bash|cat|sort")
     assert run.end is not None and run.wall_seconds < 30

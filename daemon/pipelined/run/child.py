@@ -66,7 +66,8 @@ class Ended:
     """Unix time."""
     wall_seconds: float
     cpu_seconds: float
-    """User and system time of it and of all its descendants that were waited for."""
+    """User and system time of it and of all its descendants that were waited for; once its runs are
+    known, theirs if that is more (`profile.command_cpu_seconds`)."""
 
 
 class NotStarted(UserError):
