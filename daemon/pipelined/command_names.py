@@ -75,6 +75,8 @@ class Wrapper(NamedTuple):
     ``--wrappers``. Others exec it, and become it."""
     taking: str | None = None
     """Its options of one letter that take a word; None: a job is named after the wrapper itself."""
+    taking_long: tuple[str, ...] = ()
+    """Its long options that take the next word, if no ``=`` brings their value."""
     operands: int = 0
     """How many words stand before the command."""
     rewritten: bool = False
@@ -83,13 +85,31 @@ class Wrapper(NamedTuple):
 
 #: Programs that run another one.
 WRAPPERS: Mapping[str, Wrapper] = {
-    "timeout": Wrapper(forks=True, taking="ks", operands=1),
-    "time": Wrapper(forks=True, taking="fo"),
-    "sudo": Wrapper(forks=True, taking="CDRTUghprtu"),
+    "timeout": Wrapper(forks=True, taking="ks", taking_long=("kill-after", "signal"), operands=1),
+    "time": Wrapper(forks=True, taking="fo", taking_long=("format", "output")),
+    "sudo": Wrapper(
+        forks=True,
+        taking="CDRTUghprtu",
+        taking_long=(
+            "chdir",
+            "chroot",
+            "close-from",
+            "command-timeout",
+            "group",
+            "host",
+            "other-user",
+            "prompt",
+            "role",
+            "type",
+            "user",
+        ),
+    ),
     "doas": Wrapper(forks=True),
     "su": Wrapper(forks=True),
-    "runuser": Wrapper(forks=True, taking="gu"),
-    "flock": Wrapper(forks=True, taking="Ew", operands=1),
+    "runuser": Wrapper(forks=True, taking="gu", taking_long=("group", "user")),
+    "flock": Wrapper(
+        forks=True, taking="Ew", taking_long=("conflict-exit-code", "timeout", "wait"), operands=1
+    ),
     "setsid": Wrapper(forks=True, taking=""),
     "unshare": Wrapper(forks=True),
     "nsenter": Wrapper(forks=True),
@@ -108,14 +128,27 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "cpulimit": Wrapper(forks=True),
     "tini": Wrapper(forks=True),
     "dumb-init": Wrapper(forks=True),
-    "chrt": Wrapper(forks=False, taking="DPT", operands=1),
+    "chrt": Wrapper(
+        forks=False,
+        taking="DPT",
+        taking_long=("sched-deadline", "sched-period", "sched-runtime"),
+        operands=1,
+    ),
     "command": Wrapper(forks=False, taking=""),
-    "env": Wrapper(forks=False, taking="CSu", rewritten=True),
+    "env": Wrapper(
+        forks=False, taking="CSu", taking_long=("chdir", "split-string", "unset"), rewritten=True
+    ),
     "exec": Wrapper(forks=False, taking="a"),
-    "ionice": Wrapper(forks=False, taking="cn"),
-    "nice": Wrapper(forks=False, taking="n", rewritten=True),
+    "ionice": Wrapper(forks=False, taking="cn", taking_long=("class", "classdata")),
+    "nice": Wrapper(forks=False, taking="n", taking_long=("adjustment",), rewritten=True),
     "nohup": Wrapper(forks=False, taking=""),
-    "stdbuf": Wrapper(forks=False, taking="eio", rewritten=True),
-    "systemd-cat": Wrapper(forks=False, taking="pt"),
+    "stdbuf": Wrapper(
+        forks=False, taking="eio", taking_long=("error", "input", "output"), rewritten=True
+    ),
+    "systemd-cat": Wrapper(
+        forks=False,
+        taking="pt",
+        taking_long=("identifier", "level-prefix", "priority", "stderr-priority"),
+    ),
     "taskset": Wrapper(forks=False, taking="", operands=1),
 }

@@ -84,6 +84,24 @@ def test_a_value_that_is_cut_off_within_a_letter_loses_that_letter() -> None:
         ("perl -e 'print 1' | sort", "perl"),
         ("awk '{ print $1 }' /secret | sort", "awk"),
         ("/opt/a.sh\n/opt/b.sh", "a.sh"),
+        ("bash -euo pipefail /opt/x", "x"),
+        ("bash -o pipefail -c '/opt/x | wc -l'", "x"),
+        ("bash -O extglob +x --rcfile /etc/rc /opt/x", "x"),
+        ("python3 -W ignore -X dev /opt/x", "x"),
+        ("python3 -Wc /opt/x secret", "x"),
+        ("python3 -c 'import secret'", "python3"),
+        ("python3 -um etl.load", "etl.load"),
+        ("python3 -metl.load", "etl.load"),
+        ("python3 - secret", "python3"),
+        ("php -d api_key=secret -c /etc/php.ini -f /opt/x", "x"),
+        ("php -dmemory=5c /opt/x secret", "x"),
+        ("php --define key=secret /opt/x", "php"),
+        ("perl -I /opt/lib -w /opt/x", "x"),
+        ("perl -lane print secret", "perl"),
+        ("ruby -r json -C /srv /opt/x", "x"),
+        ("node -r dotenv/config --max-old-space-size=9 /opt/x", "x"),
+        ("node --require secret /opt/x", "node"),
+        ("node -- /opt/x", "x"),
     ],
 )
 def test_cron_s_command_is_named_by_its_program(command: str, program: str) -> None:
@@ -97,6 +115,13 @@ def test_cron_s_command_is_named_by_its_program(command: str, program: str) -> N
         *("flock -E 5 -w 5 /lock", "ionice -c 2 -n 7", "nice -n 5", "nohup", "runuser -g g -u u"),
         *("setsid -w", "stdbuf -e 0 -i 0 -o L", "sudo -u u -g g -p x", "systemd-cat -t x -p info"),
         *("taskset 0x3", "time -f x -o file", "timeout -k 5 -s KILL 9"),
+        *(
+            "flock --nonblock /lock",
+            "flock --timeout 5 /lock",
+            "flock --wait=5 /lock",
+            "nice --adj 5",
+        ),
+        *("sudo --user u --login --", "timeout --kill-after 5 --foreground 9", "ionice --class 2"),
     ],
 )
 def test_what_runs_a_command_is_not_the_job(before: str) -> None:
@@ -105,7 +130,22 @@ def test_what_runs_a_command_is_not_the_job(before: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["", ":", "cd /srv", "cd /srv && ", "X=1", "bash", "sh -c", "'unclosed", "$(", "| | |", "nice"],
+    [
+        *(
+            "",
+            ":",
+            "cd /srv",
+            "cd /srv && ",
+            "X=1",
+            "bash",
+            "sh -c",
+            "'unclosed",
+            "$(",
+            "| | |",
+            "nice",
+        ),
+        *("bash -s secret < /opt/x", "sh - secret"),
+    ],
 )
 def test_a_command_without_a_program_has_no_name(command: str) -> None:
     assert by_command(command) is None

@@ -87,7 +87,10 @@ def behind_wrapper(words: Sequence[str], at: int = 0) -> int:
         word = words[at]
         if not word.startswith("-"):
             operands -= 1
-        elif word[-1] in taking and not word.startswith("--"):
+        elif word.startswith("--"):
+            # GNU programs and util-linux take a long option by its begin, too
+            at += len(word) > 2 and any(name.startswith(word[2:]) for name in wrapper.taking_long)
+        elif word[-1] in taking:
             at += 1
         at += 1
     return min(at, len(words))

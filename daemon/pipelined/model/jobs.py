@@ -9,8 +9,9 @@ arguments, no paths, and nothing that distinguishes one start of a job from the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from pipelined.analysis.shell_words import (
     ASSIGNMENT,
@@ -39,8 +40,30 @@ _PREPARE = frozenset(
     | {"function", "mkdir", "printf", "select", "set", "shopt", "sleep", "source", "test"}
     | {"trap", "true", "ulimit", "umask", "unset", "wait", "}"}
 )
-#: Programs that run the file that is named first: the job is that file.
-_RUN_FILES = frozenset(SHELLS) | {"node", "nodejs", "perl", "php", "pypy", "python", "ruby"}
+
+
+class _Interpreter(NamedTuple):
+    """A program that runs the file that is named first: the job is that file."""
+
+    taking: str
+    """Its options of one letter that take a word."""
+    code: str
+    """Those that come with code: no file follows."""
+    module: str = ""
+    """That which takes the name of a module, which is run in place of a file."""
+
+
+_INTERPRETERS: Mapping[str, _Interpreter] = {
+    "node": _Interpreter("Cr", "ep"),
+    "nodejs": _Interpreter("Cr", "ep"),
+    "perl": _Interpreter("I", "Ee"),
+    "php": _Interpreter("cdtz", "BEFRSr"),
+    "pypy": _Interpreter("WX", "c", "m"),
+    "python": _Interpreter("WX", "c", "m"),
+    "ruby": _Interpreter("CEIr", "e"),
+}
+#: Long options of shells that take a word.
+_SHELLS_TAKING = frozenset({"--init-file", "--rcfile"})
 
 
 @lru_cache(maxsize=256)
@@ -124,23 +147,50 @@ def _run_by(words: Sequence[str]) -> str | None:
             return None
         elif name in WRAPPERS and WRAPPERS[name].taking is not None:
             del words[: behind_wrapper(words)]
-        elif name.rstrip("0123456789.") in _RUN_FILES:
-            return _file_run(words[1:]) or name
+        elif name in SHELLS:
+            return _run_by_shell(words[1:]) or name
+        elif interpreter := _INTERPRETERS.get(name.rstrip("0123456789.")):
+            return _run_by_interpreter(interpreter, words[1:]) or name
         else:
             return name
     return None
 
 
-def _file_run(words: Sequence[str]) -> str | None:
-    """The file, module or command that a shell or an interpreter is to run; None if it has none."""
-    for at, word in enumerate(words):
-        following = words[at + 1] if at + 1 < len(words) else ""
+def _run_by_shell(words: Iterable[str]) -> str | None:
+    """The file that a shell is to run, or the program of its text; None if it has none."""
+    words = iter(words)
+    is_text = False
+    for word in words:
+        if word in _SHELLS_TAKING:
+            next(words, None)
+        elif word[0] not in "-+":
+            return _program(word) if is_text else base(word)
+        elif not word.startswith("--"):
+            if word == "-" or "s" in word:
+                return None  # it reads its input; the words are arguments
+            is_text = is_text or "c" in word
+            for _ in range(word.count("o") + word.count("O")):  # set -o, shopt
+                next(words, None)
+    return None
+
+
+def _run_by_interpreter(program: _Interpreter, words: Iterable[str]) -> str | None:
+    """The file or module that it is to run; None if it has none, or what it is is not certain."""
+    words = iter(words)
+    for word in words:
         if not word.startswith("-"):
             return base(word)
-        if word == "-m":
-            return following or None
-        if word.endswith("c") and not word.startswith("--"):
-            return _program(following)
-        if word.endswith("e"):
-            return None
+        if word == "-" or (word.startswith("--") and "=" not in word and word != "--"):
+            return None  # its input, or an option that may take the next word
+        if word.startswith("--"):
+            continue
+        for behind, letter in enumerate(word[1:], 2):
+            if letter in program.code:
+                return None
+            if letter in program.module:
+                return word[behind:] or next(words, None)
+            if letter in program.taking:
+                if behind == len(word):
+                    next(words, None)
+                break
     return None
