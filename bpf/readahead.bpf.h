@@ -110,7 +110,7 @@ static __always_inline int writes_file(u64 p, const struct call *call, const str
 	case CALL_WRITE:
 		return 1;
 	case CALL_SPLICE:
-	case CALL_FILE:
+	case CALL_COPY:
 		file = file_at_fd(p, call->args[2]);
 		break;
 	case CALL_SENDFILE:
@@ -162,7 +162,7 @@ static __always_inline u32 run_kind(u32 call_kind)
 	case CALL_READ:
 	case CALL_SPLICE:
 	case CALL_SENDFILE:
-	case CALL_FILE:
+	case CALL_COPY:
 		return READ_RUN;
 	case CALL_ADVISE:
 		return ADVISED_RUN;

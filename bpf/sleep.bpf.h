@@ -77,6 +77,7 @@ MAP_PERCPU(asleep, struct asleep, 1);
 static __always_inline u32 call_state(u32 kind, u32 io_sleep)
 {
 	switch (kind) {
+	case CALL_COPY:
 	case CALL_FILE:
 	case CALL_FAULT:
 		return io_sleep ? STATE_DISK : STATE_OTHER;
@@ -176,6 +177,7 @@ GLOBAL(int, reader_sleeps)(struct task_state *task, const struct call *call, u64
 		break;
 	case CALL_READ:
 	case CALL_SPLICE:
+	case CALL_COPY:
 		break;
 	case CALL_FAULT:
 		return stall_began(task, FAULT_STALLS, 0, now);

@@ -19,7 +19,8 @@ enum call_kind {
 	CALL_SPLICE,	/* from argument 0 to argument 2 */
 	CALL_TEE,	/* from argument 0 to argument 1 */
 	CALL_SENDFILE,	/* from argument 1 to argument 0 */
-	CALL_FILE,	/* other file calls: sync; copy_file_range from argument 0 to argument 2 */
+	CALL_COPY,	/* copy_file_range, from argument 0 to argument 2 */
+	CALL_FILE,	/* other file calls: sync */
 	CALL_WAIT,
 	CALL_LOCK,
 	CALL_POLL,
@@ -55,8 +56,10 @@ static __always_inline int call_kind_64(long nr)
 		return CALL_TEE;
 	case 40:
 		return CALL_SENDFILE;
-	case 26: case 74: case 75: case 162: case 277: case 306: case 326:
-		return CALL_FILE;	/* msync fsync fdatasync sync sync_file_range syncfs copy_file_range */
+	case 326:
+		return CALL_COPY;
+	case 26: case 74: case 75: case 162: case 277: case 306:
+		return CALL_FILE;	/* msync fsync fdatasync sync sync_file_range syncfs */
 	case 28: case 187: case 221:
 		return CALL_ADVISE;	/* madvise readahead fadvise64 */
 	case 61: case 247: case 56: case 58: case 435:
@@ -90,7 +93,9 @@ GLOBAL(int, call_kind_32)(long nr)
 		return CALL_TEE;
 	case 187: case 239:
 		return CALL_SENDFILE;
-	case 36: case 118: case 144: case 148: case 314: case 344: case 377:
+	case 377:
+		return CALL_COPY;
+	case 36: case 118: case 144: case 148: case 314: case 344:
 		return CALL_FILE;
 	case 219: case 225: case 250: case 272:
 		return CALL_ADVISE;	/* madvise readahead fadvise64 fadvise64_64 */
@@ -148,7 +153,9 @@ static __always_inline int call_kind_64(long nr)
 		return CALL_TEE;
 	case 71:
 		return CALL_SENDFILE;
-	case 81: case 82: case 83: case 84: case 227: case 267: case 285:
+	case 285:
+		return CALL_COPY;
+	case 81: case 82: case 83: case 84: case 227: case 267:
 		return CALL_FILE;
 	case 213: case 223: case 233:
 		return CALL_ADVISE;	/* readahead fadvise64 madvise */

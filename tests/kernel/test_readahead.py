@@ -385,6 +385,21 @@ def test_a_file_that_a_stage_wrote_and_another_one_reads_is_no_input(
     assert outer.readahead.pages["wasted"] == 0
 
 
+@pytest.mark.real_time
+def test_a_copy_in_the_kernel_stalls_as_a_read_does(
+    watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
+) -> None:
+    """cp of coreutils 9 copies by copy_file_range: on a slow disk its pages are late."""
+    disk.read_ahead(128)
+    path, copy = disk.file("to copy", 8 * MIB), disk.root / "copied"
+    copy.unlink(missing_ok=True)
+    slowed(disk, 20 * MIB)
+    found = _of(watch.run(f"cp '{path}' {copy} | cat").only("cp|cat").stages[0])
+    assert sum(found.stall_seconds["late"]) > 0.2
+    # the first window of read-ahead at least
+    assert found.pages["late"] >= 128 * 1024 // PAGE
+
+
 def test_programs_and_libraries_are_no_sign_of_a_warm_cache(watch: Watch, disk: Disk) -> None:
     """To start each of many programs the first pages of it and of its libraries are read."""
     disk.read_ahead(128)
