@@ -266,6 +266,8 @@ GLOBAL(int, discover_by_sleep)(u64 p, struct task_state *task, struct fifo *fifo
 
 	if (is_gone(task) || !fifo || fifo->both)
 		return 0;
+	if (fd == 2 && !holds_as_stdio(p, &fifo->key, fifo->side))
+		return 0;	/* stderr is no edge */
 	index = own_stage(task, p);
 	no_exec = BPF_CORE_READ(TASK(p), group_leader, flags) & PF_FORKNOEXEC;
 	if (fd > 1 && !fifo->named &&
