@@ -5,7 +5,7 @@
  * Called from every hook of the `sched` tier.
  * Costs an exchange of the thread's clock, and an addition for each enclosing stage; docs/BENCHMARKS.md has the figure
  * of a whole switch.
- * Cannot see stages beyond MAX_DEPTH.
+ * Credits no time to stages beyond MAX_DEPTH; what they do at a moment is counted up to the outermost.
  *
  * All sums telescope: a transition exchanges one time stamp and credits the difference, so nothing is lost or counted
  * twice whatever two CPUs do at once.
@@ -210,7 +210,7 @@ static __always_inline u32 stage_add_once(u32 index, u64 *change, struct deferre
 
 GLOBAL(int, stage_add)(u32 index, u64 change, u64 now)
 {
-	for (int i = 0; i < MAX_DEPTH && index; i++)
+	for (int i = 0; i < MAX_NESTED && index; i++)
 		index = stage_add_once(index, &change, NULL, now);
 	return 0;
 }
@@ -276,8 +276,8 @@ static __always_inline int was_woken(const struct task_state *task, u64 clock)
 	       task->woken_ns > (clock & CLOCK_NS_MASK);
 }
 
-/* Credits a task's time since its clock was set, in the state that the clock has. */
-static __always_inline void task_credit(struct task_state *task, u64 clock, u64 now)
+/* Credits a task's time since its clock was set, in the state that the clock has, to its stage `index` and those around it. */
+static __always_inline void task_credit(struct task_state *task, u32 index, u64 clock, u64 now)
 {
 	u64 state = clock >> CLOCK_STATE_SHIFT, queued = 0;
 	u64 elapsed = now - (clock & CLOCK_NS_MASK);
@@ -295,11 +295,11 @@ static __always_inline void task_credit(struct task_state *task, u64 clock, u64 
 		task->young_ns[state] += elapsed;
 		task->young_ns[STATE_RUNQUEUE] += queued;
 	}
-	stage = task->stage ? stage_at(task->stage) : NULL;
+	stage = index ? stage_at(index) : NULL;
 	if (stage && state == STATE_CPU)
 		__sync_fetch_and_add(&task->cpu_ns, elapsed);
 	if (stage && stage->word & WORD_RETIRED) {
-		credit_stages(task->stage, state, elapsed, queued, now);
+		credit_stages(index, state, elapsed, queued, now);
 	} else if (stage) {
 		credit_stage(stage, state, elapsed, queued);
 		outer = word_outer(stage->word);
@@ -321,7 +321,7 @@ static __always_inline void transition(struct task_state *task, u32 state, struc
 
 	if (clock) {
 		change -= state_counts(clock >> CLOCK_STATE_SHIFT);
-		task_credit(task, clock, now);
+		task_credit(task, task->stage, clock, now);
 		task->slept_on = 0;
 		if (task->stall.kind)
 			stall_ended(task);
@@ -351,16 +351,18 @@ GLOBAL(int, change_state)(struct task_state *task, u32 state, u64 now)
 GLOBAL(int, bring_up_to_date)(struct task_state *task, u32 on_cpu, u64 now)
 {
 	u64 clock;
+	u32 index;
 
 	if (!task)
 		return 0;
 	clock = task->clock;
+	index = task->stage;	/* before the clock is changed: as soon as it is, the task may end */
 	if (!clock || now <= (clock & CLOCK_NS_MASK) ||
 	    (on_cpu && clock >> CLOCK_STATE_SHIFT != STATE_CPU))
 		return 0;
 	if (__sync_val_compare_and_swap(&task->clock, clock,
 					clock_pack(clock >> CLOCK_STATE_SHIFT, now)) == clock)
-		task_credit(task, clock, now);
+		task_credit(task, index, clock, now);
 	return 0;
 }
 
@@ -369,10 +371,20 @@ struct usage {
 	u64 user_ns, system_ns, read_bytes, written_bytes, read_calls, write_calls;
 };
 
-static __always_inline u64 growth(u64 *credited, u64 value)
-{
-	return value - __sync_lock_test_and_set(credited, value);
-}
+/*
+ * How far the number that `read` reads has grown since it was last taken. If the thread has taken a later one between
+ * the sweep's reading and this, that may have been its last: the sweep reads again, or the difference would be lost.
+ */
+#define growth(credited, read) ({                                                       \
+	u64 value_ = (read);                                                            \
+	u64 grown_ = value_ - __sync_lock_test_and_set(credited, value_);               \
+                                                                                        \
+	if ((s64)grown_ < 0) {                                                          \
+		value_ = (read);                                                        \
+		grown_ += value_ - __sync_lock_test_and_set(credited, value_);          \
+	}                                                                               \
+	grown_;                                                                         \
+})
 
 static __always_inline void take_usage(u64 p, struct task_state *task, struct usage *usage)
 {

@@ -77,7 +77,7 @@ static __always_inline void end_task(struct task_struct *p, struct task_state *t
 
 	clock = __sync_lock_test_and_set(&task->clock, 0);
 	if (clock)
-		task_credit(task, clock, now);
+		task_credit(task, task->stage, clock, now);
 	if (stage_of(task)) {
 		exit_seen_late(bpf_get_current_task(), task->stage);
 		credit_usage(bpf_get_current_task(), task);
@@ -85,8 +85,11 @@ static __always_inline void end_task(struct task_struct *p, struct task_state *t
 	}
 	forget(task, p->pid);
 	index = __sync_lock_test_and_set(&task->stage, STAGE_DEAD);
+	give_up_pending(task, now);
 	if (!index || index == STAGE_DEAD)
 		return;
+	if (!clock)	/* another task may have adopted it meanwhile */
+		clock = __sync_lock_test_and_set(&task->clock, 0);
 	if (clock)
 		stage_add(index, -state_counts(clock >> CLOCK_STATE_SHIFT), now);
 	stage_put(index, now);

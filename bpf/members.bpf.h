@@ -133,8 +133,13 @@ static __always_inline void become_member(u32 index, u64 now)
 {
 	struct stage *stage = stage_at(index);
 
-	if (stage && stage->word & WORD_DRIVER &&
-	    __sync_fetch_and_and(&stage->word, ~WORD_DRIVER) & WORD_DRIVER)
+	u64 word = stage ? stage->word : 0;
+
+	if (!stage || !(word & WORD_DRIVER))
+		return;
+	word = __sync_fetch_and_and(&stage->word, ~WORD_DRIVER);
+	/* one that is over gives up nothing any more */
+	if ((word & (WORD_DRIVER | WORD_RETIRED | WORD_ENDED)) == WORD_DRIVER)
 		members_add(index, 1, now);
 }
 

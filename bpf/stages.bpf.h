@@ -4,7 +4,7 @@
  * Owns the maps `stages` and `free_stages`; writes task_state.stage, .pending and .claimed.
  * Called at fork, exec and exit, when a pipe is discovered, and by the sweep.
  * About 1 us for a new stage, nothing per switch of a known one.
- * Cannot see past MAX_DEPTH enclosing stages.
+ * Makes no stage further in than MAX_NESTED; what runs there belongs to the stage around it.
  */
 #ifndef PIPELINED_STAGES_H
 #define PIPELINED_STAGES_H
@@ -27,11 +27,12 @@ static __always_inline void stage_hold(u32 index)
 GLOBAL(int, stage_put)(u32 index, u64 now)
 {
 	/* no walk outwards as elsewhere: `word` must be the one that this very step has changed */
-	for (int i = 0; i < MAX_DEPTH && index; i++) {
+	for (int i = 0; i < MAX_NESTED && index; i++) {
 		struct stage *stage = stage_at(index);
 		u64 word;
 
-		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1)
+		/* whoever had found it alive may hold it once more after its end: it has given up all already */
+		if (!stage || __sync_fetch_and_add(&stage->live, -1) != 1 || stage->word & WORD_ENDED)
 			return 0;
 		if (!(stage->word & WORD_RETIRED)) {
 			pipeline_add(index, 0, now);
@@ -40,6 +41,8 @@ GLOBAL(int, stage_put)(u32 index, u64 now)
 		}
 		/* it may be becoming a driver, retiring or being moved: whichever comes first gives up what it held */
 		word = __sync_fetch_and_or(&stage->word, WORD_ENDED);
+		if (word & WORD_ENDED)
+			return 0;
 		if (!(word & (WORD_RETIRED | WORD_DRIVER)))
 			members_add(index, -1, now);
 		index = word_outer(word);
@@ -121,6 +124,15 @@ static __always_inline void describe_root(struct stage *stage, u64 p, const stru
  * the root's state. With STAGE_FROM_NOW in `flags`, its life so far does not count. The caller
  * holds the stage. Returns 0 if there is no room.
  */
+static __always_inline int is_deep(u32 outer)
+{
+	struct stage *stage;
+
+	for_enclosing_stages(depth, MAX_NESTED - 1, stage, outer)
+		;
+	return outer != 0;
+}
+
 GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
 {
 	u64 start = now, cpu = 0;
@@ -128,7 +140,7 @@ GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u6
 	struct stage *stage;
 	u32 index;
 
-	if (bpf_map_pop_elem(MAP(free_stages), &index)) {
+	if (is_deep(outer) || bpf_map_pop_elem(MAP(free_stages), &index)) {
 		count_lost(LOST_STAGES);
 		return 0;
 	}
@@ -235,7 +247,18 @@ static __always_inline int adopt(struct task_state *task, u32 index, u32 state, 
 	/* if the task is followed, or had an event meanwhile, it has counted itself or will */
 	if (__sync_val_compare_and_swap(&task->clock, 0, clock_pack(state, now)) != 0)
 		stage_add(index, -counts, now);
+	else if (is_gone(task) && __sync_lock_test_and_set(&task->clock, 0))
+		stage_add(index, -counts, now);	/* it has ended meanwhile: end_task found no clock, or takes it first */
 	return 1;
+}
+
+/* The stage that another task has assigned to this one is given up, which has ended. */
+static __always_inline void give_up_pending(struct task_state *task, u64 now)
+{
+	u32 index = __sync_lock_test_and_set(&task->pending, 0);
+
+	if (index)
+		stage_put(index, now);
 }
 
 /* In the task's own context: it enters the stage that another task has assigned to it, if any. */
@@ -247,8 +270,8 @@ static __always_inline void take_up_pending(struct task_state *task, u64 now)
 		return;
 	/* in this order: who looks for its stage finds it in one place or the other */
 	enter_stage(task, index, now);
-	task->pending = 0;
-	stage_put(index, now);	/* the hold that came with the assignment */
+	if (__sync_val_compare_and_swap(&task->pending, index, 0) == index)
+		stage_put(index, now);	/* the hold that came with the assignment */
 }
 
 #define CLAIM_TRIES 64	/* take as long as it takes to make a stage, a few us */
@@ -329,13 +352,17 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 		index = pending ? pending : index;
 		stage_hold(index);
 	} else {
-		note(task, BPF_CORE_READ(TASK(p), pid));
 		index = create_stage(p, task, unretired(task->stage), flags | STAGE_FROM_NOW, now);
 		if (index && !(task->stage == 0 && task->clock == 0 &&
 			       adopt(task, index, state, now))) {
 			stage_hold(index);
-			task->pending = index;
+			__sync_lock_test_and_set(&task->pending, index);
+			/* it may have ended meanwhile: whichever of the two sees the other gives it up */
+			if (is_gone(task))
+				give_up_pending(task, now);
 		}
+		/* at last: before, it would forget itself at a sleep */
+		note(task, BPF_CORE_READ(TASK(p), pid));
 	}
 	release(task);
 	return index;

@@ -100,8 +100,8 @@ struct task_state {
 	struct process starter;	/* as in struct stage */
 	struct command script;	/* the first script that this process ran, empty = none: it keeps the name */
 	struct command applet;	/* which program of COMMAND_APPLETS its last exec was to run, empty = none */
+	u64 pending;	/* stage assigned by another task, entered at the next event; 0 = none */
 	u32 exec_id;	/* the kernel's count of its execs, when one was last seen */
-	u32 pending;	/* stage assigned by another task, entered at the next event */
 	u64 slept_on;	/* end_number of the pipe end slept on, 0 = none */
 	u32 looks;	/* counts the looks at what it holds and why it sleeps, to space them out */
 	/* end_number of the pipe end slept on last; valid while the descriptor has the same file */

@@ -353,14 +353,17 @@ GLOBAL(int, join_partner)(u32 index, u64 reference, const struct fifo *fifo, u64
 	if (made == WAS_LEFT)
 		return 0;
 	join(index, found, now);
+	/* the child has an edge that is none to its own children */
+	if (edge != EDGE)
+		become_member((edge == EDGE_TO_CHILD) == (fifo->side == SIDE_WRITE) ? found : index, now);
 	return set_membership(made, index, found, now);
 }
 
 /*
- * Puts a pipe into a free slot of a stage. If there is none, the pipe's own slots still give
- * the edge; only sleeps at this end are not counted apart.
+ * Puts a pipe into a free slot of a stage. If there is none, which is 0, the pipe's own slots
+ * still give the edge; only sleeps at this end are not counted apart.
  */
-static __always_inline void add_end(struct stage *stage, const struct fifo *fifo, u32 side_and_flags)
+static __always_inline int add_end(struct stage *stage, const struct fifo *fifo, u32 side_and_flags)
 {
 	for (int i = 0; i < STAGE_ENDS; i++) {
 		struct pipe_end *end = &stage->ends[i];
@@ -369,8 +372,9 @@ static __always_inline void add_end(struct stage *stage, const struct fifo *fifo
 			continue;
 		end->pipe = fifo->key;
 		end->side_and_flags = side_and_flags;
-		return;
+		return 1;
 	}
+	return 0;
 }
 
 /* Puts a stage into the first slot of its side for which `is_free` holds, and returns from the caller. */
@@ -436,15 +440,15 @@ GLOBAL(int, note_end)(u32 index, struct fifo *fifo)
 	struct stage *stage = stage_at(index);
 	struct pipe_key key;
 	struct pipe *pipe;
-	int slot;
+	int slot, kept = 1;
 
 	if (!index || !stage || !fifo || fifo->both)
 		return 0;
 	key = fifo->key;
 	slot = find_end(index, &key, fifo->side);
 	if (slot < 0) {
-		add_end(stage, fifo, (fifo->side + 1) | (fifo->standard ? END_STANDARD : 0) |
-				     (!fifo->fresh && was_called(stage, fifo->side) ? END_LATE : 0));
+		kept = add_end(stage, fifo, (fifo->side + 1) | (fifo->standard ? END_STANDARD : 0) |
+					    (!fifo->fresh && was_called(stage, fifo->side) ? END_LATE : 0));
 	} else {
 		u64 *bits = &end_of(stage, slot)->side_and_flags;
 
@@ -452,7 +456,8 @@ GLOBAL(int, note_end)(u32 index, struct fifo *fifo)
 		if (fifo->standard)
 			__sync_fetch_and_or(bits, END_STANDARD);
 	}
-	pipe = pipe_at(&key);
+	/* the daemon forgets a pipe with a stage that has it among its ends: a record of one that none has would stay */
+	pipe = kept ? pipe_at(&key) : bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
 		return 0;
 	pipe->named |= fifo->named;
@@ -592,22 +597,24 @@ GLOBAL(int, try_end_again)(u32 index, u32 slot, u64 now)
 	struct stage *stage = stage_at(index);
 	struct fifo fifo = {};
 	struct pipe_end *end;
+	u64 bits;
 	u32 side;
 
 	if (!stage)
 		return 0;
 	end = end_of(stage, slot);
-	if (!end->pipe.inode || end->side_and_flags & END_LEFT)
+	bits = end->side_and_flags;
+	if (!end->pipe.inode || bits & END_LEFT)
 		return 0;
 	side = end_side(end);
 	fifo.key = end->pipe;
 	fifo.side = side - 1;
 	/* only stdin and stdout are borrowed */
-	fifo.standard = !!(end->side_and_flags & (END_STANDARD | END_BORROWED));
-	if (end->side_and_flags & END_BORROWED) {
+	fifo.standard = !!(bits & (END_STANDARD | END_BORROWED));
+	if (bits & END_BORROWED) {
 		if (known_end(word_outer(stage->word), &fifo.key, fifo.side))
 			return 0;
-		end->side_and_flags = side;
+		__sync_val_compare_and_swap(&end->side_and_flags, bits, side);
 	}
 	return register_end(index, &fifo, now);
 }

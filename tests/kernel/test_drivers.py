@@ -544,6 +544,32 @@ def test_an_interpreter_is_a_stage_only_while_the_child_that_it_reads_lives(watc
     assert all((a.end or 0) <= b.start + GAP for a, b in pairwise(runs))
 
 
+#: Reads a child of its own, then writes to its parent, which comes to read late, more than the pipe holds.
+READS_THEN_WRITES = """
+import sys
+with Popen("echo a; sleep 1", shell=True, stdout=PIPE) as child:
+    child.stdout.readline()
+    sys.stdout.write("a" * 300_000)
+    sys.stdout.flush()
+time.sleep(0.5)
+sys.exit(3)
+"""
+READS_LATE = f"""
+with Popen(["{PYTHON}", "reader"], stdout=PIPE) as reader:
+    time.sleep(0.5)
+    assert len(reader.stdout.read()) == 300_000
+"""
+
+
+def test_a_driver_that_writes_to_its_parent_is_a_stage_to_its_end(watch: Watch) -> None:
+    """Whichever of its pipes is seen first."""
+    reader = {"reader": f"{PYTHON_HEAD}{READS_THEN_WRITES}"}
+    observed = drive(watch, (PYTHON, "driver"), f"{PYTHON_HEAD}{READS_LATE}\nidle()\n", reader)
+    (run,) = observed.runs
+    assert run.wall_seconds > 1.4
+    assert [stage.exit and stage.exit.code for stage in run.stages[:2]] == [0, 3]
+
+
 TWO_AT_ONCE = """
 def read(seconds):
     with Popen(["sh", "-c", f"sleep {seconds}; exec seq 1000"], stdout=PIPE) as child:

@@ -63,6 +63,26 @@ def test_it_recovers(
     assert cramped.sweep_stats.failures == 0
 
 
+#: A process that has not exec'd since its fork, which learns by a pipe whether each exec has failed.
+STARTS_MANY = """
+import os, subprocess
+if not os.fork():
+    for _ in range(100):
+        subprocess.run(["true"], preexec_fn=lambda: None)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_pipes_that_one_stage_has_had_are_forgotten(configure: Configure, watch: Watch) -> None:
+    """A worker that starts programs for months has used more pipes than a host has at once."""
+    with Observer.open(configure(max_pipes=30), own_only=True) as few:
+        few.start()
+        watch.run(f"python3 -c '{STARTS_MANY}' | cat")
+        few.settle()
+        assert few.lost()["pipes"] == 0
+
+
 def test_maps_say_how_full_they_are(
     watch: Watch,
     cramped: Observer,

@@ -106,6 +106,16 @@ def test_sleepers_are_at_level_zero(watch: Watch) -> None:
     assert run.levels[0] > 0.97 * run.wall_seconds
 
 
+def test_what_ran_far_inside_is_not_on_cpu_for_ever(watch: Watch) -> None:
+    """Six scripts, each of which asks the next one, are more stages than a thread is credited to."""
+    inner = "true"
+    for _ in range(6):
+        inner = f"x=$({{ {inner}; }} | cat)"
+    script = f"{{ for _ in {{1..9}}; do {inner}; done; sleep 0.5; }} | cat"
+    (outer,) = (run for run in watch.run_traced(script).runs if not run.nested)
+    assert outer.levels[0] >= 0.48
+
+
 def test_an_inner_run_counts_once_in_the_outer_level(watch: Watch) -> None:
     command = f"bash -c 'taskset -c {A} burn 400 | taskset -c {B} burn 400; true' | cat"
     observed = watch.run_traced(command)

@@ -120,6 +120,15 @@ NESTED_LATE = Pipeline(
     )
 )
 
+
+def nested(scripts: int) -> Command:
+    """So many scripts, each of which asks the next one: two stages further in each time."""
+    inner: Command = Group((Run("sort", seconds=0.7), Run("wc")))
+    for _ in range(scripts):
+        inner = Group((Capture(Pipeline((inner, Run("uniq")))), Run("cat")))
+    return Pipeline((inner, Run("wc")))
+
+
 #: The shell has forked the first stage, which runs to its end; so the next one gets its id.
 ONE_ID = bytes([0] * 5 + [145] * 3)
 
@@ -149,6 +158,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @example(Scenario([("bash", Group((Pipeline((Run("cat"), Run("wc"))),)))], ONE_ID))
 @example(Scenario([("bash", Group((Conversation(Run("cat", closes=True)),)))], b""))
 @example(Scenario([("bash", Group((NESTED_LATE,)))], b""))
+@example(Scenario([("bash", Group((nested(4),)))], b""))
 @given(scenario=scenarios())
 def test_what_is_recorded_is_what_was(programs: ctypes.CDLL, scenario: Scenario) -> None:
     observe(programs, scenario.scripts, scenario.schedule, starving=scenario.starving)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from unittest.mock import patch
 
 import pytest
 
 from pipelined.config import Config
+from pipelined.kernel import layout
 from pipelined.kernel.sweep import Sweep
 from pipelined.model.outcome import exit_of
 from pipelined.model.sighting import Finished
@@ -30,6 +32,9 @@ FIRST_INTERRUPT, INTERRUPTS, FIRST_PAUSE, FIRST_SWEEP = 192, 32, 224, 232
 # Where processes meet, another one makes steps on the other CPU in the middle of a program.
 FIRST_MEETING = 160
 STEPS = (1, 1, 3, 16)
+
+_COUNTS = 4
+"""Bytes of a stage's word that count threads; the others are behind them (bpf/pipelined.h)."""
 
 WRAPPERS = frozenset(Config().wrappers)
 
@@ -139,6 +144,8 @@ class Observed:
     def _take(self) -> list[Group]:
         now = self.host.now
         groups = self._sweep.take()
+        if not self._interrupting:
+            self._check_ended(groups)
         self._sweep.free(self._model.update(groups, now))
         return groups
 
@@ -163,6 +170,14 @@ class Observed:
                 p for p in self.host.processes if p.alive and not set(roots).isdisjoint(p.above())
             ]
             assert below, f"the run of {roots} has outlived its processes"
+
+    def _check_ended(self, groups: Sequence[Group]) -> None:
+        """No thread of what is over is still counted as on CPU, or as waiting for disk."""
+        with memoryview(self._sweep._stages) as records:
+            for stage in (stage for group in groups for stage in group.stages if stage.ended):
+                at = stage.index * ctypes.sizeof(layout.Stage) + layout.Stage.word.offset
+                counts = int.from_bytes(records[at : at + _COUNTS], sys.byteorder)
+                assert not counts, f"{stage.command} is over and counts {counts:#x} threads"
 
     def _root(self, stage: StageRecord) -> Process:
         root = self._process(stage.root.pid, stage.root.start_ns)
