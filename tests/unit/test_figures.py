@@ -324,7 +324,6 @@ FIGURES = [
     ("CLI.md", "are waited for up to {}; then", profile.GRACE),
     ("CLI.md", "the last {} are kept", profile.KEPT_RUNS),
     ("CLI.md", "for a shell, {} times each", default_of("compare", "rounds")),
-    ("CLI.md", "(it takes {} to name a winner)", comparison.MIN_ROUNDS),
     ("COMPARE.md", "that took {} and 5 %", improving_script.WORTH_SECONDS),
     ("COMPARE.md", "took 0.10 s and {} of the wall", improving_script.WORTH_SHARE),
     ("COMPARE.md", "the costliest {} are improved", improving_script.MOST_PARTS),
