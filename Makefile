@@ -96,7 +96,7 @@ check: setup lint ## Check style, types and layers, and run the tests that need 
 
 # Unit tests share nothing, so each processor runs some. The others measure time: one after the other. Where ARGS selects
 # none of one part (status 5), the other part decides.
-test: test-setup lint ## Check style and types, then run all tests (sudo make test ARGS='-k shapes')
+test: test-setup lint ## Check style and types, then run unit, kernel and e2e tests (sudo make test ARGS='-k shapes')
 	@units=0; others=0; \
 	$(BIN)/pytest -W error --numprocesses auto $(ARGS) tests/unit || units=$$?; \
 	$(BIN)/pytest -W error $(ARGS) tests/kernel tests/e2e || others=$$?; \

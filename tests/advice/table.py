@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from advice.judgement import Followed, Healthy, Spread, Untried
-from advice.pairs import PAIRS, WITHOUT_PAIRS
+from advice.pairs import HEALTHY, PAIRS, WITHOUT_PAIRS
 from document_section import put_section, section_of
 from pipelined.analysis.rules.rule import WORTH_SHARE
 from pipelined.wording import duration
@@ -30,9 +30,9 @@ _IMPROVED = """\
 **improve** is what [`pipelined improve`](COMPARE.md#improve) found, given the pipeline as it is and
 a budget of {budget}, on a machine with {machine}: the share of the wall time
 that it took. *refused*: it takes one pipeline of programs with their arguments,
-and none that changes something."""
+and none that changes something. An empty place was not run."""
 _HEALTHY = """\
-{count} ordinary pipelines in which there is nothing to improve (`HEALTHY` in
+{count} of the {all} ordinary pipelines in which there is nothing to improve (`HEALTHY` in
 `tests/advice/pairs.py`) were profiled as often. {advised} got any advice."""
 #: As a document has it.
 _IMPROVED_ONCE = r"\*\*improve\*\* is what (?:.+\n)*.+"
@@ -148,7 +148,9 @@ def _range(share: Spread | None) -> str:
 def _healthy(healthy: Sequence[Healthy]) -> str:
     advised = sum(bool(each.failure) for each in healthy)
     words = _HEALTHY.format(
-        count=len(healthy), advised=f"**{advised} of them**" if advised else "None of them"
+        count=len(healthy),
+        all=len(HEALTHY),
+        advised=f"**{advised} of them**" if advised else "None of them",
     )
     lines = [f"    {each.command}" for each in healthy if each.failure]
     return "\n\n".join([words, *(["\n".join(lines)] if lines else [])])
@@ -156,8 +158,9 @@ def _healthy(healthy: Sequence[Healthy]) -> str:
 
 def _healthy_of(old: str) -> str:
     """The paragraph of a document on healthy pipelines, with those below it that got advice."""
-    began = _HEALTHY.partition("{count}")[2].partition("{advised}")[0]
-    found = re.search(rf"^\d+{re.escape(began)}.*\n(?:\n(?:    .*\n)+)?", old, re.MULTILINE)
+    began = re.escape(_HEALTHY.partition("{advised}")[0])
+    began = re.sub(r"\\\{(?:count|all)\\\}", r"\\d+", began)
+    found = re.search(rf"^{began}.*\n(?:\n(?:    .*\n)+)?", old, re.MULTILINE)
     return found[0].rstrip("\n") if found else "The healthy pipelines were not measured."
 
 

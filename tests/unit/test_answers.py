@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -101,6 +102,21 @@ def test_a_class_that_no_table_shows_is_found(reference: ModuleType) -> None:
     page = reference.REFERENCE.read_text().replace("keys of Stage ", "keys of Edge ")
     with pytest.raises(ValueError, match=r"missing \['Stage'\]"):
         reference.reference(page)
+
+
+def test_the_table_of_errors_has_every_status_that_the_program_names() -> None:
+    page = (TOP / "docs" / "API.md").read_text().split("\n## Errors\n")[1]
+    rows = re.findall(r"(?m)^\| ([\d, ]+) \| (.*)", page)
+    listed = {
+        status for first, text in rows for status in re.findall(r"\b\d{3}\b", f"{first} {text}")
+    }
+    package = TOP / "daemon" / "pipelined"
+    source = "\n".join(
+        file.read_text() for part in ("http_port", "web") for file in (package / part).glob("*.py")
+    )
+    named = set(re.findall(r"(?:Refusal\(|abort\(|else |: \()([45]\d\d)\b", source))
+    assert len(named) > 10
+    assert sorted(named - listed) == []
 
 
 def test_the_schema_is_one_of_draft_2020_12() -> None:

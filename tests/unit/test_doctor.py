@@ -351,6 +351,13 @@ def test_what_is_off_is_reported_with_its_fix_and_does_not_fail(
     assert host.text().endswith(f"pipelined works here, without: {name}.\n")
 
 
+def test_without_cgroups_some_units_are_known_all_the_same(host: Host) -> None:
+    host.write("proc/self/mounts", "tmpfs / tmpfs rw 0 0\n")
+    assert host.check("cgroup v2").detail == (
+        "not mounted: the label unit is -, but for jobs with a variable and those of cron"
+    )
+
+
 def test_a_detached_hook_is_off_with_its_reason(host: Host) -> None:
     host.hooks = lambda: [*HOOKS, FakeHook("pipe_write", "functions", "kprobe", False, "no symbol")]
 

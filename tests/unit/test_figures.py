@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from advice.pairs import HEALTHY, PAIRS
 from pipelined import observer, saver, sinks, wording
 from pipelined.analysis import (
     bottleneck,
@@ -30,6 +31,7 @@ from pipelined.history import database, history, opening, pipelines, rollup, usu
 from pipelined.http_port import basic_auth, messages
 from pipelined.http_port.server import HttpServer
 from pipelined.kernel import layout, pace, sweep
+from pipelined.kernel.hooks import REQUIRED, optional_hooks
 from pipelined.model import (
     ledger,
     neighbours,
@@ -138,6 +140,11 @@ def default_of(command: str, parameter: str) -> float:
     return next(p.default for p in cli.commands[command].params if p.name == parameter)
 
 
+def megabytes(size: int) -> float:
+    """What records of `size` bytes take for all stages by default, to a tenth of a MB."""
+    return round((CONFIG.max_stages + 1) * size, -5)
+
+
 LAST_FAILED = "pipeline:pipelined_last_failed_run_end_timestamp_seconds:latest"
 LAST_COMPLETE = "pipeline:pipelined_last_complete_run_end_timestamp_seconds:latest"
 LIVE_JS = "daemon/pipelined/web/static/live.js"
@@ -150,6 +157,14 @@ OTHERS = ceil((CONFIG.metrics_max_series - observer._OWN_SERIES) / ledger._SERIE
 #: Runs that ended before this are in the file when the daemon is killed: the writer's longest
 #: pause, and a sweep.
 KILLED = writer.LONGEST_PAUSE + CONFIG.sweep_interval
+#: Hooks by default, on a current kernel.
+OPTIONAL = len(optional_hooks(functions=True, readahead=True, trace_exec_failures=False))
+HOOKS = len(REQUIRED) + OPTIONAL
+#: What a stage takes of the kernel's memory, in bytes: without the tier `functions`, and in all.
+WITHOUT_FUNCTIONS = sum(
+    map(sizeof, (layout.Stage, layout.Children, layout.ReadaheadCounters)),
+)
+OF_A_STAGE = WITHOUT_FUNCTIONS + sizeof(layout.Functions)
 
 #: Document, sentence, value. Figures of one sentence are one row each.
 FIGURES = [
@@ -157,6 +172,7 @@ FIGURES = [
     ("README.md", "keeps every finished run for {}, in", CONFIG.history_max_age),
     ("README.md", "for 30 days, in at most {} of", CONFIG.history_max_size),
     ("README.md", "runs both in turn, {} times each", default_of("compare", "rounds")),
+    ("README.md", "`sudo make advice` follows it on {} pipelines", len(PAIRS)),
     # -- METRICS
     ("METRICS.md", "`--metrics.max-series`, {} by default", CONFIG.metrics_max_series),
     ("METRICS.md", "`/metrics` has at most. {} of them are", observer._OWN_SERIES),
@@ -208,7 +224,7 @@ FIGURES = [
     ("CONCEPTS.md", "| 480, in sets of {};", defined("WINDOW_WAYS")),
     ("CONCEPTS.md", "in which a reader's stalls count | {} |", defined("STALL_DEPTH")),
     ("CONCEPTS.md", "in which a thread's time counts | {} |", defined("MAX_DEPTH")),
-    ("CONCEPTS.md", "of more than {} the ends", defined("MAX_OWN_CHILDREN")),
+    ("CONCEPTS.md", "after the first {}, counted with the interpreter", layout.PIPE_SLOTS),
     ("CONCEPTS.md", "merges in a chain | {} |", defined("MAX_ALIASES")),
     ("CONCEPTS.md", "can be preempted | {} | lost", defined("SCRATCH_PAGES")),
     ("CONCEPTS.md", "among its first {} strings", defined("MAX_STRINGS")),
@@ -217,6 +233,12 @@ FIGURES = [
     ("CONCEPTS.md", "`--metrics.max-series`, {} |", CONFIG.metrics_max_series),
     ("CONCEPTS.md", "`--recent-runs`, {} |", CONFIG.recent_runs),
     ("CONCEPTS.md", "A descriptor above {} of a parent", defined("MAX_FDS") - 1),
+    ("CONCEPTS.md", "only the {} with the highest descriptors", defined("FED_PIPES")),
+    (
+        "CONCEPTS.md",
+        "that end with the other stages of their run | {} |",
+        defined("PIPELINE_DRIVERS"),
+    ),
     ("CONCEPTS.md", "A live run is shown from {} after", tracker._STARTING),
     # -- BENCHMARKS
     ("BENCHMARKS.md", "more than {} runs are neither stored", judgement.WAITING),
@@ -228,6 +250,7 @@ FIGURES = [
     ("ARCHITECTURE.md", "into use, {} each: a stage", sizeof(layout.Stage)),
     ("ARCHITECTURE.md", "as `stages` is, {} each: histograms", sizeof(layout.Functions)),
     ("ARCHITECTURE.md", "as `stages` is, {} each: pages", sizeof(layout.ReadaheadCounters)),
+    ("ARCHITECTURE.md", "as `stages` is, {} each: what ran", sizeof(layout.Children)),
     (
         "ARCHITECTURE.md",
         "inode and incarnation, {} each",
@@ -241,6 +264,8 @@ FIGURES = [
     ("CONCEPTS.md", "remembers {} different environments", layout.INSTANCES),
     ("ARCHITECTURE.md", "| array | {}: variables that name", defined("MAX_VARIABLES")),
     ("ARCHITECTURE.md", "At the default of {} the array", CONFIG.max_stages),
+    ("ARCHITECTURE.md", "the array takes {}, and", megabytes(sizeof(layout.Stage))),
+    ("ARCHITECTURE.md", "and `children` {};", megabytes(sizeof(layout.Children))),
     ("ARCHITECTURE.md", "maps the first {} records", sweep._MAPPED),
     ("ARCHITECTURE.md", "18 bits: at most {} stages", layout.INDEX_MASK),
     ("ARCHITECTURE.md", "An index has {} bits", defined("GENERATION_SHIFT")),
@@ -297,14 +322,8 @@ FIGURES = [
     ("HISTORY.md", "show the last such event for {} or", history.SHOW_DISRUPTION),
     # -- CLI
     ("CLI.md", "are waited for up to {}; then", profile.GRACE),
-    ("CLI.md", "if it reads {} or more", stage.READS_ALONE),
-    ("CLI.md", "on CPU for {} or more, and starts", stage.COMPUTES_ALONE / 1e9),
     ("CLI.md", "the last {} are kept", profile.KEPT_RUNS),
-    ("CLI.md", "keeps the last {} such runs of each user", started.KEPT),
-    ("CLI.md", "of each user, for {}, and", started.KEPT_SECONDS),
     ("CLI.md", "for a shell, {} times each", default_of("compare", "rounds")),
-    ("CLI.md", "(it takes {} to name a winner)", comparison.MIN_ROUNDS),
-    ("CLI.md", "its costliest pipelines, {} at most", improving_script.MOST_PARTS),
     ("COMPARE.md", "that took {} and 5 %", improving_script.WORTH_SECONDS),
     ("COMPARE.md", "took 0.10 s and {} of the wall", improving_script.WORTH_SHARE),
     ("COMPARE.md", "the costliest {} are improved", improving_script.MOST_PARTS),
@@ -383,6 +402,7 @@ FIGURES = [
     ("FINDINGS.md", "less than {} of the pages from disk were read ahead", disk.LOW_COVERAGE),
     ("FINDINGS.md", "and {} as long as for pages that were not", disk.LATE_DOMINATES),
     ("FINDINGS.md", "with no stage on CPU, for {} of the run, and", disk.DISK_LIMIT),
+    ("FINDINGS.md", "of the {} ordinary pipelines", len(HEALTHY)),
     # -- API
     ("API.md", "| limit | {} | maximum number of runs", history_api.DEFAULT_LIMIT),
     ("API.md", "maximum number of pipelines, from 1; more than {}", history_api.MAX_LIMIT),
@@ -419,9 +439,6 @@ FIGURES = [
     ("SECURITY.md", "127.0.0.1:{}: every user of this host", PORT),
     ("SECURITY.md", "of the first {} the program's name", JOB_NAME),
     ("SECURITY.md", "as finished, up to {} early", tracker._GRACE),
-    ("SECURITY.md", "finished runs for {}: [", started.KEPT_SECONDS),
-    ("SECURITY.md", "[{} per user]", started.KEPT),
-    ("SECURITY.md", "{} in all, where users", started.KEPT_IN_ALL),
     ("SECURITY.md", "bcrypt takes at most {}.", basic_auth.PASSWORD_BYTES),
     ("SECURITY.md", "of wrong ones the last {}.", basic_auth._REMEMBERED),
     ("SECURITY.md", "While {} logins are being checked", basic_auth._LOGINS),
@@ -449,6 +466,12 @@ FIGURES = [
     ("INSTALL.md", "a stop, and every {} while", saver._SAVE_INTERVAL),
     ("INSTALL.md", "a run is older than {}, or less", saver._SAVE_INTERVAL),
     ("INSTALL.md", "saving takes at most {} of one core", saver._SAVE_SHARE),
+    ("INSTALL.md", 'Status: "{} of 21 hooks', HOOKS),
+    ("INSTALL.md", 'Status: "21 of {} hooks', HOOKS),
+    ("INSTALL.md", 'reads "{} of 6 hooks', len(REQUIRED)),
+    ("INSTALL.md", "6 of 6 hooks, {} to follow", OPTIONAL),
+    ("INSTALL.md", "each takes [{}](", round(OF_A_STAGE, -2)),
+    ("INSTALL.md", "without the `functions` tier {}", round(WITHOUT_FUNCTIONS, -2)),
     # -- CONTAINER
     ("CONTAINER.md", "the history, {} at most", CONFIG.history_max_size),
     # -- RUNBOOK

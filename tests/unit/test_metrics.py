@@ -23,7 +23,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from dashboard_files import documented
+from dashboard_files import METRICS, documented
 from pipelined import __version__
 from pipelined.export.statistics import Statistics
 from pipelined.history.files import Reason
@@ -862,6 +862,19 @@ def test_a_failed_reload_of_the_web_config_is_reported() -> None:
 
 def test_without_a_web_config_its_metrics_are_absent() -> None:
     assert not {name for name in names(scrape(MeasuredObserver())) if "config" in name}
+
+
+def test_the_page_names_every_collector() -> None:
+    found = scrape(MeasuredObserver(), FakeHistory(STORED), FakeWebConfig(), FakeSinks())
+    collectors = {
+        dict(labels)["collector"] for name, labels in found if name == "pipelined_collector_success"
+    }
+    row = next(
+        line
+        for line in METRICS.read_text().splitlines()
+        if line.startswith("| `pipelined_collector_success` |")
+    )
+    assert set(re.findall(r"`(\w+)`", row.split(" | ")[1])) == {"collector", *collectors}
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:

@@ -329,7 +329,7 @@ def _cgroup2(root: Path) -> Check:
         return Check(
             "cgroup v2",
             "off",
-            "not mounted: the label unit is always -",
+            "not mounted: the label unit is -, but for jobs with a variable and those of cron",
             "run: mount -t cgroup2 none /sys/fs/cgroup",
         )
     return Check("cgroup v2", "ok", str(mount))
