@@ -544,7 +544,7 @@ def test_an_interpreter_is_a_stage_only_while_the_child_that_it_reads_lives(watc
     assert all((a.end or 0) <= b.start + GAP for a, b in pairwise(runs))
 
 
-#: Reads a child of its own, then writes to its parent, which comes to read late, more than the pipe holds.
+#: Reads a child of its own, then writes more than a pipe holds to its parent, which reads late.
 READS_THEN_WRITES = """
 import sys
 with Popen("echo a; sleep 1", shell=True, stdout=PIPE) as child:

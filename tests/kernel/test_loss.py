@@ -63,7 +63,7 @@ def test_it_recovers(
     assert cramped.sweep_stats.failures == 0
 
 
-#: A process that has not exec'd since its fork, which learns by a pipe whether each exec has failed.
+#: A process that has not exec'd since its fork. It learns by a pipe whether an exec has failed.
 STARTS_MANY = """
 import os, subprocess
 if not os.fork():

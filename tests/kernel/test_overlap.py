@@ -107,7 +107,7 @@ def test_sleepers_are_at_level_zero(watch: Watch) -> None:
 
 
 def test_what_ran_far_inside_is_not_on_cpu_for_ever(watch: Watch) -> None:
-    """Six scripts, each of which asks the next one, are more stages than a thread is credited to."""
+    """Six scripts that ask the next one are more stages than a thread is credited to."""
     inner = "true"
     for _ in range(6):
         inner = f"x=$({{ {inner}; }} | cat)"

@@ -165,7 +165,7 @@ SHELL = [
     shape("stderr is no edge", "ls nothing 2> >(sort); true"),
     shape(
         "nor if it is more than a pipe holds",
-        """python3 -c 'import os; os.write(2, bytes(300000))' 2>&1 > none | (sleep 0.3; exec wc -c)""",
+        "python3 -c 'import os; os.write(2, bytes(300000))' 2>&1 > none | (sleep 0.3; exec wc -c)",
     ),
     shape("background", "cat lines | sort > sorted & wait", "cat|sort"),
     shape("in a subshell", "(cat lines | wc -l)", "cat|wc"),

@@ -224,6 +224,7 @@ FIGURES = [
     ("CONCEPTS.md", "| 480, in sets of {};", defined("WINDOW_WAYS")),
     ("CONCEPTS.md", "in which a reader's stalls count | {} |", defined("STALL_DEPTH")),
     ("CONCEPTS.md", "in which a thread's time counts | {} |", defined("MAX_DEPTH")),
+    ("CONCEPTS.md", "stages one in another | {} |", defined("MAX_NESTED")),
     ("CONCEPTS.md", "after the first {}, counted with the interpreter", layout.PIPE_SLOTS),
     ("CONCEPTS.md", "merges in a chain | {} |", defined("MAX_ALIASES")),
     ("CONCEPTS.md", "can be preempted | {} | lost", defined("SCRATCH_PAGES")),
