@@ -11,7 +11,7 @@
 #define PIPELINED_TOPOLOGY_H
 
 #include "fifo.bpf.h"
-#include "stages.bpf.h"
+#include "taking_back.bpf.h"
 
 static __always_inline u32 pipeline_root(u32 index)
 {
@@ -62,36 +62,6 @@ GLOBAL(int, merge)(u32 a, u32 b, u64 now)
 	if (members)
 		members_add(winner, members, now);
 	return merged;
-}
-
-/* What a stage credited to the one around it is taken off there, now that it has been moved out. */
-GLOBAL(int, take_back)(u32 outer_index, u32 left_index)
-{
-	struct stage *outer = stage_at(outer_index), *left = stage_at(left_index);
-
-	if (!outer || !left)
-		return 0;
-	for (int i = 0; i < STATES; i++)
-		__sync_fetch_and_add(&outer->time_ns[i], -left->time_ns[i]);
-	__sync_fetch_and_add(&outer->user_ns, -left->user_ns);
-	__sync_fetch_and_add(&outer->system_ns, -left->system_ns);
-	__sync_fetch_and_add(&outer->read_bytes, -left->read_bytes);
-	__sync_fetch_and_add(&outer->written_bytes, -left->written_bytes);
-	__sync_fetch_and_add(&outer->read_calls, -left->read_calls);
-	__sync_fetch_and_add(&outer->write_calls, -left->write_calls);
-	__sync_fetch_and_add(&outer->sleeps_empty, -left->sleeps_empty);
-	__sync_fetch_and_add(&outer->sleeps_full, -left->sleeps_full);
-	__sync_fetch_and_add(&outer->execs, -left->execs);
-	/* sleeps at an inner stage's ends are in its own slots, and in the sums of the stages around it */
-	for (int i = 0; i < STAGE_ENDS; i++) {
-		struct pipe_end *end = &left->ends[i];
-
-		if ((end->side_and_flags & END_SIDE_MASK) == SIDE_READ + 1)
-			__sync_fetch_and_add(&outer->sleeps_empty, -end->sleeps);
-		else
-			__sync_fetch_and_add(&outer->sleeps_full, -end->sleeps);
-	}
-	return 0;
 }
 
 /* An edge was found: both stages now belong to one pipeline, side by side. */

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import shutil
 from pathlib import Path
@@ -81,6 +82,22 @@ def test_a_process_that_another_thread_has_become_ends_once(watch: Watch) -> Non
     observed = watch.run(f"(for i in {{1..20}}; do {becomes}; done) | cat")
     stage = observed.only("bash|cat").stages[0]
     assert (stage.forks, stage.exited_children) == (20, 20)
+    # of the first thread, which ended as python3, there is the CPU time
+    assert exited(stage) == {"true": 20, "python3": 0}
+    check_sums(stage)
+
+
+def test_a_process_lives_as_long_as_any_of_its_threads(watch: Watch) -> None:
+    number = 93 if platform.machine() == "aarch64" else 60  # exit, of the first thread alone
+    text = (
+        "import ctypes, os, threading, time\n"
+        "threading.Thread(target=lambda: (time.sleep(0.5), os._exit(0))).start()\n"
+        f"ctypes.CDLL(None).syscall({number}, 0)"
+    )
+    observed = watch.run(f'(/usr/bin/python3 -c "{text}"; true) | cat')
+    (child,) = observed.only("bash|cat").stages[0].children
+    assert (child.command, child.exited) == ("python3", 1)
+    assert child.longest_seconds >= 0.5
 
 
 def test_names_beyond_the_places_are_added_up(watch: Watch, tmp_path: Path) -> None:
@@ -102,6 +119,27 @@ def test_a_stage_around_others_has_their_children_too(watch: Watch) -> None:
     outer = watch.run(script).only("seq|bash|cat").stages[1]
     assert exited(outer) == {"sort": 10, "xargs": 2, "seq": 2}
     check_sums(outer)
+
+
+#: xargs sleeps once, on a pipe that nobody has used yet. Its exit alone shows who feeds it.
+FEEDS = """
+import subprocess, time
+xargs = subprocess.Popen(["xargs", "-n", "1", "md5sum"], stdin=subprocess.PIPE)
+time.sleep(0.3)
+xargs.communicate(b"lines " * 20)
+"""
+
+
+def test_what_a_child_did_before_it_was_found_to_be_fed_is_its_own_alone(watch: Watch) -> None:
+    (watch.directory / "lines").write_bytes(bytes(1_000_000))
+    observed = watch.run(f"/usr/bin/python3 -c '{FEEDS}' | cat")
+    python, xargs, _ = observed.only("python3|xargs|cat").stages
+    assert exited(xargs) == {"md5sum": 20}
+    assert exited(python) == {}
+    assert (python.forks, python.exited_children, python.execs) == (1, 0, 1)
+    assert python.read_bytes < 10_000_000 < xargs.read_bytes
+    for stage in (python, xargs):
+        check_sums(stage)
 
 
 def test_a_record_that_is_used_again_begins_with_no_children(watch: Watch) -> None:

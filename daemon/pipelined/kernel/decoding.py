@@ -172,7 +172,7 @@ def _children(places: bytes) -> tuple[ChildRecord, ...]:
     *named, rest = _CHILD.iter_unpack(places)
     found: dict[str, ChildRecord] = {}
     for name, longest_ns, count, cpu_ns in named:
-        if not longest_ns:
+        if not (longest_ns and (count or cpu_ns)):  # free, or all was taken back
             continue
         child = ChildRecord(text(name), count, cpu_ns, longest_ns)
         before = found.get(child.command or "")
