@@ -60,3 +60,11 @@ def test_a_run_is_whole_while_all_stages_around_it_have_records() -> None:
     assert is_whole(inner, by_stage(outermost, shell, inner))
     assert not is_whole(inner, by_stage(shell, inner))
     assert not is_whole(inner, by_stage(outermost, inner))
+
+
+def test_stages_in_a_circle_are_looked_at_once() -> None:
+    """A fault of the kernel side must not stop the sweep."""
+    one, other, inner = subshell(31, 32), subshell(32, 31), inside(31)
+    known = by_stage(one, other, inner)
+    assert run_around(inner, known) is None
+    assert is_whole(inner, known)

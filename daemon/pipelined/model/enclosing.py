@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from pipelined.records.stage import Group, StageRecord
@@ -43,22 +43,29 @@ class Around(NamedTuple):
 
 def around(group: Group, by_stage: Mapping[int, Group]) -> Around | None:
     """The nearest enclosing stage that is in a pipeline."""
-    outer = group.stages[0].outer
-    while outer and outer in by_stage:
-        found = by_stage[outer]
-        stage = next(stage for stage in found.stages if stage.index == outer)
+    for found, stage in _outwards(group, by_stage):
         if found.is_run and found.root != group.root:
             return Around(found, stage)
-        outer = stage.outer
     return None
 
 
 def is_whole(group: Group, by_stage: Mapping[int, Group]) -> bool:
     """Whether all stages around this run still have records: those further out may go first."""
     outer = group.stages[0].outer
-    while outer in by_stage:
-        outer = next(stage.outer for stage in by_stage[outer].stages if stage.index == outer)
-    return not outer
+    for _, stage in _outwards(group, by_stage):
+        outer = stage.outer
+    return not outer or outer in by_stage  # in a circle
+
+
+def _outwards(group: Group, by_stage: Mapping[int, Group]) -> Iterator[tuple[Group, StageRecord]]:
+    """Each stage around it that has a record. Ends if the kernel side were to have a circle."""
+    outer = group.stages[0].outer
+    for _ in by_stage:
+        if not (found := by_stage.get(outer)):
+            break
+        stage = next(stage for stage in found.stages if stage.index == outer)
+        yield found, stage
+        outer = stage.outer
 
 
 def parent_span(traced: Trace | None, enclosing: Enclosing | None) -> ParentSpan | None:
