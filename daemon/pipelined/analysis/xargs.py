@@ -42,11 +42,12 @@ _SUMS: Mapping[str, int] = {
     "sha512sum": 128,
 }
 #: Programs that add up what they read, take several files as one (a shell's script: only the
-#: first), align their names, or write to the last one ...
+#: first), count what is in several of them once (du), align their names, write to the last one, or
+#: take one only ...
 _AS_ONE = frozenset(
-    {*COMMON_SHELLS, "basename", "cmp", "column", "comm", "cp", "diff", "echo", "file", "hexdump"}
-    | {"join", "ln", "ls", "mv", "nl", "od", "paste", "sort", "tar", "uniq", "unzip", "wc"}
-    | {"xxd"}
+    {*COMMON_SHELLS, "base64", "basename", "cmp", "column", "comm", "cp", "curl", "df", "diff"}
+    | {"du", "echo", "file", "hexdump", "join", "ln", "ls", "mv", "nl", "od", "paste", "seq"}
+    | {"sort", "tar", "uniq", "unzip", "wc", "xxd"}
 )
 #: ... and those that may, as their words say.
 _BY_LINE = frozenset({*AWKS, "sed"})
