@@ -379,7 +379,9 @@ def _joined_grep(chosen: Sequence[Command]) -> Command | None:
         return None
     if len(words) != 1 or not re.fullmatch(r"[\w ]+", words[0].value, re.ASCII):
         return None
-    if not _ONE_ACTION.fullmatch(program.value) or any(not word.literal for word in names):
+    if not _ONE_ACTION.fullmatch(program.value):
+        return None
+    if not all(word.literal and is_file(word, awk.program) for word in names):
         return None
     selecting = f"/{words[0].value}/ {program.value}"
     text = Word(shlex.quote(selecting), selecting, True)
