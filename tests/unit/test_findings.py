@@ -775,9 +775,26 @@ def test_what_would_have_another_result_before_the_barrier_is_not_put_there(awk:
     assert barrier_advice(f"zcat f | sort -k1,1 -k2,2n | awk '{awk}' | uniq -c") == ""
 
 
-@pytest.mark.parametrize("options", ["-u", "-k1,1 -u", "-m", "-c"])
+@pytest.mark.parametrize("options", ["-u", "-k1,1 -u", "--uniq", "-m", "--merge", "-c", "--ch"])
 def test_nothing_is_put_before_a_sort_that_drops_lines(options: str) -> None:
     assert barrier_advice(f"zcat f | sort {options} | awk '/x/' | uniq -c") == ""
+
+
+@pytest.mark.parametrize("options", ["-u -k1,1", "-s -k1,1", "-sk1,1", "-c", "-m"])
+def test_a_sort_behind_may_need_the_order_of_the_one_in_front(options: str) -> None:
+    run = replace(
+        barrier(), stages=(*barrier().stages[:3], replace(barrier().stages[3], command="sort"))
+    )
+    text = "zcat f | sort -k1,1 -k3,3nr | awk '{ print $1, $3 }' | sort"
+    assert barrier_advice(f"{text} {options}", run) == ""
+    for any_order in ("", " -rnk2", " -t: -k 2 -k1r", " -u"):
+        assert barrier_advice(f"{text}{any_order}", run).startswith("Try: put awk before sort.")
+
+
+def test_what_makes_one_line_of_several_is_not_put_before_a_sort() -> None:
+    last = replace(barrier(), stages=barrier().stages[:3], edges=barrier().edges[:2])
+    assert barrier_advice("zcat f | sort | awk '{ printf \"%s,\", $1 }'", last) == ""
+    assert barrier_advice("zcat f | sort | awk '{ printf \"%s\\n\", $1 }'", last)
 
 
 def test_what_the_text_decides_is_no_condition() -> None:

@@ -62,6 +62,8 @@ _COUNTS = re.compile(r"-[clmwL]+|--(bytes|chars|lines|max-line-length|words)")
 #: Options of a `grep` that only counts lines, and those that it may have besides.
 _COUNTS_LINES = re.compile(r"-[EFGPahivwxy]*c[EFGPahivwxy]*|--count")
 _OF_A_COUNT = re.compile(r"-[EFGPahivwxy]+")
+#: A key or a separator, behind other options in one word.
+_KEY = re.compile(r"(-[^-STokt]*)(?:[kt]|-key=(?=.))(.*)", re.DOTALL)
 #: How much it takes to sort, and in which order whole lines come.
 _WHOLE_LINES = re.compile(r"-r|--reverse|--parallel=[0-9]+|-S[0-9]+[kKMG%]?|-T.+")
 
@@ -216,10 +218,11 @@ def _only(command: Command, names: Sequence[Word], allowed: re.Pattern[str]) -> 
     rest = [word.value for word in command.arguments if not any(word is name for name in names)]
     words = iter(rest)
     for value in words:
+        key = _KEY.fullmatch(value)
         if value in ("-S", "-T"):
             next(words, None)
-        elif allowed is not _WHOLE_LINES and re.match("-[kt]|--key=", value):
-            if len(value) == 2:
+        elif key and allowed is not _WHOLE_LINES and (key[1] == "-" or allowed.fullmatch(key[1])):
+            if not key[2]:
                 next(words, None)
         elif not allowed.fullmatch(value) and not _WHOLE_LINES.fullmatch(value):
             return False
