@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.by_line import ends_its_lines, takes_each_line
-from pipelined.analysis.input_files import one_count
+from pipelined.analysis.input_files import alike_from_file, stores_time
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
@@ -134,8 +134,6 @@ def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
         new: Pipeline | None = Pipeline((cat, *old.commands[1:]))
     else:
         new = _dropped(old, index, 1, names)
-        if not index and at == 1 and counter.program == "wc" and not one_count(counter):
-            return None
     before = old.commands[max(0, index - 1) : index]
     # what joins files joins the last line of one and the first of the next; grep counts a last
     # line without a newline, too
@@ -252,6 +250,8 @@ def _dropped(old: Pipeline, index: int, count: int, names: Sequence[Word]) -> Pi
     if index:
         return Pipeline((*before, *behind))
     if not behind or behind[0].source or (files(behind[0]) or ()):
+        return None
+    if not alike_from_file(behind[0]) or stores_time(behind[0]):
         return None
     if source:
         behind = (behind[0].with_source(source), *behind[1:])
