@@ -26,6 +26,7 @@ def repeatable(text: str) -> bool:
         "mawk -F: '{ print $1 }'",
         "awk -v RS= '{ print ($1 > 3), \"a | b > c; }\" }' f",
         "awk '/>/ { print } $1 > 3' f",
+        "awk '{ print ($1 + $2) / 2, ($3) / 4 \"%\" }' f",
         "sed s/a/b/g f",
         "sed -n -e 2,5p -e '/x/!d'",
         "sed 's,a\\,b,c,'",
@@ -86,6 +87,9 @@ def test_what_only_reads_can_be_run_again(text: str) -> None:
         "awk '{ \"sh\" | getline }' f",
         "awk '@load \"x\"; { print }' f",
         'awk \'function f() { return /"/ } { print > "out" } /"/\' f',
+        # one reading of a slash behind a parenthesis hides what is printed to a file
+        'awk \'{ if ($1) /"/; print > "out"; if ($1) /"/ }\' f',
+        "awk '{ if ($1) /#/; print > \"out\" }' f",
         "awk -f prog f",
         "sed -i s/a/b/ f",
         "sed s/a/b/w f",

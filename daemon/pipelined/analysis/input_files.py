@@ -18,7 +18,11 @@ __all__ = ["alike_from_file", "by_file", "is_file", "one_count", "sees_name", "s
 _BY_FILE: Mapping[str, re.Pattern[str]] = {
     **dict.fromkeys(
         AWKS,
-        re.compile(r"\b(ARGC|ARGIND|ARGV|BEGINFILE|ENDFILE|FILENAME|FNR|getline|nextfile)\b"),
+        # a program in another file may
+        re.compile(
+            r"\b(ARGC|ARGIND|ARGV|BEGINFILE|ENDFILE|FILENAME|FNR|getline|nextfile)\b"
+            r"|^(-[Efi]|--(exec|file|include))"
+        ),
     ),
     **dict.fromkeys(GREPS, re.compile("^-[A-Za-z]*[HLl]")),
     "sed": re.compile("^-[A-Za-z]*s"),
@@ -60,6 +64,9 @@ def alike_from_file(command: Command) -> bool:
     of which one read may get less than was asked for; apart from a time (`stores_time`)."""
     if command.program == "dd":
         return copies_alike(command)
+    if command.program == "tail":
+        # -f waits for more of a file, and ends with a pipe
+        return not any(re.match("-[^-]*[Ff]|--f", word.value) for word in command.arguments)
     return command.program != "wc" or one_count(command)
 
 

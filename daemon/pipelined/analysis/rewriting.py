@@ -416,7 +416,7 @@ def _is_grep_of_lines(command: Command) -> bool:
     """Whether it is a grep that prints what matches, and no numbers or counts of each file."""
     options = (word.value for word in command.arguments if word.value.startswith("-"))
     return command.program in GREPS and all(
-        re.fullmatch("-[EFGPaehiovwxz]+", option) for option in options
+        re.fullmatch("-[EFGPaehiovwx]+", option) for option in options
     )
 
 

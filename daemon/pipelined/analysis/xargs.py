@@ -42,17 +42,20 @@ _SUMS: Mapping[str, int] = {
     "sha512sum": 128,
 }
 #: Programs that add up what they read, take several files as one (a shell's script: only the
-#: first), count what is in several of them once (du), align their names, write to the last one, or
-#: take one only ...
+#: first), count what is in several of them once (du), align their names, name them only if they are
+#: several (rg), write to the last one, or take one only ...
 _AS_ONE = frozenset(
-    {*COMMON_SHELLS, "base64", "basename", "cmp", "column", "comm", "cp", "curl", "df", "diff"}
-    | {"du", "echo", "file", "hexdump", "join", "ln", "ls", "mv", "nl", "od", "paste", "seq"}
-    | {"sort", "tar", "uniq", "unzip", "wc", "xxd"}
+    {*COMMON_SHELLS, "base64", "basename", "bzgrep", "cmp", "column", "comm", "cp", "curl", "df"}
+    | {"diff", "du", "echo", "file", "hexdump", "join", "ldd", "ln", "ls", "mv", "nl", "nm", "od"}
+    | {"paste", "readelf", "rg", "seq", "size", "sort", "tar", "uniq", "unzip", "wc", "xxd"}
+    | {"xzgrep", "zegrep", "zfgrep", "zstdgrep"}
 )
 #: ... and those that may, as their words say.
 _BY_LINE = frozenset({*AWKS, "sed"})
 #: What find does with a file besides testing it.
 _FIND_ACTIONS = re.compile("-(exec|ok|f?print|f?ls|delete|quit)")
+#: With these jq makes one list of several files.
+_JQ_AS_ONE = re.compile(r"-[A-Za-z]*[ns]|--(null|slurp)")
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR]|--(?:dereference-)?recursive")
 #: So many arguments at a time are enough: starting a process is then next to nothing.
 MANY = 1000
@@ -147,6 +150,8 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
     if name in ("head", "tail"):
         named = any(re.match(r"-\d|-[a-z]*v|--v", value) for value in values)
         return None if named else (*words, plain("-q"))
+    if name == "jq" and any(map(_JQ_AS_ONE.match, values)):
+        return None
     if name == "basename" and not values:
         return (*words, plain("-a"))
     by_line = takes_each_line(Command((), tuple(words), None, 0, None))
