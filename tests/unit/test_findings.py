@@ -857,6 +857,14 @@ def test_a_sort_behind_may_need_the_order_of_the_one_in_front(options: str) -> N
         assert barrier_advice(f"{text}{any_order}", run).startswith("Try: put awk before sort.")
 
 
+@pytest.mark.parametrize("options", ["-s ,", "-bs ,", "-r -s ,", "--sep=,", "--before"])
+def test_nothing_is_put_before_a_tac_that_turns_other_pieces_than_lines(options: str) -> None:
+    tac = replace(barrier().stages[1], command="tac")
+    run = replace(barrier(), stages=(barrier().stages[0], tac, *barrier().stages[2:]))
+    assert barrier_advice(f"zcat f | tac {options} | awk '/x/' | uniq -c", run) == ""
+    assert barrier_advice("zcat f | tac | awk '/x/' | uniq -c", run)
+
+
 def test_what_makes_one_line_of_several_is_not_put_before_a_sort() -> None:
     last = replace(barrier(), stages=barrier().stages[:3], edges=barrier().edges[:2])
     assert barrier_advice("zcat f | sort | awk '{ printf \"%s,\", $1 }'", last) == ""

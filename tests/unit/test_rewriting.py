@@ -208,6 +208,9 @@ def test_a_shell_prints_the_same(rewrite: Rewriting, old: str, new: str, tmp_pat
         (fronted, "gzip -d f.gz | wc"),
         (fronted, "gzip --decompress f.gz | wc"),
         (fronted, "sort -m f g | wc"),
+        # a key of old
+        (fronted, "sort +1 f | wc"),
+        (swapped, "sort +1 < f | grep a"),
         (fronted, "awk '{ print v }' v=1 f | wc"),
         (fronted, "sed -i s/a/b/ f | wc"),
         (blocked, "awk '{ print $1 }' f g | wc"),
@@ -292,6 +295,8 @@ def test_processes_get_many_arguments_at_a_time() -> None:
         ("sed -n -e p -e q a", ["a"]),
         ("sort -k 2 -t: -S1M -nr a", ["a"]),
         ("sort -- -a", ["-a"]),
+        ("sort +1 a", None),
+        ("tail +5 a", None),
         ("cut -d ' ' -f 1", []),
         ("head -n 3 a", ["a"]),
         ("python3 a", None),

@@ -205,6 +205,8 @@ def files(command: Command) -> tuple[Word, ...] | None:
                     return None
         elif command.program in AWKS and names and re.match(r"[A-Za-z_]\w*=", value):
             return None  # a variable between the files
+        elif command.program in ("sort", "tail") and value.startswith("+"):
+            return None  # `sort +1` is a key of old
         else:
             names.append(word)
     if command.program in _PROGRAM_OPTIONS and not by_option:

@@ -128,7 +128,7 @@ def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
         return None
     joins = not index and (len(names) > 1 or any(not word.literal for word in names))
     if joins:
-        if first.source or any(word.value.startswith(("-", "+")) for word in names):
+        if first.source or any(word.value.startswith("-") for word in names):
             return None
         cat = Command((), (plain("cat"), *names), None, 0, None)
         new: Pipeline | None = Pipeline((cat, *old.commands[1:]))
@@ -244,8 +244,8 @@ def _dropped(old: Pipeline, index: int, count: int, names: Sequence[Word]) -> Pi
     if len(names) > 1 or (names and (index or source)):
         return None
     if names:
-        if not names[0].literal or names[0].value == "-" or names[0].value.startswith("+"):
-            return None  # `sort +1` is a key of old
+        if not names[0].literal or names[0].value == "-":
+            return None
         source = names[0]
     if index:
         return Pipeline((*before, *behind))

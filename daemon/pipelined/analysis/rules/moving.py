@@ -17,10 +17,11 @@ __all__ = ["BY_ITSELF", "MOSTLY_BY_LINE", "before_barrier", "both_take_each_line
 BY_ITSELF = "it takes each line by itself"
 #: Barriers that pass on each line: what is dropped before them would be dropped behind them.
 _PASS_ON_ALL = frozenset({"shuf", "sort", "sponge", "tac"})
-#: Options with which they do not.
+#: Options with which they do not, or do not pass on lines.
 _DROP: Mapping[str, re.Pattern[str]] = {
     "shuf": re.compile(r"-[^-]*[enirzo]|--\w"),
     "sort": re.compile(r"-[^-]*[cCmuoz]|--(ch|fil|me|o|u|z)"),
+    "tac": re.compile(r"-[^-]*[brs]|--[brs]"),
 }
 #: The order in which they write is that in which they read.
 _IN_ORDER = frozenset({"sponge", "tac"})
