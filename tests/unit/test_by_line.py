@@ -27,6 +27,8 @@ def command(text: str) -> Command:
         "awk '{ gsub(/some/, \"any\", $2); print tolower($0); fflush() }'",
         "awk '{ if ($1 > 2) print \"x\"; else print $2 }'",
         "gawk '{ print ($1 > 2), x }'",
+        "awk '{ printf \"%s %s\\n\", $1, $2 }'",
+        'awk \'{ printf("%s\\n", $1); if (/x/) printf "\\\\\\n" }\'',
         "cut -d ' ' -f 1",
         "grep -iv error",
         "sed -E -e 's/a/b/g' -e /x/d f",
@@ -62,6 +64,11 @@ def test_what_treats_each_line_by_itself(text: str) -> None:
         "awk '{ print rand() }'",
         "awk '{ for (i = NF; i; i--) print $i }'",
         "awk '{ print @ }'",
+        "awk '{ printf \"%s,\", $1 }'",
+        "awk '{ printf(\"%s\", $1) }'",
+        "awk '{ printf $0 }'",
+        "awk '{ printf \"\\\\n\" }'",
+        "awk '{ printf \"%s\\n\" $2, $1 }'",
         "grep -n x",
         "grep -m 1 x",
         "grep -A1 x",
@@ -100,4 +107,5 @@ def test_what_passes_on_whole_lines() -> None:
 def test_what_passes_on_the_begin_of_lines() -> None:
     begin = ("awk '{ print $1 }'", "cut -d ' ' -f 1", "cut -c1-9", "cut -f 1-3 -d ,")
     other = ("awk '{ print $3 }'", "awk '{ print $1, $3 }'", "cut -f 2", "cut -f 1,3", "grep x")
+    other += ("cut --complement -f 1", "cut --comp -c1-9")
     assert [text for text in (*begin, *other) if passes_on_the_begin(command(text))] == list(begin)

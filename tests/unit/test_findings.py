@@ -130,6 +130,26 @@ def test_computing_and_waiting_by_turns_asks_for_a_reader(by_turns: Run) -> None
     assert found.stages == (0,)
 
 
+@pytest.mark.parametrize(
+    ("text", "unpacked"),
+    [
+        ("gzip -1 < f > f.gz", "gzip -dc"),
+        ("gzip -1 < f | md5sum", None),
+        ("gzip -1n < f | md5sum", ""),
+        ("gzip -dc < f | md5sum", ""),
+    ],
+)
+def test_a_gzip_that_gets_a_pipe_is_compared_without_the_time_that_it_stored(
+    text: str, unpacked: str | None, by_turns: Run
+) -> None:
+    (awk,) = by_turns.stages
+    stages = [replace(awk, command="gzip"), make_stage(2, "md5sum", (1, 0), cpu=0.1)]
+    run = run_of(stages[: 1 + text.count("|")], overlapping=0)
+    (found,) = RULES_BY_ID["disk-not-overlapped"](Case.of(run, HOST, Script(text)))
+    assert found.advice.startswith("Try: a reader in front (dd bs=32k if=FILE | gzip …)")
+    assert (found.rewrite and found.rewrite.unpacked) == unpacked
+
+
 def test_one_slow_answer_of_a_disk_is_no_taking_of_turns() -> None:
     reader = pages(hit=20_000, miss=1, misses=(3.0, 0.0))
     once = replace(reader, stalls=reader.stalls | {"miss": Stalls(alone=1)})
@@ -292,6 +312,52 @@ def test_a_reader_in_front_of_a_warm_file_only_costs() -> None:
     assert "80.0 MB, which was in memory" in found.sentence
     assert "awk … < FILE, without cat" in found.advice
     assert found.gain_seconds == pytest.approx(cat.cpu_seconds + 0.5)
+
+
+def cold_attempt(text: str) -> Rewrite | None:
+    """What is tried with the files of a copier on disk."""
+    first, second = copied(pages(hit=19_900, miss=100)).stages
+    first = replace(first, command=text.split()[0])
+    run = run_of([first, replace(second, command="wc")])
+    (found,) = RULES_BY_ID["reader-costs"](Case.of(run, HOST, Script(text)))
+    return found.rewrite
+
+
+@pytest.mark.parametrize("text", ["cat f | wc -l", "cat < f | wc -l", "dd if=f bs=1M | wc -l"])
+def test_a_reader_is_tried_with_the_file_on_disk(text: str) -> None:
+    rewrite = cold_attempt(text)
+    assert rewrite is not None and (rewrite.new, rewrite.cold) == ("wc -l < f", ("f",))
+
+
+def compressed(text: str) -> Run:
+    """copied(), with the commands of `text` in place of its own."""
+    commands = [one.split()[0] for one in text.split(" | ")]
+    (cat, awk), rest = copied().stages, commands[2:]
+    awk = replace(awk, command=commands[1])
+    return run_of([cat, awk, *(make_stage(n, name) for n, name in enumerate(rest, 3))])
+
+
+@pytest.mark.parametrize(
+    ("text", "new", "unpacked"),
+    [
+        ("cat f | gzip -1", "gzip -1 < f", "gzip -dc"),
+        ("cat f | pigz", "pigz < f", "pigz -dc"),
+        ("cat f | gzip -1n", "gzip -1n < f", ""),
+        ("cat f | gzip --no-name", "gzip --no-name < f", ""),
+        ("cat f | gzip -d", "gzip -d < f", ""),
+        ("cat f | xz", "xz < f", ""),
+        ("cat f | gzip | md5sum", "", ""),
+        ("cat f | gzip -n | md5sum", "gzip -n < f | md5sum", ""),
+        ("cat f | gzip -d | md5sum", "gzip -d < f | md5sum", ""),
+    ],
+)
+def test_gzip_stores_the_time_of_a_file_and_none_of_a_pipe(
+    text: str, new: str, unpacked: str
+) -> None:
+    (found,) = RULES_BY_ID["reader-costs"](Case.of(compressed(text), HOST, Script(text)))
+    assert (" … < FILE" in found.advice) == (not new)
+    rewrite = found.rewrite
+    assert (rewrite.new, rewrite.unpacked) == (new, unpacked) if rewrite else not new
 
 
 def test_one_run_of_a_cold_file_does_not_show_whether_its_reader_paid() -> None:
@@ -775,9 +841,34 @@ def test_what_would_have_another_result_before_the_barrier_is_not_put_there(awk:
     assert barrier_advice(f"zcat f | sort -k1,1 -k2,2n | awk '{awk}' | uniq -c") == ""
 
 
-@pytest.mark.parametrize("options", ["-u", "-k1,1 -u", "-m", "-c"])
+@pytest.mark.parametrize("options", ["-u", "-k1,1 -u", "--uniq", "-m", "--merge", "-c", "--ch"])
 def test_nothing_is_put_before_a_sort_that_drops_lines(options: str) -> None:
     assert barrier_advice(f"zcat f | sort {options} | awk '/x/' | uniq -c") == ""
+
+
+@pytest.mark.parametrize("options", ["-u -k1,1", "-s -k1,1", "-sk1,1", "-c", "-m"])
+def test_a_sort_behind_may_need_the_order_of_the_one_in_front(options: str) -> None:
+    run = replace(
+        barrier(), stages=(*barrier().stages[:3], replace(barrier().stages[3], command="sort"))
+    )
+    text = "zcat f | sort -k1,1 -k3,3nr | awk '{ print $1, $3 }' | sort"
+    assert barrier_advice(f"{text} {options}", run) == ""
+    for any_order in ("", " -rnk2", " -t: -k 2 -k1r", " -u"):
+        assert barrier_advice(f"{text}{any_order}", run).startswith("Try: put awk before sort.")
+
+
+@pytest.mark.parametrize("options", ["-s ,", "-bs ,", "-r -s ,", "--sep=,", "--before"])
+def test_nothing_is_put_before_a_tac_that_turns_other_pieces_than_lines(options: str) -> None:
+    tac = replace(barrier().stages[1], command="tac")
+    run = replace(barrier(), stages=(barrier().stages[0], tac, *barrier().stages[2:]))
+    assert barrier_advice(f"zcat f | tac {options} | awk '/x/' | uniq -c", run) == ""
+    assert barrier_advice("zcat f | tac | awk '/x/' | uniq -c", run)
+
+
+def test_what_makes_one_line_of_several_is_not_put_before_a_sort() -> None:
+    last = replace(barrier(), stages=barrier().stages[:3], edges=barrier().edges[:2])
+    assert barrier_advice("zcat f | sort | awk '{ printf \"%s,\", $1 }'", last) == ""
+    assert barrier_advice("zcat f | sort | awk '{ printf \"%s\\n\", $1 }'", last)
 
 
 def test_what_the_text_decides_is_no_condition() -> None:

@@ -148,6 +148,10 @@ def test_both_print_the_same_for_any_lines(
         ("zcat f", True),
         ("gzip -dc f", True),
         ("xz --decompress", True),
+        ("xzcat f", True),
+        ("zstdcat f", True),
+        ("gunzip < f", True),
+        ("unxz f", False),  # it replaces the file
         ("grep -i a f", True),
         ("awk '{ print $1 }' f", True),
         ("gzip -1", False),

@@ -158,6 +158,7 @@ def test_what_a_command_becomes(rewrite: Rewriting, old: str, new: str | None) -
         (spread, "xargs -n 5 md5sum"),
         (spread, "xargs -P 2 md5sum"),
         (spread, "xargs -I{} md5sum {}"),
+        (spread, "xargs -0n 5 md5sum"),
         (spread, "xargs md5sum -c"),
         (spread, "xargs md5sum f"),
         (spread, "xargs -0"),

@@ -20,6 +20,7 @@ def pipeline(text: str) -> Pipeline:
     [
         "ls | xargs rm",
         "ls | xargs -n 1 -P 2 rm -f",
+        "find d -name '*.tmp' -print0 | xargs -0I file rm file",
         "ls | xargs sh -c 'mv \"$0\" old'",
         "find . -delete",
         "find . -name x -exec rm {} +",

@@ -184,8 +184,13 @@ def _split(program: str) -> Iterator[tuple[str, str, int]]:
     while at < len(program):
         operand = last[0] in ("string", "number") or last[1] in (")", "]", "++", "--")
         operand = operand or (last[0] == "name" and last[1] not in WORDS)
+        regex = _REGEX.match(program, at)
+        if regex and last[1] == ")" and re.search('["#]', regex[0]):
+            raise ValueError(
+                program[at:]
+            )  # behind if (…); or a string or comment behind a division
         if program[at] == "/" and not operand:
-            found, kind = _REGEX.match(program, at), "regex"
+            found, kind = regex, "regex"
         else:
             found = _TOKEN.match(program, at)
             kind = (found.lastgroup or "") if found else ""

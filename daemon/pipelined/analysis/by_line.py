@@ -100,6 +100,8 @@ _AWK_BEYOND = frozenset(
 )
 _ASSIGNING = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "^="})
 _STEPS = frozenset({"++", "--"})
+#: What stands behind ``printf`` if its format ends in a newline: one string, and no more of it.
+_AWK_LINE_FORMAT = re.compile(r'(\( )?"(?:[^"\\]|\\.)*\\n"( ,.*| [;}].*| \)( [;}].*)?)?', re.DOTALL)
 #: What an action does if there is none.
 _AWK_PRINT = re.compile(r"\{\s*print(\s+\$0)?\s*;?\s*\}")
 #: An awk program whose lines are the begin of what it reads.
@@ -177,7 +179,8 @@ def passes_on_the_begin(command: Command) -> bool:
         return program is not None and bool(_AWK_FIRST_FIELD.fullmatch(program.value))
     text = " ".join(word.value for word in command.arguments)
     text = re.sub(r"(^| )(-[fbc]) ", r"\1\2", text)
-    return command.program == "cut" and any(map(_CUT_FIRST.fullmatch, text.split()))
+    chosen = command.program == "cut" and any(map(_CUT_FIRST.fullmatch, text.split()))
+    return chosen and not any(word.value.startswith("--co") for word in command.arguments)
 
 
 def sed_scripts(arguments: Sequence[Word]) -> list[Word]:
@@ -219,6 +222,8 @@ def _keeps_nothing(program: str) -> bool:
         return False  # the last argument of these is set
     braces = parentheses = 0
     for index, (kind, text) in enumerate(found):
+        if text == "printf" and not _ends_a_line(found[index + 1 :]):
+            return False  # the next line goes on behind it
         if text in own and found[index + 1 : index + 2] == [("mark", "(")]:
             return False  # a function of its own; or a concatenation, which is rare
         if kind != "mark":
@@ -232,6 +237,11 @@ def _keeps_nothing(program: str) -> bool:
         if (text in _ASSIGNING or text in _STEPS) and not _sets_a_field(found, index):
             return False
     return True
+
+
+def _ends_a_line(behind: Sequence[tuple[str, str]]) -> bool:
+    """Whether the format of a ``printf`` is certain to end in a newline."""
+    return _AWK_LINE_FORMAT.fullmatch(" ".join(text for _, text in behind)) is not None
 
 
 def _sets_a_field(found: Sequence[tuple[str, str]], index: int) -> bool:

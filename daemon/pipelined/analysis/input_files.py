@@ -12,13 +12,17 @@ from pipelined.analysis.shell_text import Command
 from pipelined.analysis.shell_words import Word
 from pipelined.command_names import AWKS, GREPS
 
-__all__ = ["alike_from_file", "by_file", "is_file", "one_count", "sees_name"]
+__all__ = ["alike_from_file", "by_file", "is_file", "one_count", "sees_name", "stores_time"]
 
 #: With these they treat each file by itself, or can see what it is called.
 _BY_FILE: Mapping[str, re.Pattern[str]] = {
     **dict.fromkeys(
         AWKS,
-        re.compile(r"\b(ARGC|ARGIND|ARGV|BEGINFILE|ENDFILE|FILENAME|FNR|getline|nextfile)\b"),
+        # a program in another file may
+        re.compile(
+            r"\b(ARGC|ARGIND|ARGV|BEGINFILE|ENDFILE|FILENAME|FNR|getline|nextfile)\b"
+            r"|^(-[Efi]|--(exec|file|include))"
+        ),
     ),
     **dict.fromkeys(GREPS, re.compile("^-[A-Za-z]*[HLl]")),
     "sed": re.compile("^-[A-Za-z]*s"),
@@ -28,6 +32,8 @@ _BY_FILE: Mapping[str, re.Pattern[str]] = {
 _NAMING = frozenset({"md5sum", "sha1sum", "sha256sum", "wc"})
 #: Unless they decompress to their output, they store the name, or write another file.
 _CODECS = frozenset({"bzip2", "gzip", "xz", "zstd"})
+#: With these ``gzip`` and ``pigz`` store no time: they decompress, or -n.
+_NO_TIME = re.compile("-[0-9A-Za-z]*[dn]|--(d|un|no-n)")
 #: Option of a ``wc`` that prints one number.
 _ONE_COUNT = re.compile(r"-[clmwL]|--.+")
 
@@ -55,10 +61,20 @@ def one_count(command: Command) -> bool:
 
 def alike_from_file(command: Command) -> bool:
     """Whether it does the same with a file as standard input as with the same bytes from a pipe,
-    of which one read may get less than was asked for."""
+    of which one read may get less than was asked for; apart from a time (`stores_time`)."""
     if command.program == "dd":
         return copies_alike(command)
+    if command.program == "tail":
+        # -f waits for more of a file, and ends with a pipe
+        return not any(re.match("-[^-]*[Ff]|--f", word.value) for word in command.arguments)
     return command.program != "wc" or one_count(command)
+
+
+def stores_time(command: Command) -> bool:
+    """Whether it stores when the file was changed that is its standard input; of a pipe ``gzip``
+    stores no time, and ``pigz`` that of the run."""
+    options = [word.value for word in command.arguments]
+    return command.program in ("gzip", "pigz") and not any(map(_NO_TIME.match, options))
 
 
 def by_file(command: Command) -> bool:

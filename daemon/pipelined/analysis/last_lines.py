@@ -25,7 +25,8 @@ _AWK_PRINTS = re.compile(r"\{\s*print(\s+\$0)?\s*;?\s*\}")
 _AWK_MORE = frozenset({"NR", "exit", "getline", "nextfile", "function", "func"})
 #: Programs that pass on what they read as they read it, whatever their arguments are; those that
 #: compress only if what they do is to decompress.
-_AT_ONCE = COPIERS | {"bzcat", "expand", "fold", "nl", "rev", "seq", "xzcat", "zcat", "zstdcat"}
+_AT_ONCE = COPIERS | {"bunzip2", "bzcat", "expand", "fold", "gunzip", "nl", "rev", "seq", "unxz"}
+_AT_ONCE |= {"xzcat", "zcat", "zstdcat"}
 _CODECS = frozenset({"bzip2", "gzip", "lbzip2", "pigz", "xz", "zstd"})
 
 

@@ -7,7 +7,6 @@ As in `rewriting`, every function returns None unless the other way is certain t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import dropwhile, takewhile
 
 from pipelined.analysis.by_line import takes_each_line
@@ -16,6 +15,7 @@ from pipelined.analysis.rewriting import files, in_place_of_cat
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
 from pipelined.analysis.xargs import only_executes
+from pipelined.analysis.xargs_options import split_options
 from pipelined.command_names import AWKS, GREPS
 
 __all__ = ["TAIL", "opened_by_reader", "with_tail"]
@@ -81,8 +81,9 @@ def _cat_in(starter: Command) -> int | None:
     """Which argument of xargs or find is the ``cat`` that it starts for many files at once."""
     values = [word.value for word in starter.arguments]
     if starter.program == "xargs":
-        at = _behind_options(values)
-        return at if values[at:] == ["cat"] else None
+        options, at = split_options(values) or ([], 0)
+        known = all(_XARGS_OPTIONS.fullmatch(" ".join(values[one.words])) for one in options)
+        return at if known and values[at:] == ["cat"] else None
     if starter.program == "find" and values[-4:] == ["-exec", "cat", "{}", "+"]:
         # what it prints itself would not be filtered
         return len(values) - 3 if only_executes(values) else None
@@ -97,15 +98,3 @@ def _finds_files(starter: Command) -> bool:
     rest = dropwhile(lambda word: word.value in ("-H", "-L", "-P"), words)
     begins = takewhile(lambda word: not re.match("[-(!]", word.value), rest)
     return all(is_file(word, "awk") for word in begins)
-
-
-def _behind_options(values: Sequence[str]) -> int:
-    """The index of the command that xargs starts; of something else if an option is not known."""
-    at = 0
-    while at < len(values) and values[at].startswith("-"):
-        apart = re.fullmatch("-[dnsP]", values[at]) is not None
-        option = " ".join(values[at : at + 2]) if apart else values[at]
-        if not _XARGS_OPTIONS.fullmatch(option):
-            break
-        at += 1 + apart
-    return at

@@ -12,22 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pipelined.analysis.awk_text import only_prints, program_at
 from pipelined.analysis.shell_text import Command
+from pipelined.analysis.xargs_options import split_options
 from pipelined.command_names import AWKS
 
 __all__ = ["is_repeatable"]
 
 #: Programs that only read and print, whatever their arguments are.
 _READS = re.compile(
-    "base64|basename|cat|cksum|column|comm|cut|df|dirname|du|echo|egrep|expand|fgrep|file|fold|"
+    "base64|basename|bzcat|cat|cksum|column|comm|cut|df|dirname|du|echo|egrep|expand|fgrep|file|fold|"
     "grep|head|jq|join|ls|lsof|md5sum|nl|od|paste|printf|ps|rev|seq|sha1sum|sha256sum|sha512sum|"
-    "stat|strings|tac|tail|tr|wc|zcat|zgrep"
+    "stat|strings|tac|tail|tr|wc|xzcat|zcat|zgrep"
 )
 #: Subcommands of git that only read.
 _GIT = frozenset({"cat-file", "diff", "grep", "log", "ls-files", "rev-list", "show"})
 #: Actions of find that write, run or ask.
 _FIND_ACTS = re.compile("-(delete|exec|execdir|fls|fprint.*|ok|okdir)")
-#: Options of xargs that take a word.
-_XARGS_VALUED = "adEILnPs"
+#: Options with which zstd writes a file even with -c.
+_NAMES_OUTPUT = re.compile("-[^-]*o|--o")
 #: Commands of sed that neither write files nor run commands: s/A/B/g, /A/d, 2,5p and their like.
 _SED_READS = re.compile(
     r"(([0-9$]+|/(\\.|[^/\\])+/)(,([0-9$]+|/(\\.|[^/\\])+/))?)?!?"
@@ -56,8 +57,13 @@ def _codec(values: Sequence[str]) -> bool:
     flags = [
         value for value in values if re.fullmatch("-[a-zA-Z0-9]+|--(decompress|stdout)", value)
     ]
-    to_output = any(re.fullmatch("-[a-zA-Z0-9]*c[a-zA-Z0-9]*|--stdout", flag) for flag in flags)
-    return len(flags) == len(values) or (to_output and "-o" not in values)
+    # behind -S and -D a name goes on
+    to_output = any(re.match("-[^-DS]*c|--stdout", flag) for flag in flags)
+    return len(flags) == len(values) or (to_output and not any(map(_NAMES_OUTPUT.match, values)))
+
+
+def _zstdcat(values: Sequence[str]) -> bool:
+    return _codec(("-c", *values))
 
 
 def _dd(values: Sequence[str]) -> bool:
@@ -115,18 +121,14 @@ def _uniq(values: Sequence[str]) -> bool:
 
 
 def _xargs(values: Sequence[str]) -> bool:
-    at = 0
-    while at < len(values) and values[at].startswith("-"):
-        value = values[at]
-        if value.startswith("--"):
-            return False
-        at += 2 if len(value) == 2 and value[1] in _XARGS_VALUED else 1
-    return at >= len(values) or _only_reads(values[at])
+    found = split_options(values)
+    return found is not None and all(map(_only_reads, values[found[1] :][:1]))
 
 
 _CHECKS: Mapping[str, Callable[[Sequence[str]], bool]] = {
     **dict.fromkeys(AWKS, _awk),
-    **dict.fromkeys(("bzip2", "gzip", "lbzip2", "pigz", "xz", "zstd"), _codec),
+    **dict.fromkeys(("bunzip2", "bzip2", "gunzip", "gzip", "lbzip2", "pigz"), _codec),
+    **dict.fromkeys(("unxz", "xz", "zstd"), _codec),
     "dd": _dd,
     "find": _find,
     "git": _git,
@@ -136,4 +138,5 @@ _CHECKS: Mapping[str, Callable[[Sequence[str]], bool]] = {
     "tar": _tar,
     "uniq": _uniq,
     "xargs": _xargs,
+    "zstdcat": _zstdcat,
 }

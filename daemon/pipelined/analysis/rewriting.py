@@ -205,6 +205,8 @@ def files(command: Command) -> tuple[Word, ...] | None:
                     return None
         elif command.program in AWKS and names and re.match(r"[A-Za-z_]\w*=", value):
             return None  # a variable between the files
+        elif command.program in ("sort", "tail") and value.startswith("+"):
+            return None  # `sort +1` is a key of old
         else:
             names.append(word)
     if command.program in _PROGRAM_OPTIONS and not by_option:
@@ -379,7 +381,9 @@ def _joined_grep(chosen: Sequence[Command]) -> Command | None:
         return None
     if len(words) != 1 or not re.fullmatch(r"[\w ]+", words[0].value, re.ASCII):
         return None
-    if not _ONE_ACTION.fullmatch(program.value) or any(not word.literal for word in names):
+    if not _ONE_ACTION.fullmatch(program.value):
+        return None
+    if not all(word.literal and is_file(word, awk.program) for word in names):
         return None
     selecting = f"/{words[0].value}/ {program.value}"
     text = Word(shlex.quote(selecting), selecting, True)
@@ -414,7 +418,7 @@ def _is_grep_of_lines(command: Command) -> bool:
     """Whether it is a grep that prints what matches, and no numbers or counts of each file."""
     options = (word.value for word in command.arguments if word.value.startswith("-"))
     return command.program in GREPS and all(
-        re.fullmatch("-[EFGPaehiovwxz]+", option) for option in options
+        re.fullmatch("-[EFGPaehiovwx]+", option) for option in options
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelined.analysis.by_line import ends_its_lines, takes_each_line
-from pipelined.analysis.input_files import one_count
+from pipelined.analysis.input_files import alike_from_file, stores_time
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
@@ -62,6 +62,8 @@ _COUNTS = re.compile(r"-[clmwL]+|--(bytes|chars|lines|max-line-length|words)")
 #: Options of a `grep` that only counts lines, and those that it may have besides.
 _COUNTS_LINES = re.compile(r"-[EFGPahivwxy]*c[EFGPahivwxy]*|--count")
 _OF_A_COUNT = re.compile(r"-[EFGPahivwxy]+")
+#: A key or a separator, behind other options in one word.
+_KEY = re.compile(r"(-[^-STokt]*)(?:[kt]|-key=(?=.))(.*)", re.DOTALL)
 #: How much it takes to sort, and in which order whole lines come.
 _WHOLE_LINES = re.compile(r"-r|--reverse|--parallel=[0-9]+|-S[0-9]+[kKMG%]?|-T.+")
 
@@ -126,14 +128,12 @@ def without_counted_sort(old: Pipeline, index: int) -> Counted | None:
         return None
     joins = not index and (len(names) > 1 or any(not word.literal for word in names))
     if joins:
-        if first.source or any(word.value.startswith(("-", "+")) for word in names):
+        if first.source or any(word.value.startswith("-") for word in names):
             return None
         cat = Command((), (plain("cat"), *names), None, 0, None)
         new: Pipeline | None = Pipeline((cat, *old.commands[1:]))
     else:
         new = _dropped(old, index, 1, names)
-        if not index and at == 1 and counter.program == "wc" and not one_count(counter):
-            return None
     before = old.commands[max(0, index - 1) : index]
     # what joins files joins the last line of one and the first of the next; grep counts a last
     # line without a newline, too
@@ -216,10 +216,11 @@ def _only(command: Command, names: Sequence[Word], allowed: re.Pattern[str]) -> 
     rest = [word.value for word in command.arguments if not any(word is name for name in names)]
     words = iter(rest)
     for value in words:
+        key = _KEY.fullmatch(value)
         if value in ("-S", "-T"):
             next(words, None)
-        elif allowed is not _WHOLE_LINES and re.match("-[kt]|--key=", value):
-            if len(value) == 2:
+        elif key and allowed is not _WHOLE_LINES and (key[1] == "-" or allowed.fullmatch(key[1])):
+            if not key[2]:
                 next(words, None)
         elif not allowed.fullmatch(value) and not _WHOLE_LINES.fullmatch(value):
             return False
@@ -243,12 +244,14 @@ def _dropped(old: Pipeline, index: int, count: int, names: Sequence[Word]) -> Pi
     if len(names) > 1 or (names and (index or source)):
         return None
     if names:
-        if not names[0].literal or names[0].value == "-" or names[0].value.startswith("+"):
-            return None  # `sort +1` is a key of old
+        if not names[0].literal or names[0].value == "-":
+            return None
         source = names[0]
     if index:
         return Pipeline((*before, *behind))
     if not behind or behind[0].source or (files(behind[0]) or ()):
+        return None
+    if not alike_from_file(behind[0]) or stores_time(behind[0]):
         return None
     if source:
         behind = (behind[0].with_source(source), *behind[1:])

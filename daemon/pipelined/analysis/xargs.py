@@ -12,6 +12,7 @@ from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word, base
 from pipelined.analysis.side_effects import replaces_files
+from pipelined.analysis.xargs_options import split_options
 from pipelined.command_names import AWKS, COMMON_SHELLS, GREPS, WRAPPERS
 
 __all__ = [
@@ -41,16 +42,20 @@ _SUMS: Mapping[str, int] = {
     "sha512sum": 128,
 }
 #: Programs that add up what they read, take several files as one (a shell's script: only the
-#: first), align their names, or write to the last one ...
+#: first), count what is in several of them once (du), align their names, name them only if they are
+#: several (rg), write to the last one, or take one only ...
 _AS_ONE = frozenset(
-    {*COMMON_SHELLS, "basename", "cmp", "column", "comm", "cp", "diff", "echo", "file", "hexdump"}
-    | {"join", "ln", "ls", "mv", "nl", "od", "paste", "sort", "tar", "uniq", "unzip", "wc"}
-    | {"xxd"}
+    {*COMMON_SHELLS, "base64", "basename", "bzgrep", "cmp", "column", "comm", "cp", "curl", "df"}
+    | {"diff", "du", "echo", "file", "hexdump", "join", "ldd", "ln", "ls", "mv", "nl", "nm", "od"}
+    | {"paste", "readelf", "rg", "seq", "size", "sort", "tar", "uniq", "unzip", "wc", "xxd"}
+    | {"xzgrep", "zegrep", "zfgrep", "zstdgrep"}
 )
 #: ... and those that may, as their words say.
 _BY_LINE = frozenset({*AWKS, "sed"})
 #: What find does with a file besides testing it.
 _FIND_ACTIONS = re.compile("-(exec|ok|f?print|f?ls|delete|quit)")
+#: With these jq makes one list of several files.
+_JQ_AS_ONE = re.compile(r"-[A-Za-z]*[ns]|--(null|slurp)")
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR]|--(?:dereference-)?recursive")
 #: So many arguments at a time are enough: starting a process is then next to nothing.
 MANY = 1000
@@ -78,20 +83,16 @@ def single_arguments(values: Sequence[str]) -> tuple[slice | None, int, int]:
     >>> single_arguments(["-0", "-n", "1", "-P4", "gzip"])
     (slice(1, 3, None), 4, 4)
     """
-    one, replaces, workers, at = None, False, 1, 0
-    while at < len(values) and values[at].startswith("-"):
-        found = re.fullmatch(r"-[0rtx]*(?:([dInP])(.*))?", values[at])
-        if found is None:
-            return None, 0, at
-        letter, value, begin = found[1], found[2], at
-        if letter and not value:
-            at += 1
-            value = values[at] if at < len(values) else ""
-        at += 1
+    found = split_options(values)
+    if found is None or any(option.letter not in "dInP" for option in found[0]):
+        return None, 0, 0
+    options, at = found
+    one, replaces, workers = None, False, 1
+    for letter, value, words in options:
         if letter == "P":
             workers = int(value) if value.isdecimal() else 0
-        elif letter == "n" and value == "1" and values[begin].startswith("-n"):
-            one = slice(begin, at)
+        elif letter == "n":
+            one = words if value == "1" and values[words.start].startswith("-n") else None
         replaces |= letter == "I"
     return None if replaces else one, workers, at
 
@@ -149,6 +150,8 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
     if name in ("head", "tail"):
         named = any(re.match(r"-\d|-[a-z]*v|--v", value) for value in values)
         return None if named else (*words, plain("-q"))
+    if name == "jq" and any(map(_JQ_AS_ONE.match, values)):
+        return None
     if name == "basename" and not values:
         return (*words, plain("-a"))
     by_line = takes_each_line(Command((), tuple(words), None, 0, None))
@@ -205,9 +208,10 @@ def at_once(command: Command, workers: int, taken: int, passed_on: int) -> Comma
     if command.program != "xargs" or workers < 2:
         return None
     words = list(command.arguments)
-    at = 0
-    while at < len(words) and words[at].value in ("-0", "-r", "-d"):
-        at += 2 if words[at].value == "-d" else 1
+    found = split_options([word.value for word in words])
+    if found is None or any(option.letter not in "d" for option in found[0]):
+        return None
+    at = found[1]
     digits = _digits(words[at:])
     if digits is None:
         return None

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from pipelined.analysis.awk_text import feeds_command
 from pipelined.analysis.bottleneck import share
-from pipelined.analysis.dd import with_blocks, with_larger_blocks
+from pipelined.analysis.dd import input_file, with_blocks, with_larger_blocks
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding, Rewrite
 from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat
-from pipelined.analysis.rules.faster import LOOP_IN_AWK
+from pipelined.analysis.rules.faster import LOOP_IN_AWK, with_other_input
 from pipelined.analysis.rules.rule import (
     BULK,
     PAGE,
@@ -89,19 +89,19 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 f"< FILE'). Larger reads in {command} gain more.",
                 stages=(*part.indexes, reader),
                 evidence=evidence,
-                rewrite=case.attempt(in_place_of_cat(case.pipeline) if case.pipeline else None),
+                rewrite=_without_copier_in_front(case, reader),
             )
         elif readahead.cache_state == "warm":
-            new = in_place_of_cat(case.pipeline) if case.pipeline else None
-            if case.pipeline and new is None:
+            if case.pipeline and in_place_of_cat(case.pipeline) is None:
                 continue  # what it reads, its reader could not
+            rewrite = _without_copier_in_front(case, reader)
             yield Finding(
                 id="reader-costs",
                 severity="advice",
                 sentence=f"{part.name} only copied {size}, which was in memory, into the pipe: "
                 f"{duration(cpu)} of CPU.",
                 advice=_without_copier(
-                    part.command, case.run.stages[reader], known=new is not None
+                    part.command, case.run.stages[reader], known=rewrite is not None
                 ),
                 stages=(*part.indexes, reader),
                 evidence=evidence,
@@ -116,7 +116,7 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 ),
                 gain_reason=f"its CPU seconds, and those of {then} in the kernel, where it reads "
                 "the pipe, with the waits for a CPU among them",
-                rewrite=case.attempt(new),
+                rewrite=rewrite,
             )
         elif readahead.cache_state is not None:
             yield Finding(
@@ -128,7 +128,7 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 f"| {command} …' '{command} … < FILE').",
                 stages=(*part.indexes, reader),
                 evidence=evidence,
-                rewrite=_from_cold_cache(case),
+                rewrite=_without_copier_in_front(case, reader, cold=True),
             )
 
 
@@ -158,12 +158,14 @@ def _without_copier(copier: str, reader: Stage, *, known: bool) -> str:
     return f"Try: {command} … < FILE, without {copier}. Keep it {several}{keep}."
 
 
-def _from_cold_cache(case: Case) -> Rewrite | None:
-    """Without what is in front of the reader, for a comparison with the files on disk."""
+def _without_copier_in_front(case: Case, reader: int, *, cold: bool = False) -> Rewrite | None:
+    """The pipeline whose reader opens the files itself; `cold`: to compare with these on disk."""
     if case.pipeline is None:
         return None
-    new = in_place_of_cat(case.pipeline)
-    return case.attempt(new, cold=files(case.pipeline.commands[0]) or ())
+    first = case.pipeline.commands[0]
+    source = (first.source,) if first.source else ()
+    names = (files(first) or input_file(first) or source) if cold else ()
+    return with_other_input(case, reader, in_place_of_cat(case.pipeline), names)
 
 
 def _copies_files(case: Case, part: Part) -> bool:

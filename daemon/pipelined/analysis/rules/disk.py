@@ -9,6 +9,7 @@ from pipelined.analysis.dd import input_file, with_blocks
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import with_reader_in_front
+from pipelined.analysis.rules.faster import with_other_input
 from pipelined.analysis.rules.rule import BULK, PAGE, Case, Part, ratio, readahead_evidence
 from pipelined.command_names import BARRIERS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Readahead
@@ -94,7 +95,7 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
             gain_seconds=min(case.wall, run.disk_alone_seconds + part.system_and_queue_seconds),
             gain_reason="all waiting for disk with no stage on CPU, and its seconds in the kernel "
             "or waiting for a CPU: a reader in front hides waits, and asks for more at a time",
-            rewrite=case.attempt(new, cold=names),
+            rewrite=with_other_input(case, part.indexes[0], new, names),
         )
 
 

@@ -4,19 +4,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pipelined.analysis.by_line import sed_scripts
+from pipelined.analysis.finding import Rewrite
+from pipelined.analysis.input_files import stores_time
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.rules.rule import Case, bytes_in, bytes_out, is_shell
 from pipelined.analysis.sed import is_costly, split
 from pipelined.analysis.shell_text import Command, Pipeline, plain
+from pipelined.analysis.shell_words import Word
 from pipelined.analysis.without_stages import orders_all
 from pipelined.analysis.xargs import at_once, in_parts, single_arguments
 from pipelined.command_names import GREPS, SCRIPTS
 from pipelined.runs import Stage
 
-__all__ = ["LOOP_IN_AWK", "OF_ONE_CPU", "SPLITS", "faster", "less_cpu", "spread", "unpacks"]
+__all__ = [
+    "LOOP_IN_AWK",
+    "OF_ONE_CPU",
+    "SPLITS",
+    "faster",
+    "less_cpu",
+    "spread",
+    "unpacks",
+    "with_other_input",
+]
 
 #: Programs that compress.
 _CODECS = frozenset({"bzip2", "gzip", "lz4", "pigz", "xz", "zstd"})
@@ -206,9 +218,21 @@ def _decompresses(options: Iterable[str]) -> bool:
 
 def unpacks(words: Command) -> str:
     """The command that makes again what `words` compresses; empty if it compresses nothing."""
-    if words.program not in _COMPRESS or _decompresses(word.value for word in words.arguments):
+    if words.program not in {*_COMPRESS, "pigz"}:
         return ""
-    return f"{words.program} -dc"
+    return "" if _decompresses(word.value for word in words.arguments) else f"{words.program} -dc"
+
+
+def with_other_input(
+    case: Case, index: int, new: Pipeline | None, cold: Sequence[Word] = ()
+) -> Rewrite | None:
+    """`new` in place of the run's pipeline. In it the stage at `index` reads a pipe in place of a
+    file, or a file in place of a pipe; the time that it stores must not matter."""
+    words = case.words(index)
+    unpacked = unpacks(words) if words and stores_time(words) else ""
+    if unpacked and case.graph.after[index]:
+        return None  # what reads the compressed bytes gets others
+    return case.attempt(new, unpacked=unpacked, cold=cold)
 
 
 def _is_loop(stage: Stage) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pipelined.analysis.by_line import only_selects, passes_on_the_begin, takes_each_line
 from pipelined.analysis.rules.rule import Case
+from pipelined.analysis.without_stages import orders_all
 from pipelined.command_names import AWKS, BY_LINE
 
 __all__ = ["BY_ITSELF", "MOSTLY_BY_LINE", "before_barrier", "both_take_each_line"]
@@ -16,14 +17,16 @@ __all__ = ["BY_ITSELF", "MOSTLY_BY_LINE", "before_barrier", "both_take_each_line
 BY_ITSELF = "it takes each line by itself"
 #: Barriers that pass on each line: what is dropped before them would be dropped behind them.
 _PASS_ON_ALL = frozenset({"shuf", "sort", "sponge", "tac"})
-#: Options with which they do not.
+#: Options with which they do not, or do not pass on lines.
 _DROP: Mapping[str, re.Pattern[str]] = {
     "shuf": re.compile(r"-[^-]*[enirzo]|--\w"),
-    "sort": re.compile(r"-[^-]*[cCmuoz]|--(check|files0|merge|output|unique|zero)"),
+    "sort": re.compile(r"-[^-]*[cCmuoz]|--(ch|fil|me|o|u|z)"),
+    "tac": re.compile(r"-[^-]*[brs]|--[brs]"),
 }
 #: The order in which they write is that in which they read.
 _IN_ORDER = frozenset({"sponge", "tac"})
-#: Programs whose result does not depend on the order of the lines that they read.
+#: Programs whose result does not depend on the order of the lines that they read; that of sort may,
+#: with some options.
 _ANY_ORDER = frozenset({"shuf", "sort", "wc"})
 #: Programs that treat each line by itself, unless their words show that they do not.
 MOSTLY_BY_LINE = BY_LINE - AWKS - {"jq", "perl"}
@@ -70,8 +73,8 @@ def _needs_order(case: Case, index: int) -> str | None:
     behind = case.graph.after[index]
     found: str | None = ""
     for reader in sorted(behind):
-        command = case.run.stages[reader].command
-        if command in _ANY_ORDER:
+        command, words = case.run.stages[reader].command, case.words(reader)
+        if command in _ANY_ORDER and (command != "sort" or not words or orders_all(words)):
             continue
         takes = _takes_each_line(case, reader)
         if takes is False or (takes is None and command not in MOSTLY_BY_LINE):

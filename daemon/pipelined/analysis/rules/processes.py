@@ -89,13 +89,13 @@ def _fewer(case: Case, part: Part) -> str:
     if part.command == "find":
         return (
             "find … -exec CMD {} + in place of \\;: one process for many files. Not for a program "
-            "that takes several files as one (wc, sort, sed 1d); grep -h and head -q name none"
+            "that takes several files as one (wc, sort, du, sed 1d); grep -h and head -q name none"
         )
     if part.command == "xargs":
         return (
             "more arguments at a time (xargs -n 1000, without -I; fewer with -P, so that all are "
-            "busy). Not for a program that takes several files as one (wc, sort, sed 1d); grep -h "
-            "and head -q name none"
+            "busy). Not for a program that takes several files as one (wc, sort, du, sed 1d); "
+            "grep -h and head -q name none"
         )
     if part.command == "parallel":
         return (
