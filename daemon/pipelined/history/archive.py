@@ -31,6 +31,7 @@ from pipelined.history.rows import SELECTED, SUMMED, Summary, merged
 from pipelined.history.run_order import order
 from pipelined.history.run_query import IDENTIFIED, Query, searched, sort_of
 from pipelined.history.searched_identity import has_identity
+from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
 __all__ = ["Archive", "NoHistoryError"]
@@ -147,7 +148,8 @@ class Archive:
         and its seconds, and the sums over the runs that lie in no other.
 
         `sort` is one of `pipeline_query.JOB_SORTS`; `search` is a part of the name of one of the
-        pipelines or of the unit. Findings and durations are left out.
+        pipelines or of the unit. Findings and durations are left out. What was merged, of whatever
+        unit, is the unit `OTHER`.
         """
         where, values = counted_in(period)
         named, texts = searched_for(search)
@@ -156,7 +158,9 @@ class Archive:
             f" FROM rollup WHERE {where} GROUP BY key),"
             " ran AS MATERIALIZED (SELECT unit, p.pipeline AS name, counted.*,"
             " row_number() OVER (PARTITION BY unit ORDER BY counted.wall DESC, p.key) AS place"
-            f" FROM counted JOIN pipelines AS p USING (key) WHERE NOT nested AND {named})"
+            " FROM counted JOIN (SELECT key, pipeline, nested,"
+            f" iif(pipeline = '{OTHER}', pipeline, unit) AS unit FROM pipelines) AS p USING (key)"
+            f" WHERE NOT nested AND {named})"
             " SELECT unit, sums.pipelines, ran.name, ran.wall, sums.* FROM (SELECT unit,"
             f" count(*) AS pipelines, {merged(COUNTED)} FROM ran GROUP BY unit) AS sums"
             f" JOIN ran USING (unit) WHERE ran.place = 1 ORDER BY {_ORDERS[sort]}, unit LIMIT ?",
