@@ -501,6 +501,21 @@ def test_old_hours_are_removed_from_the_rollup(tmp_path: Path) -> None:
     assert [row.sums.runs for row in Archive(tmp_path).rollup(Period())] == [1]
 
 
+def test_a_clock_that_is_ahead_for_some_minutes_does_not_empty_the_history(tmp_path: Path) -> None:
+    begin, passed = NOW // HOUR * HOUR, 0.0
+    with open_store(tmp_path) as store:
+        add(store, *(details(int(begin - NOW) + hour * HOUR) for hour in range(100)))
+    wrong = NOW + 400 * DAY
+    with open_store(tmp_path, clock=lambda: wrong + passed, monotonic=lambda: passed) as store:
+        left = [store.rows]
+        for _ in range(2):
+            passed += 60.0
+            store.trim()
+            left.append(store.rows)
+    assert left == [99, 97, 95]
+    assert sum(row.sums.runs for row in Archive(tmp_path).rollup(Period())) == 95
+
+
 def test_a_smaller_limit_shrinks_the_file(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.add(details(n) for n in range(2000))
