@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is too old is removed, but a clock that is wrong for some minutes does not empty a history."""
+"""What is too old is removed, but a clock that is wrong for minutes does not empty a history."""
 
 from __future__ import annotations
 
