@@ -226,13 +226,15 @@ class Observer(AbstractContextManager["Observer"]):
             hooks = tuple(replace(hook, pending=False, reason=why) for hook in pending)
         with self._lock:
             self._hooks = (*(hook for hook in self._hooks if not hook.pending), *hooks)
-            self._sweep.map_tiers()
-            self._model.coverage.complete(
-                time.monotonic(),
-                self._loaded.tiers(),
-                exec_failures=_count_exec_failures(hooks),
-                pipe_bytes=_count_pipe_bytes(hooks),
-            )
+            try:
+                self._sweep.map_tiers()
+            finally:
+                self._model.coverage.complete(
+                    time.monotonic(),
+                    self._loaded.tiers(),
+                    exec_failures=_count_exec_failures(hooks),
+                    pipe_bytes=_count_pipe_bytes(hooks),
+                )
 
     def start(self) -> None:
         """Sweep from now on: at intervals, and when the kernel side asks for it."""
@@ -350,6 +352,8 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             if self._closed:
                 return
+            # what was saved before has the figures of the optional tiers, which are not read yet
+            save = save and not self._model.coverage.pending
             self._cgroups.keep_up()
             if step := self._watched.follow(time.monotonic_ns(), monotonic_to_unix()):
                 way = "forward" if step > 0 else "back"

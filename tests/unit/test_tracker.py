@@ -1001,6 +1001,35 @@ def test_a_run_that_ended_while_nobody_watched_says_so() -> None:
     assert run.end == UNIX - 5 + 104
 
 
+def test_a_run_that_ended_unwatched_waits_for_what_the_tiers_had_counted_of_it() -> None:
+    stored: list[Finished] = []
+    watched = resumed(on_finished=stored.append, pending_tiers=TIERS)
+    over = going_on(cpu=3.0, end=104.0, unmet=True)
+    assert watched.update([over], 200.0) == []
+    watched.coverage.complete(200.2, TIERS, exec_failures=True, pipe_bytes=True)
+    with_figures = with_tiers(over)
+    assert watched.update([with_figures], 201.0) == list(with_figures.stages)
+    ((run, _),) = (one.make() for one in stored)
+    assert run.readahead and run.stages[0].functions
+
+
+@pytest.mark.parametrize(("tiers", "settle"), [(None, False), ([], False), (TIERS, True)], ids=str)
+def test_it_does_not_wait_for_tiers_that_will_not_come(
+    tiers: list[str] | None, settle: bool
+) -> None:
+    stored: list[Finished] = []
+    watched = resumed(on_finished=stored.append, pending_tiers=tiers)
+    watched.update([going_on(cpu=3.0, end=104.0, unmet=True)], 200.0, settle=settle)
+    assert len(stored) == 1
+
+
+def test_a_run_that_was_seen_from_its_begin_waits_for_no_tier() -> None:
+    stored: list[Finished] = []
+    watched = model(on_finished=stored.append, pending_tiers=TIERS)
+    watched.update([group(end=101)], 103)
+    assert len(stored) == 1
+
+
 def test_only_what_is_not_finished_is_left_to_the_next_daemon() -> None:
     watched = model()
     lives = group()

@@ -197,10 +197,14 @@ class Model:
         self._views.now = now
         self._started.forget(now)
         self._ledger.begin()
+        # what was restored may have figures of tiers, which can be read once their hooks are tried
+        tiers_pending = self.coverage.pending
         for group in groups:
             ended = all(stage.ended for stage in group.stages)
             age = now - NS * end_of(group)
-            over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
+            waits = tiers_pending and any(stage.partial for stage in group.stages)
+            grace = _GRACE_CLOSED if group.closed else _GRACE
+            over_now = ended and not waits and age >= grace
             at_once = settle is True or (settle is not False and settle in group.starters)
             finished = over_now or (ended and at_once)
             # what is inside a stage that has retired leaves it by the next sweep
