@@ -100,6 +100,7 @@ class Observer(AbstractContextManager["Observer"]):
         wait: bool = True,
         pace: Steady | None = None,
         on_finished: Callable[[Finished], object] | None = None,
+        is_stored: Callable[[str], bool] = lambda _: False,
         series_of: Callable[[Totals], int] = lambda _: 0,
         state: Path | None = None,
     ) -> Observer:
@@ -109,9 +110,9 @@ class Observer(AbstractContextManager["Observer"]):
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
         Without `wait` the optional hooks are left for `attach_optional`, unless the configuration
         demands some of them. `on_finished` is called for each run that ends, in the middle of a
-        sweep. `pace`: when sweeps are made, by default at the interval of the configuration.
-        `series_of` is how many series the totals of a pipeline are exported as. What lives
-        is saved in the directory `state`, and what was saved there is resumed.
+        sweep; `is_stored` as in `Model`. `pace`: when sweeps are made, by default at the interval
+        of the configuration. `series_of` is how many series the totals of a pipeline are exported
+        as. What lives is saved in the directory `state`, and what was saved there is resumed.
         """
         stages = config.max_stages
         file = CheckpointFile.open(state) if state else None
@@ -200,6 +201,7 @@ class Observer(AbstractContextManager["Observer"]):
             exported=config.traces_exported,
             step_ns=pace.step_ns or STEP_NS,
             on_finished=on_finished,
+            is_stored=is_stored,
         )
         model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, pace)
