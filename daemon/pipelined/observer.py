@@ -100,6 +100,7 @@ class Observer(AbstractContextManager["Observer"]):
         wait: bool = True,
         pace: Steady | None = None,
         on_finished: Callable[[Finished], object] | None = None,
+        is_stored: Callable[[str], bool] = lambda _: False,
         series_of: Callable[[Totals], int] = lambda _: 0,
         state: Path | None = None,
     ) -> Observer:
@@ -109,9 +110,9 @@ class Observer(AbstractContextManager["Observer"]):
         `all_alone` programs that read are a pipeline of one stage when they are in no other.
         Without `wait` the optional hooks are left for `attach_optional`, unless the configuration
         demands some of them. `on_finished` is called for each run that ends, in the middle of a
-        sweep. `pace`: when sweeps are made, by default at the interval of the configuration.
-        `series_of` is how many series the totals of a pipeline are exported as. What lives
-        is saved in the directory `state`, and what was saved there is resumed.
+        sweep; `is_stored` as in `Model`. `pace`: when sweeps are made, by default at the interval
+        of the configuration. `series_of` is how many series the totals of a pipeline are exported
+        as. What lives is saved in the directory `state`, and what was saved there is resumed.
         """
         stages = config.max_stages
         file = CheckpointFile.open(state) if state else None
@@ -200,6 +201,7 @@ class Observer(AbstractContextManager["Observer"]):
             exported=config.traces_exported,
             step_ns=pace.step_ns or STEP_NS,
             on_finished=on_finished,
+            is_stored=is_stored,
         )
         model.resume(resumed)
         observer = cls(loaded, sweep, model, hooks, pace)
@@ -226,13 +228,15 @@ class Observer(AbstractContextManager["Observer"]):
             hooks = tuple(replace(hook, pending=False, reason=why) for hook in pending)
         with self._lock:
             self._hooks = (*(hook for hook in self._hooks if not hook.pending), *hooks)
-            self._sweep.map_tiers()
-            self._model.coverage.complete(
-                time.monotonic(),
-                self._loaded.tiers(),
-                exec_failures=_count_exec_failures(hooks),
-                pipe_bytes=_count_pipe_bytes(hooks),
-            )
+            try:
+                self._sweep.map_tiers()
+            finally:
+                self._model.coverage.complete(
+                    time.monotonic(),
+                    self._loaded.tiers(),
+                    exec_failures=_count_exec_failures(hooks),
+                    pipe_bytes=_count_pipe_bytes(hooks),
+                )
 
     def start(self) -> None:
         """Sweep from now on: at intervals, and when the kernel side asks for it."""
@@ -350,6 +354,8 @@ class Observer(AbstractContextManager["Observer"]):
         with self._lock:
             if self._closed:
                 return
+            # what was saved before has the figures of the optional tiers, which are not read yet
+            save = save and not self._model.coverage.pending
             self._cgroups.keep_up()
             if step := self._watched.follow(time.monotonic_ns(), monotonic_to_unix()):
                 way = "forward" if step > 0 else "back"

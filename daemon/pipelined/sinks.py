@@ -61,7 +61,8 @@ class Writer(ABC):
         """Write some of `runs`, the longest first; `last`: all, as nobody will ask again.
 
         There are none at the start, and when something `is_due`. If the place cannot be reached,
-        that is no exception: the runs are not taken, and there is a pause.
+        that is no exception: the runs are not taken, and there is a pause. After an exception it is
+        called again with each run alone, also with those that were written before it.
         """
 
     def is_due(self) -> bool:
@@ -169,11 +170,12 @@ class Sink:
         with self._lock:
             self._filled.clear()
             queue, self._queue = sorted(self._queue, reverse=True), []
+        runs = [entry.run for entry in queue]
         try:
-            written = self._writer.write([entry.run for entry in queue], last=last)
+            written = self._writer.write(runs, last=last)
         except Exception:
-            log.exception("the sink %s fails: %d runs are dropped", self.name, len(queue))
-            written = Written(len(queue), dropped=len(queue), pause=RETRY)
+            log.exception("the sink %s fails", self.name)
+            written = self._write_each(runs, last=last)
         with self._lock:
             # what is left when the daemon stops is written at once, however long that takes
             stopping = self._closing.is_set()
@@ -184,6 +186,22 @@ class Sink:
             if self._queue or stopping:
                 self._filled.set()
         return written.pause
+
+    def _write_each(self, runs: Sequence[Finished], *, last: bool) -> Written:
+        """After an exception: have each run written alone, and drop those that raise one again."""
+        taken = dropped = 0
+        for run in runs:
+            try:
+                written = self._writer.write([run], last=last)
+            except Exception:
+                written = Written(1, dropped=1)
+            if not written.taken:  # the place cannot be reached: the rest waits
+                break
+            taken += written.taken
+            dropped += written.dropped
+        if dropped:
+            log.error("the sink %s drops %d of %d runs", self.name, dropped, len(runs))
+        return Written(taken, dropped, RETRY)
 
 
 class Sinks:

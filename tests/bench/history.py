@@ -26,7 +26,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from pipelined.analysis.machine import Host
-from pipelined.history.archive import Archive, Query
+from pipelined.history.archive import Archive
 from pipelined.history.conditions import Period
 from pipelined.history.database import Store
 from pipelined.history.files import FILE_NAME
@@ -36,6 +36,7 @@ from pipelined.history.pipeline_query import SORTS
 from pipelined.history.pipelines import PipelinesSummary, read_pipelines
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.rows import Details, Summary
+from pipelined.history.run_query import Query
 from pipelined.runs import Series
 from pipelined.runs.codec import written
 from pipelined.web.history_api import create_history_api

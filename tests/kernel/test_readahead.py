@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from pipelined.analysis.comparison import compare_runs
+from pipelined.model.sighting import Finished
 from pipelined.observer import Observer
 from pipelined.runs import Readahead, Stage
 
@@ -675,16 +676,21 @@ def test_a_driver_that_has_read_ahead_keeps_no_place(
     assert entries_left(watch.observer)["windows"] == 0
 
 
-def test_what_a_run_that_ended_unwatched_had_read_is_not_of_the_next_one(
+def test_what_a_run_that_ended_unwatched_had_read_is_its_own_and_not_of_the_next_one(
     configure: Configure, disk: Disk, tmp_path: Path
 ) -> None:
-    """Its record is given back before the hooks of the tier are attached."""
+    """It is over when the next daemon begins, before the hooks of the tier are attached."""
     path = disk.file("unwatched", MIB)
+    stored: list[Finished] = []
 
     @contextmanager
     def watching() -> Iterator[Watch]:
         with Observer.open(
-            configure(), own_only=True, wait=False, state=tmp_path / "state"
+            configure(),
+            own_only=True,
+            wait=False,
+            state=tmp_path / "state",
+            on_finished=stored.append,
         ) as observer:
             observer.attach_optional()
             yield Watch(observer, tmp_path)
@@ -702,6 +708,9 @@ def test_what_a_run_that_ended_unwatched_had_read_is_not_of_the_next_one(
     with watching() as watch:
         watch.observer.settle()
         assert not any(run.live for run in watch.observer.runs())
+        (before,) = (run for run, _ in (one.make() for one in stored) if run.pipeline == "bash|cat")
+        assert before.ended_unwatched
+        assert _consumed(before.stages[0]) >= MIB // PAGE
         for _ in range(4):
             for stage in watch.run("echo a | (cat; true) > short").runs[-1].stages:
                 assert _consumed(stage) < MIB // PAGE / 4

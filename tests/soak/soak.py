@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from document_section import put_section
-from pipelined.history.archive import Archive, Query
+from pipelined.history.archive import Archive
 from pipelined.history.conditions import Period
+from pipelined.history.run_query import Query
 from prometheus_server import Prometheus
 from soak.daemon import Daemon, Scrape
 from soak.faults import Faults, small_disk

@@ -12,6 +12,7 @@ import os
 import pty
 import queue
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -37,6 +38,7 @@ from pipelined.config import OPTIONS, Address, Config
 from pipelined.daemon.announcement import announcement
 from pipelined.daemon.serve import serve
 from pipelined.errors import NotPermittedError, UserError
+from pipelined.history.history import History
 from pipelined.http_port.basic_auth import Logins, Verdict
 from pipelined.http_port.server import HttpServer
 from pipelined.kernel import hooks
@@ -1087,6 +1089,29 @@ class Announced(io.StringIO):
 
 def local(**changed: Any) -> Config:
     return Config(web_listen_address=Address("127.0.0.1", 0), history=False, **changed)
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_serve_counts_no_run_again_that_is_in_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: bool
+) -> None:
+    stored, state = invented.make_ended(1), tmp_path / "state"
+    kept = History(state, host=Host(2, None), max_age=1e12)
+    kept.sink.put(invented.make_finished(stored))
+    kept.sink.start()
+    kept.sink.close()
+    found: list[bool] = []
+
+    def open_observer(config: Config, *, is_stored: Callable[[str], bool], **_: Any) -> Any:
+        found.extend(map(is_stored, (stored.id, "1-1")))
+        shutil.rmtree(state)
+        found.append(is_stored(stored.id))
+        return FakeObserver()
+
+    monkeypatch.setattr(pipelined.observer.Observer, "open", open_observer)
+    stop = Announced(lambda _: signal.raise_signal(signal.SIGTERM))
+    serve(replace(local(), history=history, state_directory=state), stop)
+    assert found == [history, False, False]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -19,14 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelined.errors import UserError
-from pipelined.history.archive import (
-    _LISTED,
-    Archive,
-    NoHistoryError,
-    Period,
-    Query,
-    _searched,
-)
+from pipelined.history.archive import _LISTED, Archive, NoHistoryError, Period
 from pipelined.history.database import Store
 from pipelined.history.files import FILE_NAME
 from pipelined.history.migrations import MIGRATIONS, migrate
@@ -34,6 +27,7 @@ from pipelined.history.packing import pack
 from pipelined.history.rollup import HOUR, Pending
 from pipelined.history.rows import COLUMNS, Details, Summary
 from pipelined.history.run_order import as_place, place
+from pipelined.history.run_query import Query, searched
 from pipelined.runs import Series, trace_id_of
 from pipelined.runs.codec import written
 from unit.invented import make_ended, make_inside
@@ -166,7 +160,7 @@ def test_runs_that_are_hidden_are_counted_up_to_a_bound(filled: Archive) -> None
     ],
 )
 def test_a_list_goes_through_the_index(filled: Archive, query: Query) -> None:
-    where, values = _searched(query)
+    where, values = searched(query)
     connection = sqlite3.connect(filled._path)
     plan = connection.execute(
         f"EXPLAIN QUERY PLAN SELECT * FROM {_LISTED} WHERE {where} ORDER BY id DESC", values
@@ -505,6 +499,21 @@ def test_old_hours_are_removed_from_the_rollup(tmp_path: Path) -> None:
     with open_store(tmp_path, max_age=60, clock=lambda: NOW + 2 * HOUR + 2) as store:
         assert store.rows == 1
     assert [row.sums.runs for row in Archive(tmp_path).rollup(Period())] == [1]
+
+
+def test_a_clock_that_is_ahead_for_some_minutes_does_not_empty_the_history(tmp_path: Path) -> None:
+    begin, passed = NOW // HOUR * HOUR, 0.0
+    with open_store(tmp_path) as store:
+        add(store, *(details(int(begin - NOW) + hour * HOUR) for hour in range(100)))
+    wrong = NOW + 400 * DAY
+    with open_store(tmp_path, clock=lambda: wrong + passed, monotonic=lambda: passed) as store:
+        left = [store.rows]
+        for _ in range(2):
+            passed += 60.0
+            store.trim()
+            left.append(store.rows)
+    assert left == [99, 97, 95]
+    assert sum(row.sums.runs for row in Archive(tmp_path).rollup(Period())) == 95
 
 
 def test_a_smaller_limit_shrinks_the_file(tmp_path: Path) -> None:

@@ -299,7 +299,11 @@ class Host:
 
     def open(self) -> Store:
         return open_store(
-            self.directory, max_age=600.0, max_bytes=1_000_000, clock=lambda: self.now
+            self.directory,
+            max_age=600.0,
+            max_bytes=1_000_000,
+            clock=lambda: self.now,
+            monotonic=lambda: self.now,
         )
 
     def stored(self) -> set[str]:

@@ -505,6 +505,63 @@ def test_a_run_is_counted_once_however_often_writing_fails(
 # -- where, and when
 
 
+def test_an_exception_loses_neither_runs_nor_sums(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[Exception] = [ZeroDivisionError("what a store")]
+    opened = module.HistoryWriter._opened
+
+    def open_store(self: module.HistoryWriter) -> Store:
+        if failures:
+            raise failures.pop()
+        return opened(self)
+
+    monkeypatch.setattr(module.HistoryWriter, "_opened", open_store)
+    history = open_history()
+    history.sink.put(make_finished(make_ended(1)))
+    write(history)
+    assert [row.sums.runs for row in history.rollup()] == [1]
+    assert (len(history.runs()), history.sink.dropped) == (1, 0)
+    assert history.stats().errors == 1
+
+
+def test_a_file_that_cannot_be_looked_at_loses_neither_runs_nor_sums(
+    open_history: Callable[..., History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [PermissionError(13, "Permission denied")]
+    size = vars(Store)["size_bytes"].fget
+
+    def size_bytes(store: Store) -> int:
+        if failures:
+            raise failures.pop()
+        return int(size(store))
+
+    monkeypatch.setattr(Store, "size_bytes", property(size_bytes))
+    history = open_history(retry=0.01)
+    history.sink.start()
+    for number in (1, 2):
+        history.sink.put(make_finished(make_ended(number)))
+    wait_until(lambda: history.stats().runs == 2)
+    history.sink.close(PATIENCE)
+    assert sum(row.sums.runs for row in history.rollup()) == 2
+    assert (history.stats().errors, history.sink.dropped) == (1, 0)
+
+
+def test_sums_that_cannot_be_counted_keep_no_others_from_it(
+    open_history: Callable[..., History], caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite has no number of 2^63 bytes."""
+    history = open_history()
+    history.sink.put(make_finished(make_ended(1, "good|sort")))
+    bad = make_finished(make_ended(2, "bad|sort"))._replace(written_bytes=1 << 63)
+    history.sink.put(bad)
+    write(history)
+    assert [row.series.pipeline for row in history.rollup()] == ["good|sort"]
+    assert len(history.runs()) == 2
+    assert history.stats().errors == 1
+    assert "the sums of bad|sort are lost (runs: 1)" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("environment", "directory"),
     [

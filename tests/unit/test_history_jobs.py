@@ -15,6 +15,7 @@ from pipelined.history.database import Store
 from pipelined.history.jobs import NO_JOBS, JobsSummary, JobSummary, read_jobs
 from pipelined.history.pipeline_query import JOB_SORTS
 from pipelined.history.rollup import HOUR, Pending, Sums
+from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 from pipelined.terminal.jobs_report import jobs_lines
 
@@ -103,6 +104,25 @@ def test_of_a_time_without_runs_there_is_nothing(archive: Archive) -> None:
     assert read(archive, period=Period(0, 1)) == NO_JOBS
 
 
+def test_runs_that_are_not_counted_apart_are_of_no_job(tmp_path: Path) -> None:
+    """Three rows are too many for what waits: those that used least time are merged."""
+    with Store(tmp_path, max_age=1e12, max_bytes=256_000_000, clock=lambda: NOW) as store:
+        pending = Pending(2)
+        for unit, wall, outcome in (
+            ("nightly.service", 0.3, "failed"),
+            ("-", 5.0, "succeeded"),
+            ("backup.service", 90.0, "succeeded"),
+        ):
+            series = Series(pipeline="tar|gzip", nested=False, unit=unit)
+            pending.sums(series, NOW).count(wall, 0.0, 0.0, 0, 0, outcome)
+        store.count(pending)
+    found = read(Archive(tmp_path), sort="failures")
+    failed = {one.unit: (one.sums.failed, one.merged) for one in found.listed}
+    assert failed == {OTHER: (1, True), "backup.service": (0, False), "-": (0, False)}
+    assert "other jobs may lack these runs" in found.caveat
+    assert not read(Archive(tmp_path), search="backup").caveat
+
+
 def job(unit: str = "nightly.service", pipelines: int = 2, **sums: Any) -> JobSummary:
     counted = Sums(runs=3, wall=100.0, cpu=50.0, not_overlapped=75.0, **sums)
     return JobSummary(
@@ -148,6 +168,11 @@ def test_the_input_is_that_of_all_runs_and_marked_if_some_are_not_known(
     assert "  ≥ 12.0 MB  " in partly
     assert "of a part of the runs the input is not known" in partly
     assert "input" not in text(job())
+
+
+def test_what_is_not_counted_apart_is_explained_if_there_is_any(text: Callable[..., str]) -> None:
+    assert "other jobs may lack these runs" in text(job(unit=OTHER)).replace("\n", " ")
+    assert OTHER not in text(job())
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 
 from pipelined.analysis.machine import Host
-from pipelined.history.archive import Archive, Query
+from pipelined.history.archive import Archive
 from pipelined.history.database import Store
 from pipelined.history.files import FILE_NAME
 from pipelined.history.history import History
 from pipelined.history.migrations import MIGRATIONS, migrate
 from pipelined.history.rows import COLUMNS, SUMMED
+from pipelined.history.run_query import Query
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = range(1, len(MIGRATIONS) + 1)

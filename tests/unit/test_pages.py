@@ -787,6 +787,15 @@ def test_a_job_is_listed_with_what_its_pipelines_cost(
     assert history.asked["sort"] == "cpu"
 
 
+def test_a_job_that_is_not_counted_apart_is_marked_and_no_link(
+    client: FlaskClient, history: FakeHistory
+) -> None:
+    history.found_jobs = JobsSummary(START, START + 7200, False, (replace(JOB, unit=OTHER),))
+    text = page(client, "/pipelines?by=job")
+    assert "not counted apart" in text and "other jobs may lack these runs" in text
+    assert not [link for link in Outline(text).all("a") if link.get("class") == "signature"]
+
+
 def test_pipelines_and_jobs_lead_to_each_other(client: FlaskClient) -> None:
     for path, there in (
         ("/pipelines?search=x&sort=cpu", "/pipelines?search=x&by=job"),

@@ -144,30 +144,55 @@ def test_runs_that_a_writer_cannot_write_are_counted() -> None:
     assert sink.dropped == 1
 
 
-def test_an_exception_drops_the_batch_and_the_next_one_is_written(
+class Failing(Kept):
+    """Raises if one of the runs took one of `bad` seconds."""
+
+    def __init__(self, *bad: float) -> None:
+        super().__init__()
+        self.bad = bad
+
+    def write(self, runs: Sequence[Finished], *, last: bool) -> Written:
+        if any(run.wall_seconds in self.bad for run in runs):
+            raise ZeroDivisionError("what a writer")
+        return super().write(runs, last=last)
+
+
+def test_an_exception_drops_only_the_runs_that_raise_it_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Failing(Kept):
-        fails = True
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    writer = Failing(2.0)
+    sink = Sink("failing", writer, room=10)
+    for wall in (1.0, 2.0, 3.0):
+        sink.put(finished(wall))
+    sink.start()
+    wait_until(lambda: writer.walls == [3.0, 1.0])
+    wait_until(lambda: sink.dropped == 1)
+    assert "what a writer" in caplog.text
+    assert "the sink failing drops 1 of 3 runs" in caplog.text
+    sink.put(finished(4.0))
+    wait_until(lambda: writer.walls == [3.0, 1.0, 4.0])
+    sink.close(PATIENCE)
 
+
+def test_after_an_exception_the_runs_wait_if_the_place_cannot_be_reached() -> None:
+    class Unreachable(Failing):
         def write(self, runs: Sequence[Finished], *, last: bool) -> Written:
-            if runs and self.fails:
-                self.fails = False
-                raise ZeroDivisionError("what a writer")
+            if not last and len(runs) == 1 and runs[0].wall_seconds == 2.0:
+                self.asked.set()
+                return Written(0, pause=PATIENCE)
             return super().write(runs, last=last)
 
-    monkeypatch.setattr(module, "RETRY", 0.01)
-    writer = Failing()
-    sink = Sink("failing", writer, room=10)
-    sink.put(finished(1.0))
-    sink.put(finished(2.0))
+    writer = Unreachable(1.0)
+    sink = Sink("unreachable", writer, room=10)
+    for wall in (3.0, 2.0, 1.0):
+        sink.put(finished(wall))
     sink.start()
-    wait_until(lambda: sink.dropped == 2)
-    assert "the sink failing fails: 2 runs are dropped" in caplog.text
-    assert "what a writer" in caplog.text
-    sink.put(finished(3.0))
     wait_until(lambda: writer.walls == [3.0])
+    writer.bad = ()
+    assert writer.asked.wait(PATIENCE)
     sink.close(PATIENCE)
+    assert (writer.walls, sink.dropped) == ([3.0, 2.0, 1.0], 0)
 
 
 def test_a_writer_is_asked_when_something_is_due_though_no_run_waits(

@@ -69,6 +69,7 @@ def model(
     harmless: Mapping[str, Collection[int]] = MappingProxyType({}),
     identities: Identities | None = None,
     exported: bool = False,
+    is_stored: Callable[[str], bool] = lambda _: False,
     **coverage: Any,
 ) -> Model:
     made = Model(
@@ -82,6 +83,7 @@ def model(
         harmless=harmless,
         identities=identities,
         exported=exported,
+        is_stored=is_stored,
     )
     made.resume(resumed)
     return made
@@ -999,6 +1001,72 @@ def test_a_run_that_ended_while_nobody_watched_says_so() -> None:
     (run,) = watched.runs()
     assert run.ended_unwatched and run.unwatched_seconds == 0
     assert run.end == UNIX - 5 + 104
+
+
+def test_a_run_that_ended_unwatched_waits_for_what_the_tiers_had_counted_of_it() -> None:
+    stored: list[Finished] = []
+    watched = resumed(on_finished=stored.append, pending_tiers=TIERS)
+    over = going_on(cpu=3.0, end=104.0, unmet=True)
+    assert watched.update([over], 200.0) == []
+    watched.coverage.complete(200.2, TIERS, exec_failures=True, pipe_bytes=True)
+    with_figures = with_tiers(over)
+    assert watched.update([with_figures], 201.0) == list(with_figures.stages)
+    ((run, _),) = (one.make() for one in stored)
+    assert run.readahead and run.stages[0].functions
+
+
+@pytest.mark.parametrize(("tiers", "settle"), [(None, False), ([], False), (TIERS, True)], ids=str)
+def test_it_does_not_wait_for_tiers_that_will_not_come(
+    tiers: list[str] | None, settle: bool
+) -> None:
+    stored: list[Finished] = []
+    watched = resumed(on_finished=stored.append, pending_tiers=tiers)
+    watched.update([going_on(cpu=3.0, end=104.0, unmet=True)], 200.0, settle=settle)
+    assert len(stored) == 1
+
+
+def test_a_run_that_was_seen_from_its_begin_waits_for_no_tier() -> None:
+    stored: list[Finished] = []
+    watched = model(on_finished=stored.append, pending_tiers=TIERS)
+    watched.update([group(end=101)], 103)
+    assert len(stored) == 1
+
+
+def test_a_run_that_an_earlier_daemon_saw_end_and_stored_is_not_counted_again() -> None:
+    """It was killed before it saved that the run is no longer live."""
+    stored: list[Finished] = []
+    asked: list[str] = []
+
+    def is_stored(run: str) -> bool:
+        asked.append(run)
+        return True
+
+    watched = resumed(on_finished=stored.append, is_stored=is_stored)
+    over = going_on(cpu=3.0, end=104.0, unmet=True)
+    assert watched.update([over], 110.5) == list(over.stages), "its records are given back"
+    before = model(unix=UNIX - 5)
+    before.update([group(cpu=3.0)], 104.0)
+    assert asked == [before.runs()[0].id]
+    assert (stored, watched.runs(), watched.ended_runs) == ([], [], 0)
+    assert not any(totals.last_complete_end for totals in watched.totals().values())
+    assert watched.unfinished() == []
+
+
+def test_a_run_that_ended_unwatched_and_is_not_stored_is_counted() -> None:
+    stored: list[Finished] = []
+    watched = resumed(on_finished=stored.append)
+    watched.update([going_on(cpu=3.0, end=104.0, unmet=True)], 110.5)
+    assert len(stored) == 1
+
+
+def test_nobody_is_asked_for_runs_that_were_seen_to_end() -> None:
+    def is_stored(run: str) -> bool:
+        raise AssertionError(run)
+
+    watched = resumed(is_stored=is_stored)
+    watched.update([going_on(cpu=4.0)], 111.0)
+    watched.update([going_on(cpu=4.0, end=112.0)], 114.0)
+    assert watched.ended_runs == 1
 
 
 def test_only_what_is_not_finished_is_left_to_the_next_daemon() -> None:

@@ -28,6 +28,7 @@ from pipelined.daemon.capabilities import started_without
 from pipelined.daemon.late_hooks import attached_later
 from pipelined.daemon.signals import handled_signals, wait_for_stop
 from pipelined.daemon.systemd import Supervisor
+from pipelined.errors import UserError
 from pipelined.http_port.exposure import protected_port
 from pipelined.http_port.host_names import HostNames, own_names
 from pipelined.http_port.listening import listen
@@ -152,6 +153,7 @@ def _open_observer(sinks: Sinks, config: Config) -> Observer:
         config,
         wait=False,
         on_finished=sinks.hand_out,
+        is_stored=partial(_is_stored, config),
         series_of=_series_of,
         state=_state_directory(config),
     )
@@ -163,11 +165,27 @@ def _series_of(totals: Totals) -> int:
     return series_count(totals)
 
 
+def _is_stored(config: Config, run_id: str) -> bool:
+    """Whether the history has the run, as far as it can be read."""
+    from pipelined.history.archive import Archive  # as `_serve` has it
+
+    if not config.history:
+        return False
+    try:
+        return Archive(_history_directory(config)).row(run_id) is not None
+    except UserError:
+        return False
+
+
 def _state_directory(config: Config) -> Path | None:
     """Where what lives is saved; None: nowhere. Without a history systemd must give a directory."""
     if config.history or "STATE_DIRECTORY" in os.environ:
-        return config.state_directory or default_directory(os.environ)
+        return _history_directory(config)
     return None
+
+
+def _history_directory(config: Config) -> Path:
+    return config.state_directory or default_directory(os.environ)
 
 
 def _kept_in(config: Config) -> tuple[Path, ...]:
@@ -191,7 +209,7 @@ def _open_history(config: Config, host: Host, observer: Observer) -> History:
     from pipelined.history.history import History  # as `_serve` has it
 
     return History(
-        config.state_directory or default_directory(os.environ),
+        _history_directory(config),
         host=host,
         show_arguments=config.show_arguments,
         max_age=config.history_max_age,

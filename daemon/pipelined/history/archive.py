@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, TypedDict
+from typing import Any
 from urllib.parse import quote
 
 from pipelined.errors import NotPermittedError, UserError, why
@@ -28,41 +28,13 @@ from pipelined.history.migrations import MIGRATIONS
 from pipelined.history.opening import BUSY_TIMEOUT, is_damage, primary_code
 from pipelined.history.rollup import COUNTED, Counted, Sums
 from pipelined.history.rows import SELECTED, SUMMED, Summary, merged
-from pipelined.history.run_order import RUN_SORTS, beyond, order
+from pipelined.history.run_order import order
+from pipelined.history.run_query import IDENTIFIED, Query, searched, sort_of
 from pipelined.history.searched_identity import has_identity
+from pipelined.model.ledger import OTHER
 from pipelined.runs import Series
 
-__all__ = ["Archive", "NoHistoryError", "Query"]
-
-
-class Query(TypedDict, total=False):
-    """Which runs to list, and in which order: those that match every field that is given."""
-
-    pipeline: str | None
-    """Exactly this signature."""
-    unit: str | None
-    finding: str | None
-    """Id of one of its findings."""
-    command: str | None
-    """Command name of one of its stages."""
-    since: float | None
-    """Started then or later (Unix time)."""
-    until: float | None
-    """Started before."""
-    min_duration: float | None
-    """Took at least this many seconds."""
-    top_level: bool
-    """Lies in no other run."""
-    slower: bool
-    """Was slower than usual."""
-    failed: bool
-    """Has failed."""
-    identity: str | None
-    """What identifies it: `NAME=VALUE`, or a value of any name."""
-    sort: str | None
-    """One of `run_order.RUN_SORTS`; None: the first."""
-    before: str | None
-    """Listed after this place (`run_order.place`)."""
+__all__ = ["Archive", "NoHistoryError"]
 
 
 #: What pipelines are sorted by; `slower` is by their last runs.
@@ -77,8 +49,6 @@ _ORDERS = {
 
 #: A run is read only if what the index has of it matches: it is a tenth of the size.
 _LISTED = "runs INDEXED BY runs_listed"
-#: Rows of `identities` are few beside those of `runs`.
-_IDENTIFIED = "identity IN (SELECT key FROM identities WHERE has_identity(identity, ?))"
 #: What SQLite reports if it cannot make the index of a log, which a reader needs too.
 _NO_INDEX = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 
@@ -99,7 +69,7 @@ class Archive:
 
     def rows(self, query: Query, limit: int) -> list[Summary]:
         """The runs that match, in the order that is asked for."""
-        (where, values), terms = _searched(query), order(_sort(query))
+        (where, values), terms = searched(query), order(sort_of(query))
         # whole rows of the chosen runs alone: by `wall` all of the index is read
         rows = self._read(
             f"SELECT {SELECTED} FROM runs WHERE key IN (SELECT key FROM {_LISTED} WHERE {where}"
@@ -119,7 +89,7 @@ class Archive:
         if "top_level" in query:
             hiding["top_level"] = rest.pop("top_level")
         rest.pop("before", None)
-        (where, values), (shown, limits) = _searched(rest), _searched(hiding)
+        (where, values), (shown, limits) = searched(rest), searched(hiding)
         rows = self._read(
             f"SELECT count(*) FROM (SELECT 1 FROM {_LISTED} WHERE {where} AND NOT ({shown})"
             " LIMIT ?)",
@@ -178,7 +148,8 @@ class Archive:
         and its seconds, and the sums over the runs that lie in no other.
 
         `sort` is one of `pipeline_query.JOB_SORTS`; `search` is a part of the name of one of the
-        pipelines or of the unit. Findings and durations are left out.
+        pipelines or of the unit. Findings and durations are left out. What was merged, of whatever
+        unit, is the unit `OTHER`.
         """
         where, values = counted_in(period)
         named, texts = searched_for(search)
@@ -187,7 +158,9 @@ class Archive:
             f" FROM rollup WHERE {where} GROUP BY key),"
             " ran AS MATERIALIZED (SELECT unit, p.pipeline AS name, counted.*,"
             " row_number() OVER (PARTITION BY unit ORDER BY counted.wall DESC, p.key) AS place"
-            f" FROM counted JOIN pipelines AS p USING (key) WHERE NOT nested AND {named})"
+            " FROM counted JOIN (SELECT key, pipeline, nested,"
+            f" iif(pipeline = '{OTHER}', pipeline, unit) AS unit FROM pipelines) AS p USING (key)"
+            f" WHERE NOT nested AND {named})"
             " SELECT unit, sums.pipelines, ran.name, ran.wall, sums.* FROM (SELECT unit,"
             f" count(*) AS pipelines, {merged(COUNTED)} FROM ran GROUP BY unit) AS sums"
             f" JOIN ran USING (unit) WHERE ran.place = 1 ORDER BY {_ORDERS[sort]}, unit LIMIT ?",
@@ -375,7 +348,7 @@ class Archive:
 
     def last(self, identity: str | None = None) -> str | None:
         """Id of the run that ended last, of those that are identified so; None if there is none."""
-        where, values = (f" WHERE {_IDENTIFIED}", (identity,)) if identity else ("", ())
+        where, values = (f" WHERE {IDENTIFIED}", (identity,)) if identity else ("", ())
         rows = self._read(f"SELECT id FROM runs{where} ORDER BY end DESC LIMIT 1", values)
         return str(rows[0][0]) if rows else None
 
@@ -470,30 +443,3 @@ class Archive:
             f"there is no history in {self._path.parent}",
             "pipelined serve makes one; --state-directory names its directory",
         )
-
-
-def _sort(query: Query) -> str:
-    return query.get("sort") or RUN_SORTS[0]
-
-
-def _searched(query: Query) -> tuple[str, list[Any]]:
-    """The condition of a list of runs, and its values."""
-    where, values = all_of(
-        {
-            "pipeline = ?": query.get("pipeline"),
-            "unit = ?": query.get("unit"),
-            "EXISTS (SELECT 1 FROM json_each(findings) WHERE value = ?)": query.get("finding"),
-            "EXISTS (SELECT 1 FROM json_each(commands) WHERE value = ?)": query.get("command"),
-            "start >= ?": query.get("since"),
-            "start < ?": query.get("until"),
-            "wall >= ?": query.get("min_duration"),
-            "nested = ?": 0 if query.get("top_level") else None,
-            "slower = ?": 1 if query.get("slower") else None,
-            "outcome = ?": "failed" if query.get("failed") else None,
-            _IDENTIFIED: query.get("identity") or None,
-        }
-    )
-    if before := query.get("before"):
-        after, place = beyond(before, _sort(query))
-        where, values = f"{where} AND {after}", [*values, *place]
-    return where, values

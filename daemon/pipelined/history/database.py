@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipelined.analysis.sentence import bottleneck_label
+from pipelined.history.aging import Aging
 from pipelined.history.files import (
     FILE_NAME,
     LOG,
@@ -84,9 +85,11 @@ class Store(contextlib.AbstractContextManager["Store"]):
         max_age: float,
         max_bytes: int,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         migrations: Sequence[str] = MIGRATIONS,
     ) -> None:
-        """Open or create the file. Runs that ended more than `max_age` seconds ago are removed.
+        """Open or create the file. Runs that ended more than `max_age` seconds ago are removed, but
+        not many at once (`Aging`).
 
         All files together stay within `max_bytes`. A file that is damaged, or that a newer
         version wrote, is set aside. Raises OSError or sqlite3.Error if the directory cannot be
@@ -96,7 +99,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
         self.rows = 0
         self.set_aside: Disruption | None = None
         """What kept the file from being used; None if there was none, or it is the one in use."""
-        self._max_age = max_age
         self._clock = clock
         self._log_bytes = min(_LOG_BYTES, max_bytes // _LOG_SHARE)
         self._max_bytes = max_bytes - self._log_bytes - _LOG_INDEX_BYTES
@@ -122,6 +124,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 self._connection,
                 max(self._max_bytes * _ROLLUP_SHARE, min(self._max_bytes * _ROLLUP_MOST, needed)),
             )
+            self._aging = Aging(max_age, self._oldest(), clock, monotonic)
             self.trim()
             # What the trim freed, and the log of a migration, are given back now.
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -158,13 +161,14 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def trim(self) -> None:
         """Remove what is too old or too much."""
+        limit = self._aging.limit()
         with self._transaction():
-            self._rollup.trim(int((self._clock() - self._max_age) // HOUR))
+            self._rollup.trim(int(limit // HOUR))
             self._pipelines.forget()
         surplus = True
         while surplus:  # in small transactions, which fit in the log
             with self._transaction():
-                surplus = self._remove_old() or self._make_room()
+                surplus = self._remove_old(limit) or self._make_room()
         self._shrink()
 
     def disrupted(self) -> Reason | None:
@@ -306,9 +310,18 @@ class Store(contextlib.AbstractContextManager["Store"]):
             usual_any_input=usual([wall for _, wall in before]),
         )
 
-    def _remove_old(self) -> bool:
-        """Remove some of the runs that are too old. Returns whether there were any."""
-        old = self._ranking.ended_before(self._clock() - self._max_age, _MOST_REMOVED)
+    def _oldest(self) -> float | None:
+        """When the oldest run ended that is stored or counted (Unix time)."""
+        oldest = self._connection.execute(
+            "SELECT min(oldest) FROM (SELECT min(end) AS oldest FROM runs"
+            f" UNION ALL SELECT {HOUR} * min(hour) FROM rollup)"
+        )
+        found: float | None = oldest.fetchone()[0]
+        return found
+
+    def _remove_old(self, limit: float) -> bool:
+        """Remove some of the runs that ended before `limit`. Returns whether there were any."""
+        old = self._ranking.ended_before(limit, _MOST_REMOVED)
         self._remove(old)
         return bool(old)
 

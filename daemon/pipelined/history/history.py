@@ -19,7 +19,7 @@ from pipelined.analysis.machine import Host
 from pipelined.answers.run import Compared
 from pipelined.config import DEFAULT_HISTORY_AGE, DEFAULT_HISTORY_SIZE
 from pipelined.errors import UserError
-from pipelined.history.archive import Archive, NoHistoryError, Query
+from pipelined.history.archive import Archive, NoHistoryError
 from pipelined.history.conditions import Period
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.files import Disruption
@@ -30,6 +30,7 @@ from pipelined.history.pipeline_query import JOB_SORTS, SORTS
 from pipelined.history.pipelines import NO_PIPELINES, PipelinesSummary, read_pipelines
 from pipelined.history.rollup import HOUR, Counted, Sums
 from pipelined.history.rows import Summary
+from pipelined.history.run_query import Query
 from pipelined.history.usual import AgainstUsual, against_usual
 from pipelined.history.writer import QUEUE, HistoryStats, HistoryWriter
 from pipelined.runs import Point, Run, Series, Timeline

@@ -10,6 +10,7 @@ from pipelined.history.archive import Archive
 from pipelined.history.conditions import Period
 from pipelined.history.pipelines import counted_hours
 from pipelined.history.rollup import HOUR, Sums
+from pipelined.model.ledger import OTHER
 from pipelined.runs.fields import Count, Inline, Key, Ratio, UnixTime
 
 __all__ = ["NO_JOBS", "JobSummary", "JobsSummary", "read_jobs"]
@@ -17,10 +18,11 @@ __all__ = ["NO_JOBS", "JobSummary", "JobsSummary", "read_jobs"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
-    """One job over a time: all its runs that lie in no other run."""
+    """One job over a time: all its runs that lie in no other run, but for those in `(other)`."""
 
     unit: str
-    """Job, container, systemd unit or cgroup; `-`: pipelines that are in none."""
+    """Job, container, systemd unit or cgroup; `-`: pipelines that are in none; `(other)`: those of
+    any job that are not counted apart."""
     pipelines: Count
     """How many different ones of it ran."""
     sums: Annotated[Sums, Inline()]
@@ -28,6 +30,11 @@ class JobSummary:
     """The one of them with the most wall time."""
     costliest_share: Annotated[Ratio, Key("costliest_ratio")]
     """Its share of the wall time of all."""
+
+    @property
+    def merged(self) -> bool:
+        """It stands for pipelines of which no sums of their own were kept."""
+        return self.unit == OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,16 @@ class JobsSummary:
     def with_input(self) -> bool:
         """Of one of them the input is known."""
         return any(one.sums.input_runs for one in self.listed)
+
+    @property
+    def caveat(self) -> str:
+        """What the jobs that are listed may lack; nothing if they lack nothing."""
+        if not any(one.merged for one in self.listed):
+            return ""
+        return (
+            f"{OTHER}: pipelines of any job that are not counted apart;"
+            " other jobs may lack these runs."
+        )
 
 
 #: What there is of a time in which nothing is counted.

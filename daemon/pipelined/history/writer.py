@@ -168,23 +168,26 @@ class HistoryWriter(Writer):
         try:
             store = self._opened()
             began = time.thread_time()
-            store.count(pending)
-            pending = Pending(PENDING)
+            self._count_in(store, pending)
             batch = _Batch(runs[:most])
             for row in store.add(self._described(batch, began + seconds)):
                 series = Series(pipeline=row.pipeline, nested=row.nested, unit=row.unit)
                 self._compared(series, row.against_usual.times)
             store.trim()
             pause = min(self._allowance.use(time.thread_time() - began), LONGEST_PAUSE)
-        except (OSError, sqlite3.Error) as error:
-            self._failed(error)
+            rows, size_bytes = store.rows, store.size_bytes
+        except Exception as error:
             with self._lock:
+                self._errors += 1
                 self._pending.add(pending)
+            if not isinstance(error, OSError | sqlite3.Error):
+                raise
+            self._failed(error)
             return Written(0, pause=self._retry)
         finally:
             self.arrivals.announce()  # also of a part that was stored before an error
         with self._lock:
-            self._runs, self._size_bytes = store.rows, store.size_bytes
+            self._runs, self._size_bytes = rows, size_bytes
         if self._last_error:
             self._last_error = ""
             log.info("the history in %s can be written again", self._directory)
@@ -225,6 +228,31 @@ class HistoryWriter(Writer):
         with self._lock:
             self._disruptions[disruption.reason] += 1
             self._last_disruption = disruption
+
+    def _count_in(self, store: Store, pending: Pending) -> None:
+        """Move all sums into the store; any that it cannot take are lost, and logged.
+
+        Raises OSError or sqlite3.Error if the file cannot be written: the rest stays in `pending`.
+        """
+        try:
+            store.count(pending)
+            pending.rows.clear()
+        except (OSError, sqlite3.Error):
+            raise
+        except Exception:  # it would be so at each try, because of one of them
+            log.exception("sums cannot be counted")
+            with self._lock:
+                self._errors += 1
+            for (hour, series), sums in tuple(pending.rows.items()):
+                alone = Pending(1)
+                alone.rows[hour, series] = sums
+                try:
+                    store.count(alone)
+                except (OSError, sqlite3.Error):
+                    raise
+                except Exception:
+                    log.error("the sums of %s are lost (runs: %d)", series.pipeline, sums.runs)
+                del pending.rows[hour, series]
 
     def _described(self, batch: _Batch, until: float) -> Iterator[Details]:
         """Take runs of the batch until this thread has used that CPU time: one at least."""
@@ -279,9 +307,7 @@ class HistoryWriter(Writer):
         )
 
     def _failed(self, error: OSError | sqlite3.Error) -> None:
-        """Count the error, log it if it is new, and close the file until the next try."""
-        with self._lock:
-            self._errors += 1
+        """Log the error if it is new, and close the file until the next try."""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = reason.lower()
         if reason != self._last_error:

@@ -32,6 +32,11 @@ class Coverage:
         self._missed = 0
         self._missed_ns = 0.0
 
+    @property
+    def pending(self) -> bool:
+        """Hooks of optional tiers may still be attached: what the tiers counted is not read yet."""
+        return bool(self._tiers) and math.isinf(self._complete_ns)
+
     def complete(
         self, now: float, tiers: Collection[str], *, exec_failures: bool, pipe_bytes: bool
     ) -> None:

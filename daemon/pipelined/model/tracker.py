@@ -119,6 +119,7 @@ class Model:
         exported: bool = False,
         step_ns: int = STEP_NS,
         on_finished: Callable[[Finished], object] | None = None,
+        is_stored: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Keep the `recent_runs` that ended last.
 
@@ -126,7 +127,8 @@ class Model:
         have no identity. `exported`: they are sent as traces. No point of a time line is
         shorter than `step_ns`.
         `on_finished` is called for each run that ends, in the middle of a sweep: it has to be
-        quick.
+        quick. `is_stored` is asked for a run that ended unwatched, by its id: whether an earlier
+        daemon has stored it. That one saw it end, and has counted it.
         """
         self._watched = watched
         self.coverage = coverage or Coverage()
@@ -134,6 +136,7 @@ class Model:
         self._budget = budget = budget or Budget()
         self._neighbours = neighbours or Neighbours()
         self._on_finished = on_finished
+        self._is_stored = is_stored
         self._views = views = Views(
             watched, self.coverage, self._around, harmless, identities, exported=exported
         )
@@ -197,10 +200,14 @@ class Model:
         self._views.now = now
         self._started.forget(now)
         self._ledger.begin()
+        # what was restored may have figures of tiers, which can be read once their hooks are tried
+        tiers_pending = self.coverage.pending
         for group in groups:
             ended = all(stage.ended for stage in group.stages)
             age = now - NS * end_of(group)
-            over_now = ended and age >= (_GRACE_CLOSED if group.closed else _GRACE)
+            waits = tiers_pending and any(stage.partial for stage in group.stages)
+            grace = _GRACE_CLOSED if group.closed else _GRACE
+            over_now = ended and not waits and age >= grace
             at_once = settle is True or (settle is not False and settle in group.starters)
             finished = over_now or (ended and at_once)
             # what is inside a stage that has retired leaves it by the next sweep
@@ -324,6 +331,9 @@ class Model:
 
     def _finish(self, sighting: Sighting, seen: Seen, sums: Sums, end_ns: int) -> None:
         seen.finished = True
+        unmet = any(stage.unmet for stage in sighting.group.stages)
+        if unmet and self._is_stored(self._views.run_id(sighting.group)):
+            return
         self.ended_runs += 1
         self._recent.append(sighting)
         if users := sighting.group.users:

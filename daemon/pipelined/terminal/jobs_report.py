@@ -55,7 +55,7 @@ def jobs_lines(
     cut = [row if row.cell_len <= width else Text(shorten(row.plain, width)) for row in rows]
     words = wrap(
         f"{times(found.start, found.end, now)} Nested runs are not added: their time is in that of"
-        f" the run around them.{_of_inputs(found)}",
+        f" the run around them.{_of_inputs(found)} {found.caveat}".rstrip(),
         width,
         "dim",
     )
