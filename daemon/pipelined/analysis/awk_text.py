@@ -186,9 +186,8 @@ def _split(program: str) -> Iterator[tuple[str, str, int]]:
         operand = operand or (last[0] == "name" and last[1] not in WORDS)
         regex = _REGEX.match(program, at)
         if regex and last[1] == ")" and re.search('["#]', regex[0]):
-            raise ValueError(
-                program[at:]
-            )  # behind if (…); or a string or comment behind a division
+            # behind if (…); or a string or a comment behind a division
+            raise ValueError(program[at:])
         if program[at] == "/" and not operand:
             found, kind = regex, "regex"
         else:
