@@ -315,6 +315,17 @@ def test_an_internal_error_is_one_line(
     assert error.count("\n") == 1
 
 
+def test_an_error_sends_no_control_codes_to_the_terminal(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise UserError("no run of cat|\x1b]0;evil\x07x\udce9", "see\nthere \x9b2J")
+
+    monkeypatch.setattr(child, "command_line", refused)
+    assert program("run", "true") == 1
+    assert capsys.readouterr().err == "pipelined: no run of cat|?]0;evil?x?; see there ?2J\n"
+
+
 def test_too_few_files_are_no_internal_error(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -557,6 +558,7 @@ def test_behind_two_dashes_everything_is_a_command(
         (("true",) * 9, "compare takes two to 8 commands"),
         (("1", "2", "3"), "compare takes two runs"),
         (("a|b|c",), "pipelined runs --pipeline 'a|b|c' lists them"),
+        (("a|';id;'",), """pipelined runs --pipeline 'a|'"'"';id;'"'"'' lists them"""),
         (("-n", "3", "1", "2"), "--rounds is for commands"),
         (("--cold", "f", "1", "2"), "--cold is for commands"),
         (("--warm-up", "1", "1", "2"), "--warm-up is for commands"),
@@ -642,6 +644,18 @@ def test_the_first_run_of_a_pipeline_has_none_before_it(
     assert (out, err.count("\n")) == ("", 1)
     assert f"no run of awk|sort in unit nightly.job before {first} can be compared" in err
     assert "pipelined runs --pipeline 'awk|sort'" in err
+
+
+def test_a_name_stays_in_the_quotes_of_a_command_to_paste(
+    program: Callable[..., int],
+    night: Callable[..., str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    first = night(1, 8.0, pipeline="awk|';id;'")
+    assert program("--state-directory", str(tmp_path), first) == 1
+    hint = capfd.readouterr().err.partition("pipelined runs --pipeline ")[2]
+    assert shlex.split(hint)[0] == "awk|';id;'"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from pipelined.commands.report_output import (
 )
 from pipelined.commands.run import TakesCommand, script_of
 from pipelined.errors import INTERRUPTED_STATUS, UserError, why
+from pipelined.wording import listing, printable
 
 if TYPE_CHECKING:
     from pipelined.analysis.improvement import Improvement, ScriptImprovement
@@ -215,7 +216,6 @@ def _doubt(script: Script, file: Path | None) -> str:
     """Why it may not be good to run it; empty if there is no doubt."""
     from pipelined.analysis.shell_text import parse
     from pipelined.analysis.side_effects import uncertain
-    from pipelined.wording import listing
 
     if file:
         return (
@@ -238,4 +238,5 @@ def _agreed(doubt: str) -> bool:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UserError(doubt, "if that does no harm, add --yes")
-    return click.confirm(f"{doubt[0].upper()}{doubt[1:]}. Run it?", err=True)
+    question = printable(f"{doubt[0].upper()}{doubt[1:]}. Run it?")
+    return click.confirm(question, err=True)

@@ -11,6 +11,7 @@ import sys
 import click
 
 from pipelined.daemon.systemd import JournalFormatter, logs_to_journal
+from pipelined.wording import printable
 
 __all__ = ["DEBUG_VARIABLE", "PROGRAM", "complain", "log_to_stderr"]
 
@@ -20,10 +21,13 @@ DEBUG_VARIABLE = "PIPELINED_DEBUG"
 
 
 def complain(message: str, status: int) -> int:
-    """Write `message` as one line; the exit status is returned as it was given."""
+    """Write `message` as one line; the exit status is returned as it was given.
+
+    What other users chose may be in it (names of files and commands), or another host.
+    """
     priority = "<3>" if logs_to_journal(os.environ) else ""
     with contextlib.suppress(OSError):
-        click.echo(f"{priority}{PROGRAM}: {' '.join(message.split())}", err=True)
+        click.echo(f"{priority}{PROGRAM}: {printable(' '.join(message.split()))}", err=True)
     return status
 
 

@@ -22,6 +22,7 @@ from typing import IO
 from pipelined.errors import UserError
 from pipelined.run.child import exit_status, start, wait_for_signal
 from pipelined.run.printed import PIECE, Printed, Printing
+from pipelined.wording import printable
 
 __all__ = ["Outcome", "StoppedError", "measure"]
 
@@ -161,4 +162,4 @@ def _last_line(file: IO[bytes]) -> str:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     last = lines[-1] if lines else ""
     shown = last if len(last) <= _SHOWN_OF_LINE else f"{last[: _SHOWN_OF_LINE - 1]}…"
-    return "".join(c if c.isprintable() else "?" for c in shown)
+    return printable(shown)
