@@ -586,6 +586,7 @@ def test_a_port_that_is_taken_is_an_error_of_the_user(world: World) -> None:
         (("--after", "x"), "--after: 'x' is neither a cursor"),
         (("--web.listen-address", "x"), "--web.listen-address must be HOST:PORT"),
         (("--min-duration", "x"), "--min-duration: 'x' is not a duration"),
+        (("--unit", "a", "--unit", ""), "'--unit': it is empty"),
         (("--web.listen-address", ":9906"), "will not listen on 0.0.0.0:9906 without a password"),
     ],
 )
