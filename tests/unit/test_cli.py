@@ -628,6 +628,19 @@ def test_a_command_that_dies_of_the_signal_gives_128_and_its_number() -> None:
         assert process.returncode == 128 + signal.SIGTERM
 
 
+def test_a_command_that_may_not_be_sent_a_signal_has_its_own_exit_status() -> None:
+    """As sudo's, to which only root may send one."""
+    refused = "import os\ndef kill(*_): raise PermissionError(1, 'not permitted')\nos.kill = kill\n"
+    words = ("sh", "-c", "echo ready; sleep 0.3; exit 3")
+    with subprocess.Popen(
+        [sys.executable, "-c", refused + EXECUTE, *words], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(30) == 3
+
+
 def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     child, terminal = pty.fork()
