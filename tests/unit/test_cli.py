@@ -339,6 +339,71 @@ def test_too_few_files_are_no_internal_error(
     )
 
 
+MAIN = "from pipelined.cli import main; main()"
+
+
+def redirected(redirection: str, *words: str, main: str = MAIN) -> tuple[int, str]:
+    """Exit status and stderr of a process that a shell starts with this redirection."""
+    shell = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", main]
+    ended = subprocess.run([*shell, *words], check=False, capture_output=True, text=True)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("completion", "bash"), ("hash-password", "--cost=4")]
+)
+def test_output_that_finds_no_room_is_no_internal_error(words: tuple[str, ...]) -> None:
+    assert redirected("< /etc/passwd > /dev/full", *words) == (
+        1,
+        "pipelined: no space left on device; make room there, or write to another place\n",
+    )
+
+
+def test_a_quota_is_no_internal_error(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(child, "command_line", full)
+    assert program("run", "true") == 1
+    assert capsys.readouterr().err.startswith("pipelined: disk quota exceeded; make room")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("hash-password",), "the password is empty; give it as the first line of the input"),
+        (("improve", "true < /dev/null | wc"), "if that does no harm, add --yes"),
+    ],
+)
+def test_a_closed_input_is_an_empty_one(words: tuple[str, ...], error: str) -> None:
+    status, printed = redirected("<&-", *words)
+    assert status == 1
+    assert error in printed
+    assert "internal" not in printed
+
+
+def test_the_keys_of_top_need_no_input() -> None:
+    keys = (
+        "from pipelined import cli; from pipelined.terminal import top; import sys;"
+        "cli._guarded = lambda _: len(top._single_keys(sys.stdin).__enter__()(0)); cli.main()"
+    )
+    assert redirected("<&-", main=keys) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "closed"), [("<&-", "0"), ("<&- >&-", "[01]"), (">&- 2>&-", "[12]")]
+)
+def test_what_is_closed_is_closed_for_the_command_too(redirection: str, closed: str) -> None:
+    execute = (
+        "from pipelined import cli; from pipelined.run.child import execute; import sys;"
+        "cli._guarded = lambda words: execute(words).status; cli.main()"
+    )
+    command = f"for fd in /proc/$$/fd/{closed}; do [ -e $fd ] && exit 3; done; exit 4"
+    assert redirected(redirection, "sh", "-c", command, main=execute) == (4, "")
+
+
 def test_an_internal_error_shows_its_traceback_if_asked(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1122,6 +1187,24 @@ def test_serve_stops_cleanly_at_a_signal(number: signal.Signals) -> None:
     )
     assert observer.calls == ["start", "close"]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_full_disk_ends_no_daemon() -> None:
+    """`serve > log`."""
+    observer: Any = SlowTier()
+    observer.may_attach.set()
+
+    class Full(Announced):
+        def flush(self) -> None:
+            super().flush()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def announced(text: str) -> None:
+        if "Every hook is attached" in text:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    serve(local(), Full(announced), open_observer=lambda _: observer)
+    assert observer.calls == ["start", "attach_optional", "close"]
 
 
 def test_a_stop_asked_for_while_hooks_are_attached_is_not_forgotten() -> None:
