@@ -64,12 +64,12 @@ def _guarded(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        if isinstance(error, OSError) and error.errno in _REFUSED:
+        if isinstance(error, OSError) and (hint := _REFUSED.get(error.errno or 0)):
             _write_no_more()
-            return complain(f"{why(error)}; {_REFUSED[error.errno]}", 1)
+            return complain(f"{why(error)}; {hint}", 1)
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        hint = f"set {DEBUG_VARIABLE}=1, run it again, and report what it prints"
-        return complain(f"internal error: {what}; {hint}", 1)
+        report = f"set {DEBUG_VARIABLE}=1, run it again, and report what it prints"
+        return complain(f"internal error: {what}; {report}", 1)
     return status if isinstance(status, int) else 0
 
 

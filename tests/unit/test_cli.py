@@ -326,6 +326,15 @@ def test_an_error_sends_no_control_codes_to_the_terminal(
     assert capsys.readouterr().err == "pipelined: no run of cat|?]0;evil?x?; see there ?2J\n"
 
 
+def test_a_line_of_the_log_sends_no_control_codes_either() -> None:
+    code = (
+        "import logging; from pipelined.commands.standard_error import log_to_stderr;"
+        "log_to_stderr('info'); logging.info('the daemon answers: %s', 'a\x1b[2J\\n  b')"
+    )
+    logged = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert logged.stderr.endswith(b"the daemon answers: a?[2J\n  b\n")
+
+
 def test_too_few_files_are_no_internal_error(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

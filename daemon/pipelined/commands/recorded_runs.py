@@ -15,7 +15,7 @@ import click
 from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon, was_given
 from pipelined.commands.followed_runs import follow_runs, refuse_with_follow
 from pipelined.commands.report_output import color_option, open_console
-from pipelined.commands.searched_text import SEARCHED
+from pipelined.commands.searched_text import searched_text
 from pipelined.config import parse_duration
 from pipelined.config.state_directory import service_directory
 from pipelined.errors import NotPermittedError
@@ -60,19 +60,21 @@ line, unless --pipeline is given. With --sort wall the run that took longest com
 run has its own line.""",
 )
 @click.option(
-    "--pipeline", metavar="SIGNATURE", type=SEARCHED, help="Runs with exactly this signature."
+    "--pipeline", metavar="SIGNATURE", type=searched_text, help="Runs with exactly this signature."
 )
 @click.option(
     "--unit",
     metavar="UNIT",
-    type=SEARCHED,
+    type=searched_text,
     help="Runs of this job, container, systemd unit or cgroup.",
 )
-@click.option("--finding", metavar="ID", type=SEARCHED, help="Runs that have this finding.")
-@click.option("--command", metavar="NAME", type=SEARCHED, help="Runs with a stage of this name.")
+@click.option("--finding", metavar="ID", type=searched_text, help="Runs that have this finding.")
+@click.option(
+    "--command", metavar="NAME", type=searched_text, help="Runs with a stage of this name."
+)
 @click.option(
     "--identity",
-    type=SEARCHED,
+    type=searched_text,
     metavar="[NAME=]VALUE",
     help="Runs of this user, container, image, pod, namespace, invocation, trace, or with this "
     "value of a variable: SLURM_JOB_ID=4711, or just 4711.",
@@ -254,7 +256,7 @@ Examples:
 @state_directory_option
 @daemon_options("if the history's file is not readable for you")
 @color_option
-@click.argument("run", type=SEARCHED, default="last")
+@click.argument("run", type=searched_text, default="last")
 def show(
     run: str,
     as_json: bool,

@@ -3,24 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from pipelined.wording import valid_text
 
-__all__ = ["SEARCHED"]
+__all__ = ["searched_text"]
 
 
-class _SearchedText(click.ParamType[str]):
-    """A text as names have it; an empty one is a variable that the caller's shell did not know."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            self.fail("it is empty", param, ctx)
-        return valid_text(value)
-
-
-SEARCHED = _SearchedText()
+def searched_text(value: str) -> str:
+    """The text as names have it. An empty one is a variable that is not set: an error of usage."""
+    if not value:
+        raise click.BadParameter("it is empty")
+    return valid_text(value)

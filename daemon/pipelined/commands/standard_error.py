@@ -31,6 +31,13 @@ def complain(message: str, status: int) -> int:
     return status
 
 
+class _Lines(logging.Formatter):
+    """Lines for a terminal, those of a traceback too; as in `complain`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(printable, super().format(record).splitlines()))
+
+
 def log_to_stderr(level: str) -> None:
     """Send log records of `level` and above to stderr."""
     if os.environ.get(DEBUG_VARIABLE):
@@ -39,5 +46,5 @@ def log_to_stderr(level: str) -> None:
     if logs_to_journal(os.environ):
         handler.setFormatter(JournalFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
