@@ -26,13 +26,20 @@ from pipelined.errors import INTERRUPTED_STATUS, UserError, why
 
 __all__ = ["PROGRAM", "cli", "main"]
 
-_MORE_FILES = "allow more: LimitNOFILE= of the service, or `ulimit -n`"
+_NO_ROOM = "make room there, or write to another place"
+#: What to do if the system refuses something wherever it is asked for.
+_REFUSED = {
+    errno.EMFILE: "allow more: LimitNOFILE= of the service, or `ulimit -n`",
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+}
 
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
     # Python sets a stream that was closed to None. The command of `run` still gets it closed.
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (open until the end)
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (open until the end)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.exit(_guarded(sys.argv[1:]))
 
@@ -52,18 +59,24 @@ def _guarded(arguments: list[str]) -> int:
         return INTERRUPTED_STATUS
     except BrokenPipeError:
         # The reader of our output has closed it: not an error, and nobody to report it to.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return 1
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            return complain(f"{why(error)}; {_MORE_FILES}", 1)
+        if isinstance(error, OSError) and (hint := _REFUSED.get(error.errno or 0)):
+            _write_no_more()
+            return complain(f"{why(error)}; {hint}", 1)
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        hint = f"set {DEBUG_VARIABLE}=1, run it again, and report what it prints"
-        return complain(f"internal error: {what}; {hint}", 1)
+        report = f"set {DEBUG_VARIABLE}=1, run it again, and report what it prints"
+        return complain(f"internal error: {what}; {report}", 1)
     return status if isinstance(status, int) else 0
+
+
+def _write_no_more() -> None:
+    """Nothing that stdout still keeps is written at the end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.UsageError) -> str:

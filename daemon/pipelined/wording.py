@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from pipelined.runs import Flow
 from pipelined.states import STATE_TABLE
+
+if TYPE_CHECKING:  # whoever prints one line needs no runs
+    from pipelined.runs import Flow
 
 __all__ = [
     "STATE_WORDS",
@@ -23,6 +27,7 @@ __all__ = [
     "mean_size",
     "output_size",
     "percent",
+    "printable",
     "run_input",
     "saves",
     "step_words",
@@ -36,6 +41,9 @@ TELLING = 0.9
 TIGHT = 2.0
 #: A smaller share of a run is little: of more CPUs, for example, where other work uses them all.
 LITTLE = 0.02
+
+#: What stands for a byte that is not UTF-8 (PEP 383).
+_BYTE = re.compile("[\udc80-\udcff]")
 
 #: Each state in words, as every view prints it.
 STATE_WORDS: Mapping[str, str] = {state.name: state.words for state in STATE_TABLE}
@@ -218,6 +226,7 @@ def run_input(size: int | None, exact: bool) -> str:
 def input_size(flow: Flow) -> str:
     """What a stage took in: through its pipes, or else from files, sockets and terminals.
 
+    >>> from pipelined.runs import Flow
     >>> [input_size(Flow(pipes, 9000, 50, 0, exact=False)) for pipes in (9000, None)]
     ['≤ 9.0 kB', 'files 50 B']
     """
@@ -229,6 +238,7 @@ def output_size(flow: Flow) -> str:
 
     ``?`` if it is not known.
 
+    >>> from pipelined.runs import Flow
     >>> [output_size(Flow(0, None, 50, files, exact=False)) for files in (1200, None)]
     ['files 1.2 kB', '?']
     """
@@ -275,13 +285,30 @@ def listing(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def printable(name: str, ascii_only: bool = False) -> str:
+    """A name in which each character that a terminal should not get is a ``?``.
+
+    Command names come from other users' processes and may hold anything.
+
+    >>> printable("evil\\x1b[2J"), printable("größe", ascii_only=True)
+    ('evil?[2J', 'gr??e')
+    """
+    return "".join(
+        character if character.isprintable() and not (ascii_only and ord(character) > 126) else "?"
+        for character in name
+    )
+
+
 def valid_text(value: str) -> str:
     """A name as valid Unicode: one odd name must not make a scrape unreadable, or fail a database.
 
-    What is decoded as names of files are (PEP 383) may have surrogates, for bytes that are not
-    UTF-8.
+    What is decoded as names of files and arguments are (PEP 383) may have surrogates, for bytes
+    that are not UTF-8. They become what they are in the name of a command.
 
-    >>> valid_text("caf\\udce9")
-    'caf\\\\udce9'
+    >>> valid_text("caf\\udce9"), valid_text("caf\\ud8e9")
+    ('caf\\\\xe9', 'caf\\\\ud8e9')
     """
-    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if value.isascii():
+        return value
+    named = _BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:x}", value)
+    return named.encode("utf-8", "backslashreplace").decode()

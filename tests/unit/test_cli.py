@@ -317,6 +317,26 @@ def test_an_internal_error_is_one_line(
     assert error.count("\n") == 1
 
 
+def test_an_error_sends_no_control_codes_to_the_terminal(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise UserError("no run of cat|\x1b]0;evil\x07x\udce9", "see\nthere \x9b2J")
+
+    monkeypatch.setattr(child, "command_line", refused)
+    assert program("run", "true") == 1
+    assert capsys.readouterr().err == "pipelined: no run of cat|?]0;evil?x?; see there ?2J\n"
+
+
+def test_a_line_of_the_log_sends_no_control_codes_either() -> None:
+    code = (
+        "import logging; from pipelined.commands.standard_error import log_to_stderr;"
+        "log_to_stderr('info'); logging.info('the daemon answers: %s', 'a\x1b[2J\\n  b')"
+    )
+    logged = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert logged.stderr.endswith(b"the daemon answers: a?[2J\n  b\n")
+
+
 def test_too_few_files_are_no_internal_error(
     program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +348,71 @@ def test_too_few_files_are_no_internal_error(
     assert capsys.readouterr().err == (
         "pipelined: too many open files; allow more: LimitNOFILE= of the service, or `ulimit -n`\n"
     )
+
+
+MAIN = "from pipelined.cli import main; main()"
+
+
+def redirected(redirection: str, *words: str, main: str = MAIN) -> tuple[int, str]:
+    """Exit status and stderr of a process that a shell starts with this redirection."""
+    shell = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", main]
+    ended = subprocess.run([*shell, *words], check=False, capture_output=True, text=True)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("completion", "bash"), ("hash-password", "--cost=4")]
+)
+def test_output_that_finds_no_room_is_no_internal_error(words: tuple[str, ...]) -> None:
+    assert redirected("< /etc/passwd > /dev/full", *words) == (
+        1,
+        "pipelined: no space left on device; make room there, or write to another place\n",
+    )
+
+
+def test_a_quota_is_no_internal_error(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(child, "command_line", full)
+    assert program("run", "true") == 1
+    assert capsys.readouterr().err.startswith("pipelined: disk quota exceeded; make room")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("hash-password",), "the password is empty; give it as the first line of the input"),
+        (("improve", "true < /dev/null | wc"), "if that does no harm, add --yes"),
+    ],
+)
+def test_a_closed_input_is_an_empty_one(words: tuple[str, ...], error: str) -> None:
+    status, printed = redirected("<&-", *words)
+    assert status == 1
+    assert error in printed
+    assert "internal" not in printed
+
+
+def test_the_keys_of_top_need_no_input() -> None:
+    keys = (
+        "from pipelined import cli; from pipelined.terminal import top; import sys;"
+        "cli._guarded = lambda _: len(top._single_keys(sys.stdin).__enter__()(0)); cli.main()"
+    )
+    assert redirected("<&-", main=keys) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "closed"), [("<&-", "0"), ("<&- >&-", "[01]"), (">&- 2>&-", "[12]")]
+)
+def test_what_is_closed_is_closed_for_the_command_too(redirection: str, closed: str) -> None:
+    execute = (
+        "from pipelined import cli; from pipelined.run.child import execute; import sys;"
+        "cli._guarded = lambda words: execute(words).status; cli.main()"
+    )
+    command = f"for fd in /proc/$$/fd/{closed}; do [ -e $fd ] && exit 3; done; exit 4"
+    assert redirected(redirection, "sh", "-c", command, main=execute) == (4, "")
 
 
 def test_an_internal_error_shows_its_traceback_if_asked(
@@ -617,6 +702,19 @@ def test_a_command_that_dies_of_the_signal_gives_128_and_its_number() -> None:
         process.terminate()
         process.communicate()
         assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_command_that_may_not_be_sent_a_signal_has_its_own_exit_status() -> None:
+    """As sudo's, to which only root may send one."""
+    refused = "import os\ndef kill(*_): raise PermissionError(1, 'not permitted')\nos.kill = kill\n"
+    words = ("sh", "-c", "echo ready; sleep 0.3; exit 3")
+    with subprocess.Popen(
+        [sys.executable, "-c", refused + EXECUTE, *words], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(30) == 3
 
 
 def test_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path: Path) -> None:
@@ -1123,6 +1221,24 @@ def test_serve_stops_cleanly_at_a_signal(number: signal.Signals) -> None:
     )
     assert observer.calls == ["start", "close"]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_full_disk_ends_no_daemon() -> None:
+    """`serve > log`."""
+    observer: Any = SlowTier()
+    observer.may_attach.set()
+
+    class Full(Announced):
+        def flush(self) -> None:
+            super().flush()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def announced(text: str) -> None:
+        if "Every hook is attached" in text:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    serve(local(), Full(announced), open_observer=lambda _: observer)
+    assert observer.calls == ["start", "attach_optional", "close"]
 
 
 def test_a_stop_asked_for_while_hooks_are_attached_is_not_forgotten() -> None:

@@ -593,6 +593,8 @@ def test_without_the_packages_file_nothing_is_said_and_where_flags_replace_it_th
         assert "flags in /etc/default/pipelined decide" in check.detail
         assert "--check-config" in check.fix
     host.write("etc/default/pipelined", 'OPTIONS="--log.level debug"\n')
+    with open(host.root / "etc/default/pipelined", "ab") as file:
+        file.write(b"# caf\xe9\n")
     assert host.check(PORT).status == "missing"
 
 

@@ -386,6 +386,16 @@ def test_an_unknown_reader_of_small_pieces_may_do_better_with_the_pipe(
     assert (found.gain_seconds is None) == (severity == "note")
 
 
+@pytest.mark.parametrize("run", [copied(), copied(pages(hit=19_900, miss=100))])
+def test_whatever_a_reader_is_called_it_is_one_word_of_the_command_to_paste(run: Run) -> None:
+    reader = replace(run.stages[1], command="';id;'", read_calls=800_000)
+    found = find(replace(run, stages=(run.stages[0], reader)), "reader-costs")
+    _, _, pasted = found.advice.partition("(")
+    *_, first, second = shlex.split(pasted.partition(")")[0])
+    assert shlex.split(first) == ["cat", "FILE", "|", "';id;'", "…"]
+    assert shlex.split(second) == ["';id;'", "…", "<", "FILE"]
+
+
 @pytest.mark.parametrize(
     "run",
     [

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,9 @@ from pipelined.commands import improve as command
 from pipelined.commands import improving, standard_error
 from pipelined.errors import UserError
 from pipelined.run import profile
+from pipelined.runs import Run
 from pipelined.runs.codec import read, written
+from pipelined.runs.identity import Identity
 from pipelined.terminal.improve_report import lines
 from unit.invented import START, make_run, make_stage
 from unit.observed import FakeObserver
@@ -171,14 +174,78 @@ def test_of_a_recorded_run_the_command_lines_have_to_be_known(
     assert "records command lines only with --show-arguments" in capfd.readouterr().err
 
 
+def recorded(uid: int | None, *lines: str) -> Run:
+    stages = [make_stage(n, "x", arguments=text) for n, text in enumerate(lines, 1)]
+    identity = Identity(host="web-3", boot_id="b007", uid=uid)
+    return make_run(stages, 1.0, identity=None if uid is None else identity)
+
+
+def run_file(folder: Path, run: Run) -> str:
+    file = folder / "run.json"
+    file.write_text(json.dumps({"runs": [written(run, secrets=True)]}))
+    return str(file)
+
+
 def test_a_recorded_run_is_run_again(
     program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    stages = [make_stage(n, "x", arguments=text) for n, text in enumerate(("seq 3", "wc -l"), 1)]
-    file = tmp_path / "run.json"
-    file.write_text(json.dumps({"runs": [written(make_run(stages, 1.0), secrets=True)]}))
-    assert program(str(file)) == 0
+    assert program(run_file(tmp_path, recorded(os.geteuid(), "seq 3", "wc -l"))) == 0
     assert capfd.readouterr().out.startswith("seq 3 | wc -l\n")
+
+
+@pytest.mark.parametrize(
+    ("uid", "whose"), [(os.geteuid() + 1, f"is of uid {os.geteuid() + 1}"), (None, "may be")]
+)
+def test_the_run_of_another_user_is_shown_and_run_only_if_that_is_agreed_to(
+    program: Program,
+    observer: FakeObserver,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    uid: int | None,
+    whose: str,
+) -> None:
+    file = run_file(tmp_path, recorded(uid, "seq 3", "wc -l"))
+    assert program(file) == 1
+    err = capfd.readouterr().err
+    assert whose in err
+    assert "seq 3 | wc -l" in err
+    assert observer.calls == []
+    assert program("--yes", file) == 0
+
+
+def test_of_a_file_of_another_user_it_is_not_known_whose_run_it_is(
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = run_file(tmp_path, recorded(4711, "seq 3", "wc -l"))
+    monkeypatch.setattr(command.os, "geteuid", lambda: 4711)
+    assert Path(file).stat().st_uid != 4711
+    assert program(file) == 1
+    assert "the run may be another user's" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("url", "status"), [("http://127.0.0.1:1", 0), ("http://192.0.2.1", 1)])
+def test_a_user_id_of_another_host_is_another_user(
+    program: Program, monkeypatch: pytest.MonkeyPatch, url: str, status: int
+) -> None:
+    run = recorded(os.geteuid(), "seq 3", "wc -l")
+    monkeypatch.setattr(command, "recorded_run", lambda *_: run)
+    monkeypatch.setattr(command, "observer_opener", lambda *_: lambda: FakeObserver())
+    assert program("--url", url, "last") == status
+
+
+def test_another_users_program_with_a_harmless_name_is_not_run(
+    program: Program,
+    observer: FakeObserver,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "cat").write_text("#!/bin/sh\ntouch ran\n")
+    assert program(f"{tmp_path}/cat /etc/hostname | wc -l") == 1
+    assert f"not certain that {tmp_path}/cat only reads" in capfd.readouterr().err
+    assert observer.calls == []
 
 
 def test_a_script_is_run_only_if_that_is_agreed_to(

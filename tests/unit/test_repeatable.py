@@ -60,6 +60,9 @@ def repeatable(text: str) -> bool:
         "parallel -j 4 cat {}",
         "parallel -j8 md5sum",
         "xargs",
+        "/usr/bin/sort f",
+        "LC_ALL=en_US.UTF-8 TMPDIR=/big/tmp /bin/sort f",
+        "env LC_ALL=C /usr/bin/nice -n 5 sort f",
     ],
 )
 def test_what_only_reads_can_be_run_again(text: str) -> None:
@@ -139,9 +142,33 @@ def test_what_only_reads_can_be_run_again(text: str) -> None:
         "xargs -eE rm cat",
         "xargs -l1n rm cat",
         "xargs -0q wc",
+        "git grep -nOless x",
+        "git grep --open=less x",
+        "git log --no-output",
     ],
 )
 def test_what_may_change_something_is_not_run_again(text: str) -> None:
+    assert not repeatable(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/tmp/e/cat f",
+        "./cat f",
+        "/usr/local/bin/cat f",
+        "/usr/bin/../../tmp/cat f",
+        "LD_PRELOAD=/tmp/e.so cat f",
+        "PATH=/tmp/e cat f",
+        "LC_ALL=C BASH_ENV=/tmp/e cat f",
+        "LC_ALL=/tmp/e sort f",
+        "/tmp/e/nice cat f",
+        "env PATH=/tmp/e cat f",
+        "env 'A-B=/usr/bin/cat' rm f",
+        "env '/usr/bin/=/cat' rm f",
+    ],
+)
+def test_a_program_may_only_have_the_name_of_one_that_reads(text: str) -> None:
     assert not repeatable(text)
 
 

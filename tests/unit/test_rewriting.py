@@ -416,6 +416,20 @@ def test_the_command_lines_of_all_stages_are_a_script() -> None:
     assert Script.of_arguments(replace(run, stages=(stages[0], make_stage(2, "wc")))) is None
 
 
+@pytest.mark.parametrize("line", ["LD_PRELOAD=/tmp/e.so cat f", "A+= cat f", "A='b c' cat f"])
+def test_the_name_that_a_program_was_started_by_is_no_assignment(line: str) -> None:
+    stages = [make_stage(n, "x", arguments=text) for n, text in enumerate((line, "wc -l"), 1)]
+    script = Script.of_arguments(make_run(stages, 1.0))
+    assert script is not None
+    first = pipeline(script.text).commands[0]
+    words = shlex.split(line)
+    assert first.assignments == ()
+    assert [word.value for word in first.words] == words
+    asked = f'set -- {first.text}; echo "$1"'
+    echoed = subprocess.run(["bash", "-c", asked], check=True, capture_output=True, text=True)
+    assert echoed.stdout == f"{words[0]}\n"
+
+
 def test_a_run_inside_a_command_has_the_text_of_its_stages() -> None:
     known = [make_stage(1, "grep", arguments="grep a f"), make_stage(2, "wc", arguments="wc -l")]
     run = make_run(known, 1.0)

@@ -35,9 +35,9 @@ from pipelined.runs import (
     Surroundings,
     Trace,
 )
-from pipelined.terminal.drawing import bar, printable, printable_run, shorten
+from pipelined.terminal.drawing import bar, printable_run, shorten
 from pipelined.terminal.run_report import TRIED, lines, render
-from pipelined.wording import data_size, mean_size
+from pipelined.wording import data_size, mean_size, printable
 from unit import invented
 from unit.invented import START, make_functions, make_readahead
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 import requests
@@ -31,6 +32,7 @@ from pipelined.export.place import Place, open_place
 from pipelined.export.sender import Sender
 from pipelined.export.spans import SpanMaker
 from pipelined.export.statistics import Statistics, served
+from pipelined.http_port.server import HttpServer
 from pipelined.runs import ParentSpan, Run
 from pipelined.runs.codec import written
 from pipelined.terminal.followed_runs import Followed, FollowedPage
@@ -569,10 +571,32 @@ def test_its_metrics_are_served(world: World) -> None:
     assert "_created" not in text
 
 
+def test_its_metrics_are_answered_whatever_name_they_are_asked_by(world: World) -> None:
+    with served(world.statistics, Address("127.0.0.1", 0)) as port:
+        asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": "pod.example"})
+        assert b"pipelined_export_up" in urlopen(asked).read()
+
+
+def test_idle_clients_take_no_thread_and_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpServer, "client_timeout", 0.3)
+    with contextlib.ExitStack() as opened:
+        port = opened.enter_context(served(world.statistics, Address("127.0.0.1", 0)))
+        before = threading.active_count()
+        idle = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(20)
+        ]
+        assert b"pipelined_export_up" in urlopen(f"http://127.0.0.1:{port}/metrics").read()
+        assert threading.active_count() == before
+        for client in idle:
+            while client.recv(1000):
+                pass
+
+
 def test_a_port_that_is_taken_is_an_error_of_the_user(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address("127.0.0.1", taken.getsockname()[1])
-        refused = pytest.raises(UserError, match="address already in use")
+        refused = pytest.raises(UserError, match="the port is taken; see by whom")
         with refused, served(world.statistics, address):
             pass
 
@@ -586,6 +610,7 @@ def test_a_port_that_is_taken_is_an_error_of_the_user(world: World) -> None:
         (("--after", "x"), "--after: 'x' is neither a cursor"),
         (("--web.listen-address", "x"), "--web.listen-address must be HOST:PORT"),
         (("--min-duration", "x"), "--min-duration: 'x' is not a duration"),
+        (("--unit", "a", "--unit", ""), "'--unit': it is empty"),
         (("--web.listen-address", ":9906"), "will not listen on 0.0.0.0:9906 without a password"),
     ],
 )

@@ -70,6 +70,7 @@ def test_what_changes_something_is_never_run(text: str) -> None:
         "awk '$1 > 3 { print $2 }' f",
         "awk '{ print ($1 > 3) }' f",
         "git log | head",
+        "/opt/bin/xargs grep rm",
     ],
 )
 def test_what_is_not_known_to_change_something_may_be_run(text: str) -> None:
@@ -79,3 +80,8 @@ def test_what_is_not_known_to_change_something_may_be_run(text: str) -> None:
 def test_programs_that_are_not_known_are_named() -> None:
     found = uncertain(pipeline("curl http://localhost | sort | mytool | mytool -x | wc"))
     assert found == ("curl", "mytool")
+
+
+def test_a_program_from_elsewhere_is_named_as_it_is_written() -> None:
+    found = uncertain(pipeline("LC_ALL=C A=b cat f | /tmp/e/nice sort | ./wc | uniq"))
+    assert found == ("LC_ALL=C A=b cat", "/tmp/e/nice sort", "./wc")

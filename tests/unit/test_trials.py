@@ -7,6 +7,9 @@ import contextlib
 import io
 import json
 import os
+import pty
+import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -430,6 +433,92 @@ def test_a_signal_that_is_ignored_ends_nothing(number: signal.Signals, tmp_path:
     assert process.wait(60) == 0
 
 
+TRIALS = textwrap.dedent(
+    """
+    import contextlib, os, signal, sys
+    from pathlib import Path
+    from types import SimpleNamespace
+    from pipelined.errors import UserError
+    from pipelined.run.trials import Plan, run_trials
+
+    def not_permitted(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    @contextlib.contextmanager
+    def observer():
+        nothing = lambda: None
+        yield SimpleNamespace(start=nothing, settle=nothing, runs=list, lost=dict, ended=int)
+
+    begun, ended = map(Path, sys.argv[3:])
+    seen = []
+    {setup}
+    try:
+        run_trials(Plan(sys.argv[1:3], rounds=1, warm_up=0), open_observer=observer)
+    except UserError as error:
+        print(error)
+        sys.exit(getattr(error, "exit_status", 1))
+    finally:
+        print(*seen)
+    """
+)
+
+
+def trials_in_process(setup: str, tmp_path: Path, *commands: str) -> list[str]:
+    """The words of a process that runs `setup` and then the commands: they may use $1 and $2."""
+    files = [str(tmp_path / name) for name in ("begun", "ended")]
+    named = [text.replace("$1", files[0]).replace("$2", files[1]) for text in commands]
+    return [sys.executable, "-c", TRIALS.format(setup=setup), *named, *files]
+
+
+def test_a_command_that_may_not_be_sent_a_signal_is_waited_for(tmp_path: Path) -> None:
+    """sudo runs it as another user."""
+    words = trials_in_process(
+        "os.killpg = not_permitted", tmp_path, "kill -TERM $PPID; sleep 0.3; touch $2", "true"
+    )
+    ended = subprocess.run(words, check=False, timeout=60, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (143, "")
+    assert (tmp_path / "ended").exists()
+
+
+def test_ctrl_z_stops_between_two_commands(tmp_path: Path) -> None:
+    """What stops only us, and not the command, would count as its time."""
+    note = "signal.signal(signal.SIGTSTP, lambda *_: seen.append((begun.exists(), ended.exists())))"
+    first = "kill -TSTP $PPID; sleep 0.3; touch $1"
+    words = trials_in_process(note, tmp_path, first, "touch $2")
+    ended = subprocess.run(words, check=True, timeout=60, capture_output=True, text=True)
+    assert ended.stdout == "(True, False)\n"
+
+
+@pytest.mark.parametrize(
+    "asks", ["read x < /dev/tty", "stty -echo < /dev/tty", "cat /dev/tty | wc"]
+)
+def test_a_command_that_asks_at_the_terminal_ends_the_comparison(asks: str, tmp_path: Path) -> None:
+    words = trials_in_process("pass", tmp_path, f"echo $$ > $1; {asks}; touch $2", "true")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(words[0], words)
+    shown = b""
+    try:
+        while select.select([terminal], [], [], 20)[0] and (piece := _read(terminal)):
+            shown += piece
+    finally:
+        if not shown:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        os.close(terminal)
+    assert b"A asks at the terminal" in shown
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert not is_running(int((tmp_path / "begun").read_text()))
+    assert not (tmp_path / "ended").exists()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1000)
+    except OSError:  # nobody has it open any more
+        return b""
+
+
 # -- at the prompt
 
 
@@ -557,6 +646,7 @@ def test_behind_two_dashes_everything_is_a_command(
         (("true",) * 9, "compare takes two to 8 commands"),
         (("1", "2", "3"), "compare takes two runs"),
         (("a|b|c",), "pipelined runs --pipeline 'a|b|c' lists them"),
+        (("a|';id;'",), """pipelined runs --pipeline 'a|'"'"';id;'"'"'' lists them"""),
         (("-n", "3", "1", "2"), "--rounds is for commands"),
         (("--cold", "f", "1", "2"), "--cold is for commands"),
         (("--warm-up", "1", "1", "2"), "--warm-up is for commands"),
@@ -642,6 +732,18 @@ def test_the_first_run_of_a_pipeline_has_none_before_it(
     assert (out, err.count("\n")) == ("", 1)
     assert f"no run of awk|sort in unit nightly.job before {first} can be compared" in err
     assert "pipelined runs --pipeline 'awk|sort'" in err
+
+
+def test_a_name_stays_in_the_quotes_of_a_command_to_paste(
+    program: Callable[..., int],
+    night: Callable[..., str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    first = night(1, 8.0, pipeline="awk|';id;'")
+    assert program("--state-directory", str(tmp_path), first) == 1
+    hint = capfd.readouterr().err.partition("pipelined runs --pipeline ")[2]
+    assert shlex.split(hint)[0] == "awk|';id;'"
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def test_memory_of_noted_names_is_bounded(tree: Path) -> None:
 def test_a_user_may_name_a_cgroup_with_any_bytes() -> None:
     """What sorts and stores units takes Unicode."""
     noted = {1: ("", 0), 2: (os.fsdecode(b"odd\xff.service"), 1)}
-    assert CgroupNames(None, noted.get).unit(2).encode() == rb"odd\udcff.service"
+    assert CgroupNames(None, noted.get).unit(2).encode() == rb"odd\xff.service"
 
 
 @pytest.mark.parametrize("root", [None, Path("/no/such/directory")])

@@ -439,6 +439,7 @@ def test_a_daemon_is_read_like_its_file(history: History) -> None:
             {"pipeline": "seq|wc"},
             {"command": "sort", "since": START + 2},
             {"until": START + 2},
+            {"min_duration": 0.00001},
             {"sort": "wall"},
             {"sort": "wall", "limit": 2},
         ):
@@ -457,6 +458,54 @@ def test_a_daemon_is_read_like_its_file(history: History) -> None:
         assert asked.run("last").host == HOST
         with pytest.raises(NoSuchRunError, match="there is no run 9"):
             asked.run("9")
+
+
+#: What is searched in the history by a text.
+_BY_TEXT = [
+    *(("runs", flag) for flag in ("--pipeline", "--unit", "--finding", "--command", "--identity")),
+    *(("pipelines", *flag) for flag in ((), ("--pipeline",), ("--unit",))),
+    ("show",),
+]
+
+
+@pytest.mark.parametrize("words", _BY_TEXT)
+def test_bytes_that_are_not_utf_8_are_searched_as_names_have_them(
+    program: Callable[..., Ended], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    odd = History(tmp_path / "state", host=HOST, max_age=1e12)
+    run = make_ended(1, r"caf\xe9|sort")
+    unit = replace(run.series, unit=r"caf\xe9|sort")
+    identity = Identity(host="web-3", boot_id="b007", variables={"JOB": r"caf\xe9|sort"})
+    odd.sink.put(make_finished(replace(run, series=unit, identity=identity)))
+    odd.sink.start()
+    odd.sink.close(20)
+    text = os.fsdecode(b"caf\xe9" if words[-1] == "--command" else b"caf\xe9|sort")
+    found = words[-1] not in ("--finding", "show")
+    since = ("--since", "2023-01-01") if words[0] == "pipelines" else ()
+    with serving(FakeObserver(), odd) as url:
+        for asked in (("--state-directory", str(odd.directory)), ("--url", url)):
+            status, out, error = program(*words, text, *since, *asked)
+            assert "internal" not in error
+            assert (status, r"caf\xe9|sort" in out) == (0 if words[0] != "show" else 1, found)
+
+
+@pytest.mark.parametrize("words", _BY_TEXT)
+def test_a_variable_that_is_not_set_lists_nothing_else(
+    program: Callable[..., Ended], history: History, words: tuple[str, ...]
+) -> None:
+    status, out, error = program(*words, "", "--state-directory", str(history.directory))
+    assert (status, out) == (2, "")
+    assert "it is empty" in error
+
+
+def test_the_history_may_be_in_a_directory_of_any_name(
+    program: Callable[..., Ended], history: History, tmp_path: Path
+) -> None:
+    elsewhere = os.fsdecode(os.fsencode(tmp_path) + b"/st\xe9te?")
+    os.rename(history.directory, elsewhere)
+    status, out, error = program("runs", "--state-directory", elsewhere)
+    assert (status, error) == (0, "")
+    assert "seq|wc" in out
 
 
 def test_a_long_list_is_read_page_by_page(

@@ -3,6 +3,7 @@
 
 A command to try is run a dozen times by whoever pastes it. It must not delete, send or change
 anything, so a command passes only if its program and its arguments are known to do none of that.
+It may be another user's command line, so the program has to be the host's own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from pipelined.analysis.shell_text import Command
 from pipelined.analysis.xargs_options import split_options
 from pipelined.command_names import AWKS
 
-__all__ = ["is_repeatable"]
+__all__ = ["is_repeatable", "reads_by_name"]
+
+#: What may stand in front of the arguments: the name of a program that PATH finds, or one of the
+#: host's own, options of `nice` and the like, and variables that do not change what is run.
+_HOSTS_OWN = re.compile(
+    r"(/usr)?/bin/[\w.+-]+|[\w.+-]+|(LC_\w+|LANG|TZ)=[\w.@:+-]*|TMPDIR=[\w./+-]*", re.ASCII
+)
 
 #: Programs that only read and print, whatever their arguments are.
 _READS = re.compile(
@@ -38,6 +45,12 @@ _SED_READS = re.compile(
 
 def is_repeatable(command: Command) -> bool:
     """Whether it is certain that running it again changes nothing."""
+    hosts_own = all(_HOSTS_OWN.fullmatch(word.value) for word in command.front)
+    return hosts_own and reads_by_name(command)
+
+
+def reads_by_name(command: Command) -> bool:
+    """Whether a program of this name, with these arguments, only reads and prints."""
     values = [word.value for word in command.arguments]
     check = _CHECKS.get(command.program)
     return _only_reads(command.program) or (check is not None and check(values))
@@ -79,7 +92,9 @@ def _find(values: Sequence[str]) -> bool:
 
 
 def _git(values: Sequence[str]) -> bool:
-    return bool(values) and values[0] in _GIT and not any("output" in value for value in values)
+    # -O of git grep starts a pager
+    acts = any(re.match("-[a-zA-Z]*O|--op|.*output", value) for value in values)
+    return bool(values) and values[0] in _GIT and not acts
 
 
 def _parallel(values: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.input_files import alike_from_file, by_file, is_file, sees_name
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
-from pipelined.analysis.shell_words import Word
+from pipelined.analysis.shell_words import ASSIGNMENT, Word
 from pipelined.command_names import AWKS, FILTERS, GREPS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -117,7 +117,7 @@ class Script:
     def of_arguments(cls, run: Run) -> Script | None:
         """From the command lines of a run's stages; None unless all are known."""
         lines = [stage.arguments for stage in run.stages]
-        text = " | ".join(filter(None, lines))
+        text = " | ".join(map(_as_words, filter(None, lines)))
         return cls(text, of_one_run=True) if lines and all(lines) else None
 
     @classmethod
@@ -135,6 +135,12 @@ class Script:
         found = parse(self.text)
         reads = _reads_stdin(found.commands[0]) if found else True
         return self.own_input if reads is None else not reads
+
+
+def _as_words(line: str) -> str:
+    """A recorded command line for a shell: its first word is a program, whatever it is called."""
+    named = ASSIGNMENT.match(line)
+    return f"'{named[0]}'{line[named.end() :]}" if named else line
 
 
 def matching(script: Script | None, run: Run) -> Pipeline | None:

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.rewriting import Script, files, matching
 from pipelined.analysis.shell_text import Command, output_file, parse
 from pipelined.analysis.shell_words import Operator, Word, base, tokens
+from pipelined.analysis.side_effects import uncertain
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.runs import Run
 from pipelined.wording import listing
@@ -215,8 +215,7 @@ def why_not_replayed(
     """
     parsed = parse(place.text)
     assert parsed is not None, place.text
-    unknown = [one.program for one in parsed.commands if not is_repeatable(one)]
-    if unknown:
+    if unknown := uncertain(parsed):
         return f"it is not certain that {listing(unknown)} only reads and prints"
     first = parsed.commands[0]
     if not Script(place.text).standalone:

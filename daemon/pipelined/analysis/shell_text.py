@@ -45,6 +45,11 @@ class Command:
         return base(self.words[self.start].value)
 
     @property
+    def front(self) -> tuple[Word, ...]:
+        """All up to the program: what decides which one is run, and in which environment."""
+        return (*self.assignments, *self.words[: self.start + 1])
+
+    @property
     def arguments(self) -> tuple[Word, ...]:
         return self.words[self.start + 1 :]
 
@@ -58,7 +63,7 @@ class Command:
 
     def variable(self, name: str) -> str | None:
         """The value that the command itself gives to a variable; None if it gives none."""
-        given = [word.value for word in (*self.assignments, *self.words[: self.start])]
+        given = [word.value for word in self.front[:-1]]
         values = [text.partition("=")[2] for text in given if text.startswith(f"{name}=")]
         return values[-1] if values else None
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from pipelined.analysis.awk_text import may_write
-from pipelined.analysis.repeatable import is_repeatable
+from pipelined.analysis.repeatable import is_repeatable, reads_by_name
 from pipelined.analysis.shell_text import Command, Pipeline
 from pipelined.analysis.shell_words import base
 from pipelined.command_names import AWKS, COMMON_SHELLS, WRAPPERS
@@ -57,13 +57,20 @@ def unsafe(pipeline: Pipeline) -> str:
     ... ]
     ['tee changes something', 'xargs runs rm', 'sed -i writes files', '']
     """
-    reasons = (_why(command) for command in pipeline.commands if not is_repeatable(command))
+    reasons = (_why(command) for command in pipeline.commands if not reads_by_name(command))
     return next(filter(None, reasons), "")
 
 
 def uncertain(pipeline: Pipeline) -> tuple[str, ...]:
-    """Its programs of which it is not known that they only read and print."""
-    unknown = [one.program for one in pipeline.commands if not is_repeatable(one)]
+    """Its programs of which it is not known that they only read and print.
+
+    If it would be known of the name, with what stands in front: ``LD_PRELOAD=./x.so cat``.
+    """
+    unknown = [
+        " ".join(word.text for word in one.front) if reads_by_name(one) else one.program
+        for one in pipeline.commands
+        if not is_repeatable(one)
+    ]
     return tuple(dict.fromkeys(unknown))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -206,7 +207,8 @@ def _usage(words: tuple[str, ...], most: int, *, runs: bool) -> str:
         return "compare takes two runs, or one and compares it with the one before it"
     usage = f"compare takes two to {most} commands, each as one quoted string"
     if len(words) == 1 and _SIGNATURE.fullmatch(words[0]):
-        usage += f", or the ids of recorded runs: pipelined runs --pipeline '{words[0]}' lists them"
+        runs_of = f"pipelined runs --pipeline {shlex.quote(words[0])}"
+        usage += f", or the ids of recorded runs: {runs_of} lists them"
     return usage
 
 
@@ -227,7 +229,7 @@ def _two_runs(words: tuple[str, ...], opened: Callable[[], Recorded]) -> tuple[R
             return history.run(one.id).run, run
     raise NoSuchRunError(
         f"no run of {pipeline} in unit {unit} before {run.id} can be compared with it",
-        f"pipelined runs --pipeline '{pipeline}' lists those of all units: give two",
+        f"pipelined runs --pipeline {shlex.quote(pipeline)} lists those of all units: give two",
     )
 
 

@@ -15,6 +15,7 @@ import click
 
 from pipelined.commands.daemon_client import daemon_address_options, open_client
 from pipelined.commands.recorded_runs import as_duration
+from pipelined.commands.searched_text import searched_text
 from pipelined.commands.standard_error import log_to_stderr
 from pipelined.config.state_directory import default_directory
 from pipelined.config.values import address
@@ -71,6 +72,7 @@ _TIMEOUT, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME.""",
     "--unit",
     "units",
     metavar="UNIT",
+    type=searched_text,
     multiple=True,
     help="Only runs of this unit; can be repeated.",
 )

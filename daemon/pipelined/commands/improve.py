@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipelined.commands.daemon_client import (
     daemon_options,
     name_daemon,
     observer_opener,
+    open_client,
     was_given,
 )
 from pipelined.commands.recorded_runs import as_duration, open_history, state_directory_option
@@ -29,13 +31,12 @@ from pipelined.commands.report_output import (
 )
 from pipelined.commands.run import TakesCommand, script_of
 from pipelined.errors import INTERRUPTED_STATUS, UserError, why
+from pipelined.wording import listing, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pipelined.analysis.improvement import Improvement, ScriptImprovement
     from pipelined.analysis.rewriting import Script
-    from pipelined.history.history import Recorded
+    from pipelined.runs import Run
 
 __all__ = ["improve"]
 
@@ -88,7 +89,7 @@ def improve(
 
     Runs the pipeline once, then what each finding advises, in turn with it; what wins is kept, and
     the search goes on from there. All have to print the same. Nothing is run that is known to
-    change something; if that is not known, you are asked.
+    change something; if that is not known, or the run is another user's, you are asked.
 
     Of a shell script, which runs once, the costliest pipelines are improved that can run by
     themselves; the report ends with the changes to the script.
@@ -101,14 +102,23 @@ def improve(
     if was_given("state_directory") and not of_run:
         raise click.UsageError("--state-directory is for runs", ctx)
     standard_error.log_to_stderr("critical")
+    stranger = ""
     if of_run:
-        word = _recorded_text(word, partial(open_history, state_directory, url, http_config))
+        run = recorded_run(word, partial(open_history, state_directory, url, http_config))
+        asks_elsewhere = (
+            url is not None
+            and state_directory is None
+            and not open_client(url, http_config).is_near
+        )
+        stranger = _stranger(run, word, asks_elsewhere)
+        word = _recorded_text(word, run)
     from pipelined.commands.improving import improved_pipeline, improved_script, shell_script
 
     file = shell_script(word)
     script, target = (script_of(word), "") if file else _taken_apart(word)
     console = open_console(sys.stderr, color)
-    if not yes and not _agreed(_doubt(script, file)):
+    doubts = filter(None, (stranger and f"{stranger}: {word}", _doubt(script, file)))
+    if not yes and not _agreed("; ".join(doubts)):
         return standard_error.complain("nothing was run", 1)
     open_observer = observer_opener(url, http_config)
     limit = (budget, seconds)
@@ -139,11 +149,28 @@ def improve(
     return INTERRUPTED_STATUS if found.interrupted else 0
 
 
-def _recorded_text(word: str, open_recorded: Callable[[], Recorded]) -> str:
-    """The command of a recorded run. Raises UserError if it is not known."""
+def _stranger(run: Run, word: str, asks_elsewhere: bool) -> str:
+    """Whose run it is, unless it is certain to be this user's; then empty.
+
+    A file could say anything: it is as credible as its owner. User ids of another host are others.
+    """
+    identity, own = run.identity, os.geteuid()
+    uid = identity.uid if identity else None
+    credible = os.stat(word).st_uid == own if word.endswith(".json") else not asks_elsewhere
+    if credible and uid == own:
+        return ""
+    if identity is None or uid in (None, own):
+        whose = "may be another user's"
+    else:
+        whose = f"is of {identity.user or f'uid {uid}'}"
+    return f"the run {whose}, and improve would run its command as you"
+
+
+def _recorded_text(word: str, run: Run) -> str:
+    """The command of the run that `word` names. Raises UserError if it is not known."""
     from pipelined.analysis.rewriting import Script
 
-    script = Script.of_arguments(recorded_run(word, open_recorded))
+    script = Script.of_arguments(run)
     if script is None:
         raise UserError(
             f"the command of {word} is not known: the daemon records command lines only with "
@@ -189,7 +216,6 @@ def _doubt(script: Script, file: Path | None) -> str:
     """Why it may not be good to run it; empty if there is no doubt."""
     from pipelined.analysis.shell_text import parse
     from pipelined.analysis.side_effects import uncertain
-    from pipelined.wording import listing
 
     if file:
         return (
@@ -212,4 +238,5 @@ def _agreed(doubt: str) -> bool:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UserError(doubt, "if that does no harm, add --yes")
-    return click.confirm(f"{doubt[0].upper()}{doubt[1:]}. Run it?", err=True)
+    question = printable(f"{doubt[0].upper()}{doubt[1:]}. Run it?")
+    return click.confirm(question, err=True)

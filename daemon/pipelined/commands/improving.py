@@ -23,7 +23,7 @@ from pipelined.run.improving import improve
 from pipelined.run.improving_script import improve_parts
 from pipelined.run.profile import Observing, profile
 from pipelined.terminal.comparison_report import progress
-from pipelined.wording import duration
+from pipelined.wording import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,4 +138,4 @@ def _searched(script: Script, execute: Execute, budget: float, console: Console)
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
+    console.print(printable(text), style="dim", highlight=False, soft_wrap=True, markup=False)

@@ -14,6 +14,7 @@ import click
 from pipelined.commands.daemon_client import daemon_options
 from pipelined.commands.recorded_runs import as_moment, open_history, state_directory_option
 from pipelined.commands.report_output import color_option, open_console
+from pipelined.commands.searched_text import searched_text
 from pipelined.history.pipeline_query import DEFAULT_SINCE, GROUPS, JOB_SORTS, SORTS
 
 if TYPE_CHECKING:
@@ -40,10 +41,18 @@ Every run is counted, also one that is not
 stored. The hours in which --since and --until lie are counted whole. A nested pipeline is below
 the one that encloses it; its time is also in that one's.""",
 )
-@click.argument("search", required=False)
-@click.option("--pipeline", metavar="SIGNATURE", help="Only the pipelines with this signature.")
+@click.argument("search", type=searched_text, required=False)
 @click.option(
-    "--unit", metavar="UNIT", help="Only those of this job, container, systemd unit or cgroup."
+    "--pipeline",
+    metavar="SIGNATURE",
+    type=searched_text,
+    help="Only the pipelines with this signature.",
+)
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    type=searched_text,
+    help="Only those of this job, container, systemd unit or cgroup.",
 )
 @click.option(
     "--since",

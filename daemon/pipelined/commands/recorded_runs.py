@@ -15,6 +15,7 @@ import click
 from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon, was_given
 from pipelined.commands.followed_runs import follow_runs, refuse_with_follow
 from pipelined.commands.report_output import color_option, open_console
+from pipelined.commands.searched_text import searched_text
 from pipelined.config import parse_duration
 from pipelined.config.state_directory import service_directory
 from pipelined.errors import NotPermittedError
@@ -58,12 +59,22 @@ The run that started last comes first; below it, indented, what ran inside it. E
 line, unless --pipeline is given. With --sort wall the run that took longest comes first, and each
 run has its own line.""",
 )
-@click.option("--pipeline", metavar="SIGNATURE", help="Runs with exactly this signature.")
-@click.option("--unit", metavar="UNIT", help="Runs of this job, container, systemd unit or cgroup.")
-@click.option("--finding", metavar="ID", help="Runs that have this finding.")
-@click.option("--command", metavar="NAME", help="Runs with a stage of this name.")
+@click.option(
+    "--pipeline", metavar="SIGNATURE", type=searched_text, help="Runs with exactly this signature."
+)
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    type=searched_text,
+    help="Runs of this job, container, systemd unit or cgroup.",
+)
+@click.option("--finding", metavar="ID", type=searched_text, help="Runs that have this finding.")
+@click.option(
+    "--command", metavar="NAME", type=searched_text, help="Runs with a stage of this name."
+)
 @click.option(
     "--identity",
+    type=searched_text,
     metavar="[NAME=]VALUE",
     help="Runs of this user, container, image, pod, namespace, invocation, trace, or with this "
     "value of a variable: SLURM_JOB_ID=4711, or just 4711.",
@@ -245,7 +256,7 @@ Examples:
 @state_directory_option
 @daemon_options("if the history's file is not readable for you")
 @color_option
-@click.argument("run", default="last")
+@click.argument("run", type=searched_text, default="last")
 def show(
     run: str,
     as_json: bool,

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from pipelined import __version__
 from pipelined.config import Address
@@ -12,7 +13,14 @@ from pipelined.config import Address
 if TYPE_CHECKING:
     from pipelined.observer import Hook, Observer
 
-__all__ = ["announcement", "hidden_arguments", "status", "tier_lines"]
+__all__ = ["announce", "announcement", "hidden_arguments", "status", "tier_lines"]
+
+
+def announce(text: str, out: IO[str]) -> None:
+    """Write it as far as that is possible: a full disk ends no daemon."""
+    with contextlib.suppress(OSError):
+        out.write(text)
+        out.flush()
 
 
 def announcement(

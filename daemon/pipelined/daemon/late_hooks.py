@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
-from pipelined.daemon.announcement import status, tier_lines
+from pipelined.daemon.announcement import announce, status, tier_lines
 from pipelined.daemon.systemd import Supervisor
 
 if TYPE_CHECKING:
@@ -46,6 +46,6 @@ def _attach_if(
     if not wanted.result() or not any(hook.pending for hook in observer.hooks()):
         return
     observer.attach_optional()
-    out.write("\n".join(["Every hook is attached or off:", *tier_lines(observer.hooks())]) + "\n")
-    out.flush()
+    lines = ["Every hook is attached or off:", *tier_lines(observer.hooks())]
+    announce("\n".join(lines) + "\n", out)
     supervisor.status(status(observer))

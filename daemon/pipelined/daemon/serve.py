@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING
 from pipelined.analysis.machine import Host
 from pipelined.config import Address, Config
 from pipelined.config.state_directory import default_directory
-from pipelined.daemon.announcement import announcement, hidden_arguments, status
+from pipelined.daemon.announcement import announce, announcement, hidden_arguments, status
 from pipelined.daemon.capabilities import started_without
 from pipelined.daemon.late_hooks import attached_later
 from pipelined.daemon.signals import handled_signals, wait_for_stop
@@ -256,5 +256,5 @@ def _application(
 def _announce(out: IO[str], observer: Observer, server: HttpServer, *, by_hand: bool) -> None:
     address = Address(server.host, server.port)
     hooks = observer.hooks()
-    out.write(announcement(observer.loader, hooks, address, scheme=server.scheme, by_hand=by_hand))
-    out.flush()
+    text = announcement(observer.loader, hooks, address, scheme=server.scheme, by_hand=by_hand)
+    announce(text, out)

@@ -23,6 +23,7 @@ from pipelined.doctor.check import Check
 from pipelined.doctor.port import has_flag, is_closed, service_config
 from pipelined.errors import UserError
 from pipelined.http_port.listening import is_of_this_host, resolved
+from pipelined.wording import printable
 
 __all__ = ["Reply", "listener_check"]
 
@@ -189,7 +190,7 @@ def _owner(proc: Path, inodes: set[str]) -> _Owner | None:
 def _described(process: Path, pid: int) -> _Owner:
     # whatever a program calls itself, it cannot write to the terminal
     comm = (process / "comm").read_text(errors="replace").removesuffix("\n")
-    command = "".join(c if c.isprintable() else "?" for c in comm)
+    command = printable(comm)
     words = (process / "cmdline").read_text(errors="replace").split("\0")
     # `pipelined serve`, whether a script or the interpreter was started
     names = [Path(word).name for word in words]

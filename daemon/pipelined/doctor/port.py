@@ -69,7 +69,7 @@ def service_config(root: Path) -> Path:
 def has_flag(root: Path, names: str) -> bool:
     """Whether `OPTIONS` of the service have a flag whose name this expression matches."""
     try:
-        text = (root / _FLAGS).read_text()
+        text = (root / _FLAGS).read_text(errors="replace")
         return bool(re.search(rf"^\s*OPTIONS=.*--({names})", text, re.M))
     except OSError:
         return False

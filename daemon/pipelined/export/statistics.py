@@ -13,19 +13,22 @@ from prometheus_client import (
     Gauge,
     Info,
     disable_created_metrics,
-    start_http_server,
+    make_wsgi_app,
 )
 from prometheus_client.process_collector import ProcessCollector
 
 from pipelined import __version__
 from pipelined.config import Address
-from pipelined.errors import UserError, why
+from pipelined.http_port.host_names import HostNames
+from pipelined.http_port.server import HttpServer
 
 __all__ = ["SKIPPED", "Statistics", "served"]
 
 #: Why a run was not sent.
 SKIPPED = ("filter", "not_sampled", "refused", "missing")
 _ENDS = ("daemon", "back_end")
+#: Scrapes that are answered at once.
+_THREADS = 2
 
 
 class Statistics:
@@ -110,15 +113,8 @@ class Statistics:
 @contextmanager
 def served(statistics: Statistics, address: Address) -> Iterator[int]:
     """Serve `/metrics` there meanwhile; yields the port. Raises UserError."""
-    try:
-        server, thread = start_http_server(address.port, address.host, registry=statistics.registry)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {address}: {why(error)}", "choose another --web.listen-address"
-        ) from None
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    app = make_wsgi_app(statistics.registry)
+    # the name of a pod or a container, whatever it is: there is no option for it
+    names = HostNames(["*"])
+    with HttpServer(app, address.host, address.port, threads=_THREADS, names=names) as server:
+        yield server.port

@@ -395,7 +395,7 @@ class Archive:
             ) from None
 
     def _open(self) -> sqlite3.Connection:
-        uri = f"file:{quote(str(self._path.absolute()))}?mode=ro"
+        uri = f"file:{quote(os.fsencode(self._path.absolute()))}?mode=ro"
         connection = self._connected(uri)
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -32,6 +32,7 @@ __all__ = [
     "exit_status",
     "signals_held",
     "start",
+    "take_pending",
     "wait_for_signal",
 ]
 
@@ -114,20 +115,28 @@ def execute(
 
 
 @contextlib.contextmanager
-def signals_held() -> Iterator[set[int | signal.Signals]]:
-    """Block SIGCHLD and the signals that are passed on, for `wait_for_signal`.
+def signals_held(*others: signal.Signals) -> Iterator[set[int | signal.Signals]]:
+    """Block SIGCHLD and the signals that are passed on, for `wait_for_signal`; and `others`.
 
     Threads that are started meanwhile never get one. Those that are ignored (nohup, a background
     job of a script) stay ignored: Linux keeps a blocked one all the same. Yields the previous mask.
     """
     # If our parent ignored SIGCHLD, so do we, and there would be no exit status to wait for.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    held = {number for number in _AWAITED if signal.getsignal(number) is not signal.SIG_IGN}
+    wanted = _AWAITED.union(others)
+    held = {number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         yield mask
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def take_pending(number: signal.Signals) -> None:
+    """If this signal came while it was held, it has its effect now."""
+    if number in signal.sigpending():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 
 
 def wait_for_signal(timeout: float) -> signal.struct_siginfo | None:
@@ -181,8 +190,10 @@ def _wait(child: int) -> tuple[int, resource.struct_rusage]:
             if ended:
                 return exit_status(status), usage
         elif info.si_code != _SI_KERNEL:
-            # The child has not been waited for, so its process id is still its own.
-            os.kill(child, info.si_signo)
+            # The child has not been waited for, so its process id is still its own. It may be
+            # another user's (sudo): it goes on, as under timeout(1).
+            with contextlib.suppress(PermissionError):
+                os.kill(child, info.si_signo)
 
 
 def exit_status(status: int) -> int:

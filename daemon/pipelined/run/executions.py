@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.outcome_words import marked_outcome
 from pipelined.analysis.shell_words import Word, tokens
 from pipelined.errors import UserError
-from pipelined.run.child import command_line, signals_held
+from pipelined.run.child import command_line, signals_held, take_pending
 from pipelined.run.measured_child import Outcome, measure
 from pipelined.run.page_cache import evict, files_below
 from pipelined.run.profile import NewRuns, Observing, command_cpu_seconds
@@ -46,9 +47,13 @@ def executed(
     *,
     any_order: bool,
 ) -> Execution:
-    """Run one command to its end, and collect its runs: see `measure`."""
+    """Run one command to its end, and collect its runs: see `measure`.
+
+    Ctrl-Z, which would stop only us, is held meanwhile: it stops us when this is done.
+    """
     outcome = measure(arguments, mask, name, any_order=any_order)
     runs, lost = new_runs.collect()
+    take_pending(signal.SIGTSTP)
     # The figures of a stage include the pipelines inside it.
     outer = [run for run in runs if not run.series.nested] or runs
     trial = Trial(
@@ -66,7 +71,7 @@ def executed(
 @contextlib.contextmanager
 def executing(open_observer: Callable[[], Observing]) -> Iterator[Execute]:
     """What runs commands, with no input, while the context lasts. Ctrl-C ends the command."""
-    with open_observer() as observer, signals_held() as mask:
+    with open_observer() as observer, signals_held(signal.SIGTSTP) as mask:
         observer.start()
         new_runs = NewRuns(observer)
 

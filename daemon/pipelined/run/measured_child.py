@@ -22,6 +22,7 @@ from typing import IO
 from pipelined.errors import UserError
 from pipelined.run.child import exit_status, start, wait_for_signal
 from pipelined.run.printed import PIECE, Printed, Printing
+from pipelined.wording import printable
 
 __all__ = ["Outcome", "StoppedError", "measure"]
 
@@ -33,6 +34,8 @@ _PATIENCE = 1.0
 #: The last line on stderr is searched in this many bytes, and this much of it is shown.
 _STDERR_TAIL = 4096
 _SHOWN_OF_LINE = 200
+#: What stops a process group that is not the terminal's own: it reads from it, or sets it.
+_USES_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 #: For waitid: find out whether a child has ended, and leave it for wait4.
 _HAS_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
@@ -65,8 +68,9 @@ def measure(
     With `any_order` its lines are taken in so that they can be compared in any order, which takes
     some CPU time for each.
 
-    Call it within `child.signals_held`. Raises UserError if the command cannot be started, leaves
-    a process behind that holds its output open, or a signal stops it; KeyboardInterrupt for SIGINT.
+    Call it within `child.signals_held`. Raises UserError if the command cannot be started, asks at
+    the terminal, leaves a process behind that holds its output open, or a signal stops it;
+    KeyboardInterrupt for SIGINT.
     """
     output = _Output(Printing(any_order=any_order))
     with tempfile.TemporaryFile() as errors:
@@ -84,7 +88,7 @@ def measure(
             )
         finally:
             output.close_target()
-        status, usage, stopped = _wait(child)
+        status, usage, stopped = _wait(child, name)
         wall = time.monotonic() - began
         if stopped == signal.SIGINT:
             raise KeyboardInterrupt
@@ -127,10 +131,11 @@ class _Output:
         return None if self._thread.is_alive() else self._printing.result()
 
 
-def _wait(child: int) -> tuple[int, resource.struct_rusage, int | None]:
+def _wait(child: int, name: str) -> tuple[int, resource.struct_rusage, int | None]:
     """Exit status, resources used by it and its children, and the first signal that we got.
 
     Such a signal goes to the whole process group, which is killed if it does not end in time.
+    Raises UserError if it is stopped because it uses the terminal, which is not its own.
     """
     stopped = None
     while True:
@@ -142,13 +147,21 @@ def _wait(child: int) -> tuple[int, resource.struct_rusage, int | None]:
         # The child has not been waited for, so the number of its group is still its own.
         if stopped is not None and (info is None or os.waitid(os.P_PID, child, _HAS_ENDED)):
             _kill(child, signal.SIGKILL)
-        ended, status, usage = os.wait4(child, os.WNOHANG)
-        if ended:
+        changed, status, usage = os.wait4(child, os.WNOHANG | os.WUNTRACED)
+        if changed and os.WIFSTOPPED(status):
+            if os.WSTOPSIG(status) in _USES_TERMINAL:
+                _kill(child, signal.SIGKILL)
+                raise UserError(
+                    f"{name} asks at the terminal, where nobody can answer while it is measured",
+                    "give it what it asks for before (sudo -v, ssh-add), or in its options",
+                )
+        elif changed:
             return exit_status(status), usage, stopped
 
 
 def _kill(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    # if all of it is another user's (sudo), it goes on
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
@@ -161,4 +174,4 @@ def _last_line(file: IO[bytes]) -> str:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     last = lines[-1] if lines else ""
     shown = last if len(last) <= _SHOWN_OF_LINE else f"{last[: _SHOWN_OF_LINE - 1]}…"
-    return "".join(c if c.isprintable() else "?" for c in shown)
+    return printable(shown)

@@ -9,6 +9,7 @@ at once, unless `Plan.match` allows it: commands that do different things are no
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def run_trials(
     # Threads of the observer and of the progress bar start with the signals blocked.
     with (
         (open_observer or open_private)() as observer,
-        signals_held() as mask,
+        signals_held(signal.SIGTSTP) as mask,
         show_progress(total) as advance,
     ):
         observer.start()

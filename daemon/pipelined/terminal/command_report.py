@@ -33,7 +33,6 @@ from pipelined.terminal.drawing import (
     line_name,
     plain_marks,
     print_lines,
-    printable,
     report_width,
     shorten,
     table_row,
@@ -45,6 +44,7 @@ from pipelined.wording import (
     duration,
     listing,
     percent,
+    printable,
     saves,
 )
 

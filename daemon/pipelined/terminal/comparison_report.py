@@ -42,14 +42,13 @@ from pipelined.terminal.drawing import (
     measured,
     plain_marks,
     print_lines,
-    printable,
     report_width,
     shorten,
     table_row,
     table_width,
     wrap,
 )
-from pipelined.wording import STATE_WORDS, duration
+from pipelined.wording import STATE_WORDS, duration, printable
 
 if TYPE_CHECKING:
     from pipelined.run.trials import Advance

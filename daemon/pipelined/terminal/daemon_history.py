@@ -97,8 +97,14 @@ def _query(values: Mapping[str, Any]) -> str:
     # a switch that is off is not written: an older daemon may not know it
     return urlencode(
         {
-            name: "true" if value is True else value
+            name: _written(value)
             for name, value in values.items()
             if value is not None and value is not False
         }
     )
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.9f}"  # a duration has no exponent
+    return "true" if value is True else value

@@ -19,7 +19,7 @@ from rich.text import Text
 from pipelined.nesting import Line
 from pipelined.runs import STATES, Run, Stage
 from pipelined.states import STATE_TABLE
-from pipelined.wording import percent
+from pipelined.wording import percent, printable
 
 __all__ = [
     "HEIGHTS",
@@ -40,7 +40,6 @@ __all__ = [
     "percent_or_dash",
     "plain_marks",
     "print_lines",
-    "printable",
     "printable_run",
     "report_width",
     "shorten",
@@ -240,20 +239,6 @@ def flow(entries: Sequence[Text], gap: str, lead: str, width: int) -> list[Text]
 def is_ascii(console: Console) -> bool:
     """True when the console cannot print block characters."""
     return not console.encoding.lower().replace("-", "").startswith("utf")
-
-
-def printable(name: str, ascii_only: bool = False) -> str:
-    """A name in which each character that a terminal should not get is a ``?``.
-
-    Command names come from other users' processes and may hold anything.
-
-    >>> printable("evil\\x1b[2J"), printable("größe", ascii_only=True)
-    ('evil?[2J', 'gr??e')
-    """
-    return "".join(
-        character if character.isprintable() and not (ascii_only and ord(character) > 126) else "?"
-        for character in name
-    )
 
 
 def line_name(line: Line[Any], ascii_only: bool = False) -> str:

@@ -34,12 +34,11 @@ from pipelined.terminal.drawing import (
     measured,
     percent_or_dash,
     plain_marks,
-    printable,
     shorten,
     table_row,
     table_width,
 )
-from pipelined.wording import against_usual, duration, run_input
+from pipelined.wording import against_usual, duration, printable, run_input
 
 __all__ = [
     "DIGITS",

@@ -21,12 +21,11 @@ from pipelined.terminal.drawing import (
     is_ascii,
     plain_marks,
     print_lines,
-    printable,
     printable_run,
     report_width,
     wrap,
 )
-from pipelined.wording import duration
+from pipelined.wording import duration, printable
 
 __all__ = ["lines", "render", "script_lines"]
 

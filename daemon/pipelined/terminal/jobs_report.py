@@ -14,14 +14,13 @@ from pipelined.terminal.drawing import (
     fitted,
     heading,
     plain_marks,
-    printable,
     shorten,
     table_row,
     wrap,
 )
 from pipelined.terminal.history_report import LEAST_SIGNATURE, MIN_SIGNATURE
 from pipelined.terminal.pipelines_report import failed, not_overlapped, times
-from pipelined.wording import data_size, duration, percent
+from pipelined.wording import data_size, duration, percent, printable
 
 __all__ = ["jobs_lines"]
 

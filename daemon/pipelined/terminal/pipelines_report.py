@@ -22,7 +22,6 @@ from pipelined.terminal.drawing import (
     heading,
     line_name,
     plain_marks,
-    printable,
     shorten,
     table_row,
     wrap,
@@ -34,7 +33,7 @@ from pipelined.terminal.history_report import (
     usual_words,
     when,
 )
-from pipelined.wording import about, data_size, duration, expected, percent, step_words
+from pipelined.wording import about, data_size, duration, expected, percent, printable, step_words
 
 __all__ = ["failed", "not_overlapped", "pipelines_lines", "times"]
 

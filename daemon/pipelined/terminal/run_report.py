@@ -40,7 +40,6 @@ from pipelined.terminal.drawing import (
     is_ascii,
     plain_marks,
     print_lines,
-    printable,
     printable_run,
     report_width,
     shorten,
@@ -55,6 +54,7 @@ from pipelined.wording import (
     mean_size,
     output_size,
     percent,
+    printable,
     run_input,
     saves,
 )

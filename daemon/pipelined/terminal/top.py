@@ -49,12 +49,11 @@ from pipelined.terminal.drawing import (
     percent_or_dash,
     plain_marks,
     print_lines,
-    printable,
     printable_run,
     shorten,
     table_row,
 )
-from pipelined.wording import STATE_WORDS, duration
+from pipelined.wording import STATE_WORDS, duration, printable
 
 __all__ = ["Snapshot", "frame", "run_top"]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from pipelined.analysis.awk_text import feeds_command
@@ -85,8 +86,8 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 sentence=f"{part.name} copied {size}, which was in memory, into the pipe for "
                 f"{duration(cpu)} of CPU. {then} read {mean} at a time: so many reads may take "
                 "longer on the file than on the pipe.",
-                advice=f"Try: both ways (pipelined compare 'cat FILE | {command} …' '{command} … "
-                f"< FILE'). Larger reads in {command} gain more.",
+                advice=f"Try: both ways (pipelined compare {_both_ways(command)}). Larger reads in "
+                f"{command} gain more.",
                 stages=(*part.indexes, reader),
                 evidence=evidence,
                 rewrite=_without_copier_in_front(case, reader),
@@ -124,12 +125,18 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 severity="note",
                 sentence=f"{part.name} copied {size} from disk into the pipe for {duration(cpu)} "
                 f"of CPU and hardly waited: {then} may do as well without it, or wait more.",
-                advice=f"Try: both ways from a cold cache (pipelined compare --cold FILE 'cat FILE "
-                f"| {command} …' '{command} … < FILE').",
+                advice="Try: both ways from a cold cache (pipelined compare --cold FILE "
+                f"{_both_ways(command)}).",
                 stages=(*part.indexes, reader),
                 evidence=evidence,
                 rewrite=_without_copier_in_front(case, reader, cold=True),
             )
+
+
+def _both_ways(command: str) -> str:
+    """With a copier in front and without, each as one word for a shell."""
+    name = shlex.quote(command)
+    return " ".join(map(shlex.quote, (f"cat FILE | {name} …", f"{name} … < FILE")))
 
 
 def _takes_small_pieces(reader: Stage) -> bool:
