@@ -29,9 +29,9 @@ GLOBAL(int, is_shell_alone)(u32 index)
  */
 GLOBAL(int, is_in_named_unit)(u64 p)
 {
-	u32 scratch = take_scratch(), in_instance = 0;
+	u32 scratch = take_scratch(), in_instance = 0, has_instance = 0;
 	struct scratch *page = scratch_at(scratch);
-	u64 to = 0;
+	u64 to = 0, begin = 0;
 	int named;
 
 	if (!page)
@@ -43,13 +43,18 @@ GLOBAL(int, is_in_named_unit)(u64 p)
 	/* no branches: the verifier would try all their combinations */
 	for (u32 i = 0; i < UNIT_LEN; i++) {
 		u8 letter = page->cgroup[i];
+		u32 dot = EQUALS(letter, '.') & has_instance, at = EQUALS(letter, '@') & (has_instance ^ 1);
 
-		in_instance &= ~EQUALS(letter, '.');
+		/* the last dot ends the instance: what was kept behind an earlier one is written over */
+		to ^= (to ^ begin) & -(u64)dot;
+		in_instance &= ~dot;
 		OPAQUE(to);
 		to &= UNIT_LEN - 1;
 		page->unit.name[to] = letter;
 		to += 1 - in_instance;
-		in_instance |= EQUALS(letter, '@');
+		begin ^= (begin ^ to) & -(u64)at;
+		has_instance |= at;
+		in_instance |= at;
 	}
 	named = bpf_map_lookup_elem(MAP(units), &page->unit) != NULL;
 	give_scratch(scratch);

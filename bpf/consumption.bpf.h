@@ -82,6 +82,18 @@ GLOBAL(int, end_run)(struct task_state *task, struct run *run)
 }
 
 /*
+ * Did the task sleep for the file that it reads, of which these are the mappings? The pages of a file on overlayfs
+ * belong to the file below.
+ */
+GLOBAL(int, slept_for)(u64 slept, u64 read)
+{
+	if (slept == read)
+		return 1;
+	return slept && BPF_CORE_READ((struct address_space *)slept, host, i_sb) !=
+				BPF_CORE_READ((struct address_space *)read, host, i_sb);
+}
+
+/*
  * What was brought in since the task's last event was brought in for this reading; what was
  * slept for is the page at `index`, and the batch that it begins. Returns an enum slept.
  */
@@ -93,7 +105,7 @@ GLOBAL(int, look_back)(struct task_state *task, struct window *window, struct re
 
 	if (!task || !reading)
 		return 0;
-	if (task->unclassed.count && task->unclassed.mapping == reading->mapping) {
+	if (task->unclassed.count && slept_for(task->unclassed.mapping, reading->mapping)) {
 		if (window && window->mapping == reading->mapping && is_fresh(window, index))
 			class = STALL_MISS;
 		else if (window && is_outstanding(window, tag_of(reading), index))

@@ -167,6 +167,7 @@ struct kiocb {
 	struct file *ki_filp;
 	s64 ki_pos;
 	int ki_flags;
+	void (*ki_complete)(struct kiocb *iocb, long result);	/* NULL: it is waited for (is_sync_kiocb) */
 };
 struct iov_iter {
 	unsigned long count;

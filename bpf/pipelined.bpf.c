@@ -194,7 +194,8 @@ int BPF_PROG(on_reader_exit, struct task_struct *p)
 SEC("?tp_btf/iomap_dio_complete")
 int BPF_PROG(on_direct_io, struct kiocb *iocb, int error, long result)
 {
-	if (!(iocb->ki_flags & IOCB_WRITE))
+	/* what is not waited for completes in an interrupt, of whichever task */
+	if (!iocb->ki_complete && !(iocb->ki_flags & IOCB_WRITE))
 		direct_read(result);
 	return 0;
 }

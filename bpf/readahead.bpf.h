@@ -182,6 +182,9 @@ GLOBAL(int, pages_added)(struct cpu_reads *cpu, const struct run *added)
 	if (!cpu || !added || !take_reading(cpu, task))
 		return 0;
 	saved_call(p, &call);
+	/* a fault on what it passes on to write(2) leaves the registers of that call */
+	if (call.kind == CALL_WRITE && added->mapping == task->fault.mapping)
+		call.kind = CALL_FAULT;
 	if (writes_file(bpf_get_current_task(), &call, added)) {
 		note_written(added->mapping, added->inode);
 		return 0;

@@ -85,10 +85,11 @@ GLOBAL(int, resume)(u64 p, struct task_state *task, const struct saved_task *sav
 	index = unretired(saved->stage);
 	stage = index ? stage_at(index) : NULL;
 	if (stage && !task->stage) {
+		note(task, BPF_CORE_READ(TASK(p), pid));
 		credit_usage(p, task);
 		stages_met(index, now);
 		adopt(task, index, state, now);
-		note(task, BPF_CORE_READ(TASK(p), pid));
+		note_again(task, BPF_CORE_READ(TASK(p), pid));
 		if (saved->exec_id != task->exec_id) {
 			task->applet.name[0] = 0;	/* of the exec before */
 			take_name(p, task, index);

@@ -161,17 +161,19 @@ LOCAL(u32, reads_asleep)(struct task_struct *p)
 GLOBAL(int, reader_sleeps)(struct task_state *task, const struct call *call, u64 now)
 {
 	u64 p = bpf_get_current_task();
-	u32 fd, mode, kind = OTHER_STALLS;
+	u32 fd, mode, kind = OTHER_STALLS, writes = 0;
 	struct file *file;
 
 	if (!task || !call)
 		return 0;
 	fd = call->args[0];
 	switch (call->kind) {
-	case CALL_WRITE:
 	case CALL_FILE:
 	case CALL_TEE:
 		return 0;
+	case CALL_WRITE:
+		writes = 1;
+		break;
 	case CALL_SENDFILE:
 		fd = call->args[1];
 		break;
@@ -189,7 +191,10 @@ GLOBAL(int, reader_sleeps)(struct task_state *task, const struct call *call, u64
 		return 0;
 	mode = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
 	if (mode == S_IFIFO || mode == S_IFSOCK)
-		return 0;	/* splice of a pipe into a file: a writer */
+		/* a write to a pipe waits for disk in a fault on a mapped file alone; splice of a pipe into a file: a writer */
+		return writes ? stall_began(task, FAULT_STALLS, 0, now) : 0;
+	if (writes)
+		return 0;
 	if (!(BPF_CORE_READ(file, f_flags) & O_DIRECT) && (mode == S_IFREG || mode == S_IFBLK))
 		kind = READ_STALLS;
 	return stall_began(task, kind, (u64)BPF_CORE_READ(file, f_mapping), now);

@@ -274,6 +274,13 @@ static __always_inline void take_up_pending(struct task_state *task, u64 now)
 		stage_put(index, now);	/* the hold that came with the assignment */
 }
 
+/* Another task that was noted, so that its end is seen, has a stage now: until then it may have forgotten itself at a sleep. */
+static __always_inline void note_again(struct task_state *task, u32 thread)
+{
+	if (!is_gone(task))
+		note(task, thread);
+}
+
 #define CLAIM_TRIES 64	/* take as long as it takes to make a stage, a few us */
 
 /* Passes some time. Few turns: the verifier goes through each. */
@@ -352,6 +359,7 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 		index = pending ? pending : index;
 		stage_hold(index);
 	} else {
+		note(task, BPF_CORE_READ(TASK(p), pid));
 		index = create_stage(p, task, unretired(task->stage), flags | STAGE_FROM_NOW, now);
 		if (index && !(task->stage == 0 && task->clock == 0 &&
 			       adopt(task, index, state, now))) {
@@ -361,8 +369,7 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 			if (is_gone(task))
 				give_up_pending(task, now);
 		}
-		/* at last: before, it would forget itself at a sleep */
-		note(task, BPF_CORE_READ(TASK(p), pid));
+		note_again(task, BPF_CORE_READ(TASK(p), pid));
 	}
 	release(task);
 	return index;

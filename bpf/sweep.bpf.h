@@ -63,10 +63,11 @@ LOCAL(int, pick_up)(struct task_struct *p, struct task_state *task, u64 address,
 	if (p->tgid == p->pid)
 		discover_stdio(p, task, &discovery);
 	if (discovery.stage) {
+		note(task, p->pid);
 		credit_usage(address, task);	/* from now on only what is new */
 		state = present_state(p, address);
 		adopt(task, discovery.stage, state, now);
-		note(task, p->pid);	/* not before: it would forget itself at a sleep */
+		note_again(task, p->pid);
 		/* the wrapper of its stage may have started it while nobody watched */
 		if (!(p->flags & PF_FORKNOEXEC))
 			take_name(address, task, discovery.stage);

@@ -26,7 +26,7 @@ enum call_kind {
 	CALL_POLL,
 	CALL_NET,
 	CALL_SLEEP,
-	CALL_ADVISE,	/* readahead, fadvise, madvise: file in argument 0, or none */
+	CALL_ADVISE,	/* readahead, fadvise: file in argument 0 */
 	CALL_FAULT,	/* no system call: an exception from user space */
 };
 
@@ -60,8 +60,8 @@ static __always_inline int call_kind_64(long nr)
 		return CALL_COPY;
 	case 26: case 74: case 75: case 162: case 277: case 306:
 		return CALL_FILE;	/* msync fsync fdatasync sync sync_file_range syncfs */
-	case 28: case 187: case 221:
-		return CALL_ADVISE;	/* madvise readahead fadvise64 */
+	case 187: case 221:
+		return CALL_ADVISE;	/* readahead fadvise64; what madvise brings in is used by faults */
 	case 61: case 247: case 56: case 58: case 435:
 		return CALL_WAIT;	/* wait4 waitid; clone vfork clone3 sleep for a vfork child */
 	case 202: case 449: case 455: case 72: case 73: case 65: case 220:
@@ -97,8 +97,8 @@ GLOBAL(int, call_kind_32)(long nr)
 		return CALL_COPY;
 	case 36: case 118: case 144: case 148: case 314: case 344:
 		return CALL_FILE;
-	case 219: case 225: case 250: case 272:
-		return CALL_ADVISE;	/* madvise readahead fadvise64 fadvise64_64 */
+	case 225: case 250: case 272:
+		return CALL_ADVISE;	/* readahead fadvise64 fadvise64_64 */
 	case 7: case 114: case 284: case 120: case 190: case 435:
 		return CALL_WAIT;
 	case 55: case 143: case 221: case 240: case 420: case 422: case 449: case 455:
@@ -157,8 +157,8 @@ static __always_inline int call_kind_64(long nr)
 		return CALL_COPY;
 	case 81: case 82: case 83: case 84: case 227: case 267:
 		return CALL_FILE;
-	case 213: case 223: case 233:
-		return CALL_ADVISE;	/* readahead fadvise64 madvise */
+	case 213: case 223:
+		return CALL_ADVISE;	/* readahead fadvise64 */
 	case 95: case 260: case 220: case 435:
 		return CALL_WAIT;
 	case 98: case 449: case 455: case 25: case 32: case 192: case 193:

@@ -426,8 +426,11 @@ GLOBAL(int, note_end)(u32 index, struct fifo *fifo)
 		if (fifo->standard)
 			__sync_fetch_and_or(bits, END_STANDARD);
 	}
-	/* the daemon forgets a pipe with a stage that has it among its ends: a record of one that none has would stay */
-	pipe = kept ? pipe_at(&key) : bpf_map_lookup_elem(MAP(pipes), &key);
+	/*
+	 * The daemon forgets a pipe with a stage that has it among its ends: a record of one that none has would stay. Of
+	 * one that the command line names the child at the other end has it.
+	 */
+	pipe = kept || (fifo->standard && fifo->fresh) ? pipe_at(&key) : bpf_map_lookup_elem(MAP(pipes), &key);
 	if (!pipe)
 		return 0;
 	pipe->named |= fifo->named;

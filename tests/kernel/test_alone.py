@@ -118,7 +118,7 @@ def test_one_that_finds_a_fifo_later_joins_its_pipeline(alone: Watch, big: Path)
 @pytest.fixture
 def unit(make_cgroup: Callable[[str], Path]) -> Path:
     """A cgroup that goes by the name of an instance of a unit."""
-    return make_cgroup(f"pipelined-test@{os.getpid()}.service")
+    return make_cgroup(f"pipelined-test@db1.example.{os.getpid()}.service")
 
 
 def test_programs_of_a_named_unit_count(

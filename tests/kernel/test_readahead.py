@@ -534,6 +534,8 @@ def test_overlayfs_is_the_file_system_below(watch: Watch, disk: Disk, overlay: P
     assert observed.stdout == f"{4 * MIB}\n"
     found = _of(observed.only("cat|wc").stages[0])
     assert found.cache_state == "cold" and found.coverage and found.coverage > 0.9
+    # the descriptor's mapping is the overlay's, that of the pages is the one below
+    assert sum(found.stalls["miss"]) + sum(found.stalls["late"]) > 0
     disk.cool(path)
 
 
@@ -577,6 +579,32 @@ def test_tmpfs_has_no_disk(watch: Watch, tmp_path: Path) -> None:
         assert found.pages["hit"] + found.pages["late"] < 64
     finally:
         subprocess.run(["umount", tmp_path / "memory"], check=True)
+
+
+MAPPED = "import mmap, sys; m = mmap.mmap(open(sys.argv[1], 'rb').fileno(), 0, prot=mmap.PROT_READ)"
+
+
+def test_a_mapped_file_that_is_written_to_a_pipe(watch: Watch, disk: Disk) -> None:
+    """The faults come in the middle of write(2)."""
+    disk.read_ahead(128)
+    path = disk.file("mapped and written", 8 * MIB)
+    script = f"/usr/bin/python3 -c \"{MAPPED}; sys.stdout.buffer.write(m)\" '{path}'"
+    stage = watch.run(f"{script} | wc -c").only("python3|wc").stages[0]
+    found = _of(stage)
+    assert found.faults["miss"] + found.faults["late"] >= 8
+    assert sum(found.stalls["miss"]) + sum(found.stalls["late"]) >= 8
+    assert found.all_stall_seconds > 0.5 * stage.states["disk"]
+
+
+def test_madvise_is_no_reading_ahead(watch: Watch, disk: Disk) -> None:
+    """What it brings in is used by faults, which no event shows."""
+    disk.read_ahead(128)
+    path = disk.file("advised", 8 * MIB)
+    advised = f"{MAPPED}; m.madvise(mmap.MADV_WILLNEED); sum(m[::4096])"
+    script = f"/usr/bin/python3 -c \"{advised}\" '{path}'"
+    found = _of(watch.run(f"{script} | cat").only("python3|cat").stages[0])
+    # what Python loads is read ahead, too
+    assert found.pages["wasted"] < 1000 and found.inserted_pages < 1000
 
 
 def test_threads_that_share_a_descriptor(watch: Watch, disk: Disk) -> None:

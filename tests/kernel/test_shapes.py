@@ -167,6 +167,11 @@ SHELL = [
         "nor if it is more than a pipe holds",
         "python3 -c 'import os; os.write(2, bytes(300000))' 2>&1 > none | (sleep 0.3; exec wc -c)",
     ),
+    shape(
+        "more branches than a stage has places for pipes",
+        f"tee {' '.join(['>(sleep 0.1; exec cat > /dev/null)'] * 8)} < lines | wc -l; sleep 0.3",
+        pipeline("tee|(cat,wc)", times={"cat": 8}),
+    ),
     shape("background", "cat lines | sort > sorted & wait", "cat|sort"),
     shape("in a subshell", "(cat lines | wc -l)", "cat|wc"),
     shape("negated", "! cat lines | grep -q nothing-like-it", "cat|grep"),

@@ -62,6 +62,13 @@ def test_a_history_that_began_with_a_wrong_clock_keeps_what_comes_after_it_is_ri
     assert host.limit_after(60.0) == NOW + host.passed - AGE
 
 
+def test_nor_does_one_that_was_not_set_when_it_began() -> None:
+    host = Host(None, wrong=-NOW)
+    assert host.limit_after(60.0) < 0
+    host.wrong = 0.0
+    assert host.limit_after(60.0) == NOW + host.passed - AGE
+
+
 def test_what_is_too_old_by_a_shorter_age_is_so_within_six_hours() -> None:
     host = Host(NOW - AGE, age=DAY)
     while (limit := host.limit_after(60.0)) < NOW + host.passed - DAY:

@@ -236,6 +236,17 @@ def test_a_user_id_of_another_host_is_another_user(
     assert program("--url", url, "last") == status
 
 
+@pytest.mark.parametrize(("own", "status"), [(True, 0), (False, 1)])
+def test_a_history_is_as_credible_as_its_owner(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: bool, status: int
+) -> None:
+    user = tmp_path.stat().st_uid + (not own)
+    run = recorded(user, "seq 3", "wc -l")
+    monkeypatch.setattr(command, "recorded_run", lambda *_: run)
+    monkeypatch.setattr(command.os, "geteuid", lambda: user)
+    assert program("--state-directory", str(tmp_path), "last") == status
+
+
 def test_another_users_program_with_a_harmless_name_is_not_run(
     program: Program,
     observer: FakeObserver,

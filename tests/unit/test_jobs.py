@@ -97,6 +97,8 @@ def test_a_value_that_is_cut_off_within_a_letter_loses_that_letter() -> None:
         ("php -dmemory=5c /opt/x secret", "x"),
         ("php --define key=secret /opt/x", "php"),
         ("perl -I /opt/lib -w /opt/x", "x"),
+        ("perl -MDBI -MData::Dumper /opt/x secret", "x"),
+        ("perl -mTime::HiRes -M DBI /opt/x secret", "x"),
         ("perl -lane print secret", "perl"),
         ("ruby -r json -C /srv /opt/x", "x"),
         ("node -r dotenv/config --max-old-space-size=9 /opt/x", "x"),
@@ -121,6 +123,7 @@ def test_cron_s_command_is_named_by_its_program(command: str, program: str) -> N
             "flock --wait=5 /lock",
             "nice --adj 5",
         ),
+        *("timeout -k5s 10m", "sudo -uroot", "nice -n5", "ionice -c2 -n7", "env -uX -CT"),
         *("sudo --user u --login --", "timeout --kill-after 5 --foreground 9", "ionice --class 2"),
     ],
 )

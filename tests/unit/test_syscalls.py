@@ -23,7 +23,7 @@ EXPECTED = {
     "SENDFILE": "sendfile",
     "COPY": "copy_file_range",
     "FILE": "msync fsync fdatasync sync sync_file_range arm_sync_file_range syncfs",
-    "ADVISE": "madvise readahead fadvise",
+    "ADVISE": "readahead fadvise",
     "WAIT": "wait4 waitid waitpid clone vfork clone3",
     "LOCK": "futex futex_waitv futex_wait fcntl flock semop semtimedop",
     "POLL": "poll ppoll select _newselect pselect6 epoll_wait epoll_pwait epoll_pwait2",

@@ -90,8 +90,9 @@ def behind_wrapper(words: Sequence[str], at: int = 0) -> int:
         elif word.startswith("--"):
             # GNU programs and util-linux take a long option by its begin, too
             at += len(word) > 2 and any(name.startswith(word[2:]) for name in wrapper.taking_long)
-        elif word[-1] in taking:
-            at += 1
+        else:  # the first option that takes a word takes what is left of this one, if anything is
+            first = next((i for i, letter in enumerate(word) if i and letter in taking), 0)
+            at += first == len(word) - 1
         at += 1
     return min(at, len(words))
 

@@ -105,12 +105,7 @@ def improve(
     stranger = ""
     if of_run:
         run = recorded_run(word, partial(open_history, state_directory, url, http_config))
-        asks_elsewhere = (
-            url is not None
-            and state_directory is None
-            and not open_client(url, http_config).is_near
-        )
-        stranger = _stranger(run, word, asks_elsewhere)
+        stranger = _stranger(run, _is_credible(word, state_directory, url, http_config))
         word = _recorded_text(word, run)
     from pipelined.commands.improving import improved_pipeline, improved_script, shell_script
 
@@ -149,14 +144,24 @@ def improve(
     return INTERRUPTED_STATUS if found.interrupted else 0
 
 
-def _stranger(run: Run, word: str, asks_elsewhere: bool) -> str:
-    """Whose run it is, unless it is certain to be this user's; then empty.
+def _is_credible(
+    word: str, state_directory: Path | None, url: str | None, http_config: Path | None
+) -> bool:
+    """Whether what is said of the run's user is true of this host.
 
     A file could say anything: it is as credible as its owner. User ids of another host are others.
     """
+    if word.endswith(".json"):
+        return os.stat(word).st_uid == os.geteuid()
+    if state_directory is not None:
+        return os.stat(state_directory).st_uid == os.geteuid()
+    return url is None or open_client(url, http_config).is_near
+
+
+def _stranger(run: Run, credible: bool) -> str:
+    """Whose run it is, unless it is certain to be this user's; then empty."""
     identity, own = run.identity, os.geteuid()
     uid = identity.uid if identity else None
-    credible = os.stat(word).st_uid == own if word.endswith(".json") else not asks_elsewhere
     if credible and uid == own:
         return ""
     if identity is None or uid in (None, own):

@@ -12,6 +12,8 @@ __all__ = ["Aging"]
 
 #: The limit moves at most this many times as fast as time passes: it takes 6 hours for 30 days.
 _SPEED = 120.0
+#: 2025: no clock that says an earlier time is right.
+_WRITTEN = 1_735_689_600.0
 
 
 class Aging:
@@ -34,7 +36,7 @@ class Aging:
         self._max_age = max_age
         self._clock = clock
         self._monotonic = monotonic
-        self._reached = clock() - max_age if oldest is None else oldest + HOUR
+        self._reached = max(clock() - max_age, _WRITTEN) if oldest is None else oldest + HOUR
         """The limit was here, or can be at once."""
         self._at = monotonic()
 

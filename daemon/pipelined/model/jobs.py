@@ -56,7 +56,7 @@ class _Interpreter(NamedTuple):
 _INTERPRETERS: Mapping[str, _Interpreter] = {
     "node": _Interpreter("Cr", "ep"),
     "nodejs": _Interpreter("Cr", "ep"),
-    "perl": _Interpreter("I", "Ee"),
+    "perl": _Interpreter("IMm", "Ee"),
     "php": _Interpreter("cdtz", "BEFRSr"),
     "pypy": _Interpreter("WX", "c", "m"),
     "python": _Interpreter("WX", "c", "m"),
