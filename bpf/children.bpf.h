@@ -2,7 +2,7 @@
 /*
  * What ran inside a stage: its processes but the root by their names, how many have ended, their CPU time, the longest life.
  * Owns the map `children`; writes task_state.cpu_ns by way of accounting.bpf.h, and the CPU and life of children in `stages`.
- * Called when the last thread of a process exits, and when a thread has left its CPU for the last time.
+ * Called when a thread has left its CPU for the last time.
  * Costs a look at CHILD_NAMES names at most for each enclosing stage, and four additions.
  * Cannot see the names of processes that still run, nor those that came when all places were taken: these are added up in the
  * last one. A child counts under the name that it ends with.
@@ -58,7 +58,7 @@ static __always_inline int lived(struct child *child, u64 life)
 	return longest >= life || __sync_val_compare_and_swap(&child->longest_ns, longest, life) == longest;
 }
 
-/* Adds the CPU time of a thread that ended, or the end of a process that has had this life, to what has this name. */
+/* Adds a thread that ended, and if it has a life the end of its process, to what has this name. */
 GLOBAL(int, add_child)(u32 index, u64 first, u64 second, u64 cpu, u64 life)
 {
 	struct child *child;
@@ -78,7 +78,7 @@ GLOBAL(int, add_child)(u32 index, u64 first, u64 second, u64 cpu, u64 life)
 	return 0;
 }
 
-/* A thread has ended, with this time on CPU, or a process, after this life: credits stages of which it is not the root. */
+/* A thread has ended, with this time on CPU, and with it its process, after this life, or 0: for stages that it is not the root of. */
 GLOBAL(int, credit_child)(u64 p, const struct task_state *task, u64 cpu, u64 life)
 {
 	u64 name[COMM_LEN / sizeof(u64)] = {};

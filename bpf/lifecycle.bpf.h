@@ -81,7 +81,7 @@ static __always_inline void end_task(struct task_struct *p, struct task_state *t
 	if (stage_of(task)) {
 		exit_seen_late(bpf_get_current_task(), task->stage);
 		credit_usage(bpf_get_current_task(), task);
-		credit_child(bpf_get_current_task(), task, task->cpu_ns, 0);
+		credit_child(bpf_get_current_task(), task, task->cpu_ns, task->life_from ? now - task->life_from : 0);
 	}
 	forget(task, p->pid);
 	index = __sync_lock_test_and_set(&task->stage, STAGE_DEAD);
@@ -384,9 +384,9 @@ static __always_inline void process_exits(struct task_struct *p)
 	name_again(bpf_get_current_task(), task, task->stage);
 	if (is_counted(p))
 		return;
+	/* the life ends with this thread, not with the first one, which may end earlier, or be replaced by one that execs */
+	task->life_from = p->group_leader->start_time;
 	count_exit(bpf_get_current_task(), task->stage, exit_status(bpf_get_current_task()));
-	/* not of its first thread, which may end earlier, or be replaced by the thread that execs */
-	credit_child(bpf_get_current_task(), task, 0, now - p->group_leader->start_time);
 }
 
 #endif

@@ -92,7 +92,7 @@ static __always_inline int reads_file(u64 p, const struct call *call, const stru
 	struct address_space *mapping = (struct address_space *)added->mapping;
 	struct file *file = file_at_fd(p, call->kind == CALL_SENDFILE ? call->args[1] : call->args[0]);
 
-	if (file && (u64)BPF_CORE_READ(file, f_mapping) == added->mapping)
+	if (file && has_mapping(file, added->mapping))
 		return 1;
 	if ((added->mode & S_IFMT) == S_IFBLK)
 		return 0;
@@ -119,7 +119,7 @@ static __always_inline int writes_file(u64 p, const struct call *call, const str
 	default:
 		return 0;
 	}
-	return file && (u64)BPF_CORE_READ(file, f_mapping) == added->mapping;
+	return file && has_mapping(file, added->mapping);
 }
 
 /*

@@ -94,6 +94,7 @@ struct task_state {
 	u64 claimed;	/* a stage of this process is being made at this moment */
 	u64 noted;	/* the thread id under which it is counted in the map `noted`, 0 = not */
 	u64 exit_counted;	/* of the first thread: its process has exited, and is counted */
+	u64 life_from;	/* of the last thread that exits: when its process began; 0 = another one is the last */
 	u64 stage;	/* innermost stage, 0 = none */
 	u64 cpu_ns;	/* its time on CPU that was credited to its stages */
 	struct process parent;	/* that forked it, which may be gone */

@@ -166,12 +166,49 @@ static __always_inline int is_outstanding(struct window *window, u32 file, u64 i
 	return word && word->pages >> (index & (WORD_PAGES - 1)) & 1;
 }
 
+#define OVERLAYFS_SUPER_MAGIC 0x794c7630
+#define MAPPINGS 3	/* ways to mapping_by */
+
+/*
+ * The mapping that has the pages of an open file: its own, or on overlayfs that of the file below, which private_data
+ * points to (way 1), since 6.13 as the first member of struct ovl_file (way 2; 87a8a76c34a2). Overlayfs may be a module,
+ * whose types are not the kernel's: the caller tries all ways. 0: not this one.
+ */
+GLOBAL(u64, mapping_by)(u64 address, u32 way)
+{
+	struct file *file = (struct file *)address, *below;
+
+	if (!way)
+		return (u64)BPF_CORE_READ(file, f_mapping);
+	if (BPF_CORE_READ(file, f_inode, i_sb, s_magic) != OVERLAYFS_SUPER_MAGIC)
+		return 0;
+	below = BPF_CORE_READ(file, private_data);
+	if (way > 1 && bpf_probe_read_kernel(&below, sizeof(below), below))
+		return 0;
+	return (u64)BPF_CORE_READ(below, f_mapping);
+}
+
+/* Does an open file have its pages in this mapping? */
+static __always_inline int has_mapping(const struct file *file, u64 mapping)
+{
+	for (u32 way = 0; way < MAPPINGS; way++)
+		if (mapping_by((u64)file, way) == mapping)
+			return 1;
+	return 0;
+}
+
 /* Does the task have this file at this descriptor? A global function for the same reason as word_mask. */
 GLOBAL(int, is_open_at)(u64 p, u32 fd, u32 wanted)
 {
 	struct file *file = file_at_fd(p, fd);
+	u64 mapping;
 
-	return file && file_of((u64)BPF_CORE_READ(file, f_mapping)) == wanted;
+	for (u32 way = 0; file && way < MAPPINGS; way++) {
+		mapping = mapping_by((u64)file, way);
+		if (mapping && file_of(mapping) == wanted)
+			return 1;
+	}
+	return 0;
 }
 
 /* Does the task have this file at any of its first MAX_FDS descriptors? */

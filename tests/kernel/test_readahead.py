@@ -539,6 +539,19 @@ def test_overlayfs_is_the_file_system_below(watch: Watch, disk: Disk, overlay: P
     disk.cool(path)
 
 
+def test_a_copy_on_overlayfs_reads_one_file_and_writes_the_other(
+    watch: Watch, disk: Disk, overlay: Path
+) -> None:
+    disk.read_ahead(128)
+    (disk.root / "lower").mkdir(exist_ok=True)
+    path = disk.file("lower/original", 4 * MIB)
+    found = _of(watch.run(f"cp {overlay}/original {overlay}/copy | cat").only("cp|cat").stages[0])
+    assert found.pages["wasted"] == 0
+    assert found.inserted_pages <= 4 * MIB // PAGE
+    (overlay / "copy").unlink()
+    disk.cool(path)
+
+
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
 def test_other_file_systems(watch: Watch, tmp_path: Path, kind: str) -> None:
     """Btrfs has metadata in the page cache of an inode of the same file system."""

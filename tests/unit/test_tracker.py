@@ -1013,6 +1013,9 @@ def test_a_run_that_ended_unwatched_waits_for_what_the_tiers_had_counted_of_it()
     assert watched.update([with_figures], 201.0) == list(with_figures.stages)
     ((run, _),) = (one.make() for one in stored)
     assert run.readahead and run.stages[0].functions
+    assert [(series, totals.runs) for series, totals in watched.totals().items()] == [
+        (run.series, 1)
+    ]
 
 
 @pytest.mark.parametrize(("tiers", "settle"), [(None, False), ([], False), (TIERS, True)], ids=str)

@@ -205,14 +205,15 @@ class Model:
         for group in groups:
             ended = all(stage.ended for stage in group.stages)
             age = now - NS * end_of(group)
-            waits = tiers_pending and any(stage.partial for stage in group.stages)
+            waits = ended and tiers_pending and any(stage.partial for stage in group.stages)
             grace = _GRACE_CLOSED if group.closed else _GRACE
             over_now = ended and not waits and age >= grace
             at_once = settle is True or (settle is not False and settle in group.starters)
             finished = over_now or (ended and at_once)
             # what is inside a stage that has retired leaves it by the next sweep
             last = over_now and not any(stage.live for stage in group.stages)
-            starting = now - NS * group.clock.start_ns < _STARTING
+            # seen before it is counted, it would get no account of its own: nothing more happens in it
+            starting = waits or now - NS * group.clock.start_ns < _STARTING
             if group.conversation and not ended:
                 self._conversations.append(group)
             if group.is_run:
