@@ -201,6 +201,20 @@ def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
     assert totals.run_seconds == totals.last_run_seconds == 3.375
 
 
+def test_of_runs_that_ended_between_two_sweeps_the_last_one_is_that_which_ended_last() -> None:
+    passed_on: list[Finished] = []
+    watched = model(on_finished=passed_on.append)
+    later, failed = group(end=106.0), group(end=105.0)
+    first, last = (replace(one, index=one.index + 8) for one in failed.stages)
+    exited = replace(last, exit_status=EXIT_SEEN | 1 << 8)
+    failed = replace(failed, root=9, stages=(first, exited))
+    watched.update([later, failed], 108.0)
+    (totals,) = watched.totals().values()
+    assert totals.last_run_end == totals.last_complete_end == 106.0 + UNIX
+    assert totals.last_failed_end == {"exit": 105.0 + UNIX}
+    assert [one.end for one in passed_on] == [105.0 + UNIX, 106.0 + UNIX]
+
+
 def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
     passed_on: list[Finished] = []
     watched = model(on_finished=passed_on.append)
