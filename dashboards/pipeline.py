@@ -57,6 +57,11 @@ _DID_NOT_SUCCEED = (
 )
 _PLACES = Top(_PLACE, lambda of: run_time(of, _PLACE), SERIES, "places")
 _UNSUCCESSFUL = Top(_REASON, lambda _: f"{_LAST_FAILED}\nor\n{_DID_NOT_SUCCEED}", SERIES, "ends")
+#: Of the mean size of reads and writes.
+_TOO_LOW = (
+    "Too low for a stage with pipelines inside, if the functions tier is on: the calls on inner"
+    " pipes are counted, their bytes are not."
+)
 #: The runs of the pipeline in the history of its host's daemon.
 _HISTORY = (
     "Open the runs on the page of its daemon",
@@ -373,7 +378,7 @@ def _stage_states() -> timeseries.Panel:
 def _mean_read() -> timeseries.Panel:
     return _by_stage(
         "Mean read",
-        "Mean bytes per read call.",
+        f"Mean bytes per read call. {_TOO_LOW}",
         "64 KiB, what a pipe holds, or more.",
         "below 4 KiB: a system call for every few lines.",
         SERIES.ratio(
@@ -388,7 +393,7 @@ def _mean_read() -> timeseries.Panel:
 def _mean_write() -> timeseries.Panel:
     return _by_stage(
         "Mean write",
-        "Mean bytes per write call.",
+        f"Mean bytes per write call. {_TOO_LOW}",
         "4 KiB or more: the program buffers what it writes.",
         "below 512 bytes: it writes line by line (stdbuf, --line-buffered, -u).",
         SERIES.ratio(

@@ -143,6 +143,28 @@ def test_of_many_rounds_some_may_disagree(agreeing: int, rounds: int, wins: bool
     assert (of_walls([1.0] * rounds, walls).winner == 1) is wins
 
 
+def test_the_verdict_names_the_side_that_was_quicker_in_the_median_of_its_own_ratio() -> None:
+    # B took 1.25 and 0.82 of A's time. The median of that is above 1, and so is that of A over B.
+    found = of_walls([1.0, 1.0], [1.25, 0.82])
+    assert found.verdict.startswith(
+        "A took 0.97 of B's wall time in the median (0.80–1.22 round by round)"
+    )
+
+
+def test_a_round_of_no_time_bounds_no_ratio() -> None:
+    assert "(0.50–over 1,000 round by round)" in of_walls([1.0, 1.0], [2.0, 0.0]).verdict
+
+
+def test_rounds_whose_medians_contradict_each_other_have_no_reasons() -> None:
+    # B took longer in the median of the ratios, and less in that of the seconds.
+    a = [alone(1.0, disk=0.9), alone(4.0, disk=1.5)]
+    b = [alone(1.5, disk=0.5), alone(3.0, disk=0.2)]
+    found = compare_trials(["a", "b"], [[trial(run) for run in side] for side in (a, b)])
+    pair = only_pair(found)
+    assert (pair.ratio.median, pair.seconds) == (1.125, -0.25)
+    assert (pair.reasons, found.why) == ((), "")
+
+
 def test_one_run_of_each_names_no_winner() -> None:
     found = compare_runs(alone(2.0), alone(1.0))
     assert found.winner is None

@@ -85,6 +85,14 @@ def test_limits_of_cgroup_v2_are_those_of_the_process_and_of_all_around_it(proc:
     assert accounts.throttled(group) == pytest.approx(1.75)
 
 
+def test_a_cgroup_that_has_ended_has_no_account_though_those_around_it_have(proc: Path) -> None:
+    accounts = mounted(proc, "cgroup2 cgroup rw")
+    slice_ = proc.parent / "cgroup/jobs.slice"
+    account(slice_, usage_usec=9, throttled_usec=1_500_000)
+    assert accounts.throttled(slice_) == pytest.approx(1.5)
+    assert accounts.throttled(slice_ / "nightly.service") is None
+
+
 def test_with_cgroup_v1_the_cpu_controller_counts(proc: Path) -> None:
     accounts = mounted(
         proc, "cgroup cg/memory rw,memory", "cgroup cg/cpu rw,cpu,cpuacct", "cgroup2 cg/v2 rw"

@@ -57,6 +57,14 @@ def test_a_stage_that_is_new_counts_in_full(then: Run, now: Run) -> None:
     assert the_difference(grown, then).stages[2].cpu_seconds == 0.5
 
 
+def test_a_stage_is_the_same_one_at_another_position(then: Run, now: Run) -> None:
+    cat, awk = now.stages
+    moved = replace(awk, position=awk.position + 1)
+    recent = the_difference(replace(now, stages=(cat, make_stage(2, "tr"), moved)), then)
+    assert recent.stages[2].cpu_seconds == pytest.approx(2.0)
+    assert recent.stages[2].read_bytes == 30
+
+
 def test_what_a_merge_has_taken_away_is_nothing_and_not_less(then: Run, now: Run) -> None:
     recent = difference(replace(then, wall_seconds=12.0), replace(now, wall_seconds=10.0))
     assert recent is not None

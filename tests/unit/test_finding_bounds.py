@@ -371,8 +371,17 @@ def test_the_figures_of_a_wait_for_a_cpu() -> None:
 
 
 def test_a_wait_for_a_cpu_is_no_more_than_what_the_busiest_stage_leaves() -> None:
-    (found,) = found_by("cpu-limit", beside(None, 5.0, cpu=6.0, runqueue=4.6))
+    waits = with_stage(beside(None, 5.0, cpu=6.0, runqueue=4.0), 0, runqueue=4.6)
+    (found,) = found_by("cpu-limit", waits)
     assert found.gain_seconds == pytest.approx(4.0)
+
+
+def test_the_busiest_stage_takes_less_time_on_all_the_cpus_that_it_wanted() -> None:
+    """It used 1.2 CPUs and waited for another 0.8."""
+    (limit,) = found_by("cpu-limit", beside(None, 9.0, cpu=12.0, runqueue=8.0))
+    assert limit.gain_seconds == pytest.approx(10.0 - 6.0)
+    (others,) = found_by("cpu-contention", beside(2.7, cpu=12.0, runqueue=8.0))
+    assert figures(others)["cost of that at most"] == pytest.approx(10.0 - 6.0)
 
 
 def test_a_pipeline_that_wants_all_cpus_itself_blames_no_others() -> None:

@@ -311,6 +311,13 @@ def test_a_few_pages_are_bounds_without_a_size() -> None:
     assert output_size(sort).startswith("files ≤ ")
 
 
+def test_pages_that_nobody_read_show_no_temporary_files() -> None:
+    """Read ahead, and never used: what was read came from elsewhere, such as a tmpfs."""
+    row = list(of_pages(135 * MB, 0))
+    row[places(READAHEAD)["pages"].stop - 1] = 270 * MB // PAGE
+    assert from_file_to_file(401 * MB, 401 * MB, readahead=tuple(row)).temporary is None
+
+
 def test_it_has_none_if_it_read_nothing_that_the_run_had_written() -> None:
     sort = from_file_to_file(134 * MB, 134 * MB, readahead=of_pages(135 * MB, 20_000))
     assert (input_size(sort), output_size(sort)) == ("files 134 MB", "files 134 MB")

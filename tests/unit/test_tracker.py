@@ -201,6 +201,20 @@ def test_a_run_that_came_and_went_between_sweeps_is_counted_whole() -> None:
     assert totals.run_seconds == totals.last_run_seconds == 3.375
 
 
+def test_of_runs_that_ended_between_two_sweeps_the_last_one_is_that_which_ended_last() -> None:
+    passed_on: list[Finished] = []
+    watched = model(on_finished=passed_on.append)
+    later, failed = group(end=106.0), group(end=105.0)
+    first, last = (replace(one, index=one.index + 8) for one in failed.stages)
+    exited = replace(last, exit_status=EXIT_SEEN | 1 << 8)
+    failed = replace(failed, root=9, stages=(first, exited))
+    watched.update([later, failed], 108.0)
+    (totals,) = watched.totals().values()
+    assert totals.last_run_end == totals.last_complete_end == 106.0 + UNIX
+    assert totals.last_failed_end == {"exit": 105.0 + UNIX}
+    assert [one.end for one in passed_on] == [105.0 + UNIX, 106.0 + UNIX]
+
+
 def test_a_run_is_not_finished_before_its_grace_is_over() -> None:
     passed_on: list[Finished] = []
     watched = model(on_finished=passed_on.append)
@@ -302,6 +316,8 @@ class Accounts:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.removed = False
+        """The limited cgroup has ended."""
 
     def busy(self) -> float:
         return 1.5 * self.now
@@ -309,7 +325,9 @@ class Accounts:
     def group(self, process: Process, cgroup: int) -> Path:
         return Path("/limited")
 
-    def throttled(self, group: Path) -> float:
+    def throttled(self, group: Path) -> float | None:
+        if self.removed:
+            return None
         return 0.25 * self.now if group == Path("/limited") else 0.0
 
 
@@ -358,6 +376,63 @@ def test_a_run_that_no_sweep_saw_live_is_in_no_known_cgroup() -> None:
     sweeps(watched, accounts, (100.0, []), (104.0, [group(end=103.5)]))
     around = watched.runs()[0].surroundings
     assert around is not None and around.throttled_seconds is None
+
+
+def test_a_run_whose_cgroup_ends_with_it_was_held_back_as_of_the_last_sweep() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    live = [(now, waiting(group(cpu=0.25))) for now in (101.0, 102.0, 103.0)]
+    sweeps(watched, accounts, (100.0, []), *live)
+    accounts.removed = True
+    sweeps(watched, accounts, (104.0, waiting(group(cpu=1.0, end=103.5))))
+    around = watched.runs()[0].surroundings
+    assert around is not None and around.throttled_seconds == pytest.approx(0.5)
+
+
+def test_a_run_whose_cgroup_ends_before_a_second_sweep_was_held_back_for_an_unknown_time() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    sweeps(watched, accounts, (100.0, []), (103.0, waiting(group(cpu=0.25))))
+    accounts.removed = True
+    sweeps(watched, accounts, (104.0, waiting(group(cpu=1.0, end=103.5))))
+    around = watched.runs()[0].surroundings
+    assert around is not None and around.throttled_seconds is None
+
+
+def test_a_run_whose_cgroup_still_lives_is_held_back_until_the_sweep_after_its_end() -> None:
+    accounts = Accounts()
+    watched = model(accounts=accounts)
+    live = [(now, waiting(group(cpu=0.25))) for now in (101.0, 102.0, 103.0)]
+    sweeps(watched, accounts, (100.0, []), *live, (104.0, waiting(group(cpu=1.0, end=103.5))))
+    around = watched.runs()[0].surroundings
+    assert around is not None and around.throttled_seconds == pytest.approx(0.75)
+
+
+def test_of_many_cgroups_a_sweep_reads_a_hundred_for_the_time_when_they_have_ended() -> None:
+    class Many(Accounts):
+        read = 0
+
+        def group(self, process: Process, cgroup: int) -> Path:
+            return Path(f"/{process.pid}")
+
+        def throttled(self, group: Path) -> float:
+            self.read += 1
+            return 0.0
+
+    accounts = Many()
+    watched = model(accounts=accounts)
+    runs = []
+    for number in range(0, 600, 3):
+        one = group(cpu=0.25)
+        stages = tuple(
+            replace(s, index=s.index + number, root=s.root._replace(pid=s.root.pid + number))
+            for s in one.stages
+        )
+        runs.append(replace(one, root=number, stages=stages))
+    sweeps(watched, accounts, (100.0, []), (101.0, runs))
+    accounts.read = 0
+    sweeps(watched, accounts, (102.0, runs))
+    assert accounts.read == 100
 
 
 def test_a_run_that_waited_for_cpus_knows_the_pipelines_that_used_them() -> None:

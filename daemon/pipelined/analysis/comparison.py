@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from statistics import median
 from typing import Annotated, TypedDict
 
@@ -320,9 +321,10 @@ def _pair(trials: Sequence[Sequence[Trial]], first: int, second: int) -> Pair:
     ratios = ratios_of(a, b)
     ratio = figure_of(ratios) or Figure(1.0, 1.0, 1.0)
     outcome = "not-comparable" if cache_explains(a, b, _judged) else _outcome(ratios)
-    differs = abs(ratio.median - 1) > SAME_WALL
-    explained = differs and (outcome != "undecided" or len(ratios) < MIN_ROUNDS)
     seconds = median(y.wall_seconds - x.wall_seconds for x, y in zip(a, b, strict=True))
+    # of an even number of rounds the two medians may name different sides as the quicker one
+    differs = abs(ratio.median - 1) > SAME_WALL and (seconds > 0) == (ratio.median > 1)
+    explained = differs and (outcome != "undecided" or len(ratios) < MIN_ROUNDS)
     made_of = reasons(a, b, seconds) if explained else ()
     slow, quick = (b, a) if seconds > 0 else (a, b)
     cold = explained_seconds(slow, quick) if caches_differ(a, b) else None
@@ -358,7 +360,7 @@ def _verdict(
 ) -> str:
     rounds = len(trials[0])
     quick, slow = (pair.second, pair.first) if pair.ratio.median < 1 else (pair.first, pair.second)
-    ratio = _pair(trials, slow, quick).ratio
+    ratio = pair.ratio if quick == pair.second else _inverse(pair.ratio)
     spread = ""
     if rounds > 1:
         low, high = times(ratio.low), times(ratio.high)
@@ -379,6 +381,12 @@ def _verdict(
         cannot = "1 round cannot" if rounds == 1 else f"{rounds} rounds cannot"
         return f"{name} {took}. {cannot} name a winner: it takes {MIN_ROUNDS} (-n {MIN_ROUNDS})."
     return f"No difference that {rounds} rounds could show: {name} {took}."
+
+
+def _inverse(ratio: Figure) -> Figure:
+    """The same comparison the other way round; taken anew, the median of an even number of rounds
+    could name the other side as the quicker one."""
+    return Figure(1 / ratio.median, 1 / ratio.high, 1 / ratio.low if ratio.low > 0 else inf)
 
 
 def _best(sides: Sequence[Side], trials: Sequence[Sequence[Trial]]) -> tuple[int | None, str]:

@@ -99,10 +99,10 @@ class CpuAccounts:
     def throttled(self, group: Path) -> float | None:
         """Seconds, summed over CPUs, that limits of a cgroup and those around it held tasks back.
 
-        None if it has no such account.
+        None if it has no such account, or has ended: the sum would lack its own part.
         """
         found = [seconds for of in self._upwards(group) if (seconds := _throttled(of)) is not None]
-        return sum(found) if found else None
+        return sum(found) if found and group.is_dir() else None
 
     def _upwards(self, group: Path) -> Iterator[Path]:
         mounts = set(self._mounts.values())

@@ -19,14 +19,15 @@ MIN_DELTA = 0.001
 def difference(new: Run, old: Run) -> Run | None:
     """What happened in a run between `old` and `new`, as a run of its own.
 
-    None if no time passed. Stages are matched by position and process; a new stage counts in full.
-    The result has differences for what views of a moment show: states, bytes, forks, children,
-    sleeps by pipe. All other fields of a stage are those of `new`.
+    None if no time passed. Stages are matched by process, as their positions move when a stage
+    joins or leaves the run; a new stage counts in full. The result has differences for what views
+    of a moment show: states, bytes, forks, children, sleeps by pipe. All other fields of a stage
+    are those of `new`.
     """
     wall = new.wall_seconds - old.wall_seconds
     if new.id != old.id or wall < MIN_DELTA:
         return None
-    before = {(stage.position, stage.pid, stage.start): stage for stage in old.stages}
+    before = {(stage.pid, stage.start): stage for stage in old.stages}
     return replace(
         new,
         start=new.start + old.wall_seconds,
@@ -38,8 +39,7 @@ def difference(new: Run, old: Run) -> Run | None:
         disk_overlapped_seconds=max(0.0, new.disk_overlapped_seconds - old.disk_overlapped_seconds),
         disk_alone_seconds=max(0.0, new.disk_alone_seconds - old.disk_alone_seconds),
         stages=tuple(
-            _stage_difference(stage, before.get((stage.position, stage.pid, stage.start)))
-            for stage in new.stages
+            _stage_difference(stage, before.get((stage.pid, stage.start))) for stage in new.stages
         ),
     )
 

@@ -19,6 +19,8 @@ __all__ = ["Neighbours"]
 #: Shorter runs have no surroundings (seconds). They are looked for among what lives and this number
 #: of the runs that ended last.
 _SURROUNDED, _OTHERS = 0.25, 200
+#: Of at most this number of cgroups each sweep reads what limits did to live runs, some 40 µs each.
+_HELD = 100
 
 
 class Neighbours:
@@ -32,12 +34,23 @@ class Neighbours:
         self._before: Reading | None = None
         self._reading: Reading | None = None
         self._lived_before: list[Sighting] = []
+        self._held: dict[Path, float] = {}
+        """What limits had held the tasks of a live run's cgroup back at the last sweep."""
 
     def sweep(self, now: float, lived_before: list[Sighting]) -> None:
         """A sweep began at monotonic time `now` (seconds); so far these runs lived."""
         self._now = now
         self._lived_before = lived_before
         self._before, self._reading = self._reading, self._read(now)
+        before = (each.before for each in lived_before if each.before)
+        groups = dict.fromkeys(
+            each.group for each in before if each.group and each.group != self._home
+        )
+        self._held = {
+            group: throttled
+            for group in islice(groups, _HELD)
+            if (throttled := self._throttled(group)) is not None
+        }
 
     def begun(self) -> Reading | None:
         """The accounts before a run that this sweep saw first."""
@@ -65,7 +78,7 @@ class Neighbours:
         if before is None or after is None or NS * sum(clock_of(sighting.group)) < _SURROUNDED:
             return None
         if self._accounts and before.group and before.group != after.group:
-            throttled = self._accounts.throttled(before.group)
+            throttled = self._throttled(before.group)
             after = after._replace(group=before.group, throttled=throttled)
         others = () if sighting.end_ns is None else self._others(sighting, recent, run_id)
         return surroundings(lived(sighting, self._now), before, after, others)
@@ -85,6 +98,11 @@ class Neighbours:
             enclosing = found.pop(outer.run, None)
             outer = enclosing.enclosing if enclosing else None
         yield from (lived(each, self._now) for each in found.values() if not each.series.nested)
+
+    def _throttled(self, group: Path) -> float | None:
+        """What limits have held a cgroup's tasks back; if it has ended, as of the last sweep."""
+        throttled = self._accounts.throttled(group) if self._accounts else None
+        return self._held.get(group) if throttled is None else throttled
 
     def _read(self, now: float) -> Reading | None:
         """The accounts of the host, with those of the home cgroup."""

@@ -202,7 +202,8 @@ class Model:
         self._ledger.begin()
         # what was restored may have figures of tiers, which can be read once their hooks are tried
         tiers_pending = self.coverage.pending
-        for group in groups:
+        # in the order of their ends, as they are counted, kept and passed on
+        for group in sorted(groups, key=end_of):
             ended = all(stage.ended for stage in group.stages)
             age = now - NS * end_of(group)
             waits = ended and tiers_pending and any(stage.partial for stage in group.stages)

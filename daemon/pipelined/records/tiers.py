@@ -138,7 +138,8 @@ def readahead_of(values: Sequence[int]) -> Readahead:
 def cached_bytes(values: Sequence[int]) -> tuple[int, int]:
     """What was read through the page cache, by a row of `READAHEAD`; and how much of that is no
     input: of files that the run wrote, and of programs."""
-    return sum(values[_PAGES]) * _PAGE, values[_NOT_INPUT] * _PAGE
+    found = readahead_of(values)
+    return found.read_pages * _PAGE, found.not_input_pages * _PAGE
 
 
 def _by_class(split: Callable[[T, T], S], values: Sequence[T]) -> dict[str, S]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pipelined.analysis.bottleneck import LARGE, NOTABLE, share
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
-from pipelined.analysis.rules.rule import Case
+from pipelined.analysis.rules.rule import Case, ratio
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.tr import joined
 from pipelined.wording import duration, listing, percent
@@ -129,7 +129,8 @@ def more_stages_than_cores(case: Case) -> Iterator[Finding]:
 
 
 _WAIT_BOUND = (
-    "the longest wait of one stage, but no more than the run less the busiest stage's CPU time"
+    "the longest wait of one stage, but no more than the run less what the busiest stage would "
+    "take on all the CPUs that it wanted"
 )
 
 
@@ -142,5 +143,8 @@ def _longest_wait(case: Case) -> tuple[int, float, float]:
     run, wall = case.run, case.wall
     waits = [share(stage, "runqueue", wall) for stage in run.stages]
     longest = max(waits)
-    busiest = max(stage.cpu_seconds for stage in run.stages)
+    busiest = max(
+        stage.cpu_seconds / max(1.0, ratio(stage.cpu_seconds + stage.states["runqueue"], wall))
+        for stage in run.stages
+    )
     return waits.index(longest), longest, min(longest * wall, wall - busiest)

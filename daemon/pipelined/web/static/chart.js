@@ -34,7 +34,10 @@ export class Chart {
     this.#figure.dataset.points = String(points.length);
     const values = points.map((point) => point.value);
     const top = Math.max(1, ...values);
-    const mean = values.reduce((sum, value) => sum + value, 0) / (values.length || 1);
+    const spans = points.slice(1).map((point, i) => point.time - points[i].time);
+    const total = spans.reduce((sum, span) => sum + span, 0);
+    const area = spans.reduce((sum, span, i) => sum + span * values[i + 1], 0);
+    const mean = total > 0 ? area / total : (values[0] ?? 0);
     setText(this.#title, `${title}: ${mean.toFixed(1)} on average, at most ${Math.max(0, ...values).toFixed(1)}`);
     if (points.length < 2) return;
     const [first, last] = [points[0].time, points.at(-1).time];
