@@ -594,19 +594,27 @@ def test_tmpfs_has_no_disk(watch: Watch, tmp_path: Path) -> None:
         subprocess.run(["umount", tmp_path / "memory"], check=True)
 
 
-MAPPED = "import mmap, sys; m = mmap.mmap(open(sys.argv[1], 'rb').fileno(), 0, prot=mmap.PROT_READ)"
+MAPPED = (
+    "import mmap, sys; f = open(sys.argv[1], 'rb'); "
+    "m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)"
+)
 
 
-def test_a_mapped_file_that_is_written_to_a_pipe(watch: Watch, disk: Disk) -> None:
+@pytest.mark.real_time
+def test_a_mapped_file_that_is_written_to_a_pipe(
+    watch: Watch, disk: Disk, slowed: Callable[[Disk, int], None]
+) -> None:
     """The faults come in the middle of write(2)."""
     disk.read_ahead(128)
     path = disk.file("mapped and written", 8 * MIB)
+    slowed(disk, 20 * MIB)
     script = f"/usr/bin/python3 -c \"{MAPPED}; sys.stdout.buffer.write(m)\" '{path}'"
     stage = watch.run(f"{script} | wc -c").only("python3|wc").stages[0]
     found = _of(stage)
-    assert found.faults["miss"] + found.faults["late"] >= 8
-    assert sum(found.stalls["miss"]) + sum(found.stalls["late"]) >= 8
-    assert found.all_stall_seconds > 0.5 * stage.states["disk"]
+    # a fault that finds its page maps others around it, and waits for nothing
+    assert found.faults["miss"] + found.faults["late"] >= 2
+    assert stage.states["disk"] > 0.2
+    assert found.all_stall_seconds == pytest.approx(stage.states["disk"], rel=0.1)
 
 
 def test_madvise_is_no_reading_ahead(watch: Watch, disk: Disk) -> None:

@@ -169,8 +169,8 @@ SHELL = [
     ),
     shape(
         "more branches than a stage has places for pipes",
-        f"tee {' '.join(['>(sleep 0.1; exec cat > /dev/null)'] * 8)} < lines | wc -l; sleep 0.3",
-        pipeline("tee|(cat,wc)", times={"cat": 8}),
+        f"cat lines | tee{' >(sleep 0.1; exec sort > /dev/null)' * 7} | wc -l; sleep 0.3",
+        pipeline("cat|tee|(sort,wc)", times={"sort": 7}),
     ),
     shape("background", "cat lines | sort > sorted & wait", "cat|sort"),
     shape("in a subshell", "(cat lines | wc -l)", "cat|wc"),

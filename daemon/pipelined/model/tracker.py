@@ -213,7 +213,7 @@ class Model:
             finished = over_now or (ended and at_once)
             # what is inside a stage that has retired leaves it by the next sweep
             last = over_now and not any(stage.live for stage in group.stages)
-            # seen before it is counted, it would get no account of its own: nothing more happens in it
+            # seen before it is counted it would get no account of its own: it does nothing more
             starting = waits or now - NS * group.clock.start_ns < _STARTING
             if group.conversation and not ended:
                 self._conversations.append(group)
