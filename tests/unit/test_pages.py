@@ -783,8 +783,24 @@ def test_a_job_is_listed_with_what_its_pipelines_cost(
     for shown in ("1 job, by CPU time", "1,200<", "10 min 0 s", "8 min 20 s", "6 failed", "75 %"):
         assert shown in text, shown
     links = [link["href"] for link in Outline(text).all("a") if link.get("class") == "signature"]
-    assert links == ["/pipelines?search=nightly.service&since=2h"]
+    assert links == ["/pipelines?unit=nightly.service&since=2h"]
     assert history.asked["sort"] == "cpu"
+    page(client, links[0])
+    assert history.asked["unit"] == "nightly.service" and not history.asked.get("search")
+
+
+@pytest.mark.parametrize("path", ["/pipelines", "/history"])
+def test_a_form_says_whose_time_it_takes(
+    client: FlaskClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        text = page(client, path)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert "Since (IST)" in text and "Until (IST)" in text
 
 
 def test_a_job_that_is_not_counted_apart_is_marked_and_no_link(

@@ -45,7 +45,8 @@ def searched_for(search: str | None) -> tuple[str, list[str]]:
     """The condition that a pipeline has `search` in its name or unit, and its values."""
     if not search:
         return "1", []
-    return "(instr(lower(p.pipeline), ?) OR instr(lower(p.unit), ?))", [search.lower()] * 2
+    # lower() of SQLite leaves letters other than ASCII alone: on both sides
+    return "(instr(lower(p.pipeline), lower(?)) OR instr(lower(p.unit), lower(?)))", [search] * 2
 
 
 def stored_in(period: Period) -> tuple[str, list[Any]]:

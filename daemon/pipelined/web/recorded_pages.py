@@ -40,8 +40,8 @@ _SEARCHED = (
     ("unit", "Unit", "nightly.service"),
     ("finding", "Finding", "barrier"),
     ("identity", "User, job, trace …", "SLURM_JOB_ID=4711"),
-    ("since", "Since", "2h, or 2026-11-21 03:00"),
-    ("until", "Until", "2026-11-22"),
+    ("since", "Since ({zone})", "2h, or 2026-11-21 03:00"),
+    ("until", "Until ({zone})", "2026-11-22"),
     ("min_duration", "Least duration", "100ms by default"),
 )
 #: What is hidden unless something is searched for: short and nested runs would bury the others.
@@ -57,7 +57,7 @@ HISTORY_PARAMETERS = (
     "sort",
     "before",
 )
-PIPELINES_PARAMETERS = ("by", "search", "since", "until", "sort", "limit")
+PIPELINES_PARAMETERS = ("by", "search", "unit", "since", "until", "sort", "limit")
 
 #: When the last night began and ended (hours of the day).
 _EVENING, _MORNING = 20, 8
@@ -105,7 +105,9 @@ def history_page(history: History | None) -> dict[str, Any]:
             problem = f"The history cannot be read: {error}."
     first = {name: text for name, text in asked.items() if name != "before"}
     return {
-        "searched": _SEARCHED,
+        "searched": [
+            (name, label.format(zone=_zone()), example) for name, label, example in _SEARCHED
+        ],
         "asked": asked,
         "lines": listing.lines,
         "distinct": distinctions({line.run.id: line.run.identity for line in listing.lines}),
@@ -174,6 +176,7 @@ def pipelines_page(history: History | None) -> dict[str, Any]:
     else:
         searched: dict[str, Any] = {
             "search": given.get("search"),
+            "unit": given.get("unit"),
             "since": _value("since", moment, given),
             "until": _value("until", moment, given),
             "sort": _value("sort", as_one_of(*sorts), given) or sorts[0],
@@ -199,6 +202,7 @@ def pipelines_page(history: History | None) -> dict[str, Any]:
         "problem": problem,
         "off": history is None,
         "disruption": history and history.disruption(),
+        "zone": _zone(),
         "sorts": {sort: _SORT_WORDS[sort] for sort in sorts},
         "times": {name: given[name] for name in ("since", "until") if name in given},
         "step": step_words(found.step),
@@ -209,6 +213,11 @@ def pipelines_page(history: History | None) -> dict[str, Any]:
         "more": asked | {"limit": more} if more > len(found.listed) + len(jobs.listed) else None,
         "ranges": _ranges("pages.list_pipelines", asked, given),
     }
+
+
+def _zone() -> str:
+    """The host's time zone, by which times in a form are read; the browser's may be another."""
+    return f"{datetime.now().astimezone():%Z}"
 
 
 def _groups(asked: Mapping[str, str], by: str) -> list[_Link]:

@@ -135,7 +135,13 @@ function line(run) {
   );
 }
 
-setInterval(clear, 1000);
+setInterval(() => {
+  clear();
+  // what ended today ended yesterday tomorrow
+  for (const time of page.recent.querySelectorAll("time")) {
+    setText(time, dayAndTime(Date.parse(time.dateTime) / 1000));
+  }
+}, 1000);
 new Connection(show, (text, lost) => {
   setText(page.status, text);
   page.status.classList.toggle("lost", lost);

@@ -38,7 +38,11 @@ function replaceParts(page) {
     const details = now.querySelector("details");
     if (details) details.open = old.querySelector("details")?.open ?? false;
     if (!old.contains(document.activeElement) && !old.isEqualNode(now)) {
+      const lefts = [...old.querySelectorAll(".scroll")].map((part) => part.scrollLeft);
       old.replaceWith(document.adoptNode(now));
+      now.querySelectorAll(".scroll").forEach((part, i) => {
+        part.scrollLeft = lefts[i] ?? 0;
+      });
     }
   }
 }
@@ -78,6 +82,7 @@ async function refresh() {
 }
 
 localTimes(document);
+document.addEventListener("visibilitychange", () => localTimes(document));
 const data = dataOf(document);
 draw(data);
 if (data.live) refresh();
