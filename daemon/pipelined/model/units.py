@@ -248,7 +248,10 @@ class CgroupNames:
             return ""
 
     def _in_container(self, cgroup_id: int, path: str) -> str:
-        """The unit by the container's name if that is known, else by its id."""
+        """The unit by the container's name if that is known, else by its id.
+
+        Of a service that is a container (`--cgroups=split` of Podman) it is the service.
+        """
         if (container := container_of(path)) is None:
             return self._units.setdefault(cgroup_id, valid_text(normalise_unit(path)))
         unit, look_at = self._unnamed.get(cgroup_id, ("", float("-inf")))
@@ -257,10 +260,15 @@ class CgroupNames:
         self._containers = self._containers or ContainerFiles()
         described = self._containers.describe(container, self._node)
         self._places[cgroup_id] = Place.of(container, described, self._node)
-        if described.unit and (kept := without_ids(described.unit)):
+        name = described.unit and without_ids(described.unit)
+        around, is_split, _ = path.partition(f"/libpod-payload-{container.id}")
+        if is_split:
+            unit = valid_text(normalise_unit(around))
+        else:
+            unit = f"{name or container.short}.{container.runtime}"
+        if name:
             self._unnamed.pop(cgroup_id, None)
-            return self._units.setdefault(cgroup_id, f"{kept}.{container.runtime}")
-        unit = f"{container.short}.{container.runtime}"
+            return self._units.setdefault(cgroup_id, unit)
         self._unnamed[cgroup_id] = (unit, now + self._interval)
         return unit
 
