@@ -405,6 +405,30 @@ def test_the_lock_is_no_link_to_another_file(
     assert not other.exists()
 
 
+def test_root_gives_away_no_file_that_is_also_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is of the service's user, who can make a hard link in it."""
+    state, other = tmp_path / "state", tmp_path / "other"
+    state.mkdir()
+    other.touch()
+    lock = state / "live.lock"
+    lock.hardlink_to(other)
+    given: list[int] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda file, *_: given.append(os.fstat(file).st_ino))
+    of_service = os.stat_result((0o40750, 1, 1, 2, 1234, 1234, 0, 0, 0, 0))
+    stat = Path.stat
+    monkeypatch.setattr(
+        Path, "stat", lambda path, **options: of_service if path == state else stat(path, **options)
+    )
+    file_in(state).close()
+    assert not given
+    lock.unlink()
+    file_in(state).close()
+    assert given == [lock.stat().st_ino]
+
+
 def test_what_is_read_is_no_link_to_another_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -173,7 +173,8 @@ class CheckpointFile:
     def _give_to_owner(self, file: int) -> None:
         """Of root's in a directory of the service's user: it must be able to use them later."""
         owner = self.path.parent.stat()
-        if os.geteuid() == 0 and owner.st_uid != 0:
+        linked = os.fstat(file).st_nlink != 1  # by that user: the file may be any of root's
+        if os.geteuid() == 0 and owner.st_uid != 0 and not linked:
             os.fchown(file, owner.st_uid, owner.st_gid)
 
 
