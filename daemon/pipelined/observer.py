@@ -30,7 +30,7 @@ from pipelined.model.neighbours import Neighbours
 from pipelined.model.sighting import Finished
 from pipelined.model.timeline import STEP_NS
 from pipelined.model.tracker import Budget, Lookups, Model, SeriesUse, StartedRuns
-from pipelined.model.units import CgroupNames, find_cgroup2
+from pipelined.model.units import CgroupNames, find_cgroup2, read_known
 from pipelined.model.users import Users
 from pipelined.model.views import Totals
 from pipelined.model.watched import Watched
@@ -116,7 +116,8 @@ class Observer(AbstractContextManager["Observer"]):
         """
         stages = config.max_stages
         file = CheckpointFile.open(state) if state else None
-        checkpoint, restored = (file and file.read(max_stages=stages)) or (None, NOTHING)
+        saved = file.read(max_stages=stages, read_cgroup=read_known) if file else None
+        checkpoint, restored = saved or (None, NOTHING)
         loaded = load(
             {
                 "stages": stages + 1,

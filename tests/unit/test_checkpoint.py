@@ -23,6 +23,7 @@ from pipelined.kernel import layout
 from pipelined.kernel.checkpoint import Checkpoint, Restored, UnreadableError, restored
 from pipelined.kernel.checkpoint_file import FILE_NAME, CheckpointFile
 from pipelined.kernel.decoding import RawStage
+from pipelined.model.units import read_known
 from pipelined.records.stage import Gap
 from pipelined.runs import STATES
 from pipelined.starter import boot_id
@@ -47,7 +48,9 @@ def stage(
     record.pipeline.members = 9
     record.pipeline.drivers[0] = values.get("driver", 0)
     record.root.pid = start
-    record.ends[0].key = PIPE
+    record.ends[0].pipe = PIPE
+    record.ends[0].side_and_flags = values.get("side", 0)
+    record.peer = values.get("peer", 0)
     record.comm = b"cat"
     return bytes(record), b"", b"", bytes(layout.Children())
 
@@ -225,12 +228,35 @@ def damaged_header(change: Callable[[dict[str, Any]], object]) -> Callable[[byte
         damaged_header(lambda header: header["layouts"]["stages"].__setitem__(0, 10**9)),
         damaged_header(lambda header: header["layouts"]["stages"][1].update(start_ns=[9999, 8])),
         damaged_header(lambda header: header["layouts"]["stages"][1].update(start_ns="here")),
+        damaged_header(lambda header: header["layouts"]["stages"][1].update(start_ns=[0, -8])),
+        damaged_header(lambda header: header.update(instances=[[1 << 64]])),
+        damaged_header(lambda header: header.update(instances=[[-1]])),
+        damaged_header(lambda header: header.update(instances=[[1, ["JOB", "\ud800"]]])),
+        damaged_header(lambda header: header.update(instances=[[1, ["\ud800", "7"]]])),
+        damaged_header(lambda header: header.update(origin="\ud800")),
     ],
 )
 def test_a_damaged_checkpoint_is_refused(damage: Callable[[bytes], bytes]) -> None:
     data = taken({3: stage(100), 4: stage(200)}, tasks=task(1, 3)).encode()
     with pytest.raises(UnreadableError):
         Checkpoint.decode(damage(data))
+
+
+@pytest.mark.parametrize("name", list(module._RECORDS))
+def test_records_have_the_size_that_the_kernel_side_reads_whatever_the_header_says(
+    name: str,
+) -> None:
+    """A header with the fields of today and a size that is not theirs."""
+    size, places = module._layout(module._RECORDS[name])
+    fields = {path: list(place) for path, place in places.items()}
+
+    def taken_with(size: int) -> list[bytes]:
+        return module._Sections({name: [size, fields]}, memoryview(bytes(size))).take(name, 1)
+
+    assert taken_with(size + 8) == [bytes(size)]
+    for smaller in (8, size - 8):
+        with pytest.raises(ValueError, match="outside the record"):
+            taken_with(smaller)
 
 
 # What is put back
@@ -379,6 +405,30 @@ def test_the_lock_is_no_link_to_another_file(
     assert not other.exists()
 
 
+def test_root_gives_away_no_file_that_is_also_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory is of the service's user, who can make a hard link in it."""
+    state, other = tmp_path / "state", tmp_path / "other"
+    state.mkdir()
+    other.touch()
+    lock = state / "live.lock"
+    lock.hardlink_to(other)
+    given: list[int] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda file, *_: given.append(os.fstat(file).st_ino))
+    of_service = os.stat_result((0o40750, 1, 1, 2, 1234, 1234, 0, 0, 0, 0))
+    stat = Path.stat
+    monkeypatch.setattr(
+        Path, "stat", lambda path, **options: of_service if path == state else stat(path, **options)
+    )
+    file_in(state).close()
+    assert not given
+    lock.unlink()
+    file_in(state).close()
+    assert given == [lock.stat().st_ino]
+
+
 def test_what_is_read_is_no_link_to_another_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -394,6 +444,44 @@ def test_a_fifo_in_its_place_is_set_aside(tmp_path: Path, caplog: pytest.LogCapt
     os.mkfifo(tmp_path / FILE_NAME)
     assert file_in(tmp_path).read(max_stages=10) is None
     assert "set aside as live.unreadable" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("stages", "changed"),
+    [
+        ({1: stage(1, peer=77 << layout.PEER_FAMILY_SHIFT | 443)}, {}),
+        ({1: stage(1, side=3)}, {}),
+        ({}, {"cgroups": [[7]]}),
+        ({}, {"cgroups": [[7, 7, None]]}),
+        ({}, {"cgroups": [[7, "/a", ["a.service"]]]}),
+        ({}, {"cgroups": [[7, "/a", "a.podman", None]]}),
+        ({}, {"cgroups": [[7, "/a", "a.podman", {"pod": None}]]}),
+        ({}, {"cgroups": [[7, "/a", "a.podman", {"container": {"id": "5e"}, "pod": None}]]}),
+    ],
+)
+def test_what_the_daemon_could_not_take_over_is_set_aside_with_one_line(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    stages: Mapping[int, RawStage],
+    changed: Mapping[str, Any],
+) -> None:
+    """Its sum agrees: another version wrote it, or somebody else did."""
+    damaged = damaged_header(lambda header: header.update(changed))(taken(stages).encode())
+    (tmp_path / FILE_NAME).write_bytes(damaged)
+    assert file_in(tmp_path).read(max_stages=10, read_cgroup=read_known) is None
+    (line,) = caplog.messages
+    assert "set aside as live.unreadable" in line and "\n" not in line
+    assert (tmp_path / "live.unreadable").read_bytes() == damaged
+
+
+def test_what_is_known_of_cgroups_is_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = {"container": {"runtime": "podman", "id": "5e" * 32}, "pod": None}
+    known = {7: ("/a\udce9", "a.service"), 8: (None, None), 9: ("/b", "b.podman", place)}
+    (tmp_path / FILE_NAME).write_bytes(taken({1: stage(1)}, cgroups=known).encode())
+    found = file_in(tmp_path).read(max_stages=10, read_cgroup=read_known)
+    assert found and found[0].cgroups == known and not caplog.messages
 
 
 def test_a_checkpoint_of_another_boot_is_removed(

@@ -33,6 +33,8 @@ SLICE = (
         (f"/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{ID}.scope", "docker"),
         (f"/machine.slice/libpod-{ID}.scope/container", "podman"),
         (f"/libpod_parent/libpod-{ID}", "podman"),
+        (f"/system.slice/nginx.service/libpod-payload-{ID}", "podman"),
+        (f"/system.slice/nginx.service/libpod-payload-{ID}/system.slice/db.service", "podman"),
         (f"/system.slice/nerdctl-{ID}.scope", "containerd"),
         (f"{SLICE}/cri-containerd-{ID}.scope", "pod"),
         (f"{SLICE}/crio-{ID}.scope/container", "pod"),
@@ -52,6 +54,7 @@ def test_the_cgroup_of_a_container_has_its_id(path: str, runtime: str) -> None:
         "/system.slice/docker.service",
         "/system.slice/docker-1234.scope",
         f"/machine.slice/libpod-conmon-{ID}.scope",
+        f"/system.slice/nginx.service/libpod-conmon-{ID}",
         f"/kubepods/burstable/pod{POD}",
         f"/other/{ID}",
         "/lxc/web12",
@@ -194,6 +197,12 @@ def cgroups(tmp_path: Path, path: str) -> tuple[Path, int]:
         (f"{SLICE}/cri-containerd-{ID}.scope", "web.prod.pod"),
         (f"{SLICE}/cri-containerd-{'12' * 32}.scope", "121212121212.pod"),
         (f"/system.slice/nerdctl-{ID}.scope", "3f2a9c81b0d4.containerd"),
+        (f"/system.slice/nginx.service/libpod-payload-{ID}/init.scope", "nginx.service"),
+        (f"/system.slice/nginx.service/libpod-payload-{'12' * 32}", "nginx.service"),
+        (
+            f"/system.slice/nginx.service/libpod-payload-{'12' * 32}/docker-{ID}.scope",
+            "shop-web.docker",
+        ),
     ],
 )
 def test_the_unit_is_the_container_by_its_name_or_else_its_id(
@@ -273,6 +282,15 @@ def test_a_container_that_nobody_names_is_known_by_its_id(root: Path, tmp_path: 
     tree, cgroup = cgroups(tmp_path, f"/system.slice/nerdctl-{ID}.scope")
     place = CgroupNames(tree, containers=ContainerFiles(root)).place(cgroup)
     assert place == Place(runs.Container("containerd", ID), None)
+
+
+def test_a_service_that_is_a_container_has_the_place_of_the_container(
+    root: Path, tmp_path: Path
+) -> None:
+    """`podman run --cgroups=split`, as Quadlet writes it."""
+    tree, cgroup = cgroups(tmp_path, f"/system.slice/nginx.service/libpod-payload-{ID}")
+    place = CgroupNames(tree, containers=ContainerFiles(root)).place(cgroup)
+    assert place == Place(runs.Container("podman", ID, "db"), None)
 
 
 def test_what_is_in_no_container_has_no_place(root: Path, tmp_path: Path) -> None:

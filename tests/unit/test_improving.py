@@ -12,7 +12,7 @@ from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.finding import Finding, Rewrite
 from pipelined.analysis.improvement import Improvement, Tried, Way, may_be_tried, moved
 from pipelined.errors import UserError
-from pipelined.run.executions import Execution
+from pipelined.run.executions import Execution, NotColdError
 from pipelined.run.improving import MOST_ROUNDS, improve
 from pipelined.run.measured_child import Outcome
 from pipelined.run.printed import Printing
@@ -30,6 +30,8 @@ class Host:
     """Seconds; several are those of one execution after the other. Others take 1 s."""
     prints: Mapping[str, str] = field(default_factory=dict)
     fails: frozenset[str] = frozenset()
+    never_cold: frozenset[str] = frozenset()
+    """Words for files that cannot be dropped from the page cache."""
     interrupted_at: int | None = None
     """The execution in which Ctrl-C is pressed."""
     ran: list[str] = field(default_factory=list)
@@ -39,6 +41,8 @@ class Host:
     def __call__(self, text: str, *, cold: Sequence[str], any_order: bool) -> Execution:
         self.ran.append(text)
         self.cold.append(tuple(cold))
+        if self.never_cold.intersection(cold):
+            raise NotColdError("cannot cache or evict f: permission denied")
         if len(self.ran) == self.interrupted_at:
             raise KeyboardInterrupt
         seconds = self.takes.get(text, 1.0)
@@ -133,6 +137,24 @@ def test_what_is_packed_is_compared_unpacked() -> None:
     found = improved(host, {ORIGINAL: [advised(FASTER, unpacked="zcat")]})
     assert (only(found).outcome, found.unpacked) == ("won", "zcat")
     assert host.ran[1:3] == [f"{ORIGINAL} | zcat", f"{FASTER} | zcat"]
+
+
+@pytest.mark.parametrize("unpacked", ["", "zcat"])
+def test_a_way_whose_file_cannot_be_made_cold_is_given_up_and_the_others_go_on(
+    unpacked: str,
+) -> None:
+    cold = "dd if=f | grep a | sort"
+    host = Host({ORIGINAL: 1.0, FASTER: 0.5}, never_cold=frozenset({"f"}))
+    found = improved(
+        host,
+        {ORIGINAL: [advised(cold, cold=("f",), unpacked=unpacked), advised(FASTER)]},
+    )
+    assert [(tried.command, tried.outcome) for tried in found.tried] == [
+        (cold, "failed"),
+        (FASTER, "won"),
+    ]
+    assert found.tried[0].detail == "cannot cache or evict f: permission denied"
+    assert (found.command, found.ended) == (FASTER, "nothing-left")
 
 
 def test_what_fails_is_never_used() -> None:

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,10 @@ __all__ = ["BccPrograms", "is_installed"]
 _DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
 
 _SOURCE = Path(__file__).parents[1] / "bpf" / "source"
+
+#: Descriptors in one answer at most.
+_MOST_FDS = 32
+_FD = struct.Struct("i")
 
 
 def is_installed() -> bool:
@@ -140,7 +145,7 @@ class _Child:
         """Send a request; return the answer and its descriptors. `UserError` if it is refused."""
         try:
             self._socket.sendall(json.dumps(request).encode())
-            message, fds, _, _ = socket.recv_fds(self._socket, 65536, 32)
+            message, fds = self._answer()
         except OSError:
             message, fds = b"", []
         if not message:
@@ -154,6 +159,19 @@ class _Child:
                 raise _Forbidden(error.message, error.hint)
             raise error
         return answer, fds
+
+    def _answer(self) -> tuple[bytes, list[int]]:
+        """Its text and its descriptors, which no command that we start inherits."""
+        # socket.recv_fds, of Python 3.11 at least, passes no flags on
+        message, received, _, _ = self._socket.recvmsg(
+            65536, socket.CMSG_LEN(_MOST_FDS * _FD.size), socket.MSG_CMSG_CLOEXEC
+        )
+        return message, [
+            fd
+            for level, kind, data in received
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+            for (fd,) in _FD.iter_unpack(data[: len(data) // _FD.size * _FD.size])
+        ]
 
     def _last_words(self) -> str:
         self._process.wait()

@@ -13,7 +13,8 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import Array, Structure, sizeof
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +32,7 @@ __all__ = [
     "Checkpoint",
     "Restored",
     "UnreadableError",
+    "damage_refused",
     "pipe_keys",
     "restored",
 ]
@@ -73,6 +75,15 @@ _NO_CHILDREN = bytes(sizeof(layout.Children))
 
 class UnreadableError(Exception):
     """A checkpoint is damaged, or of another format."""
+
+
+@contextmanager
+def damage_refused() -> Iterator[None]:
+    """Raise UnreadableError for what bytes or a header of another shape raise."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        raise UnreadableError(f"it is damaged: {error!r}") from None
 
 
 class Layout(NamedTuple):
@@ -146,10 +157,8 @@ class Checkpoint:
         content = memoryview(data)[first.end() :]
         if f"{zlib.crc32(content):08x}".encode() != first[2]:
             raise UnreadableError("it is damaged: its sum does not agree")
-        try:
+        with damage_refused():
             return cls._read(json.loads(bytes(content[: int(first[3])])), content[int(first[3]) :])
-        except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-            raise UnreadableError(f"it is damaged: {error!r}") from None
 
     @classmethod
     def _read(cls, header: Mapping[str, Any], body: memoryview) -> Checkpoint:
@@ -180,12 +189,26 @@ class Checkpoint:
             },
             pipes=dict(zip(keys, pipes, strict=True)),
             tasks=b"".join(tasks),
-            origin=str(header.get("origin", "")),
+            origin=_text(header.get("origin", "")),
             instances={
-                int(key): {str(name): str(value) for name, value in found}
+                _number(key): {_text(name): _text(value) for name, value in found}
                 for key, *found in header.get("instances", ())
             },
         )
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    text.encode()  # a lone surrogate, which JSON can have, is an error
+    return text
+
+
+def _number(value: Any) -> int:
+    """Of 64 bits."""
+    number = int(value)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{number} is no number of an instance")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,14 +304,14 @@ class _Sections:
             raise ValueError(f"{name} are missing")
         old = [bytes(taken[at : at + size]) for at in range(0, len(taken), size)]
         now = _layout(_RECORDS[name])
-        if fields == {path: list(place) for path, place in now.fields.items()}:
+        if size == now.size and fields == {path: list(place) for path, place in now.fields.items()}:
             return old
         moves = [
             (fields[path][0], begin, min(fields[path][1], length))
             for path, (begin, length) in now.fields.items()
             if path in fields
         ]
-        if any(begin < 0 or begin + length > size for begin, _, length in moves):
+        if any(begin < 0 or length < 0 or begin + length > size for begin, _, length in moves):
             raise ValueError(f"a field of {name} is outside the record")
         return [_moved(record, moves, now.size) for record in old]
 

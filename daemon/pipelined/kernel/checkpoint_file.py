@@ -8,10 +8,18 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from pipelined.kernel.checkpoint import Checkpoint, Restored, UnreadableError, restored
+from pipelined.kernel.checkpoint import (
+    Checkpoint,
+    Restored,
+    UnreadableError,
+    damage_refused,
+    restored,
+)
+from pipelined.kernel.decoding import decode_stage
 from pipelined.starter import boot_id
 
 __all__ = ["FILE_NAME", "CheckpointFile"]
@@ -76,8 +84,14 @@ class CheckpointFile:
             os.close(self._lock)
         self._lock = -1
 
-    def read(self, *, max_stages: int) -> tuple[Checkpoint, Restored] | None:
-        """What is there and can be restored; None: nothing. Damage is logged, never raised."""
+    def read(
+        self, *, max_stages: int, read_cgroup: Callable[[Sequence[Any]], object] = tuple
+    ) -> tuple[Checkpoint, Restored] | None:
+        """What is there and can be restored; None: nothing. Damage is logged, never raised.
+
+        `read_cgroup` reads what is known of one cgroup; LookupError, TypeError and ValueError of
+        it are damage.
+        """
         if self._refused:
             return None
         try:
@@ -96,7 +110,12 @@ class CheckpointFile:
                 return None
             if found.watched_ns > time.monotonic_ns():
                 raise UnreadableError("it is of a later time")
-            what = restored(found, max_stages=max_stages)
+            with damage_refused():
+                what = restored(found, max_stages=max_stages)
+                for index, raw in enumerate(what.stages, 1):
+                    decode_stage(raw, index)
+                for known in found.cgroups.values():
+                    read_cgroup(known)
         except UnreadableError as error:
             aside = self.path.with_suffix(".unreadable")
             with contextlib.suppress(OSError):
@@ -154,7 +173,8 @@ class CheckpointFile:
     def _give_to_owner(self, file: int) -> None:
         """Of root's in a directory of the service's user: it must be able to use them later."""
         owner = self.path.parent.stat()
-        if os.geteuid() == 0 and owner.st_uid != 0:
+        linked = os.fstat(file).st_nlink != 1  # by that user: the file may be any of root's
+        if os.geteuid() == 0 and owner.st_uid != 0 and not linked:
             os.fchown(file, owner.st_uid, owner.st_gid)
 
 

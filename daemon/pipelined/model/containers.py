@@ -23,9 +23,10 @@ from pipelined.runs.identity import SHORT_ID
 __all__ = ["Container", "ContainerFiles", "Described", "Place", "container_of", "pod_name"]
 
 _ID = "[0-9a-f]{64}"
-#: systemd's names of containers, and those that runtimes make without systemd.
+#: systemd's names of containers, those that runtimes make without systemd, and Podman's below the
+#: unit that it was started in (`--cgroups=split`).
 _CGROUP = re.compile(
-    rf"(?:.*[-:])?(docker|libpod|cri-containerd|crio|nerdctl)[-:]({_ID})(?:\.scope)?"
+    rf"(?:.*[-:])?(docker|libpod|cri-containerd|crio|nerdctl)(?:-payload)?[-:]({_ID})(?:\.scope)?"
 )
 _RUNTIMES = {"libpod": "podman", "cri-containerd": "pod", "crio": "pod", "nerdctl": "containerd"}
 #: A link of the kubelet, which has it for each container of a pod: POD_NAMESPACE_CONTAINER-ID.log.

@@ -20,7 +20,15 @@ from pipelined.model.containers import ContainerFiles, Place, container_of
 from pipelined.runs.codec import read, written
 from pipelined.wording import valid_text
 
-__all__ = ["NO_UNIT", "CgroupNames", "find_cgroup2", "mounts_of", "normalise_unit", "without_ids"]
+__all__ = [
+    "NO_UNIT",
+    "CgroupNames",
+    "find_cgroup2",
+    "mounts_of",
+    "normalise_unit",
+    "read_known",
+    "without_ids",
+]
 
 NO_UNIT = "-"
 """The label if there is no unit, or none is known."""
@@ -248,7 +256,10 @@ class CgroupNames:
             return ""
 
     def _in_container(self, cgroup_id: int, path: str) -> str:
-        """The unit by the container's name if that is known, else by its id."""
+        """The unit by the container's name if that is known, else by its id.
+
+        Of a service that is a container (`--cgroups=split` of Podman) it is the service.
+        """
         if (container := container_of(path)) is None:
             return self._units.setdefault(cgroup_id, valid_text(normalise_unit(path)))
         unit, look_at = self._unnamed.get(cgroup_id, ("", float("-inf")))
@@ -257,10 +268,15 @@ class CgroupNames:
         self._containers = self._containers or ContainerFiles()
         described = self._containers.describe(container, self._node)
         self._places[cgroup_id] = Place.of(container, described, self._node)
-        if described.unit and (kept := without_ids(described.unit)):
+        name = described.unit and without_ids(described.unit)
+        around, is_split, _ = path.partition(f"/libpod-payload-{container.id}")
+        if is_split:
+            unit = valid_text(normalise_unit(around))
+        else:
+            unit = f"{name or container.short}.{container.runtime}"
+        if name:
             self._unnamed.pop(cgroup_id, None)
-            return self._units.setdefault(cgroup_id, f"{kept}.{container.runtime}")
-        unit = f"{container.short}.{container.runtime}"
+            return self._units.setdefault(cgroup_id, unit)
         self._unnamed[cgroup_id] = (unit, now + self._interval)
         return unit
 
@@ -280,13 +296,14 @@ class CgroupNames:
 
     def remember(self, known: Mapping[int, Sequence[Any]]) -> None:
         """What an earlier daemon knew (`known`): a cgroup may be gone by now."""
-        for cgroup_id, (path, unit, *place) in known.items():
+        for cgroup_id, found in known.items():
+            path, unit, place = read_known(found)
             if path:
                 self._paths[cgroup_id] = path
             if unit:
                 self._units[cgroup_id] = valid_text(unit)
             if place:
-                self._places[cgroup_id] = read(Place, place[0])
+                self._places[cgroup_id] = place
 
     def scan(self) -> Mapping[int, str]:
         """Read all directories now, some microseconds for each: the paths of all that exist."""
@@ -304,6 +321,17 @@ class CgroupNames:
             self._units.clear()
             self._unnamed.clear()
             self._places.clear()
+
+
+def read_known(known: Sequence[Any]) -> tuple[str | None, str | None, Place | None]:
+    """Path, unit and place of a cgroup, of what `CgroupNames.known` made for `json.dumps`.
+
+    Raises LookupError, TypeError or ValueError for anything else.
+    """
+    path, unit, *place = known
+    if not all(name is None or isinstance(name, str) for name in (path, unit)):
+        raise TypeError("path or unit of a cgroup is no text")
+    return path, unit, read(Place, place[0]) if place else None
 
 
 def _directories(root: Path) -> Iterator[tuple[int, str]]:

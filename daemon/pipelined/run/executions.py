@@ -21,7 +21,11 @@ from pipelined.run.measured_child import Outcome, measure
 from pipelined.run.page_cache import evict, files_below
 from pipelined.run.profile import NewRuns, Observing, command_cpu_seconds
 
-__all__ = ["Execute", "Execution", "executed", "executing"]
+__all__ = ["Execute", "Execution", "NotColdError", "executed", "executing"]
+
+
+class NotColdError(UserError):
+    """The files that a command is to read cannot be dropped from the page cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Execution:
 
 class Execute(Protocol):
     """Runs a text for a shell to its end; `cold` are words for files to drop from the page cache
-    before. With `any_order` its lines can be compared in any order."""
+    before, else NotColdError. With `any_order` its lines can be compared in any order."""
 
     def __call__(self, text: str, *, cold: Sequence[str], any_order: bool) -> Execution: ...
 
@@ -76,8 +80,11 @@ def executing(open_observer: Callable[[], Observing]) -> Iterator[Execute]:
         new_runs = NewRuns(observer)
 
         def execute(text: str, *, cold: Sequence[str], any_order: bool) -> Execution:
-            for path in files_below(_paths(cold)):
-                evict(path)
+            try:
+                for path in files_below(_paths(cold)):
+                    evict(path)
+            except UserError as error:
+                raise NotColdError(error.message, error.hint) from None
             return executed(command_line([text]), mask, "it", new_runs, any_order=any_order)
 
         yield execute

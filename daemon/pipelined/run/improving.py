@@ -29,7 +29,7 @@ from pipelined.analysis.improvement import (
     ways,
 )
 from pipelined.errors import UserError
-from pipelined.run.executions import Execute, Execution
+from pipelined.run.executions import Execute, Execution, NotColdError
 from pipelined.run.printed import Printed, difference
 from pipelined.run.trials import ShowProgress, no_progress, turns
 from pipelined.runs import Run
@@ -187,7 +187,10 @@ class _Search:
     # -- one race
 
     def _race(self, chosen: Sequence[Way]) -> Trial | None:
-        """Run ways in turn with the base. If one wins, it is the new base: a run of it."""
+        """Run ways in turn with the base. If one wins, it is the new base: a run of it.
+
+        All of them are to read the same files cold. If these cannot be, all are given up.
+        """
         base, sides = _Side(self._base), [_Side(way) for way in chosen]
         cold = chosen[0].cold
         most = len(sides) + MOST_ROUNDS * (1 + len(sides))
@@ -198,6 +201,10 @@ class _Search:
                     advance("the first run of each")
                     self._check(side, cold)
                 self._rounds(base, sides, cold, advance)
+        except NotColdError as error:
+            for side in sides:
+                if not side.outcome:
+                    side.outcome, side.detail = "failed", error.message
         finally:
             winner = self._judge(base, sides)
         return None if winner is None else _middle(winner)
