@@ -237,10 +237,13 @@ def test_programs_outside_a_pipeline_are_the_reason_for_its_waits(
     script = f"cat {text} {text} | gzip | wc -c > out"
     run = watch.run(script).only("cat|gzip|wc")
     found = the_finding(run, "cpu-contention", host)
-    assert found.stages == (1,)
+    # mostly gzip, which computes; cat waits each time that it wakes up
+    longest = max(range(3), key=lambda stage: run.stages[stage].states["runqueue"])
+    assert found.stages == (longest,)
     others = {one.name: one.value for one in found.evidence}["CPUs used by others"]
     assert 0.5 * host.cores <= others <= host.cores
-    assert found.notice.startswith("The host was busy: gzip waited ")
+    waiter = run.stages[longest].command
+    assert found.notice.startswith(f"The host was busy: {waiter} waited ")
     assert "pigz" in the_finding(run, "ceiling", host).advice
 
 
