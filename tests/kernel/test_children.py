@@ -125,7 +125,9 @@ def test_a_stage_around_others_has_their_children_too(watch: Watch) -> None:
 FEEDS = """
 import subprocess, time
 xargs = subprocess.Popen(["xargs", "-n", "1", "md5sum"], stdin=subprocess.PIPE)
-time.sleep(0.3)
+while "(xargs) S" not in open("/proc/%d/stat" % xargs.pid).read():
+    time.sleep(0.05)
+time.sleep(0.1)
 xargs.communicate(b"lines " * 20)
 """
 
