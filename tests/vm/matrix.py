@@ -211,8 +211,8 @@ def modules_in_place(kernel: Kernel) -> Iterator[None]:
         link.unlink()
 
 
-def boot(name: str, kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
-    """Run guest.sh under this kernel, with its output on ours after `name`; whether all passed."""
+def boot(name: str, kernel: Kernel, vng: Path, arguments: list[str]) -> list[str]:
+    """Run guest.sh under this kernel, with its output on ours after `name`; what failed."""
     guest = ["bash", str(_TOP / "tests/vm/guest.sh"), *arguments]
     machine = ["--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "3G", "--verbose"]
     # with a thread for each CPU, QEMU may run code that the other CPU has just patched: int3 Oops
@@ -220,6 +220,7 @@ def boot(name: str, kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
     command = [str(vng), *machine, "--run", str(kernel.image), "--", *guest]
     environment = os.environ | {"PATH": f"{vng.parent}:{os.environ['PATH']}"}
     result = None
+    failed: list[str] = []
     said = deque[str](maxlen=30)
     # through a pipe: into a file, QEMU would overwrite parts of what it wrote
     with (
@@ -241,15 +242,17 @@ def boot(name: str, kernel: Kernel, vng: Path, arguments: list[str]) -> bool:
                 said.append(line)
             if not of_kernel or re.search(r"BUG|Oops|Out of memory|invoked oom-killer", line):
                 print(f"{name}: {line.rstrip()}", flush=True)
+            failed += re.findall(r"^(?:FAILED|ERROR) (\S+)", line)
             result = re.search(r"guest: result doctor=(\d+) tests=(\d+)", line) or result
     if result is None:
         print(f"{name}: no result; its last words:\n{''.join(said)}", flush=True)
-        return False
-    return result.groups() == ("0", "0")
+        return ["no result"]
+    doctor, tests = (code != "0" for code in result.groups())
+    return ["doctor"] * doctor + (failed or ["pytest"]) * tests
 
 
-def boot_arm64(name: str, kernel: Kernel, libraries: Path, cache: Path) -> bool:
-    """Build arm64.c and the object, boot them as all there is, and compare; whether all agreed."""
+def boot_arm64(name: str, kernel: Kernel, libraries: Path, cache: Path) -> list[str]:
+    """Build arm64.c and the object, boot them as all there is, and compare; what failed."""
     # arm64 had no fentry in 6.1
     tier = "kprobe" if kernel.version.startswith("6.1.") else "fentry"
     root = cache / "boot" / name
@@ -288,7 +291,7 @@ def boot_arm64(name: str, kernel: Kernel, libraries: Path, cache: Path) -> bool:
         check=False,
     )
     print("".join(f"{name}: {line}\n" for line in done.stdout.splitlines()), end="", flush=True)
-    return "guest: result failures=0" in done.stdout
+    return [] if "guest: result failures=0" in done.stdout else ["a claim"]
 
 
 def main() -> int:
@@ -303,7 +306,7 @@ def main() -> int:
     )
     options, arguments = parser.parse_known_args()
 
-    def passes(name: str) -> bool:
+    def failures(name: str) -> list[str]:
         cache = options.cache.resolve()
         try:
             if name in ARM64:
@@ -316,16 +319,21 @@ def main() -> int:
             return boot(name, kernel, options.vng.absolute(), [*selected, *arguments])
         except Unavailable as reason:
             print(f"{name}: not run: {reason}", flush=True)
-            return False
+            return ["not run"]
 
     names = options.kernel or names
     processors = os.cpu_count() or 1
     # one more machine would make 7.3 preempt its programs more often
     with ThreadPoolExecutor(processors if options.brief else (processors * 3 + 1) // 2) as pool:
-        passed = list(pool.map(passes, names))
-    failed = [name for name, well in zip(names, passed, strict=True) if not well]
-    print(f"failed: {', '.join(failed)}" if failed else "every kernel passed", flush=True)
-    return bool(failed)
+        failed = dict(zip(names, pool.map(failures, names), strict=True))
+    # once more at the end: of a long log often only that is kept
+    for name, what in failed.items():
+        if what:
+            print(f"failed: {name}: {' '.join(what)}", flush=True)
+    if any(failed.values()):
+        return 1
+    print("every kernel passed", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
