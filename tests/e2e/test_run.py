@@ -498,7 +498,7 @@ def test_a_busy_host_is_named_below_the_headline(run: Run, log_file: Path) -> No
         for cpu in 2 * cpus
     ]
     try:
-        # on a CPU with two others a daemon's sweep may come a second late: it must see the run live
+        # long: of a run of two seconds the notice was missing once, maybe as a sweep came late
         files = " ".join([str(log_file)] * 8)
         done = run(f"cat {files} | taskset -c {cpus[0]} gzip -9 | wc -c")
     finally:
