@@ -296,6 +296,7 @@ struct bpf_iter__task {
 #define NR_OPEN_DEFAULT 64	/* BITS_PER_LONG: descriptors of a table that never grew */
 
 /* include/linux/sched.h; stable since 4.14 but for TASK_FROZEN (6.1, f5d39b020809) */
+#define TASK_INTERRUPTIBLE 0x01
 #define TASK_UNINTERRUPTIBLE 0x02
 #define TASK_STOPPED_OR_TRACED (0x04 | 0x08)
 #define TASK_DEAD 0x80

@@ -80,10 +80,23 @@ GLOBAL(u32, whom_to_ask)(u32 index, const struct fifo *fifo, u32 no_exec)
 	return end->sleeps ? ASK_EAGERLY : no_exec ? ASK_READER : ASK_USED;
 }
 
-static __always_inline int worth_a_look(struct task_state *task)
+/*
+ * Is this a new process whose stdin or stdout a shell may be about to replace, as that of `a 2>&1 > file | b`? What is
+ * there makes no stage yet. One that waits for something else than memory, a lock or a disk has come further.
+ */
+static __always_inline int is_arranged(struct task_struct *p)
 {
-	u32 looks = task->looks++;
+	return p->se.sum_exec_runtime >= ARRANGED_NS || p->__state & TASK_INTERRUPTIBLE;
+}
 
+static __always_inline int worth_a_look(struct task_struct *self, struct task_state *task)
+{
+	u32 looks;
+
+	/* its exec looks at it itself, and does not take what the kernel reads of the program for its input */
+	if (!is_arranged(self) || BPF_CORE_READ_BITFIELD(self, in_execve))
+		return 0;
+	looks = task->looks++;
 	return looks < FIRST_LOOKS || looks % LOOK_INTERVAL == 0;
 }
 
@@ -245,7 +258,7 @@ static __always_inline void leave_cpu(struct task_struct *p, struct task_state *
 	if (missed_exec(p, task))
 		after_exec(p, task, now);
 	look = p->flags & p->group_leader->flags & PF_FORKNOEXEC && still_young(p, task, now) &&
-	       worth_a_look(task);
+	       worth_a_look(p, task);
 	if (runnable) {
 		if (look)
 			discover_self(task, ASK_READER, now);

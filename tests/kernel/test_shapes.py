@@ -168,6 +168,11 @@ SHELL = [
         "python3 -c 'import os; os.write(2, bytes(300000))' 2>&1 > none | (sleep 0.3; exec wc -c)",
     ),
     shape(
+        "nor if its process lost the CPU before its stdout was redirected",
+        "taskset -pc 0 $$ > moved; for i in 1 2; do while :; do :; done & done;"
+        " for i in {1..8}; do seq 9 2>&1 > none | (sleep 0.01; exec cat); done; kill $(jobs -p)",
+    ),
+    shape(
         "more branches than a stage has places for pipes",
         f"cat lines | tee{' >(sleep 0.1; exec sort > /dev/null)' * 7} | wc -l; sleep 0.3",
         pipeline("cat|tee|(sort,wc)", times={"sort": 7}),
