@@ -90,8 +90,13 @@ class Field(NamedTuple):
 
 
 def main() -> None:
-    SCHEMA.write_text(schema(), encoding="utf-8")
-    REFERENCE.write_text(reference(REFERENCE.read_text(encoding="utf-8")), encoding="utf-8")
+    # both are made before either is written: one may be refused
+    try:
+        made = schema(), reference(REFERENCE.read_text(encoding="utf-8"))
+    except ValueError as error:
+        sys.exit(f"nothing is written: {error}")
+    for path, text in zip((SCHEMA, REFERENCE), made, strict=True):
+        path.write_text(text, encoding="utf-8")
 
 
 # -- the types
@@ -355,7 +360,10 @@ def reference(page: str) -> str:
     missing = classes.keys() - shown
     missing = {name for name in missing if own_fields(classes[name])}
     if unknown or missing:
-        raise ValueError(f"{REFERENCE}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+        raise ValueError(
+            f"the marks of {REFERENCE} name no class {sorted(unknown)}, and leave out "
+            f"{sorted(missing)}: see the head of {Path(__file__).name}"
+        )
     listed: set[tuple[str, ...]] = set()
 
     def written(found: re.Match[str]) -> str:

@@ -50,8 +50,13 @@ def opened(directory: Path, version: int) -> Path:
 
 
 def recorded(directory: Path, version: int) -> sqlite3.Connection:
+    path = RECORDED / f"history_{version}.sql"
+    if not path.exists():
+        pytest.fail(
+            f"no {path.name}: cd tests && ../.venv/bin/python -m unit.recorded.record_history"
+        )
     connection = sqlite3.connect(directory / FILE_NAME, isolation_level=None)
-    connection.executescript((RECORDED / f"history_{version}.sql").read_text())
+    connection.executescript(path.read_text())
     return connection
 
 

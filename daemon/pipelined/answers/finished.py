@@ -23,8 +23,8 @@ class BesideRunJson(UsualJson):
     finding_ids: list[str]
     """Ids of the [findings](FINDINGS.md) that it had when it was stored."""
     failure: str
-    """Of a run that has failed or was interrupted, what ended its first such stage: `sh: exit 3`,
-    `perl: SIGKILL`; else empty."""
+    """Of a run that has failed or was interrupted, what ended the stage with the lowest position
+    that did not succeed: `sh: exit 3`, `perl: SIGKILL`; else empty."""
 
 
 @with_keys_of(Run)

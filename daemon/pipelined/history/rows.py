@@ -94,8 +94,8 @@ class Summary(Compared):
     outcome: Annotated[str, OneOf(OUTCOMES)] = "unknown"
     """Whether it has succeeded."""
     failure: str = ""
-    """Of a run that has failed or was interrupted, what ended its first such stage: `sh: exit 3`,
-    `perl: SIGKILL`; else empty."""
+    """Of a run that has failed or was interrupted, what ended the stage with the lowest position
+    that did not succeed: `sh: exit 3`, `perl: SIGKILL`; else empty."""
 
     identity: Mapping[str, str] = field(default_factory=dict, metadata=_NAMED)
     """What it is found by with `identity`: `user`, `uid`, `container`, `container_name`, `image`,
