@@ -302,8 +302,8 @@ def test_that_the_host_was_busy_is_said_once_for_all_runs() -> None:
     text = report(on_a_busy_host(1, 0.0), on_a_busy_host(2, 1.0), make(3, 2.0, 1.0), wall=3.0)
     assert " ".join(text.split()).count("The host was busy") == 1
     assert (
-        "The host was busy: 2 of 3 runs waited for CPUs that others used (busiest: tar|xz), which "
-        "cost at most 1.0 s of 3.0 s."
+        "The host was busy: 2 of the 3 runs inside no other waited for CPUs that others used "
+        "(busiest: tar|xz), which cost at most 1.0 s of 3.0 s."
     ) in " ".join(text.split())
 
 

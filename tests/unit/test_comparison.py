@@ -526,6 +526,21 @@ def test_several_pipelines_and_lost_events_are_caveats() -> None:
     assert lost.startswith("3 events of B were lost")
 
 
+def test_pipelines_that_stand_for_different_parts_of_two_scripts_are_not_compared() -> None:
+    before = trial(alone(), 5.0, pipelines=3)
+    after = trial(replace(alone(), series=replace(alone().series, pipeline="x|y")), 1.0)
+    comparison = compare_trials(["a", "b"], [[before] * 5, [after] * 5])
+    (caveat,) = comparison.caveats
+    assert caveat.startswith("the longest pipelines of A and B are not the same (")
+    known = {row.name for row in comparison.rows if any(row.values)}
+    assert known == {"wall", "CPU", "cores used"}
+    assert not comparison.stages
+    assert [side.pipeline for side in comparison.sides] == [None, None]
+    # one pipeline written in another way is compared
+    alike = replace(before, pipelines=1)
+    assert compare_trials(["a", "b"], [[alike] * 5, [after] * 5]).stages
+
+
 def test_stages_that_outlived_the_command_are_a_caveat() -> None:
     trials = [[trial(alone())] * 3, [trial(replace(alone(), end=None))] * 3]
     assert compare_trials(["a", "b"], trials).caveats == (

@@ -391,7 +391,7 @@ FIGURES = [
     ("FINDINGS.md", "on an empty pipe for {} of the run", stages.IDLE),
     ("FINDINGS.md", "passed on at most {} of its input", stages.SHRINKS),
     ("FINDINGS.md", "but more than {} (less is a count", stages.PASSED_ON),
-    ("FINDINGS.md", "waits for one, for {} of the run, `uniq`", sorting.MOST),
+    ("FINDINGS.md", "waits for one, for {} of the run, `uniq`", sorting.MUCH),
     ("FINDINGS.md", "keeps at most {} of its", sorting.REPEATS),
     ("FINDINGS.md", "`sort` wrote {} or more to temporary", rule.BULK),
     ("FINDINGS.md", "about {} times the input", sorting.MEMORY),

@@ -260,7 +260,7 @@ BOUNDS: list[tuple[str, str, Callable[[Any], Run], Any, Any]] = [
     ),
     ("sort-locale", "in user mode", lambda user: sorting(user_seconds=user), 0.5, 0.49),
     ("count-in-hash", "share kept", lambda kept: sorting(kept=kept), 8.0, 8.1),
-    ("count-in-hash", "CPU", lambda cpu: sorting(kept=0.1, cpu=cpu), 5.0, 4.99),
+    ("count-in-hash", "CPU", lambda cpu: sorting(kept=0.1, cpu=cpu), 2.5, 2.49),
     (
         "fork-storm",
         "children",

@@ -1188,7 +1188,7 @@ def test_lines_that_repeat_are_counted_in_a_hash() -> None:
     assert "of which uniq kept <1 %" in found.sentence
     assert "count-in-hash" not in ids_of(sorting(kept=20))
     assert "count-in-hash" not in ids_of(sorting(kept=0.1, after="tr"))
-    assert "count-in-hash" not in ids_of(sorting(kept=0.1, cpu=3.0))
+    assert "count-in-hash" not in ids_of(sorting(kept=0.1, cpu=2.0))
 
 
 @pytest.mark.parametrize(
@@ -1203,6 +1203,31 @@ def test_what_uniq_is_for_decides_what_replaces_it(uniq: str, words: str | None)
     ]
     assert [words in text for text in advice if words] == ([True] if words else [])
     assert bool(advice) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("sort", "in_order"),
+    [
+        ("sort -rn", True),
+        ("sort", True),
+        ("sort -k1,1", True),
+        ("sort -s -k1,1", False),
+        ("sort -rn - x", False),
+        (None, False),
+    ],
+)
+def test_counts_come_in_the_same_order_if_all_of_the_line_is_sorted_by(
+    sort: str | None, in_order: bool
+) -> None:
+    stages = sorting(kept=0.1).stages
+    text = "zcat f | sort | uniq -c"
+    if sort:
+        stages = (*stages, make_stage(4, "sort", (0.1, 0.1), cpu=0.1, pipe_empty=9.0))
+        text += f" | {sort}"
+    (found,) = (f for f in findings(run_of(stages), HOST, Script(text)) if f.id == "count-in-hash")
+    assert ("may come in another order" in found.advice) is not in_order
+    assert found.rewrite is not None
+    assert found.rewrite.reordered is not in_order
 
 
 @pytest.mark.parametrize(

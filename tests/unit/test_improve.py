@@ -155,7 +155,10 @@ def test_at_a_terminal_it_asks(
     [
         (["sort f", "uniq"], "one pipeline, as one quoted string"),
         (["--budget", "soon", "sort f | uniq"], "--budget"),
-        (["--state-directory", "/", "sort f | uniq"], "--state-directory is for runs"),
+        (
+            ["--state-directory", "/", "sort f | uniq"],
+            "--state-directory is only for recorded runs",
+        ),
     ],
 )
 def test_wrong_usage(

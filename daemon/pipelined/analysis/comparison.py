@@ -9,7 +9,7 @@ difference comes from, the rows and the caveats are modules of their own (`compa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from statistics import median
 from typing import Annotated, TypedDict
@@ -22,6 +22,7 @@ from pipelined.analysis.comparison_cache import (
     ratios_of,
 )
 from pipelined.analysis.comparison_caveats import (
+    differ_inside,
     error_caveats,
     output_caveats,
     queue_caveats,
@@ -219,9 +220,11 @@ def compare_trials(
     `trials[side][round]`; `notes` are caveats about how they were run; `outputs` is how alike what
     they printed was, one of `OUTPUTS`.
     """
-    sides = [_side(index, name, trials[index], None) for index, name in enumerate(commands)]
     errors = error_caveats(LABELS, trials, same=outputs == "same")
     caveats = [*output_caveats(outputs), *errors, *notes, *trial_caveats(LABELS, trials)]
+    if differ_inside(LABELS, trials):
+        trials = [[replace(trial, run=None) for trial in of_side] for of_side in trials]
+    sides = [_side(index, name, trials[index], None) for index, name in enumerate(commands)]
     return _compare(sides, trials, caveats, outputs)
 
 

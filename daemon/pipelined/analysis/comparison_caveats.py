@@ -15,9 +15,10 @@ from pipelined.analysis.comparison_rows import times
 from pipelined.analysis.outcome_words import marked_outcome
 from pipelined.analysis.sentence import unwatched
 from pipelined.runs import Run
-from pipelined.wording import percent
+from pipelined.wording import listing, percent
 
 __all__ = [
+    "differ_inside",
     "error_caveats",
     "output_caveats",
     "queue_caveats",
@@ -113,9 +114,24 @@ def run_caveats(a: Run, b: Run) -> list[str]:
     return caveats
 
 
+def differ_inside(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> str:
+    """A caveat if commands ran several pipelines and the longest of each is another one: then none
+    stands for its command. Else empty."""
+    several = any(trial.pipelines > 1 for of_side in trials for trial in of_side)
+    seen = [[trial.run.pipeline for trial in of_side if trial.run] for of_side in trials]
+    longest = [max(names, key=names.count) for names in seen if names]
+    if not several or len(set(longest)) < 2:
+        return ""
+    return (
+        f"the longest pipelines of {listing(labels[: len(trials)])} are not the same "
+        f"({', '.join(longest)}): only wall and CPU time are compared, of the whole commands"
+    )
+
+
 def trial_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> list[str]:
     """The pipeline seen in some rounds does not stand for the whole command."""
-    caveats = []
+    apart = differ_inside(labels, trials)
+    caveats = [apart] if apart else []
     unseen = [
         label
         for label, of_side in zip(labels, trials, strict=False)
@@ -128,7 +144,7 @@ def trial_caveats(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> l
         )
     for label, of_side in zip(labels, trials, strict=False):
         most = max(trial.pipelines for trial in of_side)
-        if most > 1:
+        if most > 1 and not apart:
             caveats.append(
                 f"{label} ran {most:,} pipelines: the longest one stands for it, "
                 "but wall and CPU time are those of the whole command"

@@ -198,7 +198,9 @@ def _notice(runs: Sequence[Run], found: Mapping[str, Sequence[Finding]], wall: f
     busiest = [pipelines[0].pipeline for pipelines in around if pipelines]
     named = [name for name in dict.fromkeys(busiest) if name not in own][:_NAMED]
     who = f" (busiest: {listing(named)})" if named else ""
-    which = "the run" if len(runs) == 1 else f"{len(held):,} of {len(runs):,} runs"
+    which = (
+        "the run" if len(runs) == 1 else f"{len(held):,} of the {len(runs):,} runs inside no other"
+    )
     return (
         f"The host was busy: {which} waited for CPUs that others used{who}, which cost at most "
         f"{duration(min(cost, alive, wall))} of {duration(wall)}."

@@ -20,6 +20,7 @@ from pipelined.command_names import GREPS
 __all__ = [
     "Counted",
     "orders_all",
+    "orders_all_it_reads",
     "with_sort_unique",
     "without_copier",
     "without_counted_sort",
@@ -94,7 +95,7 @@ def without_sort(old: Pipeline, index: int) -> tuple[Pipeline, int] | None:
     if at is None:
         return None
     later = old.commands[at]
-    if later.program != "sort" or files(later) != () or not orders_all(later):
+    if not orders_all_it_reads(later):
         return None
     new = _dropped(old, index, 1, names)
     return (new, at) if new else None
@@ -234,6 +235,11 @@ def orders_all(sort: Command) -> bool:
         kept = [word for word in sort.arguments if word.value not in ("-u", "--unique")]
         return _only(sort.with_arguments(*kept), (), _WHOLE_LINES)
     return _only(sort, (), _TOTAL)
+
+
+def orders_all_it_reads(command: Command) -> bool:
+    """Whether it is a sort of its stdin alone for which `orders_all` holds."""
+    return command.program == "sort" and files(command) == () and orders_all(command)
 
 
 def _dropped(old: Pipeline, index: int, count: int, names: Sequence[Word]) -> Pipeline | None:

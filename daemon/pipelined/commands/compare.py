@@ -147,7 +147,9 @@ def compare(
     wrong = [name for name in given if all(runs) != (name == "state_directory")]
     if wrong:
         flag = f"--{wrong[0].replace('_', '-')}"
-        raise click.UsageError(f"{flag} is for {'commands' if all(runs) else 'runs'}", ctx)
+        sides = ["commands", "recorded runs"]
+        mine = ", not for ".join(sides if all(runs) else reversed(sides))
+        raise click.UsageError(f"{flag} is only for {mine}", ctx)
     standard_error.log_to_stderr("critical")
     with report_file(output, sys.stdout) as file:
         daemon = None

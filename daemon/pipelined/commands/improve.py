@@ -100,7 +100,7 @@ def improve(
     (word,) = command
     of_run = not ctx.meta["direct"] and RUN_WORD.fullmatch(word) is not None
     if was_given("state_directory") and not of_run:
-        raise click.UsageError("--state-directory is for runs", ctx)
+        raise click.UsageError("--state-directory is only for recorded runs, not for commands", ctx)
     standard_error.log_to_stderr("critical")
     stranger = ""
     if of_run:

@@ -14,7 +14,7 @@ from pipelined.analysis.rules.rule import Case, bytes_in, bytes_out, is_shell
 from pipelined.analysis.sed import is_costly, split
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
-from pipelined.analysis.without_stages import orders_all
+from pipelined.analysis.without_stages import orders_all_it_reads
 from pipelined.analysis.xargs import at_once, in_parts, single_arguments
 from pipelined.command_names import GREPS, SCRIPTS
 from pipelined.runs import Stage
@@ -187,9 +187,7 @@ def spread(case: Case, index: int, program: str, workers: int) -> tuple[Pipeline
         return case.rewritten(index, new), False
     taken, behind = bytes_in(stage), old.commands[index + 1 : index + 2]
     if words.program == "xargs":
-        sorted_again = any(
-            later.program == "sort" and files(later) == () and orders_all(later) for later in behind
-        )
+        sorted_again = any(map(orders_all_it_reads, behind))
         new = at_once(words, workers, taken, bytes_out(stage))
         return case.rewritten(index, new), not sorted_again
     if words.program not in SPLITS - GREPS:  # of binary data a grep says so for each part

@@ -13,6 +13,7 @@ from pipelined.analysis.rewriting import COUNT, FIRST, counted_in_hash, with_buf
 from pipelined.analysis.rules.rule import BULK, Case, bytes_in, bytes_out, ratio, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.analysis.shell_text import Command
+from pipelined.analysis.without_stages import orders_all_it_reads
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, percent
 
@@ -20,6 +21,8 @@ __all__ = ["count_in_hash", "sort_locale", "sort_spills"]
 
 #: A sort that is on CPU, or waits for one, for this share of the run is most of it.
 MOST = 0.5
+#: The same, of one that a hash would replace: then most of its time would go.
+MUCH = 0.25
 #: ``uniq`` that passes on a lower share of its input counts lines that repeat ten times.
 REPEATS = 0.1
 #: Memory that sort takes for each byte of its input: lines of 12 bytes have a record of 32 each.
@@ -190,7 +193,7 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
         kept = ratio(bytes_out(uniq), bytes_in(uniq))
         if uniq.command != "uniq" or bytes_in(uniq) < BULK or kept > REPEATS:
             continue
-        if case.graph.before[reader] != {index} or _busy(case, sort) < MOST:
+        if case.graph.before[reader] != {index} or _busy(case, sort) < MUCH:
             continue
         others = [s.cpu_seconds for i, s in enumerate(run.stages) if i not in (index, reader)]
         gain = min(sort.cpu_seconds + uniq.cpu_seconds, case.wall - max(others, default=0.0))
@@ -205,11 +208,15 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
         ):
             continue
         new = counted_in_hash(case.pipeline, index) if case.pipeline else None
+        behind_uniq = map(case.seen, case.graph.after[reader])
+        sorted_again = any(words and orders_all_it_reads(words) for words in behind_uniq)
         hashed = f"{COUNT} counts without sorting; sort its result"
         advice = {
             None: f"for uniq -c: {hashed}; for uniq: {FIRST} | sort",
             "": f"{FIRST} | sort in place of sort | uniq",
-            "-c": f"{hashed}. Lines with equal counts may come in another order",
+            "-c": f"{COUNT} counts without sorting"
+            if sorted_again
+            else f"{hashed}. Lines with equal counts may come in another order",
         }[None if options is None else "".join(options)]
         yield Finding(
             id="count-in-hash",
@@ -232,7 +239,7 @@ def count_in_hash(case: Case) -> Iterator[Finding]:
             ),
             gain_reason="the CPU seconds of both, and their waits for a CPU, but no more than the "
             "run less the busiest other stage's CPU seconds",
-            rewrite=case.attempt(new, reordered=options == ["-c"]),
+            rewrite=case.attempt(new, reordered=options == ["-c"] and not sorted_again),
         )
 
 
