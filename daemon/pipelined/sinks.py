@@ -153,6 +153,12 @@ class Sink:
             while not self._filled.wait(LOOK_EVERY) and not self._is_due():
                 pass
         self._write(last=True)
+        with self._lock:
+            left = len(self._queue)
+        if left:
+            log.error(
+                "the sink %s could not write %d finished runs before the stop", self.name, left
+            )
         try:
             self._writer.close()
         except Exception:

@@ -272,7 +272,7 @@ def test_top_without_a_daemon(pipelined: Program) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     line = complaint(pipelined("top", "--url", f"http://127.0.0.1:{port}"), 1)
-    assert "start it with: sudo pipelined serve" in line
+    assert "start it with: sudo systemctl start pipelined" in line
 
 
 @pytest.mark.usefixtures("bpf")

@@ -1038,7 +1038,8 @@ def test_top_without_a_daemon_says_how_to_start_one(
     assert program("top", "--url", f"http://127.0.0.1:{port}") == 1
     assert capsys.readouterr().err == (
         f"pipelined: no daemon answers at http://127.0.0.1:{port}: connection refused;"
-        " start it with: sudo pipelined serve\n"
+        " start it with: sudo systemctl start pipelined,"
+        " or without the service: sudo pipelined serve\n"
     )
 
 

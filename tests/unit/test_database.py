@@ -210,7 +210,7 @@ def test_the_longest_continue_after_a_run_that_was_removed(of_some_length: Archi
     ("sort", "text"),
     [
         *(("wall", text) for text in ("1763-1", "40.0", "40.0:", ":1763-1", "long:1", "nan:1")),
-        ("start", "40.0:1763-1"),
+        *(("start", text) for text in ("40.0:1763-1", "zzz", "1763/1")),
     ],
 )
 def test_a_place_in_another_order_is_refused(sort: str, text: str) -> None:

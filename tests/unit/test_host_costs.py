@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -80,6 +81,20 @@ def test_what_the_owner_of_the_directory_has_put_there_is_not_followed(tmp_path:
     keep(host, tmp_path)
     assert not elsewhere.exists()
     assert (tmp_path / FILE).is_file() and not (tmp_path / FILE).is_symlink()
+
+
+def test_nothing_stays_of_what_found_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = this_host((tmp_path,))
+    (tmp_path / FILE).unlink()
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Path, "replace", no_room)
+    keep(host, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_fifo_in_its_place_is_not_waited_for(tmp_path: Path) -> None:

@@ -539,6 +539,11 @@ def test_where_spans_go_is_shown_without_a_password() -> None:
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "0", "is no time"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "10000", "others take milliseconds; give seconds"),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/ca.crt", "no such file or directory"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "by HTTP only; begin it with http"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "grpc://collector:4317", "by HTTP only"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "and a host"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:x", "and a host"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/v1/traces", "/v1/traces is added to it"),
     ],
 )
 def test_what_the_sender_cannot_do_is_an_error_of_configuration(
@@ -546,6 +551,25 @@ def test_what_the_sender_cannot_do_is_an_error_of_configuration(
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected):
         check_environment({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "entry"),
+    [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer hunter2", 1),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b, hunter2", 2),
+    ],
+)
+def test_a_header_that_cannot_be_read_is_an_error_that_does_not_tell_it(
+    name: str, value: str, entry: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"entry {entry} is not NAME=VALUE") as error:
+        check_environment({name: value})
+    assert "hunter2" not in str(error.value)
+    with pytest.raises(ConfigurationError) as error:
+        check_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": "root:hunter2@collector"})
+    assert "hunter2" not in str(error.value)
+    assert not caplog.text
 
 
 def test_what_the_variables_usually_are_is_taken(tmp_path: Path) -> None:
@@ -556,6 +580,9 @@ def test_what_the_variables_usually_are_is_taken(tmp_path: Path) -> None:
             "OTEL_EXPORTER_OTLP_COMPRESSION": "GZIP",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "2.5",
             "OTEL_EXPORTER_OTLP_CERTIFICATE": str(tmp_path / "ca.crt"),
+            "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20x, key=a b,",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "https://root:x@[::1]:4318/otlp",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://tempo/otlp/v1/traces?key=x",
             "OTEL_SDK_DISABLED": "false",
         }
     )

@@ -122,6 +122,21 @@ def test_what_is_left_when_it_closes_is_written_however_little_room_there_is() -
     assert writer.closed
 
 
+def test_what_cannot_be_written_when_it_closes_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Full(Kept):
+        def write(self, runs: Sequence[Finished], *, last: bool) -> Written:
+            return Written(0)
+
+    sink = Sink("full", Full(), room=100)
+    for wall in (1.0, 2.0):
+        sink.put(finished(wall))
+    sink.start()
+    sink.close(PATIENCE)
+    assert "the sink full could not write 2 finished runs before the stop" in caplog.text
+
+
 def test_closing_waits_no_longer_than_it_may() -> None:
     writer = Kept()
     writer.may_write.clear()

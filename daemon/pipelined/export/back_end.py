@@ -21,6 +21,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.util.re import parse_env_headers
 
 from pipelined.errors import ConfigurationError, untrusted, why
 
@@ -35,6 +36,8 @@ _LONGEST_PAUSE = 600.0
 #: The longest time for a request that makes sense (seconds).
 _LONGEST_TIMEOUT = 600.0
 _COMPRESSIONS = ("none", "gzip", "deflate")
+#: Where spans go to, as it is; the other variable is where all signals go to, each by a path.
+_WHOLE, _PATH = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "/v1/traces"
 _FILES = ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
 
 
@@ -78,6 +81,8 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> None:
                 "where others take milliseconds",
                 f"give seconds, at most {_LONGEST_TIMEOUT:g}",
             )
+    _check_headers(environment)
+    _check_endpoints(environment)
     for name, value in _given(environment, *_FILES):
         try:
             with open(value, "rb"):
@@ -90,6 +95,41 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> None:
         raise ConfigurationError("OTEL_SDK_DISABLED is true: nothing would be sent", "unset it")
 
 
+def _check_headers(environment: Mapping[str, str]) -> None:
+    """The exporter would leave out one that it cannot read, and log it, with a token in it."""
+    logging.getLogger("opentelemetry.util.re").disabled = True
+    for name, value in _given(environment, "HEADERS"):
+        for number, header in enumerate(value.split(","), 1):
+            if header.strip() and not parse_env_headers(header, liberal=True):
+                raise ConfigurationError(
+                    f"{name}: entry {number} is not NAME=VALUE; it may be secret and is not shown",
+                    "give for instance Authorization=Bearer%20TOKEN, with a comma between two",
+                )
+
+
+def _check_endpoints(environment: Mapping[str, str]) -> None:
+    for name, value in _given(environment, "ENDPOINT"):
+        shown = _without_secrets(value) if "://" in value else value.rpartition("@")[2]
+        if not _is_http(value):
+            raise ConfigurationError(
+                f"{name}={shown}: runs are sent by HTTP only",
+                "begin it with http:// or https:// and a host, as http://collector:4318",
+            )
+        if name not in _WHOLE and urlsplit(value).path.rstrip("/").endswith(_PATH):
+            raise ConfigurationError(
+                f"{name}={shown}: {_PATH} is added to it",
+                f"leave that out, or give the whole address in {_WHOLE}",
+            )
+
+
+def _is_http(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or what is in brackets no address
+        return False
+
+
 def _given(environment: Mapping[str, str], *kinds: str) -> Iterator[tuple[str, str]]:
     """Variables of the exporter that are set, and their values."""
     for kind in kinds:
@@ -100,10 +140,10 @@ def _given(environment: Mapping[str, str], *kinds: str) -> Iterator[tuple[str, s
 
 def endpoint(environment: Mapping[str, str] = os.environ) -> str:
     """Where spans are sent to, for people."""
-    if whole := environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+    if whole := environment.get(_WHOLE):
         return _without_secrets(whole)
     base = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "http://localhost:4318"
-    return _without_secrets(f"{base.rstrip('/')}/v1/traces")
+    return _without_secrets(f"{base.rstrip('/')}{_PATH}")
 
 
 class BackEnd:
@@ -141,7 +181,7 @@ class BackEnd:
             error += ": it takes https; write that into the endpoint"
         elif answer.is_redirect:
             where = _without_secrets(urljoin(answer.url, answer.headers["Location"]))
-            error += f" to {where}: write that into OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+            error += f" to {where}: write that into {_WHOLE}"
         return Answer(
             False,
             unusable=answer.status_code in _UNUSABLE and not wants_https,

@@ -5,6 +5,7 @@ same at the prompt, on the page, in the API."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ __all__ = ["RUN_SORTS", "as_place", "beyond", "order", "place"]
 #: What comes first: the run that started last, the default; or the one that took longest.
 RUN_SORTS = ("start", "wall")
 
+#: As the daemon makes them: numbers of several bases.
+_RUN_ID = re.compile(r"\d[0-9a-z-]*", re.ASCII)
 #: Between the wall time and the id of a place. No id has it.
 _BETWEEN = ":"
 
@@ -36,9 +39,10 @@ def as_place(sort: str) -> Callable[[str], str]:
     def convert(text: str) -> str:
         if not text:
             raise ValueError("it is empty; give the next of the previous answer")
-        wall, between, run_id = text.partition(_BETWEEN)
-        valid = bool(run_id) and _is_number(wall) if sort == "wall" else not between
-        if not valid:
+        wall, _, run_id = text.partition(_BETWEEN)
+        if sort != "wall":
+            run_id, wall = text, "0"
+        if not (_is_number(wall) and _RUN_ID.fullmatch(run_id)):
             raise ValueError(f"{text!r} is not the next of an answer with sort={sort}")
         return text
 

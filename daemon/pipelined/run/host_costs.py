@@ -74,14 +74,18 @@ def keep(host: Host, directory: Path) -> None:
     if host.costs is None or _kept(directory, host):
         return
     figures = {name: getattr(host.costs, name) for name in Costs.__slots__}
+    new = directory / f"{FILE}.{os.getpid()}"
     with suppress(OSError):
-        new, owner = directory / f"{FILE}.{os.getpid()}", directory.stat()
+        owner = directory.stat()
         new.unlink(missing_ok=True)
-        with new.open("x") as file:  # the directory may be of another user: no link is followed
-            file.write(json.dumps({"machine": _machine(host), "costs": figures}) + "\n")
-            if os.geteuid() == 0:
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-        new.replace(directory / FILE)
+        try:
+            with new.open("x") as file:  # the directory may be of another user: no link is followed
+                file.write(json.dumps({"machine": _machine(host), "costs": figures}) + "\n")
+                if os.geteuid() == 0:
+                    os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            new.replace(directory / FILE)
+        finally:
+            new.unlink(missing_ok=True)  # without room it is empty
 
 
 def _kept(directory: Path, host: Host) -> Costs | None:

@@ -196,7 +196,8 @@ class Client:
             text = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
             raise NoDaemonError(
                 f"no daemon answers at {self.base}: {text}",
-                "start it with: sudo pipelined serve"
+                "start it with: sudo systemctl start pipelined, "
+                "or without the service: sudo pipelined serve"
                 if self.is_near
                 else "let it listen there (docs/SECURITY.md), or give another --url",
             ) from None
