@@ -178,18 +178,19 @@ def test_an_empty_file_changes_nothing(write) -> None:
         (
             'interpreters = [\n  "python",\n  "/usr/bin/perl",\n]\n',
             "FILE:1: interpreters must be a list of command names without paths, arguments or "
-            'blanks, not a list; for example interpreters = ["python", "perl"]',
+            'blanks, not ["python", "/usr/bin/perl"]; for example interpreters = '
+            '["python", "perl"]',
         ),
         (
             'job-variables = ["MY JOB"]\n',
             "FILE:1: job-variables must be a list of names of environment variables, such as "
-            "SLURM_JOB_NAME, not a list; for example job-variables = "
+            'SLURM_JOB_NAME, not ["MY JOB"]; for example job-variables = '
             '["PIPELINED_JOB", "SLURM_JOB_NAME"]',
         ),
         (
             "job-variables = [[]]\n",
             "FILE:1: job-variables must be a list of names of environment variables, such as "
-            "SLURM_JOB_NAME, not a list; for example job-variables = "
+            "SLURM_JOB_NAME, not [[]]; for example job-variables = "
             '["PIPELINED_JOB", "SLURM_JOB_NAME"]',
         ),
         (
@@ -269,7 +270,13 @@ def test_a_wrong_option_of_the_history_is_named(text: str, message: str, write) 
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("256MB", 256_000_000), ("2GiB", 2 << 30), ("1500kB", 1_500_000), ("1000000", 1_000_000)],
+    [
+        ("256MB", 256_000_000),
+        ("2GiB", 2 << 30),
+        ("1500kB", 1_500_000),
+        ("1000000", 1_000_000),
+        ("1TB", 10**12),
+    ],
 )
 def test_sizes_have_units(text: str, size: int, write) -> None:
     assert load(write(f'history-max-size = "{text}"\n')).history_max_size == size

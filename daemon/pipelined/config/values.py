@@ -38,8 +38,8 @@ Parser = Callable[[object], Any]
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = {"": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
-_BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_BYTES = {"": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
+_BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _UNIT_NAME_BYTES = 64
 _VARIABLE_BYTES = 31
 
@@ -271,7 +271,8 @@ def as_written(value: object) -> str:
         case str():
             return '"' + (value if len(value) <= 40 else value[:39] + "…") + '"'
         case list():
-            return "a list" if value else "an empty list"
+            shown = [as_written(part) for part in value[:3]] + ["…"] * (len(value) > 3)
+            return f"[{', '.join(shown)}]"
         case dict():
             return "a table"
         case _:
