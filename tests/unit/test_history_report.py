@@ -110,13 +110,24 @@ def test_what_tells_runs_apart_gets_room_after_bottleneck_and_overlap() -> None:
     assert {"user", "cores", "cache"} <= shown[160]
 
 
-def test_findings_are_shortened_only_if_that_makes_room_for_what_tells_runs_apart() -> None:
+def test_findings_are_shortened_only_for_signatures_and_what_tells_runs_apart() -> None:
     many = [replace(row, findings=("count-in-hash", "cpu-contention", "barrier")) for row in USERS]
     for width, tells in ((100, False), (118, False), (130, True), (160, True)):
         heading, first, _ = table(*many, width=width).splitlines()
-        assert ("user" in heading.split(), first.endswith("…")) == (tells, width == 130)
+        shortened = width in (100, 130)
+        assert ("user" in heading.split(), first.endswith("…")) == (tells, shortened)
     alike = [replace(row, identity=USERS[0].identity) for row in many]
     assert table(*alike, width=130).endswith("cpu-contention, barrier")
+
+
+def test_findings_are_shortened_before_a_signature_is() -> None:
+    names = ("fork-storm", "small-calls", "cpu-contention")
+    row = replace(SUMMARY, id="1795768985759-442-95beae63", findings=names)
+    row = replace(row, pipeline="zcat|awk|sort|uniq|sort")
+    _, line = table(row, width=100).splitlines()
+    assert "zcat|awk|sort|uniq" in line
+    assert line.endswith("fork-storm, small-calls, cpu-…")
+    assert table(row, width=140).endswith("fork-storm, small-calls, cpu-contention")
 
 
 def test_runs_of_different_jobs_have_a_column_for_the_unit() -> None:

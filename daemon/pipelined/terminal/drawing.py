@@ -35,6 +35,7 @@ __all__ = [
     "glyphs",
     "heading",
     "is_ascii",
+    "is_squeezed",
     "line_name",
     "measured",
     "percent_or_dash",
@@ -120,6 +121,14 @@ def fitted(columns: Iterable[Column[Row]], rows: Sequence[Row], width: int) -> l
         else replace(column, width=max(column.floor, min(column.width or 0, spare - len(_GAP))))
         for column in shown
     ]
+
+
+def is_squeezed(fitted_columns: Iterable[Column[Row]], rows: Sequence[Row]) -> bool:
+    """Whether the column that shrinks has less than its least, and would need more."""
+    return any(
+        column.least is not None and (column.width or 0) < min(column.least, _widest(column, rows))
+        for column in fitted_columns
+    )
 
 
 def table_width(columns: Sequence[Column[Row]]) -> int:

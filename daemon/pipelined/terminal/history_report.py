@@ -30,6 +30,7 @@ from pipelined.terminal.drawing import (
     Column,
     fitted,
     heading,
+    is_squeezed,
     line_name,
     measured,
     percent_or_dash,
@@ -103,7 +104,10 @@ def run_table(
     short = replace(last, width=min(last.width or 0, _LEAST_FINDINGS))
     shown = fitted([*columns, short], lines, width)
     if not any(column.title in ("unit", distinct.title, "input") for column in shown):
-        shown = fitted([*columns, last], lines, width)
+        full = fitted([*columns, last], lines, width)
+        # nor is a signature shortened for the sake of the last of several findings
+        if not is_squeezed(full, lines):
+            shown = full
     return _run_table(_filled(shown, width), lines, width, ascii_only)
 
 
