@@ -134,6 +134,8 @@ def test_runs_are_listed_newest_start_first(filled: Archive) -> None:
         (Query(top_level=True), [2, 1]),
         (Query(slower=True), []),
         (Query(failed=True), []),
+        (Query(interrupted=True), []),
+        (Query(failed=True, interrupted=True, command="cat"), []),
         (Query(before=details(3).row.id), [2, 1]),
     ],
 )
@@ -156,6 +158,7 @@ def test_runs_that_are_hidden_are_counted_up_to_a_bound(filled: Archive) -> None
         Query(min_duration=10.0),
         Query(top_level=True, slower=True),
         Query(failed=True),
+        Query(failed=True, interrupted=True),
         Query(since=NOW, until=NOW + 1, before="1"),
     ],
 )

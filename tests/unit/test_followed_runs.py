@@ -142,6 +142,8 @@ def test_by_default_it_begins_now(command: Callable[..., tuple[int, str, str]]) 
         (("--top-level",), [0, 2]),
         (("--slower",), []),
         (("--failed",), [2]),
+        (("--interrupted",), []),
+        (("--failed", "--interrupted"), [2]),
         (("--identity", "user=app"), [0]),
         (("--identity", "web-3"), []),
     ],

@@ -63,6 +63,10 @@ def test_runs_are_listed_and_filtered(ask: Callable[..., FlaskClient]) -> None:
     assert starts(client.get("/api/v1/runs?min_duration=1h")) == []
     assert starts(client.get("/api/v1/runs?min_duration=10ms&top_level=true")) == [3, 2, 1]
     assert starts(client.get("/api/v1/runs?slower=true")) == []
+    for asked in ("failed=true", "interrupted=true", "failed=true&interrupted=true"):
+        assert starts(client.get(f"/api/v1/runs?{asked}")) == []
+        answer = client.get(f"/api/v1/runs?{asked}").json
+        assert answer is not None and answer["counted"] is None
 
 
 @pytest.mark.parametrize(

@@ -483,6 +483,12 @@ def test_runs_that_have_failed_are_marked_and_found(
 
     failed, stopped = ended(50, "failed", code=3), ended(60, "interrupted", signal="SIGINT")
     record(recorded, failed, stopped)
+
+    def ids(*words: str) -> list[str]:
+        return [run["id"] for run in json.loads(pipelined("runs", *words, "--json"))["runs"]]
+
+    assert ids("--interrupted") == [stopped.id]
+    assert ids("--failed", "--interrupted") == [stopped.id, failed.id]
     (found,) = json.loads(pipelined("runs", "--failed", "--json"))["runs"]
     assert (found["id"], found["outcome"], found["failure"]) == (
         failed.id,

@@ -330,6 +330,7 @@ def test_short_and_nested_runs_are_hidden_unless_something_is_searched_for(
         ("?finding=barrier", {"finding": "barrier"}),
         ("?slower=true&top_level=true", {"slower": True, "top_level": True}),
         ("?failed=true", {"failed": True}),
+        ("?interrupted=true", {"interrupted": True}),
     ):
         page(client, f"/history{query}")
         del history.asked["limit"]
@@ -340,7 +341,8 @@ def test_short_and_nested_runs_are_hidden_unless_something_is_searched_for(
 def test_a_search_in_the_form_hides_nothing(client: FlaskClient, history: FakeHistory) -> None:
     outline = Outline(page(client, "/history"))
     fields = {str(field["name"]): field.get("value") or "" for field in outline.all("input")}
-    sent = {name: text for name, text in fields.items() if name not in ("slower", "failed", "run")}
+    marks = ("slower", "failed", "interrupted", "run")
+    sent = {name: text for name, text in fields.items() if name not in marks}
     assert set(sent.values()) == {""}
     client.get("/history", query_string=sent | {"pipeline": "a|b", "top_level": ""})
     assert history.asked == {"pipeline": "a|b", "limit": 51}

@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["as_moment", "list_runs", "open_history", "show", "state_directory_option"]
 
 #: What can be searched in stored runs alone.
-_OF_STORED_RUNS = ("finding", "command", "identity", "min_duration", "slower", "failed")
+_OF_STORED_RUNS = (
+    "finding",
+    "command",
+    "identity",
+    "min_duration",
+    "slower",
+    "failed",
+    "interrupted",
+)
 
 state_directory_option = click.option(
     "--state-directory",
@@ -47,7 +55,7 @@ Examples:
   sudo pipelined runs
   sudo pipelined runs --since 2h --command sort
   sudo pipelined runs --since 7d --slower --min-duration 1m
-  sudo pipelined runs --since 1d --failed
+  sudo pipelined runs --since 1d --failed --interrupted
   sudo pipelined runs --since 12h --sort wall --top-level
   sudo pipelined runs --finding barrier --since 2026-11-21 --json
   sudo pipelined runs --identity SLURM_JOB_ID=4711
@@ -93,6 +101,11 @@ run has its own line.""",
 @click.option("--top-level", is_flag=True, help="Only runs that lie in no other run.")
 @click.option("--slower", is_flag=True, help="Only runs that were slower than usual.")
 @click.option("--failed", is_flag=True, help="Only runs that have failed.")
+@click.option(
+    "--interrupted",
+    is_flag=True,
+    help="Only runs that were stopped from outside, as by timeout; with --failed, either.",
+)
 @click.option(
     "--sort",
     type=click.Choice(RUN_SORTS),

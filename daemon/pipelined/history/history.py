@@ -153,7 +153,8 @@ class History:
 
         `pipeline` is the whole signature, `command` the name of one stage, `finding` an id.
         `since` and `until` (Unix time) bound the start. `min_duration` is in seconds; `top_level`:
-        inside no other run; `slower`: slower than usual; `failed`: have failed.
+        inside no other run; `slower`: slower than usual; `failed`: have failed;
+        `interrupted`: were; with both, either.
         `identity` is `NAME=VALUE`, or a value of any name. `sort` is one of `run_order.RUN_SORTS`,
         by default newest start first; `before` is the place of the last run in the previous list.
         Raises UserError.

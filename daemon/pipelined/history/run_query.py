@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from pipelined.history.conditions import all_of
 from pipelined.history.run_order import RUN_SORTS, beyond
 
-__all__ = ["IDENTIFIED", "Query", "searched", "sort_of"]
+__all__ = ["IDENTIFIED", "Query", "searched", "searched_outcomes", "sort_of"]
 
 #: Rows of `identities` are few beside those of `runs`.
 IDENTIFIED = "identity IN (SELECT key FROM identities WHERE has_identity(identity, ?))"
@@ -36,6 +37,8 @@ class Query(TypedDict, total=False):
     """Was slower than usual."""
     failed: bool
     """Has failed."""
+    interrupted: bool
+    """Was interrupted; with `failed`, either."""
     identity: str | None
     """What identifies it: `NAME=VALUE`, or a value of any name."""
     sort: str | None
@@ -47,6 +50,11 @@ class Query(TypedDict, total=False):
 def sort_of(query: Query) -> str:
     """The order of a list of runs: one of `run_order.RUN_SORTS`."""
     return query.get("sort") or RUN_SORTS[0]
+
+
+def searched_outcomes(asked: Mapping[str, object]) -> list[str]:
+    """The outcomes of which a run has to have one; empty: it may have any."""
+    return [name for name in ("failed", "interrupted") if asked.get(name)]
 
 
 def searched(query: Query) -> tuple[str, list[Any]]:
@@ -62,10 +70,12 @@ def searched(query: Query) -> tuple[str, list[Any]]:
             "wall >= ?": query.get("min_duration"),
             "nested = ?": 0 if query.get("top_level") else None,
             "slower = ?": 1 if query.get("slower") else None,
-            "outcome = ?": "failed" if query.get("failed") else None,
             IDENTIFIED: query.get("identity") or None,
         }
     )
+    if outcomes := searched_outcomes(query):
+        where = f"{where} AND outcome IN ({', '.join('?' * len(outcomes))})"
+        values = [*values, *outcomes]
     if before := query.get("before"):
         after, place = beyond(before, sort_of(query))
         where, values = f"{where} AND {after}", [*values, *place]

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from pipelined.analysis.machine import Host
 from pipelined.errors import UserError
 from pipelined.history.rows import Summary
+from pipelined.history.run_query import searched_outcomes
 from pipelined.history.searched_identity import is_identified_by
 from pipelined.runs import Identity
 from pipelined.runs.codec import read
@@ -155,9 +156,11 @@ def matches(
     top_level: bool = False,
     slower: bool = False,
     failed: bool = False,
+    interrupted: bool = False,
 ) -> bool:
     """Whether `History.runs` would list it, asked for these."""
     row, stages = run.row, run.described["stages"]
+    outcomes = searched_outcomes({"failed": failed, "interrupted": interrupted})
     return (
         pipeline in (None, row.pipeline)
         and unit in (None, row.unit)
@@ -167,5 +170,5 @@ def matches(
         and (min_duration is None or row.wall >= min_duration)
         and not (top_level and row.nested)
         and (bool(row.slower) or not slower)
-        and (row.outcome == "failed" or not failed)
+        and (not outcomes or row.outcome in outcomes)
     )

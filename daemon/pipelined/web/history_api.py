@@ -72,7 +72,7 @@ _OF_PIPELINES = ("pipeline", "unit")
 PARAMETERS = {
     "history.runs": (
         *_SEARCHED,
-        *("since", "until", "min_duration", "top_level", "slower", "failed"),
+        *("since", "until", "min_duration", "top_level", "slower", "failed", "interrupted"),
         *("sort", "limit", "before"),
     ),
     "history.run": ("identity",),
@@ -101,6 +101,7 @@ def create_history_api(
         min_duration = parameter("min_duration", as_duration, None)
         slower = parameter("slower", as_bool, False)
         failed = parameter("failed", as_bool, False)
+        interrupted = parameter("interrupted", as_bool, False)
         try:
             # One more shows whether there are more.
             found = history.runs(
@@ -111,11 +112,12 @@ def create_history_api(
                 top_level=parameter("top_level", as_bool, False),
                 slower=slower,
                 failed=failed,
+                interrupted=interrupted,
                 sort=sort,
                 limit=limit + 1,
             )
             # How long a run took that is not stored is not known, nor its outcome.
-            known = min_duration is None and not slower and not failed
+            known = min_duration is None and not (slower or failed or interrupted)
             counted = _counted(history, searched, since, until) if known else None
         except UserError as error:
             abort(503, description=str(error))

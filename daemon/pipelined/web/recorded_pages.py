@@ -47,13 +47,16 @@ _SEARCHED = (
 #: What is hidden unless something is searched for: short and nested runs would bury the others.
 _HIDING = {"min_duration": "100ms", "top_level": "true"}
 #: Fields that are a search.
-_SEARCHES = frozenset({"pipeline", "command", "unit", "finding", "identity", "slower", "failed"})
+_SEARCHES = frozenset({"pipeline", "command", "unit", "finding", "identity"}) | {
+    *("slower", "failed", "interrupted")
+}
 
 HISTORY_PARAMETERS = (
     *(name for name, _, _ in _SEARCHED),
     "top_level",
     "slower",
     "failed",
+    "interrupted",
     "sort",
     "before",
 )
@@ -138,6 +141,7 @@ def _searched(given: Mapping[str, str]) -> dict[str, Any]:
         "top_level": _value("top_level", as_bool, given) or False,
         "slower": _value("slower", as_bool, given) or False,
         "failed": _value("failed", as_bool, given) or False,
+        "interrupted": _value("interrupted", as_bool, given) or False,
         "sort": _value("sort", as_one_of(*RUN_SORTS), given),
     }
 
