@@ -32,6 +32,7 @@ from pipelined.export.place import Place, open_place
 from pipelined.export.sender import Sender
 from pipelined.export.spans import SpanMaker
 from pipelined.export.statistics import Statistics, served
+from pipelined.history.following import as_cursor
 from pipelined.http_port.server import HttpServer
 from pipelined.runs import ParentSpan, Run
 from pipelined.runs.codec import written
@@ -94,7 +95,7 @@ class World:
 
     @property
     def place(self) -> Place:
-        return Place(self.directory)
+        return Place(self.directory, str)
 
     def fetch(self, after: str) -> FollowedPage:
         self.asked.append(after)
@@ -335,6 +336,16 @@ def test_the_place_is_kept_and_read_again(tmp_path: Path) -> None:
         place.save("84557617b3cb1fe4.23")
     with open_place(tmp_path / "new" / "state") as place:
         assert place.read() == "84557617b3cb1fe4.23"
+
+
+@pytest.mark.parametrize("damaged", [b"garbage\n", b"\xff"])
+def test_a_damaged_place_is_named(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / "cursor").write_bytes(damaged)
+    with (
+        open_place(tmp_path, as_cursor) as place,
+        pytest.raises(UserError, match=r"cannot read .*/cursor: it is damaged"),
+    ):
+        place.read()
 
 
 def test_two_senders_do_not_share_a_place(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def export(
     back_end, statistics = BackEnd(), Statistics()
     signal.signal(signal.SIGTERM, _stop)
     try:
-        with open_place(directory) as place, served(statistics, listens_at) as port:
+        with open_place(directory, as_cursor) as place, served(statistics, listens_at) as port:
             sender = Sender(
                 partial(fetch_finished, client),
                 *(back_end, place, statistics),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pipelined.errors import UserError, why
@@ -19,16 +19,20 @@ _FILE, _LOCK = "cursor", "lock"
 class Place:
     """A cursor in a file."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, check: Callable[[str], object]) -> None:
+        """`check` raises ValueError for a text that is no cursor."""
         self._path = directory / _FILE
+        self._check = check
 
     def read(self) -> str | None:
         """The cursor; None if none was saved. Raises UserError."""
         try:
-            return self._path.read_text().strip() or None
+            if cursor := self._path.read_text().strip():
+                self._check(cursor)
+            return cursor or None
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             reason = why(error) if isinstance(error, OSError) else "it is damaged"
             raise UserError(
                 f"cannot read {self._path}: {reason}",
@@ -52,10 +56,10 @@ class Place:
 
 
 @contextlib.contextmanager
-def open_place(directory: Path) -> Iterator[Place]:
+def open_place(directory: Path, check: Callable[[str], object] = str) -> Iterator[Place]:
     """The place of this directory, which is made if it is missing; for one process at a time.
 
-    Raises UserError.
+    `check` is as for `Place`. Raises UserError.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -72,4 +76,4 @@ def open_place(directory: Path) -> Iterator[Place]:
             raise UserError(
                 f"another sender uses {directory}", "give each its own --state-directory"
             ) from None
-        yield Place(directory)
+        yield Place(directory, check)

@@ -391,7 +391,7 @@ class Archive:
         except sqlite3.Error as error:
             raise UserError(
                 f"cannot read {self._path}: {error}",
-                "the daemon sets a damaged file aside when it starts" if is_damage(error) else "",
+                "restart the daemon, which sets a damaged file aside" if is_damage(error) else "",
             ) from None
 
     def _open(self) -> sqlite3.Connection:
