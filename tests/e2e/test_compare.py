@@ -189,9 +189,15 @@ def test_the_longest_of_several_pipelines_stands_for_them(
 ) -> None:
     sleep, cat = tool("sleep"), tool("cat")
     several = f"{sleep} 0.01 | {cat}; {sleep} 0.5 | {cat} | {cat}; {sleep} 0.01 | {cat}"
-    found = compared("-n", "1", f"{sleep} 0.01 | {cat}", several)
+    found = compared("-n", "1", f"{sleep} 0.5 | {cat} | {cat}", several)
     assert found["sides"][1]["pipeline"].count("|") == 2
     assert any(caveat.startswith("B ran 3 pipelines") for caveat in found["caveats"])
+    assert found["stages"]
+    # and not if the other side's is another one
+    found = compared("-n", "1", f"{sleep} 0.01 | {cat}", several)
+    assert [side["pipeline"] for side in found["sides"]] == [None, None]
+    assert any("are not the same" in caveat for caveat in found["caveats"])
+    assert not found["stages"]
 
 
 def test_different_outputs_are_not_compared(compare: Words) -> None:
