@@ -454,6 +454,17 @@ def test_different_inputs_are_a_caveat() -> None:
     )
 
 
+def test_runs_of_one_name_may_have_had_other_command_lines() -> None:
+    def started_as(line: str | None) -> Run:
+        return replace(alone(), stages=(replace(alone().stages[0], arguments=line),))
+
+    def caveats(a: str | None, b: str | None) -> tuple[str, ...]:
+        return compare_runs(started_as(a), started_as(b)).caveats
+
+    assert caveats("awk 1 hunter2", "awk 2") == ("different command lines: those of awk",)
+    assert caveats("awk 1", "awk 1") == caveats("awk 1", None) == caveats(None, None) == ()
+
+
 def test_partial_and_live_runs_are_caveats() -> None:
     found = compare_runs(replace(alone(), partial=True), replace(alone(), end=None))
     assert [caveat.split(":")[0] for caveat in found.caveats] == [

@@ -13,7 +13,7 @@ from pipelined.analysis.bottleneck import share
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.comparison_rows import times
 from pipelined.analysis.outcome_words import marked_outcome
-from pipelined.analysis.sentence import unwatched
+from pipelined.analysis.sentence import stage_label, unwatched
 from pipelined.runs import Run
 from pipelined.wording import listing, percent
 
@@ -97,6 +97,13 @@ def run_caveats(a: Run, b: Run) -> list[str]:
                 if read[0]
                 else "different inputs: the first stage of A read nothing"
             )
+        # the words themselves may be secret: only `show` has them, if they are to be shown
+        if others := [
+            stage_label(a, (index,))
+            for index, (one, other) in enumerate(zip(a.stages, b.stages, strict=False))
+            if None not in (one.arguments, other.arguments) and one.arguments != other.arguments
+        ]:
+            caveats.append(f"different command lines: those of {listing(others)}")
     for label, run in zip("AB", (a, b), strict=True):
         if words := unwatched(run):
             caveats.append(f"{label} is partial: {words}")
