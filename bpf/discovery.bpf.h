@@ -3,7 +3,7 @@
  * What a process is a stage of, by the pipes that it holds at 0 and 1 or sleeps on: finds or makes its stage.
  * Owns no map.
  * Called at fork, exec and exit, at a sleep on an end without partner, and by the sweep; at a plain switch only for a
- * process that has not exec'd yet, is younger than YOUNG_NS, and has used ARRANGED_NS of a CPU.
+ * process that is younger than YOUNG_NS, has neither exec'd yet nor is about to, and has used ARRANGED_NS of a CPU.
  * About 1 us for a new stage.
  * Cannot see pipes at other descriptors before a sleep on them, unless the command line names them (arguments.bpf.h).
  */

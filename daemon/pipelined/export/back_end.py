@@ -115,7 +115,7 @@ def _check_endpoints(environment: Mapping[str, str]) -> None:
                 f"{name}={shown}: runs are sent by HTTP only",
                 "begin it with http:// or https:// and a host, as http://collector:4318",
             )
-        if name not in _WHOLE and urlsplit(value).path.rstrip("/").endswith(_PATH):
+        if name != _WHOLE and urlsplit(value).path.rstrip("/").endswith(_PATH):
             raise ConfigurationError(
                 f"{name}={shown}: {_PATH} is added to it",
                 f"leave that out, or give the whole address in {_WHOLE}",

@@ -384,7 +384,7 @@ class Stage(StageCounters):
     start: Annotated[UnixTime, Key("start_timestamp_seconds")]
     """When it started."""
     end: Annotated[UnixTime | None, Key("end_timestamp_seconds")]
-    """When the last of its processes ended, often after its root; null while one lives."""
+    """When the last of its processes ended, its root maybe earlier; null while one lives."""
     exit: Exit | None = None
     """How its root process has ended; null while that lives, or if nobody saw its end."""
     outcome: Annotated[str, OneOf(OUTCOMES)] | None = None
