@@ -554,6 +554,7 @@ def test_where_spans_go_is_shown_without_a_password() -> None:
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "grpc://collector:4317", "by HTTP only"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "and a host"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:x", "and a host"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://[::1", "and a host"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/v1/traces", "/v1/traces is added to it"),
     ],
 )

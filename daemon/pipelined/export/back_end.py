@@ -109,15 +109,14 @@ def _check_headers(environment: Mapping[str, str]) -> None:
 
 def _check_endpoints(environment: Mapping[str, str]) -> None:
     for name, value in _given(environment, "ENDPOINT"):
-        shown = _without_secrets(value) if "://" in value else value.rpartition("@")[2]
         if not _is_http(value):
             raise ConfigurationError(
-                f"{name}={shown}: runs are sent by HTTP only",
+                f"{name} is no address that runs can be sent to, by HTTP only",
                 "begin it with http:// or https:// and a host, as http://collector:4318",
             )
         if name != _WHOLE and urlsplit(value).path.rstrip("/").endswith(_PATH):
             raise ConfigurationError(
-                f"{name}={shown}: {_PATH} is added to it",
+                f"{name}={_without_secrets(value)}: {_PATH} is added to it",
                 f"leave that out, or give the whole address in {_WHOLE}",
             )
 
