@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterable
 
 __all__ = [
     "INTERRUPTED_STATUS",
@@ -14,6 +15,7 @@ __all__ = [
     "ConfigurationError",
     "NotPermittedError",
     "UserError",
+    "nearest",
     "untrusted",
     "why",
 ]
@@ -60,6 +62,15 @@ _UNTRUSTED = {
     62: _NOT_ITS_NAME,
     64: _NOT_ITS_NAME,
 }
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint for a name that is not among `known`: which is meant; else `otherwise`, or all."""
+    import difflib  # which a daemon without mistakes in its files does not need
+
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else otherwise or f"known: {', '.join(names)}"
 
 
 def untrusted(error: ssl.SSLCertVerificationError, name_its_ca: str) -> tuple[str, str]:

@@ -202,6 +202,24 @@ def test_alternating_stages_take_turns() -> None:
     assert sentence(run).startswith("No single bottleneck: the stages take turns")
 
 
+@pytest.mark.parametrize(
+    ("queued", "opening"),
+    [
+        (2.4, "No single bottleneck: the stages take turns"),
+        (2.5, "Too few free CPUs: ping 25 % of the run; asleep on pipes: pong 52 %, ping 50 %."),
+    ],
+)
+def test_stages_that_share_a_cpu_are_not_said_to_take_turns(queued: float, opening: str) -> None:
+    run = make_run(
+        [
+            make_stage(1, "ping", cpu=5 - queued, pipe_full=5, runqueue=queued),
+            make_stage(2, "pong", cpu=4.8, pipe_empty=5.2),
+        ],
+        overlapping=0.0,
+    )
+    assert sentence(run).startswith(opening)
+
+
 def test_waits_that_overlap_are_not_called_turns() -> None:
     run = make_run(
         [make_stage(1, "a", cpu=5, pipe_full=5), make_stage(2, "b", cpu=5, pipe_empty=5)],

@@ -214,6 +214,11 @@ def test_a_mistake_in_a_file_is_named_with_its_line(text: str, message: str, wri
     assert refusal(write(text)) == message
 
 
+@pytest.mark.parametrize("text", ["sweep-interval = 1s\n", "[log]\nlevel = info\n"])
+def test_text_without_quotes_is_recognised(text: str, write) -> None:
+    assert refusal(write(text)).endswith("; a value that is text needs quotes")
+
+
 @pytest.mark.parametrize(
     ("text", "start"),
     [

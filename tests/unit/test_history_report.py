@@ -506,6 +506,17 @@ def test_runs_that_fit_nothing_say_so(pipelined: Callable[..., str]) -> None:
     assert json.loads(pipelined("runs", "--unit", "no.service", "--json"))["runs"] == []
 
 
+def test_a_finding_that_is_not_known_may_be_misspelled(pipelined: Callable[..., str]) -> None:
+    nothing = "no finished run matches"
+    assert pipelined("runs", "--finding", "tac-reads-on") == (
+        f"{nothing}; no finding has the id 'tac-reads-on': did you mean reads-on?\n"
+    )
+    assert pipelined("runs", "--finding", "zzz") == (
+        f"{nothing}; no finding has the id 'zzz': see docs/FINDINGS.md\n"
+    )
+    assert pipelined("runs", "--finding", "reads-on") == f"{nothing}\n"
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [

@@ -211,6 +211,11 @@ def test_certificates_may_stand_in_the_file_itself(directory: Path) -> None:
         ("a: [\n", "FILE:2: not YAML: expected the node content, but found '<stream end>'"),
         ("a: b: c\n", "FILE:1: not YAML: mapping values are not allowed here"),
         ("[" * 1000, "FILE: not YAML: "),
+        (
+            "tls_server_config:\n\tcert_file: a\n",
+            "FILE:2: not YAML: found character '\\t' that cannot start any token;"
+            " indent with spaces",
+        ),
         (b"# caf\xe9\n", "FILE:1: not UTF-8; save the file as UTF-8"),
         (
             "\nrate_limit: {interval: 1s, burst: 20}\n",
@@ -427,6 +432,22 @@ def test_a_certificate_that_holds_is_no_warning(
     file = WebConfigFile(write(directory, TLS))
     assert file.certificate_expiry is not None
     assert 29 * 86400 < file.certificate_expiry - time.time() <= 30 * 86400
+    assert caplog.records == []
+
+
+def test_passwords_without_tls_are_a_warning_where_other_hosts_reach_the_port(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = f"basic_auth_users:\n  alice: {HASH}\n"
+    path = write(directory, users)
+    WebConfigFile(path)
+    assert caplog.records == []
+    WebConfigFile(path, exposed_at=Address("192.0.2.1", 9905))
+    (record,) = caplog.records
+    assert "passwords and no tls_server_config" in record.getMessage()
+    assert "to 192.0.2.1:9905 reads them" in record.getMessage()
+    caplog.clear()
+    WebConfigFile(write(directory, TLS + users), exposed_at=Address("192.0.2.1", 9905))
     assert caplog.records == []
 
 

@@ -45,6 +45,7 @@ __all__ = [
 
 #: A sentence names at most this many waiting stages.
 NAMED = 3
+_TOO_FEW_CPUS = "Too few free CPUs"
 _STATES: Mapping[str, State] = {state.name: state for state in STATE_TABLE}
 #: What differs from run to run in what `brief` returns.
 _VARYING = re.compile(r" <?\d+ %(?: of one CPU)?$|^\d+ × | \(pid \d+, one of \d+\)(?=: )")
@@ -267,16 +268,21 @@ def _balanced_sentence(run: Run, span: str) -> str:
     wall = run.watched_seconds
     graph = build_graph(run)
     waits = [pipe_waits(run, index, graph) for index in range(len(run.stages))]
-    most = max(wait.inside for wait in waits)
+    asleep = [wait.inside for wait in waits]
+    queued = [share(stage, "runqueue", wall) for stage in run.stages]
+    most = max(asleep)
     if most >= LARGE:
-        named = _top(run, [wait.inside for wait in waits], span)
-        alternate = sum(wait.inside >= LARGE for wait in waits) > 1
+        alternate = sum(part >= LARGE for part in asleep) > 1
         if alternate and run.overlap is not None and run.overlap < NOTABLE:
+            if max(queued) >= LARGE:  # on one CPU any stages take turns
+                pipes = f"asleep on pipes: {_top(run, asleep, '')}"
+                return f"{_TOO_FEW_CPUS}: {_top(run, queued, span)}; {pipes}."
+            named = _top(run, asleep, span)
             return f"No single bottleneck: the stages take turns; asleep on pipes: {named}."
-        return f"No single bottleneck stands out; asleep on pipes: {named}."
+        return f"No single bottleneck stands out; asleep on pipes: {_top(run, asleep, span)}."
     quiet = f"no stage waits on a pipe for more than {percent(most)}{span}"
-    for state, opening in (("disk", "Waits for disk"), ("runqueue", "Too few free CPUs")):
-        shares = [share(stage, state, wall) for stage in run.stages]
+    slow = [share(stage, "disk", wall) for stage in run.stages]
+    for shares, opening in ((slow, "Waits for disk"), (queued, _TOO_FEW_CPUS)):
         if max(shares) >= LARGE:
             return f"{opening}: {_top(run, shares, span)}; {quiet}."
     busy = [share(stage, "cpu", wall) for stage in run.stages]

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipelined.analysis.finding import DOCUMENTATION
 from pipelined.commands.daemon_client import daemon_options, open_client, or_daemon, was_given
 from pipelined.commands.followed_runs import follow_runs, refuse_with_follow
 from pipelined.commands.report_output import color_option, open_console
 from pipelined.commands.searched_text import searched_text
 from pipelined.config import parse_duration
 from pipelined.config.state_directory import service_directory
-from pipelined.errors import NotPermittedError
+from pipelined.errors import NotPermittedError, nearest
 from pipelined.history.run_order import RUN_SORTS
 
 if TYPE_CHECKING:
@@ -180,11 +181,24 @@ def list_runs(
         table = run_table(listing.lines, report_width(console), now, ascii_only=ascii_only)
         print_lines(table, console)
     else:
-        click.echo("no finished run matches" if any(searched.values()) else "no run yet")
+        click.echo(_nothing_found(searched))
     if listing.before:
         console.print(f"There are more: --limit {2 * limit}", highlight=False)
     if counted and not counted.all_stored:
         console.print(counted_line(counted, now, ascii_only=ascii_only), highlight=False)
+
+
+def _nothing_found(searched: dict[str, Any]) -> str:
+    """Why the list is empty; a finding that this version does not know may be misspelled."""
+    finding = searched["finding"]
+    if finding is not None:
+        from pipelined.analysis.findings import RULES
+
+        known = [rule.id for rule in RULES]
+        if finding not in known:
+            hint = nearest(finding, known, f"see {DOCUMENTATION}")
+            return f"no finished run matches; no finding has the id {finding!r}: {hint}"
+    return "no finished run matches" if any(searched.values()) else "no run yet"
 
 
 def _counted(history: Recorded, searched: dict[str, Any]) -> CountedRuns | None:

@@ -38,6 +38,9 @@ from pipelined.errors import ConfigurationError, why
 
 __all__ = ["load"]
 
+#: What Python's parser reports of `sweep-interval = 1s` and of `log.level = info`.
+_UNQUOTED = ("Expected newline or end of document after a statement", "Invalid value")
+
 
 def load(path: Path) -> Config:
     """Read a TOML file; options that it does not set keep their defaults.
@@ -124,7 +127,10 @@ def _syntax_error(path: Path, error: Exception, last_line: int) -> Configuration
         return ConfigurationError(f"{path}: not TOML: {message}")
     reason, line = match[1], match[2] or str(last_line)
     column = f":{match[3]}" if match[3] else ""
-    return ConfigurationError(f"{path}:{line}{column}: not TOML: {reason.lower()}")
+    return ConfigurationError(
+        f"{path}:{line}{column}: not TOML: {reason.lower()}",
+        "a value that is text needs quotes" if reason in _UNQUOTED else "",
+    )
 
 
 def _unknown(name: str, value: object, known: Collection[str]) -> str:

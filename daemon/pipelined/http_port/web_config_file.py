@@ -164,6 +164,12 @@ class WebConfigFile:
                 "which commands run here",
                 f"give {self._path} basic_auth_users or RequireAndVerifyClientCert, ",
             )
+        if self._exposed_at and config.tls is None and before is None:
+            log.warning(
+                "%s has passwords and no tls_server_config: who listens on the network to %s reads"
+                " them; see docs/SECURITY.md",
+                *(self._path, self._exposed_at),
+            )
         context, expiry = _context(self._path, config.tls) if config.tls else (None, None)
         if before and before.config.users == config.users:
             logins = before.logins  # what it remembers still holds

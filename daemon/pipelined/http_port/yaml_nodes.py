@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from pipelined.errors import ConfigurationError, why
+from pipelined.errors import ConfigurationError, nearest, why
 
 __all__ = ["Material", "Nodes"]
 
@@ -64,8 +63,9 @@ class Nodes:
             ) from None
         except yaml.MarkedYAMLError as error:
             at = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+            reason = error.problem or error.context or ""
             raise ConfigurationError(
-                f"{path}{at}: not YAML: {error.problem or error.context}"
+                f"{path}{at}: not YAML: {reason}", "indent with spaces" if "'\\t'" in reason else ""
             ) from None
         except (yaml.YAMLError, RecursionError) as error:
             raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
@@ -86,7 +86,7 @@ class Nodes:
         for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"
             if known is not None and name not in known:
-                raise self.wrong(key, f"unknown key {name} in {where}", _nearest(name, known))
+                raise self.wrong(key, f"unknown key {name} in {where}", nearest(name, known))
             if name in found:
                 raise self.wrong(key, f"{name} is given twice")
             found[name] = value
@@ -126,7 +126,7 @@ class Nodes:
     def known(self, node: yaml.Node, name: str, value: str, known: Iterable[str]) -> None:
         """Nothing, if `value` is one of `known`."""
         if value not in known:
-            raise self.wrong(node, f"{name}: there is no {value}", _nearest(value, known))
+            raise self.wrong(node, f"{name}: there is no {value}", nearest(value, known))
 
     def material(self, keys: Mapping[str, yaml.Node], name: str) -> Material | None:
         """What the key `name` holds, or the file that `name`_file names."""
@@ -141,11 +141,6 @@ class Nodes:
         if text:
             return Material(name, keys[name].start_mark.line + 1, None, text)
         return None
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
 
 
 def _is_null(node: yaml.Node) -> bool:

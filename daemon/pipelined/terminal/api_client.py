@@ -194,6 +194,11 @@ class Client:
             if isinstance(reason, ssl.SSLError) or (is_closed and self._has_tls):
                 raise self._tls_failed(reason) from None
             text = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
+            if isinstance(error, TimeoutError):  # of an answer: that of a connection is a reason
+                raise NoDaemonError(
+                    f"no answer from {self.base} within {timeout:g} s",
+                    "what listens there is very busy, or hangs: see its log",
+                ) from None
             raise NoDaemonError(
                 f"no daemon answers at {self.base}: {text}",
                 "start it with: sudo systemctl start pipelined, "
