@@ -64,6 +64,9 @@ def test_what_gains_is_advised_with_its_command(text: str) -> None:
         "grep a f",
         "tr a-z A-Z",
         "cut -c 1-5 f",
+        "sed 'y/áé/ae/' f",
+        "sed 's/[áé]/x/g' f",
+        "grep -o ß f",
     ],
 )
 def test_what_gains_nothing_is_not_advised(text: str) -> None:

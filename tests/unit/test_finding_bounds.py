@@ -437,6 +437,7 @@ def test_the_figures_of_stages_to_join() -> None:
     assert figures(found) == {"on CPU": 3.0, "waiting for a free CPU": 13.0, "CPUs": 2}
     assert "could use 3.1 CPUs where there are 2" in found.sentence
     assert "one sed for all" in found.advice
+    assert "if none has -n or counts lines" in found.advice
     (grep,) = found_by("join-stages", chained("grep", "awk"), TWO)
     assert "awk '/PATTERN/ { … }', without grep" in grep.advice
     assert found_by("join-stages", chained("sed", "sed", cpu=4.5), Host(1, None)), "all of the run"
@@ -512,8 +513,8 @@ def test_direct_reads_count_as_not_asked_for_if_they_are_most_of_what_came_from_
 @pytest.mark.parametrize(
     ("command", "reads", "advice"),
     [
-        ("dd", True, "larger blocks (bs=64k)"),
-        ("dd", False, "larger blocks (bs=64k)"),
+        ("dd", True, "larger blocks (bs=64k; count=, skip= and seek= are in blocks)"),
+        ("dd", False, "larger blocks (bs=64k; count=, skip= and seek= are in blocks)"),
         ("bash", True, "awk in place of the shell's read"),
         ("wc", True, "a larger buffer for what it reads"),
         ("bash", False, "awk in place of the loop"),

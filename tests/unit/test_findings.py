@@ -162,7 +162,8 @@ def test_a_stage_whose_children_read_needs_no_reader() -> None:
     given: dict[str, Any] = {"exited_children": 2, "children_cpu_seconds": 3.9}
     xargs = make_stage(1, "xargs", (80, 80), cpu=4.0, disk=6.0, readahead=reader, **given)
     assert "disk-not-overlapped" not in ids_of(run_of([xargs], overlapping=0))
-    assert "xargs -P" in find(run_of([xargs], overlapping=0), USELESS).advice
+    advice = find(run_of([xargs], overlapping=0), USELESS).advice
+    assert "xargs -n 100 -P 4 cat > /dev/null" in advice
 
 
 def test_the_gain_of_a_reader_in_front_is_at_most_all_waiting_for_disk(by_turns: Run) -> None:
@@ -508,6 +509,19 @@ def test_what_awk_prints_to_is_put_behind_it(awk: str, advice: str) -> None:
     assert find(run, "small-calls").advice.startswith(advice)
 
 
+def test_a_sed_that_reads_a_pipe_byte_by_byte_is_unbuffered() -> None:
+    ends = (PipeEnd("0:7", "read", 9, 1.0),)
+    given: dict[str, Any] = {"cpu": 8.0, "system_seconds": 6.0, "ends": ends}
+    sed = make_stage(
+        2, "sed", (80, 80), (80_000_000, 1_600_000), arguments="sed -u s/a/b/", **given
+    )
+    run = run_of([make_stage(1, "cat", (80, 80), cpu=0.1), sed, make_stage(3, "wc", cpu=0.1)])
+    assert find(run, "small-calls").advice.startswith("Try: sed without -u")
+    text = Script("cat f | sed -u s/a/b/ | wc")
+    (rewrite,) = (one.rewrite for one in findings(run, HOST, text) if one.id == "small-calls")
+    assert rewrite is not None and rewrite.new == "cat f | sed s/a/b/ | wc"
+
+
 @pytest.mark.parametrize("name", ["bash", "w.sh", "w"])
 def test_a_loop_of_a_shell_has_the_same_advice_however_it_was_started(name: str) -> None:
     ends = (PipeEnd("0:7", "read", 9, 1.0),)
@@ -751,6 +765,34 @@ def test_a_sed_is_two_stages_only_if_both_have_much_to_do(scripts: str, split: b
     (found,) = RULES_BY_ID["ceiling"](Case.of(ceiling_at("sed"), HOST, script))
     assert "parallel --pipe" in found.advice
     assert ("sed A | sed B" in found.advice) == split
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "advised"),
+    [
+        ("grep", "grep -i a", True),
+        ("grep", "grep -c a", False),
+        ("grep", "grep -n a", False),
+        ("sed", "sed s/a/b/", True),
+        ("sed", r"sed -e 1d -e 's/\(..\)x/\1/g'", False),
+        ("sed", "sed -n '$='", False),
+        ("cut", "cut -f 1", True),
+        ("cut", "cut -z -f 1", False),
+    ],
+)
+def test_only_what_takes_each_line_by_itself_is_given_parts(
+    command: str, text: str, advised: bool
+) -> None:
+    script = Script(f"tar c d | {text} | ssh h cat")
+    (found,) = RULES_BY_ID["ceiling"](Case.of(ceiling_at(command), HOST, script))
+    assert bool(found.advice) == advised
+    assert ("parallel --pipe" in found.advice) == advised
+
+
+def test_processes_at_once_are_advised_under_the_conditions_that_they_need() -> None:
+    advice = find(ceiling_at("xargs"), "ceiling").advice
+    assert "with an -n that leaves some for each" in advice
+    assert "if CMD prints nothing, or a line at a time" in advice
 
 
 def test_a_ceiling_that_other_advice_than_more_cpus_raises_is_bound_by_the_next_stage() -> None:
@@ -1015,6 +1057,24 @@ def test_stages_that_one_process_can_do_are_joined_if_cpus_are_short(
     assert "join-stages" not in ids_of(chained(*commands), Host(8, None))
 
 
+@pytest.mark.parametrize(
+    ("text", "joins"),
+    [
+        ("sed s/a/b/ | sed s/c/d/", True),
+        ("sed -n /a/p | sed s/c/d/", False),
+        ("sed 1d | sed 1d", False),
+        ("grep a | mawk '{ print $1 }'", True),
+        ("grep -vFf list | mawk '{ print $1 }'", False),
+        ("grep -o a | mawk '{ print $1 }'", False),
+    ],
+)
+def test_stages_are_joined_only_if_one_does_the_same(text: str, joins: bool) -> None:
+    commands = [command.split()[0] for command in text.split(" | ")]
+    script = Script(f"{text} | python3 a.py | python3 b.py")
+    ids = [found.id for found in findings(chained(*commands), Host(2, None), script)]
+    assert ("join-stages" in ids) == joins
+
+
 def test_stages_that_would_be_the_bottleneck_as_one_are_left_apart() -> None:
     two = Host(2, None)
     assert find(chained("sed", "sed", "sed", cpu=2.0), "join-stages", two).stages == (0, 1)
@@ -1138,6 +1198,16 @@ def test_of_numbers_nobody_knows_how_many_the_rules_of_a_language_compare() -> N
     assert found.sentence.endswith("of en_US.UTF-8 only lines that are equal as numbers.")
     assert (found.likely_seconds, found.gain_seconds) == (None, None)
     assert found.rewrite is not None, "to be tried"
+
+
+@pytest.mark.parametrize("reader", ["comm", "join"])
+def test_what_pairs_sorted_lines_needs_the_locale_of_the_sort(reader: str) -> None:
+    run = sorting()
+    run = replace(run, stages=(*run.stages[:-1], replace(run.stages[-1], command=reader)))
+    text = Script(f"zcat f | sort | {reader} - g", locale="en_US.UTF-8")
+    (found,) = (f for f in findings(run, HOST, text) if f.id == "sort-locale")
+    assert found.advice.startswith(f"Try: LC_ALL=C sort and LC_ALL=C {reader}, which")
+    assert found.rewrite is None, "of sort alone"
 
 
 def test_in_the_order_of_code_points_bytes_are_the_same_order_for_less() -> None:
@@ -1383,8 +1453,20 @@ def test_a_ceiling_that_nothing_is_known_to_raise_is_a_note(command: str) -> Non
 def test_names_from_ls_are_handed_over_many_at_a_time() -> None:
     run = storm("bash")
     run = replace(run, stages=(replace(run.stages[0], command="ls"), run.stages[1]))
-    assert "xargs -d" in find(run, "fork-storm").advice
+    advice = find(run, "fork-storm").advice
+    assert r"xargs -d '\n' CMD (behind -print0, xargs -0 CMD) in place of the loop" in advice
+    assert r"in place of -I, which takes a whole line, xargs -d '\n' -n 1000" in (
+        find(storm("xargs"), "fork-storm").advice
+    )
     assert "-exec CMD {} +" in find(storm("find"), "fork-storm").advice
+
+
+def test_parts_of_the_input_become_larger_not_more_for_each() -> None:
+    run = storm("parallel")
+    run = replace(
+        run, stages=(run.stages[0], replace(run.stages[1], arguments="parallel --pipe -k sort"))
+    )
+    assert find(run, "fork-storm").advice == "Try: larger blocks (parallel --pipe --block 10M)."
 
 
 #: Text of a pipeline, its run, the finding, and the other pipeline that it ends with.

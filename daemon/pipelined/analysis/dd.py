@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word
 
-__all__ = ["copies_alike", "input_file", "with_blocks", "with_larger_blocks"]
+__all__ = ["IN_BLOCKS", "copies_alike", "input_file", "with_blocks", "with_larger_blocks"]
 
+#: What other blocks change as well, for a sentence that ends with ``bs=64k``.
+IN_BLOCKS = "; count=, skip= and seek= are in blocks"
 #: Operands of which what is copied does not depend. With ``count``, ``skip`` and ``seek`` blocks
 #: are counted, and with ``cbs`` and ``of`` or flags more is done than copying to a pipe.
 _OPERANDS = frozenset({"bs", "conv", "ibs", "if", "iflag", "obs", "status"})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pipelined.analysis.awk_text import feeds_command
 from pipelined.analysis.bottleneck import share
-from pipelined.analysis.dd import input_file, with_blocks, with_larger_blocks
+from pipelined.analysis.dd import IN_BLOCKS, input_file, with_blocks, with_larger_blocks
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding, Rewrite
 from pipelined.analysis.rewriting import files, flushing_less, in_place_of_cat
@@ -54,7 +54,12 @@ OVERLAPPED = 0.5
 #: files and a pipe, 0.85 of one between pipes).
 MISSED = 0.5
 #: How a copier is given blocks that fit the CPU cache.
-SMALLER_BLOCKS = {"buffer": "-s 128k", "dd": "bs=128k", "mbuffer": "-s 128k", "pv": "-B 128k"}
+SMALLER_BLOCKS = {
+    "buffer": "-s 128k",
+    "dd": f"bs=128k{IN_BLOCKS}",
+    "mbuffer": "-s 128k",
+    "pv": "-B 128k",
+}
 
 
 def reader_costs(case: Case) -> Iterator[Finding]:
@@ -209,7 +214,7 @@ def large_writes(case: Case) -> Iterator[Finding]:
         missed = _missed(case, writer.system_seconds, mean)
         gain = min(wall, turns + woken + missed)
         name, other = stage_label(run, (index,)), stage_label(run, (reading,))
-        blocks = "bs=32k" if writer.command == "dd" else "32 KiB"
+        blocks = f"bs=32k{IN_BLOCKS}" if writer.command == "dd" else "32 KiB"
         yield Finding(
             id="large-writes",
             severity="warning",
@@ -282,7 +287,7 @@ def small_calls(case: Case) -> Iterator[Finding]:
             made.append(f"{writes:,} writes of {mean_size(part.mean_write(), 1)}")
         words = case.words(part.indexes[0])
         fewer = with_larger_blocks(words, "64k") if words else None
-        if words and fewer is None and writes >= reads:
+        if words and fewer is None and (writes >= reads or words.program == "sed"):
             fewer = flushing_less(words)
         new = case.rewritten(part.indexes[0], fewer)
         yield Finding(
@@ -446,10 +451,10 @@ def _behind_awk(case: Case, part: Part, reading: bool) -> str:
 def _larger_calls(stage: Stage, reading: bool) -> str:
     command = stage.command
     if command == "dd":
-        return "Try: larger blocks (bs=64k)."
+        return f"Try: larger blocks (bs=64k{IN_BLOCKS})."
     if reading and is_shell(stage):
         return "Try: awk in place of the shell's read, which reads a pipe byte by byte."
-    if reading:
+    if reading and command != "sed":  # which reads little only with -u
         return "Try: a larger buffer for what it reads (64 KiB)."
     if is_shell(stage):
         return "Try: awk in place of the loop: the shell writes what each echo prints by itself."

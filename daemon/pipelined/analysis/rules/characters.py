@@ -74,6 +74,8 @@ def _locale(words: Command, script: Script | None) -> str:
 
 def _gains(words: Command, script: Script | None) -> bool:
     values = [word.value for word in words.arguments]
+    if not all(map(str.isascii, values)):  # in C, each of its bytes would be a character
+        return False
     if words.program == "sed":
         return any(map(_SED_SCRIPTS.match, values))
     if words.program == "grep":

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelined.analysis.dd import input_file, with_blocks
+from pipelined.analysis.dd import IN_BLOCKS, input_file, with_blocks
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import with_reader_in_front
@@ -153,14 +153,15 @@ def readahead_useless(case: Case) -> Iterator[Finding]:
             new = with_blocks(words, "64k") if words else None
             advice = (
                 "Try: smaller blocks than the read-ahead window of that disk (read_ahead_kb), "
-                "such as 64 KiB; or a larger window."
+                f"such as 64 KiB{f' (bs=64k{IN_BLOCKS})' if part.command == 'dd' else ''}; or a "
+                "larger window."
             )
         else:
             advice = (
                 "Try: switch read-ahead on, if read_ahead_kb of that disk is 0 or the program "
                 "asks for none (POSIX_FADV_RANDOM). Else the files are tiny or the reads jump: "
-                "read several files at a time (xargs -P), or in the order in which they lie on "
-                "disk."
+                "bring several files at a time into memory first (xargs -n 100 -P 4 cat > "
+                "/dev/null), or read them in the order in which they lie on disk."
             )
         yield Finding(
             id="readahead-useless",

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pipelined.analysis.by_line import sed_scripts
+from pipelined.analysis.by_line import takes_each_line
 from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.input_files import stores_time
 from pipelined.analysis.rewriting import files
 from pipelined.analysis.rules.rule import Case, bytes_in, bytes_out, is_shell
-from pipelined.analysis.sed import is_costly, split
+from pipelined.analysis.sed import split
 from pipelined.analysis.shell_text import Command, Pipeline, plain
 from pipelined.analysis.shell_words import Word
 from pipelined.analysis.without_stages import orders_all_it_reads
@@ -96,29 +96,33 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
     if stage.command == "xargs":
         if words and single_arguments([word.value for word in words.arguments])[1] > 1:
             return "", ""  # it has several, and other work had the CPUs
-        return f"several processes at a time (xargs -P {workers})", ""
+        return (
+            f"several processes at a time (xargs -P {workers}, with an -n that leaves some for "
+            "each), if CMD prints nothing, or a line at a time: what else they print at once is "
+            "mixed in the middle of lines",
+            "",
+        )
     if stage.command in SPLITS:
         if stage.cpu_seconds < SPLIT_PAYS * bytes_in(stage):
             return "", ""
-        # not split --filter: what its filters write is mixed in the middle of lines
-        parts = (
-            "parts of its input at once (parallel --pipe -k CMD, which keeps the order of lines)"
-        )
-        if stage.command == "sed" and (words is None or _alike(words)):
-            only = "" if words else ", if B takes as long as A"
-            parts += f"; or two stages for its work (sed -e A -e B is sed A | sed B{only})"
-        return parts, ""
+        return "; or ".join(_in_parts(stage, words)), ""
     if _is_loop(stage):
         return "a program in place of the loop: awk does the same for a fraction of the CPU", ""
     return "", ""
 
 
-def _alike(words: Command) -> bool:
-    """Whether several scripts of a ``sed`` are costly: beside one that is, another one is not worth
-    a stage.
-    """
-    scripts = sed_scripts(words.arguments)
-    return sum(is_costly(script.value) for script in scripts) > 1
+def _in_parts(stage: Stage, words: Command | None) -> Iterator[str]:
+    """How several processes share the work of a stage that reads lines."""
+    if words is None or takes_each_line(words):
+        # not split --filter: what its filters write is mixed in the middle of lines
+        only = "" if words else ", if CMD takes each line by itself"
+        yield (
+            "parts of its input at once (parallel --pipe -k --block 10M CMD, which keeps the order "
+            f"of lines{only})"
+        )
+    if stage.command == "sed" and (words is None or split(Pipeline((words,)), 0)):
+        only = "" if words else ", if B takes as long as A, and neither has -n or counts lines"
+        yield f"two stages for its work (sed -e A -e B is sed A | sed B{only})"
 
 
 def less_cpu(stage: Stage, words: Command | None, free: float) -> tuple[float, str]:

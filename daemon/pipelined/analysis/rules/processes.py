@@ -93,11 +93,15 @@ def _fewer(case: Case, part: Part) -> str:
         )
     if part.command == "xargs":
         return (
-            "more arguments at a time (xargs -n 1000, without -I; fewer with -P, so that all are "
-            "busy). Not for a program that takes several files as one (wc, sort, du, sed 1d); "
+            r"more arguments at a time (xargs -n 1000; in place of -I, which takes a whole line, "
+            r"xargs -d '\n' -n 1000, or -0 as before; fewer with -P, so that all are busy). "
+            "Not for a program that takes several files as one (wc, sort, du, sed 1d); "
             "grep -h and head -q name none"
         )
     if part.command == "parallel":
+        words = case.seen(part.indexes[0])
+        if words and any(word.value == "--pipe" for word in words.arguments):
+            return "larger blocks (parallel --pipe --block 10M)"
         return (
             "several arguments at a time (parallel -m); or, if CMD prints nothing or whole lines "
             "(gzip, md5sum), xargs -P N -n 1 CMD, which starts each process at a fifth of the CPU. "
@@ -109,7 +113,10 @@ def _fewer(case: Case, part: Part) -> str:
         case.run.stages[i].command for index in part.indexes for i in case.graph.before[index]
     }
     if before & {"find", "ls"}:
-        return r"xargs -d '\n' CMD in place of the loop: one process for many files"
+        return (
+            r"xargs -d '\n' CMD (behind -print0, xargs -0 CMD) in place of the loop: one process "
+            "for many files"
+        )
     return "one awk in place of the loop, or one program that treats all lines"
 
 

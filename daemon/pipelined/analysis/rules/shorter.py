@@ -36,13 +36,15 @@ def join_stages(case: Case) -> Iterator[Finding]:
         gain = min(sum(seconds) - max(seconds), wall - max(s.cpu_seconds for s in run.stages))
         if not case.worth(gain):
             continue
-        sed = run.stages[chain[0]].command == "sed"
-        advice = (
-            "one sed for all (sed -e A -e B is sed A | sed B)"
-            if sed
-            else "awk '/PATTERN/ { … }', without grep"
-        )
         new = joined(case.pipeline, chain) if case.pipeline else None
+        if case.pipeline and not new:
+            continue  # the one would do something else
+        if run.stages[chain[0]].command == "sed":
+            sure = "" if new else ", if none has -n or counts lines"
+            advice = f"one sed for all (sed -e A -e B is sed A | sed B{sure})"
+        else:
+            sure = "" if new else ", if grep has one pattern and no -c, -f, -o or -P"
+            advice = f"awk '/PATTERN/ {{ … }}', without grep{sure}"
         yield Finding(
             id="join-stages",
             severity="advice",
@@ -138,7 +140,8 @@ def grep_count(case: Case) -> Iterator[Finding]:
             severity="advice",
             sentence=f"{stage_label(run, (index,))} wrote {data_size(bytes_in(wc))} for "
             f"{stage_label(run, (reader,))} to count: {duration(gain)} of CPU.",
-            advice=f"Try: grep -c in place of grep | wc -l{sure}.",
+            advice=f"Try: grep -c in place of grep | wc -l{sure}. If it counts 0 it exits with 1, "
+            "which set -e takes for a failure.",
             stages=(index, reader),
             evidence=(
                 Evidence("wc on CPU", wc.cpu_seconds, "seconds"),

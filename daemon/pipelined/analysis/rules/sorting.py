@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipelined.analysis.bottleneck import share
 from pipelined.analysis.estimates import saved_if_gone
@@ -15,7 +15,7 @@ from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.analysis.shell_text import Command
 from pipelined.analysis.without_stages import orders_all_it_reads
 from pipelined.runs import Stage
-from pipelined.wording import data_size, duration, percent
+from pipelined.wording import data_size, duration, listing, percent
 
 __all__ = ["count_in_hash", "sort_locale", "sort_spills"]
 
@@ -46,6 +46,8 @@ BY_GAWK = 1.5
 BYTES = ("C", "POSIX")
 #: The one that has the same order, and in which it calls strcoll all the same.
 _CODE_POINTS = re.compile(r"C\.utf-?8", re.IGNORECASE)
+#: What expects its input in the order of its own locale.
+_COMPARE = frozenset({"comm", "join"})
 #: Options and keys of a sort that compares numbers, versions or months: equal ones by the locale.
 _NUMBERS = re.compile(
     r"-[bcdfimrsu]*[ghMnRV].*|(-[a-zA-Z]*k|--key=)?\d[\d.,bdfir]*[ghMnRV][\d.,bdfirghMnRV]*"
@@ -115,6 +117,9 @@ def sort_locale(case: Case) -> Iterator[Finding]:
         known = bool(locale) and (same or not _compares_numbers(words))
         new = case.rewritten(index, words.with_variable("LC_ALL=C") if words else None)
         name = stage_label(case.run, (index,))
+        readers = {case.run.stages[reader].command for reader in case.graph.after[index]}
+        pairing = [] if same else sorted(readers & _COMPARE)
+        new = None if pairing else new
         yield Finding(
             id="sort-locale",
             severity="advice" if known else "note",
@@ -122,7 +127,7 @@ def sort_locale(case: Case) -> Iterator[Finding]:
             + on_cpu(case.run, (index,), share(stage, "cpu", case.wall), " of the run")
             + (f" and compares by the rules of {locale}" if locale else "")
             + (" only lines that are equal as numbers." if locale and not known else "."),
-            advice="Try: LC_ALL=C sort, which compares bytes"
+            advice=f"Try: LC_ALL=C sort{_alike(pairing)}, which compares bytes"
             + (
                 f": {locale} has the same order."
                 if same
@@ -150,6 +155,11 @@ def sort_locale(case: Case) -> Iterator[Finding]:
             else "",
             rewrite=case.attempt(new, reordered=not same) if locale else None,
         )
+
+
+def _alike(pairing: Sequence[str]) -> str:
+    """That the readers of a sort need its locale."""
+    return f" and LC_ALL=C {listing(pairing)}" if pairing else ""
 
 
 def _locale(case: Case, words: Command | None) -> str | None:

@@ -37,8 +37,8 @@ def tee_waits(case: Case) -> Iterator[Finding]:
             severity="advice",
             sentence=f"{name} waited {duration(waited)}, {percent(waited / case.wall)} of the run, "
             f"for the disk that it writes to; {names} waited {duration(starved)} for it.",
-            advice="Try: less to write (tee >(zstd > FILE.zst) in bash), or another disk for the "
-            "file.",
+            advice="Try: less to write (tee >(zstd > FILE.zst) in bash, which does not wait for "
+            "zstd: it may end after the pipeline), or another disk for the file.",
             stages=(index, *readers),
             evidence=(
                 Evidence("waiting for disk", waited, "seconds"),
