@@ -313,6 +313,12 @@ def test_nobody_is_on_cpu_and_what_was_is_credited_up_to_the_checkpoint() -> Non
     assert record.pipeline.time_ns[2][0] == 1000
 
 
+def test_a_run_that_had_ended_gets_no_time_up_to_the_checkpoint() -> None:
+    over = stage(1, word=layout.WORD_ENDED, end_ns=4000, moment=4000)
+    (record,) = put_back(taken({1: over}))
+    assert not any(map(any, record.pipeline.time_ns))
+
+
 def test_what_lived_is_marked_until_it_is_met_and_what_had_ended_keeps_its_end() -> None:
     lives, over = put_back(taken({1: stage(1), 2: stage(2, word=layout.WORD_ENDED, end_ns=9)}))
     assert lives.flags == layout.STAGE_RESUMED | layout.STAGE_UNMET and lives.end_ns == 0

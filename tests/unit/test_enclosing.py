@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from pipelined.model.enclosing import around, is_whole
-from pipelined.records.stage import Group
-from unit.test_tracker import group, inside, stage
+from pipelined.records.stage import Group, StageRecord
+from unit.test_tracker import group, inside, model, stage
 
 
 def by_stage(*groups: Group) -> dict[int, Group]:
@@ -68,3 +70,37 @@ def test_stages_in_a_circle_are_looked_at_once() -> None:
     known = by_stage(one, other, inner)
     assert run_around(inner, known) is None
     assert is_whole(inner, known)
+
+
+def conversing_over_fifos(last: int) -> tuple[Group, Group]:
+    """A server and its client, each of which starts programs for the other.
+
+    The server's programs join the client, and the client's the server: `last` is the record of the
+    client's last one.
+    """
+
+    def member(index: int, name: str, began: int, outer: int = 0) -> StageRecord:
+        return replace(stage(index, name, "read"), alias=0, outer=outer, start_ns=began)
+
+    server = (member(5, "server.sh", 1), member(4, "date", 5, 7), member(last, "date", 9, 7))
+    client = (member(7, "client.sh", 2), member(6, "convert", 6, 5))
+    return replace(group(), root=5, stages=server), replace(group(), root=7, stages=client)
+
+
+@pytest.mark.parametrize("last", [1, 9])
+def test_a_run_lies_in_what_its_first_stage_was_started_in(last: int) -> None:
+    """Whatever records its later stages got: two runs would lie in each other."""
+    server, client = conversing_over_fifos(last)
+    known = by_stage(server, client)
+    assert run_around(client, known) is None
+    assert run_around(server, known) is None
+    assert is_whole(server, known) and is_whole(client, known)
+
+
+def test_runs_that_lie_in_each_other_do_not_stop_the_sweep() -> None:
+    """A fault of the kernel side."""
+    one, other = inside(12), inside(1, first=11)
+    one = replace(one, root=1, stages=tuple(replace(s, index=s.index - 10) for s in one.stages))
+    watched = model()
+    assert watched.update([one, other], 102.0) == []
+    assert [run.nested for run in watched.runs()] == [True, True]

@@ -1130,6 +1130,16 @@ def test_a_run_that_an_earlier_daemon_saw_end_and_stored_is_not_counted_again() 
     assert watched.unfinished() == []
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_run_that_ended_just_before_it_was_saved_may_be_stored(stored: bool) -> None:
+    """The earlier daemon saved it, then finished it, and was killed before the next save."""
+    finished: list[Finished] = []
+    watched = resumed(on_finished=finished.append, is_stored=lambda run: stored)
+    over = going_on(cpu=3.0, end=103.9)
+    assert watched.update([over], 110.5) == list(over.stages)
+    assert (len(finished), watched.ended_runs) == ((0, 0) if stored else (1, 1))
+
+
 def test_a_run_that_ended_unwatched_and_is_not_stored_is_counted() -> None:
     stored: list[Finished] = []
     watched = resumed(on_finished=stored.append)

@@ -243,11 +243,14 @@ def restored(checkpoint: Checkpoint, *, max_stages: int) -> Restored:
         records[i].generation << layout.GENERATION_SHIFT | i: place for i, place in places.items()
     }
     inner = Counter(outers.get(i, 0) for i in kept if not records[i].word & layout.WORD_ENDED)
+    ended = layout.WORD_ENDED | layout.WORD_RETIRED
+    live = {_root(i, aliases) for i in kept if not records[i].word & ended}
     members = Counter(_root(i, aliases) for i in kept if not records[i].word & _NO_MEMBER)
     for index in kept:
         record = records[index]
         lives = not record.word & layout.WORD_ENDED
-        _bring_up_to(record.pipeline, checkpoint.watched_ns)
+        if _root(index, aliases) in live:  # else it stands since its last stage ended
+            _bring_up_to(record.pipeline, checkpoint.watched_ns)
         outer = places.get(outers.get(index, 0), 0)
         record.word = record.word & _KEPT_OF_WORD | outer << layout.WORD_OUTER_SHIFT
         record.live = inner[index] + lives

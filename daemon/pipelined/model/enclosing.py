@@ -49,9 +49,18 @@ def around(group: Group, by_stage: Mapping[int, Group]) -> Around | None:
     return None
 
 
+def _outer(group: Group) -> int:
+    """Index of the stage around a run, or 0: of what encloses its first stage.
+
+    A stage that joined later may lie elsewhere, as what a server starts for a client that waits
+    for it at a FIFO: two runs would lie in each other.
+    """
+    return min(group.stages, key=lambda stage: (stage.start_ns, stage.index)).outer
+
+
 def is_whole(group: Group, by_stage: Mapping[int, Group]) -> bool:
     """Whether all stages around this run still have records: those further out may go first."""
-    outer = group.stages[0].outer
+    outer = _outer(group)
     for _, stage in _outwards(group, by_stage):
         outer = stage.outer
     return not outer or outer in by_stage  # in a circle
@@ -59,7 +68,7 @@ def is_whole(group: Group, by_stage: Mapping[int, Group]) -> bool:
 
 def _outwards(group: Group, by_stage: Mapping[int, Group]) -> Iterator[tuple[Group, StageRecord]]:
     """Each stage around it that has a record. Ends if the kernel side were to have a circle."""
-    outer = group.stages[0].outer
+    outer = _outer(group)
     for _ in by_stage:
         if not (found := by_stage.get(outer)):
             break

@@ -36,8 +36,9 @@ _NO_LABEL = re.compile(r"[^\w.:@+-]+")
 _BEFORE_COMMAND = frozenset({"!", "{", "do", "elif", "else", "if", "then", "until", "while"})
 #: Commands of a shell that prepare what follows; the job is not named after them.
 _PREPARE = frozenset(
-    {".", ":", "[", "[[", "case", "cd", "done", "echo", "esac", "export", "false", "fi", "for"}
-    | {"function", "mkdir", "printf", "select", "set", "shopt", "sleep", "source", "test"}
+    {".", ":", "[", "[[", "case", "cd", "declare", "done", "echo", "esac", "exit", "export"}
+    | {"false", "fi", "for", "function", "local", "mkdir", "printf", "read", "readonly", "return"}
+    | {"select", "set", "shopt", "sleep", "source", "test", "typeset"}
     | {"trap", "true", "ulimit", "umask", "unset", "wait", "}"}
 )
 
@@ -146,7 +147,10 @@ def _run_by(words: Sequence[str]) -> str | None:
         elif name in _PREPARE:
             return None
         elif name in WRAPPERS and WRAPPERS[name].taking is not None:
-            del words[: behind_wrapper(words)]
+            behind = behind_wrapper(words)
+            if words[behind - 1] in ("-c", "--command") and behind < len(words):
+                return _program(words[behind])  # flock FILE -c 'COMMAND ARGUMENTS'
+            del words[:behind]
         elif name in SHELLS:
             return _run_by_shell(words[1:]) or name
         elif interpreter := _INTERPRETERS.get(name.rstrip("0123456789.")):

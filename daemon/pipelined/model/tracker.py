@@ -10,7 +10,7 @@ own is the ledger's business (`ledger`), for Prometheus alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -223,7 +223,8 @@ class Model:
                     seen = self._runs[group.root] = Seen(before=self._neighbours.begun())
                 outer = around(group, by_stage)
                 if seen.enclosing is None or is_whole(group, by_stage):
-                    seen.enclosing = self._enclosing(outer, by_stage) if outer else None
+                    within = {group.root}
+                    seen.enclosing = self._enclosing(outer, by_stage, within) if outer else None
                 # what a stage of a pipeline starts is that stage, and not alone
                 apart = (
                     len(group.stages) > 1
@@ -334,7 +335,10 @@ class Model:
     def _finish(self, sighting: Sighting, seen: Seen, sums: Sums, end_ns: int) -> None:
         seen.finished = True
         unmet = any(stage.unmet for stage in sighting.group.stages)
-        if unmet and self._is_stored(self._views.run_id(sighting.group)):
+        gaps = self._watched.gaps
+        # an earlier daemon saw it end just before it was saved, and may have stored it since
+        seen_to_end = bool(gaps) and end_ns <= gaps[-1].begin_ns
+        if (unmet or seen_to_end) and self._is_stored(self._views.run_id(sighting.group)):
             return
         self.ended_runs += 1
         self._recent.append(sighting)
@@ -363,11 +367,19 @@ class Model:
             sighting, self._recent, lambda of: self._views.run_id(of.group)
         )
 
-    def _enclosing(self, stage: Around, by_stage: Mapping[int, Group]) -> Enclosing:
-        """What encloses a run in this stage."""
+    def _enclosing(
+        self, stage: Around, by_stage: Mapping[int, Group], within: Set[int]
+    ) -> Enclosing:
+        """What encloses a run in this stage; `within` are the roots of that run and those between.
+
+        Runs that lie in each other, if that were possible, would have no end.
+        """
         outer = stage.group
         further = around(outer, by_stage)
-        beyond = self._enclosing(further, by_stage) if further else None
+        within = within | {outer.root}
+        if further and further.group.root in within:
+            further = None
+        beyond = self._enclosing(further, by_stage, within) if further else None
         shape = self._shape(outer)
         pipeline, own = shape.order.signature, traced(shape.in_order)
         return Enclosing(
