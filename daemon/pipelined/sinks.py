@@ -140,6 +140,12 @@ class Sink:
         self.stop()
         if self._thread:
             self._thread.join(timeout)
+            if self._thread.is_alive():
+                log.error(
+                    "the sink %s was still at work when the time for the stop was over: what"
+                    " waited may be lost",
+                    self.name,
+                )
 
     def __enter__(self) -> Self:
         self.start()

@@ -823,6 +823,12 @@ def test_a_file_of_another_version_is_an_error(tmp_path: Path) -> None:
         Archive(tmp_path).rows(Query(), 10)
 
 
+def test_a_file_that_is_about_to_be_converted_is_an_error(tmp_path: Path) -> None:
+    open_store(tmp_path, migrations=MIGRATIONS[:-1]).close()
+    with pytest.raises(UserError, match=r"an older version of pipelined; a daemon after its upgr"):
+        Archive(tmp_path).rows(Query(), 10)
+
+
 def test_a_run_that_is_not_stored_has_no_details(filled: Archive) -> None:
     assert filled.details("1-1") is None
 

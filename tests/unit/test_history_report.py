@@ -24,7 +24,7 @@ from pipelined.history.history import History
 from pipelined.history.rows import Summary
 from pipelined.nesting import nested_lines
 from pipelined.runs import LEVELS, Exit, Outcome, Point, Run, StagePoint, Timeline
-from pipelined.terminal.history_report import counted_line, run_table, time_lines
+from pipelined.terminal.history_report import counted_line, run_table, time_lines, when
 from unit.invented import (
     START,
     make_ended,
@@ -239,6 +239,9 @@ def test_runs_that_are_only_counted_stand_below_the_list() -> None:
     assert counted_line(replace(counted, start=None), START).plain.startswith(
         "Of 13,845 runs that ended, 345"
     )
+    until = 3600 * (START // 3600) + 60
+    before = counted_line(replace(counted, start=None), START, until=until).plain
+    assert before.startswith(f"Of 13,845 runs that ended before {when(until + 3540, START)}, 345")
 
 
 @pytest.mark.parametrize("start", [-3.6e15, 3.6e15])

@@ -225,6 +225,16 @@ def test_it_says_when_there_are_more(pipelined: Callable[..., str]) -> None:
     assert pipelined("--limit", "2").splitlines()[-1] == "There are 4: --limit 4"
 
 
+def test_it_does_not_advise_more_than_a_daemon_lists(
+    pipelined: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = History.pipelines
+    monkeypatch.setattr(History, "pipelines", lambda self, **of: asked(self, **of | {"limit": 2}))
+    assert pipelined("--limit", "9").splitlines()[-1] == (
+        "There are 4: a daemon lists 2 at most; root can read its history"
+    )
+
+
 def test_pipelines_as_json_are_those_of_the_api(pipelined: Callable[..., str]) -> None:
     described = json.loads(pipelined("--json"))
     assert described["matching_pipelines"] == 4

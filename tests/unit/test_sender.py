@@ -264,6 +264,17 @@ def test_runs_that_are_no_longer_in_the_history_are_counted(world: World) -> Non
     assert world.value("skipped_runs_total", reason="missing") == 7
 
 
+def test_a_history_that_lacks_many_runs_is_reported_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = replace(page(RUNS[0], missing=3), more=True)
+    world.pages = [first, page(RUNS[1], missing=2)]
+    world.run()
+    assert world.value("skipped_runs_total", reason="missing") == 5
+    reported = [line for line in caplog.messages if "no longer in the history" in line]
+    assert reported == ["5 runs were no longer in the history"]
+
+
 def test_the_lag_is_the_age_of_the_run_that_waits(world: World) -> None:
     seen = []
     world.on_send = lambda: seen.append(world.value("lag_seconds"))
@@ -520,6 +531,20 @@ def test_a_back_end_whose_certificate_nobody_issued_says_where_to_name_its_ca(
     )
 
 
+def test_a_proxy_that_refuses_is_named_without_the_address(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        cause = OSError("Tunnel connection failed: 407 Proxy Authentication Required")
+        url = "Max retries exceeded with url: /v1/traces?api-key=hunter2"
+        raise requests.exceptions.ProxyError(url) from cause
+
+    monkeypatch.setattr("requests.Session.send", refused)
+    assert BackEnd().send(SPANS).error == (
+        "the back end does not answer: Tunnel connection failed: 407 Proxy Authentication Required"
+    )
+
+
 def test_a_back_end_that_never_answers_is_given_up_in_time(
     http: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -570,6 +595,7 @@ def test_what_the_sender_cannot_do_is_an_error_of_configuration(
     [
         ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer hunter2", 1),
         ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b, hunter2", 2),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "X-Team=hunter2%C5%BC", 1),
     ],
 )
 def test_a_header_that_cannot_be_read_is_an_error_that_does_not_tell_it(

@@ -137,16 +137,19 @@ def test_what_cannot_be_written_when_it_closes_is_in_the_log(
     assert "the sink full could not write 2 finished runs before the stop" in caplog.text
 
 
-def test_closing_waits_no_longer_than_it_may() -> None:
+def test_closing_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixture) -> None:
     writer = Kept()
     writer.may_write.clear()
     sink = Sink("kept", writer, room=10)
     sink.start()
     sink.close(0.01)
     assert not writer.closed
+    assert "the sink kept was still at work" in caplog.text
+    caplog.clear()
     writer.may_write.set()
     sink.close(PATIENCE)
     assert writer.closed
+    assert not caplog.text
 
 
 def test_runs_that_a_writer_cannot_write_are_counted() -> None:

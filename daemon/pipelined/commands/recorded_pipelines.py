@@ -129,10 +129,10 @@ def list_pipelines(
     if not found.listed:
         click.echo("no pipeline matches" if search or pipeline or unit else "no run in this time")
         return
-    _print(found, open_console(sys.stdout, color))
+    _print(found, open_console(sys.stdout, color), limit)
 
 
-def _print(found: JobsSummary | PipelinesSummary, console: Console) -> None:
+def _print(found: JobsSummary | PipelinesSummary, console: Console, limit: int) -> None:
     from pipelined.history.jobs import JobsSummary
     from pipelined.terminal.drawing import is_ascii, print_lines, report_width
     from pipelined.terminal.jobs_report import jobs_lines
@@ -141,10 +141,12 @@ def _print(found: JobsSummary | PipelinesSummary, console: Console) -> None:
     width, now, ascii_only = report_width(console), time.time(), is_ascii(console)
     if isinstance(found, JobsSummary):
         print_lines(jobs_lines(found, width, now, ascii_only=ascii_only), console)
-        more = f"There are more: --limit {2 * len(found.listed)}" if found.more else ""
+        more, hint = "There are more" if found.more else "", f"--limit {2 * limit}"
     else:
         print_lines(pipelines_lines(found, width, now, ascii_only=ascii_only), console)
         hidden = found.matching > len(found.listed)
-        more = f"There are {found.matching:,}: --limit {found.matching}" if hidden else ""
+        more, hint = f"There are {found.matching:,}" if hidden else "", f"--limit {found.matching}"
     if more:
-        console.print(more, highlight=False)
+        if len(found.listed) < limit:
+            hint = f"a daemon lists {len(found.listed):,} at most; root can read its history"
+        console.print(f"{more}: {hint}", highlight=False)

@@ -185,7 +185,8 @@ def list_runs(
     if listing.before:
         console.print(f"There are more: --limit {2 * limit}", highlight=False)
     if counted and not counted.all_stored:
-        console.print(counted_line(counted, now, ascii_only=ascii_only), highlight=False)
+        line = counted_line(counted, now, until=searched["until"], ascii_only=ascii_only)
+        console.print(line, highlight=False)
 
 
 def _nothing_found(searched: dict[str, Any]) -> str:

@@ -100,11 +100,21 @@ def _check_headers(environment: Mapping[str, str]) -> None:
     logging.getLogger("opentelemetry.util.re").disabled = True
     for name, value in _given(environment, "HEADERS"):
         for number, header in enumerate(value.split(","), 1):
-            if header.strip() and not parse_env_headers(header, liberal=True):
+            if header.strip() and not _is_header(header):
                 raise ConfigurationError(
-                    f"{name}: entry {number} is not NAME=VALUE; it may be secret and is not shown",
+                    f"{name}: entry {number} is not NAME=VALUE in Latin-1; it may be secret and is"
+                    " not shown",
                     "give for instance Authorization=Bearer%20TOKEN, with a comma between two",
                 )
+
+
+def _is_header(text: str) -> bool:
+    """Whether it is one that the exporter reads, and that HTTP can carry."""
+    read = parse_env_headers(text, liberal=True)
+    try:
+        return bool(read) and all(value.encode("latin-1") for value in read.values())
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_endpoints(environment: Mapping[str, str]) -> None:
@@ -217,14 +227,16 @@ def _reason(error: requests.RequestException) -> str:
     if isinstance(error, requests.Timeout):
         return "it takes too long"
     cause: BaseException | None = error
+    innermost: BaseException = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             reason, hint = untrusted(cause, "name its CA in OTEL_EXPORTER_OTLP_CERTIFICATE")
             return f"its certificate is not trusted: {reason}; {hint}"
         if isinstance(cause, OSError) and cause.strerror:
             return why(cause)
-        cause = cause.__cause__ or cause.__context__
-    return str(error) or type(error).__name__
+        innermost, cause = cause, cause.__cause__ or cause.__context__
+    # the text of what is around it may have the address, with a secret in its query
+    return str(innermost) or type(innermost).__name__
 
 
 def _wants_https(answer: requests.Response) -> bool:

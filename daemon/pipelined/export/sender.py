@@ -73,6 +73,8 @@ class Sender:
         self._sleep = sleep
         self._clock = clock
         self._spans = SpanMaker()
+        self._missing = 0
+        """Runs that the pages since the last complete one lack."""
         self._reported = ""
         """The failure that was logged last; empty if all is well."""
         self._saved = ""
@@ -112,7 +114,10 @@ class Sender:
             log.warning("the history is another one, or an earlier state of it: its runs are sent")
         if page.missing:
             self._statistics.skipped_runs.labels("missing").inc(page.missing)
-            log.warning("%d runs were no longer in the history", page.missing)
+            self._missing += page.missing
+        if self._missing and not page.more:
+            log.warning("%d runs were no longer in the history", self._missing)
+            self._missing = 0
 
     def _send_all(self, page: FollowedPage) -> None:
         """Send the runs of a page, and save the place after each request."""

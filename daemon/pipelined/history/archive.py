@@ -411,10 +411,11 @@ class Archive:
             connection.close()
             if not version:  # the daemon is just making it
                 raise self._no_history()
-            age = "a newer" if version > len(MIGRATIONS) else "an older"
+            newer = version > len(MIGRATIONS)
+            use = "use the version of the daemon that writes it"
             raise UserError(
-                f"{self._path} is of {age} version of pipelined",
-                "use the version of the daemon that writes it",
+                f"{self._path} is of {'a newer' if newer else 'an older'} version of pipelined",
+                use if newer else f"a daemon after its upgrade is about to convert it; else {use}",
             )
         connection.create_function("has_identity", 2, has_identity, deterministic=True)
         return connection

@@ -25,7 +25,7 @@ class RunList:
     """`before` of the next request, which has the same `sort`; null at the end."""
     counted: CountedRuns | None
     """How many runs there were. From the API null without `since`, and with `finding`,
-    `command`, `identity`, `min_duration`, `slower`, `failed` or `before`."""
+    `command`, `identity`, `min_duration`, `slower`, `failed`, `interrupted` or `before`."""
 
     @classmethod
     def page(

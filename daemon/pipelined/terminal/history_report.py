@@ -7,6 +7,7 @@ words say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from pipelined.analysis.finding_times import finding_times
 from pipelined.analysis.identity_words import ROOM, Distinctions, distinctions
 from pipelined.history.counted_runs import CountedRuns
 from pipelined.history.history import StoredRun
+from pipelined.history.rollup import HOUR
 from pipelined.history.rows import Summary
 from pipelined.nesting import Line
 from pipelined.runs import Point, Run, Stage, Timeline
@@ -195,9 +197,16 @@ def _unit_column(ascii_only: bool) -> Column[Line[Summary]]:
     return Column("unit", unit, rank=3)
 
 
-def counted_line(counted: CountedRuns, now: float, *, ascii_only: bool = False) -> Text:
-    """How many runs there were, and how many are stored singly. `now` is Unix time."""
+def counted_line(
+    counted: CountedRuns, now: float, *, until: float | None = None, ascii_only: bool = False
+) -> Text:
+    """How many runs there were, and how many are stored singly.
+
+    `now` is Unix time, and so is `until`, before the end of whose hour those counted ended.
+    """
     since = "" if counted.start is None else f" since {when(counted.start, now)}"
+    if until is not None:
+        since += f" before {when(HOUR * math.ceil(until / HOUR), now)}"
     stored, nested = counted.stored, counted.nested
     text = f"Of {counted.runs:,} runs that ended{since}, {_stored(stored, counted.runs)}"
     if counted.runs:
