@@ -481,7 +481,7 @@ def _folded() -> timeseries.Panel:
     return _gauge(
         "Pipelines in (other)",
         Help(
-            "Pipelines that ran lately and have no series of their own.",
+            "Pipelines since the daemon's start that have no series of their own.",
             "0, or one-liners that nobody asks for.",
             "many, while the heaviest of them takes hours: see the next panel.",
         ),

@@ -22,6 +22,7 @@ from pipelined.kernel.hooks import Program
 from pipelined.runs import LEVELS, STATES, Run
 from pipelined.runs.codec import written
 from pipelined.web.app import create_app
+from unit.invented import make_ended
 from unit.observed import HOST, FakeObserver, hook, run, three_runs
 
 PROMETHEUS_ACCEPT = (
@@ -175,6 +176,20 @@ def test_runs_come_newest_first(client: FlaskClient) -> None:
 )
 def test_parameters_select_runs(client: FlaskClient, query: str, expected: list[str]) -> None:
     assert ids(client, query) == expected
+
+
+def test_of_finished_runs_those_that_ended_last_are_listed(
+    client: FlaskClient, observer: FakeObserver
+) -> None:
+    """A script that ran for long began before all that ran in it."""
+    short = [make_ended(number, wall=0.1) for number in range(1, 60)]
+    script = make_ended(0, "nightly.sh|tee", wall=100.0)
+    observer.seen = [*reversed(short), script]
+    assert ids(client, "?live=false&limit=50") == [
+        script.id,
+        *(run.id for run in reversed(short[-49:])),
+    ]
+    assert ids(client, "?limit=50")[0] == short[-1].id, "else newest start first"
 
 
 def test_limit_does_not_hide_how_many_runs_match(client: FlaskClient) -> None:

@@ -23,6 +23,7 @@ from flask import Flask
 import pipelined.observer
 from pipelined import cli
 from pipelined.commands import daemon_client, standard_error
+from pipelined.commands.daemon_client import or_daemon
 from pipelined.errors import NotPermittedError, UserError
 from pipelined.history.archive import Archive
 from pipelined.history.history import History, NoSuchRunError
@@ -34,7 +35,7 @@ from pipelined.runs import Series
 from pipelined.runs.codec import written
 from pipelined.runs.identity import Identity
 from pipelined.starter import Starter, boot_id
-from pipelined.terminal.api_client import Client, HttpConfig
+from pipelined.terminal.api_client import Client, HttpConfig, SilentDaemonError
 from pipelined.terminal.daemon_history import DaemonHistory
 from pipelined.web.app import create_app
 from unit.invented import START, make_ended, make_finished
@@ -315,6 +316,15 @@ def test_without_a_daemon_nothing_is_started_and_the_administrators_part_is_name
         f" {url}: connection refused; run it as root, or have the administrator install the"
         " service, which measures for every user\n"
     )
+
+
+def test_a_daemon_that_hangs_need_not_be_installed() -> None:
+    def hang() -> None:
+        raise SilentDaemonError("no answer from http://127.0.0.1:9905 within 10 s", "see its log")
+
+    refused = NotPermittedError("this user may not load BPF programs", "run it as root")
+    with pytest.raises(NotPermittedError, match=r"and no answer from .* 10 s; see its log$"):
+        or_daemon(refused, hang)
 
 
 def test_what_else_is_wrong_is_not_the_daemons_affair(

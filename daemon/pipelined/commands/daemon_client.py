@@ -144,14 +144,15 @@ def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
 
     If it cannot either, the error names both reasons.
     """
-    from pipelined.terminal.api_client import NoDaemonError
+    from pipelined.terminal.api_client import NoDaemonError, SilentDaemonError
 
     try:
         return ask_daemon()
     except ConfigurationError:
         raise
     except UserError as error:
-        no_daemon = isinstance(error, NoDaemonError)
+        silent = isinstance(error, SilentDaemonError)
+        no_daemon = isinstance(error, NoDaemonError) and not silent
         hint = f"run it as root, or {SERVICE}" if no_daemon else error.hint
         raise NotPermittedError(f"{refused.message}, and {error.message}", hint) from None
 

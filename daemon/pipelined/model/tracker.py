@@ -88,7 +88,7 @@ class SeriesUse(NamedTuple):
     budget: int
     used: int
     folded: int
-    """Pipelines that ran lately and have no series of their own."""
+    """Pipelines since the start without series of their own."""
     heaviest_folded_seconds: float
     """Run time of the heaviest of them, halved every `ledger.HALF_LIFE`."""
 

@@ -37,7 +37,7 @@ from pipelined.runs.codec import read
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["ApiError", "Client", "HttpConfig", "NoDaemonError"]
+__all__ = ["ApiError", "Client", "HttpConfig", "NoDaemonError", "SilentDaemonError"]
 
 T = TypeVar("T")
 
@@ -118,6 +118,10 @@ class NoDaemonError(UserError):
     """Nobody listens there, or what listens is no daemon."""
 
 
+class SilentDaemonError(NoDaemonError):
+    """Something listens there, and does not answer in time."""
+
+
 class ApiError(UserError):
     """What the daemon says is wrong with a request."""
 
@@ -195,7 +199,7 @@ class Client:
                 raise self._tls_failed(reason) from None
             text = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
             if isinstance(error, TimeoutError):  # of an answer: that of a connection is a reason
-                raise NoDaemonError(
+                raise SilentDaemonError(
                     f"no answer from {self.base} within {timeout:g} s",
                     "what listens there is very busy, or hangs: see its log",
                 ) from None

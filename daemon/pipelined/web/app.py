@@ -104,6 +104,8 @@ def _create_api(observer: Observer, show_arguments: bool) -> Blueprint:
             if (live is None or run.live == live)
             and (signature is None or run.pipeline == signature)
         ]
+        if live is False:  # a list of them that is cut has those that ended last
+            runs.sort(key=lambda run: -(run.end or 0.0))
         found = Pipelines(
             sweep_timestamp_seconds=observer.sweep_stats.last_time,
             matching_runs=len(runs),

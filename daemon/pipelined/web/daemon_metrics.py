@@ -142,7 +142,7 @@ class SeriesCollector(Collector):
             ),
             (
                 "pipelined_folded_pipelines",
-                "Pipelines that ran lately and have no series of their own: they are in (other).",
+                "Pipelines since the start without series of their own: they are in (other).",
                 use.folded,
             ),
             (

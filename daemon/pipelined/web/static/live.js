@@ -65,7 +65,7 @@ function showLive({ live, live_runs: count, recent, sweep_timestamp_seconds: tim
     row.update(run, time);
   }
   page.more.hidden = hidden === 0;
-  setText(page.more, `${hidden} more are running, counting nested ones: pipelined top lists them all.`);
+  setText(page.more, `${hidden} more are running, counting nested ones: pipelined top lists up to 500.`);
   legend(page.legend, live.flatMap((run) => rows.get(run.id).diagrams));
   clear();
 }

@@ -30,19 +30,24 @@ function draw({ diagram, stages, timeline, words, marks, start_timestamp_seconds
   lanes.update({ points, tracks: tracks(points, stages, words), marks, zero });
 }
 
-/** Replace what differs in a new page, unless it has the focus. @param {Document} page */
+/** What can have the focus in a part of the page. */
+const FOCUSED = "a, summary, .scroll";
+
+/** Replace what differs in a new page. @param {Document} page */
 function replaceParts(page) {
   localTimes(page);
   for (const id of ["summary", "findings", "phases", "stages"]) {
     const [old, now] = [document.getElementById(id), page.getElementById(id)];
     const details = now.querySelector("details");
     if (details) details.open = old.querySelector("details")?.open ?? false;
-    if (!old.contains(document.activeElement) && !old.isEqualNode(now)) {
+    if (!old.isEqualNode(now)) {
+      const at = [...old.querySelectorAll(FOCUSED)].indexOf(document.activeElement);
       const lefts = [...old.querySelectorAll(".scroll")].map((part) => part.scrollLeft);
       old.replaceWith(document.adoptNode(now));
       now.querySelectorAll(".scroll").forEach((part, i) => {
         part.scrollLeft = lefts[i] ?? 0;
       });
+      if (at >= 0) now.querySelectorAll(FOCUSED)[at]?.focus({ preventScroll: true });
     }
   }
 }
