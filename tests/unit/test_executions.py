@@ -22,3 +22,11 @@ def test_a_file_that_cannot_be_dropped_from_the_cache_is_an_error_of_its_own(
     with executing(lambda: observer) as execute, pytest.raises(NotColdError, match="no such file"):
         execute("touch ran", cold=[words], any_order=False)
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_script_sets_holds_for_each_command() -> None:
+    observer: Any = FakeObserver()
+    with executing(lambda: observer) as execute:
+        assert execute("false | true", cold=[], any_order=False).outcome.status == 0
+    with executing(lambda: observer, "set -o pipefail; ") as execute:
+        assert execute("false | true", cold=[], any_order=False).outcome.status == 1

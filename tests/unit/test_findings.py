@@ -1516,7 +1516,7 @@ COMMANDS = {
         "seq 9 | parallel md5sum",
         storm("parallel"),
         "fork-storm",
-        r"seq 9 | xargs -d '\n' -P 4 -n 1 md5sum",
+        r"seq 9 | xargs -r -d '\n' -P 4 -n 1 md5sum",
     ),
     "dd": ("dd if=f bs=1M | tr a b", in_turn(), "large-writes", "dd if=f bs=32k | tr a b"),
     "small dd": (

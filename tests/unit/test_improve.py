@@ -23,7 +23,7 @@ from pipelined.commands import improve as command
 from pipelined.commands import improving, standard_error
 from pipelined.errors import UserError
 from pipelined.run import profile
-from pipelined.runs import Run
+from pipelined.runs import Edge, Run
 from pipelined.runs.codec import read, written
 from pipelined.runs.identity import Identity
 from pipelined.terminal.improve_report import lines
@@ -73,6 +73,7 @@ def improvement(*all_tried: Tried, ended: str = "nothing-left") -> Improvement:
         original="sort f | uniq",
         command=won[-1].command if won else "sort f | uniq",
         outputs="same",
+        prints=True,
         unpacked="",
         ended=ended,
         error_line="",
@@ -180,7 +181,28 @@ def test_of_a_recorded_run_the_command_lines_have_to_be_known(
 def recorded(uid: int | None, *lines: str) -> Run:
     stages = [make_stage(n, "x", arguments=text) for n, text in enumerate(lines, 1)]
     identity = Identity(host="web-3", boot_id="b007", uid=uid)
-    return make_run(stages, 1.0, identity=None if uid is None else identity)
+    edges = tuple(Edge(index, index + 1) for index in range(len(stages) - 1))
+    return make_run(stages, 1.0, identity=None if uid is None else identity, edges=edges)
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (recorded(os.geteuid(), "/bin/bash ./nightly.sh", "sort"), "a shell ran a part of it"),
+        (
+            replace(
+                recorded(os.geteuid(), "sort a", "sort b", "join x y"),
+                edges=(Edge(0, 2), Edge(1, 2)),
+            ),
+            "its stages were not in a row",
+        ),
+    ],
+)
+def test_only_a_pipeline_of_programs_is_run_again(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str], run: Run, reason: str
+) -> None:
+    assert program("--yes", run_file(tmp_path, run)) == 1
+    assert reason in capfd.readouterr().err
 
 
 def run_file(folder: Path, run: Run) -> str:
@@ -386,6 +408,9 @@ def test_what_ended_too_early_is_not_said_to_be_no_faster(ended: str) -> None:
 
 
 def test_another_order_is_said() -> None:
+    silent = shown(replace(improvement(tried()), prints=False))
+    assert "It prints nothing, as A: whether it does the same work was not compared." in silent
+    assert "It prints the same" not in silent
     text = shown(replace(improvement(tried()), outputs="lines"))
     assert "It prints the same lines, but in another order." in text
 

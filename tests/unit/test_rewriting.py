@@ -114,6 +114,11 @@ SAME: list[tuple[Rewriting, str, str]] = [
     (unflushed, "grep --line-buffered a f | cat", "grep a f | cat"),
     (unflushed, "sed -u s/a/b/ f | cat", "sed s/a/b/ f | cat"),
     (unflushed, "stdbuf -oL cut -c 1 f | cat", "cut -c 1 f | cat"),
+    (
+        unflushed,
+        "stdbuf -oL nice env LC_ALL=C cut -c 1 f | cat",
+        "nice env LC_ALL=C cut -c 1 f | cat",
+    ),
     (opened, "ls | xargs cat | cut -c 1 | sort", "ls | xargs cut -c 1 | sort"),
     (opened, "ls | xargs -d '\\n' cat | grep 'aa2' | wc", ""),
     (opened, "ls -1 | xargs -d '\\n' -n 2 cat | cut -d , -f 1", ""),
@@ -270,7 +275,7 @@ def test_what_would_be_another_result_is_not_offered(rewrite: Rewriting, old: st
 def test_processes_get_many_arguments_at_a_time() -> None:
     for way, old, new in (
         (more, "ls | xargs -n 1 gzip -9", "ls | xargs -n 1000 gzip -9"),
-        (more, "ls | xargs -I{} gzip -9 {}", r"ls | xargs -d '\n' gzip -9"),
+        (more, "ls | xargs -I{} gzip -9 {}", r"ls | xargs -r -d '\n' gzip -9"),
         (first_more, r"find . -exec md5sum {} \; | sort", "find . -exec md5sum {} + | sort"),
         (first_more, "find . -exec md5sum {} ';' | sort", "find . -exec md5sum {} + | sort"),
     ):
@@ -552,7 +557,7 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -I{} gzip {} -9", None),
         ("xargs -I % gzip %", None),
         ("xargs -n 2 gzip", None),
-        ("xargs -I{} gzip {}", r"xargs -d '\n' gzip"),
+        ("xargs -I{} gzip {}", r"xargs -r -d '\n' gzip"),
         ("xargs -n1 gzip", "xargs -n 1000 gzip"),
         ("xargs -0 -n 1 gzip -9", "xargs -0 -n 1000 gzip -9"),
         ("xargs -0n1 gzip", None),
@@ -578,12 +583,12 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -n1 nice grep a", None),
         ("xargs -n1 env A=b wc", None),
         ("xargs -n 1 grep -c a", "xargs -n 1000 grep -h -c a"),
-        ("xargs -I{} grep a {}", r"xargs -d '\n' grep -h a"),
+        ("xargs -I{} grep a {}", r"xargs -r -d '\n' grep -h a"),
         (r"find . -exec grep a {} \;", "find . -exec grep -h a {} +"),
         ("xargs -n 1 grep -cr a", "xargs -n 1000 grep -cr a"),
         ("xargs -n 1 md5sum grep", "xargs -n 1000 md5sum grep"),
         ("xargs -n 1 head -n 1", "xargs -n 1000 head -n 1 -q"),
-        ("xargs -I{} tail -c 9 {}", r"xargs -d '\n' tail -c 9 -q"),
+        ("xargs -I{} tail -c 9 {}", r"xargs -r -d '\n' tail -c 9 -q"),
         ("xargs -n 1 basename", "xargs -n 1000 basename -a"),
         (r"find . -exec cat {} \;", "find . -exec cat {} +"),
         (r"find . -exec sed s/a/b/ {} \;", "find . -exec sed s/a/b/ {} +"),
@@ -621,6 +626,11 @@ def test_commands_in_the_middle_are_counted_and_turned() -> None:
         ("xargs -n 1 tail -v -n 1", None),
         ("xargs -n 1 basename -s .gz", None),
         ("xargs -n 1 sh -c 'gzip $0'", None),
+        # what nobody knows may take one file only
+        ("xargs -n 1 ./load.sh", None),
+        ("xargs -n 1 python3 load.py", None),
+        ("xargs -I{} ./load.py {}", None),
+        (r"find d -type f -exec ps2pdf {} \;", None),
     ],
 )
 def test_when_more_arguments_at_a_time_are_the_same(command: str, new: str | None) -> None:
@@ -719,10 +729,10 @@ def test_what_several_processes_print_must_not_be_mixed(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "new"),
     [
-        ("parallel gzip -9", r"xargs -d '\n' -P 3 -n 1 gzip -9"),
-        ("parallel -j 8 gzip {}", r"xargs -d '\n' -P 8 -n 1 gzip"),
-        ("nice parallel -j8 gzip", r"nice xargs -d '\n' -P 8 -n 1 gzip"),
-        ("parallel --jobs 8 md5sum < f", r"xargs -d '\n' -P 8 -n 1 md5sum < f"),
+        ("parallel gzip -9", r"xargs -r -d '\n' -P 3 -n 1 gzip -9"),
+        ("parallel -j 8 gzip {}", r"xargs -r -d '\n' -P 8 -n 1 gzip"),
+        ("nice parallel -j8 gzip", r"nice xargs -r -d '\n' -P 8 -n 1 gzip"),
+        ("parallel --jobs 8 md5sum < f", r"xargs -r -d '\n' -P 8 -n 1 md5sum < f"),
         # parallel keeps apart what its processes print
         ("parallel --jobs 8 wc -l < f", None),
         ("parallel gzip -c", None),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from pipelined.analysis.script_text import (
     Place,
     Replaced,
     by_cost,
+    ends_on_failure,
+    fails_as_any_stage,
     places,
     replaced,
     script_file,
@@ -50,8 +53,8 @@ def profiled(*runs: Run, wall: float = 10.0) -> Profile:
 def improvement(place: Place, command: str = "", ended: str = "nothing-left") -> Improvement:
     won = Tried(command, place.text, "barrier", "this.", "won", "", 5, Figure(0.5, 0.5, 0.5), -1.0)
     return Improvement(
-        original=place.text, command=command or place.text, outputs="same", unpacked="",
-        ended=ended, error_line="", executions=1, wall_seconds=1.0,
+        original=place.text, command=command or place.text, outputs="same", prints=True,
+        unpacked="", ended=ended, error_line="", executions=1, wall_seconds=1.0,
         tried=(won,) if command else (), measured=(),
     )  # fmt: skip
 
@@ -106,6 +109,9 @@ def test_only_the_output_file_may_have_variables_and_keeps_them(target: str) -> 
         "x='\nsort f | uniq\n'",
         'echo "\nsort f | uniq\n"',
         "cat <<END\nsort f | uniq\nEND",
+        "sed 's/;/\\\n/g' f | sort",
+        "tr ';' '\\\n' < f | sort",
+        "grep -F 'a|\nb' f | sort",
         "cat <<-'END'\nsort f | uniq\n\tEND",
     ],
 )
@@ -173,6 +179,42 @@ def test_what_is_no_line_of_the_script_is_listed_by_its_signature() -> None:
     assert by_cost(places(SCRIPT), [one, run("2", 0.5, "sort", "wc")])[1] == [(1.5, one, 2)]
 
 
+def given(run: Run, *arguments: str) -> Run:
+    """The run, of which the command lines are known."""
+    stages = zip(run.stages, arguments, strict=True)
+    return replace(run, stages=tuple(replace(stage, arguments=line) for stage, line in stages))
+
+
+def test_of_alike_lines_each_gets_the_runs_with_its_words() -> None:
+    script = "sort a | uniq -c > x\nsort big | uniq -c > y\nfor f in *; do sort $f | uniq; done\n"
+    short = given(run("1", 0.1, "sort", "uniq"), "/usr/bin/sort a", "uniq -c")
+    long = given(run("2", 9.0, "sort", "uniq"), "sort big", "uniq -c")
+    looped = given(run("3", 2.0, "sort", "uniq"), "sort c", "uniq")
+    costly, others = by_cost(places(script), [short, long, looped])
+    assert [(seconds, place.line) for seconds, place in costly] == [(9.0, 2), (0.1, 1)]
+    assert others == [(2.0, looped, 1)]
+
+
+def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:
+    script = "sort a | uniq\nsort *.b | uniq\n"
+    costly, _ = by_cost(places(script), [run("1", 3.0, "sort", "uniq")])
+    assert [seconds for seconds, _ in costly] == [1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("script", "ends", "fails"),
+    [
+        ("#!/bin/bash\nset -euo pipefail\n", True, True),
+        ("#!/bin/bash -e\n", True, False),
+        ("#!/bin/bash\nset -o pipefail; sort f\n", False, True),
+        ("set -o errexit # -o pipefail\n", True, False),
+        ("echo set -e; sort -e pipefail\n", False, False),
+    ],
+)
+def test_what_a_script_sets_decides_what_a_failure_is(script: str, ends: bool, fails: bool) -> None:
+    assert (ends_on_failure(script), fails_as_any_stage(script)) == (ends, fails)
+
+
 RELATIVE = "sort f | uniq\n"
 NOT_CERTAIN = "where f is is not certain: the script"
 
@@ -191,6 +233,8 @@ NOT_CERTAIN = "where f is is not certain: the script"
         (f"cd /here && cd x\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
         (f"mkdir x && cd x\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
         (f"cd $HOME\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
+        (f"if ! cd $D; then exit; fi\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
+        (f"{{ command cd $D; }}\n{RELATIVE}", f"{NOT_CERTAIN} changes its directory"),
         (f'cd "/here" || exit 1  # data\n{RELATIVE}', ""),
         ("cd /x\nsort /f | tr a b | uniq -c\n", ""),
         (

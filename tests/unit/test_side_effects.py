@@ -50,6 +50,18 @@ def pipeline(text: str) -> Pipeline:
         "timeout 5 cp f g",
         "bash -c 'cat f > g'",
         "parallel rm ::: f",
+        "find . | xargs gzip",
+        "find . | xargs sed -i s/a/b/",
+        "find . -exec sed -i s/a/b/ {} +",
+        "find . -exec gzip {} +",
+        "ls | xargs -n1 sort -o x",
+        "cat l | xargs curl -d x=1",
+        "cat f | bash -c 'gzip a'",
+        "sh -c 'dd of=/x'",
+        "cat l | parallel gzip",
+        "cat l | xargs git commit",
+        "timeout 5 sed -i s/a/b/ f",
+        "sudo gzip x",
     ],
 )
 def test_what_changes_something_is_never_run(text: str) -> None:

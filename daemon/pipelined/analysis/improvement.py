@@ -108,6 +108,8 @@ class Improvement:
     """The command to use: the original one, if nothing won."""
     outputs: Annotated[str, OneOf(OUTPUTS)]
     """How alike the outputs of both are."""
+    prints: bool
+    """Whether the original printed anything. If not, nothing shows that the others do its work."""
     unpacked: str
     """Both compress, and what this command makes of their outputs is the same. Else empty."""
     ended: Annotated[str, OneOf(ENDINGS)]

@@ -18,7 +18,7 @@ from pipelined.analysis.finding import Rewrite
 from pipelined.analysis.input_files import alike_from_file, by_file, is_file, sees_name
 from pipelined.analysis.repeatable import is_repeatable
 from pipelined.analysis.shell_text import Command, Pipeline, parse, plain
-from pipelined.analysis.shell_words import ASSIGNMENT, Word
+from pipelined.analysis.shell_words import ASSIGNMENT, Word, behind_wrapper
 from pipelined.command_names import AWKS, FILTERS, GREPS, SCRIPTS, SHELLS
 from pipelined.runs import Run
 
@@ -412,7 +412,10 @@ def with_buffer(command: Command, size: str) -> Command:
 def flushing_less(command: Command) -> Command | None:
     """Without what makes a program write each line at once."""
     if command.words[0].value == "stdbuf":
-        return command.without_prefix()
+        behind = behind_wrapper([word.value for word in command.words])
+        return replace(
+            command, words=command.words[behind:], start=command.start - behind, written=None
+        )
     if command.program in AWKS:
         return without_flushes(command)
     switch = {"grep": "--line-buffered", "sed": "-u"}.get(command.program)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,13 +18,15 @@ from pipelined.analysis.shell_text import Command, output_file, parse
 from pipelined.analysis.shell_words import Operator, Word, base, tokens
 from pipelined.analysis.side_effects import uncertain
 from pipelined.command_names import COMMON_SHELLS
-from pipelined.runs import Run
+from pipelined.runs import Run, Stage
 from pipelined.wording import listing
 
 __all__ = [
     "Place",
     "Replaced",
     "by_cost",
+    "ends_on_failure",
+    "fails_as_any_stage",
     "places",
     "replaced",
     "script_file",
@@ -33,7 +36,13 @@ __all__ = [
 
 _COMMENT = re.compile(r"\s#[^'\"]*$")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
-_MOVES = re.compile(r"(?:^|[;&|(])\s*(?:cd|pushd)\b(.*)$", re.MULTILINE)
+_MOVES = re.compile(
+    r"(?:^|[;&|(])\s*(?:(?:if|then|elif|else|while|until|do|!|\{|command|builtin)\s+)*"
+    r"(?:cd|pushd)\b(.*)$",
+    re.MULTILINE,
+)
+#: What a script sets for all that follows: `set -euo pipefail`, or its first line.
+_SET = re.compile(r"(?:^|[;&])\s*set\s+(.*)$|\A#!\S+(.*)$", re.MULTILINE)
 #: What follows `cd` to one directory, named in full, up to the end of the line or of the script.
 _NAMED = re.compile(
     r"\s+(['\"]?)(/[\w./@%+,-]*)\1\s*(?:\|\|\s*(?:exit|return)\s*\d*\s*)?(?:#.*)?", re.ASCII
@@ -97,6 +106,26 @@ def sets_locale(script: str) -> bool:
     return _LOCALE.search(script) is not None
 
 
+def ends_on_failure(script: str) -> bool:
+    """Whether a command that fails ends it: ``set -e``.
+
+    >>> [ends_on_failure(text) for text in ("set -euo pipefail", "#!/bin/sh -e\n", "set -u; a -e")]
+    [True, True, False]
+    """
+    words = _options(script)
+    return "errexit" in words or any(re.match("-[a-zA-Z]*e", word) for word in words)
+
+
+def fails_as_any_stage(script: str) -> bool:
+    """Whether a pipeline fails if any of its commands does: ``set -o pipefail``."""
+    return "pipefail" in _options(script)
+
+
+def _options(script: str) -> list[str]:
+    found = (of[1] or of[2] or "" for of in _SET.finditer(script))
+    return [word for text in found for word in re.split("[;&#]", text)[0].split()]
+
+
 def places(script: str) -> list[Place]:
     """The pipelines of a script: all lines that are certain to be one."""
     return list(_places(script))
@@ -110,7 +139,7 @@ def _places(script: str) -> Iterator[Place]:
             ends = "" if raw.strip() == ends else ends
             continue
         if not raw.lstrip().startswith("#"):
-            if not _is_open(before) and (place := _place(script, begin, end, number)):
+            if (place := _place(script, begin, end, number)) and not _is_open(before):
                 yield place
             before += raw + "\n"
         if found := _HERE_DOCUMENT.search(raw):
@@ -149,11 +178,16 @@ def _place(script: str, begin: int, end: int, number: int) -> Place | None:
         joined = _joined(text)
     joined, target = _without_target(joined)
     found = parse(joined)
-    if found is None or len(found.commands) < 2:
+    if found is None or len(found.commands) < 2 or _breaks_a_word(text):
         return None
     blank = len(raw) - len(raw.lstrip())
     target = target or output_file(joined)
     return Place(begin + blank, begin + len(text), number, found.text, target)
+
+
+def _breaks_a_word(text: str) -> bool:
+    """Whether a line ends inside a word: in quotes it is a character, and not a blank."""
+    return any(isinstance(token, Word) and "\n" in token.text for token in tokens(text))
 
 
 def _without_target(text: str) -> tuple[str, str]:
@@ -183,23 +217,40 @@ def by_cost(
 ) -> tuple[list[tuple[float, Place]], list[tuple[float, Run, int]]]:
     """What ran of these places, with the seconds of its runs, and the runs of which it is not
     certain where they are in the script: alike ones once, with their seconds and number. The most
-    seconds first."""
-    costs: list[tuple[float, Place]] = []
-    known: set[str] = set()
-    for place in found:
-        same = [run for run in runs if matching(Script(place.text), run)]
-        known.update(run.id for run in same)
-        if same:
-            costs.append((sum(run.wall_seconds for run in same), place))
+    seconds first. Places with the same commands share the seconds of their runs."""
+    found = list(found)
+    seconds = [0.0] * len(found)
     others: dict[str, list[Run]] = {}
     for run in runs:
-        if run.id not in known and not run.nested:
+        its = [at for at, place in enumerate(found) if _is_of(run, place)]
+        for at in its:
+            seconds[at] += run.wall_seconds / len(its)
+        if not its and not run.nested:
             others.setdefault(run.pipeline, []).append(run)
+    costs = [(cost, place) for cost, place in zip(seconds, found, strict=True) if cost]
     rest = [(sum(run.wall_seconds for run in same), same[0], len(same)) for same in others.values()]
     return (
         sorted(costs, key=lambda one: -one[0]),
         sorted(rest, key=lambda one: -one[0]),
     )
+
+
+def _is_of(run: Run, place: Place) -> bool:
+    """Whether a run is of this place, as far as its command lines are known."""
+    pipeline = matching(Script(place.text), run)
+    return pipeline is not None and all(map(_has_words, run.stages, pipeline.commands))
+
+
+def _has_words(stage: Stage, command: Command) -> bool:
+    """Whether a stage was given the arguments of `command`: what it was is not compared, as the
+    command may be a script that executes another one (`zcat`)."""
+    if stage.arguments is None or any(
+        word.expanded or not word.literal for word in command.arguments
+    ):
+        return True
+    wanted = [word.value for word in command.arguments]
+    given = shlex.split(stage.arguments)
+    return given[len(given) - len(wanted) :] == wanted
 
 
 def why_not_replayed(

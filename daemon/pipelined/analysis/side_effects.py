@@ -8,7 +8,7 @@ are never run to find out what is faster. Of all others neither is known: whoeve
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pipelined.analysis.awk_text import may_write
 from pipelined.analysis.repeatable import is_repeatable, reads_by_name
@@ -44,6 +44,9 @@ _RUNNERS = frozenset({*WRAPPERS, *COMMON_SHELLS, "find", "parallel", "watch", "x
 _CODECS = frozenset({"bzip2", "gunzip", "gzip", "lbzip2", "lzma", "pigz", "unxz", "xz"})
 #: In a text for a shell: it writes to a file.
 _REDIRECTED = re.compile(r">(?!&[0-9-]|\s*/dev/null)")
+#: Those that run it for files that they find or are given.
+_FOR_FILES = frozenset({"find", "parallel", "xargs"})
+_BETWEEN_TEXTS = re.compile(r"[;|&(){}`]+")
 _BETWEEN_COMMANDS = re.compile(r"[\s;|&(){}'\"`]+")
 
 
@@ -124,7 +127,21 @@ def _runs(name: str, values: Sequence[str]) -> str:
     words = (word for value in values for word in _BETWEEN_COMMANDS.split(value))
     if found := next((base(word) for word in words if _CHANGES.fullmatch(base(word))), ""):
         return f"{name} runs {found}"
+    for command in _inner(name, values):
+        # whichever word is the program: who searches for the word gzip is asked to leave it out
+        for at, word in enumerate(command, 1):
+            why = _sends(base(word), command[at:]) or _writes(base(word), command[at:])
+            if why:
+                return f"{name}: {why}"
     texts = {name, *map(base, values)} & {*COMMON_SHELLS, "parallel", "watch"}
     if texts and any(map(_REDIRECTED.search, values)):
         return f"{name} runs a command that writes files"
     return ""
+
+
+def _inner(name: str, values: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The commands that it may run: its own words, and the commands of each text for a shell."""
+    yield [*values, "FILE"] if name in _FOR_FILES else values
+    for value in values:
+        if re.search(r"\s", value):
+            yield from (command.split() for command in _BETWEEN_TEXTS.split(value))

@@ -9,11 +9,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from pipelined.analysis.by_line import takes_each_line
+from pipelined.analysis.repeatable import reads_by_name
 from pipelined.analysis.shell_text import Command, plain
 from pipelined.analysis.shell_words import Word, base
 from pipelined.analysis.side_effects import replaces_files
 from pipelined.analysis.xargs_options import split_options
-from pipelined.command_names import AWKS, COMMON_SHELLS, GREPS, WRAPPERS
+from pipelined.command_names import AWKS, COMMON_SHELLS, GREPS
 
 __all__ = [
     "at_once",
@@ -122,7 +123,8 @@ def more_at_a_time(command: Command, started: int = 0) -> Command | None:
     if last and (workers, at) == (1, 1) and not any("{}" in value for value in values[1:-1]):
         run = for_several(words[1:-1])
         if run is not None:
-            return command.with_arguments(plain("-d"), plain(r"'\n'"), *run)
+            # with -I nothing is started without input
+            return command.with_arguments(plain("-r"), plain("-d"), plain(r"'\n'"), *run)
     return None
 
 
@@ -141,8 +143,9 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
     if not words:
         return None  # xargs alone is xargs echo
     name, values = base(words[0].value), [word.value for word in words[1:]]
-    if name in WRAPPERS:
-        return None
+    alone = Command((), tuple(words), None, 0, None)
+    if not (reads_by_name(alone) or replaces_files(name, values)):
+        return None  # it may take one file only
     if name in GREPS | {"zgrep"}:
         if any(map(_RECURSIVE.match, values)):
             return tuple(words)  # of a directory it names them anyway
@@ -154,7 +157,7 @@ def for_several(words: Sequence[Word]) -> tuple[Word, ...] | None:
         return None
     if name == "basename" and not values:
         return (*words, plain("-a"))
-    by_line = takes_each_line(Command((), tuple(words), None, 0, None))
+    by_line = takes_each_line(alone)
     if name in _AS_ONE or (name in _BY_LINE and not by_line) or (name == "cat" and values):
         return None
     return tuple(words)
@@ -184,7 +187,7 @@ def in_place_of_parallel(command: Command, cores: int) -> Command | None:
         return None
     if not _keeps_lines_whole(words):
         return None
-    options = ("xargs", "-d", r"'\n'", "-P", str(workers), "-n", "1")
+    options = ("xargs", "-r", "-d", r"'\n'", "-P", str(workers), "-n", "1")
     front = command.words[: command.start]
     return Command(
         command.assignments,

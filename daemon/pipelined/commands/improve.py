@@ -174,6 +174,8 @@ def _stranger(run: Run, credible: bool) -> str:
 def _recorded_text(word: str, run: Run) -> str:
     """The command of the run that `word` names. Raises UserError if it is not known."""
     from pipelined.analysis.rewriting import Script
+    from pipelined.analysis.shell_text import parse
+    from pipelined.command_names import SHELLS
 
     script = Script.of_arguments(run)
     if script is None:
@@ -181,6 +183,15 @@ def _recorded_text(word: str, run: Run) -> str:
             f"the command of {word} is not known: the daemon records command lines only with "
             "--show-arguments",
             "give the pipeline itself, as one quoted string",
+        )
+    found = parse(script.text)
+    edges = {(index, index + 1) for index in range(len(run.stages) - 1)}
+    shells = found is not None and any(one.program in SHELLS for one in found.commands)
+    if found is None or shells or set(run.edges) != edges:
+        raise UserError(
+            f"{word} was not one pipeline of programs: a shell ran a part of it, or its stages were"
+            " not in a row",
+            "give a pipeline, as one quoted string",
         )
     return script.text
 

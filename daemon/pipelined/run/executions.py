@@ -73,8 +73,11 @@ def executed(
 
 
 @contextlib.contextmanager
-def executing(open_observer: Callable[[], Observing]) -> Iterator[Execute]:
-    """What runs commands, with no input, while the context lasts. Ctrl-C ends the command."""
+def executing(open_observer: Callable[[], Observing], before: str = "") -> Iterator[Execute]:
+    """What runs commands, with no input, while the context lasts. Ctrl-C ends the command.
+
+    `before` is what the shell executes before each.
+    """
     with open_observer() as observer, signals_held(signal.SIGTSTP) as mask:
         observer.start()
         new_runs = NewRuns(observer)
@@ -85,7 +88,8 @@ def executing(open_observer: Callable[[], Observing]) -> Iterator[Execute]:
                     evict(path)
             except UserError as error:
                 raise NotColdError(error.message, error.hint) from None
-            return executed(command_line([text]), mask, "it", new_runs, any_order=any_order)
+            line = command_line([before + text])
+            return executed(line, mask, "it", new_runs, any_order=any_order)
 
         yield execute
 

@@ -352,6 +352,7 @@ class _Search:
             original=self._original.text,
             command=text,
             outputs="lines" if text in self._reordered else "same",
+            prints=self.first.outcome.output.size > 0,
             unpacked=self._base.unpacked,
             ended=ended,
             error_line=self.first.outcome.last_error_line,

@@ -128,6 +128,8 @@ def _verdict(found: Improvement, ascii_only: bool) -> Iterator[tuple[str, str]]:
         yield _gain(comparison), "bold"
     if found.unpacked:
         yield f"What {found.unpacked} makes of its output is the same.", ""
+    elif not found.prints:
+        yield "It prints nothing, as A: whether it does the same work was not compared.", "yellow"
     elif found.outputs == "lines":
         yield "It prints the same lines, but in another order.", "yellow"
     else:

@@ -80,6 +80,7 @@ def disk_not_overlapped(case: Case) -> Iterator[Finding]:
             sentence=f"{name} computed {duration(cpu)} and waited {duration(stalled)} for disk by "
             "turns: no stage was on CPU while it waited.",
             advice=_reading(part.command, reader, takes=takes)
+            + (", if each file ends in a newline" if len(names) > 1 else "")
             + ("." if covered else "; or a larger read-ahead for that disk (read_ahead_kb)."),
             stages=part.indexes,
             evidence=(
