@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Accounts time: every thread's states, and how many stages of a pipeline are on CPU or wait for disk.
- * Owns no map; writes the words, times and counters of `stages`, and the clocks of `tasks`.
+ * Owns no map; writes the words, times and counters of `stages`, and the clocks of `tasks` with what of the kernel's own
+ * times is before them.
  * Called from every hook of the `sched` tier.
  * Costs an exchange of the thread's clock, and an addition for each enclosing stage; docs/BENCHMARKS.md has the figure
  * of a whole switch.
@@ -15,7 +16,6 @@
 
 #include "stalls.bpf.h"
 
-#define MAX_ALIASES 8	/* merges in a chain */
 #define PIPELINE_TRIES 8	/* merges in a chain, and other CPUs that change the pipeline meanwhile */
 
 #define CLOCK_STATE_SHIFT 60
@@ -269,6 +269,29 @@ static __always_inline void credit_end(u64 number, u64 elapsed)
 		__sync_fetch_and_add(&end->asleep_ns, elapsed);
 }
 
+/*
+ * How long a task that has no CPU, or gets one now, has waited for it, by the kernel's own account
+ * (kernel/sched/stats.h). run_delay has the waits on run queues that it was moved away from
+ * since its last switch-out; the rest runs since last_queued. Every task has a cfs_rq,
+ * whatever its class. This saves a program at each wake-up of the host.
+ */
+static __always_inline u64 queued_ns(struct task_struct *p, const struct task_state *task)
+{
+	u64 delay = p->sched_info.run_delay - task->delay_ns;
+	u64 since = p->sched_info.last_queued;
+
+	if (since)
+		delay += p->se.cfs_rq->rq->clock - since;
+	return delay;
+}
+
+/* From now on the kernel's own times of a task are its stage's: not what it ran and waited before. */
+static __always_inline void take_own_times(u64 p, struct task_state *task)
+{
+	task->delay_ns = BPF_CORE_READ(TASK(p), sched_info.run_delay);
+	task->ran_ns = BPF_CORE_READ(TASK(p), se.sum_exec_runtime);
+}
+
 /* Has the sleep ended, and the wait for a CPU begun, since this clock was set? */
 static __always_inline int was_woken(const struct task_state *task, u64 clock)
 {
@@ -306,6 +329,8 @@ static __always_inline void task_credit(struct task_state *task, u32 index, u64 
 		if (outer)
 			credit_stages(outer, state, elapsed, queued, now);
 	}
+	if (task->slept_on && state == STATE_RUNQUEUE)
+		return;	/* the sweep found it woken: its sleep has been credited */
 	if (task->slept_on)
 		credit_end(task->slept_on, elapsed);
 	else if (task->stall.kind)
@@ -347,10 +372,13 @@ GLOBAL(int, change_state)(struct task_state *task, u32 state, u64 now)
  * its own events. It does nothing while the task is on CPU and its clock has another state:
  * then its switch is being recorded on another CPU, or was missed, and then
  * repair_missed_switch needs the whole time.
+ *
+ * `woken_ns`: 0, or since when it has been waiting for a CPU. Its clock then says that it does: when it gets the CPU, what
+ * came before this moment is not known any more. A wait for disk has ended at its wake-up (woken).
  */
-GLOBAL(int, bring_up_to_date)(struct task_state *task, u32 on_cpu, u64 now)
+GLOBAL(int, bring_up_to_date)(struct task_state *task, u32 on_cpu, u64 woken_ns, u64 now)
 {
-	u64 clock;
+	u64 clock, state;
 	u32 index;
 
 	if (!task)
@@ -360,8 +388,13 @@ GLOBAL(int, bring_up_to_date)(struct task_state *task, u32 on_cpu, u64 now)
 	if (!clock || now <= (clock & CLOCK_NS_MASK) ||
 	    (on_cpu && clock >> CLOCK_STATE_SHIFT != STATE_CPU))
 		return 0;
-	if (__sync_val_compare_and_swap(&task->clock, clock,
-					clock_pack(clock >> CLOCK_STATE_SHIFT, now)) == clock)
+	state = clock >> CLOCK_STATE_SHIFT;
+	if (woken_ns && state > STATE_RUNQUEUE && state != STATE_DISK) {
+		if (!was_woken(task, clock))
+			task->woken_ns = woken_ns;
+		state = STATE_RUNQUEUE;
+	}
+	if (__sync_val_compare_and_swap(&task->clock, clock, clock_pack(state, now)) == clock)
 		task_credit(task, index, clock, now);
 	return 0;
 }

@@ -208,7 +208,7 @@ GLOBAL(int, discover_self)(struct task_state *task, u32 ask, u64 now)
 	take_up_pending(task, now);
 	discovery.stage = task->stage;
 	if (task->clock)
-		bring_up_to_date(task, 1, now);
+		bring_up_to_date(task, 1, 0, now);
 	if (task->born_ns)
 		credit_usage(discovery.address, task);
 	discover_own_stdio(task, &discovery);

@@ -25,6 +25,7 @@
 #define FORGET(value, unknown) asm volatile("%0 += %1; %0 -= %1" : "+r"(value) : "r"((u64)(unknown)))
 
 #define MAX_DEPTH 6	/* stages around a task that are credited; those further out are not */
+#define MAX_ALIASES 8	/* merges in a chain */
 #define MAX_NESTED 16	/* stages one in another: no stage is made further in, so that each walk over counts and holds ends */
 
 /* A global function cannot take a typed task. It gets the address and reads by guarded copies. */

@@ -227,7 +227,7 @@ GLOBAL(int, discover_parent)(struct task_state *task, struct fifo *fifo, const s
 	struct task_state *above;
 	u32 reading, found;
 	u64 address;
-	int flags;
+	int flags, asleep;
 
 	if (!task || !fifo || !discovery)
 		return 0;
@@ -239,9 +239,11 @@ GLOBAL(int, discover_parent)(struct task_state *task, struct fifo *fifo, const s
 	address = (u64)BPF_CORE_READ(TASK(address), real_parent);
 	/* the thread that forked the process may have been faster than the event of its exec */
 	reading = reads_asleep(thread);
-	if (!reads_pipe(address, reading, &fifo->key)) {
+	asleep = reads_pipe(address, reading, &fifo->key);
+	if (!asleep) {
 		address = (u64)BPF_CORE_READ(TASK(address), group_leader);
 		reading = reads_asleep(parent);
+		asleep = reads_pipe(address, reading, &fifo->key);
 	}
 	flags = ask_parent(task, fifo, discovery, above, reading);
 	if (flags == NO_STAGE)
@@ -250,7 +252,8 @@ GLOBAL(int, discover_parent)(struct task_state *task, struct fifo *fifo, const s
 		above = state_of(thread);
 	if (!above)
 		return 0;
-	found = stage_of_other(address, above, STATE_OTHER, discovery->flags | flags, discovery->now);
+	/* what else it does is known when it leaves the CPU, or gets one */
+	found = stage_of_other(address, above, asleep ? STATE_PIPE_EMPTY : STATE_OTHER, discovery->flags | flags, discovery->now);
 	if (!found)
 		return 0;
 	fifo->side = other_side(fifo->side);

@@ -87,6 +87,7 @@ GLOBAL(int, resume)(u64 p, struct task_state *task, const struct saved_task *sav
 	if (stage && !task->stage) {
 		note(task, BPF_CORE_READ(TASK(p), pid));
 		credit_usage(p, task);
+		take_own_times(p, task);
 		stages_met(index, now);
 		adopt(task, index, state, now);
 		note_again(task, BPF_CORE_READ(TASK(p), pid));

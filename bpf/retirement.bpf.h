@@ -38,7 +38,7 @@ GLOBAL(int, leave_retired)(struct task_state *task, u64 now)
 		return 0;
 	/* also if its switch to the CPU was missed: what repair_missed_switch finds later is no longer this stage's */
 	if (task->clock)
-		bring_up_to_date(task, 0, now);
+		bring_up_to_date(task, 0, 0, now);
 	credit_usage(bpf_get_current_task(), task);
 	move_out(task, state_counts(task->clock >> CLOCK_STATE_SHIFT), now);
 	if (!task->stage && !task->born_ns)

@@ -214,7 +214,7 @@ GLOBAL(int, enter_stage)(struct task_state *task, u32 index, u64 now)
 	if (!index || index == old || old == STAGE_DEAD)
 		return 0;
 	if (task->clock)
-		bring_up_to_date(task, 1, now);
+		bring_up_to_date(task, 1, 0, now);
 	else
 		task->clock = clock_pack(STATE_CPU, now);
 	task->cached_end = 0;	/* of the stage that it leaves */
@@ -360,6 +360,8 @@ GLOBAL(u32, stage_of_other)(u64 p, struct task_state *task, u32 state, u32 flags
 		stage_hold(index);
 	} else {
 		note(task, BPF_CORE_READ(TASK(p), pid));
+		if (!task->clock)
+			take_own_times(p, task);
 		index = create_stage(p, task, unretired(task->stage), flags | STAGE_FROM_NOW, now);
 		if (index && !(task->stage == 0 && task->clock == 0 &&
 			       adopt(task, index, state, now))) {

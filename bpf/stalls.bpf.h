@@ -18,10 +18,11 @@ static __always_inline u64 idle_ns(const struct stage *stage, u64 now)
 	const struct pipeline *pipeline = &stage->pipeline;
 	u64 moment, since, idle;
 
-	if (pipeline->alias)
+	for (int i = 0; i < MAX_ALIASES && pipeline->alias; i++) {
 		pipeline = pipeline_at(pipeline->alias);
-	if (!pipeline)
-		return 0;
+		if (!pipeline)
+			return 0;
+	}
 	moment = pipeline->moment;
 	idle = pipeline->time_ns[0][0] + pipeline->time_ns[0][1];
 	since = (now - moment) & PIPELINE_CLOCK_MASK;

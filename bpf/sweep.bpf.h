@@ -19,6 +19,12 @@ static __always_inline int is_on_cpu(struct task_struct *p)
 	return p->se.cfs_rq->rq->curr->pid == p->pid;	/* task_struct.on_cpu is gone in 7.3 */
 }
 
+/* Since when a task has been waiting for a CPU; 0 if it has one, or sleeps. */
+LOCAL(u64, waiting_since)(struct task_struct *p, const struct task_state *task, u64 now)
+{
+	return p->__state || is_on_cpu(p) ? 0 : now - queued_ns(p, task);
+}
+
 LOCAL(u32, present_state)(struct task_struct *p, u64 address)
 {
 	struct sleep sleep = {};
@@ -65,6 +71,7 @@ LOCAL(int, pick_up)(struct task_struct *p, struct task_state *task, u64 address,
 	if (discovery.stage) {
 		note(task, p->pid);
 		credit_usage(address, task);	/* from now on only what is new */
+		take_own_times(address, task);
 		state = present_state(p, address);
 		adopt(task, discovery.stage, state, now);
 		note_again(task, p->pid);
@@ -145,7 +152,7 @@ static __always_inline void sweep_task(struct task_struct *p, u64 address)
 	}
 	if (!task->stage)
 		return;
-	bring_up_to_date(task, is_on_cpu(p), now);
+	bring_up_to_date(task, is_on_cpu(p), waiting_since(p, task, now), now);
 	credit_usage(address, task);
 	end_last_part(address, task->stage, now);
 	if (is_retired(task->stage))

@@ -272,22 +272,6 @@ static __always_inline void leave_cpu(struct task_struct *p, struct task_state *
 	sleep_anew(p, task, look, now);
 }
 
-/*
- * How long the task that gets the CPU has waited for it, by the kernel's own account
- * (kernel/sched/stats.h). run_delay has the waits on run queues that it was moved away from
- * since its last switch-out; the rest runs since last_queued. Every task has a cfs_rq,
- * whatever its class. This saves a program at each wake-up of the host.
- */
-static __always_inline u64 queued_ns(struct task_struct *p, const struct task_state *task)
-{
-	u64 delay = p->sched_info.run_delay - task->delay_ns;
-	u64 since = p->sched_info.last_queued;
-
-	if (since)
-		delay += p->se.cfs_rq->rq->clock - since;
-	return delay;
-}
-
 /* A task that is noted gets a CPU. *clock: the time, if it was read. */
 static __always_inline void get_cpu(struct task_struct *p, struct task_state *task,
 				    struct deferred *deferred, u64 *clock)

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,6 +121,42 @@ def test_cpu_and_run_queue_time_are_what_schedstat_says(
                 raise
         else:
             return
+
+
+@contextmanager
+def swept(watch: Watch, every: float) -> Iterator[None]:
+    """Sweep once in so many seconds, as `pipelined run` does at first."""
+    done = threading.Event()
+
+    def sweep() -> None:
+        while not done.wait(every):
+            watch.observer.sweep()
+
+    sweeping = threading.Thread(target=sweep)
+    sweeping.start()
+    try:
+        yield
+    finally:
+        done.set()
+        sweeping.join()
+
+
+@pytest.mark.real_time
+def test_a_wait_for_a_cpu_that_a_sweep_falls_into_is_no_sleep(watch: Watch) -> None:
+    """Each stage is woken while another one has the CPU that they share."""
+    before = steal_seconds()
+    with swept(watch, 0.005):
+        run, truths = run_stages(
+            watch,
+            "write=819200,burn=2000,cpu=0",
+            "copy=1,burn=1500,sleep=500,cpu=0",
+            "read=1,burn=1500,sleep=500,cpu=0",
+        )
+    stolen = stolen_since(before)
+    for stage, truth in zip(run.stages, truths, strict=True):
+        seen, true = stage.states["runqueue"], truth.runqueue_seconds
+        assert true > 0.2, "the case is not made"
+        assert abs(seen - true) <= bound(true) + TURN_SECONDS * truth.turns + stolen
 
 
 def _check_cpu_and_run_queue(run: Run, truths: list[Truth], stolen: float) -> None:
