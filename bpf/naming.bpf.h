@@ -154,7 +154,7 @@ GLOBAL(int, discover_applet)(u64 p, struct task_state *task)
 
 /*
  * The current process has exec'd a script: of the programs that take its place the first script is what was typed. A
- * wrapper (xvfb-run, fakeroot) gives its name away.
+ * wrapper that becomes the command gives its name away.
  */
 static __always_inline void keep_script_name(struct task_state *task)
 {

@@ -4,7 +4,7 @@
  * programs of the next daemon, which has restored the stages.
  * Owns the maps `saved_tasks`, which the daemon fills before it attaches the programs, and `written_task`.
  * Called by the sweep, and at the fork and the exec of a thread that no sweep has come to yet.
- * Costs nothing at a switch; for each saved thread a copy of 288 bytes in a sweep that saves.
+ * Costs nothing at a switch; for each saved thread a copy of 296 bytes in a sweep that saves.
  * Cannot see what a thread did between the checkpoint and the attaching of the programs.
  */
 #ifndef PIPELINED_RESUMING_H

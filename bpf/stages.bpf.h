@@ -119,11 +119,6 @@ static __always_inline void describe_root(struct stage *stage, u64 p, const stru
 	stage->cgroup = cgroup_of(p);
 }
 
-/*
- * A new stage, without a name, whose root is `p`, inside stage `outer`, with a pipeline of its own. `task` is
- * the root's state. With STAGE_FROM_NOW in `flags`, its life so far does not count. The caller
- * holds the stage. Returns 0 if there is no room.
- */
 static __always_inline int is_deep(u32 outer)
 {
 	struct stage *stage;
@@ -133,6 +128,11 @@ static __always_inline int is_deep(u32 outer)
 	return outer != 0;
 }
 
+/*
+ * A new stage, without a name, whose root is `p`, inside stage `outer`, with a pipeline of its own. `task` is
+ * the root's state. With STAGE_FROM_NOW in `flags`, its life so far does not count. The caller
+ * holds the stage. Returns 0 if there is no room.
+ */
 GLOBAL(u32, fill_stage)(u64 p, struct task_state *task, u32 outer, u32 flags, u64 now)
 {
 	u64 start = now, cpu = 0;

@@ -48,7 +48,7 @@ static __always_inline int call_kind_64(long nr)
 	case 0: case 17: case 19: case 295: case 327:	/* read pread64 readv preadv preadv2 */
 		return CALL_READ;
 	case 1: case 18: case 20: case 296: case 328:	/* write … pwritev2 */
-	case 278:					/* vmsplice: the mode of the pipe's end decides */
+	case 278:					/* vmsplice, which mostly writes */
 		return CALL_WRITE;
 	case 275:
 		return CALL_SPLICE;

@@ -119,9 +119,10 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "script": Wrapper(forks=True),
     "systemd-run": Wrapper(forks=True),
     "systemd-inhibit": Wrapper(forks=True),
-    "xvfb-run": Wrapper(forks=True),
     "dbus-run-session": Wrapper(forks=True),
-    "fakeroot": Wrapper(forks=True),
+    # these start helpers before the command: their stage would be named after the first of them
+    "xvfb-run": Wrapper(forks=False),
+    "fakeroot": Wrapper(forks=False),
     "firejail": Wrapper(forks=True),
     "bwrap": Wrapper(forks=True),
     "chronic": Wrapper(forks=True, taking=""),

@@ -673,6 +673,15 @@ def test_a_here_document_at_the_start_of_a_pipeline_is_no_stage(watch: Watch) ->
 
 
 @pytest.mark.thorough
+def test_a_parent_that_was_asleep_when_it_was_found_waits_for_its_child(watch: Watch) -> None:
+    """awk reads before its child has exec'd: only by that exec it is a stage."""
+    commands = '"sleep 0.5; exec seq 9"'
+    run = watch.run(f"mawk 'BEGIN {{ while (({commands} | getline x) > 0) n++ }}'").only("seq|mawk")
+    states = run.stages[1].states
+    assert states["pipe_empty"] > 0.4
+    assert states["other"] < 0.05
+
+
 def test_every_driver_of_the_table_is_here() -> None:
     needed = sorted({driver.command[0] for driver in DRIVERS if driver.command[0] != "cron"})
     assert [program for program in needed if not shutil.which(program)] == []

@@ -361,6 +361,9 @@ ENV_PYTHON = "#!/usr/bin/env python3\n"
 BECOMES_SORT = {"mine": '#!/bin/sh\nexec sort "$@"\n'}
 BECOMES_ITS_ARGUMENTS = '#!/bin/sh\nexec "$@"\n'
 
+#: As fakeroot does.
+STARTS_A_HELPER = '#!/bin/sh\noptions=$(getopt -o a -- "$@")\n"$@"\n'
+
 SCRIPTS = [
     # Debian's zcat is a script that becomes gzip
     shape("zcat", "gzip -k lines; zcat lines.gz | sort | wc -l", "zcat|sort|wc"),
@@ -396,9 +399,15 @@ SCRIPTS = [
     ),
     shape(
         "a wrapper that is a script",
-        "cat lines | ./fakeroot sort | wc -l",
+        "cat lines | ./chronic sort | wc -l",
         "cat|sort|wc",
-        files={"fakeroot": BECOMES_ITS_ARGUMENTS},
+        files={"chronic": BECOMES_ITS_ARGUMENTS},
+    ),
+    shape(
+        "a script that runs a helper, and then its arguments",
+        "cat lines | ./fakeroot sort | wc -l",
+        "cat|fakeroot|wc",
+        files={"fakeroot": STARTS_A_HELPER},
     ),
     shape(
         "a script that stays",
