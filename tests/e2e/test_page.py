@@ -954,6 +954,22 @@ def test_a_live_chart_stays_zoomed_while_it_grows(
     expect(page.get_by_role("button", name="Later")).to_have_attribute("aria-disabled", "false")
 
 
+def test_what_was_clicked_on_is_updated_and_keeps_the_focus(
+    daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
+) -> None:
+    page = open_page(daemon.url)
+    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
+    table = page.locator("#stages .scroll").first
+    table.click()
+    expect(table).to_be_focused()
+    before = table.text_content()
+    end(slow_awk[1])
+    expect(page.get_by_role("status")).to_have_text("This run has ended.", timeout=20_000)
+    expect(table).to_be_focused()
+    assert table.text_content() != before
+
+
 def test_findings_are_marked_where_they_happen(
     daemon: Daemon, open_page: OpenPage, tool: Tool, log_file: Path
 ) -> None:

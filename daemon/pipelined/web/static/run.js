@@ -33,14 +33,19 @@ function draw({ diagram, stages, timeline, words, marks, start_timestamp_seconds
 /** What can have the focus in a part of the page. */
 const FOCUSED = "a, summary, .scroll";
 
-/** Replace what differs in a new page. @param {Document} page */
-function replaceParts(page) {
+/**
+ * Replace what differs in a new page, but for a part of which text is selected while the run is live.
+ * @param {Document} page @param {boolean} live
+ */
+function replaceParts(page, live) {
+  const selection = document.getSelection();
+  const selected = live && selection && !selection.isCollapsed ? selection.anchorNode : null;
   localTimes(page);
   for (const id of ["summary", "findings", "phases", "stages"]) {
     const [old, now] = [document.getElementById(id), page.getElementById(id)];
     const details = now.querySelector("details");
     if (details) details.open = old.querySelector("details")?.open ?? false;
-    if (!old.isEqualNode(now)) {
+    if (!(selected && old.contains(selected)) && !old.isEqualNode(now)) {
       const at = [...old.querySelectorAll(FOCUSED)].indexOf(document.activeElement);
       const lefts = [...old.querySelectorAll(".scroll")].map((part) => part.scrollLeft);
       old.replaceWith(document.adoptNode(now));
@@ -71,8 +76,8 @@ async function refresh() {
     }
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    replaceParts(page);
     const data = dataOf(page);
+    replaceParts(page, data.live);
     draw(data);
     lostAt = null;
     status.classList.remove("lost");
