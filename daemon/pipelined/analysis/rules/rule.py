@@ -19,12 +19,14 @@ from pipelined.analysis.rewriting import Script, matching, rewrite
 from pipelined.analysis.sentence import stage_label
 from pipelined.analysis.shell_text import Command, Pipeline, parse
 from pipelined.analysis.shell_words import Word
-from pipelined.command_names import BARRIERS, COMMON_SHELLS, COPIERS, FILTERS, WALKERS
+from pipelined.command_names import BARRIERS, BY_LINE, COMMON_SHELLS, COPIERS, FILTERS, WALKERS
 from pipelined.runs import Readahead, Run, Stage, total_readahead
 
 __all__ = [
     "BULK",
     "PAGE",
+    "PASSED_ON",
+    "SHRINKS",
     "WORTH_SECONDS",
     "WORTH_SHARE",
     "Case",
@@ -34,6 +36,7 @@ __all__ = [
     "is_shell",
     "ratio",
     "readahead_evidence",
+    "share_kept",
     "with_waits",
 ]
 
@@ -51,6 +54,10 @@ PAGE = 4096
 #: (bytes).
 BYTE_BY_BYTE = 1.5
 #: Programs that do the same whatever a shell could do.
+#: A stage that passes on a lower share of its input than this shrinks the data.
+SHRINKS = 0.5
+#: Less output than this is a result (a count, a sum), not lines passed on (bytes).
+PASSED_ON = 4096
 _NO_SHELLS = BARRIERS | COPIERS | frozenset(FILTERS) | WALKERS
 
 
@@ -226,3 +233,11 @@ def with_waits(stage: Stage, cpu: float) -> float:
 def ratio(part: float, whole: float) -> float:
     """`part` as a share of `whole`; 0 if that is 0."""
     return part / whole if whole else 0.0
+
+
+def share_kept(stage: Stage) -> float | None:
+    """Share of its input that a stage passes on; None unless it works by line and shrinks it."""
+    passed = ratio(bytes_out(stage), bytes_in(stage))
+    shrinks = bytes_in(stage) >= BULK and passed <= SHRINKS
+    shrinks = shrinks and bytes_out(stage) >= PASSED_ON
+    return passed if shrinks and stage.command in BY_LINE else None

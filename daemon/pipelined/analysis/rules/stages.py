@@ -13,10 +13,9 @@ from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.faster import OF_ONE_CPU, SPLITS, faster, less_cpu, spread, unpacks
 from pipelined.analysis.rules.moving import BY_ITSELF, before_barrier, both_take_each_line
-from pipelined.analysis.rules.rule import BULK, Case, Part, bytes_in, bytes_out, ratio, with_waits
+from pipelined.analysis.rules.rule import Case, Part, share_kept, with_waits
 from pipelined.analysis.sentence import on_cpu, stage_label
 from pipelined.command_names import BY_LINE, GREPS
-from pipelined.runs import Stage
 from pipelined.wording import duration, listing, percent
 
 __all__ = ["barrier", "ceiling", "idle_stage"]
@@ -31,10 +30,6 @@ IDLE = 0.90
 SELECTING = GREPS | {"rg"}
 #: Shorter lines save a sort this part of what fewer lines would (measured: 0 to 0.15).
 SHORTER = 0.1
-#: A stage that passes on a lower share of its input than this shrinks the data.
-SHRINKS = 0.5
-#: Less output than this is a result (a count, a sum), not lines passed on (bytes).
-PASSED_ON = 4096
 
 
 def ceiling(case: Case) -> Iterator[Finding]:
@@ -113,7 +108,7 @@ def idle_stage(case: Case) -> Iterator[Finding]:
             continue
         stage, (source,) = run.stages[index], tuple(before)
         heavy = run.stages[source]
-        passed = _share_kept(stage)
+        passed = share_kept(stage)
         if passed is None or not {stage.command, heavy.command} <= BY_LINE:
             continue
         waited = share(stage, "pipe_empty", case.wall)
@@ -160,7 +155,7 @@ def barrier(case: Case) -> Iterator[Finding]:
     waited = min(run.stages[index].states["pipe_empty"] for index in behind)
     part = Part(run, found.stages)
     cpu = part.sum(lambda stage: stage.cpu_seconds)
-    passed = _share_kept(run.stages[behind[0]]) if len(behind) == 1 else None
+    passed = share_kept(run.stages[behind[0]]) if len(behind) == 1 else None
     gain = 0.0 if passed is None else min(cpu * (1 - passed), case.wall)
     sentence = (
         f"{part.name} had to read all of its input before it wrote (a barrier); {names} waited "
@@ -220,11 +215,3 @@ def _kept_away(
     selects = only_selects(words) if words else command in SELECTING
     share = (1 - passed) * (1.0 if selects else SHORTER)
     return {index: case.run.stages[index].cpu_seconds * share for index in barriers}
-
-
-def _share_kept(stage: Stage) -> float | None:
-    """Share of its input that a stage passes on; None unless it works by line and shrinks it."""
-    passed = ratio(bytes_out(stage), bytes_in(stage))
-    shrinks = bytes_in(stage) >= BULK and passed <= SHRINKS
-    shrinks = shrinks and bytes_out(stage) >= PASSED_ON
-    return passed if shrinks and stage.command in BY_LINE else None

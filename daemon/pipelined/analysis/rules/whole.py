@@ -16,6 +16,7 @@ from pipelined.analysis.rules.rule import (
     bytes_in,
     bytes_out,
     ratio,
+    share_kept,
     with_waits,
 )
 from pipelined.analysis.sentence import stage_label
@@ -27,7 +28,7 @@ from pipelined.analysis.without_stages import (
     without_round_trip,
     without_sort,
 )
-from pipelined.command_names import BARRIERS, BY_LINE, SCRIPTS
+from pipelined.command_names import BARRIERS, SCRIPTS
 from pipelined.runs import Stage
 from pipelined.wording import data_size, duration, listing, percent
 
@@ -44,13 +45,9 @@ __all__ = [
 _CODECS = frozenset({"bzip2", "gzip", "lbzip2", "lz4", "pigz", "xz", "zstd"})
 #: Sizes that differ by less than this share are one size: what a start reads is among them.
 _SAME = 0.01
-#: A stage that passes on a lower share of its input than this shrinks the data.
-_SHRINKS = 0.5
 #: Of a copier's CPU seconds, less the wake-ups that it spares, this share goes: its neighbours have
 #: more to do where they copied beside it (measured: 0.2 and 0.4).
 _FELT = 0.5
-#: Less output than this is a result (a count, a sum), not lines passed on (bytes).
-_PASSED_ON = 4096
 
 
 def round_trip(case: Case) -> Iterator[Finding]:
@@ -189,12 +186,10 @@ def filter_first(case: Case) -> Iterator[Finding]:
     """A filter behind a sort throws lines away that need not have been sorted."""
     for index, reader in _pairs(case):
         sort, mover = case.run.stages[index], case.run.stages[reader]
-        kept = ratio(bytes_out(mover), bytes_in(mover))
-        if sort.command not in BARRIERS or mover.command not in BY_LINE or kept > _SHRINKS:
+        kept = share_kept(mover)
+        if sort.command not in BARRIERS or kept is None:
             continue
         saved = sort.cpu_seconds * (1 - kept)
-        if bytes_in(mover) < BULK or bytes_out(mover) < _PASSED_ON:
-            continue
         if not case.worth(with_waits(sort, saved)):
             continue
         conditions = before_barrier(case, index, reader)

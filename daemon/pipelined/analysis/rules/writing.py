@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelined.analysis.bottleneck import share
+from pipelined.analysis.bottleneck import NOTABLE, share
 from pipelined.analysis.estimates import saved_if_gone
 from pipelined.analysis.finding import Evidence, Finding
 from pipelined.analysis.rules.rule import Case, ratio
@@ -14,9 +14,6 @@ from pipelined.runs import Stage
 from pipelined.wording import duration, listing, percent
 
 __all__ = ["tee_waits"]
-
-#: A shorter wait for disk is not reported (share of the run).
-NOTABLE = 0.10
 
 
 def tee_waits(case: Case) -> Iterator[Finding]:
