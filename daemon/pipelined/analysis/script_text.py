@@ -249,7 +249,10 @@ def _has_words(stage: Stage, command: Command) -> bool:
     ):
         return True
     wanted = [word.value for word in command.arguments]
-    given = shlex.split(stage.arguments)
+    try:
+        given = shlex.split(stage.arguments)
+    except ValueError:  # it was cut off in quotes
+        return True
     return given[len(given) - len(wanted) :] == wanted
 
 
