@@ -109,7 +109,7 @@ def sets_locale(script: str) -> bool:
 def ends_on_failure(script: str) -> bool:
     """Whether a command that fails ends it: ``set -e``.
 
-    >>> [ends_on_failure(text) for text in ("set -euo pipefail", "#!/bin/sh -e\n", "set -u; a -e")]
+    >>> [ends_on_failure(text) for text in ("set -euo pipefail", "#!/bin/sh -e\\n", "set -u; a -e")]
     [True, True, False]
     """
     words = _options(script)
