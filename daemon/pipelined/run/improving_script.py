@@ -78,8 +78,8 @@ def improve_parts(
         if seconds >= least and len(run.stages) > 1:
             times = "" if count == 1 else f"it ran {count} times, and "
             reason = (
-                f"{times}no line of the script is certain to be it (one with a variable, a loop "
-                "or a substitution in it is not)"
+                f"{times}no line of the script is certain to be it (one with a variable, a loop, "
+                "a substitution or a newline in quotes is not)"
             )
             not_tried.append(NotTried(run.pipeline, None, seconds, reason))
     parts: list[ImprovedPart] = []
