@@ -253,7 +253,8 @@ GLOBAL(int, discover_parent)(struct task_state *task, struct fifo *fifo, const s
 	if (!above)
 		return 0;
 	/* what else it does is known when it leaves the CPU, or gets one */
-	found = stage_of_other(address, above, asleep ? STATE_PIPE_EMPTY : STATE_OTHER, discovery->flags | flags, discovery->now);
+	found = stage_of_other(address, above, asleep ? STATE_PIPE_EMPTY : STATE_OTHER,
+			       discovery->flags | flags, discovery->now);
 	if (!found)
 		return 0;
 	fifo->side = other_side(fifo->side);

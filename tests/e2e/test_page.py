@@ -794,8 +794,7 @@ def test_a_run_is_drawn_over_time(
     open_page: OpenPage,
     slow_awk: tuple[str, subprocess.Popen[bytes]],
 ) -> None:
-    page = open_page(daemon.url)
-    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    page = open_live_run(open_page, daemon, slow_awk[0])
     # It grows while the run is live.
     expect(chart(page)).to_have_attribute("data-points", re.compile(r"^[5-9]$|\d\d"))
     expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
@@ -826,11 +825,17 @@ HIDE = """hidden => {
 }"""
 
 
+def open_live_run(open_page: OpenPage, daemon: Daemon, pipeline: str) -> Page:
+    """The page of a run, from the link on the first page."""
+    page = open_page(daemon.url)
+    card(page, pipeline).get_by_role("link", name=pipeline, exact=True).click()
+    return page
+
+
 def test_the_page_of_a_live_run_requests_nothing_while_it_is_hidden(
     daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
 ) -> None:
-    page = open_page(daemon.url)
-    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    page = open_live_run(open_page, daemon, slow_awk[0])
     expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
     page.evaluate(HIDE, True)
     requests: list[str] = []
@@ -937,8 +942,7 @@ def test_the_chart_is_zoomed_with_the_mouse_and_by_touch(
 def test_a_live_chart_stays_zoomed_while_it_grows(
     daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
 ) -> None:
-    page = open_page(daemon.url)
-    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    page = open_live_run(open_page, daemon, slow_awk[0])
     slider = page.get_by_role("slider", name="Time in the run")
     expect(chart(page)).to_have_attribute("data-points", re.compile(r"^[4-9]$|\d\d"))
     slider.focus()
@@ -957,8 +961,7 @@ def test_a_live_chart_stays_zoomed_while_it_grows(
 def test_what_was_clicked_on_is_updated_and_keeps_the_focus(
     daemon: Daemon, open_page: OpenPage, slow_awk: tuple[str, Any]
 ) -> None:
-    page = open_page(daemon.url)
-    card(page, slow_awk[0]).get_by_role("link", name=slow_awk[0], exact=True).click()
+    page = open_live_run(open_page, daemon, slow_awk[0])
     expect(page.get_by_role("status")).to_have_text("Live: updated every 2 seconds.")
     table = page.locator("#stages .scroll").first
     table.click()

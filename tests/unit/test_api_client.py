@@ -20,7 +20,7 @@ from pipelined.errors import UserError
 from pipelined.http_port.host_names import HostNames
 from pipelined.http_port.server import HttpServer
 from pipelined.http_port.web_config_file import WebConfigFile
-from pipelined.terminal.api_client import Client, HttpConfig, NoDaemonError
+from pipelined.terminal.api_client import Client, HttpConfig, SilentDaemonError
 from pipelined.web.app import create_app
 from unit.observed import FakeObserver, three_runs
 
@@ -141,7 +141,7 @@ def test_a_daemon_that_hangs_is_not_to_be_started() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", HttpConfig())
         with pytest.raises(
-            NoDaemonError, match=r"^no answer from .* within 0\.1 s; .*see its log$"
+            SilentDaemonError, match=r"^no answer from .* within 0\.1 s; .*see its log$"
         ):
             client.get("runs", list, timeout=0.1)
 

@@ -610,6 +610,10 @@ def test_a_header_that_cannot_be_read_is_an_error_that_does_not_tell_it(
     assert not caplog.text
 
 
+def test_a_header_may_have_no_value() -> None:
+    check_environment({"OTEL_EXPORTER_OTLP_HEADERS": "X-Team=,Authorization=Bearer%20x"})
+
+
 def test_what_the_variables_usually_are_is_taken(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").touch()
     check_environment(

@@ -144,15 +144,14 @@ def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
 
     If it cannot either, the error names both reasons.
     """
-    from pipelined.terminal.api_client import NoDaemonError, SilentDaemonError
+    from pipelined.terminal.api_client import NoDaemonError
 
     try:
         return ask_daemon()
     except ConfigurationError:
         raise
     except UserError as error:
-        silent = isinstance(error, SilentDaemonError)
-        no_daemon = isinstance(error, NoDaemonError) and not silent
+        no_daemon = isinstance(error, NoDaemonError)
         hint = f"run it as root, or {SERVICE}" if no_daemon else error.hint
         raise NotPermittedError(f"{refused.message}, and {error.message}", hint) from None
 

@@ -74,7 +74,7 @@ def _ask_port(address: Address) -> Reply:
     """Whether a daemon answers there. It is sent no password: it may be any program."""
     from pipelined.doctor import Reply
     from pipelined.errors import UserError
-    from pipelined.terminal.api_client import NoDaemonError
+    from pipelined.terminal.api_client import NoDaemonError, SilentDaemonError
 
     local = _LOCAL.get(address.host, address.host)
     try:
@@ -83,7 +83,7 @@ def _ask_port(address: Address) -> Reply:
             "hooks", lambda answer: answer["hooks"], _PATIENCE
         )
     except UserError as error:
-        silent = isinstance(error, NoDaemonError)
+        silent = isinstance(error, NoDaemonError | SilentDaemonError)
         return Reply(is_daemon=False, is_silent=silent, refusal=error.message)
     return Reply(is_daemon=True)
 

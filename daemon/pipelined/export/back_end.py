@@ -112,9 +112,10 @@ def _is_header(text: str) -> bool:
     """Whether it is one that the exporter reads, and that HTTP can carry."""
     read = parse_env_headers(text, liberal=True)
     try:
-        return bool(read) and all(value.encode("latin-1") for value in read.values())
+        "".join(read.values()).encode("latin-1")
     except UnicodeEncodeError:
         return False
+    return bool(read)
 
 
 def _check_endpoints(environment: Mapping[str, str]) -> None:

@@ -372,7 +372,7 @@ class Model:
     ) -> Enclosing:
         """What encloses a run in this stage; `within` are the roots of that run and those between.
 
-        Runs that lie in each other, if that were possible, would have no end.
+        A stage that was found late began after what it encloses: two runs could lie in each other.
         """
         outer = stage.group
         further = around(outer, by_stage)

@@ -118,7 +118,7 @@ class NoDaemonError(UserError):
     """Nobody listens there, or what listens is no daemon."""
 
 
-class SilentDaemonError(NoDaemonError):
+class SilentDaemonError(UserError):
     """Something listens there, and does not answer in time."""
 
 
