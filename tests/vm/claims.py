@@ -21,9 +21,11 @@ def try_all(claims: Iterable[Callable[[], None]], who: str) -> int:
         began = time.monotonic()
         try:
             claim()
-        except Exception:
+        except Exception as error:
             failures += 1
-            print(f"{who}: FAILED {name}\n{traceback.format_exc()}", flush=True)
+            # in one line, for those who read the end of a long log: claims_hold says it again there
+            why = traceback.format_exception_only(error)[-1].strip()
+            print(f"{who}: FAILED {name}: {why}\n{traceback.format_exc()}", flush=True)
         else:
             print(f"{who}: ok {name} ({time.monotonic() - began:.1f} s)", flush=True)
     return failures

@@ -229,8 +229,12 @@ def boot(
 
 
 def claims_hold(command: Sequence[str], name: str) -> bool:
-    """Run a virtual machine, and print what its guest says, after `name`; whether all held."""
+    """Run a virtual machine, and print what its guest says, after `name`; whether all held.
+
+    Claims that did not hold are printed once more at the end, behind the guest's journal.
+    """
     result = None
+    failed = []
     # through a pipe: into a file, QEMU would overwrite parts of what it wrote
     with subprocess.Popen(
         command,
@@ -244,6 +248,10 @@ def claims_hold(command: Sequence[str], name: str) -> bool:
         for line in machine.stdout:
             print(f"{name}: {line.rstrip()}", flush=True)
             result = re.search(r"guest: result failures=(\d+)", line) or result
+            if "guest: FAILED " in line:
+                failed.append(line.rstrip())
+    for line in failed:
+        print(f"{name}: {line}", flush=True)
     if result is None:
         print(f"{name}: no result", flush=True)
         return False

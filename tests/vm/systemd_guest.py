@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -87,14 +87,21 @@ def frame_options() -> str | None:
         return value
 
 
-def links(pid: int) -> set[int]:
-    """Ids of the BPF links that the process holds."""
+def links() -> set[int]:
+    """Ids of the BPF links that the daemon holds, once every hook is attached or off."""
+    wait_for_hooks()
     found = set()
-    for file in Path(f"/proc/{pid}/fdinfo").iterdir():
-        match = re.search(r"^link_id:\s*(\d+)", file.read_text(), re.M)
-        if match:
-            found.add(int(match[1]))
+    for file in Path(f"/proc/{main_pid()}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile: each sweep opens one
+            match = re.search(r"^link_id:\s*(\d+)", file.read_text(), re.M)
+            if match:
+                found.add(int(match[1]))
+    assert found
     return found
+
+
+def wait_for_hooks() -> None:
+    wait_until(lambda: "to follow" not in show("StatusText"), "the hooks that follow")
 
 
 def attached(link: int) -> bool:
@@ -149,7 +156,7 @@ def it_is_active_after_the_boot() -> None:
 
 
 def its_status_counts_every_hook() -> None:
-    wait_until(lambda: "to follow" not in show("StatusText"), "the hooks that follow")
+    wait_for_hooks()
     match = re.fullmatch(r"(\d+) of (\d+) hooks, \d+ pipelines? live", show("StatusText"))
     assert match, show("StatusText")
     hooks = re.findall(r"^pipelined_hook_attached\{.*\} (.*)$", scrape(), re.M)
@@ -274,9 +281,13 @@ def no_thread_has_a_privilege_left() -> None:
 
 def without_privileges(*empty: str, unit: str = "pipelined") -> list[Path]:
     """The threads of the service: none is root's, and these sets of capabilities are empty."""
-    tasks = list(Path(f"/proc/{main_pid(unit)}/task").iterdir())
-    for task in tasks:
-        status = (task / "status").read_text()
+    tasks = []
+    for task in Path(f"/proc/{main_pid(unit)}/task").iterdir():
+        try:
+            status = (task / "status").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        tasks.append(task)
         values = dict(re.findall(r"^(\w+):\s*(.*)$", status, re.M))
         sets = {name: int(values[name], 16) for name in empty}
         assert not any(sets.values()), f"{task}: {sets}"
@@ -435,8 +446,8 @@ def a_daemon_that_hangs_is_replaced() -> None:
 
 
 def a_stop_leaves_nothing_attached() -> None:
-    held = links(main_pid())
-    assert held and all(map(attached, held))
+    held = links()
+    assert all(map(attached, held))
     done = systemctl("stop", "pipelined")
     assert done.returncode == 0, done.stderr
     assert (show("ActiveState"), show("Result")) == ("inactive", "success")
@@ -517,7 +528,7 @@ def an_upgrade_and_a_downgrade_go_on_with_the_live_run_of_a_job() -> None:
 
 
 def a_removal_stops_it_and_leaves_jobs_history_and_configuration() -> None:
-    held = links(main_pid())
+    held = links()
     with job() as pipeline:
         assert pipeline.stdin
         wait_until(live_job, "the live run")
@@ -535,7 +546,7 @@ def a_removal_stops_it_and_leaves_jobs_history_and_configuration() -> None:
 
 
 def a_purge_stops_it_and_takes_everything_away() -> None:
-    held = links(main_pid())
+    held = links()
     WEB_CONFIG.unlink()  # not the package's
     with job() as pipeline:
         assert pipeline.stdin
