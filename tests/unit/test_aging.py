@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pipelined.history.aging import Aging
 from pipelined.history.rollup import HOUR
 
@@ -74,3 +76,23 @@ def test_what_is_too_old_by_a_shorter_age_is_so_within_six_hours() -> None:
     while (limit := host.limit_after(60.0)) < NOW + host.passed - DAY:
         assert limit >= NOW - AGE + 120 * host.passed
     assert 5 * HOUR < host.passed < 6 * HOUR
+
+
+def test_a_clock_that_is_far_ahead_is_told_in_the_log_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = Host(NOW - AGE)
+    host.limit_after(60.0)
+    host.limit_after(DAY / 2)  # it was off overnight
+    assert not caplog.messages
+    for _ in range(2):
+        host.wrong = 40 * DAY
+        for _ in range(3):
+            host.limit_after(60.0)
+        (said,) = caplog.messages
+        assert said.startswith("by this host's clock, what is stored is older than it may be by up")
+        assert "40 d" in said or "39 d" in said
+        caplog.clear()
+        host.wrong = 0.0
+        host.limit_after(60.0)
+        assert not caplog.messages
