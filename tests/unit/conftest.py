@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -23,3 +24,15 @@ def _whole_batches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelined.history.writer.BATCH_SECONDS", 60.0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A command that a test runs here sends log records to a stderr that ends with the test."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler:  # those of pytest are of its own classes
+            root.removeHandler(handler)
