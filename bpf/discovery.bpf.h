@@ -209,7 +209,8 @@ GLOBAL(int, discover_self)(struct task_state *task, u32 ask, u64 now)
 	discovery.stage = task->stage;
 	if (task->clock)
 		bring_up_to_date(task, 1, 0, now);
-	if (task->born_ns)
+	/* an exec asks which ends its program used until now, and a process that has not exec'd what it holds */
+	if (task->born_ns || task->exec_ns == now)
 		credit_usage(discovery.address, task);
 	discover_own_stdio(task, &discovery);
 	/* an edge may have moved the process out of its parent's stage */

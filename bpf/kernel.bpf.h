@@ -255,6 +255,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
+	unsigned long jobctl;
 	struct sched_entity se;
 	struct sched_info sched_info;
 	unsigned in_iowait : 1;
@@ -295,12 +296,15 @@ struct bpf_iter__task {
 #define NULL ((void *)0)
 #define NR_OPEN_DEFAULT 64	/* BITS_PER_LONG: descriptors of a table that never grew */
 
-/* include/linux/sched.h; stable since 4.14 but for TASK_FROZEN (6.1, f5d39b020809) */
+/* include/linux/sched.h; stable since 4.14 but for TASK_FREEZABLE and TASK_FROZEN (6.1, f5d39b020809) */
 #define TASK_INTERRUPTIBLE 0x01
 #define TASK_UNINTERRUPTIBLE 0x02
 #define TASK_STOPPED_OR_TRACED (0x04 | 0x08)
 #define TASK_DEAD 0x80
+#define TASK_FREEZABLE 0x2000
 #define TASK_FROZEN 0x8000
+/* include/linux/sched/jobctl.h, since 5.2 (76f969e8948d) */
+#define JOBCTL_TRAP_FREEZE (1 << 23)
 #define PF_FORKNOEXEC 0x40	/* threads have it too: test the group leader, which exec'd */
 #define PF_KTHREAD 0x200000
 #define SIGNAL_GROUP_EXIT 0x4	/* of signal_struct.flags: all threads exit, with its group_exit_code */

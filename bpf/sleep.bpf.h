@@ -96,6 +96,16 @@ static __always_inline u32 call_state(u32 kind, u32 io_sleep)
 	}
 }
 
+/*
+ * Does the freezer of cgroup v2 hold the task? It lets it sleep as many others do (do_freezer_trap in kernel/signal.c),
+ * and not in a state of its own as those of cgroup v1 and of a suspend do.
+ */
+static __always_inline int is_frozen(u64 p, u32 state)
+{
+	return state & TASK_FREEZABLE && state & TASK_INTERRUPTIBLE &&
+	       BPF_CORE_READ(TASK(p), jobctl) & JOBCTL_TRAP_FREEZE;
+}
+
 /* Why a task that is about to leave its CPU, or is off it, does not run. */
 GLOBAL(int, why_asleep)(u64 p, const struct call *call, struct sleep *sleep)
 {
@@ -117,7 +127,7 @@ GLOBAL(int, why_asleep)(u64 p, const struct call *call, struct sleep *sleep)
 		state = STATE_DISK;
 		sleep->on_fifo = 0;
 	}
-	if (call->task_state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN)) {
+	if (call->task_state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN) || is_frozen(p, call->task_state)) {
 		state = STATE_STOPPED;
 		sleep->on_fifo = 0;
 	}

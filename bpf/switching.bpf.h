@@ -124,7 +124,8 @@ static __always_inline int sleep_again(struct task_struct *p, struct task_state 
 
 	if (!number || call->args[0] != task->cached_fd ||
 	    (call->kind != CALL_READ && call->kind != CALL_WRITE) ||
-	    p->__state & (TASK_STOPPED_OR_TRACED | TASK_FROZEN) ||
+	    /* no sleep on a pipe is freezable: of what is, why_asleep() asks whether it is frozen */
+	    p->__state & (TASK_STOPPED_OR_TRACED | TASK_FREEZABLE | TASK_FROZEN) ||
 	    waits_for_io(p) ||	/* in a fault on a mapped file that it writes to the pipe */
 	    file_at(p, task->cached_fd) != task->cached_file)
 		return 0;

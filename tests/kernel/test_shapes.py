@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -218,6 +218,12 @@ NESTED = [
         "./job.sh | tee log",
         "job.sh|tee",
         files={"job.sh": "#!/bin/sh\nexec sort lines\n"},
+    ),
+    shape(
+        "script that writes, and becomes a program that writes elsewhere",
+        "seq 3 | ./job.sh | cat",
+        "seq|job.sh|cat",
+        files={"job.sh": "#!/bin/sh\necho header\nexec sort > out\n"},
     ),
     shape(
         "command substitution",
@@ -930,6 +936,27 @@ def test_a_stopped_stage_is_stopped(watch: Watch) -> None:
         time.sleep(0.001)
     time.sleep(0.2)
     os.kill(cat, signal.SIGCONT)
+    os.kill(sleep, signal.SIGTERM)
+    stage = started.finish().only("sleep|cat").stages[1]
+    assert stage.states["stopped"] > 0.15
+
+
+def test_a_frozen_stage_is_stopped(watch: Watch, make_cgroup: Callable[[str], Path]) -> None:
+    """As `docker pause` and `systemctl freeze` do it: by the freezer of cgroup v2."""
+    group = make_cgroup(f"pipelined-frozen-{os.getpid()}")
+    started = watch.start("sleep 10 | cat")
+    run = watch.live("sleep|cat")
+    sleep, cat = (stage.pid for stage in run.stages)
+    home = Path(f"/proc/{cat}/cgroup").read_text().rpartition("::")[2].strip()
+    (group / "cgroup.procs").write_text(str(cat))
+    try:
+        (group / "cgroup.freeze").write_text("1")
+        while "frozen 1" not in (group / "cgroup.events").read_text():
+            time.sleep(0.001)
+        time.sleep(0.2)
+    finally:
+        (group / "cgroup.freeze").write_text("0")
+        (group.parent / home.lstrip("/") / "cgroup.procs").write_text(str(cat))
     os.kill(sleep, signal.SIGTERM)
     stage = started.finish().only("sleep|cat").stages[1]
     assert stage.states["stopped"] > 0.15
