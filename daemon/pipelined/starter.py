@@ -75,8 +75,9 @@ def start_ticks(entry: Path) -> int:
 
     Raises OSError.
     """
-    # The second field is the name, which may have blanks and parentheses; the start is field 22.
-    return int((entry / "stat").read_text().rpartition(")")[2].split()[19])
+    # The second field is the name, which may have blanks, parentheses, and, as the kernel cuts it
+    # off after 15 bytes, half a character; the start is field 22.
+    return int((entry / "stat").read_bytes().rpartition(b")")[2].split()[19])
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:

@@ -94,3 +94,29 @@ def test_a_process_is_found_though_its_host_was_suspended(
 
 def test_a_process_has_the_start_time_of_its_first_thread() -> None:
     assert Process(os.getpid(), start_of("self")).is_at()
+
+
+@pytest.mark.parametrize("name", [b"caf\xc3", b"\xff) (", b"sort"])
+def test_a_process_is_found_whatever_bytes_its_name_has(tmp_path: Path, name: bytes) -> None:
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2]
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_bytes(b"7 (" + name + b")" + fields)
+    assert Process(7, start_of("self")).is_at(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        (["sort", "x" * 4090], "sort " + "x" * 4090),
+        (["sort", "x" * 4091], "sort " + "x" * 4091 + " …"),
+        (["awk", "{ print }", "y" * 5000], "awk '{ print }' " + "y" * 4082 + " …"),
+        (["sort", "…"], "sort '…'"),
+    ],
+)
+def test_of_a_long_command_line_the_begin_is_kept(
+    tmp_path: Path, words: list[str], known: str
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_bytes(Path("/proc/self/stat").read_bytes())
+    (tmp_path / "7" / "cmdline").write_bytes("".join(f"{word}\0" for word in words).encode())
+    assert Process(7, start_of("self")).arguments(tmp_path) == known

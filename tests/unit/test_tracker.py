@@ -158,6 +158,29 @@ def test_a_run_that_is_seen_once_counts_as_one_that_was_seen_live() -> None:
     assert seen_once.stages[0].functions is not None and seen_once.stages[0].readahead is not None
 
 
+def test_the_sweep_after_one_that_failed_half_way_repeats_nothing() -> None:
+    failures = [RuntimeError("no such process")]
+
+    def arguments_of(process: Process) -> str:
+        if process.pid == 1004 and failures:
+            raise failures.pop()
+        return "x"
+
+    finished: list[Finished] = []
+    watched = model(arguments_of=arguments_of, on_finished=finished.append)
+    later = replace(
+        group(), root=3, stages=(stage(3, "awk", "write", end=103), stage(4, "sort", "read"))
+    )
+    groups = [group(end=102), later]
+    watched.update(groups[:1], 101)
+    with pytest.raises(RuntimeError):
+        watched.update(groups, 105)
+    assert len(finished) == 1
+    assert watched.update(groups, 106) == list(groups[0].stages), "which can be freed now"
+    assert len(finished) == watched.ended_runs == 1
+    assert len(watched.runs()) == 2
+
+
 def test_user_and_system_time_follow_a_stage_that_others_have_left() -> None:
     watched = model()
     watched.update([group(cpu=1.0)], 101)
@@ -1039,6 +1062,13 @@ def test_what_was_counted_before_is_in_the_run_and_in_no_totals() -> None:
     assert [stage.user_seconds + stage.system_seconds for stage in totals.stages.values()] == [1, 1]
     assert [stage.read_bytes for stage in totals.stages.values()] == [0, 0]
     assert [totals.run_seconds, totals.runs, totals.active] == [pytest.approx(1), 0, 1]
+
+
+def test_ids_are_in_the_order_of_the_starts_also_if_the_clock_was_not_set() -> None:
+    unset, right = model(unix=0.0), model(unix=1.7e9)
+    for one in (unset, right):
+        one.update([group(cpu=3.0)], 104.0)
+    assert unset.runs()[0].id < right.runs()[0].id
 
 
 def test_a_resumed_run_keeps_its_start_and_id_though_the_clock_was_set() -> None:

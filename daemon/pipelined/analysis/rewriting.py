@@ -116,7 +116,7 @@ class Script:
     @classmethod
     def of_arguments(cls, run: Run) -> Script | None:
         """From the command lines of a run's stages; None unless all are known."""
-        lines = [stage.arguments for stage in run.stages]
+        lines = [stage.whole_arguments for stage in run.stages]
         text = " | ".join(map(_as_words, filter(None, lines)))
         return cls(text, of_one_run=True) if lines and all(lines) else None
 

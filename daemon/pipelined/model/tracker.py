@@ -193,6 +193,7 @@ class Model:
         """
         by_stage = {stage.index: group for group in groups for stage in group.stages}
         over: list[StageRecord] = []
+        gone: set[int] = set()
         self._track_bytes = min(_TRACK_BYTES, _TRACKS_BYTES // (len(self._live) or 1))
         self._neighbours.sweep(now, [*self._live, *self._ended])
         self._live, self._ended = [], []
@@ -239,10 +240,11 @@ class Model:
                 self._unfinished.append(group)
             if last:
                 over.extend(group.stages)
-                self._runs.pop(group.root, None)
+                gone.add(group.root)
         self._growth.forget(over)
-        # what was merged into another run is none of its own any more
-        for root in self._runs.keys() - {group.root for group in groups}:
+        # what was merged into another run is none of its own any more; all that only here, as the
+        # sweep after one that fails half-way must know what was finished
+        for root in self._runs.keys() - ({group.root for group in groups} - gone):
             del self._runs[root]
         self._ledger.settle(now)
         return over

@@ -8,9 +8,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from pipelined.runs import CUT
 from pipelined.starter import NS_PER_TICK, start_ticks
 
 __all__ = ["Process"]
+
+#: A command line may have 6 MB (execve(2)), and is kept as long as its run.
+_MOST_BYTES = 4096
 
 
 class Process(NamedTuple):
@@ -39,12 +43,17 @@ class Process(NamedTuple):
         return -NS_PER_TICK < since < 2 * NS_PER_TICK
 
     def arguments(self, proc: Path = Path("/proc")) -> str | None:
-        """Its command line, as a shell would read it; None if it is gone, or not ours to see."""
+        """Its command line, as a shell would read it; None if it is gone, or not ours to see.
+
+        Of a long one its first `_MOST_BYTES`, and `CUT` behind them.
+        """
         try:
-            raw = (proc / str(self.pid) / "cmdline").read_bytes()
+            with (proc / str(self.pid) / "cmdline").open("rb") as file:
+                raw = file.read(_MOST_BYTES + 1)
         except OSError:
             return None
         if not raw or not self.is_at(proc):
             return None
-        words = raw.removesuffix(b"\0").split(b"\0")
-        return shlex.join(word.decode(errors="backslashreplace") for word in words)
+        words = raw[:_MOST_BYTES].removesuffix(b"\0").split(b"\0")
+        text = shlex.join(word.decode(errors="backslashreplace") for word in words)
+        return text if len(raw) <= _MOST_BYTES else f"{text}{CUT}"

@@ -22,6 +22,7 @@ from pipelined.runs.run import (
 )
 from pipelined.runs.spans import ParentSpan, span_id_of, stage_span_id, trace_id_of
 from pipelined.runs.stage import (
+    CUT,
     FAMILIES,
     FILL_EDGES,
     HISTOGRAMS,
@@ -47,6 +48,7 @@ from pipelined.runs.stage import (
 from pipelined.runs.timeline import Point, StagePoint, Timeline, state_shares
 
 __all__ = [
+    "CUT",
     "FAILURES",
     "FAMILIES",
     "FILL_EDGES",

@@ -33,6 +33,7 @@ from pipelined.runs.fields import (
 from pipelined.runs.flow import NO_FLOW, Flow
 
 __all__ = [
+    "CUT",
     "FAMILIES",
     "FILL_EDGES",
     "HISTOGRAMS",
@@ -60,6 +61,9 @@ __all__ = [
 OUTCOMES = ("succeeded", "failed", "interrupted", "unknown")
 #: Those of one that has not done what it had to do.
 INCOMPLETE = ("failed", "interrupted")
+
+#: What stands behind a command line that is not known to its end. No word ends so: it were quoted.
+CUT = " …"
 
 #: Address families of the network.
 FAMILIES = ("ipv4", "ipv6")
@@ -400,7 +404,7 @@ class Stage(StageCounters):
     peer_family: Annotated[str, OneOf(FAMILIES)] | None = None
     """Address family of that connection."""
     arguments: Annotated[str | None, Secret()] = None
-    """Command line; only with `--show-arguments`."""
+    """Command line; only with `--show-arguments`. Of more than 4,096 bytes the first, and ` …`."""
 
     @classmethod
     def from_older(cls, answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -415,6 +419,12 @@ class Stage(StageCounters):
     def place(self) -> Place:
         """Position and command: what parallel branches have in common."""
         return self.position, self.command
+
+    @property
+    def whole_arguments(self) -> str | None:
+        """Its command line, unless it is not known to its end."""
+        cut = self.arguments is None or self.arguments.endswith(CUT)
+        return None if cut else self.arguments
 
     @property
     def cpu_seconds(self) -> float:
