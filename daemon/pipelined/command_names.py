@@ -23,6 +23,7 @@ __all__ = [
     "WALKERS",
     "WRAPPERS",
     "Wrapper",
+    "reports_signal",
 ]
 
 #: Programs that run others and hold their pipes without using them: the default of ``--shells``.
@@ -153,3 +154,11 @@ WRAPPERS: Mapping[str, Wrapper] = {
     ),
     "taskset": Wrapper(forks=False, taking="", operands=1),
 }
+
+
+def reports_signal(command: str, code: int) -> bool:
+    """Whether a stage that exits with 128 and the number of a signal reports that signal.
+
+    Shells do, of what they waited for, and Java of itself. git exits with 129 at an unknown option.
+    """
+    return code > 128 and (code != 129 or command in SHELLS or command.endswith(".sh"))

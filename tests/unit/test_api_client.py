@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import socket
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,8 @@ from pipelined.errors import UserError
 from pipelined.http_port.host_names import HostNames
 from pipelined.http_port.server import HttpServer
 from pipelined.http_port.web_config_file import WebConfigFile
-from pipelined.terminal.api_client import Client, HttpConfig, SilentDaemonError
+from pipelined.terminal import api_client
+from pipelined.terminal.api_client import Client, HttpConfig, NoDaemonError, SilentDaemonError
 from pipelined.web.app import create_app
 from unit.observed import FakeObserver, three_runs
 
@@ -144,6 +149,88 @@ def test_a_daemon_that_hangs_is_not_to_be_started() -> None:
             SilentDaemonError, match=r"^no answer from .* within 0\.1 s; .*see its log$"
         ):
             client.get("runs", list, timeout=0.1)
+
+
+# -- what listens there is any program
+
+
+@contextmanager
+def listener(pieces: Iterable[bytes], *, ends: bool = False) -> Iterator[Client]:
+    """A client of a program that sends these pieces to who asks first, and then nothing; with
+    `ends` it closes the connection.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = threading.Event()
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):  # the client has enough
+                connection.recv(65536)
+                for piece in pieces:
+                    connection.sendall(piece)
+                done.wait(0 if ends else 60)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield Client(f"http://127.0.0.1:{server.getsockname()[1]}", HttpConfig())
+        done.set()
+        thread.join()
+
+
+def error_of(*pieces: bytes, timeout: float = 60.0) -> UserError:
+    with listener(pieces) as client, pytest.raises(UserError) as error:
+        client.get("hooks", dict, timeout)
+    return error.value
+
+
+def refused(message: str) -> bytes:
+    text = json.dumps({"error": {"message": message}}).encode()
+    return b"HTTP/1.1 404 no\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text)
+
+
+def test_what_it_says_is_shown_without_control_codes_and_not_for_long() -> None:
+    assert error_of(b"hello, world\r\n\r\n").message.endswith(": hello, world")
+    assert error_of(refused("hello, world")).message.endswith(": hello, world")
+    said = "\x1b]0;owned\x07" + 5000 * "x"
+    for piece in (
+        said.encode() + b"\r\n\r\n",
+        refused(said),
+        b"HTTP/" + said.encode() + b" 200 OK\r\n",
+    ):
+        message = error_of(piece).message
+        assert "?]0;owned?xxx" in message and len(message) < 500
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def test_a_refusal_that_stops_in_the_middle_is_given_up() -> None:
+    error = error_of(b"HTTP/1.1 404 no\r\nContent-Length: 9\r\n\r\n{", timeout=0.1)
+    assert isinstance(error, SilentDaemonError)
+
+
+def test_an_answer_that_ends_in_the_middle_is_that_of_no_daemon() -> None:
+    cut = listener([OK + b"Content-Length: 9\r\n\r\n{"], ends=True)
+    with cut as client, pytest.raises(NoDaemonError, match="8 more expected"):
+        client.get("hooks", dict)
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 1000000000000\r\n"])
+def test_an_answer_that_is_too_long_is_not_taken_in(
+    length: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_client, "_LARGEST", 5000)
+    pieces = itertools.chain([OK + length + b"\r\n"], itertools.repeat(1000 * b" "))
+    with listener(pieces) as client, pytest.raises(UserError, match=r"more than 5\.0 kB"):
+        client.get("hooks", dict)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(b"200 OK", "does not answer in JSON"), (b"404 no", "status 404")]
+)
+def test_lists_in_lists_without_end_are_no_answer(status: bytes, message: str) -> None:
+    text = b"HTTP/1.1 %s\r\nContent-Length: 9000\r\n\r\n" % status + 9000 * b"["
+    assert message in error_of(text).message
 
 
 def test_a_clients_certificate_is_shown(ca: Authority, top: Top, tmp_path: Path) -> None:

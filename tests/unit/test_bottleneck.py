@@ -383,6 +383,21 @@ def test_a_stage_left_alone_is_named_although_nobody_waits() -> None:
     )
 
 
+def test_stamps_of_two_clocks_do_not_show_for_how_long_a_stage_had_ended() -> None:
+    """The clock is set after cat has ended."""
+    cat, *others = (
+        make_stage(1, "cat", alive=1.7, cpu=1.7),
+        make_stage(2, "sort", cpu=9.5, pipe_empty=0.5),
+        make_stage(3, "wc", cpu=0.1, pipe_empty=9.5),
+    )
+    run = make_run([cat, *others])
+    found = bottleneck(run)
+    assert found is not None and found.ended == ((0, pytest.approx(0.17)),)
+    later = tuple(replace(stage, end=START + 3610) for stage in others)
+    found = bottleneck(replace(run, end=START + 3610, stages=(cat, *later)))
+    assert found is not None and (found.command, found.ended) == ("sort", ())
+
+
 def test_parallel_branches_share_the_part() -> None:
     filters = [replace(make_stage(3, "bash", cpu=9, pipe_empty=1), pid=p) for p in (7, 8, 9, 10)]
     run = make_run(

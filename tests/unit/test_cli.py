@@ -397,8 +397,8 @@ def test_a_closed_input_is_an_empty_one(words: tuple[str, ...], error: str) -> N
 
 def test_the_keys_of_top_need_no_input() -> None:
     keys = (
-        "from pipelined import cli; from pipelined.terminal import top; import sys;"
-        "cli._guarded = lambda _: len(top._single_keys(sys.stdin).__enter__()(0)); cli.main()"
+        "from pipelined import cli; from pipelined.terminal import keys; import sys;"
+        "cli._guarded = lambda _: len(keys.single_keys(sys.stdin).__enter__()(0)); cli.main()"
     )
     assert redirected("<&-", main=keys) == (0, "")
 

@@ -23,10 +23,13 @@ from pipelined.analysis.comparison_reasons import Trial, agree
 from pipelined.analysis.comparison_rows import Row, amount, is_worth_a_row, times
 from pipelined.runs import (
     LEVELS,
+    NO_FLOW,
     PAGE_CLASSES,
     STALL_CLASSES,
     STATES,
+    Edge,
     Exit,
+    Flow,
     Outcome,
     Run,
     Stage,
@@ -450,7 +453,42 @@ def test_different_pipelines_are_a_caveat() -> None:
 def test_different_inputs_are_a_caveat() -> None:
     a, b = alone(read_bytes=100 * MB), alone(read_bytes=150 * MB)
     assert compare_runs(a, b).caveats == (
-        "different inputs: the first stage of B read 1.50 times as many bytes as A's",
+        "different inputs: the first stages of B read 1.50 times as many bytes as A's",
+    )
+
+
+def test_temporary_files_of_a_sort_are_no_input() -> None:
+    def sorting(temporary: int, known: bool = True) -> Run:
+        size = 100 * MB + temporary
+        flow = Flow(None, 100 * MB, size, temporary, exact=True, temporary=temporary)
+        given = {"read_bytes": size, "flow": flow if known else NO_FLOW}
+        stages = [make_stage(1, "sort", cpu=1.0, **given), make_stage(2, "uniq", cpu=0.1)]
+        return make_run(stages, 1.0, end=START + 1)
+
+    assert compare_runs(sorting(0), sorting(200 * MB)).caveats == ()
+    # not known: then they count
+    assert len(compare_runs(sorting(0), sorting(200 * MB, known=False)).caveats) == 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_inputs_are_those_of_all_first_stages(known: bool) -> None:
+    """Of diff <(sort a) <(cut b), as (sort,tr|cut)|diff."""
+
+    def differing(size: int) -> Run:
+        stages = [
+            make_stage(1, "sort", cpu=1.0, read_bytes=20 * MB),
+            make_stage(1, "tr", cpu=1.0),
+            make_stage(2, "cut", cpu=1.0, read_bytes=20 * MB),
+            make_stage(2, "zcat", cpu=1.0, read_bytes=size),
+            make_stage(3, "diff", cpu=1.0, read_bytes=9 * size),
+        ]
+        if not known:
+            stages = [replace(stage, flow=NO_FLOW) for stage in stages]
+        edges = [Edge(0, 4), Edge(1, 2), Edge(2, 4), Edge(3, 4)]
+        return make_run(stages, 1.0, end=START + 1, edges=tuple(edges))
+
+    assert compare_runs(differing(20 * MB), differing(100 * MB)).caveats == (
+        "different inputs: the first stages of B read 3.00 times as many bytes as A's",
     )
 
 
@@ -812,7 +850,7 @@ def test_inputs_differ_by_more_than_two_percent(read: int, caveats: int) -> None
 
 def test_an_input_of_nothing_is_a_caveat() -> None:
     assert compare_runs(alone(read_bytes=0), alone(read_bytes=MB)).caveats == (
-        "different inputs: the first stage of A read nothing",
+        "different inputs: the first stages of A read nothing",
     )
 
 

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,7 +83,9 @@ class Host:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    def listen(self, *sockets: tuple[str, str], table: str = "tcp", state: str = "0A") -> None:
+    def listen(
+        self, *sockets: tuple[str, str], table: str = "tcp", state: str = "0A", uid: int = 0
+    ) -> None:
         """There are these sockets, each a local address and an inode, as the kernel lists them."""
         self.write(
             f"proc/net/{table}",
@@ -90,7 +93,7 @@ class Host:
             "  timeout inode\n"
             + "".join(
                 f"   {at}: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000"
-                f"     0        0 {inode} 1 0000000000000000 100 0 0 10 0\n"
+                f" {uid:5}        0 {inode} 1 0000000000000000 100 0 0 10 0\n"
                 for at, (local, inode) in enumerate(sockets)
             ),
         )
@@ -529,6 +532,16 @@ def test_text_that_looks_like_markup_is_printed_as_it_is(host: Host) -> None:
     assert "[bold]refused[/bold]" in host.text()
 
 
+def test_no_text_can_send_control_codes(host: Host) -> None:
+    hook = FakeHook("x\x1b[2J", attached=False, reason="y\x1b[2J", gives="z\x1b[2J")
+    host.hooks = lambda: [*HOOKS, hook, FakeHook("v", tier="w\x1b[2J")]
+    host.listen((LOCAL, "7"))
+    host.process(812, "pipelined", "pipelined serve", "7")
+    host.reply = Reply(is_daemon=False, refusal="u\x1b[2J")
+    assert "\x1b" not in host.text()
+    assert all(f"{text}?[2J" in host.text() for text in "uwxyz")
+
+
 def test_this_host_can_be_examined() -> None:
     found = checks()
 
@@ -635,7 +648,7 @@ def test_an_address_of_another_host_is_not_free(
 def test_a_daemon_that_answers_is_named(host: Host) -> None:
     host.listen((LOCAL, "7"))
     check = host.check("port 9905")
-    assert (check.status, check.detail) == ("ok", "a daemon answers at 127.0.0.1:9905")
+    assert (check.status, check.detail) == ("ok", "a daemon of user root answers at 127.0.0.1:9905")
     assert host.asked == [Address("127.0.0.1", 9905)]
 
 
@@ -646,7 +659,8 @@ def test_another_program_is_named_with_what_to_do(host: Host) -> None:
     host.process(1000, "squid", "squid -N", "7")
     host.reply = STRANGER
     check = host.check("port 9905")
-    assert (check.status, check.detail) == ("off", "127.0.0.1:9905 is taken by PID 812 (squid?[2J)")
+    assert check.status == "off"
+    assert "127.0.0.1:9905 is taken by PID 812 (squid?[2J)" in host.text()
     stop = "stop that program, or choose another port: "
     assert check.fix == f"{stop}--web.listen-address"
     host.write(FILE, "")
@@ -672,8 +686,24 @@ def test_a_daemon_that_wants_a_password_is_known_by_its_process(host: Host, word
     check = host.check("port 9905")
     assert check.status == "ok"
     assert check.detail == (
-        "the daemon, PID 812 (pipelined), listens on 127.0.0.1:9905: it asks for a password"
+        "the daemon of user root, PID 812 (pipelined), listens on 127.0.0.1:9905: it asks for a"
+        " password"
     )
+
+
+def test_a_program_that_may_only_call_itself_a_daemon_is_reported_with_its_user(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {1000: "mallory"}
+    monkeypatch.setattr(listeners, "Users", lambda: SimpleNamespace(name=names.get))
+    host.listen((LOCAL, "7"), uid=1000)
+    host.process(812, "python3", "python3 x.py pipelined serve", "7")
+    assert host.check("port 9905").detail.startswith("a daemon of user mallory answers at ")
+    host.reply = STRANGER
+    detail = host.check("port 9905").detail
+    assert detail.startswith("the daemon of user mallory, PID 812 (python3), listens on ")
+    host.listen((LOCAL, "7"), uid=1001)
+    assert "the daemon of user 1001, PID 812" in host.check("port 9905").detail
 
 
 def test_a_daemon_that_does_not_answer_is_off(host: Host) -> None:
@@ -683,7 +713,7 @@ def test_a_daemon_that_does_not_answer_is_off(host: Host) -> None:
     check = host.check("port 9905")
     assert check.status == "off"
     assert check.detail == (
-        "the daemon, PID 812 (pipelined), has 127.0.0.1:9905 and does not answer"
+        "the daemon of user root, PID 812 (pipelined), has 127.0.0.1:9905 and does not answer"
     )
     assert "journalctl -u pipelined" in check.fix
 

@@ -12,6 +12,7 @@ from pipelined.analysis.findings import findings
 from pipelined.analysis.machine import Costs, Host
 from pipelined.analysis.rules.rule import Case
 from pipelined.runs import Run, Stage, Surroundings
+from unit.invented import START
 from unit.test_findings import HOST, ceiling_at, find, make_stage, pages, run_of, storm
 
 ALONE = replace(HOST, cores=8)
@@ -85,6 +86,17 @@ def test_others_on_the_host_keep_the_cpus_that_they_use() -> None:
     two = Case.of(outside, replace(HOST, cores=2))
     # 3.5 s of CPU are left, on the 0.6 CPUs that the run had
     assert saved_if_gone(two, {1: 2.5}) == pytest.approx(10 - 3.5 / 0.6)
+
+
+def test_a_run_without_cpu_time_on_a_full_host_can_be_estimated() -> None:
+    hung = replace(run_of([make_stage(1, "tee", disk=10.0)]), surroundings=Surroundings(2.0, None))
+    assert saved_if_gone(Case.of(hung, replace(HOST, cores=2)), {}, {0: 10.0}) == 10.0
+
+
+def test_a_stage_that_starts_after_the_clock_was_set_was_active() -> None:
+    late = replace(busy(2, cpu=4.0), start=START + 3600, end=START + 3609)
+    run = run_of([busy(1, cpu=1.0), late], 10.0, end=START + 3610)
+    assert saved_if_gone(Case.of(run, ALONE), {1: 2.0}) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(("others", "likely"), [(None, 9.8 * (1 - 1 / 3.75)), (1.75, 9.8 / 2)])

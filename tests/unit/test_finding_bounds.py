@@ -534,16 +534,29 @@ def test_what_to_try_against_small_calls(command: str, reads: bool, advice: str)
 
 
 @pytest.mark.parametrize(
-    ("command", "advice"),
+    ("command", "way", "keep"),
     [
-        ("bash", "done < FILE at the end of the loop, without cat."),
-        ("awk", "awk … < FILE, without cat. Keep it only for several files."),
-        ("x", "x … < FILE, without cat. Keep it for several files, or if x asks what it reads."),
+        ("bash", "done < FILE at the end of the loop", ""),
+        ("awk", "awk … < FILE", " Keep it only for several files."),
+        ("x", "x … < FILE", " Keep it for several files, or if x asks what it reads."),
     ],
 )
-def test_how_a_reader_does_without_its_copier(command: str, advice: str) -> None:
+def test_how_a_reader_does_without_its_copier(command: str, way: str, keep: str) -> None:
     (found,) = found_by("reader-costs", with_stage(copied(), 1, command=command))
-    assert found.advice == f"Try: {advice}"
+    assert found.advice == f"Try: {way}, without cat.{keep}"
+
+
+@pytest.mark.parametrize(
+    ("command", "keep"),
+    [
+        ("bash", "only if it has count=, skip= or conv="),
+        ("awk", "only if it has count=, skip= or conv="),
+        ("x", "if it has count=, skip= or conv=, or if x asks what it reads"),
+    ],
+)
+def test_a_dd_that_reads_a_part_of_its_file_is_kept(command: str, keep: str) -> None:
+    (found,) = found_by("reader-costs", with_stage(copied(command="dd"), 1, command=command))
+    assert found.advice.endswith(f", without dd. Keep it {keep}.")
 
 
 def test_the_reason_of_a_gain_names_the_cpus_that_it_is_spread_over() -> None:

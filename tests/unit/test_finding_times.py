@@ -107,6 +107,16 @@ def test_a_moment_is_no_stretch() -> None:
     assert shown(RUN, course(*rows), finding("readahead-late", 0)) == [[]]
 
 
+def test_nothing_shows_while_nobody_watched() -> None:
+    """An hour without a daemon, and the second after it, are one point."""
+    works, waits = ({"cpu": 1.0}, {}, {}), ({"disk": 1.0}, {}, {})
+    before, (first, *rest) = course(*[works] * 50), course(*[waits] * 200)
+    gap = replace(first, start=START + 50, end=START + 3651, unwatched=3600.0)
+    after = [replace(p, start=p.start + 3650, end=p.end + 3650) for p in rest]
+    timeline = (*before, gap, *after)
+    assert shown(RUN, timeline, finding("readahead-late", 0)) == [[(0, 3650, 3850)]]
+
+
 def test_threads_count_as_shares_of_their_time_together() -> None:
     workers = ({"cpu": 1.0, "lock": 3.0}, {}, {})
     assert shown(RUN, course(*[workers] * 10), finding("ceiling", 0)) == [[]]

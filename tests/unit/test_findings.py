@@ -356,7 +356,7 @@ def test_gzip_stores_the_time_of_a_file_and_none_of_a_pipe(
     text: str, new: str, unpacked: str
 ) -> None:
     (found,) = RULES_BY_ID["reader-costs"](Case.of(compressed(text), HOST, Script(text)))
-    assert (" … < FILE" in found.advice) == (not new)
+    assert ("gzip with the file itself" in found.advice) == ("gzip" in found.command)
     rewrite = found.rewrite
     assert (rewrite.new, rewrite.unpacked) == (new, unpacked) if rewrite else not new
 
@@ -387,14 +387,39 @@ def test_an_unknown_reader_of_small_pieces_may_do_better_with_the_pipe(
     assert (found.gain_seconds is None) == (severity == "note")
 
 
-@pytest.mark.parametrize("run", [copied(), copied(pages(hit=19_900, miss=100))])
-def test_whatever_a_reader_is_called_it_is_one_word_of_the_command_to_paste(run: Run) -> None:
-    reader = replace(run.stages[1], command="';id;'", read_calls=800_000)
-    found = find(replace(run, stages=(run.stages[0], reader)), "reader-costs")
-    _, _, pasted = found.advice.partition("(")
-    *_, first, second = shlex.split(pasted.partition(")")[0])
-    assert shlex.split(first) == ["cat", "FILE", "|", "';id;'", "…"]
-    assert shlex.split(second) == ["';id;'", "…", "<", "FILE"]
+@pytest.mark.parametrize(
+    "text", ["cat f | tee copy | wc -l", "cat f | psql db", "cat f | sponge g"]
+)
+def test_a_reader_that_may_overwrite_the_file_is_not_named_with_it(text: str) -> None:
+    (found,) = RULES_BY_ID["reader-costs"](Case.of(compressed(text), HOST, Script(text)))
+    name = text.split()[3]
+    assert found.advice == (
+        f"Try: {name} … < FILE, without cat. Keep it for several files, or if {name} asks what it "
+        "reads."
+    )
+    assert found.command == ""
+
+
+@pytest.mark.parametrize("disk", [WARM, pages(hit=19_900, miss=100)], ids=["memory", "disk"])
+@pytest.mark.parametrize("script", [None, Script("cat f | psql")])
+def test_a_reader_that_may_change_something_is_not_run_again_and_again(
+    disk: Readahead, script: Script | None
+) -> None:
+    run = copied(disk)
+    reader = replace(run.stages[1], command="psql", read_calls=800_000)
+    case = Case.of(replace(run, stages=(run.stages[0], reader)), HOST, script)
+    (found,) = RULES_BY_ID["reader-costs"](case)
+    assert found.severity == "note"
+    assert found.advice.startswith("Try: psql … < FILE, or keep cat.")
+    assert "compare" not in found.advice + found.command
+
+
+def test_a_filter_from_disk_is_tried_both_ways() -> None:
+    found = find(copied(pages(hit=19_900, miss=100)), "reader-costs")
+    assert found.advice == (
+        "Try: both ways from a cold cache "
+        "(pipelined compare --cold FILE 'cat FILE | awk …' 'awk … < FILE')."
+    )
 
 
 @pytest.mark.parametrize(
@@ -871,8 +896,8 @@ def test_what_shrinks_the_data_belongs_before_the_barrier() -> None:
     )
     assert found.advice == (
         "Try: put awk before sort, if it takes each line by itself and passes on its beginning "
-        "(uniq behind it needs the order of sort). It passes on 9 % of the bytes. What awk does "
-        "with a line is not known here."
+        "(uniq behind it needs the order of sort) and sort has neither -u nor -m. It passes on 9 % "
+        "of the bytes. What awk does with a line is not known here."
     )
     assert found.gain_seconds == pytest.approx(7.1 * 0.91)
 
@@ -896,6 +921,33 @@ def test_what_would_have_another_result_before_the_barrier_is_not_put_there(awk:
 @pytest.mark.parametrize("options", ["-u", "-k1,1 -u", "--uniq", "-m", "--merge", "-c", "--ch"])
 def test_nothing_is_put_before_a_sort_that_drops_lines(options: str) -> None:
     assert barrier_advice(f"zcat f | sort {options} | awk '/x/' | uniq -c") == ""
+
+
+@pytest.mark.parametrize(
+    ("waits", "condition"),
+    [
+        ("sort", "sort has neither -u nor -m"),
+        ("shuf", "shuf has no -n"),
+        ("tac", "tac has no -s"),
+        ("sponge", ""),
+    ],
+)
+def test_that_a_barrier_passes_on_all_lines_is_a_condition_without_its_text(
+    waits: str, condition: str
+) -> None:
+    first, second, *rest = barrier().stages
+
+    def advice(written: float) -> str:
+        size = int(written * MB)
+        flow = replace(second.flow, pipe_out=size)
+        stage = replace(second, command=waits, written_bytes=size, flow=flow)
+        return find(replace(barrier(), stages=(first, stage, *rest)), "barrier").advice
+
+    assert advice(80).startswith("Try: put ")
+    assert (f"and {condition}. It" in advice(80)) == bool(condition)
+    # fewer bytes: it has dropped some, unless it cannot
+    assert bool(advice(79)) == (not condition)
+    assert advice(79.3)
 
 
 @pytest.mark.parametrize("options", ["-u -k1,1", "-s -k1,1", "-sk1,1", "-c", "-m"])
@@ -1420,7 +1472,7 @@ def test_a_grep_through_folders_gets_no_reader_in_front() -> None:
         ("xz", 8, "xz -T0, which works on all CPUs", "blocks"),
         ("xz", 800, "if the file has several blocks", "all CPUs"),
         ("zstd", 8, "zstd -T0", "lower"),
-        ("zstd", 800, "it cannot use more CPUs", "-T0"),
+        ("pigz", 800, "it cannot use more CPUs", "-1"),
         ("bzip2", 800, "lbzip2, which decompresses on all CPUs", "pigz"),
         ("tr", 80, "parallel --pipe -k", "split"),
     ],
@@ -1431,6 +1483,21 @@ def test_a_ceiling_is_raised_by_what_the_stage_can_do(
     run = ceiling_at(command, written_bytes=int(written * MB))
     (advice,) = (f.advice for c in [Case.of(run, HOST)] for f in RULES_BY_ID["ceiling"](c))
     assert words in advice and not_words not in advice
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_of_formats_that_are_fast_to_read_no_other_one_is_advised(codec: str) -> None:
+    found = find(ceiling_at(codec, written_bytes=800 * MB), "ceiling")
+    assert (found.severity, found.advice, found.likely_seconds) == ("note", "", None)
+
+
+def test_what_is_likely_of_bzip2_is_that_of_what_is_advised() -> None:
+    run = ceiling_at("bzip2", written_bytes=200 * MB)
+    in_parallel, other_format = find(run, "ceiling"), find(run, "ceiling", Host(2, None))
+    assert "an even share on each of the 3.8 CPUs" in in_parallel.likely_reason
+    assert "lbzip2" not in other_format.advice
+    assert "a format that is faster to read" in other_format.likely_reason
+    assert other_format.likely_seconds == pytest.approx(9.8 * 0.75)
 
 
 def test_what_a_codec_does_is_read_from_its_options_if_they_are_known() -> None:

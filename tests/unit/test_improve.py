@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import click
 import pytest
+from rich.console import Console
 
 from pipelined import cli
 from pipelined.analysis.comparison_reasons import Trial
@@ -26,7 +28,7 @@ from pipelined.run import profile
 from pipelined.runs import Edge, Run
 from pipelined.runs.codec import read, written
 from pipelined.runs.identity import Identity
-from pipelined.terminal.improve_report import lines
+from pipelined.terminal.improve_report import lines, render
 from unit.invented import START, make_run, make_stage
 from unit.observed import FakeObserver
 
@@ -296,6 +298,38 @@ def test_a_script_is_run_only_if_that_is_agreed_to(
     assert "No pipeline in it takes long enough" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("LC_ALL=C /bin/rm -r {}", "rm changes something"),
+        ("nice /usr/bin/tee {}/f", "tee changes something"),
+        ("'/bin/rm' {}", "rm changes something"),
+        ("nice {}/gunzip {}/f.gz", "gunzip replaces its files"),
+    ],
+)
+def test_a_program_that_changes_something_is_no_script_whatever_stands_in_front(
+    program: Program,
+    observer: FakeObserver,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    command: str,
+    reason: str,
+) -> None:
+    (tmp_path / "gunzip").write_text("#!/bin/sh\nexec gzip -d $1\n")
+    assert program("--yes", command.replace("{}", str(tmp_path))) == 1
+    assert f"nothing was run: {reason}" in capfd.readouterr().err
+    assert observer.calls == []
+
+
+@pytest.mark.parametrize("first", ["#!/usr/bin/python3", "\x7fELF"])
+def test_a_program_that_is_no_shell_script_is_a_pipeline_of_one_command(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str], first: str
+) -> None:
+    (tmp_path / "x").write_text(f"{first}\n")
+    assert program(f"env TZ=UTC {tmp_path}/x < /dev/null") == 1
+    assert "it is not certain that x only reads and prints" in capfd.readouterr().err
+
+
 def test_a_script_that_fails_is_an_error(
     program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -353,6 +387,13 @@ def test_compare_opens_what_improve_has_measured(
     assert "B wins: it took 0.50 of A's wall time in each round" in out
 
 
+def test_compare_may_write_to_the_file_that_it_reads(program: Program, tmp_path: Path) -> None:
+    file = tmp_path / "improved.json"
+    file.write_text(json.dumps(written(improvement(tried()))))
+    assert cli._guarded(["compare", str(file), "--json", "-o", str(file)]) == 0
+    assert json.loads(file.read_text())["sides"][1]["name"] == "sort -u f"
+
+
 @pytest.mark.parametrize("text", [json.dumps(written(improvement())), "{}", "nothing"])
 def test_compare_says_so_if_there_is_no_comparison_in_a_file(
     program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
@@ -381,6 +422,29 @@ def test_the_report_has_the_gain_then_the_command_on_a_line_of_its_own() -> None
 def test_a_command_to_use_is_not_broken() -> None:
     command = f"sort -u {'f' * 200}"
     assert f"\n{command}\n" in shown(improvement(tried(command=command)))
+
+
+def printed(found: Improvement, encoding: str) -> str:
+    """The report as it is printed to a terminal."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
+    render(found, Console(file=file, force_terminal=True, color_system=None, width=100))
+    file.seek(0)
+    return file.read()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_commands_are_printed_with_their_tabs(encoding: str) -> None:
+    steps = "cut -d '\t' -f 2 f | sort", "cut\t-d '\t' -f 2 f | sort -u"
+    text = printed(improvement(*(tried(command=step) for step in steps)), encoding)
+    assert f"\n  Use B:\n{steps[1]}\n" in text
+    assert all(f"\n      {step}\n" in text for step in steps)
+
+
+def test_a_command_that_cannot_be_printed_as_it_is_is_said_to_be_another() -> None:
+    found = improvement(tried(command="grep '50 µs…' f"))
+    note = "  A ? may stand for a character that cannot be printed here; --json has it.\n"
+    assert f"\n  Use B:\n{note}grep '50 ?s?' f\n" in printed(found, "ascii")
+    assert "\n  Use B:\ngrep '50 µs…' f\n" in printed(found, "utf-8")
 
 
 def test_each_step_has_what_it_gave() -> None:
@@ -463,3 +527,19 @@ def test_a_script_that_sets_a_locale_does_not_sort_by_ours(
     monkeypatch.setattr(command, "script_of", lambda text: Script(text, locale="as_we_do"))
     assert program("--yes", "--budget", "10s", f"bash {script}") == 1
     assert tried == [locale]
+
+
+def test_a_script_is_read_as_it_is(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "job.sh"
+    script.write_bytes(b"true  # a\rb\r\n")
+    texts: list[str] = []
+
+    def parts(_file: object, text: str, *_: object) -> None:
+        texts.append(text)
+        raise UserError("enough")
+
+    monkeypatch.setattr(improving, "improve_parts", parts)
+    assert program("--yes", f"bash {script}") == 1
+    assert texts == ["true  # a\rb\r\n"]

@@ -81,7 +81,7 @@ def stages(*ends: Exit | None, command: str = "grep") -> list[Stage]:
         ([Exit(signal="SIGKILL", out_of_memory=True), SUCCESS], Outcome("failed", (0,))),
         ([Exit(signal="SIGTERM"), SUCCESS], Outcome("interrupted", (0,))),
         ([Exit(code=130), Exit(code=143)], Outcome("interrupted", (0, 1))),
-        ([Exit(code=129), Exit(signal="SIGSEGV")], Outcome("failed", (1,))),
+        ([Exit(code=130), Exit(signal="SIGSEGV")], Outcome("failed", (1,))),
         ([Exit(signal="SIGTERM", from_inside=True), SUCCESS], Outcome("failed", (0,))),
         ([Exit(signal="SIGHUP"), Exit(code=129, from_inside=True)], Outcome("failed", (1,))),
         ([SUCCESS, None], Outcome("unknown", (1,))),
@@ -113,6 +113,26 @@ def test_a_code_that_says_a_signal_may_be_harmless(code: int, from_inside: bool)
     ended = stages(Exit(code=code, from_inside=from_inside), command="supervise.sh")
     assert outcome_of(ended, [], [], {"supervise.sh": {code}}).result == "succeeded"
     assert outcome_of(ended, [], [], HARMLESS).result != "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "result"),
+    [
+        ("git", 129, "failed"),
+        ("bash", 129, "interrupted"),
+        ("nightly.sh", 129, "interrupted"),
+        ("java", 143, "interrupted"),
+        ("java", 130, "interrupted"),
+    ],
+)
+def test_only_a_shell_reports_a_hangup_by_its_exit_code(
+    command: str, code: int, result: str
+) -> None:
+    """git exits with 129 at an unknown option."""
+    ended = stages(Exit(code=code), command=command)
+    assert outcome_of(ended, [], [], {}).result == result
+    run = make_run(ended, 0.015, outcome=Outcome(result, (0,)))
+    assert ("as a shell does if SIG" in outcome_sentence(run)) == (result == "interrupted")
 
 
 def test_a_reader_that_is_no_stage_may_have_had_what_it_wanted() -> None:
@@ -287,6 +307,11 @@ def test_when_a_stage_ended_is_not_said_if_a_child_may_have_outlived_it() -> Non
     run = ended(Outcome("failed", (0,)), Exit(code=3))
     forked = replace(run, stages=(replace(run.stages[0], forks=1),))
     assert outcome_sentence(forked).startswith("Failed: perl exited with 3; what follows")
+
+
+def test_when_a_stage_ended_is_not_said_if_the_clock_was_set_meanwhile() -> None:
+    run = ended(Outcome("failed", (0,)), Exit(code=3), end=START + 3600.015)
+    assert outcome_sentence(run).startswith("Failed: perl exited with 3; what follows")
 
 
 def test_a_run_that_failed_gets_no_advice() -> None:

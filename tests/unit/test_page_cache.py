@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipelined.errors import UserError
+from pipelined.run.child import StoppedError, signals_held
 from pipelined.run.page_cache import evict, files_below, fill
 from unit.denied import deny
 
@@ -64,3 +67,42 @@ def test_what_is_no_file_is_named(tmp_path: Path, name: str, reason: str) -> Non
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UserError, match=f"{name}: {reason}"):
         files_below([tmp_path / name])
+
+
+@pytest.mark.parametrize("work", [fill, evict])
+@pytest.mark.parametrize(
+    ("came", "raised"),
+    [
+        ([signal.SIGINT], KeyboardInterrupt),
+        ([signal.SIGTERM], StoppedError),
+        ([signal.SIGINT, signal.SIGTERM], KeyboardInterrupt),
+    ],
+)
+def test_a_signal_that_is_held_ends_it_and_is_not_left_for_later(
+    tmp_path: Path,
+    work: Callable[[Path], float],
+    came: list[signal.Signals],
+    raised: type[BaseException],
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(10))
+    with signals_held():
+        for number in came:
+            signal.raise_signal(number)
+        with pytest.raises(raised):
+            work(file)
+        assert not signal.sigpending()
+
+
+def test_ctrl_z_that_is_held_has_its_effect_meanwhile(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(10))
+    stopped: list[bool] = []
+    before = signal.signal(signal.SIGTSTP, lambda *_: stopped.append(True))
+    try:
+        with signals_held(signal.SIGTSTP):
+            signal.raise_signal(signal.SIGTSTP)
+            fill(file)
+            assert stopped == [True]
+    finally:
+        signal.signal(signal.SIGTSTP, before)

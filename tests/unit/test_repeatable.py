@@ -112,6 +112,8 @@ def test_what_only_reads_can_be_run_again(text: str) -> None:
         "zstd -c -fo out f",
         "zstdcat -o out f",
         "zstdcat -fo out f",
+        "zstd -dc --rm f.zst",
+        "zstdcat --rm f.zst",
         "gzip -Sc f",
         "gunzip f.gz",
         "unxz f.xz",

@@ -153,8 +153,9 @@ def test_what_to_try_comes_right_under_the_verdict(run: Run) -> None:
     text = text_of(run, host=HOST)
     assert (
         "Try: put awk before sort, if it takes each line by itself and passes on its beginning "
-        "(uniq behind it needs the order of sort). It passes on 9 % of the bytes. What awk does "
-        "with a line is not known here. Likely saves 0.37 s of 5.6 s. [barrier]"
+        "(uniq behind it needs the order of sort) and sort has neither -u nor -m. It passes on 9 % "
+        "of the bytes. What awk does with a line is not known here. Likely saves 0.37 s of 5.6 s. "
+        "[barrier]"
     ) in " ".join(text.split())
     assert text.index("sort is the bottleneck") < text.index("Try:") < text.index("longest wait")
 
@@ -441,12 +442,12 @@ def test_a_run_without_stages_renders(run: Run) -> None:
     assert "No verdict" in text_of(replace(run, stages=(), edges=()))
 
 
-def print_to(encoding: str, run: Run, *, terminal: bool) -> str:
+def print_to(encoding: str, run: Run, *, terminal: bool, **known: Any) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
     environment = {"TERM": "xterm-256color", "COLUMNS": "100"}
     console = Console(file=file, force_terminal=terminal, _environ=environment)
-    render(run, console, 0)
+    render(run, console, 0, **known)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -454,6 +455,15 @@ def print_to(encoding: str, run: Run, *, terminal: bool) -> str:
 def test_an_ascii_console_gets_ascii_only(run: Run) -> None:
     text = print_to("ascii", run, terminal=False)
     assert "#" in text and "D disk" in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_the_command_to_try_is_printed_with_its_tabs(run: Run, encoding: str) -> None:
+    script = Script("zcat 'a\tb.gz' | sort | awk\t'{ print $1 }' | uniq")
+    (command,) = [found.command for found in findings(run, HOST, script) if found.command]
+    text = print_to(encoding, run, terminal=True, host=HOST, script=script)
+    assert command.count("\t") == 4
+    assert f"       {command}\n" in text
 
 
 def test_a_file_gets_no_control_codes(run: Run) -> None:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from pipelined.analysis.comparison_rows import Figure
 from pipelined.analysis.improvement import Improvement, ScriptImprovement, Tried
@@ -25,12 +27,11 @@ from pipelined.analysis.script_text import (
     why_not_replayed,
 )
 from pipelined.errors import UserError
-from pipelined.run.child import Ended
+from pipelined.run.child import Ended, StoppedError
 from pipelined.run.improving_script import MOST_PARTS, improve_parts
-from pipelined.run.measured_child import StoppedError
 from pipelined.run.profile import Profile
 from pipelined.runs import Run
-from pipelined.terminal.improve_report import script_lines
+from pipelined.terminal.improve_report import render, script_lines
 from unit.invented import START, make_run, make_stage
 
 SCRIPT = """\
@@ -131,19 +132,21 @@ def test_a_line_that_goes_on_is_one_pipeline(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "file"),
+    ("command", "found"),
     [
-        ("./a.sh", "./a.sh"),
-        ("/x/a.sh b c", "/x/a.sh"),
-        ("bash a.sh", "a.sh"),
-        ("sh -ex a.sh b", "a.sh"),
-        ("bash -c 'a | b'", ""),
-        ("sort a.sh", ""),
-        ("./a.sh | tee log", ""),
+        ("./a.sh", ("", "./a.sh")),
+        ("/x/a.sh b c", ("", "/x/a.sh")),
+        ("LC_ALL=C nice './a b.sh' c", ("", "./a b.sh")),
+        ("bash a.sh", ("bash", "a.sh")),
+        ("nice /bin/sh -ex a.sh install", ("sh", "a.sh")),
+        ("bash -c 'a | b'", ("", "")),
+        ("sort a.sh", ("", "")),
+        ("./a.sh | tee log", ("", "")),
+        ("LC_ALL=C /bin/rm a.sh", ("", "")),
     ],
 )
-def test_a_command_that_runs_a_script_is_known(command: str, file: str) -> None:
-    assert script_file(command) == file
+def test_a_command_that_runs_a_script_is_known(command: str, found: tuple[str, str]) -> None:
+    assert script_file(command) == found
 
 
 @pytest.mark.parametrize(
@@ -193,6 +196,20 @@ def test_of_alike_lines_each_gets_the_runs_with_its_words() -> None:
     costly, others = by_cost(places(script), [short, long, looped])
     assert [(seconds, place.line) for seconds, place in costly] == [(9.0, 2), (0.1, 1)]
     assert others == [(2.0, looped, 1)]
+
+
+def test_arguments_that_end_alike_are_others() -> None:
+    script = "sort f | uniq > a\nsort -rn f | uniq -c > b\n"
+    long = given(run("1", 9.0, "sort", "uniq"), "sort -rn f", "uniq -c")
+    costly, _ = by_cost(places(script), [long])
+    assert [(seconds, place.line) for seconds, place in costly] == [(9.0, 2)]
+
+
+def test_of_a_script_that_executes_another_program_the_arguments_come_last() -> None:
+    script = "zcat a.gz | sort\nzcat b.gz | sort\n"
+    long = given(run("1", 9.0, "gzip", "sort"), "gzip -cd b.gz", "sort")
+    costly, _ = by_cost(places(script), [long])
+    assert [(seconds, place.line) for seconds, place in costly] == [(9.0, 2)]
 
 
 def test_lines_that_cannot_be_distinguished_share_their_runs() -> None:
@@ -271,6 +288,17 @@ def test_the_difference_is_a_patch_that_applies(tmp_path: Path) -> None:
     subprocess.run(["git", "apply", "-p0", "-"], input=patch, text=True, cwd=tmp_path, check=True)
     expected = "#!/bin/bash\nsort -u f > counts\n\tn  # how many\n"
     assert (tmp_path / "a.sh").read_text() == expected
+
+
+@pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x85", "\u2028", "\r"])
+def test_only_a_newline_ends_a_line_of_the_patch(tmp_path: Path, odd: str) -> None:
+    script = f"echo a{odd}b\n{SCRIPT}echo c{odd}d"
+    place = places(script)[0]
+    patch = replaced(script, [Replaced(place, "sort -u f > counts")], "a.sh")
+    (tmp_path / "a.sh").write_bytes(script.encode())
+    subprocess.run(["git", "apply", "-p0", "-"], input=patch.encode(), cwd=tmp_path, check=True)
+    expected = script[: place.begin] + "sort -u f > counts" + script[place.end :]
+    assert (tmp_path / "a.sh").read_bytes() == expected.encode()
 
 
 def test_a_pipeline_that_is_not_worth_it_is_not_run_again() -> None:
@@ -359,6 +387,26 @@ def test_the_report_ends_with_the_changed_script() -> None:
     text = shown(improved(*BOTH, commands={"grep a f | wc -l": "grep -c a f"}))
     assert "line 2, 4.0 s:\ncat f | sort | uniq\n" in text
     assert text.endswith("-\tgrep a f | wc -l  # how many\n+\tgrep -c a f  # how many")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "comment"), [("ascii", "how many"), ("utf-8", "combien\N{NO-BREAK SPACE}?")]
+)
+def test_the_patch_is_printed_as_it_is_with_its_tabs(encoding: str, comment: str) -> None:
+    script = SCRIPT.replace("how many", comment)
+    found = improved(*BOTH, script=script, commands={"grep a f | wc -l": "grep -c '\t' f"})
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="")
+    render(found, Console(file=file, width=100))
+    file.seek(0)
+    assert file.read().endswith(found.diff)
+
+
+def test_a_patch_that_cannot_be_printed_as_it_is_has_a_note() -> None:
+    script = SCRIPT.replace("how many", "how\fmany")
+    text = shown(improved(*BOTH, script=script, commands={"grep a f | wc -l": "grep -c a f"}))
+    note = "A ? may stand for a character that cannot be printed here; --json has it."
+    assert f"The script with what won:\n  {note}\n--- a.sh\n" in text
+    assert text.endswith("+\tgrep -c a f  # how?many")
 
 
 def test_what_was_not_tried_has_its_reason() -> None:

@@ -10,8 +10,10 @@ import signal
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from types import FrameType
 from typing import TextIO
 
 import pytest
@@ -275,7 +277,7 @@ def test_parallel_branches_share_a_small_bar() -> None:
 
 def test_names_cannot_send_control_codes(now: Run) -> None:
     evil = replace(now, stages=(replace(now.stages[0], command="x\x1b[2J"), now.stages[1]))
-    assert "\x1b" not in text_of([evil])
+    assert "\x1b" not in text_of([evil], problem="the daemon answers: \x1b[2J")
 
 
 def test_once_prints_one_frame_without_control_codes(then: Run, now: Run) -> None:
@@ -321,23 +323,26 @@ def terminal() -> Iterator[tuple[int, TextIO]]:
     os.close(ours)
 
 
-def view(file: TextIO, now: Run) -> list[Run]:
+def view(file: TextIO, now: Run, leave: Callable[[], object]) -> int:
+    """Shows the run until `leave`, called in the third fetch, ends that; returns the fetches."""
     console = Console(file=file, force_terminal=True, width=80, height=24)
-    fetched: list[Run] = []
+    fetches = 0
 
     def fetch() -> list[Run]:
-        fetched.append(now)
+        nonlocal fetches
+        fetches += 1
+        if fetches == 3:
+            leave()
         return [now]
 
     run_top(fetch, console, 0.05, keys=file)
-    return fetched
+    return fetches
 
 
 def test_q_ends_the_view_and_restores_the_terminal(terminal: tuple[int, TextIO], now: Run) -> None:
     ours, file = terminal
     before = termios.tcgetattr(file.fileno())
-    threading.Timer(0.4, os.write, (ours, b"q")).start()
-    assert len(view(file, now)) > 2
+    assert view(file, now, partial(os.write, ours, b"q")) > 2
     assert termios.tcgetattr(file.fileno()) == before
 
 
@@ -348,10 +353,37 @@ def test_signals_end_the_view_and_restore_the_terminal(
     _, file = terminal
     before = termios.tcgetattr(file.fileno())
     handler = signal.getsignal(number)
-    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
-    view(file, now)
+    assert view(file, now, partial(os.kill, os.getpid(), number)) == 3
     assert termios.tcgetattr(file.fileno()) == before
     assert signal.getsignal(number) == handler
+
+
+def test_ctrl_z_restores_the_terminal_and_the_view_goes_on_afterwards(
+    terminal: tuple[int, TextIO], now: Run
+) -> None:
+    ours, file = terminal
+    before = termios.tcgetattr(file.fileno())
+    out = io.StringIO()
+    stopped: list[bool] = []
+    drawn: list[str] = []
+
+    def stop(number: int, stack: FrameType | None) -> None:
+        stopped.append(termios.tcgetattr(file.fileno()) == before)
+        drawn.append(out.getvalue())
+        threading.Timer(0.2, os.write, (ours, b"q")).start()
+
+    handler = signal.signal(signal.SIGTSTP, stop)
+    main = threading.main_thread().ident
+    threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGTSTP)).start()
+    try:
+        run_top(lambda: [now], Console(file=out, force_terminal=True), 0.05, keys=file)
+    finally:
+        signal.signal(signal.SIGTSTP, handler)
+    assert stopped == [True]
+    drawn.append(out.getvalue()[len(drawn[0]) :])
+    for part in drawn:
+        assert part.count("\x1b[?1049h") == part.count("\x1b[?1049l") == 1
+        assert part.rindex("\x1b[?25h") > part.rindex("\x1b[?25l")
 
 
 def test_a_later_fetch_that_fails_is_tried_again(terminal: tuple[int, TextIO], now: Run) -> None:

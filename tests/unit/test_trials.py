@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from pipelined.commands.compare import RUN_WORD
 from pipelined.commands.compare import compare as command
 from pipelined.errors import UserError
 from pipelined.history.history import History
-from pipelined.run import profile
-from pipelined.run.child import Ended
+from pipelined.run import measured_child, profile
+from pipelined.run.child import Ended, StoppedError, start
 from pipelined.run.profile import NewRuns, Profile
 from pipelined.run.trials import Plan, run_trials
 from pipelined.runs import Exit, Outcome, Run, Series
@@ -468,6 +468,31 @@ def trials_in_process(setup: str, tmp_path: Path, *commands: str) -> list[str]:
     files = [str(tmp_path / name) for name in ("begun", "ended")]
     named = [text.replace("$1", files[0]).replace("$2", files[1]) for text in commands]
     return [sys.executable, "-c", TRIALS.format(setup=setup), *named, *files]
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, StoppedError)]
+)
+def test_after_a_signal_between_two_commands_the_next_one_is_not_started(
+    number: signal.Signals,
+    raised: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(FakeObserver):
+        def settle(self, starter: object = None) -> None:
+            signal.raise_signal(number)
+
+    started: list[str] = []
+
+    def note(arguments: Sequence[str], *given: Any, **spawning: Any) -> int:
+        started.append(arguments[-1])
+        return start(arguments, *given, **spawning)
+
+    monkeypatch.setattr(measured_child, "start", note)
+    observer: Any = Interrupted()
+    with pytest.raises(raised):
+        run_trials(Plan(("true", "false")), open_observer=lambda: observer)
+    assert started == ["true"]
 
 
 def test_a_command_that_may_not_be_sent_a_signal_is_waited_for(tmp_path: Path) -> None:

@@ -127,7 +127,28 @@ def test_without_the_text_a_round_trip_shows_by_its_bytes() -> None:
 def test_without_the_text_a_sort_is_superfluous_on_conditions() -> None:
     (found,) = [f for f in of_kind(silly(), "") if f.id == "sorted-twice"]
     assert (found.stages, found.severity, found.rewrite) == ((3, 5), "advice", None)
-    assert "treats each line by itself" in found.advice
+    assert found.advice == (
+        "Try: without sort (stage 4), if it has neither -u nor -m, what is between them treats "
+        "each line by itself, and the later one has none of -s, -u, -m and -R."
+    )
+
+
+def test_without_the_text_a_sort_that_drops_lines_is_no_superfluous_one() -> None:
+    for written, found in ((99.1, 1), (98.9, 0)):
+        run = with_stage(silly(), 3, make_stage(4, "sort", (100, written), cpu=3.0))
+        assert ids(run, "").count("sorted-twice") == found
+    dropping = with_stage(silly(), 3, make_stage(4, "sort", (100, 10), cpu=3.0))
+    assert "sorted-twice" in ids(dropping), "its text shows that it does not"
+
+
+def test_without_the_text_a_filter_is_not_put_before_a_barrier_that_dropped_lines() -> None:
+    stages = [
+        make_stage(1, "shuf", (900, 10), cpu=8.0),
+        make_stage(2, "grep", (10, 1), cpu=0.2, pipe_empty=9.0),
+    ]
+    assert not [found for found in findings(run_of(stages), HOST) if "put grep" in found.advice]
+    stages[0] = make_stage(1, "shuf", (10, 10), cpu=8.0)
+    assert [found for found in findings(run_of(stages), HOST) if "shuf has no -n" in found.advice]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The daemon here has invented runs; tests/e2e/test_without_root.py has a real one
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -17,13 +18,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from flask import Flask
+from rich.console import Console
 
 import pipelined.observer
 from pipelined import cli
 from pipelined.commands import daemon_client, standard_error
-from pipelined.commands.daemon_client import or_daemon
+from pipelined.commands.daemon_client import name_daemon, or_daemon
 from pipelined.errors import NotPermittedError, UserError
 from pipelined.history.archive import Archive
 from pipelined.history.history import History, NoSuchRunError
@@ -400,6 +403,13 @@ def test_commands_are_compared_by_the_daemon(
         status, out, error = program("compare", "-n", "1", "--warm-up", "0", "true", "true")
     assert (status, out[:7]) == (0, "A  true")
     assert error == f"Measured by the daemon at {url}: this user may not load BPF programs\n"
+
+
+def test_an_ipv6_address_of_a_daemon_is_named_in_full() -> None:
+    out = io.StringIO()
+    with click.Context(click.Command("run")):
+        name_daemon("http://[fd00::b:1]:9905", Console(file=out, width=200))
+    assert out.getvalue().startswith("Measured by the daemon at http://[fd00::b:1]:9905: ")
 
 
 # -- the history

@@ -262,8 +262,8 @@ def _inside(run: Run, index: int, side: str) -> float:
 
 
 def _ended_share(run: Run, stage: Stage) -> float:
-    """Share of the run for which a stage had already ended."""
-    if stage.end is None or run.wall_seconds <= 0:
+    """Share of the run for which a stage had already ended; 0 if the stamps do not show it."""
+    if stage.end is None or run.wall_seconds <= 0 or run.clock_was_set:
         return 0.0
     if run.end is not None:
         finish = run.end

@@ -13,6 +13,7 @@ from pipelined.analysis.bottleneck import share
 from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.comparison_rows import times
 from pipelined.analysis.outcome_words import marked_outcome
+from pipelined.analysis.pipe_graph import build_graph
 from pipelined.analysis.sentence import stage_label, unwatched
 from pipelined.runs import Run
 from pipelined.wording import listing, percent
@@ -89,13 +90,13 @@ def run_caveats(a: Run, b: Run) -> list[str]:
     if a.pipeline != b.pipeline:
         caveats.append(f"different pipelines: A is {a.pipeline}, B is {b.pipeline}")
     else:
-        read = [sum(s.read_bytes for s in run.stages if s.position == 1) for run in (a, b)]
-        if abs(read[0] - read[1]) > SAME_INPUT * max(read):
+        of_a, of_b = _inputs(a, b)
+        if abs(of_a - of_b) > SAME_INPUT * max(of_a, of_b):
             caveats.append(
-                f"different inputs: the first stage of B read {times(read[1] / read[0])} times "
-                "as many bytes as A's"
-                if read[0]
-                else "different inputs: the first stage of A read nothing"
+                f"different inputs: the first stages of B read {times(of_b / of_a)} times as many "
+                "bytes as A's"
+                if of_a
+                else "different inputs: the first stages of A read nothing"
             )
         # the words themselves may be secret: only `show` has them, if they are to be shown
         if others := [
@@ -119,6 +120,22 @@ def run_caveats(a: Run, b: Run) -> list[str]:
         if ended := marked_outcome(run):
             caveats.append(f"{label} {ended}: its figures are of the run as far as it got")
     return caveats
+
+
+def _inputs(a: Run, b: Run) -> tuple[int, int]:
+    """The inputs of two runs; if one is not known, all that their first stages read."""
+    if a.input_bytes is not None and b.input_bytes is not None:
+        return a.input_bytes, b.input_bytes
+    return _read_first(a), _read_first(b)
+
+
+def _read_first(run: Run) -> int:
+    """What the stages of a run read that no other one writes to."""
+    return sum(
+        stage.read_bytes
+        for stage, writers in zip(run.stages, build_graph(run).before, strict=True)
+        if not writers
+    )
 
 
 def differ_inside(labels: Sequence[str], trials: Sequence[Sequence[Trial]]) -> str:

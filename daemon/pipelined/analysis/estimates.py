@@ -37,7 +37,7 @@ def saved_if_gone(
         max(0.0, seconds - gone - _freed(case, index, seconds, cpu))
         for index, (seconds, gone) in enumerate(zip(active, less, strict=True))
     ]
-    computed = (run.cpu_seconds - sum(cpu.values())) / _cpus(case)
+    computed = ratio(run.cpu_seconds - sum(cpu.values()), _cpus(case))
     remains = max(computed, *left)
     weighted = sum(gone * _alone(active, index, wall) for index, gone in enumerate(less) if gone)
     # the busiest stage's waits for a CPU are none of the time in which it waited for the others
@@ -58,6 +58,8 @@ def _active(case: Case, index: int) -> float:
     run, stage = case.run, case.run.stages[index]
     end = run.start + run.wall_seconds
     lived = min(stage.end or end, end) - max(stage.start, run.start)
+    if run.clock_was_set:
+        lived = case.wall
     waited = pipe_waits(run, index, case.graph).inside * case.wall
     threads = stage.lifetime_seconds - stage.states["pipe_empty"] - stage.states["pipe_full"]
     return max(0.0, min(min(lived, case.wall) - waited, threads))

@@ -84,10 +84,12 @@ def _stretches(run: Run, timeline: Timeline, finding: Finding) -> Iterator[Findi
             shares = state_shares(point.stages[stage], point.seconds)
             if sum(shares[state] for state in shown.states) < shown.least:
                 continue
-            if found and point.start - found[-1][1] <= BRIDGED * length:
+            # what nobody watched lies in front of what the point has counted
+            begin = point.start + point.unwatched
+            if found and begin - found[-1][1] <= BRIDGED * length:
                 found[-1] = (found[-1][0], point.end)
             else:
-                found.append((point.start, point.end))
+                found.append((begin, point.end))
         for start, end in found:
             if end - start >= LEAST * length:
                 yield FindingTime(stage, start, end)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from signal import Signals
 
-from pipelined.command_names import SHELLS
+from pipelined.command_names import SHELLS, reports_signal
 from pipelined.runs import INCOMPLETE, Exit, Run, Stage
 from pipelined.wording import duration, listing
 
@@ -45,7 +45,9 @@ def outcome_sentence(run: Run) -> str:
     if not stages:
         return ""
     stages.sort(key=lambda stage: not _not_run(stage))
-    parts = [f"{stage.command} {_ended(stage)}" for stage in stages[:_NAMED]]
+    parts = [
+        f"{stage.command} {_ended(stage, dated=not run.clock_was_set)}" for stage in stages[:_NAMED]
+    ]
     if len(stages) > _NAMED:
         parts.append(f"{len(stages) - _NAMED} more")
     first = _not_run(stages[0])
@@ -81,16 +83,17 @@ def _brief(stage: Stage) -> str:
     return "out of memory" if ended.out_of_memory else ended.signal or f"exit {ended.code}"
 
 
-def _ended(stage: Stage) -> str:
+def _ended(stage: Stage, *, dated: bool) -> str:
+    """How a stage ended; after what time only if it is `dated` by one clock."""
     # with what it has forked, which may have outlived it, it is not known when it ended
     after = ""
-    if stage.end is not None and not stage.forks:
+    if dated and stage.end is not None and not stage.forks:
         after = f" after {duration(stage.end - stage.start)}"
     ended = stage.exit or Exit()
     if ended.out_of_memory:
         return f"was killed by the kernel{after}, as memory had run out"
     if ended.signal is None:
-        meaning = "" if _not_run(stage) else _meaning(ended)
+        meaning = "" if _not_run(stage) else _meaning(ended, stage.command)
         if ended.code == 1 and stage.command in SHELLS:
             meaning = f" ({_LAST_TEST})"
         return f"exited with {ended.code}{meaning}{after}"
@@ -108,15 +111,16 @@ def _not_run(stage: Stage) -> str:
 def not_run(status: int) -> str:
     """What the exit status of a whole command says if a shell did not run one: ``127 (as a shell
     does if a command is not found)``; else empty."""
-    return f"{status}{_meaning(Exit(code=status))}" if status in _NOT_RUN else ""
+    return f"{status}{_meaning(Exit(code=status), SHELLS[0])}" if status in _NOT_RUN else ""
 
 
-def _meaning(ended: Exit) -> str:
+def _meaning(ended: Exit, command: str) -> str:
     """`` (as a shell does if SIGKILL killed its command)`` of 137; empty of most codes."""
     code = ended.code or 0
     words = _MEANINGS.get(code, "")
-    with suppress(ValueError):  # no signal has this number
-        words = f"as a shell does if {Signals(code - 128).name} killed its command"
+    if reports_signal(command, code):
+        with suppress(ValueError):  # no signal has this number
+            words = f"as a shell does if {Signals(code - 128).name} killed its command"
     if ended.from_inside:
         words += "; a process of the run had sent it"
     return f" ({words})" if words else ""

@@ -34,8 +34,8 @@ _READS = re.compile(
 _GIT = frozenset({"cat-file", "diff", "grep", "log", "ls-files", "rev-list", "show"})
 #: Actions of find that write, run or ask.
 _FIND_ACTS = re.compile("-(delete|exec|execdir|fls|fprint.*|ok|okdir)")
-#: Options with which zstd writes a file even with -c.
-_NAMES_OUTPUT = re.compile("-[^-]*o|--o")
+#: Options with which zstd writes a file, or deletes the one that it reads, even with -c.
+_ACTS_BESIDE = re.compile("-[^-]*o|--o|--rm")
 #: Commands of sed that neither write files nor run commands: s/A/B/g, /A/d, 2,5p and their like.
 _SED_READS = re.compile(
     r"(([0-9$]+|/(\\.|[^/\\])+/)(,([0-9$]+|/(\\.|[^/\\])+/))?)?!?"
@@ -72,7 +72,7 @@ def _codec(values: Sequence[str]) -> bool:
     ]
     # behind -S and -D a name goes on
     to_output = any(re.match("-[^-DS]*c|--stdout", flag) for flag in flags)
-    return len(flags) == len(values) or (to_output and not any(map(_NAMES_OUTPUT.match, values)))
+    return len(flags) == len(values) or (to_output and not any(map(_ACTS_BESIDE.match, values)))
 
 
 def _zstdcat(values: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pipelined.analysis.rewriting import Script, files, matching
 from pipelined.analysis.shell_text import Command, output_file, parse
 from pipelined.analysis.shell_words import Operator, Word, base, tokens
-from pipelined.analysis.side_effects import uncertain
+from pipelined.analysis.side_effects import uncertain, unsafe
 from pipelined.command_names import COMMON_SHELLS
 from pipelined.runs import Run, Stage
 from pipelined.wording import listing
@@ -80,21 +80,23 @@ class Replaced:
     command: str
 
 
-def script_file(text: str) -> str:
-    """The script that a command runs: ``bash FILE`` or ``./FILE``; empty if it is another thing.
+def script_file(text: str) -> tuple[str, str]:
+    """The shell and the script that a command runs: ``bash FILE``. For ``./FILE`` the shell is
+    empty, as it may be any program but one that is known to change something; else both are.
 
-    >>> [script_file(text) for text in ("bash -e a.sh x", "./a.sh", "sort a.sh", "a.sh | wc")]
-    ['a.sh', './a.sh', '', '']
+    >>> [script_file(text) for text in ("bash -e a.sh x", "nice ./a.sh", "/bin/rm x", "./a | wc")]
+    [('bash', 'a.sh'), ('', './a.sh'), ('', ''), ('', '')]
     """
     found = parse(text)
     if found is None or len(found.commands) != 1:
-        return ""
+        return "", ""
     (command,) = found.commands
     values = [word.value for word in command.words[command.start :]]
-    if base(values[0]) in COMMON_SHELLS:
+    if command.program in COMMON_SHELLS:
         rest = [value for value in values[1:] if not re.fullmatch("-[eux]+", value)]
-        return rest[0] if rest and not rest[0].startswith("-") else ""
-    return values[0] if "/" in values[0] else ""
+        named = rest and not rest[0].startswith("-")
+        return (command.program, rest[0]) if named else ("", "")
+    return "", values[0] if "/" in values[0] and not unsafe(found) else ""
 
 
 def sets_locale(script: str) -> bool:
@@ -242,17 +244,19 @@ def _is_of(run: Run, place: Place) -> bool:
 
 
 def _has_words(stage: Stage, command: Command) -> bool:
-    """Whether a stage was given the arguments of `command`: what it was is not compared, as the
-    command may be a script that executes another one (`zcat`)."""
-    if stage.arguments is None or any(
+    """Whether a stage was given the arguments of `command`; at their end, if it is another program:
+    the command may be a script that executes it (`zcat`)."""
+    if stage.whole_arguments is None or any(
         word.expanded or not word.literal for word in command.arguments
     ):
         return True
     wanted = [word.value for word in command.arguments]
     try:
-        given = shlex.split(stage.arguments)
-    except ValueError:  # it was cut off in quotes
+        given = shlex.split(stage.whole_arguments)
+    except ValueError:  # of a file that was written by hand
         return True
+    if given and base(given[0]) == command.program:
+        return given[1:] == wanted
     return given[len(given) - len(wanted) :] == wanted
 
 
@@ -316,7 +320,10 @@ def replaced(script: str, changes: Iterable[Replaced], name: str) -> str:
         text = text[: place.begin] + change.command + text[place.end :]
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(
-            script.splitlines(keepends=True), text.splitlines(keepends=True), name, name
-        )
+        for line in difflib.unified_diff(_lines(script), _lines(text), name, name)
     )
+
+
+def _lines(text: str) -> list[str]:
+    """As `patch` sees them: a form feed ends none."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)

@@ -4,6 +4,9 @@
 `parse` takes one pipeline of simple commands. It returns None for whatever a shell would work out
 first: variables, substitutions, control words, most redirections. What was written is kept: a
 command that is not changed is passed on verbatim.
+
+No library: bashlex is GPLv3 and gives ``'it'\\''s`` with its quotes; tree-sitter needs two compiled
+packages that Debian 12 lacks.
 """
 
 from __future__ import annotations

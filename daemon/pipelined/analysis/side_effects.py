@@ -42,6 +42,8 @@ _GIT = re.compile(
 _RUNNERS = frozenset({*WRAPPERS, *COMMON_SHELLS, "find", "parallel", "watch", "xargs"})
 #: Programs that replace a file that they are given.
 _CODECS = frozenset({"bzip2", "gunzip", "gzip", "lbzip2", "lzma", "pigz", "unxz", "xz"})
+#: Programs that have --rm, to delete the files that they read.
+_REMOVERS = frozenset({"pzstd", "unzstd", "zstd", "zstdcat", "zstdmt"})
 #: In a text for a shell: it writes to a file.
 _REDIRECTED = re.compile(r">(?!&[0-9-]|\s*/dev/null)")
 #: Those that run it for files that they find or are given.
@@ -115,6 +117,8 @@ def _writes(name: str, values: Sequence[str]) -> str:
         return f"{name} writes files, or may (a > behind print)"
     if name == "git" and values and _GIT.fullmatch(values[0]):
         return f"git {values[0]} changes something"
+    if name in _REMOVERS and "--rm" in values:
+        return f"{name} --rm deletes its files"
     if replaces_files(name, values) and any(not value.startswith("-") for value in values):
         return f"{name} replaces its files"
     return ""

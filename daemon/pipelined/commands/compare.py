@@ -151,14 +151,15 @@ def compare(
         mine = ", not for ".join(sides if all(runs) else reversed(sides))
         raise click.UsageError(f"{flag} is only for {mine}", ctx)
     standard_error.log_to_stderr("critical")
+    daemon = None
+    # The report may replace a file that is read here.
+    if report_of_improve:
+        found = _comparison_from_file(Path(command[0]))
+    elif all(runs):
+        opened = partial(open_history, state_directory, url, http_config)
+        found = compare_runs(*_two_runs(command, opened))
     with report_file(output, sys.stdout) as file:
-        daemon = None
-        if report_of_improve:
-            found = _comparison_from_file(Path(command[0]))
-        elif all(runs):
-            opened = partial(open_history, state_directory, url, http_config)
-            found = compare_runs(*_two_runs(command, opened))
-        else:
+        if not all(runs):
             open_observer = observer_opener(url, http_config)
             found, daemon = _compare_commands(command, plan, open_observer, color)
         try:

@@ -158,6 +158,9 @@ def or_daemon(refused: NotPermittedError, ask_daemon: Callable[[], T]) -> T:
 
 def name_daemon(daemon: str | None, console: Console) -> None:
     """Print whose figures a report has, if they are a daemon's."""
+    from rich.text import Text
+
     if daemon is not None:
         reason = "" if was_given("url") else f": {NO_PROGRAMS}"
-        console.print(f"Measured by the daemon at {daemon}{reason}", style="dim", highlight=False)
+        # not as markup: an IPv6 address is in brackets
+        console.print(Text(f"Measured by the daemon at {daemon}{reason}", "dim"))

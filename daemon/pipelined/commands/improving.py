@@ -45,14 +45,14 @@ _SHEBANG = re.compile(rf"#!.*\b({'|'.join(sorted(COMMON_SHELLS))})\b")
 
 def shell_script(command: str) -> Path | None:
     """The shell script that a command runs; None if it runs another thing."""
-    name = script_file(command)
+    shell, name = script_file(command)
     path = Path(name)
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             first = file.readline()
     except OSError:
         return None
-    return path if name and (name != command.split()[0] or _SHEBANG.match(first)) else None
+    return path if name and (shell or _SHEBANG.match(first)) else None
 
 
 def improved_pipeline(
@@ -89,7 +89,8 @@ def improved_script(
     console: Console,
 ) -> tuple[ScriptImprovement, str | None]:
     """The same for a command that runs a shell script, a file."""
-    text = file.read_text(encoding="utf-8", errors="surrogateescape")
+    with open(file, encoding="utf-8", errors="surrogateescape", newline="") as opened:
+        text = opened.read()  # as it is: the difference is to be applied
     # the locale decides what a sort could gain, and each pipeline is run in ours
     locale = None if sets_locale(text) else locale
     _say(console, f"Runs {file} once, to see which of its pipelines cost most.")

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from pipelined.wording import printable
 
 __all__ = ["Check", "Status", "exit_code", "render"]
 
@@ -48,6 +50,7 @@ def exit_code(found: Iterable[Check]) -> int:
 
 def render(found: Sequence[Check], console: Console) -> None:
     """Print a table of the checks, and below it the conclusion in one line."""
+    found = [_printable(check) for check in found]
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -66,6 +69,19 @@ def render(found: Sequence[Check], console: Console) -> None:
     console.print(table)
     console.print()
     console.print(_closing_line(found), soft_wrap=True)
+
+
+def _printable(check: Check) -> Check:
+    """Names of programs, and what a daemon says of its hooks, may hold anything."""
+    return replace(
+        check,
+        name=printable(check.name),
+        detail=printable(check.detail),
+        fix=printable(check.fix),
+        absent=printable(check.absent),
+        reason=printable(check.reason),
+        tier=printable(check.tier),
+    )
 
 
 def _in_lines(found: Iterable[Check]) -> Iterator[Check]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from pipelined.doctor.check import Check
 from pipelined.doctor.port import has_flag, is_closed, service_config
 from pipelined.errors import UserError
 from pipelined.http_port.listening import is_of_this_host, resolved
-from pipelined.wording import printable
+from pipelined.model.users import Users
 
 __all__ = ["Reply", "listener_check"]
 
@@ -60,11 +60,11 @@ def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterat
     if address is None:
         return
     name = f"port {address.port}"
-    inodes = _listening(root / "proc/net", address)
-    if inodes is None:
+    sockets = _listening(root / "proc/net", address)
+    if sockets is None:
         yield Check(name, "unknown", "no /proc/net/tcp")
         return
-    if not inodes and not is_of_this_host(address):
+    if not sockets and not is_of_this_host(address):
         yield Check(
             name,
             "off",
@@ -72,14 +72,15 @@ def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterat
             f"give one that `ip address` shows: {_option(root)}",
         )
         return
-    if not inodes:
+    if not sockets:
         yield Check(name, "ok", f"free: nothing listens on {address}")
         return
     reply = ask(address) if ask else Reply(is_daemon=False, refusal="not asked")
+    users = _named(sockets.values())
     if reply.is_daemon:
-        yield Check(name, "ok", f"a daemon answers at {address}")
+        yield Check(name, "ok", f"a daemon of {users} answers at {address}")
         return
-    owner = _owner(root / "proc", inodes)
+    owner = _owner(root / "proc", sockets)
     if owner is None:
         yield Check(
             name,
@@ -98,11 +99,12 @@ def listener_check(root: Path, ask: Callable[[Address], Reply] | None) -> Iterat
         yield Check(
             name,
             "off",
-            f"the daemon, {owner}, has {address} and does not answer",
+            f"the daemon of {users}, {owner}, has {address} and does not answer",
             "see why in its log, for the service: journalctl -u pipelined",
         )
     else:
-        yield Check(name, "ok", f"the daemon, {owner}, listens on {address}: {reply.refusal}")
+        found = f"the daemon of {users}, {owner}, listens on {address}: {reply.refusal}"
+        yield Check(name, "ok", found)
 
 
 def _option(root: Path) -> str:
@@ -129,25 +131,31 @@ def _listen_address(root: Path) -> Address | None:
     return address if address.port else None
 
 
-def _listening(tables: Path, address: Address) -> set[str] | None:
-    """The inodes of the sockets that keep a daemon from listening there.
+def _named(uids: Iterable[int]) -> str:
+    """Users, whose program may call itself a daemon: ``user root``."""
+    known = Users()
+    return " and ".join(f"user {known.name(uid) or uid}" for uid in dict.fromkeys(uids))
+
+
+def _listening(tables: Path, address: Address) -> dict[str, int] | None:
+    """The sockets that keep a daemon from listening there: their inodes, and whose they are.
 
     None if the kernel's tables cannot be read.
     """
     wanted = ipaddress.ip_address(address.host.partition("%")[0])
-    found: set[str] | None = None
+    found: dict[str, int] | None = None
     for table in ("tcp", "tcp6"):
         try:
             lines = (tables / table).read_text().splitlines()[1:]
         except OSError:
             continue
-        found = found or set()
+        found = found or {}
         for line in lines:
             # sl, local address, remote one, state, queues, timer, retransmissions, uid, …, inode
-            _, local, _, state, *_, inode = line.split()[:10]
+            _, local, _, state, _, _, _, uid, _, inode = line.split()[:10]
             host, _, port = local.partition(":")
             if (state, int(port, 16)) == (_LISTEN, address.port) and _collide(_ip(host), wanted):
-                found.add(inode)
+                found[inode] = int(uid)
     return found
 
 
@@ -173,7 +181,7 @@ def _collide(taken: _Ip, wanted: _Ip) -> bool:
     return taken == wanted
 
 
-def _owner(proc: Path, inodes: set[str]) -> _Owner | None:
+def _owner(proc: Path, inodes: Iterable[str]) -> _Owner | None:
     """The first process, by its id, that has one of these sockets open.
 
     None if there is none among those whose files this user may see.
@@ -188,9 +196,7 @@ def _owner(proc: Path, inodes: set[str]) -> _Owner | None:
 
 
 def _described(process: Path, pid: int) -> _Owner:
-    # whatever a program calls itself, it cannot write to the terminal
-    comm = (process / "comm").read_text(errors="replace").removesuffix("\n")
-    command = printable(comm)
+    command = (process / "comm").read_text(errors="replace").removesuffix("\n")
     words = (process / "cmdline").read_text(errors="replace").split("\0")
     # `pipelined serve`, whether a script or the interpreter was started
     names = [Path(word).name for word in words]

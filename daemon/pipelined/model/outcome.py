@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from signal import SIGRTMIN, Signals
 from typing import NamedTuple, Protocol
 
+from pipelined.command_names import reports_signal
 from pipelined.records.stage import (
     EXIT_OOM,
     EXIT_SEEN,
@@ -111,7 +112,9 @@ def _outcome(stage: Ended, writes: bool, harmless: Mapping[str, Collection[int]]
     ended = stage.exit
     if ended is None:
         return "unknown"
-    signal = ended.signal or _SHELL_STATUS.get(ended.code or 0)
+    signal, code = ended.signal, ended.code or 0
+    if reports_signal(stage.command, code):
+        signal = _SHELL_STATUS.get(code)
     if ended.out_of_memory:
         return "failed"
     if ended.code == 0 or ended.code in harmless.get(stage.command, ()):

@@ -27,11 +27,14 @@ from pipelined.errors import UserError
 __all__ = [
     "Ended",
     "NotStarted",
+    "StoppedError",
     "command_line",
     "execute",
     "exit_status",
     "signals_held",
     "start",
+    "stop_if_asked",
+    "stopped_by",
     "take_pending",
     "wait_for_signal",
 ]
@@ -77,6 +80,14 @@ class NotStarted(UserError):
     def __init__(self, message: str, hint: str, exit_status: int) -> None:
         super().__init__(message, hint)
         self.exit_status = exit_status
+
+
+class StoppedError(UserError):
+    """A signal other than SIGINT ended a measurement."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_status = 128 + number
 
 
 def command_line(
@@ -137,6 +148,24 @@ def take_pending(number: signal.Signals) -> None:
     if number in signal.sigpending():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+
+
+def stop_if_asked() -> None:
+    """What was asked for while signals were held, happens now: to stop, or to stop for a while.
+
+    Raises KeyboardInterrupt for SIGINT, and StoppedError for others; no signal is left for later.
+    """
+    take_pending(signal.SIGTSTP)
+    came = []
+    while (info := signal.sigtimedwait(_FORWARDED, 0)) is not None:
+        came.append(info.si_signo)
+    if came:
+        raise stopped_by(came[0])
+
+
+def stopped_by(number: int) -> KeyboardInterrupt | StoppedError:
+    """What to raise if this signal ends a measurement."""
+    return KeyboardInterrupt() if number == signal.SIGINT else StoppedError(number)
 
 
 def wait_for_signal(timeout: float) -> signal.struct_siginfo | None:

@@ -16,12 +16,16 @@ from pipelined.analysis.comparison_reasons import Trial
 from pipelined.analysis.outcome_words import marked_outcome
 from pipelined.analysis.shell_words import Word, tokens
 from pipelined.errors import UserError
-from pipelined.run.child import command_line, signals_held, take_pending
+from pipelined.run.child import StoppedError, command_line, signals_held, take_pending
 from pipelined.run.measured_child import Outcome, measure
 from pipelined.run.page_cache import evict, files_below
 from pipelined.run.profile import NewRuns, Observing, command_cpu_seconds
+from pipelined.wording import percent
 
 __all__ = ["Execute", "Execution", "NotColdError", "executed", "executing"]
+
+#: A file is cold if at most this share of it is in the page cache: who appends to it leaves a page.
+_COLD = 0.01
 
 
 class NotColdError(UserError):
@@ -84,14 +88,28 @@ def executing(open_observer: Callable[[], Observing], before: str = "") -> Itera
 
         def execute(text: str, *, cold: Sequence[str], any_order: bool) -> Execution:
             try:
-                for path in files_below(_paths(cold)):
-                    evict(path)
+                _make_cold(cold)
+            except StoppedError:
+                raise
             except UserError as error:
                 raise NotColdError(error.message, error.hint) from None
             line = command_line([before + text])
             return executed(line, mask, "it", new_runs, any_order=any_order)
 
         yield execute
+
+
+def _make_cold(words: Iterable[str]) -> None:
+    """Drop the files that a shell makes of words from the page cache.
+
+    Raises UserError if it is not known which these are, or if they stay there.
+    """
+    for path in files_below(_paths(words)):
+        if (kept := evict(path)) > _COLD:
+            raise UserError(
+                f"the host kept {percent(kept)} of {path} in the page cache",
+                "is it mapped by a process, or on a tmpfs?",
+            )
 
 
 def _paths(words: Iterable[str]) -> Iterator[Path]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pipelined.analysis.comparison import MIN_ROUNDS, SAME_WALL, Comparison
@@ -310,13 +311,14 @@ class _Search:
         return winner
 
     def _measure_all(self) -> None:
-        """Measure the original and what all steps together made of it, in turn."""
+        """Measure the original and what all steps together made of it, in turn, if the files that
+        both are to read cold can be made so."""
         if sum(tried.outcome == "won" for tried in self._tried) < 2:
             return
         base, last = _Side(self._original), _Side(self._base)
         any_order = self._base.reordered
         self._measured = ()
-        with self._show_progress(2 * MOST_ROUNDS) as advance:
+        with self._show_progress(2 * MOST_ROUNDS) as advance, suppress(NotColdError):
             for number in range(MOST_ROUNDS):
                 if number >= MIN_ROUNDS and not _may_still_win(_pair(base, last)):
                     break
@@ -325,7 +327,7 @@ class _Search:
                     advance(f"the original and the last one, round {number + 1}")
                     done = self._once(side.way, cold=self._base.cold, any_order=any_order)
                     side.trials.append(done.trial)
-        self._measured = _measured(base, last)
+            self._measured = _measured(base, last)
 
     # -- what all have in common
 

@@ -27,7 +27,7 @@ from pipelined.analysis.script_text import (
     why_not_replayed,
 )
 from pipelined.errors import UserError
-from pipelined.run.measured_child import StoppedError
+from pipelined.run.child import StoppedError
 from pipelined.run.profile import Profile
 
 __all__ = ["improve_parts"]

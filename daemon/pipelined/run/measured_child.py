@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import IO
 
 from pipelined.errors import UserError
-from pipelined.run.child import exit_status, start, wait_for_signal
+from pipelined.run.child import exit_status, start, stop_if_asked, stopped_by, wait_for_signal
 from pipelined.run.printed import PIECE, Printed, Printing
 from pipelined.wording import printable
 
-__all__ = ["Outcome", "StoppedError", "measure"]
+__all__ = ["Outcome", "measure"]
 
 #: Bytes that the output's pipe holds: large, so that our reading does not hold the command back.
 _PIPE_CAPACITY = 1 << 20
@@ -52,14 +52,6 @@ class Outcome:
     """The last line on stderr, made printable and not too long."""
 
 
-class StoppedError(UserError):
-    """A signal other than SIGINT ended the measurement."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
-        self.exit_status = 128 + number
-
-
 def measure(
     arguments: Sequence[str], mask: Iterable[int], name: str, *, any_order: bool = False
 ) -> Outcome:
@@ -70,12 +62,13 @@ def measure(
 
     Call it within `child.signals_held`. Raises UserError if the command cannot be started, asks at
     the terminal, leaves a process behind that holds its output open, or a signal stops it;
-    KeyboardInterrupt for SIGINT.
+    KeyboardInterrupt for SIGINT. After a signal that came before, nothing is started.
     """
     output = _Output(Printing(any_order=any_order))
     with tempfile.TemporaryFile() as errors:
-        began = time.monotonic()
         try:
+            stop_if_asked()
+            began = time.monotonic()
             child = start(
                 arguments,
                 mask,
@@ -90,10 +83,8 @@ def measure(
             output.close_target()
         status, usage, stopped = _wait(child, name)
         wall = time.monotonic() - began
-        if stopped == signal.SIGINT:
-            raise KeyboardInterrupt
         if stopped is not None:
-            raise StoppedError(stopped)
+            raise stopped_by(stopped)
         printed = output.result(_PATIENCE)
         if printed is None:
             _kill(child, signal.SIGKILL)

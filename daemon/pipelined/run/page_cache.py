@@ -2,7 +2,8 @@
 """Bring single files into the page cache, or drop them from it; no other file is affected.
 
 `evict` and `fill` return how much of the file is cached afterwards, by mincore(2): the kernel
-keeps pages that a process has mapped, and a tmpfs keeps its files nowhere else.
+keeps pages that a process has mapped, and a tmpfs keeps its files nowhere else. Both take long for
+many or large files: a signal that is held meanwhile ends them as it does a measurement.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipelined.errors import UserError, why
+from pipelined.run.child import stop_if_asked
 
 __all__ = ["evict", "files_below", "fill"]
 
@@ -66,6 +68,7 @@ def evict(path: Path) -> float:
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
         for _ in range(_ATTEMPTS):
+            stop_if_asked()
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             if not (left := _share(descriptor)):
                 break
@@ -80,7 +83,7 @@ def fill(path: Path) -> float:
     """
     with _opened(path) as descriptor:
         while os.read(descriptor, _READ):
-            pass
+            stop_if_asked()
         return _share(descriptor) if os.fstat(descriptor).st_size else 1.0
 
 

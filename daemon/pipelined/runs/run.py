@@ -53,6 +53,9 @@ __all__ = [
 #: killed one, or the kernel did as memory had run out.
 FAILURES = ("exit", "signal", "out_of_memory")
 
+#: Stamps of one clock are not further (seconds) from what passed between them.
+_ONE_CLOCK = 1.0
+
 DISK_WAIT = Group("disk_wait_seconds", "DiskWait", "Time in which a stage waited for disk.")
 
 
@@ -188,6 +191,14 @@ class Run:
     def watched_seconds(self) -> float:
         """Wall time without `unwatched_seconds`: what times in states and levels are shares of."""
         return self.wall_seconds - self.unwatched_seconds
+
+    @property
+    def clock_was_set(self) -> bool:
+        """Whether the host's clock was set while it lived, or the host suspended: then its stamps,
+        and those of its stages, are of two clocks. Not seen in a run that is live or partial."""
+        if self.end is None or self.partial:
+            return False
+        return abs(self.end - self.start - self.wall_seconds) > _ONE_CLOCK
 
     @property
     def pipeline(self) -> str:

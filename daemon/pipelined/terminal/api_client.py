@@ -33,6 +33,8 @@ from pipelined.http_port.tls import TlsError, client_context
 from pipelined.http_port.yaml_nodes import Nodes
 from pipelined.runs import Run
 from pipelined.runs.codec import read
+from pipelined.terminal.drawing import shorten
+from pipelined.wording import data_size, printable
 
 if TYPE_CHECKING:
     import yaml
@@ -43,6 +45,11 @@ T = TypeVar("T")
 
 #: Seconds to wait for an answer.
 _TIMEOUT = 10.0
+#: Bytes that it may have, as who listens there may be any program: those of 16,384 live stages are
+#: 30 MB.
+_LARGEST = 64_000_000
+#: Columns of what it says that an error shows.
+_SHOWN = 400
 #: At most this many live runs are fetched.
 _MOST_LIVE = 500
 #: At most this many finished runs are fetched.
@@ -186,34 +193,47 @@ class Client:
         if self._config.authorization:
             request.add_unredirected_header("Authorization", self._config.authorization)
         try:
-            with self._opener.open(request, timeout=timeout) as answer:
-                return json.load(answer)
-        except HTTPError as error:
-            with error:
-                raise self._refused(error) from None
+            return json.loads(self._text(request, timeout))
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
             # TLS 1.3 reports a missing client certificate after the handshake, or just closes.
             is_closed = isinstance(reason, ConnectionResetError | BrokenPipeError)
             if isinstance(reason, ssl.SSLError) or (is_closed and self._has_tls):
                 raise self._tls_failed(reason) from None
-            text = why(reason) if isinstance(reason, OSError) else str(reason) or "no answer"
+            text = _shown(why(reason) if isinstance(reason, OSError) else str(reason))
             if isinstance(error, TimeoutError):  # of an answer: that of a connection is a reason
                 raise SilentDaemonError(
                     f"no answer from {self.base} within {timeout:g} s",
                     "what listens there is very busy, or hangs: see its log",
                 ) from None
             raise NoDaemonError(
-                f"no daemon answers at {self.base}: {text}",
+                f"no daemon answers at {self.base}: {text or 'no answer'}",
                 "start it with: sudo systemctl start pipelined, "
                 "or without the service: sudo pipelined serve"
                 if self.is_near
                 else "let it listen there (docs/SECURITY.md), or give another --url",
             ) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UserError(
                 f"{self.base} does not answer in JSON", "give the daemon's address with --url"
             ) from None
+
+    def _text(self, request: Request, timeout: float) -> bytes:
+        """The text of the answer. Raises UserError if that is an error, or without end."""
+        try:
+            with self._opener.open(request, timeout=timeout) as answer:
+                text: bytes = answer.read(_LARGEST + 1)
+        except HTTPError as error:
+            with error:
+                raise self._refused(error) from None
+        if len(text) > _LARGEST:
+            raise UserError(
+                f"{self.base} answers with more than {data_size(_LARGEST)}",
+                "give the daemon's address with --url",
+            )
+        if answer.length:  # it has ended before
+            raise http.client.IncompleteRead(text, answer.length)
+        return text
 
     def _refused(self, error: HTTPError) -> UserError:
         """The error for an HTTP status."""
@@ -236,8 +256,8 @@ class Client:
         text = error.read(10_000)
         if error.code == 400 and b"HTTPS" in text:
             return UserError(f"{self.base} uses TLS", "write --url https://…")
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            message = str(json.loads(text)["error"]["message"])
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            message = _shown(str(json.loads(text)["error"]["message"]))
             return ApiError(f"the daemon at {self.base} answers: {message}", error.code)
         return UserError(
             f"{self.base} answers with HTTP status {error.code}",
@@ -259,3 +279,8 @@ class Client:
             "if it asks for a client certificate, name one that it trusts in a file for"
             " --http.config.file: tls_config, cert_file and key_file",
         )
+
+
+def _shown(said: str) -> str:
+    """The words of who listens there, which may be any program, as an error may have them."""
+    return shorten(printable(said.strip()), _SHOWN)

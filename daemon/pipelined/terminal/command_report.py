@@ -31,6 +31,7 @@ from pipelined.terminal.drawing import (
     heading,
     is_ascii,
     line_name,
+    pasted,
     plain_marks,
     print_lines,
     report_width,
@@ -238,7 +239,7 @@ def _table(found: Profile, parts: Parts, width: int, ascii_only: bool) -> list[T
             text = printable(f"{run.result.capitalize()}: {_which(run, part)}", ascii_only)
             out += [Text(_TRY_INDENT) + line for line in wrap(text, width - len(_TRY_INDENT), "")]
         if part.advice and number < TRIED:
-            text = printable(_try(part.advice, part, wall), ascii_only)
+            text = pasted(_try(part.advice, part, wall), ascii_only)
             out += [Text(_TRY_INDENT) + line for line in wrap(text, width - len(_TRY_INDENT), "")]
     if len(parts.parts) > LISTED:
         out.append(Text(f"{_INDENT}{len(parts.parts) - LISTED:,} more parts; --json has them"))

@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+from unicodedata import category
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.segment import Segments
 from rich.text import Text
 
 from pipelined.nesting import Line
@@ -38,6 +40,7 @@ __all__ = [
     "is_squeezed",
     "line_name",
     "measured",
+    "pasted",
     "percent_or_dash",
     "plain_marks",
     "print_lines",
@@ -67,6 +70,9 @@ _TO_ASCII = str.maketrans(
         **{"≈": "~", "▲": "!"},
     }
 )
+#: Kinds of characters that could control a terminal, order its text or end its lines, and of those
+#: that stand for bytes which are no text.
+_CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 #: A number and its unit stay on one line.
 _TIED = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|d|more)\b|%)")
 #: Blanks between the columns of a table.
@@ -297,12 +303,26 @@ def _printable_stage(stage: Stage, ascii_only: bool) -> Stage:
     )
 
 
+def pasted(text: str, ascii_only: bool = False) -> str:
+    """A command that is to be pasted, or a line of a patch: as it is, with its tabs, but with a
+    ``?`` for each character that could control a terminal, or is not ASCII where only that can be
+    printed.
+    """
+    return "".join(
+        "?"
+        if (category(character) in _CONTROLS and character != "\t")
+        or (ascii_only and not character.isascii())
+        else character
+        for character in text
+    )
+
+
 def plain_marks(line: Text, ascii_only: bool) -> Text:
     """`line`, if only ASCII can be printed, with ``…``, ``µ``, ``×`` and the like replaced one
-    for one, and ``?`` for anything else.
+    for one, and ``?`` for anything else but tabs.
     """
     if ascii_only:
-        line.plain = printable(line.plain.translate(_TO_ASCII), ascii_only)
+        line.plain = pasted(line.plain.translate(_TO_ASCII), ascii_only)
     return line
 
 
@@ -312,6 +332,7 @@ def report_width(console: Console) -> int:
 
 
 def print_lines(lines: Iterable[Text | str], console: Console) -> None:
-    """Print lines as they are: rich neither wraps them nor looks for markup or numbers."""
+    """Print lines as they are: rich neither wraps them nor looks for markup or numbers, and it
+    makes no blanks of their tabs, as it does in a Text that it prints itself."""
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(Segments((Text() + line).render(console, end="\n")), crop=False)

@@ -7,7 +7,7 @@ lines may be longer than the width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -19,6 +19,7 @@ from pipelined.analysis.improvement import Improvement, ScriptImprovement, Tried
 from pipelined.analysis.sentence import sentence
 from pipelined.terminal.drawing import (
     is_ascii,
+    pasted,
     plain_marks,
     print_lines,
     printable_run,
@@ -32,6 +33,8 @@ __all__ = ["lines", "render", "script_lines"]
 #: Before sentences, and before the commands below them.
 _INDENT = "  "
 _COMMAND_INDENT = "      "
+#: Above what is to be pasted or applied, if something of it cannot be printed.
+_NOT_EXACT = "A ? may stand for a character that cannot be printed here; --json has it."
 
 _ENDED = {
     "nothing-left": "nothing is left to try",
@@ -59,7 +62,7 @@ def script_lines(found: ScriptImprovement, width: int, *, ascii_only: bool = Fal
         out += [Text(), Text("Not tried:", "bold")]
     for other in found.not_tried:
         line = "" if other.line is None else f"line {other.line}, "
-        text = f"- {line}{printable(other.pipeline)} ({duration(other.seconds)}): {other.reason}."
+        text = f"- {line}{pasted(other.pipeline)} ({duration(other.seconds)}): {other.reason}."
         out += _paragraph(text, "", width)
     if found.not_tried:
         advised = "What the findings advise for these is in the report of pipelined run."
@@ -79,9 +82,8 @@ def script_lines(found: ScriptImprovement, width: int, *, ascii_only: bool = Fal
         )
         out.append(Text(text, "bold"))
         return [plain_marks(line, ascii_only) for line in out]
-    out += [Text("The script with what won:", "bold")]
-    for line in found.diff.split("\n")[:-1]:
-        out.append(Text("\t".join(map(printable, line.split("\t")))))  # to be applied
+    out.append(Text("The script with what won:", "bold"))
+    out += _to_paste(found.diff.split("\n")[:-1], "", width, ascii_only)
     return [plain_marks(line, ascii_only) for line in out]
 
 
@@ -93,18 +95,19 @@ def lines(found: Improvement, width: int, *, ascii_only: bool = False) -> list[T
         out += _paragraph(paragraph, style, width)
     if found.steps:
         name = "Use B:" if found.comparison else "Use:"
-        out += [Text(), Text(_INDENT + name), Text(printable(found.command), "bold")]
+        out += [Text(), Text(_INDENT + name)]
+        out += _to_paste([found.command], "bold", width, ascii_only)
     for number, step in enumerate(found.steps, 1):
         out.append(Text())
         lead = f"Step {number}: {_took(step)}, {_times_of(step)} less. "
         out += _paragraph(lead + _advised(step), "", width)
         if len(found.steps) > 1:
-            out.append(_command(step))
+            out.append(_command(step, ascii_only))
     if found.lost:
         out += [Text(), Text(f"{_INDENT}Tried as well:", "dim")]
         for tried in found.lost:
             out += _paragraph(f"- {_came_of(tried)}. {_advised(tried)}", "", width)
-            out.append(_command(tried))
+            out.append(_command(tried, ascii_only))
     runs = f"{found.executions} run{'' if found.executions == 1 else 's'}"
     ended = f"; {_ENDED[found.ended]}" if found.ended in _ENDED else ""
     last = f"{_INDENT}{runs} in {duration(found.wall_seconds)}{ended}."
@@ -206,11 +209,18 @@ def _came_of(tried: Tried) -> str:
 
 
 def _advised(tried: Tried) -> str:
-    return f"{printable(tried.advice)} [{tried.finding}]"
+    return f"{pasted(tried.advice)} [{tried.finding}]"
 
 
-def _command(tried: Tried) -> Text:
-    return Text(_COMMAND_INDENT + printable(tried.command), "dim")
+def _command(tried: Tried, ascii_only: bool) -> Text:
+    return Text(_COMMAND_INDENT + pasted(tried.command, ascii_only), "dim")
+
+
+def _to_paste(texts: Sequence[str], style: str, width: int, ascii_only: bool) -> list[Text]:
+    """A line for each of these, below a note if something of them cannot be printed."""
+    shown = [pasted(text, ascii_only) for text in texts]
+    note = [] if shown == texts else _paragraph(_NOT_EXACT, "yellow", width)
+    return [*note, *(Text(text, style) for text in shown)]
 
 
 def _paragraph(text: str, style: str, width: int) -> list[Text]:

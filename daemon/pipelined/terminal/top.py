@@ -2,25 +2,18 @@
 """The live view: pipelines now, in a terminal, refreshed in place.
 
 `frame` is pure: it makes lines that fit a width and a height of the two latest fetches. `run_top`
-fetches, draws, waits for keys, and restores the terminal. Bars, cores and bottlenecks of a live
-run cover the time between two fetches, in which a run is known by its id.
+fetches, draws, waits for keys (`keys`), and restores the terminal. Bars, cores and bottlenecks of a
+live run cover the time between two fetches, in which a run is known by its id.
 """
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import socket
 import sys
-import termios
-import threading
 import time
-import tty
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import TextIO
 
 from rich.cells import cell_len
@@ -35,6 +28,7 @@ from pipelined.analysis.sentence import brief
 from pipelined.errors import UserError
 from pipelined.model.difference import difference
 from pipelined.nesting import Line, in_order, nested_lines
+from pipelined.run.child import take_pending
 from pipelined.runs import STATES, Run
 from pipelined.terminal.drawing import (
     MIN_WIDTH,
@@ -53,6 +47,7 @@ from pipelined.terminal.drawing import (
     shorten,
     table_row,
 )
+from pipelined.terminal.keys import signals_taken, single_keys
 from pipelined.wording import STATE_WORDS, duration, printable
 
 __all__ = ["Snapshot", "frame", "run_top"]
@@ -108,8 +103,12 @@ def run_top(
         print_lines([Text(line.plain.rstrip()) for line in shown], console)
         return
     try:
-        with _signals_as_ctrl_c(), _single_keys(sys.stdin if keys is None else keys) as pressed:
-            _watch(fetch, console, interval, name, first, pressed)
+        with signals_taken():
+            start: Snapshot | None = first
+            while start is not None:
+                with single_keys(sys.stdin if keys is None else keys) as pressed:
+                    start = _watch(fetch, console, interval, name, start, pressed)
+                take_pending(signal.SIGTSTP)
     except KeyboardInterrupt:
         return
 
@@ -121,7 +120,8 @@ def _watch(
     host: str,
     first: Snapshot,
     pressed: Callable[[float], str],
-) -> None:
+) -> Snapshot | None:
+    """Show the runs until they are to be shown no longer; after Ctrl-Z it returns the last ones."""
     previous, latest = first, first
 
     def draw() -> Text:
@@ -137,7 +137,9 @@ def _watch(
             size = console.size
             while (left := deadline - time.monotonic()) > 0:
                 if pressed(min(left, RESIZE_POLL)) in ("q", "Q"):
-                    return
+                    return None
+                if signal.SIGTSTP in signal.sigpending():
+                    return latest
                 if console.size != size:
                     size = console.size
                     live.update(draw(), refresh=True)
@@ -147,60 +149,6 @@ def _watch(
             except UserError as error:
                 latest = replace(latest, problem=str(error))
             live.update(draw(), refresh=True)
-
-
-@contextmanager
-def _single_keys(keys: TextIO) -> Iterator[Callable[[float], str]]:
-    """Read keys one at a time, without echo.
-
-    Yields a function that waits up to some seconds for a key, and returns it or "".
-    """
-    try:
-        descriptor = keys.fileno()
-        terminal = os.isatty(descriptor)
-    except (OSError, ValueError):
-        terminal = False
-    if not terminal:
-
-        def sleep(seconds: float) -> str:
-            time.sleep(seconds)
-            return ""
-
-        yield sleep
-        return
-
-    def pressed(seconds: float) -> str:
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        if not ready:
-            return ""
-        data = os.read(descriptor, 1)
-        # No data: the terminal is gone, so leave.
-        return data.decode("latin-1") if data else "q"
-
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setcbreak(descriptor)
-        yield pressed
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def _signals_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the view as Ctrl-C does, so that the terminal is restored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, stack: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +235,8 @@ def _header(latest: Snapshot, host: str, width: int) -> list[Text]:
     else:
         out = [Text(shorten(title + host, width), "bold"), Text(shorten(counts, width))]
     if latest.problem:
-        out.append(Text(shorten(f"No answer since {clock}: {latest.problem}", width), "red"))
+        problem = f"No answer since {clock}: {printable(latest.problem)}"
+        out.append(Text(shorten(problem, width), "red"))
     return out
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from pipelined.analysis.awk_text import feeds_command
@@ -91,7 +90,7 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 sentence=f"{part.name} copied {size}, which was in memory, into the pipe for "
                 f"{duration(cpu)} of CPU. {then} read {mean} at a time: so many reads may take "
                 "longer on the file than on the pipe.",
-                advice=f"Try: both ways (pipelined compare {_both_ways(command)}). Larger reads in "
+                advice=f"Try: {command} … < FILE, or keep {part.command}. Larger reads in "
                 f"{command} gain more.",
                 stages=(*part.indexes, reader),
                 evidence=evidence,
@@ -107,7 +106,9 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 sentence=f"{part.name} only copied {size}, which was in memory, into the pipe: "
                 f"{duration(cpu)} of CPU.",
                 advice=_without_copier(
-                    part.command, case.run.stages[reader], known=rewrite is not None
+                    part.command,
+                    case.run.stages[reader],
+                    known=rewrite is not None and rewrite.command != "",
                 ),
                 stages=(*part.indexes, reader),
                 evidence=evidence,
@@ -125,23 +126,20 @@ def reader_costs(case: Case) -> Iterator[Finding]:
                 rewrite=rewrite,
             )
         elif readahead.cache_state is not None:
+            rewrite = _without_copier_in_front(case, reader, cold=True)
             yield Finding(
                 id="reader-costs",
                 severity="note",
                 sentence=f"{part.name} copied {size} from disk into the pipe for {duration(cpu)} "
                 f"of CPU and hardly waited: {then} may do as well without it, or wait more.",
                 advice="Try: both ways from a cold cache (pipelined compare --cold FILE "
-                f"{_both_ways(command)}).",
+                f"'cat FILE | {command} …' '{command} … < FILE')."
+                if command in FILTERS and (rewrite is None or rewrite.command)
+                else f"Try: {command} … < FILE, or keep {part.command}.",
                 stages=(*part.indexes, reader),
                 evidence=evidence,
-                rewrite=_without_copier_in_front(case, reader, cold=True),
+                rewrite=rewrite,
             )
-
-
-def _both_ways(command: str) -> str:
-    """With a copier in front and without, each as one word for a shell."""
-    name = shlex.quote(command)
-    return " ".join(map(shlex.quote, (f"cat FILE | {name} …", f"{name} … < FILE")))
 
 
 def _takes_small_pieces(reader: Stage) -> bool:
@@ -161,13 +159,16 @@ def _without_copy(case: Case, copier: int, reader: int) -> float:
 def _without_copier(copier: str, reader: Stage, *, known: bool) -> str:
     """What to do instead of `copier`; `known`: the command to try says the rest."""
     command = reader.command
+    needed = "if it has count=, skip= or conv=" if copier == "dd" else "for several files"
     if is_shell(reader):
-        return f"Try: done < FILE at the end of the loop, without {copier}."
+        keep = f" Keep it only {needed}." if copier == "dd" else ""
+        return f"Try: done < FILE at the end of the loop, without {copier}.{keep}"
     if known:
         return f"Try: {command} with the file itself, without {copier}."
-    several = "only for several files" if command in FILTERS else "for several files, or"
-    keep = "" if command in FILTERS else f" if {command} asks what it reads"
-    return f"Try: {command} … < FILE, without {copier}. Keep it {several}{keep}."
+    when = (
+        f"only {needed}" if command in FILTERS else f"{needed}, or if {command} asks what it reads"
+    )
+    return f"Try: {command} … < FILE, without {copier}. Keep it {when}."
 
 
 def _without_copier_in_front(case: Case, reader: int, *, cold: bool = False) -> Rewrite | None:

@@ -32,6 +32,8 @@ __all__ = [
 
 #: Programs that compress.
 _CODECS = frozenset({"bzip2", "gzip", "lz4", "pigz", "xz", "zstd"})
+#: Of these, other formats are faster to read.
+_SLOW_TO_READ = frozenset({"bzip2", "gzip", "pigz", "xz"})
 #: A codec that passes on more than this for each byte it takes decompresses.
 _GROWS = 1.05
 #: What compresses on all CPUs: words, and the program in place of the stage's.
@@ -89,10 +91,9 @@ def faster(stage: Stage, words: Command | None, workers: int) -> tuple[str, str]
     """
     codec = SCRIPTS.get(stage.command, stage.command)
     if codec in _CODECS:
-        advice, program = _codec(codec, stage, words)
-        if advice == _DECOMPRESS["bzip2"][0] and workers <= TOO_FEW:
+        if codec == "bzip2" and workers <= TOO_FEW and _expands(codec, stage, words):
             return "a format that is faster to read, such as zstd, if you choose it", ""
-        return advice, program
+        return _codec(codec, stage, words)
     if stage.command == "xargs":
         if words and single_arguments([word.value for word in words.arguments])[1] > 1:
             return "", ""  # it has several, and other work had the CPUs
@@ -125,15 +126,16 @@ def _in_parts(stage: Stage, words: Command | None) -> Iterator[str]:
         yield f"two stages for its work (sed -e A -e B is sed A | sed B{only})"
 
 
-def less_cpu(stage: Stage, words: Command | None, free: float) -> tuple[float, str]:
+def less_cpu(stage: Stage, words: Command | None, workers: int, free: float) -> tuple[float, str]:
     """The share of a stage's CPU seconds that goes by what `faster` advises, and how that is known.
 
-    `free` is how many CPUs it can use.
+    The first arguments are those of `faster`; `free` is how many CPUs it can use.
     """
     if _is_loop(stage):
         return 1 - LOOP_IN_AWK, "its CPU seconds, but for the twentieth that awk takes"
     codec = SCRIPTS.get(stage.command, stage.command)
-    if codec in _CODECS and _expands(codec, stage, words) and codec != "bzip2":
+    in_parallel = codec == "bzip2" and workers > TOO_FEW
+    if codec in _SLOW_TO_READ and not in_parallel and _expands(codec, stage, words):
         return (
             1 - OTHER_FORMAT,
             "three quarters of its CPU seconds: a format that is faster to read",
@@ -160,6 +162,8 @@ def _expands(codec: str, stage: Stage, words: Command | None) -> bool:
 def _codec(codec: str, stage: Stage, words: Command | None) -> tuple[str, str]:
     known = words is not None and words.program == codec == stage.command
     expands = _expands(codec, stage, words)
+    if expands and codec not in _SLOW_TO_READ:
+        return "", ""
     options = [word.value for word in words.arguments] if words and known else []
     if words and options and not expands and (one := _on_one_cpu(words)):
         del options[one]

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from pipelined.analysis.by_line import only_selects, passes_on_the_begin, takes_each_line
-from pipelined.analysis.rules.rule import Case
+from pipelined.analysis.rules.rule import Case, drops_bytes
 from pipelined.analysis.without_stages import orders_all
 from pipelined.command_names import AWKS, BY_LINE
 
@@ -17,11 +18,22 @@ __all__ = ["BY_ITSELF", "MOSTLY_BY_LINE", "before_barrier", "both_take_each_line
 BY_ITSELF = "it takes each line by itself"
 #: Barriers that pass on each line: what is dropped before them would be dropped behind them.
 _PASS_ON_ALL = frozenset({"shuf", "sort", "sponge", "tac"})
-#: Options with which they do not, or do not pass on lines.
-_DROP: Mapping[str, re.Pattern[str]] = {
-    "shuf": re.compile(r"-[^-]*[enirzo]|--\w"),
-    "sort": re.compile(r"-[^-]*[cCmuoz]|--(ch|fil|me|o|u|z)"),
-    "tac": re.compile(r"-[^-]*[brs]|--[brs]"),
+
+
+class _Dropping(NamedTuple):
+    """Options of a barrier with which it does not pass on all lines as they are."""
+
+    options: re.Pattern[str]
+    without: str
+    """The condition, if they are not known: without those that are common."""
+
+
+_DROP: Mapping[str, _Dropping] = {
+    "shuf": _Dropping(re.compile(r"-[^-]*[enirzo]|--\w"), "shuf has no -n"),
+    "sort": _Dropping(
+        re.compile(r"-[^-]*[cCmuoz]|--(ch|fil|me|o|u|z)"), "sort has neither -u nor -m"
+    ),
+    "tac": _Dropping(re.compile(r"-[^-]*[brs]|--[brs]"), "tac has no -s"),
 }
 #: The order in which they write is that in which they read.
 _IN_ORDER = frozenset({"sponge", "tac"})
@@ -40,23 +52,29 @@ def both_take_each_line(case: Case, one: int, other: int) -> bool | None:
 
 def before_barrier(case: Case, barrier: int, index: int) -> tuple[str, ...] | None:
     """On what conditions the stage at `index` may stand before the barrier; None: it may not."""
-    waits, mover = case.run.stages[barrier].command, case.words(index)
+    stage, mover = case.run.stages[barrier], case.words(index)
+    waits = stage.command
     takes, words = _takes_each_line(case, index), case.words(barrier)
     options = [word.value for word in words.arguments] if words else []
     ordered = any(option.startswith(("-", "+")) for option in options)
     drop = _DROP.get(waits)
-    if takes is False or waits not in _PASS_ON_ALL or (drop and any(map(drop.match, options))):
+    if takes is False or waits not in _PASS_ON_ALL:
+        return None
+    if drop and (any(map(drop.options.match, options)) if words else drops_bytes(stage)):
         return None
     conditions = [] if takes else [BY_ITSELF]
-    if waits in _IN_ORDER or (mover and takes and only_selects(mover)):
-        return tuple(conditions)
-    needing = _needs_order(case, index)
-    if needing is None:
-        conditions.append("the order of the result does not matter")
-    elif needing and mover is None:
-        conditions.append(f"passes on its beginning ({needing} behind it needs the order of sort)")
-    elif mover and needing and (ordered or not passes_on_the_begin(mover)):
-        return None
+    if waits not in _IN_ORDER and not (mover and takes and only_selects(mover)):
+        needing = _needs_order(case, index)
+        if needing is None:
+            conditions.append("the order of the result does not matter")
+        elif needing and mover is None:
+            conditions.append(
+                f"passes on its beginning ({needing} behind it needs the order of sort)"
+            )
+        elif mover and needing and (ordered or not passes_on_the_begin(mover)):
+            return None
+    if drop and words is None:
+        conditions.append(drop.without)
     return tuple(conditions)
 
 

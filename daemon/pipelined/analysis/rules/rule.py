@@ -26,6 +26,7 @@ __all__ = [
     "BULK",
     "PAGE",
     "PASSED_ON",
+    "SAME_SIZE",
     "SHRINKS",
     "WORTH_SECONDS",
     "WORTH_SHARE",
@@ -33,6 +34,7 @@ __all__ = [
     "Part",
     "bytes_in",
     "bytes_out",
+    "drops_bytes",
     "is_shell",
     "ratio",
     "readahead_evidence",
@@ -53,11 +55,13 @@ PAGE = 4096
 #: The mean read of a shell's `read` on a pipe is one byte; little else that it reads raises it
 #: (bytes).
 BYTE_BY_BYTE = 1.5
-#: Programs that do the same whatever a shell could do.
+#: Sizes that differ by less than this share are one size: what a start reads is among them.
+SAME_SIZE = 0.01
 #: A stage that passes on a lower share of its input than this shrinks the data.
 SHRINKS = 0.5
 #: Less output than this is a result (a count, a sum), not lines passed on (bytes).
 PASSED_ON = 4096
+#: Programs that do the same whatever a shell could do.
 _NO_SHELLS = BARRIERS | COPIERS | frozenset(FILTERS) | WALKERS
 
 
@@ -205,6 +209,11 @@ def bytes_in(stage: Stage) -> int:
 def bytes_out(stage: Stage) -> int:
     """Bytes that a stage passed on: through its pipes if what else it wrote is known apart."""
     return stage.written_bytes if stage.flow.passed_on is None else stage.flow.passed_on
+
+
+def drops_bytes(stage: Stage) -> bool:
+    """Whether a stage passes on less than it takes in; what it writes may be a bound."""
+    return bytes_out(stage) < (1 - SAME_SIZE) * bytes_in(stage)
 
 
 def is_shell(stage: Stage) -> bool:

@@ -63,7 +63,7 @@ def ceiling(case: Case) -> Iterator[Finding]:
         new = None  # what reads the compressed bytes gets others
     around = run.surroundings
     outside = (around.others_cores or 0.0) if around else 0.0
-    quicker, why = less_cpu(run.stages[index], words, max(1.0, left - outside))
+    quicker, why = less_cpu(run.stages[index], words, workers, max(1.0, left - outside))
     wanted = f", and waited {percent(queued)} for a free one" if queued >= NOTABLE else ""
     yield Finding(
         id="ceiling",

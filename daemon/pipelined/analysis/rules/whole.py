@@ -12,9 +12,11 @@ from pipelined.analysis.rewriting import swapped
 from pipelined.analysis.rules.moving import MOSTLY_BY_LINE, before_barrier
 from pipelined.analysis.rules.rule import (
     BULK,
+    SAME_SIZE,
     Case,
     bytes_in,
     bytes_out,
+    drops_bytes,
     ratio,
     share_kept,
     with_waits,
@@ -43,8 +45,6 @@ __all__ = [
 
 #: Programs that compress, by what a stage goes by.
 _CODECS = frozenset({"bzip2", "gzip", "lbzip2", "lz4", "pigz", "xz", "zstd"})
-#: Sizes that differ by less than this share are one size: what a start reads is among them.
-_SAME = 0.01
 #: Of a copier's CPU seconds, less the wake-ups that it spares, this share goes: its neighbours have
 #: more to do where they copied beside it (measured: 0.2 and 0.4).
 _FELT = 0.5
@@ -65,7 +65,7 @@ def round_trip(case: Case) -> Iterator[Finding]:
         else:
             new = None
             given, back = bytes_in(first), bytes_out(second)
-            if given < BULK or bytes_out(first) > given or abs(back - given) > _SAME * given:
+            if given < BULK or bytes_out(first) > given or abs(back - given) > SAME_SIZE * given:
                 continue
         yield _without(
             case,
@@ -94,14 +94,14 @@ def sorted_twice(case: Case) -> Iterator[Finding]:
             continue
         known = without_sort(case.pipeline, index) if case.pipeline else None
         later = known[1] if known else _behind_lines(case, index, "sort")
-        if later is None or (case.pipeline and known is None):
+        if later is None or (not known and (case.pipeline or _drops_lines(stage))):
             continue
         name = stage_label(case.run, (index,))
         conditions = (
             ""
             if known
-            else ", if what is between them treats each line by itself and the later one has "
-            "neither -s nor -u"
+            else ", if it has neither -u nor -m, what is between them treats each line by itself, "
+            "and the later one has none of -s, -u, -m and -R"
         )
         yield _without(
             case,
@@ -129,11 +129,7 @@ def sorted_count(case: Case) -> Iterator[Finding]:
             continue
         known = without_counted_sort(case.pipeline, index) if case.pipeline else None
         counter = known.counter if known else _behind_lines(case, index, "wc")
-        if counter is None or (case.pipeline and known is None):
-            continue
-        given = bytes_in(stage)
-        # without its text: it drops lines if it passes on less; what it writes may be a bound
-        if not known and (given < BULK or given - bytes_out(stage) > _SAME * given):
+        if counter is None or (not known and (case.pipeline or _drops_lines(stage))):
             continue
         name = stage_label(case.run, (index,))
         temporary = stage.states["disk"] if case.graph.before[index] else 0.0
@@ -152,6 +148,12 @@ def sorted_count(case: Case) -> Iterator[Finding]:
             {index: stage.cpu_seconds},
             slept={index: temporary},
         )
+
+
+def _drops_lines(sort: Stage) -> bool:
+    """Whether the bytes of a sort show that it drops lines, or are too few to show that it does
+    not."""
+    return bytes_in(sort) < BULK or drops_bytes(sort)
 
 
 def _uncounted(name: str, known: Counted | None, *, direct: bool) -> str:
